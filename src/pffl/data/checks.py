@@ -1,0 +1,125 @@
+"""What must hold before the first round; every problem is noted, none is repaired."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from pffl.data.schema import Schema
+from pffl.data.silo import Rows, Silo
+from pffl.errors import DataError, Problems
+
+SHOWN = 10
+
+
+class DataWarning(UserWarning):
+    """Something about the data that is allowed but deserves a look."""
+
+
+def check_silos(schema: Schema, silos: Sequence[Silo], problems: Problems) -> None:
+    """Note everything that is wrong with the silos (FAULTS 1, 5, 6, 14, …)."""
+    if not silos:
+        problems.add("no silos")
+        return
+    repeated = [n for n, c in Counter(silo.name for silo in silos).items() if c > 1]
+    if repeated:
+        problems.add(f"repeated silo names: {listing(sorted(repeated))}")
+    untrained = [silo.name for silo in silos if "train" not in silo.splits]
+    if untrained:
+        problems.add(f"silos without a 'train' split: {listing(untrained)}")
+        return
+    empty = [silo.name for silo in silos if len(silo.rows("train")) == 0]
+    if empty:
+        problems.add(
+            f"silos without training rows: {', '.join(empty)} "
+            "(drop_empty=True leaves them out and says so)"
+        )
+    for silo in silos:
+        for split, rows in silo.splits.items():
+            check_rows(schema, rows, f"silo '{silo.name}', {split}", problems)
+    if not problems.found:
+        _check_labels(schema, silos, problems)
+
+
+def _check_labels(schema: Schema, silos: Sequence[Silo], problems: Problems) -> None:
+    """One label in one silo is fine; one label in all leaves nothing to learn."""
+    if not schema.labels:
+        return
+    seen: set[int] = set()
+    for silo in silos:
+        y = silo.rows("train").y
+        seen.update((int(y.min()), int(y.max())))
+        if len(seen) > 1:
+            return
+    problems.add(
+        f"all training rows have the label '{schema.labels[seen.pop()]}': "
+        "there is nothing to learn"
+    )
+
+
+def check_rows(schema: Schema, rows: Rows, where: str, problems: Problems) -> None:
+    """Note what is wrong with one split of one silo."""
+    if rows.X.ndim != 2 or rows.X.shape[1] != schema.n_features:
+        problems.add(
+            f"{where}: inputs have shape {rows.X.shape}, expected "
+            f"(rows, {schema.n_features})"
+        )
+        return
+    if not len(rows.X) == len(rows.y) == len(rows.group):
+        problems.add(
+            f"{where}: {len(rows.X)} inputs, {len(rows.y)} labels, "
+            f"{len(rows.group)} groups"
+        )
+        return
+    if len(rows) == 0:
+        return
+    # A finite sum proves finite entries without a mask as large as the data.
+    if not np.isfinite(np.sum(rows.X, dtype=np.float64)):
+        bad = (~np.isfinite(rows.X)).sum(axis=0)
+        columns = [f"'{schema.features[j]}' ({bad[j]})" for j in np.flatnonzero(bad)]
+        if columns:
+            problems.add(
+                f"{where}: missing or infinite values in {listing(columns)}"
+            )
+    _check_codes(schema, rows, where, problems)
+
+
+def _check_codes(schema: Schema, rows: Rows, where: str, problems: Problems) -> None:
+    if not np.isfinite(rows.y.sum()) and not np.isfinite(rows.y).all():
+        problems.add(f"{where}: {int((~np.isfinite(rows.y)).sum())} missing labels")
+    elif schema.labels:
+        whole = (rows.y == np.floor(rows.y)).all()
+        if rows.y.min() < 0 or rows.y.max() >= schema.n_labels or not whole:
+            problems.add(f"{where}: label codes outside 0..{schema.n_labels - 1}")
+    if rows.group.min() < 0 or rows.group.max() >= len(schema.groups):
+        problems.add(
+            f"{where}: group codes outside 0..{len(schema.groups) - 1}: "
+            "a value that the schema does not declare"
+        )
+
+
+def protected_inputs(schema: Schema) -> list[str]:
+    """Features that carry the name of a protected attribute (FAULTS 12)."""
+    names = {attribute.name for attribute in schema.attributes}
+    return [
+        feature
+        for feature in schema.features
+        if feature in names or feature.split("=", 1)[0] in names
+    ]
+
+
+def refuse_or_warn(message: str, *, strict: bool) -> None:
+    """Raise under `strict`, otherwise warn."""
+    if strict:
+        raise DataError(message)
+    warnings.warn(message, DataWarning, stacklevel=4)
+
+
+def listing(names: Iterable[str]) -> str:
+    """Join names, the first few only where there are many."""
+    shown = list(names)
+    more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
+    return ", ".join(shown[:SHOWN]) + more

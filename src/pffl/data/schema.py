@@ -1,0 +1,125 @@
+"""What all silos must agree on before the first round: names, and their order.
+
+Every example belongs to one **atom**: its group (one value of each protected
+attribute) and its label. All cells of all constraints are unions of atoms, within one
+silo or over all, so weights and sums per atom are all that ever has to be known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pffl.errors import DataError, Problems
+from pffl.typing import FloatArray, IntArray
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A protected attribute and the values it may take, in a fixed order."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Names of features, protected attributes and labels.
+
+    Parameters
+    ----------
+    features
+        Column names of the inputs, in order.
+    attributes
+        The protected attributes; a group is one value of each.
+    labels
+        Class names in the order of their codes 0, 1, …; the last one of two is
+        "positive". Empty for a numeric target.
+    target
+        What is predicted, in words.
+    """
+
+    features: tuple[str, ...]
+    attributes: tuple[Attribute, ...]
+    labels: tuple[str, ...]
+    target: str = "label"
+
+    def __post_init__(self) -> None:
+        with Problems("schema", DataError) as problems:
+            for what, names in (
+                ("features", self.features),
+                ("protected attributes", tuple(a.name for a in self.attributes)),
+                ("labels", self.labels),
+                *((f"attribute '{a.name}'", a.values) for a in self.attributes),
+            ):
+                repeated = sorted({name for name in names if names.count(name) > 1})
+                if repeated:
+                    problems.add(f"{what}: repeated names {repeated}")
+            if not self.attributes:
+                problems.add("no protected attribute is declared")
+            problems.found.extend(
+                f"attribute '{a.name}' has no values"
+                for a in self.attributes
+                if not a.values
+            )
+
+    @property
+    def n_features(self) -> int:
+        """Number of input columns."""
+        return len(self.features)
+
+    @cached_property
+    def groups(self) -> tuple[str, ...]:
+        """Names of all groups: every combination of attribute values, in code order."""
+        values = (attribute.values for attribute in self.attributes)
+        return tuple(" × ".join(combination) for combination in itertools.product(*values))
+
+    @property
+    def n_labels(self) -> int:
+        """Number of classes; 1 for a numeric target."""
+        return max(1, len(self.labels))
+
+    @property
+    def n_atoms(self) -> int:
+        """Number of (group, label) combinations."""
+        return len(self.groups) * self.n_labels
+
+    def atoms(self, group: IntArray, y: FloatArray) -> IntArray:
+        """Code of each example's atom: ``group · n_labels + label``."""
+        if not self.labels:
+            return np.asarray(group, dtype=np.int64)
+        return group * self.n_labels + y.astype(np.int64)
+
+    def combine(self, codes: IntArray) -> IntArray:
+        """Turn one code per attribute, shape (n, attributes), into group codes."""
+        sizes = tuple(len(a.values) for a in self.attributes)
+        return np.ravel_multi_index(tuple(codes.T), sizes).astype(np.int64)
+
+    def attribute_codes(self, name: str) -> IntArray:
+        """Code of the named attribute's value in each of `groups`."""
+        names = [a.name for a in self.attributes]
+        if name not in names:
+            raise DataError(f"no protected attribute '{name}': there are {names}")
+        sizes = tuple(len(a.values) for a in self.attributes)
+        codes = np.unravel_index(np.arange(len(self.groups)), sizes)
+        return codes[names.index(name)].astype(np.int64)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain form, for files and messages."""
+        return {
+            "features": list(self.features),
+            "attributes": {a.name: list(a.values) for a in self.attributes},
+            "labels": list(self.labels),
+            "target": self.target,
+        }
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the plain form; silos with another hash are refused."""
+        text = json.dumps(self.as_dict(), sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,75 @@
+"""A silo: rows that stay where they are, split into named parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pffl.errors import UsageError
+from pffl.typing import FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Examples of one silo and one split.
+
+    Attributes
+    ----------
+    X
+        Inputs as given (unscaled), shape (n, features); float32 or float64.
+    y
+        Label codes (classification) or numbers (regression), float64.
+    group
+        Group codes of the schema.
+    """
+
+    X: FloatArray
+    y: FloatArray
+    group: IntArray
+
+    @classmethod
+    def of(cls, X: object, y: object, group: object) -> Rows:
+        """Build from array-likes; a floating `X` is kept as it is, without a copy."""
+        inputs = np.asarray(X)
+        if inputs.dtype not in (np.float64, np.float32):
+            inputs = inputs.astype(np.float64)
+        return cls(
+            inputs,
+            np.asarray(y, dtype=np.float64),
+            np.asarray(group, dtype=np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, index: IntArray) -> Rows:
+        """Return the rows at `index`."""
+        return Rows(self.X[index], self.y[index], self.group[index])
+
+    def view(self, start: int, stop: int) -> Rows:
+        """Return the rows from `start` up to `stop` without a copy."""
+        part = slice(start, stop)
+        return Rows(self.X[part], self.y[part], self.group[part])
+
+
+@dataclass(frozen=True, eq=False)
+class Silo:
+    """One site: its name, its place in the federation, and its rows per split."""
+
+    name: str
+    index: int
+    splits: Mapping[str, Rows]
+
+    def rows(self, split: str = "train") -> Rows:
+        """Rows of one split."""
+        if split not in self.splits:
+            raise UsageError(
+                f"silo '{self.name}' has no split '{split}': there are "
+                f"{sorted(self.splits)}"
+            )
+        return self.splits[split]
+
+    def __len__(self) -> int:
+        return len(self.rows("train"))

@@ -1,0 +1,116 @@
+"""Share encoded rows out over silos and cut each silo into train and test, seeded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pffl.data.silo import Rows, Silo
+from pffl.errors import Problems, UsageError
+from pffl.typing import IntArray
+
+
+def distribute(
+    rows: Rows,
+    silo: IntArray,
+    silo_names: Sequence[str],
+    fractions: Mapping[str, float],
+    *,
+    drop_empty: bool = False,
+    seed: int = 0,
+) -> tuple[tuple[Silo, ...], tuple[str, ...]]:
+    """Silos with a ``train`` split and one split per fraction, and notes on the way.
+
+    The rows are gathered once, split by split and silo by silo, and the silos hold
+    views of that one copy: no second copy of the data is ever made.
+    """
+    check_fractions(fractions)
+    plan, dropped = split_index(
+        silo, silo_names, fractions, drop_empty=drop_empty, seed=seed
+    )
+    splits = list(plan[0][1]) if plan else []
+    gathered = rows.take(
+        np.concatenate(
+            [index[split] for split in splits for _, index in plan]
+            or [np.empty(0, dtype=np.int64)]
+        )
+    )
+    views: list[dict[str, Rows]] = [{} for _ in plan]
+    start = 0
+    for split in splits:
+        for k, (_, index) in enumerate(plan):
+            stop = start + len(index[split])
+            views[k][split] = gathered.view(start, stop)
+            start = stop
+    silos = tuple(
+        Silo(name, k, views[k]) for k, (name, _) in enumerate(plan)
+    )
+    notes = (f"dropped silos without rows: {', '.join(dropped)}",) if dropped else ()
+    return silos, notes
+
+
+def split_index(
+    silo: IntArray,
+    silo_names: Sequence[str],
+    fractions: Mapping[str, float],
+    *,
+    drop_empty: bool = False,
+    seed: int = 0,
+) -> tuple[list[tuple[str, dict[str, IntArray]]], list[str]]:
+    """Row numbers of each silo's splits, and the names of silos left out as empty.
+
+    The generator of a silo is spawned from the seed and the silo's place, so that one
+    silo's split does not depend on the others' sizes.
+    """
+    counts = np.bincount(silo, minlength=len(silo_names))
+    members = np.split(np.argsort(silo, kind="stable"), np.cumsum(counts)[:-1])
+    plan, dropped = [], []
+    for k, name in enumerate(silo_names):
+        if drop_empty and not counts[k]:
+            dropped.append(name)
+            continue
+        generator = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(k,)))
+        parts = draw_parts(int(counts[k]), fractions, generator)
+        plan.append((name, {split: members[k][part] for split, part in parts.items()}))
+    return plan, dropped
+
+
+def draw_parts(
+    count: int, fractions: Mapping[str, float], generator: np.random.Generator
+) -> dict[str, IntArray]:
+    """Positions of ``train`` and of the named fractions, each in the given order.
+
+    Sizes are rounded to the nearest row, but one row is always left for training.
+
+    >>> parts = draw_parts(5, {"test": 0.2}, np.random.default_rng(0))
+    >>> {name: len(part) for name, part in parts.items()}
+    {'train': 4, 'test': 1}
+    """
+    shuffled = generator.permutation(count)
+    parts: dict[str, IntArray] = {}
+    start = 0
+    for name, fraction in fractions.items():
+        if fraction > 0:
+            size = min(int(np.floor(fraction * count + 0.5)), max(0, count - 1 - start))
+            parts[name] = np.sort(shuffled[start : start + size])
+            start += size
+    return {"train": np.sort(shuffled[start:]), **parts}
+
+
+def split_rows(
+    rows: Rows, fractions: Mapping[str, float], generator: np.random.Generator
+) -> dict[str, Rows]:
+    """Split at random into ``train`` and the named fractions; order is kept."""
+    parts = draw_parts(len(rows), fractions, generator)
+    return {name: rows.take(part) for name, part in parts.items()}
+
+
+def check_fractions(fractions: Mapping[str, float]) -> None:
+    """Refuse shares outside [0, 1), and shares that leave nothing to train on."""
+    with Problems("split", UsageError) as problems:
+        for name, value in fractions.items():
+            if not 0 <= value < 1:
+                problems.add(f"'{name}_fraction' must be in [0, 1). Got {value} instead.")
+        if sum(fractions.values()) >= 1:
+            problems.add(f"{' and '.join(fractions)} leave nothing to train on")

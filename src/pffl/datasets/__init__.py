@@ -1,0 +1,16 @@
+"""Data sets, each a function that returns a `Federation`.
+
+A real data set is downloaded on first use, checked by its SHA-256 and kept in a cache
+folder (``cache_dir=`` or the environment variable ``PFFL_CACHE_DIR`` name another one).
+"""
+
+from collections.abc import Callable
+
+from pffl.data.federation import Federation
+from pffl.datasets.compas import compas as compas
+from pffl.datasets.synthetic import synthetic as synthetic
+
+DATASETS: dict[str, tuple[Callable[..., Federation], str]] = {
+    "compas": (compas, "two-year recidivism, ProPublica 2016: 6,172 people, real"),
+    "synthetic": (synthetic, "generated census-like rows, any size, offline"),
+}

@@ -1,0 +1,73 @@
+"""Take one file out of a zip archive, after everything about the archive was checked."""
+
+from __future__ import annotations
+
+import stat
+import zipfile
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from pffl.errors import DataError, Problems
+
+MAX_MEMBERS = 100_000
+MAX_RATIO = 200
+MEGABYTE = 1 << 20
+
+
+def extract_member(
+    archive: Path, member: str, target: Path, *, max_bytes: int = 4096 * MEGABYTE
+) -> None:
+    """Write one member of a zip file to `target`, or refuse before writing anything.
+
+    Refused are archives with a path that leaves the folder, an absolute path, a
+    symbolic link, a member over the size limit, or one that is packed more tightly than
+    real data ever are (a bomb). The announced size is not trusted: the copy stops there.
+    """
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            info = check_archive(opened, archive.name, member, max_bytes)
+            with opened.open(info) as source, target.open("wb") as sink:
+                left = info.file_size
+                while chunk := source.read(min(MEGABYTE, left + 1)):
+                    left -= len(chunk)
+                    if left < 0:
+                        raise DataError(
+                            f"archive '{archive.name}': '{member}' is larger than announced"
+                        )
+                    sink.write(chunk)
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        raise DataError(f"archive '{archive.name}' is damaged: {error}") from error
+
+
+def check_archive(
+    opened: zipfile.ZipFile, name: str, member: str, max_bytes: int
+) -> zipfile.ZipInfo:
+    """Return the wanted member's entry; refuse an archive with any suspicious entry."""
+    entries = opened.infolist()
+    with Problems(f"archive '{name}'", DataError) as problems:
+        if len(entries) > MAX_MEMBERS:
+            problems.add(f"{len(entries)} members, at most {MAX_MEMBERS} are allowed")
+        else:
+            problems.found.extend(filter(None, map(_suspicion, entries)))
+        wanted = [info for info in entries if info.filename == member]
+        if len(wanted) != 1:
+            problems.add(f"{len(wanted)} members are called '{member}', expected one")
+        elif wanted[0].file_size > max_bytes:
+            problems.add(
+                f"'{member}' has {wanted[0].file_size} bytes, limit {max_bytes}"
+            )
+    return wanted[0]
+
+
+def _suspicion(info: zipfile.ZipInfo) -> str | None:
+    """What is wrong with an entry: where it would go, or how far it would grow."""
+    path = info.filename
+    windows = PureWindowsPath(path)
+    if PurePosixPath(path).is_absolute() or windows.drive or windows.root:
+        return f"absolute path '{path}'"
+    if ".." in windows.parts:
+        return f"path leaves the folder: '{path}'"
+    if stat.S_ISLNK(info.external_attr >> 16):
+        return f"symbolic link '{path}'"
+    if info.file_size > MEGABYTE + MAX_RATIO * info.compress_size:
+        return f"'{path}' would grow from {info.compress_size} to {info.file_size} bytes"
+    return None

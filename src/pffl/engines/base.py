@@ -1,0 +1,56 @@
+"""An engine asks a question of every silo and returns the total."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, overload
+
+from pffl.data.schema import Schema
+from pffl.questions import (
+    CensusTotal,
+    Curvature,
+    CurvatureTotal,
+    Evaluate,
+    EvaluateTotal,
+    Question,
+    Total,
+    Train,
+    TrainTotal,
+)
+
+
+class Engine(Protocol):
+    """Where the silos are, and how they are asked.
+
+    `solve` and every method use nothing else, so the same run works in one process
+    and over machines.
+    """
+
+    @property
+    def schema(self) -> Schema:
+        """What the silos agree on."""
+
+    @property
+    def silo_names(self) -> tuple[str, ...]:
+        """Names of the silos, in order."""
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Splits that every silo has."""
+
+    def census(self, split: str = "train") -> CensusTotal:
+        """Ask for counts and feature sums."""
+
+    @overload
+    def ask(self, question: Train) -> TrainTotal: ...
+    @overload
+    def ask(self, question: Evaluate) -> EvaluateTotal: ...
+    @overload
+    def ask(self, question: Curvature) -> CurvatureTotal: ...
+    @overload
+    def ask(self, question: Question) -> Total: ...
+    def ask(self, question: Question) -> Total:
+        """Ask every silo and add the answers."""
+
+    def ask_many(self, questions: Sequence[Question]) -> list[Total]:
+        """Ask several questions at once: one total for each, in order."""

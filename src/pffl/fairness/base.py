@@ -1,0 +1,198 @@
+"""Cells: the sets of examples whose loss is bounded, and where they come from.
+
+A cell is a union of atoms (group × label), in one silo or over all. A constraint is
+anything that can name its cells for a schema; see `group_loss.py` for one in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from pffl.data.schema import Schema
+from pffl.errors import Problems, UsageError
+from pffl.typing import BoolArray, FloatArray, IntArray
+
+EVERY_SILO = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Z cells with one bound each.
+
+    Attributes
+    ----------
+    names
+        What to call each cell.
+    bounds
+        ζ, shape (Z,).
+    membership
+        Which atoms belong to a cell, shape (Z, atoms).
+    silo
+        The silo a cell is confined to, or `EVERY_SILO`, shape (Z,).
+    """
+
+    names: tuple[str, ...]
+    bounds: FloatArray
+    membership: BoolArray
+    silo: IntArray
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @classmethod
+    def none(cls, schema: Schema) -> Cells:
+        """No cell at all: plain risk minimisation."""
+        return cls(
+            (),
+            np.zeros(0),
+            np.zeros((0, schema.n_atoms), dtype=bool),
+            np.zeros(0, dtype=np.int64),
+        )
+
+    @cached_property
+    def everywhere(self) -> BoolArray:
+        """Which cells run over all silos, shape (Z,)."""
+        return self.silo == EVERY_SILO
+
+    def of_silo(self, index: int) -> FloatArray:
+        """Membership as seen by one silo: other silos' cells are empty there."""
+        return self.membership * (self.everywhere | (self.silo == index))[:, None]
+
+    def take(self, index: Sequence[int] | IntArray) -> Cells:
+        """Return some of the cells, in the order given."""
+        keep = np.asarray(index, dtype=np.int64)
+        return Cells(
+            tuple(self.names[i] for i in keep),
+            self.bounds[keep],
+            self.membership[keep],
+            self.silo[keep],
+        )
+
+    def with_bounds(self, bounds: FloatArray) -> Cells:
+        """Return the same cells with other bounds."""
+        return replace(self, bounds=np.asarray(bounds, dtype=np.float64))
+
+    def totals(self, by_silo: FloatArray) -> FloatArray:
+        """Add sums per (silo, atom), shape (K, atoms, …), into sums per cell."""
+        pooled = by_silo.sum(axis=0)
+        out = np.tensordot(self.membership.astype(np.float64), pooled, axes=1)
+        for z in np.flatnonzero(~self.everywhere):
+            out[z] = self.membership[z].astype(np.float64) @ by_silo[self.silo[z]]
+        return out
+
+    def spread(self, weights: FloatArray, n_silos: int) -> FloatArray:
+        """Turn weights per cell into weights per (silo, atom), shape (K, atoms)."""
+        shared = weights[self.everywhere] @ self.membership[self.everywhere]
+        out = np.tile(shared, (n_silos, 1))
+        local = np.flatnonzero(~self.everywhere)
+        np.add.at(out, self.silo[local], weights[local, None] * self.membership[local])
+        return out
+
+
+class Constraint(Protocol):
+    """What a user demands of the cells' losses."""
+
+    name: ClassVar[str]
+
+    def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
+        """Name the cells for these data."""
+
+    def describe(self) -> Mapping[str, object]:
+        """Plain form, for files and messages."""
+
+
+@dataclass(frozen=True)
+class Both:
+    """Two constraints at once: all their cells, overlapping where they overlap."""
+
+    first: Constraint
+    second: Constraint
+    name: ClassVar[str] = "both"
+
+    def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
+        """Name the cells of both; equal names get the constraint's name in front."""
+        a, b = self.first.cells(schema, silos), self.second.cells(schema, silos)
+        clash = set(a.names) & set(b.names)
+        return Cells(
+            tuple(
+                f"{part.name}: {name}" if name in clash else name
+                for part, cells in ((self.first, a), (self.second, b))
+                for name in cells.names
+            ),
+            np.concatenate([a.bounds, b.bounds]),
+            np.concatenate([a.membership, b.membership]),
+            np.concatenate([a.silo, b.silo]),
+        )
+
+    def __and__(self, other: Constraint) -> Both:
+        return Both(self, other)
+
+    def describe(self) -> Mapping[str, object]:
+        """Plain form, for files and messages."""
+        return {
+            "kind": self.name,
+            "of": [dict(self.first.describe()), dict(self.second.describe())],
+        }
+
+
+def group_cells(
+    schema: Schema, by: Sequence[str] | None
+) -> tuple[tuple[str, ...], BoolArray]:
+    """Name and mark the groups cut out by some attributes (all of them if None).
+
+    Returns the names and which of the schema's groups belong to each, shape
+    (cells, groups). Naming fewer attributes merges groups; naming several crosses them.
+    """
+    names = tuple(a.name for a in schema.attributes) if by is None else tuple(by)
+    columns = [schema.attribute_codes(name) for name in names]
+    values = {a.name: a.values for a in schema.attributes}
+    codes = np.stack(columns, axis=1)
+    combinations = list(dict.fromkeys(map(tuple, codes.tolist())))
+    labels = tuple(
+        " × ".join(values[name][code] for name, code in zip(names, combination, strict=True))
+        for combination in combinations
+    )
+    member = np.array([(codes == combination).all(axis=1) for combination in combinations])
+    return labels, member
+
+
+def resolve_bounds(
+    bound: float | Mapping[str, float], names: Sequence[str], owner: str
+) -> FloatArray:
+    """One bound for all cells, or one per cell by name; all problems at once."""
+    with Problems(owner, UsageError) as problems:
+        if not isinstance(bound, Mapping):
+            given = dict.fromkeys(names, bound)
+        else:
+            given = dict(bound)
+            missing = [name for name in names if name not in given]
+            unknown = [name for name in given if name not in names]
+            if missing:
+                problems.add(f"no bound for {missing}")
+            if unknown:
+                problems.add(f"bounds for unknown cells {unknown}; cells: {list(names)}")
+        for name, value in dict.fromkeys(
+            (("bound", bound),) if not isinstance(bound, Mapping) else given.items()
+        ):
+            check_bound(value, name, owner, problems)
+    return np.array([float(given[name]) for name in names])
+
+
+def check_bound(value: object, name: str, owner: str, problems: Problems) -> None:
+    """Note a bound that is not a finite number ≥ 0."""
+    good = (
+        isinstance(value, int | float | np.number)
+        and not isinstance(value, bool)
+        and np.isfinite(value)
+        and value >= 0
+    )
+    if not good:
+        problems.add(
+            f"The '{name}' parameter of {owner} must be a finite number ≥ 0. "
+            f"Got {value!r} instead."
+        )

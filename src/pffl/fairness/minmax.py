@@ -1,0 +1,39 @@
+"""Minimax: make the worst group's loss as small as possible.
+
+Reference: Papadaki et al. 2022 (FedMinMax). It is bounded group loss with ζ = 0,
+β = 0 and B = 1: the risk plays no part and the price cannot grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pffl.data.schema import Schema
+from pffl.fairness.base import Cells
+from pffl.fairness.group_loss import BoundedGroupLoss, describe
+
+
+@dataclass(frozen=True)
+class MinMax:
+    """``min over w of the largest group's mean loss``.
+
+    Parameters
+    ----------
+    by
+        Attributes that cut out the groups, as for `BoundedGroupLoss`.
+    """
+
+    by: str | tuple[str, ...] | None = None
+    name: ClassVar[str] = "minmax"
+    risk_weight: ClassVar[float] = 0.0
+    multiplier_bound: ClassVar[float] = 1.0
+
+    def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
+        """One cell per group, with bound 0."""
+        return BoundedGroupLoss(0.0, by=self.by).cells(schema, silos)
+
+    def describe(self) -> Mapping[str, object]:
+        """Plain form, for files and messages."""
+        return describe(self.name, None, self.by)

@@ -1,0 +1,56 @@
+"""Per silo: every site's mean loss stays under a bound.
+
+With bound 0, β = 0 and B = 1 this is the objective of AFL (Mohri et al. 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pffl.data.schema import Schema
+from pffl.fairness.base import Both, Cells, Constraint, resolve_bounds
+from pffl.fairness.group_loss import describe, one_bound
+
+
+@dataclass(frozen=True)
+class PerSilo:
+    """``mean loss of silo k ≤ ζ_k`` for every silo.
+
+    Parameters
+    ----------
+    bound
+        ζ: one number for all silos, or a mapping from silo name to number.
+    upper_bound
+        fairlearn's name for `bound`.
+    """
+
+    bound: float | Mapping[str, float] | None = None
+    upper_bound: float | None = None
+    name: ClassVar[str] = "per-silo"
+
+    def __post_init__(self) -> None:
+        bound = one_bound(self.bound, self.upper_bound, type(self).__name__)
+        object.__setattr__(self, "bound", bound)
+        object.__setattr__(self, "upper_bound", None)
+
+    def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
+        """One cell per silo, over all its rows."""
+        names = tuple(silos)
+        assert self.bound is not None
+        return Cells(
+            names,
+            resolve_bounds(self.bound, names, type(self).__name__),
+            np.ones((len(names), schema.n_atoms), dtype=bool),
+            np.arange(len(names)),
+        )
+
+    def __and__(self, other: Constraint) -> Both:
+        return Both(self, other)
+
+    def describe(self) -> Mapping[str, object]:
+        """Plain form, for files and messages."""
+        return describe(self.name, self.bound, None)

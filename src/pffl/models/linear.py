@@ -1,0 +1,301 @@
+"""Linear models in NumPy: logistic, softmax and least-squares regression.
+
+The score of an example is ``z = W x + b``; a model adds only how the loss depends on
+z. Parameters are the rows of [W, b], flattened. The ridge term covers b too: strong
+convexity in all of w is what certificates stand on.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
+
+import numpy as np
+
+from pffl.data.schema import Schema
+from pffl.errors import DataError, UsageError
+from pffl.models.base import Inputs
+from pffl.numerics import (
+    log_softmax,
+    logistic_losses,
+    logistic_losses_and_slopes,
+    sigmoid,
+)
+from pffl.typing import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModel(ABC):
+    """A model whose loss depends on the inputs through ``W x + b`` only.
+
+    Parameters
+    ----------
+    l2
+        μ of the ridge term (μ/2)‖w‖².
+    intercept
+        Whether there is a b.
+    standardize
+        Whether features are scaled to mean 0 and variance 1 over all silos.
+    """
+
+    l2: float = 1e-3
+    intercept: bool = True
+    standardize: bool = True
+    inputs: Inputs = field(
+        default_factory=lambda: Inputs.identity(0), repr=False, kw_only=True
+    )
+    n_outputs: int = field(default=1, repr=False, kw_only=True)
+
+    name: ClassVar[str]
+    convex: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.l2) and self.l2 >= 0):
+            raise UsageError(
+                f"The 'l2' parameter of {type(self).__name__} must be a number ≥ 0. "
+                f"Got {self.l2!r} instead."
+            )
+
+    @abstractmethod
+    def check_labels(self, schema: Schema) -> int:
+        """Return the number of outputs for these labels, or refuse them."""
+
+    @abstractmethod
+    def score_losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """Return ℓ for each score."""
+
+    @abstractmethod
+    def score_slopes(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """Return ∂ℓ/∂z."""
+
+    @abstractmethod
+    def score_curvatures(self, z: FloatArray, *, majorant: bool) -> FloatArray:
+        """Return ∂²ℓ/∂z², or an upper bound of it that holds for every z."""
+
+    def score_losses_and_slopes(
+        self, z: FloatArray, y: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return both; a model may share work between them."""
+        return self.score_losses(z, y), self.score_slopes(z, y)
+
+    def bind(self, schema: Schema, inputs: Inputs) -> Self:
+        """Return this model for these data; refuse labels that it cannot model."""
+        if not self.standardize:
+            inputs = Inputs.identity(schema.n_features)
+        return replace(self, inputs=inputs, n_outputs=self.check_labels(schema))
+
+    @property
+    def n_columns(self) -> int:
+        """Parameters per output."""
+        return len(self.inputs.mean) + self.intercept
+
+    @property
+    def n_parameters(self) -> int:
+        """Length p of w."""
+        return self.n_outputs * self.n_columns
+
+    def start(self, seed: int) -> FloatArray:
+        """Return w = 0."""
+        return np.zeros(self.n_parameters)
+
+    def scores(self, w: FloatArray, X: FloatArray) -> FloatArray:
+        """Return z, shape (n,), or (n, outputs) for several outputs."""
+        coefficients = w.reshape(self.n_outputs, self.n_columns)
+        d = X.shape[1]
+        if self.n_outputs == 1:
+            z = X @ coefficients[0, :d]
+            return z + coefficients[0, d] if self.intercept else z
+        z = X @ coefficients[:, :d].T
+        return z + coefficients[:, d] if self.intercept else z
+
+    def pull_back(self, X: FloatArray, slopes: FloatArray) -> FloatArray:
+        """Return ``Σ_i slopes_i ⊗ (x_i, 1)``: the gradient in w."""
+        columns = slopes.reshape(len(X), self.n_outputs)
+        gradient = columns.T @ X
+        if self.intercept:
+            gradient = np.concatenate([gradient, columns.sum(axis=0)[:, None]], axis=1)
+        return gradient.reshape(-1)
+
+    def losses(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
+        """Return the loss of each example."""
+        return self.score_losses(self.scores(w, X), y)
+
+    def losses_and_gradient(
+        self, w: FloatArray, X: FloatArray, y: FloatArray, weights: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the losses and ``Σ_i weights_i ∇ℓ_i(w)``."""
+        losses, slopes = self.score_losses_and_slopes(self.scores(w, X), y)
+        slopes *= weights if slopes.ndim == 1 else weights[:, None]
+        return losses, self.pull_back(X, slopes)
+
+    def hessian(
+        self, w: FloatArray, X: FloatArray, weights: FloatArray, *, majorant: bool = False
+    ) -> FloatArray:
+        """Return ``Σ_i weights_i ∇²ℓ_i(w)``, shape (p, p).
+
+        With `majorant`, an upper bound of it that holds for every w.
+        """
+        curvatures = self.score_curvatures(self.scores(w, X), majorant=majorant)
+        return self.gram(X, curvatures * weights.reshape((-1,) + (1,) * (curvatures.ndim - 1)))
+
+    def gram(self, X: FloatArray, curvatures: FloatArray) -> FloatArray:
+        """Return ``Σ_i curvatures_i ⊗ (x_i, 1)(x_i, 1)ᵀ``."""
+        if curvatures.ndim == 1:
+            return self._gram(X, curvatures)
+        q, c = self.n_outputs, self.n_columns
+        full = np.empty((q, c, q, c))
+        for a in range(q):
+            for b in range(a + 1):
+                full[a, :, b] = full[b, :, a] = self._gram(X, curvatures[:, a, b])
+        return full.reshape(q * c, q * c)
+
+    def _gram(self, X: FloatArray, curvatures: FloatArray) -> FloatArray:
+        weighted = X * curvatures[:, None]
+        d = X.shape[1]
+        gram = np.empty((self.n_columns, self.n_columns))
+        np.matmul(X.T, weighted, out=gram[:d, :d])
+        if self.intercept:
+            gram[d, :d] = gram[:d, d] = curvatures @ X
+            gram[d, d] = curvatures.sum()
+        return gram
+
+    def classes(self, w: FloatArray, X: FloatArray) -> FloatArray | None:
+        """Return predicted label codes, or None for a numeric target."""
+        return self.score_classes(self.scores(w, X))
+
+    def score_classes(self, z: FloatArray) -> FloatArray | None:
+        """Return the label code that each score predicts."""
+        return (z > 0).astype(np.float64)
+
+    def predict_proba(self, w: FloatArray, X: FloatArray) -> FloatArray:
+        """Return class probabilities, shape (n, classes)."""
+        positive = sigmoid(self.scores(w, X))
+        return np.stack([1 - positive, positive], axis=1)
+
+    def describe(self) -> Mapping[str, object]:
+        """Plain form, for files and messages."""
+        return {
+            "kind": self.name,
+            "l2": self.l2,
+            "intercept": self.intercept,
+            "standardize": self.standardize,
+        }
+
+
+class LogisticRegression(LinearModel):
+    """Two classes; ``ℓ = log(1 + e^z) − y z``."""
+
+    name = "logistic"
+
+    def check_labels(self, schema: Schema) -> int:
+        """Demand two classes."""
+        if len(schema.labels) != 2:
+            raise DataError(
+                f"LogisticRegression needs two classes; '{schema.target}' has "
+                f"{len(schema.labels) or 'numeric values'}: use "
+                f"{'SoftmaxRegression' if schema.labels else 'LeastSquares'}"
+            )
+        return 1
+
+    def score_losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """Return log(1 + e^z) − y z."""
+        return logistic_losses(z, y)
+
+    def score_slopes(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """Return σ(z) − y."""
+        slopes = sigmoid(z)
+        slopes -= y
+        return slopes
+
+    def score_losses_and_slopes(
+        self, z: FloatArray, y: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return both from one exponential e = exp(−|z|)."""
+        return logistic_losses_and_slopes(z, y)
+
+    def score_curvatures(self, z: FloatArray, *, majorant: bool) -> FloatArray:
+        """Return σ(z)(1 − σ(z)) ≤ 1/4."""
+        if majorant:
+            return np.full_like(z, 0.25)
+        # σ(|z|)·σ(−|z|) from one exponential: nothing cancels at large |z|.
+        e = np.exp(-np.abs(z))
+        return e / np.square(1.0 + e)
+
+
+class SoftmaxRegression(LinearModel):
+    """Several classes; ``ℓ = log Σ_c e^{z_c} − z_y``."""
+
+    name = "softmax"
+
+    def check_labels(self, schema: Schema) -> int:
+        """Demand at least two classes."""
+        if len(schema.labels) < 2:
+            raise DataError(
+                f"SoftmaxRegression needs classes; '{schema.target}' is numeric: "
+                "use LeastSquares"
+            )
+        return len(schema.labels)
+
+    def score_losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """Return the cross entropy."""
+        return -log_softmax(z)[np.arange(len(z)), y.astype(np.int64)]
+
+    def score_slopes(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """Return π − e_y."""
+        slopes = np.exp(log_softmax(z))
+        slopes[np.arange(len(z)), y.astype(np.int64)] -= 1.0
+        return slopes
+
+    def score_curvatures(self, z: FloatArray, *, majorant: bool) -> FloatArray:
+        """Return diag(π) − ππᵀ ≼ ½(I − 11ᵀ/C) (Böhning 1992)."""
+        n, q = z.shape
+        if majorant:
+            return np.broadcast_to(0.5 * (np.eye(q) - 1.0 / q), (n, q, q))
+        pi = np.exp(log_softmax(z))
+        curvatures = -pi[:, :, None] * pi[:, None, :]
+        curvatures[:, np.arange(q), np.arange(q)] += pi
+        return curvatures
+
+    def score_classes(self, z: FloatArray) -> FloatArray:
+        """Return the class with the largest score."""
+        return z.argmax(axis=1).astype(np.float64)
+
+    def predict_proba(self, w: FloatArray, X: FloatArray) -> FloatArray:
+        """Return class probabilities, shape (n, classes)."""
+        return np.exp(log_softmax(self.scores(w, X)))
+
+
+class LeastSquares(LinearModel):
+    """A numeric target; ``ℓ = (z − y)²``, so a bound is a mean squared error."""
+
+    name = "least-squares"
+
+    def check_labels(self, schema: Schema) -> int:
+        """Demand a numeric target."""
+        if schema.labels:
+            raise DataError(
+                f"LeastSquares needs a numeric target; '{schema.target}' has classes"
+            )
+        return 1
+
+    def score_losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """Return (z − y)²."""
+        return np.square(z - y)
+
+    def score_slopes(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """Return 2(z − y)."""
+        return 2.0 * (z - y)
+
+    def score_curvatures(self, z: FloatArray, *, majorant: bool) -> FloatArray:
+        """Return 2."""
+        return np.full_like(z, 2.0)
+
+    def score_classes(self, z: FloatArray) -> FloatArray | None:
+        """Return None: numbers have no classes."""
+        return None
+
+    def predict_proba(self, w: FloatArray, X: FloatArray) -> FloatArray:
+        """Refuse: numbers have no probabilities."""
+        raise UsageError("LeastSquares predicts numbers: use predict")

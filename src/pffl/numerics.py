@@ -1,0 +1,82 @@
+"""The numerically delicate primitives, in one place, each with its reason."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pffl.typing import FloatArray
+
+
+def capped_softmax(theta: FloatArray, total: float) -> FloatArray:
+    """Map θ to ``total · exp(θ_z) / (1 + Σ exp(θ))``, safe for any finite θ.
+
+    The exponent is shifted by max(0, max θ): an unshifted one is NaN at θ = 800.
+
+    >>> capped_softmax(np.array([1e6, -1e6]), 5.0)
+    array([5., 0.])
+    """
+    shift = max(0.0, float(theta.max(initial=0.0)))
+    exponentials = np.exp(theta - shift)
+    return total * exponentials / (np.exp(-shift) + exponentials.sum())
+
+
+def project_simplex(v: FloatArray, total: float = 1.0) -> FloatArray:
+    """Euclidean projection on ``{x ≥ 0, Σx = total}``.
+
+    >>> project_simplex(np.array([0.9, 0.5]))
+    array([0.7, 0.3])
+    """
+    u = np.sort(v)[::-1]
+    excess = (total - np.cumsum(u)) / np.arange(1, len(u) + 1)
+    rho = int(np.flatnonzero(u + excess > 0)[-1])
+    return np.maximum(v + excess[rho], 0.0)
+
+
+def project_capped_simplex(v: FloatArray, total: float) -> FloatArray:
+    """Euclidean projection on ``{x ≥ 0, Σx ≤ total}``."""
+    clipped = np.maximum(v, 0.0)
+    return clipped if clipped.sum() <= total else project_simplex(v, total)
+
+
+def logistic_losses(scores: FloatArray, labels: FloatArray) -> FloatArray:
+    """Return ``log(1 + exp(z)) − y·z`` without overflow, for y in [0, 1].
+
+    Written as max(z, 0) − y z + log1p(exp(−|z|)): no exponent is ever positive.
+    """
+    return (
+        np.maximum(scores, 0.0) - labels * scores + np.log1p(np.exp(-np.abs(scores)))
+    )
+
+
+def logistic_losses_and_slopes(
+    scores: FloatArray, labels: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the logistic losses and their slopes σ(z) − y from one exponential."""
+    e = np.abs(scores)
+    np.negative(e, out=e)
+    np.exp(e, out=e)
+    losses = np.log1p(e)
+    losses += np.maximum(scores, 0.0)
+    losses -= labels * scores
+    # σ(|z|) = 1/(1+e) and σ(−|z|) = e/(1+e): neither cancels.
+    numerator = np.where(scores > 0, 1.0, e)
+    e += 1.0
+    numerator /= e
+    numerator -= labels
+    return losses, numerator
+
+
+def sigmoid(scores: FloatArray) -> FloatArray:
+    """Return ``1 / (1 + exp(−z))``; an overflowing exponential means 0, as it should."""
+    with np.errstate(over="ignore"):
+        out = np.negative(scores)
+        np.exp(out, out=out)
+        out += 1.0
+        np.reciprocal(out, out=out)
+    return out
+
+
+def log_softmax(scores: FloatArray) -> FloatArray:
+    """Row-wise log-softmax with shifted exponents."""
+    shifted = scores - scores.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))

@@ -1,0 +1,157 @@
+"""The objective G(w; λ) = β F(w) + λᵀ r(w), and how far a pair is from its saddle.
+
+    F(w)   = Σ_k p_k (1/m_k) Σ_{i∈k} ℓ_i(w) + (μ/2)‖w‖²
+    r_z(w) = (1/m_z) Σ_{i∈z} ℓ_i(w) − ζ_z
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pffl.fairness.base import Cells
+from pffl.questions.base import Task
+from pffl.questions.curvature import CurvatureTotal
+from pffl.questions.evaluate import EvaluateTotal
+from pffl.questions.train import TrainTotal
+from pffl.typing import FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """A pair (w, λ)."""
+
+    w: FloatArray
+    multipliers: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Expansion:
+    """F and r to second order at w, as means and with the ridge term."""
+
+    w: FloatArray
+    risk: float
+    risk_gradient: FloatArray
+    risk_hessian: FloatArray
+    violation: FloatArray
+    jacobian: FloatArray
+    hessians: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Everything the server knows after the census.
+
+    Attributes
+    ----------
+    task
+        Model, cells and silo weights p_k.
+    counts
+        m_z: rows per cell over all silos, frozen at the census.
+    silo_counts
+        Rows per (silo, atom), shape (K, atoms).
+    risk_weight, multiplier_bound
+        β and B.
+    radius
+        R of the declared norm ball ‖w‖ ≤ R; bounds use it only where βμ = 0.
+    seed
+        Seed of the run.
+    """
+
+    task: Task
+    counts: FloatArray
+    silo_counts: IntArray
+    risk_weight: float
+    multiplier_bound: float
+    radius: float
+    seed: int = 0
+
+    @property
+    def cells(self) -> Cells:
+        """The cells of the constraint."""
+        return self.task.cells
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells Z."""
+        return len(self.task.cells)
+
+    @property
+    def n_parameters(self) -> int:
+        """Length p of w."""
+        return self.task.model.n_parameters
+
+    @property
+    def l2(self) -> float:
+        """μ."""
+        return self.task.model.l2
+
+    @property
+    def modulus(self) -> float:
+        """βμ: how strongly convex G is in w, whatever λ."""
+        return self.risk_weight * self.l2
+
+    def with_bounds(self, bounds: FloatArray) -> Problem:
+        """Return the same problem with other ζ."""
+        task = replace(self.task, cells=self.cells.with_bounds(bounds))
+        return replace(self, task=task)
+
+    def cell_weights(self, multipliers: FloatArray) -> FloatArray:
+        """Return λ_z/m_z: with β p_k/m_k, the weight of each example in G."""
+        return multipliers / self.counts
+
+    def ridge(self, w: FloatArray) -> float:
+        """Return (μ/2)‖w‖²."""
+        return 0.5 * self.l2 * float(w @ w)
+
+    def violation(self, cell_losses: FloatArray) -> FloatArray:
+        """Return r from loss sums per cell."""
+        return cell_losses / self.counts - self.cells.bounds
+
+    def risk(self, w: FloatArray, total: TrainTotal | EvaluateTotal) -> float:
+        """Return F(w) from a total taken at w."""
+        return total.risk / total.share + self.ridge(w)
+
+    def expand(self, w: FloatArray, total: CurvatureTotal) -> Expansion:
+        """Turn a `curvature` total taken at w into means, and add the ridge."""
+        return Expansion(
+            w,
+            total.risk + self.ridge(w),
+            total.risk_gradient + self.l2 * w,
+            total.risk_hessian + self.l2 * np.eye(len(w)),
+            self.violation(total.cell_losses),
+            total.cell_gradients / self.counts[:, None],
+            total.cell_hessians / self.counts[:, None, None],
+        )
+
+
+def value(
+    risk: float, violation: FloatArray, multipliers: FloatArray, risk_weight: float
+) -> float:
+    """Return G = βF + λᵀr."""
+    return risk_weight * risk + float(multipliers @ violation)
+
+
+def upper_value(risk: float, violation: FloatArray, problem: Problem) -> float:
+    """Return max over λ of G(w; λ) = βF(w) + B·max(0, max_z r_z(w))."""
+    worst = max(0.0, float(violation.max(initial=0.0)))
+    return problem.risk_weight * risk + problem.multiplier_bound * worst
+
+
+def lower_value(
+    expansion: Expansion, multipliers: FloatArray, problem: Problem
+) -> float:
+    """Return a number that G(·; λ) never goes below, from one gradient.
+
+    With modulus βμ > 0:  G(w) − ‖∇G(w)‖²/(2βμ), over all w. Otherwise, by convexity
+    over the declared ball ‖w‖ ≤ R:  G(w) − ∇G(w)ᵀw − R‖∇G(w)‖. Both hold at any w, and
+    are tight where w minimises G.
+    """
+    lam = multipliers
+    at_w = value(expansion.risk, expansion.violation, lam, problem.risk_weight)
+    gradient = problem.risk_weight * expansion.risk_gradient + lam @ expansion.jacobian
+    if problem.modulus > 0:
+        return at_w - float(gradient @ gradient) / (2 * problem.modulus)
+    reach = problem.radius * float(np.linalg.norm(gradient))
+    return at_w - float(gradient @ expansion.w) - reach

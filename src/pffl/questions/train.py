@@ -1,0 +1,123 @@
+"""`train`: J local steps on the silo's own objective, and the losses before them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pffl.questions.base import Task, View
+from pffl.typing import FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class TrainTotal:
+    """Sums over silos.
+
+    Attributes
+    ----------
+    update
+        Σ p_k Δ_k.
+    share
+        Σ p_k of those who answered (1 when all did).
+    risk
+        Σ p_k × silo k's mean loss at the w that was sent (no ridge).
+    cell_losses
+        Loss sums per cell at the w that was sent.
+    """
+
+    update: FloatArray
+    share: float
+    risk: float
+    cell_losses: FloatArray
+
+    def __add__(self, other: TrainTotal) -> TrainTotal:
+        return TrainTotal(
+            self.update + other.update,
+            self.share + other.share,
+            self.risk + other.risk,
+            self.cell_losses + other.cell_losses,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Train:
+    """Ask for local training from `w`.
+
+    Silo k descends G_k = (1/p_k) Σ_i c_i ℓ_i + β(μ/2)‖w‖² with
+    c_i = β p_k/m_k + Σ_{z∋i} λ_z/m_z, whose p_k-weighted mean over silos is G.
+
+    Attributes
+    ----------
+    risk_weight
+        β.
+    cell_weights
+        λ_z/m_z, shape (Z,).
+    step_sizes
+        One per local step, so J is their number.
+    batch_size
+        Rows per step, drawn without replacement pass by pass; None for all.
+    proximal
+        Weight of FedProx's term (proximal/2)‖w − w_sent‖².
+    seed, round
+        With the silo's index they seed the batches.
+    """
+
+    task: Task
+    w: FloatArray
+    risk_weight: float
+    cell_weights: FloatArray
+    step_sizes: FloatArray
+    batch_size: int | None = None
+    proximal: float = 0.0
+    seed: int = 0
+    round: int = 0
+    split: ClassVar[str] = "train"
+
+    def row_weights(self, view: View) -> FloatArray:
+        """Return c_i/p_k for each of the silo's rows."""
+        per_atom = self.cell_weights @ self.task.cells.of_silo(view.index)
+        per_row: FloatArray = per_atom[view.atom] / self.task.shares[view.index]
+        return per_row + self.risk_weight / len(view)
+
+    def batches(self, index: int, rows: int) -> Iterator[IntArray | slice]:
+        """Yield the rows of each local step."""
+        if self.batch_size is None or self.batch_size >= rows:
+            for _ in self.step_sizes:
+                yield slice(None)
+            return
+        sequence = np.random.SeedSequence(self.seed, spawn_key=(self.round, index))
+        generator = np.random.default_rng(sequence)
+        order = np.zeros(0, dtype=np.int64)
+        for _ in self.step_sizes:
+            if len(order) < self.batch_size:
+                order = np.concatenate([order, generator.permutation(rows)])
+            yield order[: self.batch_size]
+            order = order[self.batch_size :]
+
+    def answer(self, view: View) -> TrainTotal:
+        """Answer for one silo: the plain loop that every engine must reproduce."""
+        model, cells = self.task.model, self.task.cells
+        share = float(self.task.shares[view.index])
+        weights = self.row_weights(view)
+        losses = model.losses(self.w, view.X, view.y)
+        w = self.w.copy()
+        for step_size, batch in zip(
+            self.step_sizes, self.batches(view.index, len(view)), strict=True
+        ):
+            scale = 1.0 if isinstance(batch, slice) else len(view) / len(batch)
+            _, gradient = model.losses_and_gradient(
+                w, view.X[batch], view.y[batch], weights[batch] * scale
+            )
+            gradient += self.risk_weight * model.l2 * w
+            gradient += self.proximal * (w - self.w)
+            w -= step_size * gradient
+        atom_losses = view.atom_sums(losses, cells.membership.shape[1])
+        return TrainTotal(
+            share * (w - self.w),
+            share,
+            share * float(losses.mean()),
+            cells.of_silo(view.index) @ atom_losses,
+        )

@@ -1,0 +1,148 @@
+"""Promises that hold for the whole tree: SECURITY.md, and DESIGN section 8."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.hygiene.unsafe_code import unsafe
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src"
+SOURCES = sorted((SRC / "pffl").rglob("*.py"))
+EXTRAS = {"cryptography", "dp_accounting", "flwr", "torch", "torchvision"}
+HEAVY = {"flwr", "matplotlib", "pandas", "scipy.stats", "sklearn", "torch"}
+LARGEST_FILE = 1_000_000
+MACHINE_PATH = re.compile(r"""["'\s(=](/(?:home|opt|root|tmp|Users|work)/\w+)""")
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(SRC).as_posix()
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(SRC).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def tracked_files() -> list[Path]:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    run = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False
+    )
+    if run.returncode != 0:
+        pytest.skip("git cannot read this checkout")
+    paths = (ROOT / os.fsdecode(name) for name in run.stdout.split(b"\0") if name)
+    return [path for path in paths if path.is_file()]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_source_never_runs_what_it_reads(path: Path) -> None:
+    assert unsafe(path.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import pickle",
+        "import pickle as harmless",
+        "from pickle import loads",
+        "import joblib.memory",
+        "eval('1')",
+        "exec('1')",
+        "import torch\ntorch.load('f')",
+        "from torch import load as get\nget('f')",
+        "import yaml\nyaml.load(f)",
+        "import subprocess\nsubprocess.run('ls', shell=True)",
+        "import numpy as np\nnp.load('f')",
+        "import numpy\nnumpy.load('f', allow_pickle=True)",
+        "import numpy as np\nnp.save('f', x, allow_pickle=flag)",
+        "frame.to_pickle('f')",
+    ],
+)
+def test_unsafe_code_is_found(code: str) -> None:
+    assert len(unsafe(code)) == 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "model.eval()",
+        "'''No pickle, and no eval(x).'''",
+        "import re\nre.compile('a')",
+        "import numpy as np\nnp.load('f', allow_pickle=False)",
+        "import json\njson.load(f)",
+        "import subprocess\nsubprocess.run(['ls'], shell=False)",
+        "import yaml\nyaml.safe_load(f)",
+    ],
+)
+def test_safe_code_is_left_alone(code: str) -> None:
+    assert unsafe(code) == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_source_names_no_path_of_a_machine(path: Path) -> None:
+    assert MACHINE_PATH.findall(path.read_text("utf-8")) == []
+
+
+def test_no_tracked_file_names_this_checkout() -> None:
+    if len(ROOT.parts) < 3:
+        pytest.skip("the path of this checkout is too short to tell")
+    here = str(ROOT).encode()
+    assert [str(p) for p in tracked_files() if here in p.read_bytes()] == []
+
+
+def test_no_tracked_file_is_large() -> None:
+    large = [str(p) for p in tracked_files() if p.stat().st_size > LARGEST_FILE]
+    assert large == []
+
+
+@pytest.mark.parametrize(
+    "module", [module_of(path) for path in SOURCES if path.stem != "__main__"]
+)
+def test_module_imports_unless_its_extra_is_absent(module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        if not _misses_an_extra(error):
+            raise
+        pytest.skip(str(error))
+
+
+def _misses_an_extra(error: BaseException | None) -> bool:
+    """Whether the error, or what caused it, is that an extra is not installed."""
+    while error is not None:
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            return error.name.partition(".")[0] in EXTRAS
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def test_import_is_light_and_offline() -> None:
+    code = """
+import json, sys
+def refuse(event, args):
+    if event in ("socket.connect", "socket.getaddrinfo"):
+        raise RuntimeError(f"import pffl opened a connection: {event} {args}")
+sys.addaudithook(refuse)
+import pffl
+print(json.dumps(sorted(sys.modules)))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(SRC)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert HEAVY.isdisjoint(json.loads(run.stdout))
