@@ -116,29 +116,21 @@ def implied_risk(
 
         max Σ_a q_a S_a   s.t.   Σ_{a∈z} S_a ≤ m_z ζ_z,   0 ≤ S_a ≤ n_a L
 
-    (L is optional). Any y ≥ 0, with ``u_a = max(0, q_a − Σ_{z∋a} y_z)``, gives the
-    upper bound ``Σ_z m_z ζ_z y_z + L Σ_a n_a u_a`` by duality. The solver only
-    proposes y; it is repaired here until it is feasible, so that the number returned
-    is a bound whatever the solver's tolerance.
+    Any y ≥ 0, with ``u_a = max(0, q_a − Σ_{z∋a} y_z)``, gives the upper bound
+    ``Σ_z m_z ζ_z y_z + L Σ_a n_a u_a`` by duality. The solver only proposes y; it is
+    made feasible here, so the result is a bound whatever the solver's tolerance.
 
     Parameters
     ----------
-    counts
-        n, examples per atom, shape (A,).
-    weights
-        q, weight of one example of the atom in F, shape (A,).
+    counts, weights
+        n, examples per atom, and q, weight of one of them in F, shape (A,).
     membership
         1 where the atom belongs to the cell, shape (Z, A).
     bounds
         ζ, shape (Z,).
     loss_bound
-        L, a bound on every single loss, known without the data.
-
-    Returns
-    -------
-    float or None
-        None if an example lies in no cell and there is no `loss_bound`: then the
-        bounds on the cells say nothing about its loss.
+        L (optional), a bound on every single loss, known without the data. Without
+        it the result is None if an example lies in no cell: no bound speaks of it.
     """
     n = whole("counts", counts)
     q = np.where(n > 0, nonnegative("weights", weights), 0.0)
@@ -146,12 +138,10 @@ def implied_risk(
     if member.shape[1:] != n.shape or q.shape != n.shape:
         raise refuse("membership", f"of shape (cells, {len(n)})", member.shape)
     budget = (member @ n) * nonnegative("bounds", bounds)
-    uncovered = (q > 0) & ~member.any(axis=0)
-    if loss_bound is None and uncovered.any():
+    if loss_bound is None and ((q > 0) & ~member.any(axis=0)).any():
         return None
     boxes = None if loss_bound is None else n * float(nonnegative("L", loss_bound))
-    prices = _propose_prices(q, member, budget, boxes)
-    return _priced(prices, q, member, budget, boxes)
+    return _priced(_propose_prices(q, member, budget, boxes), q, member, budget, boxes)
 
 
 def _propose_prices(

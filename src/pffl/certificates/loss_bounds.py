@@ -33,7 +33,9 @@ def score_bound_box(
         raise refuse("low", "at most 'high'", (low, high))
     ends = np.stack([weights * lo, weights * hi])
     b = float(finite("intercept", intercept))
-    return max(abs(float(ends.max(axis=0).sum()) + b), abs(float(ends.min(axis=0).sum()) + b))
+    return max(
+        abs(float(ends.max(axis=0).sum()) + b), abs(float(ends.min(axis=0).sum()) + b)
+    )
 
 
 def logistic_loss_bound(score_bound: float) -> float:

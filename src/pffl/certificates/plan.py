@@ -20,8 +20,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from pffl.certificates._checks import (
     Numbers,
     nonnegative,
@@ -36,7 +34,7 @@ ASSUMPTIONS: tuple[str, ...] = (
     "The loss is convex and smooth in the model, and the ridge term is positive.",
     "No mean loss of a cell is ever further from its bound than the number given.",
     "Every silo takes part in every round and does the local steps it was asked for.",
-    "Step sizes fall as 2/(modulus · (delay + step)), from the start of each dual round.",
+    "Step sizes fall as 2/(modulus · (delay + step)), anew in each dual round.",
     "Gradients of silos stay below the bound given on all models met on the way.",
     "The multipliers move with the violation of the model that ends each dual round, "
     "and the models and multipliers of all dual rounds are averaged.",
@@ -131,7 +129,7 @@ class InnerProblem:
     distance
         ‖w_start − w*‖: at most 2R on a ball.
     heterogeneity
-        Γ = min G − Σ p_k min G_k ≥ 0; at most min G, as losses are ≥ 0.
+        Γ = min G − Σ p_k min G_k ≥ 0; at most Σ c_i ℓ_i(w) + β(μ/2)‖w‖² at any w.
     noise
         Σ p_k² σ_k², variance of the averaged gradients; 0 with full batches.
     """
@@ -231,8 +229,6 @@ def plan(
         rounds_per_dual=T,
         local_steps=local_steps,
         dual_step_size=dual_step_size(E, cells=cells, violation_bound=rho),
-        dual_term=dual_term(
-            E, cells=cells, multiplier_bound=B, violation_bound=rho
-        ),
+        dual_term=dual_term(E, cells=cells, multiplier_bound=B, violation_bound=rho),
         primal_term=primal_term(inner, T, local_steps),
     )

@@ -112,9 +112,7 @@ def _spread_interval(low: FloatArray, high: FloatArray) -> Interval:
     return Interval(least, max(least, float(pairs.max())))
 
 
-def demographic_parity(
-    positives: Numbers, count: Numbers, *, delta: float
-) -> Spread:
+def demographic_parity(positives: Numbers, count: Numbers, *, delta: float) -> Spread:
     """Enclose ΔDP: the spread of ``Pr[ŷ = 1 | a]``.
 
     Parameters

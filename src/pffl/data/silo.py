@@ -46,7 +46,7 @@ class Rows:
 
     def take(self, index: IntArray) -> Rows:
         """Return the rows at `index`."""
-        return Rows(self.X[index], self.y[index], self.group[index])
+        return Rows(self.X.take(index, axis=0), self.y[index], self.group[index])
 
     def view(self, start: int, stop: int) -> Rows:
         """Return the rows from `start` up to `stop` without a copy."""

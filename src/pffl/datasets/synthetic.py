@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pffl.data.federation import Federation
 from pffl.data.partition import fill_empty, silo_names
@@ -24,6 +25,12 @@ from pffl.typing import FloatArray, IntArray
 BLOCK = 1 << 15
 SIGNAL = 2.0
 KINDS = ("number", "flag", "count")
+# Of each kind: factor, offset, smallest and largest value, centre and spread.
+_UNITS = (
+    (15.0, 40.5, 0.0, 99.0, 40.0, 15.0),
+    (1.0, 0.5, 0.0, 1.0, 0.3, 0.5),
+    (2.0, 1.0, 0.0, 9.0, 1.0, 1.5),
+)
 
 
 @dataclass(frozen=True)
@@ -149,35 +156,27 @@ def _draw(
     inputs = np.empty((rows, features), dtype=dtype)
     y = np.empty(rows)
     group = _draw_groups(generator, world, silo)
+    shift = world.shift.astype(np.float32)
     for start in range(0, rows, BLOCK):
         part = slice(start, min(start + BLOCK, rows))
         z = generator.standard_normal((part.stop - start, features), dtype=np.float32)
-        z += world.shift[silo[part]]
+        z += shift[silo[part]]
         _to_units(z, inputs[part])
         y[part] = _draw_labels(generator, world, z, group[part])
     return Rows(inputs, y, group)
 
 
-def _to_units(z: np.ndarray, out: np.ndarray) -> None:
+def _to_units(z: NDArray[np.float32], out: NDArray[np.floating]) -> None:
     """Turn standard numbers into ages, flags and counts, and `z` into what they say."""
-    for first, kind in enumerate(KINDS):
-        columns = z[:, first :: len(KINDS)]
-        if kind == "number":
-            np.rint(columns * 15 + 40, out=columns)
-            out[:, first :: len(KINDS)] = columns
-            columns -= 40
-            columns /= 15
-        elif kind == "flag":
-            flags = columns > 0.5
-            out[:, first :: len(KINDS)] = flags
-            columns[:] = flags
-            columns *= 2
-            columns -= 0.6
-        else:
-            np.floor(np.maximum(columns * 2 + 1, 0), out=columns)
-            out[:, first :: len(KINDS)] = columns
-            columns -= 1
-            columns /= 1.5
+    turns = [_UNITS[j % len(KINDS)] for j in range(z.shape[1])]
+    factor, offset, low, high, centre, spread = np.array(turns, dtype=np.float32).T
+    z *= factor
+    z += offset
+    np.floor(z, out=z)
+    np.clip(z, low, high, out=z)
+    out[:] = z
+    z -= centre
+    z /= spread
 
 
 def _draw_groups(
@@ -193,7 +192,7 @@ def _draw_groups(
 
 
 def _draw_labels(
-    generator: np.random.Generator, world: _World, z: np.ndarray, group: IntArray
+    generator: np.random.Generator, world: _World, z: NDArray[np.float32], group: IntArray
 ) -> FloatArray:
     weights = world.weights.astype(np.float32)
     if world.classes <= 2:

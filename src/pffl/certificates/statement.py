@@ -1,0 +1,270 @@
+"""Statements and certificates: what is claimed, on what grounds, and whether it holds.
+
+The mathematics lives in the modules beside this one; these objects only remember. A
+statement of which an assumption failed is **not available**: its number, its verdict
+and its text are gone the moment it is built, so none of them can be shown by mistake.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Literal, TypeAlias, get_args
+
+from pffl.certificates._plain import Json, plain, take, texts
+from pffl.certificates._render import as_html, as_text
+from pffl.errors import ArtefactError, UsageError
+
+State: TypeAlias = Literal["checked", "assumed", "failed"]
+Verdict: TypeAlias = Literal[
+    "met", "within_slack", "not_met", "infeasible", "diverged", "interrupted"
+]
+
+FORMAT = "pffl.certificate"
+VERSION = 1
+_ABSENT = "not available: "
+
+_NONE, _NUMBER, _LIST = type(None), (int, float), (list, tuple)
+_ASSUMPTION: dict[str, tuple[type, ...]] = {"text": (str,), "state": (str,)}
+_STATEMENT: dict[str, tuple[type, ...]] = {
+    "kind": (str,),
+    "text": (str,),
+    "value": (*_NUMBER, _NONE),
+    "holds": (bool, _NONE),
+    "assumptions": _LIST,
+    "inputs": (Mapping,),
+    "per_cell": (*_LIST, _NONE),
+    "available": (bool,),
+    "reason": (str,),
+}
+_CERTIFICATE: dict[str, tuple[type, ...]] = {
+    "format": (str,),
+    "version": (int,),
+    "verdict": (str,),
+    "sentence": (str,),
+    "confidence": _NUMBER,
+    "fingerprints": (Mapping,),
+    "notes": _LIST,
+    "statements": _LIST,
+}
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """One thing that must be true, in words, and what we know of it.
+
+    ``checked``: verified on the data or the model. ``assumed``: nobody can verify it
+    here. ``failed``: verified, and false.
+    """
+
+    text: str
+    state: State
+
+    def __post_init__(self) -> None:
+        if self.state not in get_args(State):
+            raise UsageError(
+                f"The 'state' parameter of Assumption must be one of "
+                f"{get_args(State)}. Got {self.state!r} instead."
+            )
+
+    def as_dict(self) -> dict[str, Json]:
+        """Plain form, for JSON."""
+        return {"text": self.text, "state": self.state}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One claim: words, number, grounds.
+
+    Attributes
+    ----------
+    kind
+        What sort of claim: ``gap``, ``empirical``, ``holdout``, …
+    text
+        The claim in plain words.
+    value
+        Its number, if it has one.
+    holds
+        Whether what was asked for is true; None if nothing was asked.
+    assumptions
+        What the claim stands on.
+    inputs
+        The numbers that went in, enough to compute `value` again.
+    per_cell
+        One plain mapping per cell, with at least the key ``cell``.
+    available
+        False if there is nothing to claim; then `text` says why, and `value`, `holds`
+        and `per_cell` are None.
+    reason
+        Why it is not available.
+    """
+
+    kind: str
+    text: str
+    value: float | None = None
+    holds: bool | None = None
+    assumptions: tuple[Assumption, ...] = ()
+    inputs: Mapping[str, Json] = field(default_factory=dict)
+    per_cell: tuple[Mapping[str, Json], ...] | None = None
+    available: bool = True
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "assumptions", tuple(self.assumptions))
+        put(self, "inputs", plain(dict(self.inputs)))
+        put(self, "holds", None if self.holds is None else bool(self.holds))
+        if self.value is not None:
+            put(self, "value", float(self.value))
+        if self.per_cell is not None:
+            put(self, "per_cell", tuple(_row(row) for row in self.per_cell))
+        reasons = self._reasons()
+        put(self, "available", not reasons)
+        put(self, "reason", "; ".join(reasons))
+        if reasons:
+            put(self, "text", _ABSENT + self.reason)
+            for name in ("value", "holds", "per_cell"):
+                put(self, name, None)
+
+    def _reasons(self) -> list[str]:
+        """Everything that forbids the claim, each once."""
+        found = [self.reason] if self.reason and not self.available else []
+        found += [a.text for a in self.assumptions if a.state == "failed"]
+        if self.value is not None and not math.isfinite(self.value):
+            found.append("the number could not be computed")
+        if not self.available and not found:
+            found.append("no reason was recorded")
+        whole = found[0] if found else ""
+        return [one for i, one in enumerate(found) if i == 0 or one not in whole]
+
+    @classmethod
+    def not_available(
+        cls, kind: str, reason: str, assumptions: Sequence[Assumption] = ()
+    ) -> Statement:
+        """Build the statement that says why there is none."""
+        return cls(
+            kind, "", assumptions=tuple(assumptions), available=False, reason=reason
+        )
+
+    def as_dict(self) -> dict[str, Json]:
+        """Plain form, for JSON: no NaN, no infinity."""
+        out = {f.name: plain(getattr(self, f.name)) for f in fields(self)}
+        out["assumptions"] = [a.as_dict() for a in self.assumptions]
+        return out
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> Statement:
+        """Read the plain form; refuse one that contradicts itself."""
+        try:
+            known = take(data, _STATEMENT, "statement")
+            grounds = [take(a, _ASSUMPTION, "assumption") for a in known["assumptions"]]
+            known["assumptions"] = tuple(Assumption(**ground) for ground in grounds)
+            built = cls(**known)
+            agrees = built.as_dict() == plain(data)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise ArtefactError(f"statement: {error}") from error
+        if not agrees:
+            raise ArtefactError(
+                f"statement '{built.kind}': contradicts itself (a failed assumption "
+                "or a non-finite number beside a claim)"
+            )
+        return built
+
+
+def _row(row: Mapping[str, Json]) -> dict[str, Json]:
+    """Make one cell's figures plain; a number that was lost cannot hold."""
+    out = plain(dict(row))
+    if not isinstance(out, dict) or "cell" not in out:
+        raise UsageError(f"a row of 'per_cell' needs the key 'cell'. Got {row!r}")
+    lost = any(out[key] is None and row[key] is not None for key in out)
+    return {**out, "holds": None} if lost and out.get("holds") else out
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Everything that is claimed of one model, and the verdict in one sentence.
+
+    Attributes
+    ----------
+    statements
+        The claims, in the order in which they are shown.
+    verdict
+        One of DESIGN §7.
+    sentence
+        The verdict in words, with the worst cell, its loss, its bound, the margin.
+    confidence
+        1 − δ of the statements on unseen people.
+    fingerprints
+        Hashes of what was certified: data, model, spec.
+    notes
+        What a reader must know: withheld cells, other data, not covered.
+    """
+
+    statements: tuple[Statement, ...]
+    verdict: Verdict
+    sentence: str
+    confidence: float
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.verdict not in get_args(Verdict):
+            raise UsageError(
+                f"The 'verdict' parameter of Certificate must be one of "
+                f"{get_args(Verdict)}. Got {self.verdict!r} instead."
+            )
+        if not 0.0 < self.confidence < 1.0:
+            raise UsageError(
+                "The 'confidence' parameter of Certificate must be strictly between "
+                f"0 and 1. Got {self.confidence!r} instead."
+            )
+        object.__setattr__(self, "statements", tuple(self.statements))
+        object.__setattr__(self, "fingerprints", dict(self.fingerprints))
+        object.__setattr__(self, "notes", tuple(self.notes))
+
+    def of_kind(self, kind: str) -> tuple[Statement, ...]:
+        """Return the statements of one kind."""
+        return tuple(s for s in self.statements if s.kind == kind)
+
+    def holds(self, kind: str) -> bool:
+        """Whether there is a statement of this kind and all of them hold."""
+        found = self.of_kind(kind)
+        return bool(found) and all(s.available and s.holds is True for s in found)
+
+    def as_dict(self) -> dict[str, Json]:
+        """Plain form, for JSON, with the version of the format."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "confidence": float(self.confidence),
+            "fingerprints": plain(self.fingerprints),
+            "notes": list(self.notes),
+            "statements": [s.as_dict() for s in self.statements],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> Certificate:
+        """Read the plain form; refuse another format, version, or missing parts."""
+        known = take(data, _CERTIFICATE, "certificate")
+        seen = (known.pop("format"), known.pop("version"))
+        if seen != (FORMAT, VERSION):
+            raise ArtefactError(
+                f"certificate: format and version {seen} cannot be read; this pffl "
+                f"reads {(FORMAT, VERSION)}"
+            )
+        known["statements"] = tuple(map(Statement.from_dict, known["statements"]))
+        texts(known["fingerprints"].values(), "fingerprints of a certificate")
+        texts(known["notes"], "notes of a certificate")
+        try:
+            return cls(**known)
+        except (TypeError, ValueError) as error:
+            raise ArtefactError(f"certificate: {error}") from error
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)

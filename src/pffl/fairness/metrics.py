@@ -1,0 +1,101 @@
+"""Error, risk and fairness gaps, all from `evaluate` totals.
+
+Names follow the literature and fairlearn. A rate of nobody is undefined (None), never 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from pffl.data.schema import Schema
+from pffl.questions.evaluate import EvaluateTotal
+from pffl.typing import FloatArray
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What `result.json` says of one split.
+
+    Attributes
+    ----------
+    rows
+        Number of rows.
+    risk
+        Mean loss with the silo weights p_k, without the ridge term.
+    error
+        Share of wrong predictions, over all rows.
+    worst_cell_loss
+        Largest mean loss of a cell of the constraint.
+    dp_gap
+        Demographic parity: largest difference of Pr[ŷ = 1] between groups.
+    eo_gap
+        Equal opportunity: the same among y = 1.
+    equalized_odds_gap
+        The larger of the differences among y = 1 and among y = 0.
+    """
+
+    rows: int
+    risk: float | None
+    error: float | None
+    worst_cell_loss: float | None
+    dp_gap: float | None
+    eo_gap: float | None
+    equalized_odds_gap: float | None
+
+    def as_dict(self) -> dict[str, float | None]:
+        """Plain form."""
+        return asdict(self)
+
+
+def metrics(total: EvaluateTotal, schema: Schema) -> Metrics:
+    """Compute everything of `Metrics` from one total."""
+    count = total.column("count").sum()
+    classified = bool(schema.labels) and count > 0
+    binary = len(schema.labels) == 2
+    worst = mean_losses(total)
+    defined = worst[~np.isnan(worst)]
+    among = {y: group_rates(total, schema, label=y) for y in (0, 1)} if binary else {}
+    return Metrics(
+        int(count),
+        total.risk / total.share if total.share > 0 else None,
+        float(1 - total.column("correct").sum() / count) if classified else None,
+        float(defined.max()) if len(defined) else None,
+        _spread(group_rates(total, schema)) if binary else None,
+        _spread(among[1]) if binary else None,
+        _largest(_spread(among[0]), _spread(among[1])) if binary else None,
+    )
+
+
+def mean_losses(total: EvaluateTotal) -> FloatArray:
+    """Mean loss per cell; NaN where a cell has no rows."""
+    return _ratio(total.column("loss", of="cells"), total.column("count", of="cells"))
+
+
+def group_rates(
+    total: EvaluateTotal, schema: Schema, *, label: int | None = None
+) -> FloatArray:
+    """Share of positive predictions per group, among one label if given.
+
+    NaN where nobody is.
+    """
+    by_label = (len(schema.groups), schema.n_labels)
+    positive = total.column("positive").reshape(by_label)
+    count = total.column("count").reshape(by_label)
+    chosen = slice(None) if label is None else [label]
+    return _ratio(positive[:, chosen].sum(axis=1), count[:, chosen].sum(axis=1))
+
+
+def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+    out = np.full_like(numerator, np.nan)
+    return np.divide(numerator, denominator, out=out, where=denominator > 0)
+
+
+def _spread(rates: FloatArray) -> float | None:
+    known = rates[~np.isnan(rates)]
+    return float(known.max() - known.min()) if len(known) else None
+
+
+def _largest(*values: float | None) -> float | None:
+    return None if None in values else max(v for v in values if v is not None)

@@ -1,0 +1,107 @@
+"""Step sizes from constants of the problem, so that defaults need no tuning."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import numpy as np
+
+from pffl.models.linear import LinearModel
+from pffl.objective import Expansion, Problem
+from pffl.typing import FloatArray
+
+
+UNTUNED = 0.1  # η_w where neither the user nor the model's curvature says anything
+
+
+class LocalTraining(Protocol):
+    """The parameters of a method that trains in local steps."""
+
+    @property
+    def local_steps(self) -> int:
+        """J."""
+
+    @property
+    def step_size(self) -> float | None:
+        """η_w, or None for 1/L."""
+
+    @property
+    def schedule(self) -> str:
+        """Either "constant" or "decay"."""
+
+
+def wanted(method: LocalTraining, problem: Problem) -> bool:
+    """Whether the step sizes need the majorant of a `curvature` round."""
+    linear = isinstance(problem.task.model, LinearModel)
+    return linear and (method.step_size is None or method.schedule == "decay")
+
+
+def step_sizes(
+    method: LocalTraining,
+    problem: Problem,
+    majorant: Expansion | None,
+    multipliers: FloatArray,
+    round: int,
+) -> FloatArray:
+    """η_w of each of the J local steps of a round."""
+    if majorant is None:
+        return np.full(method.local_steps, method.step_size or UNTUNED)
+    L = smoothness(majorant, problem, multipliers)
+    if method.schedule == "constant" or problem.modulus == 0:
+        return np.full(method.local_steps, method.step_size or 1.0 / L)
+    t = round * method.local_steps + np.arange(method.local_steps)
+    return 2.0 / (problem.modulus * (8.0 * L / problem.modulus + t))
+
+
+def smoothness(
+    majorant: Expansion, problem: Problem, multipliers: FloatArray
+) -> float:
+    """Return L: no local objective G_k(·; λ) curves more, at any w.
+
+    The majorant gives the largest eigenvalue of ∇²G over all silos together. A silo in
+    which the weighted cells are over-represented curves more than the average by the
+    ratio of its weight Σ_i c_i/p_k to the mean one, β + Σλ.
+    """
+    beta, lam = problem.risk_weight, multipliers
+    hessian = beta * majorant.risk_hessian + np.tensordot(lam, majorant.hessians, axes=1)
+    largest = float(np.linalg.eigvalsh(hessian)[-1])
+    return largest * concentration(problem, lam)
+
+
+def concentration(problem: Problem, multipliers: FloatArray) -> float:
+    """Largest ratio of a silo's weight Σ_i c_i/p_k to the mean β + Σλ; at least 1."""
+    beta = problem.risk_weight
+    per_row = problem.cells.spread(
+        problem.cell_weights(multipliers), len(problem.silo_counts)
+    )
+    masses = beta + (per_row * problem.silo_counts).sum(axis=1) / problem.task.shares
+    return max(1.0, float(masses.max()) / (beta + float(multipliers.sum())))
+
+
+def contracting_dual_step(majorant: Expansion, problem: Problem) -> float:
+    """Return the largest η_θ at which dual ascent with exact best responses contracts.
+
+    One step maps θ to θ + η r(w(λ(θ))); its slope is I − η S D with
+    S = J H(λ)⁻¹ Jᵀ (how r answers to λ) and D = diag(λ) − λλᵀ/B (how λ answers to θ), so
+    η = 2 / max eig(S D), taken at θ = 0. The dual term B·log(Z+1)/(η_θ E) of Theorem 1
+    asks for steps that are as large as possible.
+    """
+    z, bound = problem.n_cells, problem.multiplier_bound
+    lam = np.full(z, bound / (z + 1))
+    hessian = problem.risk_weight * majorant.risk_hessian
+    hessian = hessian + np.tensordot(lam, majorant.hessians, axes=1)
+    hessian += 1e-9 * np.trace(hessian) / len(hessian) * np.eye(len(hessian))
+    answer = majorant.jacobian @ np.linalg.solve(hessian, majorant.jacobian.T)
+    mirror = np.diag(lam) - np.outer(lam, lam) / bound
+    largest = float(np.linalg.eigvals(answer @ mirror).real.max(initial=0.0))
+    return 2.0 / largest if largest > 1e-12 else 1.0
+
+
+def regret_dual_step(violation: FloatArray, dual_rounds: int) -> float:
+    """Return η_θ = √(log(Z+1)/E)/ρ with ρ = max|r|, for models without curvature.
+
+    It minimises the dual term B·log(Z+1)/(η_θ E) + η_θ ρ² B of the corrected Theorem 1.
+    """
+    rho = max(float(np.abs(violation).max(initial=0.0)), 1e-6)
+    return math.sqrt(math.log(len(violation) + 1) / dual_rounds) / rho
