@@ -1,0 +1,35 @@
+"""Train one model over data that stays in silos, under a bound for every group."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from pffl.data import Federation as Federation
+from pffl.errors import PFFLError as PFFLError
+from pffl.fairness import BoundedGroupLoss as BoundedGroupLoss
+from pffl.fairness import ConditionalBoundedGroupLoss as ConditionalBoundedGroupLoss
+from pffl.fairness import MinMax as MinMax
+from pffl.fairness import PerSilo as PerSilo
+from pffl.methods import PFFL as PFFL
+from pffl.methods import Exact as Exact
+from pffl.methods import FedAvg as FedAvg
+from pffl.models import LeastSquares as LeastSquares
+from pffl.models import LogisticRegression as LogisticRegression
+from pffl.models import SoftmaxRegression as SoftmaxRegression
+from pffl.preparation import Options as Options
+from pffl.solution import Solution as Solution
+from pffl.solve import solve as solve
+from pffl.solve import solve_many as solve_many
+
+if TYPE_CHECKING:
+    from pffl import datasets as datasets
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Load `pffl.datasets` when it is first used: `import pffl` stays light."""
+    if name == "datasets":
+        return import_module("pffl.datasets")
+    raise AttributeError(f"module 'pffl' has no attribute '{name}'")

@@ -43,9 +43,7 @@ def logistic_losses(scores: FloatArray, labels: FloatArray) -> FloatArray:
 
     Written as max(z, 0) − y z + log1p(exp(−|z|)): no exponent is ever positive.
     """
-    return (
-        np.maximum(scores, 0.0) - labels * scores + np.log1p(np.exp(-np.abs(scores)))
-    )
+    return np.maximum(scores, 0.0) - labels * scores + np.log1p(np.exp(-np.abs(scores)))
 
 
 def logistic_losses_and_slopes(
@@ -67,7 +65,7 @@ def logistic_losses_and_slopes(
 
 
 def sigmoid(scores: FloatArray) -> FloatArray:
-    """Return ``1 / (1 + exp(−z))``; an overflowing exponential means 0, as it should."""
+    """Return ``1 / (1 + exp(−z))``; where the exponential overflows, that is 0."""
     with np.errstate(over="ignore"):
         out = np.negative(scores)
         np.exp(out, out=out)

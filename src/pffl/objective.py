@@ -1,7 +1,7 @@
 """The objective G(w; λ) = β F(w) + λᵀ r(w), and how far a pair is from its saddle.
 
-    F(w)   = Σ_k p_k (1/m_k) Σ_{i∈k} ℓ_i(w) + (μ/2)‖w‖²
-    r_z(w) = (1/m_z) Σ_{i∈z} ℓ_i(w) − ζ_z
+F(w)   = Σ_k p_k (1/m_k) Σ_{i∈k} ℓ_i(w) + (μ/2)‖w‖²
+r_z(w) = (1/m_z) Σ_{i∈z} ℓ_i(w) − ζ_z
 """
 
 from __future__ import annotations

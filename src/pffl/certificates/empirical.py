@@ -124,10 +124,8 @@ def implied_risk(
     ----------
     counts, weights
         n, examples per atom, and q, weight of one of them in F, shape (A,).
-    membership
-        1 where the atom belongs to the cell, shape (Z, A).
-    bounds
-        ζ, shape (Z,).
+    membership, bounds
+        1 where the atom belongs to the cell, shape (Z, A), and ζ, shape (Z,).
     loss_bound
         L (optional), a bound on every single loss, known without the data. Without
         it the result is None if an example lies in no cell: no bound speaks of it.

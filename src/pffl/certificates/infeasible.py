@@ -78,7 +78,8 @@ def _plane(
 ) -> float:
     g = J.T @ lam
     value = float(lam @ r)
-    size = float(lam @ np.abs(r)) + float(np.abs(g) @ np.abs(point))
+    # r is a difference of numbers of order 1, mean loss and bound: hence the λᵀ1.
+    size = float(lam @ (1.0 + np.abs(r))) + float(np.abs(g) @ np.abs(point))
     size += radius * float(np.linalg.norm(g))
     return lower_ball(value, g, point, radius) - ROUNDING * size
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -39,12 +40,12 @@ def check_silos(schema: Schema, silos: Sequence[Silo], problems: Problems) -> No
             "(drop_empty=True leaves them out and says so)"
         )
     parts = [
-        (f"silo '{silo.name}', {split}", rows)
+        (rows, f"silo '{silo.name}', {split}")
         for silo in silos
         for split, rows in silo.splits.items()
     ]
-    shaped = [(where, rows) for where, rows in parts if _check_shape(schema, rows, where, problems)]
-    for where, rows in shaped:
+    shaped = [part for part in parts if _check_shape(schema, *part, problems)]
+    for rows, where in shaped:
         _check_finite(schema, rows, where, problems)
     _check_all_codes(schema, shaped, problems)
     if not problems.found:
@@ -94,15 +95,15 @@ def _check_finite(schema: Schema, rows: Rows, where: str, problems: Problems) ->
 
 
 def _check_all_codes(
-    schema: Schema, parts: Sequence[tuple[str, Rows]], problems: Problems
+    schema: Schema, parts: Sequence[tuple[Rows, str]], problems: Problems
 ) -> None:
     """Look at all silos at once first: with many small ones that is much faster."""
     if not parts:
         return
-    y = np.concatenate([rows.y for _, rows in parts])
-    group = np.concatenate([rows.group for _, rows in parts])
+    y = np.concatenate([rows.y for rows, _ in parts])
+    group = np.concatenate([rows.group for rows, _ in parts])
     if _code_problems(schema, y, group):
-        for where, rows in parts:
+        for rows, where in parts:
             problems.found.extend(
                 f"{where}: {problem}"
                 for problem in _code_problems(schema, rows.y, rows.group)
@@ -142,7 +143,15 @@ def refuse_or_warn(message: str, *, strict: bool) -> None:
     """Raise under `strict`, otherwise warn."""
     if strict:
         raise DataError(message)
-    warnings.warn(message, DataWarning, stacklevel=4)
+    warn(message)
+
+
+def warn(message: str) -> None:
+    """Warn at the line of the caller outside this package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("pffl."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, DataWarning, stacklevel=level)
 
 
 def listing(names: Iterable[str]) -> str:

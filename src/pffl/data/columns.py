@@ -172,7 +172,8 @@ def _add_column(
         found.notes.append(f"column '{name}': text read as numbers")
     if np.isinf(numbers).any():
         problems.add(f"column '{name}': {int(np.isinf(numbers).sum())} infinite values")
-    if is_identifier(series) and (numbers[~np.isnan(numbers)] % 1 == 0).all():
+    whole = (np.floor(numbers) == numbers) | np.isnan(numbers)
+    if whole.all() and is_identifier(series):
         found.warnings.append(
             f"column '{name}' has a different whole number in every row, like an "
             "identifier; it is kept as an input: name it in drop= (or id=) if it is one"
@@ -204,11 +205,11 @@ def as_numbers(series: pd.Series) -> FloatArray | None:
         return series.to_numpy(dtype=np.float64, na_value=np.nan)
     if isinstance(series.dtype, pd.CategoricalDtype) or series.dtype.kind in "mM":
         return None
-    values = series.to_numpy(dtype=object, na_value=None)
-    distinct = {value: _number(value) for value in set(values.tolist())}
-    if any(number is None for number in distinct.values()):
+    values = series.to_numpy(dtype=object, na_value=np.nan)
+    numbers = {value: _number(value) for value in set(values.tolist())}
+    if any(number is None for number in numbers.values()):
         return None
-    return np.array([distinct[value] for value in values.tolist()], dtype=np.float64)
+    return np.array([numbers[value] for value in values.tolist()], dtype=np.float64)
 
 
 def _number(value: object) -> float | None:
@@ -229,9 +230,10 @@ def _not_numbers(series: pd.Series) -> list[str]:
     if isinstance(series.dtype, pd.CategoricalDtype):
         return []
     counts = series.value_counts()
-    wrong = [value for value in counts.index if _number(value) is None]
-    share = 1 - sum(int(counts[value]) for value in wrong) / int(counts.sum())
-    return [f"'{value}' ({int(counts[value])})" for value in wrong] if share > 0.5 else []
+    wrong = {value: int(n) for value, n in counts.items() if _number(value) is None}
+    if 2 * sum(wrong.values()) >= int(counts.sum()):
+        return []
+    return [f"'{value}' ({count})" for value, count in wrong.items()]
 
 
 def is_identifier(series: pd.Series) -> bool:
@@ -247,5 +249,11 @@ def is_identifier(series: pd.Series) -> bool:
 
 def category_codes(series: pd.Series) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Names and codes of a column's values; a missing value is called ``missing``."""
-    values = series.to_numpy(dtype=object, na_value=MISSING)
-    return encode_values(values, f"column '{series.name}'")
+    import pandas as pd
+
+    found, distinct = pd.factorize(series)
+    values = np.array([*pd.Index(distinct).tolist(), MISSING], dtype=object)
+    if not len(found) or found.min() >= 0:
+        values = values[:-1]
+    names, codes = encode_values(values, f"column '{series.name}'")
+    return names, codes[found]

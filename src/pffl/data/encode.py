@@ -5,19 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pffl.data.schema import Schema
 from pffl.errors import DataError, Problems
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 
+def as_column(values: object) -> NDArray[np.generic]:
+    """Array of a column's values as they are.
+
+    NumPy alone would turn the NaN in ``["a", nan]`` into the text "nan".
+
+    >>> as_column(["a", float("nan")])
+    array(['a', nan], dtype=object)
+    """
+    column = np.asarray(values)
+    if column.dtype.kind in "US" and not hasattr(values, "dtype"):
+        return np.asarray(values, dtype=object)
+    return column
+
+
 def is_missing(values: NDArray[np.generic]) -> BoolArray:
     """Where a column of any type has no value (NaN, None, NaT)."""
     if values.dtype.kind == "f":
-        return np.isnan(values.astype(np.float64))
+        return np.asarray(np.isnan(values.astype(np.float64)))
     if values.dtype.kind in "mM":
-        return np.isnat(values)
+        return np.asarray(np.isnat(values), dtype=bool)
     if values.dtype.kind == "O":
         return np.array([_is_nothing(v) for v in values.tolist()], dtype=bool)
     return np.zeros(len(values), dtype=bool)
@@ -32,11 +46,14 @@ def _is_nothing(value: object) -> bool:
 
 def plain_values(values: NDArray[np.generic]) -> NDArray[np.generic]:
     """Whole numbers that are stored as floats, as integers: 1.0 and 1 are one value."""
-    if values.dtype.kind == "f" and len(values) and (values % 1 == 0).all():
-        return values.astype(np.int64)
+    if values.dtype.kind == "f":
+        numbers = values.astype(np.float64)
+        small = np.abs(numbers) < 2.0**53  # beyond, floats are no longer exact integers
+        if len(values) and (small & (np.floor(numbers) == numbers)).all():
+            return numbers.astype(np.int64)
     if values.dtype.kind == "O":
         whole = [
-            int(v) if isinstance(v, float) and v == v and v % 1 == 0 else v
+            int(v) if isinstance(v, float) and v.is_integer() else v
             for v in values.tolist()
         ]
         plain = np.empty(len(values), dtype=object)
@@ -90,23 +107,22 @@ def encode_labels(
     return codes.astype(np.float64), names
 
 
-def match_values(
-    values: NDArray[np.generic], names: Sequence[str], what: str
+def match_names(
+    seen: Sequence[str], codes: IntArray, names: Sequence[str], what: str
 ) -> tuple[IntArray, str | None]:
-    """Codes of values among declared names, and the problem when some are not declared.
+    """Translate codes of `seen` into codes of `names`, and say which have none.
 
     An unknown value gets the code −1 and is listed with its count.
     """
-    seen, codes = encode_values(values, what)
     place = {name: code for code, name in enumerate(names)}
     lookup = np.array([place.get(name, -1) for name in seen], dtype=np.int64)
-    matched = lookup[codes] if len(codes) else codes
     counts = np.bincount(codes, minlength=len(seen))
     unknown = [
         f"'{name}' ({int(count)})"
         for name, count, code in zip(seen, counts, lookup, strict=True)
         if code < 0
     ]
+    matched = lookup[codes] if len(codes) else codes
     if not unknown:
         return matched, None
     known = ", ".join(f"'{name}'" for name in names)
@@ -114,7 +130,7 @@ def match_values(
 
 
 def encode_groups(
-    schema: Schema, sensitive_features: Mapping[str, NDArray[np.generic]]
+    schema: Schema, sensitive_features: Mapping[str, ArrayLike]
 ) -> IntArray:
     """Group codes of new rows; a value that the schema does not know is an error.
 
@@ -131,10 +147,10 @@ def encode_groups(
             if attribute.name not in sensitive_features:
                 problems.add(f"attribute '{attribute.name}' is missing")
                 continue
-            code, problem = match_values(
-                np.asarray(sensitive_features[attribute.name]),
-                attribute.values,
-                f"attribute '{attribute.name}'",
+            what = f"attribute '{attribute.name}'"
+            values = as_column(sensitive_features[attribute.name])
+            code, problem = match_names(
+                *encode_values(values, what), attribute.values, what
             )
             codes.append(code)
             if problem:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pffl.data.checks import check_silos
-from pffl.data.encode import encode_labels, encode_values
-from pffl.data.schema import Attribute, Schema
+from pffl.data import tabular
+from pffl.data.arrays import encode_arrays
+from pffl.data.checks import check_silos, listing, protected_inputs, refuse_or_warn
+from pffl.data.overlap import repeated_ids, repeated_rows
+from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
-from pffl.data.split import distribute
+from pffl.data.split import distribute, split_index
 from pffl.errors import DataError, Problems
 from pffl.typing import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from pffl.data.encoding import TableEncoding
 
 
 class Pooled(NamedTuple):
@@ -44,6 +49,10 @@ class Federation:
         Whether the rows were generated; said wherever results are shown.
     notes
         What was done to the rows on the way (dropped silos, mapped labels, …).
+    encoding
+        How the table became rows, where it was a table: encodes new ones alike.
+    known_overlap
+        Test rows known to be training rows as well, where ids told; see `overlap`.
     """
 
     schema: Schema
@@ -51,6 +60,11 @@ class Federation:
     name: str = "data"
     synthetic: bool = False
     notes: tuple[str, ...] = field(default=())
+    encoding: TableEncoding | None = None
+    known_overlap: int | None = None
+
+    from_table = classmethod(tabular.from_table)
+    from_silos = classmethod(tabular.from_silos)
 
     def __post_init__(self) -> None:
         with Problems(f"federation '{self.name}'", DataError) as problems:
@@ -71,6 +85,7 @@ class Federation:
         name: str = "data",
         synthetic: bool = False,
         drop_empty: bool = False,
+        strict: bool = False,
         seed: int = 0,
     ) -> Federation:
         """Build from pooled arrays: one row per example.
@@ -95,52 +110,32 @@ class Federation:
         drop_empty
             Leave out silos without training rows (said in `notes`) instead of
             refusing them.
+        strict
+            Refuse, instead of warning of, inputs named like a protected attribute.
         seed
             Seed of the split.
         """
-        inputs = np.asarray(X)
-        columns = (
-            tuple(f"x{j}" for j in range(inputs.shape[1]))
-            if features is None
-            else tuple(features)
+        arrays = encode_arrays(
+            X, y, sensitive_features, silo, features, classification=classification
         )
-        protected = (
-            {str(k): np.asarray(v) for k, v in sensitive_features.items()}
-            if isinstance(sensitive_features, Mapping)
-            else {"group": np.asarray(sensitive_features)}
-        )
-        silo_values = np.asarray(silo)
-        with Problems("arrays", DataError) as problems:
-            lengths = {
-                "X": len(inputs),
-                "y": len(np.asarray(y)),
-                "silo": len(silo_values),
-                **{f"'{k}'": len(v) for k, v in protected.items()},
-            }
-            if len(set(lengths.values())) > 1:
-                problems.add(f"lengths differ: {lengths}")
-            if len(columns) != inputs.shape[1]:
-                problems.add(f"{len(columns)} names for {inputs.shape[1]} columns")
-        target, labels = encode_labels(np.asarray(y), classification=classification)
-        attributes, codes = [], []
-        for attribute, values in protected.items():
-            names, code = encode_values(values, f"protected attribute '{attribute}'")
-            attributes.append(Attribute(attribute, names))
-            codes.append(code)
-        schema = Schema(columns, tuple(attributes), labels)
-        rows = Rows.of(inputs, target, schema.combine(np.stack(codes, axis=1)))
-        names, silo_codes = encode_values(silo_values, "silo")
+        protected = protected_inputs(arrays.schema)
+        if protected:
+            refuse_or_warn(
+                f"protected attribute among the inputs: {listing(protected)}",
+                strict=strict,
+            )
         return cls.from_rows(
-            schema,
-            rows,
-            silo_codes,
-            names,
+            arrays.schema,
+            arrays.rows,
+            arrays.silo,
+            arrays.silo_names,
             test_fraction=test_fraction,
             validation_fraction=validation_fraction,
             name=name,
             synthetic=synthetic,
             drop_empty=drop_empty,
             seed=seed,
+            notes=arrays.notes,
         )
 
     @classmethod
@@ -158,13 +153,33 @@ class Federation:
         drop_empty: bool = False,
         seed: int = 0,
         notes: Sequence[str] = (),
+        encoding: TableEncoding | None = None,
+        ids: IntArray | None = None,
     ) -> Federation:
-        """Distribute encoded rows over silos and split each silo, seeded."""
+        """Distribute encoded rows over silos and split each silo, seeded.
+
+        Parameters
+        ----------
+        schema, rows
+            What the silos agree on, and all rows.
+        silo, silo_names
+            Code of each row's silo, and the silos' names.
+        test_fraction, validation_fraction, name, synthetic, drop_empty, seed
+            As for `from_arrays`.
+        notes, encoding
+            As for `Federation`.
+        ids
+            Who each row is about, to find people on both sides of the split.
+        """
         fractions = {"test": test_fraction, "validation": validation_fraction}
-        silos, notes_ = distribute(
-            rows, silo, silo_names, fractions, drop_empty=drop_empty, seed=seed
+        plan, dropped = split_index(
+            silo, silo_names, fractions, drop_empty=drop_empty, seed=seed
         )
-        return cls(schema, silos, name, synthetic, (*notes, *notes_))
+        if dropped:
+            notes = (*notes, f"dropped silos without rows: {', '.join(dropped)}")
+        repeated = None if ids is None else repeated_ids(ids, plan)
+        silos = distribute(rows, plan)
+        return cls(schema, silos, name, synthetic, tuple(notes), encoding, repeated)
 
     def __len__(self) -> int:
         return len(self.silos)
@@ -177,7 +192,8 @@ class Federation:
     @property
     def splits(self) -> tuple[str, ...]:
         """Splits that every silo has."""
-        return tuple(s for s in self.silos[0].splits if all(s in k.splits for k in self.silos))
+        first, *others = self.silos
+        return tuple(s for s in first.splits if all(s in k.splits for k in others))
 
     def rows(self, split: str = "train") -> int:
         """Total number of rows of a split."""
@@ -194,6 +210,23 @@ class Federation:
             np.concatenate([part.y for part in parts]),
             np.concatenate([part.group for part in parts]),
             np.repeat(np.arange(len(parts)), [len(part) for part in parts]),
+        )
+
+    @cached_property
+    def overlap(self) -> int:
+        """Number of test rows that are also training rows; 0 if none, or if unknowable.
+
+        Exact where an id column was named. Otherwise equal rows count only where rows
+        are so varied that chance does not explain them; hold-out statements are refused
+        when it is positive.
+        """
+        if self.known_overlap is not None:
+            return self.known_overlap
+        if "test" not in self.splits:
+            return 0
+        return repeated_rows(
+            [silo.rows("train") for silo in self.silos],
+            [silo.rows("test") for silo in self.silos],
         )
 
     @cached_property

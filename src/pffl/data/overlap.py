@@ -1,8 +1,9 @@
 """Find rows that are on both sides of a split, or in two silos (FAULTS 15).
 
 With an id column the answer is exact. Without one, equal rows may be different people:
-discrete data are full of twins. So rows are compared only where nearly all training
-rows are distinct, and only a number of twins that chance does not explain is reported.
+discrete data are full of twins. So rows are compared only where at most a tenth of the
+training rows have a twin among themselves, and twins on both sides of a split count
+only where they are more than such chance explains.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl.data.silo import Rows
+from pffl.data.split import Plan
 from pffl.typing import BoolArray, IntArray
 
 SAMPLE = 5_000
 BATCH = 1 << 16
-NEARLY = 0.9
+FEW = 0.1
 
 Hashes = NDArray[np.uint64]
 
@@ -26,14 +28,17 @@ def repeated_rows(train: Sequence[Rows], test: Sequence[Rows]) -> int:
     """Number of test rows that are also training rows; 0 if none, or if unknowable."""
     if not any(map(len, train)) or not any(map(len, test)):
         return 0
-    if not _nearly_distinct(row_hashes([_sample(train)])):
+    if _share_with_twin(np.sort(row_hashes([_sample(train)]))) > FEW:
         return 0
-    seen = row_hashes(train)
-    if not _nearly_distinct(seen):
+    seen = np.sort(row_hashes(train))
+    share = _share_with_twin(seen)
+    if share > FEW:
         return 0
-    found = int(np.isin(row_hashes(test), seen).sum())
+    asked = row_hashes(test)
+    places = np.searchsorted(seen, asked).clip(max=len(seen) - 1)
+    found = int((seen[places] == asked).sum())
     # A training row has a twin among the others as often as an honest test row has one.
-    chance = _share_with_twin(seen) * sum(map(len, test))
+    chance = share * len(asked)
     return found if found > chance + 4 * np.sqrt(chance) else 0
 
 
@@ -41,12 +46,21 @@ def shared_rows(silos: Sequence[Rows]) -> int:
     """Number of rows that also occur in another silo; 0 if none, or if unknowable."""
     if len(silos) < 2 or not any(map(len, silos)):
         return 0
-    if not _nearly_distinct(row_hashes([_sample(silos)])):
+    if _share_with_twin(np.sort(row_hashes([_sample(silos)]))) > FEW:
         return 0
     hashes = row_hashes(silos)
-    if not _nearly_distinct(hashes):
+    if _share_with_twin(np.sort(hashes)) > FEW:
         return 0
     return shared_ids(hashes, np.repeat(np.arange(len(silos)), [len(s) for s in silos]))
+
+
+def repeated_ids(ids: NDArray[np.generic], plan: Plan) -> int:
+    """Number of test rows whose id is also that of a training row."""
+    train = np.concatenate([index["train"] for _, index in plan])
+    test = [index["test"] for _, index in plan if "test" in index]
+    if not test:
+        return 0
+    return int(np.isin(ids[np.concatenate(test)], ids[train]).sum())
 
 
 def shared_ids(ids: NDArray[np.generic], silo: IntArray) -> int:
@@ -92,6 +106,8 @@ def _batches(parts: Sequence[Rows]) -> Iterator[Rows]:
 
 
 def _join(parts: Sequence[Rows]) -> Rows:
+    if len(parts) == 1:
+        return parts[0]
     return Rows(
         np.concatenate([part.X for part in parts]),
         np.concatenate([part.y for part in parts]),
@@ -114,11 +130,8 @@ def _sample(parts: Sequence[Rows]) -> Rows:
     )
 
 
-def _nearly_distinct(hashes: Hashes) -> bool:
-    return len(np.unique(hashes)) > NEARLY * len(hashes)
-
-
-def _share_with_twin(hashes: Hashes) -> float:
-    _, counts = np.unique(hashes, return_counts=True)
-    twins: BoolArray = counts > 1
-    return float(counts[twins].sum() / len(hashes))
+def _share_with_twin(ordered: Hashes) -> float:
+    """Share of the rows whose hash occurs more than once; the hashes are sorted."""
+    same = ordered[1:] == ordered[:-1]
+    twins: BoolArray = np.append(same, False) | np.append(False, same)
+    return float(twins.mean())

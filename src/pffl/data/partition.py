@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pffl.data.encode import encode_values
+from pffl.data.encode import as_column, encode_values
 from pffl.errors import DataError, UsageError
 from pffl.typing import IntArray
 
@@ -25,7 +25,7 @@ def by_column(values: ArrayLike) -> Partition:
     >>> by_column(["north", "south", "north"])
     (array([0, 1, 0]), ('north', 'south'))
     """
-    names, codes = encode_values(np.asarray(values), "silo")
+    names, codes = encode_values(as_column(values), "silo")
     return codes, names
 
 
@@ -42,9 +42,7 @@ def equal(rows: int, silos: int, seed: int = 0) -> Partition:
     return codes, silo_names(silos)
 
 
-def dirichlet(
-    values: ArrayLike, alpha: float, silos: int, seed: int = 0
-) -> Partition:
+def dirichlet(values: ArrayLike, alpha: float, silos: int, seed: int = 0) -> Partition:
     """Share out the rows of each distinct value by a draw from Dirichlet(α, …, α).
 
     The usual way to make silos differ: a small α gives each value to few silos, a large
@@ -63,7 +61,7 @@ def dirichlet(
     """
     if not (np.isfinite(alpha) and alpha > 0):
         raise UsageError(f"'alpha' must be a positive number. Got {alpha} instead.")
-    distinct, codes = encode_values(np.asarray(values), "column of the Dirichlet cut")
+    distinct, codes = encode_values(as_column(values), "column of the Dirichlet cut")
     _check(len(codes), silos)
     generator = np.random.default_rng(seed)
     silo = np.empty(len(codes), dtype=np.int64)
@@ -85,7 +83,7 @@ def quantile_bands(values: ArrayLike, silos: int) -> Partition:
     >>> quantile_bands([30, 10, 20, 40], 2)
     (array([1, 0, 0, 1]), ('band 1 (10 to 20)', 'band 2 (30 to 40)'))
     """
-    column = np.asarray(values)
+    column = as_column(values)
     encode_values(column, "column of the bands")
     _check(len(column), silos)
     order = np.argsort(column, kind="stable")
@@ -93,8 +91,9 @@ def quantile_bands(values: ArrayLike, silos: int) -> Partition:
     names = []
     for band, members in enumerate(np.array_split(order, silos)):
         codes[members] = band
-        edges = f" ({column[members[0]]} to {column[members[-1]]})" if len(members) else ""
-        names.append(f"band {band + 1}{edges}")
+        names.append(f"band {band + 1}")
+        if len(members):
+            names[-1] += f" ({column[members[0]]} to {column[members[-1]]})"
     return codes, tuple(names)
 
 

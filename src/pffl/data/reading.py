@@ -53,7 +53,7 @@ def named_columns(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
                 first[name] = place
                 kept.append(place)
             elif frame.iloc[:, place].equals(frame.iloc[:, first[name]]):
-                notes.append(f"column '{name}' is repeated with the same values: once kept")
+                notes.append(f"column '{name}' is repeated with the same values")
             else:
                 problems.add(
                     f"column '{name}' occurs twice with different values: rename one"
@@ -126,16 +126,17 @@ def decode(data: bytes, name: str) -> tuple[str, str, list[str]]:
 
 
 def find_delimiter(text: str) -> str:
-    """Return the separator that cuts the first records into most fields, evenly.
+    r"""Return the separator that cuts the first records into most fields, evenly.
 
-    >>> find_delimiter("a;b;c\\n1,5;2;3\\n")
+    >>> find_delimiter("a;b;c\n1,5;2;3\n")
     ';'
     """
     best, most = ",", (0, 1)
     for delimiter in DELIMITERS:
         lengths: list[int] = []
+        records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
         try:
-            for record in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
+            for record in records:
                 if record:
                     lengths.append(len(record))
                 if len(lengths) == PROBE:
@@ -211,9 +212,8 @@ def _decimal_commas(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
         known = text.dropna()
         numeric = known.str.fullmatch(r"[-+]?\d+(,\d+)?")
         if numeric.all() and known.str.contains(",").any():
-            frame = frame.assign(
-                **{str(name): pd.to_numeric(text.str.replace(",", ".")).astype("float64")}
-            )
+            numbers = pd.to_numeric(text.str.replace(",", ".")).astype("float64")
+            frame = frame.assign(**{str(name): numbers})
             found.append(f"'{name}'")
     if found:
         notes.append(f"decimal commas in {', '.join(found)}")
@@ -230,4 +230,4 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     try:
         return pd.read_parquet(path, engine="pyarrow")
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise DataError(f"'{path.name}' is not a readable Parquet file: {error}") from error
+        raise DataError(f"'{path.name}' is not a Parquet file: {error}") from error

@@ -77,7 +77,7 @@ class Schema:
     def groups(self) -> tuple[str, ...]:
         """Names of all groups: every combination of attribute values, in code order."""
         values = (attribute.values for attribute in self.attributes)
-        return tuple(" × ".join(combination) for combination in itertools.product(*values))
+        return tuple(" × ".join(chosen) for chosen in itertools.product(*values))
 
     @property
     def n_labels(self) -> int:
@@ -93,12 +93,13 @@ class Schema:
         """Code of each example's atom: ``group · n_labels + label``."""
         if not self.labels:
             return np.asarray(group, dtype=np.int64)
-        return group * self.n_labels + y.astype(np.int64)
+        return np.asarray(group * self.n_labels + y.astype(np.int64))
 
     def combine(self, codes: IntArray) -> IntArray:
         """Turn one code per attribute, shape (n, attributes), into group codes."""
         sizes = tuple(len(a.values) for a in self.attributes)
-        return np.ravel_multi_index(tuple(codes.T), sizes).astype(np.int64)
+        flat = np.ravel_multi_index(tuple(codes.T), sizes)
+        return np.asarray(flat, dtype=np.int64)
 
     def attribute_codes(self, name: str) -> IntArray:
         """Code of the named attribute's value in each of `groups`."""

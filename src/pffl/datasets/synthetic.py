@@ -9,40 +9,26 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from string import ascii_uppercase
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pffl.data.federation import Federation
-from pffl.data.partition import fill_empty, silo_names
+from pffl.data.partition import silo_names
 from pffl.data.schema import Attribute, Schema
-from pffl.data.silo import Rows
-from pffl.errors import Problems, UsageError
-from pffl.typing import FloatArray, IntArray
-
-BLOCK = 1 << 15
-SIGNAL = 2.0
-KINDS = ("number", "flag", "count")
-# Of each kind: factor, offset, smallest and largest value, centre and spread.
-_UNITS = (
-    (15.0, 40.5, 0.0, 99.0, 40.0, 15.0),
-    (1.0, 0.5, 0.0, 1.0, 0.3, 0.5),
-    (2.0, 1.0, 0.0, 9.0, 1.0, 1.5),
+from pffl.datasets._population import (
+    KINDS,
+    SIGNAL,
+    World,
+    draw_mix,
+    draw_rows,
+    draw_silos,
+    draw_weights,
 )
-
-
-@dataclass(frozen=True)
-class _World:
-    """What the rows are drawn from: per group a weight and a scale, per silo a shift."""
-
-    weights: FloatArray  # (groups, features, outputs)
-    scale: FloatArray  # (groups,): how much of the signal survives
-    shift: FloatArray  # (silos, features)
-    mix: FloatArray  # (silos, groups): cumulative shares
-    classes: int
-    label_noise: float
+from pffl.errors import Problems, UsageError
+from pffl.typing import FloatArray
 
 
 def synthetic(
@@ -119,16 +105,16 @@ def synthetic(
             problems.add(f"{rows} rows are too few for {silos} silos")
     generator = np.random.default_rng(seed)
     outputs = classes if task == "classification" else 0
-    world = _World(
-        weights=_weights(generator, total, features, outputs, group_conflict),
+    world = World(
+        weights=draw_weights(generator, total, features, outputs, group_conflict),
         scale=SIGNAL * (1 - hardness),
         shift=heterogeneity * generator.standard_normal((silos, features)) / 2,
-        mix=_group_mix(generator, sizes / sizes.sum(), silos, heterogeneity),
+        mix=draw_mix(generator, sizes / sizes.sum(), silos, heterogeneity),
         classes=outputs,
         label_noise=label_noise,
     )
-    silo = _silo_of_rows(generator, rows, silos, heterogeneity)
-    drawn = _draw(generator, world, silo, np.dtype(dtype))
+    silo = draw_silos(generator, rows, silos, heterogeneity)
+    drawn = draw_rows(generator, world, silo, np.dtype(dtype))
     labels = tuple(f"class {c}" for c in range(outputs))
     schema = Schema(_feature_names(features), attributes, labels, "synthetic label")
     return Federation.from_rows(
@@ -145,115 +131,6 @@ def synthetic(
     )
 
 
-def _draw(
-    generator: np.random.Generator,
-    world: _World,
-    silo: IntArray,
-    dtype: np.dtype[np.floating],
-) -> Rows:
-    """Draw block by block: the largest scratch array has `BLOCK` rows."""
-    rows, features = len(silo), world.shift.shape[1]
-    inputs = np.empty((rows, features), dtype=dtype)
-    y = np.empty(rows)
-    group = _draw_groups(generator, world, silo)
-    shift = world.shift.astype(np.float32)
-    for start in range(0, rows, BLOCK):
-        part = slice(start, min(start + BLOCK, rows))
-        z = generator.standard_normal((part.stop - start, features), dtype=np.float32)
-        z += shift[silo[part]]
-        _to_units(z, inputs[part])
-        y[part] = _draw_labels(generator, world, z, group[part])
-    return Rows(inputs, y, group)
-
-
-def _to_units(z: NDArray[np.float32], out: NDArray[np.floating]) -> None:
-    """Turn standard numbers into ages, flags and counts, and `z` into what they say."""
-    turns = [_UNITS[j % len(KINDS)] for j in range(z.shape[1])]
-    factor, offset, low, high, centre, spread = np.array(turns, dtype=np.float32).T
-    z *= factor
-    z += offset
-    np.floor(z, out=z)
-    np.clip(z, low, high, out=z)
-    out[:] = z
-    z -= centre
-    z /= spread
-
-
-def _draw_groups(
-    generator: np.random.Generator, world: _World, silo: IntArray
-) -> IntArray:
-    """Group of each row from its silo's mix; each group has at least one member."""
-    group = np.empty(len(silo), dtype=np.int64)
-    for start in range(0, len(silo), BLOCK):
-        part = slice(start, min(start + BLOCK, len(silo)))
-        u = generator.random(part.stop - start)
-        group[part] = (u[:, None] >= world.mix[silo[part], :-1]).sum(axis=1)
-    return fill_empty(group, world.mix.shape[1])
-
-
-def _draw_labels(
-    generator: np.random.Generator, world: _World, z: NDArray[np.float32], group: IntArray
-) -> FloatArray:
-    weights = world.weights.astype(np.float32)
-    if world.classes <= 2:
-        scores = np.einsum("ij,ij->i", z, weights[group, :, 0])
-        scores = scores.astype(np.float64) * world.scale[group]
-        if not world.classes:
-            return scores + world.label_noise * generator.standard_normal(len(z))
-        label = (generator.random(len(z)) < 0.5 + 0.5 * np.tanh(scores / 2)).astype(float)
-    else:
-        scores = np.einsum("ij,ijc->ic", z, weights[group])
-        scores = scores * world.scale[group, None]
-        # The largest of score + Gumbel noise is a draw from the softmax.
-        label = (scores + generator.gumbel(size=scores.shape)).argmax(axis=1).astype(float)
-    noisy = generator.random(len(z)) < world.label_noise
-    label[noisy] = generator.integers(world.classes, size=int(noisy.sum()))
-    return label
-
-
-def _weights(
-    generator: np.random.Generator,
-    groups: int,
-    features: int,
-    classes: int,
-    conflict: float,
-) -> FloatArray:
-    """Unit weights: a common direction, turned by up to 90° for each group but the first."""
-    shape = (features, classes if classes > 2 else 1)
-    common = _unit(generator.standard_normal(shape))
-    own = np.stack([_unit(generator.standard_normal(shape)) for _ in range(groups)])
-    angle = 0.5 * np.pi * conflict * np.arange(groups) / max(1, groups - 1)
-    turned = np.cos(angle)[:, None, None] * common + np.sin(angle)[:, None, None] * own
-    return turned / np.linalg.norm(turned, axis=1, keepdims=True)
-
-
-def _unit(v: FloatArray) -> FloatArray:
-    return v / np.linalg.norm(v, axis=0, keepdims=True)
-
-
-def _group_mix(
-    generator: np.random.Generator, sizes: FloatArray, silos: int, heterogeneity: float
-) -> FloatArray:
-    """Cumulative group shares of each silo, scattered around the given ones."""
-    if heterogeneity == 0:
-        shares = np.tile(sizes, (silos, 1))
-    else:
-        draws = generator.gamma(sizes * 10 / heterogeneity**2, size=(silos, len(sizes)))
-        draws += 1e-300
-        shares = draws / draws.sum(axis=1, keepdims=True)
-    return np.cumsum(shares, axis=1)
-
-
-def _silo_of_rows(
-    generator: np.random.Generator, rows: int, silos: int, heterogeneity: float
-) -> IntArray:
-    """Silo of each row, in order; sizes log-normal, each silo at least one row."""
-    share = np.exp(heterogeneity * generator.standard_normal(silos))
-    cuts = np.rint(np.cumsum(share / share.sum()) * (rows - silos)).astype(np.int64)
-    sizes = 1 + np.diff(cuts, prepend=0)
-    return np.repeat(np.arange(silos), sizes)
-
-
 def _attributes(
     groups: int | Sequence[str] | Mapping[str, int | Sequence[str]],
 ) -> tuple[Attribute, ...]:
@@ -266,7 +143,7 @@ def _attributes(
             letters = (
                 "".join(word)
                 for length in itertools.count(1)
-                for word in itertools.product("ABCDEFGHIJKLMNOPQRSTUVWXYZ", repeat=length)
+                for word in itertools.product(ascii_uppercase, repeat=length)
             )
             values = tuple(itertools.islice(letters, values))
         attributes.append(Attribute(str(name), tuple(values)))
@@ -279,8 +156,10 @@ def _feature_names(features: int) -> tuple[str, ...]:
     )
 
 
-def _per_group(given: Sequence[float] | None, default: FloatArray) -> FloatArray:
-    return default if given is None else np.asarray(given, dtype=np.float64)
+def _per_group(
+    given: Sequence[float] | None, default: NDArray[np.floating]
+) -> FloatArray:
+    return np.asarray(default if given is None else given, dtype=np.float64)
 
 
 def _check_counts(problems: Problems, **counts: int) -> None:

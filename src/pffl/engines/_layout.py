@@ -12,6 +12,7 @@ from pffl.models.base import Inputs
 from pffl.typing import FloatArray, IntArray
 
 PIECE_BYTES = 2**19  # of inputs: a piece stays in cache between its two products
+GROUP_COST = 3000  # a group of silos costs as much as so many scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +94,7 @@ class Layout:
     @cached_property
     def pieces(self) -> tuple[Piece, ...]:
         """All rows, cut into pieces of about `PIECE_BYTES`, whatever the silos."""
-        step = max(64, PIECE_BYTES // (8 * max(1, self.X.shape[1])))
+        step = piece_rows(self.X.shape[1])
         return tuple(
             self.piece(slice(start, min(start + step, len(self.X))))
             for start in range(0, len(self.X), step)
@@ -106,22 +107,26 @@ class Layout:
         lengths = np.diff(np.concatenate([starts, [len(units)]]))
         return Piece(rows, units[starts], starts, lengths)
 
-    @cached_property
-    def groups(self) -> tuple[range, ...]:
-        """Positions that take local steps together.
+    def groups(self, columns: int) -> tuple[range, ...]:
+        """Positions that take local steps together, for so many columns of scores.
 
-        Silos of one group have similar sizes (none is padded by more than a quarter)
-        and fit in cache together; a large silo stands alone.
+        Silos of one group are padded to the largest of them. A group is closed when
+        padding would cost more than a group of its own does, or when it would not fit
+        in cache; a large silo stands alone.
         """
-        limit = max(64, PIECE_BYTES // (8 * max(1, self.X.shape[1])))
-        groups, first = [], 0
-        for position in range(1, self.n_silos + 1):
-            if position == self.n_silos or not (
-                self.sizes[position] <= 1.25 * max(self.sizes[first], 8)
-                and self.sizes[position] * (position + 1 - first) <= limit
+        limit = piece_rows(self.X.shape[1])
+        groups, first, rows = [], 0, 0
+        for position in range(self.n_silos):
+            size = int(self.sizes[position])
+            padded = size * (position + 1 - first)
+            waste = padded - (rows + size)
+            if position > first and (
+                padded > limit or waste > max(0.2 * rows, GROUP_COST / columns)
             ):
                 groups.append(range(first, position))
-                first = position
+                first, rows = position, 0
+            rows += size
+        groups.append(range(first, self.n_silos))
         return tuple(groups)
 
     def places(self, position: int) -> IntArray:
@@ -137,11 +142,16 @@ class Layout:
         return out
 
 
+def piece_rows(n_features: int) -> int:
+    """Rows that fit in a piece."""
+    return max(64, PIECE_BYTES // (8 * max(1, n_features)))
+
+
 def _scaled_rows(
     X: FloatArray, index: IntArray, inputs: Inputs, out: FloatArray
 ) -> None:
     """Write the scaled rows at `index` into `out`, a few at a time."""
-    step = max(64, PIECE_BYTES // (8 * max(1, X.shape[1])))
+    step = piece_rows(X.shape[1])
     for start in range(0, len(index), step):
         part = slice(start, start + step)
         inputs.apply(X[index[part]], out=out[part])

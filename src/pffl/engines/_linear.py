@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pffl.engines._layout import PIECE_BYTES, Layout, Piece
+from pffl.engines._layout import Layout, Piece, piece_rows
 from pffl.models.linear import LinearModel
 from pffl.questions import Curvature, Evaluate, Train
 from pffl.questions.evaluate import COLUMNS
@@ -131,8 +131,8 @@ def curvature_pass(
         np.zeros(size), np.zeros((layout.n_atoms, size)), np.zeros((len(cells), size))
     )
     own_cells: dict[int, list[int]] = {}
-    for cell in np.flatnonzero(~cells.everywhere):
-        own_cells.setdefault(int(cells.silo[cell]), []).append(int(cell))
+    for cell in np.flatnonzero(~cells.everywhere).tolist():
+        own_cells.setdefault(int(cells.silo[cell]), []).append(cell)
     packed = np.empty(size)
     for piece in pieces:
         X, y = layout.X[piece.rows], layout.y[piece.rows]
@@ -245,22 +245,39 @@ def _block_gradient(
 ) -> FloatArray:
     """Weighted gradients of a block: silo b has its own w[b] and its rows X[b]."""
     d = X.shape[2]
-    gradient = np.zeros_like(w)
-    coefficients = np.ascontiguousarray(w[:, :, :d].transpose(0, 2, 1))
-    step = max(64, PIECE_BYTES // (8 * max(1, d) * len(X)))
+    step = max(64, piece_rows(d) // len(X))
+    gradient = np.empty_like(w)
+    if X.shape[1] <= step:
+        _write_gradient(model, w, X, y, weights, gradient)
+        return gradient
+    part = np.empty_like(w)
+    gradient[:] = 0.0
     for start in range(0, X.shape[1], step):
-        part = X[:, start : start + step]
-        z = np.matmul(part, coefficients)
-        if model.intercept:
-            z += w[:, None, :, d]
-        labels = y[:, start : start + step]
-        if model.n_outputs > 1:
-            flat = model.score_slopes(z.reshape(-1, z.shape[2]), labels.reshape(-1))
-            slopes = flat.reshape(z.shape)
-        else:
-            slopes = model.score_slopes(z, labels[..., None])
-        slopes *= weights[:, start : start + step]
-        gradient[:, :, :d] += np.matmul(slopes.transpose(0, 2, 1), part)
-        if model.intercept:
-            gradient[:, :, d] += slopes.sum(axis=1)
+        rows = slice(start, start + step)
+        _write_gradient(model, w, X[:, rows], y[:, rows], weights[:, rows], part)
+        gradient += part
     return gradient
+
+
+def _write_gradient(
+    model: LinearModel,
+    w: FloatArray,
+    X: FloatArray,
+    y: FloatArray,
+    weights: FloatArray,
+    out: FloatArray,
+) -> None:
+    """Write the weighted gradients of a block that fits in cache to `out`."""
+    d = X.shape[2]
+    z = np.matmul(X, w[:, :, :d].swapaxes(1, 2))
+    if model.intercept:
+        z += w[:, None, :, d]
+    if model.n_outputs > 1:
+        flat = model.score_slopes(z.reshape(-1, z.shape[2]), y.reshape(-1))
+        slopes = flat.reshape(z.shape)
+    else:
+        slopes = model.score_slopes(z, y[..., None])
+    slopes *= weights
+    np.matmul(slopes.swapaxes(1, 2), X, out=out[:, :, :d])
+    if model.intercept:
+        np.add.reduce(slopes, axis=1, out=out[:, :, d])

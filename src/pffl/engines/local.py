@@ -7,6 +7,7 @@ differ in w, weights and step sizes is answered in one pass.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,7 @@ from pffl.questions import (
     Train,
     TrainTotal,
 )
+from pffl.questions.curvature import linear
 from pffl.typing import FloatArray
 
 A = TypeVar("A")
@@ -101,12 +103,11 @@ class Local(Reference):
         if self._pool is None or size < SMALL or len(items) < 2:
             return [work(items)]
         cuts = np.linspace(0, len(items), min(self.threads, len(items)) + 1).astype(int)
-        parts = [items[a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+        parts = [items[a:b] for a, b in itertools.pairwise(cuts.tolist())]
         return list(self._pool.map(work, parts))
 
     def _train(self, questions: Sequence[Train]) -> list[TrainTotal]:
-        model = questions[0].task.model
-        assert isinstance(model, LinearModel)
+        model = linear(questions[0].task)
         if model.n_outputs > 1 and len(questions) > 1:
             return [self._train([question])[0] for question in questions]
         layout = self.layout(questions[0])
@@ -128,7 +129,9 @@ class Local(Reference):
             ridge = np.array([q.risk_weight * model.l2 for q in questions])
             rates = np.array([q.step_sizes[0] for q in questions])
             per_column = len(columns.w) // len(questions)
-            gradients += np.repeat(ridge, per_column)[:, None] * columns.w * shares.sum()
+            gradients += (
+                np.repeat(ridge, per_column)[:, None] * columns.w * shares.sum()
+            )
             update = -np.repeat(rates, per_column)[:, None] * gradients
         else:
             # Local steps descend c_i/p_k.
@@ -147,11 +150,13 @@ class Local(Reference):
                     lambda groups: _linear.steps_pass(
                         layout, questions, columns, groups, local
                     ),
-                    layout.groups,
+                    layout.groups(len(columns.w)),
                     size,
                 )
             )
-        return self._train_totals(layout, questions, np.asarray(sums), np.asarray(update))
+        return self._train_totals(
+            layout, questions, np.asarray(sums), np.asarray(update)
+        )
 
     def _unit_weights(self, layout: Layout, questions: Sequence[Train]) -> FloatArray:
         """Return c_i per unit (silo position × atom) and question."""
@@ -159,16 +164,12 @@ class Local(Reference):
         with np.errstate(divide="ignore", invalid="ignore"):
             per_row = task.shares[layout.order] / layout.sizes
         per_row[layout.sizes == 0] = 0.0
-        return np.stack(
-            [
-                (
-                    q.risk_weight * per_row[:, None]
-                    + task.cells.spread(q.cell_weights, layout.n_silos)[layout.order]
-                ).reshape(-1)
-                for q in questions
-            ],
-            axis=1,
-        )
+        weights = np.empty((layout.n_silos, layout.n_atoms, len(questions)))
+        for s, q in enumerate(questions):
+            by_silo = task.cells.spread(q.cell_weights, layout.n_silos)
+            weights[:, :, s] = by_silo[layout.order]
+            weights[:, :, s] += q.risk_weight * per_row[:, None]
+        return weights.reshape(-1, len(questions))
 
     def _train_totals(
         self,
@@ -192,8 +193,7 @@ class Local(Reference):
         ]
 
     def _evaluate(self, question: Evaluate) -> EvaluateTotal:
-        model, task = question.task.model, question.task
-        assert isinstance(model, LinearModel)
+        model, task = linear(question.task), question.task
         layout = self.layout(question)
         sums = sum(
             self._spread(
@@ -217,8 +217,7 @@ class Local(Reference):
         )
 
     def _curvature(self, question: Curvature) -> CurvatureTotal:
-        model, cells = question.task.model, question.task.cells
-        assert isinstance(model, LinearModel)
+        model, cells = linear(question.task), question.task.cells
         layout = self.layout(question)
         risk_weights = question.task.shares[layout.order] / layout.sizes
         results = self._spread(
@@ -228,11 +227,10 @@ class Local(Reference):
             layout.pieces,
             len(layout.X) * model.n_parameters,
         )
-        risk = sum(r.risk for r in results)
+        risk = np.sum([r.risk for r in results], axis=0)
         everywhere = cells.everywhere[:, None] * cells.membership
-        packed = everywhere @ sum(r.atoms for r in results) + sum(
-            r.cells for r in results
-        )
+        packed = everywhere @ np.sum([r.atoms for r in results], axis=0)
+        packed += np.sum([r.cells for r in results], axis=0)
         p = model.n_parameters
         return CurvatureTotal(
             float(risk[0]),

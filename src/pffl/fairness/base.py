@@ -86,10 +86,16 @@ class Cells:
         return out
 
     def spread(self, weights: FloatArray, n_silos: int) -> FloatArray:
-        """Turn weights per cell into weights per (silo, atom), shape (K, atoms)."""
-        shared = weights[self.everywhere] @ self.membership[self.everywhere]
-        out = np.tile(shared, (n_silos, 1))
+        """Turn weights per cell, shape (Z,), into weights per (silo, atom).
+
+        The result, shape (K, atoms), is read-only where no cell is confined to a silo.
+        """
+        shared = (weights * self.everywhere) @ self.membership
+        out = np.broadcast_to(shared, (n_silos, len(shared)))
+        if self.everywhere.all():
+            return out
         local = np.flatnonzero(~self.everywhere)
+        out = out.copy()
         np.add.at(out, self.silo[local], weights[local, None] * self.membership[local])
         return out
 
@@ -154,33 +160,31 @@ def group_cells(
     codes = np.stack(columns, axis=1)
     combinations = list(dict.fromkeys(map(tuple, codes.tolist())))
     labels = tuple(
-        " × ".join(values[name][code] for name, code in zip(names, combination, strict=True))
+        " × ".join(
+            values[name][code] for name, code in zip(names, combination, strict=True)
+        )
         for combination in combinations
     )
-    member = np.array([(codes == combination).all(axis=1) for combination in combinations])
+    member = np.array(
+        [(codes == combination).all(axis=1) for combination in combinations]
+    )
     return labels, member
 
 
 def resolve_bounds(
-    bound: float | Mapping[str, float], names: Sequence[str], owner: str
+    bound: float | Mapping[str, float] | None, names: Sequence[str], owner: str
 ) -> FloatArray:
-    """One bound for all cells, or one per cell by name; all problems at once."""
+    """One (already checked) bound for all cells, or one per cell by name."""
+    if not isinstance(bound, Mapping):
+        return np.full(len(names), float(bound or 0.0))
     with Problems(owner, UsageError) as problems:
-        if not isinstance(bound, Mapping):
-            given = dict.fromkeys(names, bound)
-        else:
-            given = dict(bound)
-            missing = [name for name in names if name not in given]
-            unknown = [name for name in given if name not in names]
-            if missing:
-                problems.add(f"no bound for {missing}")
-            if unknown:
-                problems.add(f"bounds for unknown cells {unknown}; cells: {list(names)}")
-        for name, value in dict.fromkeys(
-            (("bound", bound),) if not isinstance(bound, Mapping) else given.items()
-        ):
-            check_bound(value, name, owner, problems)
-    return np.array([float(given[name]) for name in names])
+        missing = [name for name in names if name not in bound]
+        unknown = [name for name in bound if name not in names]
+        if missing:
+            problems.add(f"no bound for {missing}")
+        if unknown:
+            problems.add(f"bounds for unknown cells {unknown}; cells: {list(names)}")
+    return np.array([float(bound[name]) for name in names])
 
 
 def check_bound(value: object, name: str, owner: str, problems: Problems) -> None:

@@ -64,7 +64,6 @@ class ConditionalBoundedGroupLoss:
                 if schema.labels[y] in bound
             }
             bound = per_label
-        assert bound is not None
         return Cells(
             cell_names,
             resolve_bounds(bound, cell_names, type(self).__name__),

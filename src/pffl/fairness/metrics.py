@@ -1,17 +1,32 @@
 """Error, risk and fairness gaps, all from `evaluate` totals.
 
-Names follow the literature and fairlearn. A rate of nobody is undefined (None), never 0.
+Names follow the literature and fairlearn. A rate of nobody is undefined, never 0.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Protocol
 
 import numpy as np
 
 from pffl.data.schema import Schema
-from pffl.questions.evaluate import EvaluateTotal
 from pffl.typing import FloatArray
+
+
+class Sums(Protocol):
+    """The part of an `evaluate` total that metrics read."""
+
+    @property
+    def risk(self) -> float:
+        """Σ p_k × silo k's mean loss."""
+
+    @property
+    def share(self) -> float:
+        """Σ p_k of the silos that have rows."""
+
+    def column(self, name: str, *, of: str = "atoms") -> FloatArray:
+        """One column by name, per atom or per cell."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +64,7 @@ class Metrics:
         return asdict(self)
 
 
-def metrics(total: EvaluateTotal, schema: Schema) -> Metrics:
+def metrics(total: Sums, schema: Schema) -> Metrics:
     """Compute everything of `Metrics` from one total."""
     count = total.column("count").sum()
     classified = bool(schema.labels) and count > 0
@@ -68,14 +83,12 @@ def metrics(total: EvaluateTotal, schema: Schema) -> Metrics:
     )
 
 
-def mean_losses(total: EvaluateTotal) -> FloatArray:
+def mean_losses(total: Sums) -> FloatArray:
     """Mean loss per cell; NaN where a cell has no rows."""
     return _ratio(total.column("loss", of="cells"), total.column("count", of="cells"))
 
 
-def group_rates(
-    total: EvaluateTotal, schema: Schema, *, label: int | None = None
-) -> FloatArray:
+def group_rates(total: Sums, schema: Schema, *, label: int | None = None) -> FloatArray:
     """Share of positive predictions per group, among one label if given.
 
     NaN where nobody is.

@@ -40,7 +40,6 @@ class PerSilo:
     def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
         """One cell per silo, over all its rows."""
         names = tuple(silos)
-        assert self.bound is not None
         return Cells(
             names,
             resolve_bounds(self.bound, names, type(self).__name__),

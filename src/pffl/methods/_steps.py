@@ -11,7 +11,6 @@ from pffl.models.linear import LinearModel
 from pffl.objective import Expansion, Problem
 from pffl.typing import FloatArray
 
-
 UNTUNED = 0.1  # η_w where neither the user nor the model's curvature says anything
 
 
@@ -40,23 +39,20 @@ def wanted(method: LocalTraining, problem: Problem) -> bool:
 def step_sizes(
     method: LocalTraining,
     problem: Problem,
-    majorant: Expansion | None,
-    multipliers: FloatArray,
+    smoothness: float | None,
     round: int,
 ) -> FloatArray:
-    """η_w of each of the J local steps of a round."""
-    if majorant is None:
+    """η_w of each of the J local steps of a round, where L is known or not."""
+    L = smoothness
+    if L is None:
         return np.full(method.local_steps, method.step_size or UNTUNED)
-    L = smoothness(majorant, problem, multipliers)
     if method.schedule == "constant" or problem.modulus == 0:
         return np.full(method.local_steps, method.step_size or 1.0 / L)
     t = round * method.local_steps + np.arange(method.local_steps)
-    return 2.0 / (problem.modulus * (8.0 * L / problem.modulus + t))
+    return np.divide(2.0, 8.0 * L + problem.modulus * t)
 
 
-def smoothness(
-    majorant: Expansion, problem: Problem, multipliers: FloatArray
-) -> float:
+def smoothness(majorant: Expansion, problem: Problem, multipliers: FloatArray) -> float:
     """Return L: no local objective G_k(·; λ) curves more, at any w.
 
     The majorant gives the largest eigenvalue of ∇²G over all silos together. A silo in
@@ -64,7 +60,9 @@ def smoothness(
     ratio of its weight Σ_i c_i/p_k to the mean one, β + Σλ.
     """
     beta, lam = problem.risk_weight, multipliers
-    hessian = beta * majorant.risk_hessian + np.tensordot(lam, majorant.hessians, axes=1)
+    hessian = beta * majorant.risk_hessian + np.tensordot(
+        lam, majorant.hessians, axes=1
+    )
     largest = float(np.linalg.eigvalsh(hessian)[-1])
     return largest * concentration(problem, lam)
 
@@ -83,8 +81,8 @@ def contracting_dual_step(majorant: Expansion, problem: Problem) -> float:
     """Return the largest η_θ at which dual ascent with exact best responses contracts.
 
     One step maps θ to θ + η r(w(λ(θ))); its slope is I − η S D with
-    S = J H(λ)⁻¹ Jᵀ (how r answers to λ) and D = diag(λ) − λλᵀ/B (how λ answers to θ), so
-    η = 2 / max eig(S D), taken at θ = 0. The dual term B·log(Z+1)/(η_θ E) of Theorem 1
+    S = J H(λ)⁻¹ Jᵀ (how r answers to λ) and D = diag(λ) − λλᵀ/B (how λ answers to θ),
+    so η = 2 / max eig(S D), taken at θ = 0. The dual term B·log(Z+1)/(η_θ E) of Theorem 1
     asks for steps that are as large as possible.
     """
     z, bound = problem.n_cells, problem.multiplier_bound

@@ -56,7 +56,9 @@ class Method(Protocol[S]):
 def describe(method: object) -> Mapping[str, object]:
     """Plain form of a method's parameters, for files and messages."""
     values = {f.name: getattr(method, f.name) for f in fields(method)}  # type: ignore[arg-type]
-    plain = {k: v for k, v in values.items() if v is None or isinstance(v, int | float | str)}
+    plain = {
+        k: v for k, v in values.items() if v is None or isinstance(v, int | float | str)
+    }
     return {"kind": type(method).name, **plain}  # type: ignore[attr-defined]
 
 

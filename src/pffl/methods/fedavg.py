@@ -12,7 +12,7 @@ import numpy as np
 
 from pffl.methods import _steps
 from pffl.methods.base import check_parameters
-from pffl.objective import Expansion, Point, Problem
+from pffl.objective import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
 from pffl.typing import FloatArray
 
@@ -24,7 +24,7 @@ class State:
     round: int
     w: FloatArray
     w_sum: FloatArray
-    majorant: Expansion | None = None
+    smoothness: float | None = None  # L
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,15 +72,14 @@ class FedAvg:
         """Ask for local steps on the risk alone."""
         if state.round == self.rounds:
             return None
-        if state.majorant is None and _steps.wanted(self, problem):
+        if state.smoothness is None and _steps.wanted(self, problem):
             return Curvature(problem.task, state.w, majorant=True)
-        none = np.zeros(problem.n_cells)
         return Train(
             problem.task,
             state.w,
             problem.risk_weight,
-            none,
-            _steps.step_sizes(self, problem, state.majorant, none, state.round),
+            np.zeros(problem.n_cells),
+            _steps.step_sizes(self, problem, state.smoothness, state.round),
             self.batch_size,
             seed=problem.seed,
             round=state.round,
@@ -91,7 +90,10 @@ class FedAvg:
     ) -> State:
         """Move by the mean update."""
         if isinstance(total, CurvatureTotal):
-            return replace(state, majorant=problem.expand(state.w, total))
+            majorant = problem.expand(state.w, total)
+            no_cells = np.zeros(problem.n_cells)
+            smoothness = _steps.smoothness(majorant, problem, no_cells)
+            return replace(state, smoothness=smoothness)
         w = state.w + total.update / total.share
         return replace(state, round=state.round + 1, w=w, w_sum=state.w_sum + w)
 

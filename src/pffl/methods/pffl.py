@@ -45,6 +45,7 @@ class State:
     best_value: float  # smallest βF + B·max(0, max r) seen, at `best`
     dual_step_size: float | None  # η_θ
     majorant: Expansion | None = None  # curvature that holds at every w
+    smoothness: float | None = None  # L of G_k(·; λ) for the λ in use
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +118,7 @@ class PFFL:
             state.w,
             problem.risk_weight,
             problem.cell_weights(lam),
-            _steps.step_sizes(self, problem, state.majorant, lam, state.round),
+            _steps.step_sizes(self, problem, state.smoothness, state.round),
             self.batch_size,
             seed=problem.seed,
             round=state.round,
@@ -129,8 +130,11 @@ class PFFL:
         """Lines 6 to 8: what the total does to the state."""
         if isinstance(total, CurvatureTotal):
             majorant = problem.expand(state.w, total)
-            eta = state.dual_step_size or _steps.contracting_dual_step(majorant, problem)
-            return replace(state, majorant=majorant, dual_step_size=eta)
+            eta = state.dual_step_size or _steps.contracting_dual_step(
+                majorant, problem
+            )
+            state = replace(state, majorant=majorant, dual_step_size=eta)
+            return self._with_smoothness(problem, state)
         lam = dual.multipliers(state.theta, problem.multiplier_bound)
         r = problem.violation(total.cell_losses)
         reached = upper_value(problem.risk(state.w, total), r, problem)
@@ -146,9 +150,13 @@ class PFFL:
         )
         if state.round % self.rounds_per_dual:
             return state
-        eta = state.dual_step_size or _steps.regret_dual_step(r, self.dual_rounds)  # η_θ
+        eta = state.dual_step_size or _steps.regret_dual_step(
+            r, self.dual_rounds
+        )  # η_θ
         theta = dual.ascend(state.theta, r, eta)
-        return replace(state, theta=theta, dual_step_size=eta)
+        return self._with_smoothness(
+            problem, replace(state, theta=theta, dual_step_size=eta)
+        )
 
     def finish(self, problem: Problem, state: State) -> Point:
         """Line 9."""
@@ -165,3 +173,10 @@ class PFFL:
     def _wants_majorant(self, problem: Problem) -> bool:
         linear = isinstance(problem.task.model, LinearModel)
         return _steps.wanted(self, problem) or (linear and self.dual_step_size is None)
+
+    def _with_smoothness(self, problem: Problem, state: State) -> State:
+        if state.majorant is None or not _steps.wanted(self, problem):
+            return state
+        lam = dual.multipliers(state.theta, problem.multiplier_bound)
+        smoothness = _steps.smoothness(state.majorant, problem, lam)
+        return replace(state, smoothness=smoothness)

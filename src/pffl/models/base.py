@@ -86,5 +86,8 @@ class Model(Protocol):
     def predict_proba(self, w: FloatArray, X: FloatArray) -> FloatArray:
         """Return class probabilities, shape (n, classes)."""
 
+    def predict_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
+        """Return predicted numbers (for a numeric target)."""
+
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""

@@ -131,14 +131,21 @@ class LinearModel(ABC):
         return losses, self.pull_back(X, slopes)
 
     def hessian(
-        self, w: FloatArray, X: FloatArray, weights: FloatArray, *, majorant: bool = False
+        self,
+        w: FloatArray,
+        X: FloatArray,
+        weights: FloatArray,
+        *,
+        majorant: bool = False,
     ) -> FloatArray:
         """Return ``Σ_i weights_i ∇²ℓ_i(w)``, shape (p, p).
 
         With `majorant`, an upper bound of it that holds for every w.
         """
         curvatures = self.score_curvatures(self.scores(w, X), majorant=majorant)
-        return self.gram(X, curvatures * weights.reshape((-1,) + (1,) * (curvatures.ndim - 1)))
+        return self.gram(
+            X, curvatures * weights.reshape((-1,) + (1,) * (curvatures.ndim - 1))
+        )
 
     def gram(self, X: FloatArray, curvatures: FloatArray) -> FloatArray:
         """Return ``Σ_i curvatures_i ⊗ (x_i, 1)(x_i, 1)ᵀ``."""
@@ -168,6 +175,10 @@ class LinearModel(ABC):
     def score_classes(self, z: FloatArray) -> FloatArray | None:
         """Return the label code that each score predicts."""
         return (z > 0).astype(np.float64)
+
+    def predict_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
+        """Return predicted numbers (for a numeric target)."""
+        return self.scores(w, X)
 
     def predict_proba(self, w: FloatArray, X: FloatArray) -> FloatArray:
         """Return class probabilities, shape (n, classes)."""

@@ -63,9 +63,7 @@ class View:
 
     def atom_sums(self, values: FloatArray, n_atoms: int) -> FloatArray:
         """Sum `values`, shape (n,) or (n, c), per atom."""
-        if values.ndim == 1:
-            return np.bincount(self.atom, weights=values, minlength=n_atoms)
-        sums = np.zeros((n_atoms, values.shape[1]))
+        sums = np.zeros((n_atoms, *values.shape[1:]))
         np.add.at(sums, self.atom, values)
         return sums
 

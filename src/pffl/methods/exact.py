@@ -1,0 +1,339 @@
+"""Exact: the saddle point of G for convex linear models, in few `curvature` rounds.
+
+    min_{w, s ≥ 0}  βF(w) + B s    subject to    r_z(w) ≤ s
+
+A round brings value, gradient and Hessian of F and of every cell at one w. Then, without
+asking again,
+
+    1  bounds     upper ← βF + B·max(0, max r);  lower ← the best λ for ‖∇G(w; λ)‖
+    2  accept w if the merit βF + ρ·max(0, max r) fell as promised; otherwise go back
+       along the segment, to the minimum of its quintic interpolation
+    3  d, λ ← saddle point of the second-order model at w          _saddle.solve
+    4  the same with the curvature that its trend predicts         _forecast
+    5  ask at w + d
+
+and the first pair whose gap is small enough is returned. ρ is twice Σλ, at most B: the
+smallest price that closes the violation is all that the merit needs.
+Reference: DESIGN §4 and §5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from scipy.linalg import LinAlgError
+
+from pffl.errors import UsageError
+from pffl.methods import _saddle
+from pffl.methods._forecast import forecast
+from pffl.methods.base import check_parameters
+from pffl.objective import Expansion, Point, Problem, lower_value, upper_value
+from pffl.questions import Curvature, CurvatureTotal
+from pffl.questions.curvature import linear
+from pffl.typing import FloatArray
+
+LARGEST = 2000  # parameters: beyond, the Hessians are too large to send
+FORECASTS = 6  # times the model is solved again with forecast curvature
+PATIENCE = 6  # rounds without progress before giving up
+ARMIJO = 1e-4
+ROUNDING = 1e-14
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where the method stands.
+
+    Attributes
+    ----------
+    round
+        Rounds so far.
+    w, multipliers
+        The next w to ask at, and the λ that goes with it.
+    upper, lower
+        Best bounds so far on the saddle value: `upper` at `best.w`, `lower` for
+        `best.multipliers`. Their difference is the gap of the pair `best`.
+    here
+        Expansion at the last accepted w.
+    before
+        Expansion at another w, to forecast curvature from.
+    price, promised
+        ρ of the merit, and how much of it the step to `w` should save.
+    idle
+        Rounds since a bound moved.
+    stalled
+        Whether nothing more can be gained.
+    """
+
+    round: int
+    w: FloatArray
+    multipliers: FloatArray
+    best: Point
+    upper: float = np.inf
+    lower: float = -np.inf
+    here: Expansion | None = None
+    before: Expansion | None = None
+    price: float = 0.0
+    promised: float = 0.0
+    ball_price: float = 0.0
+    idle: int = 0
+    stalled: bool = False
+
+    @property
+    def gap(self) -> float:
+        """Return ν of the pair `best`."""
+        return self.upper - self.lower
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exact:
+    """Second-order saddle point method.
+
+    Parameters
+    ----------
+    multiplier_bound, risk_weight
+        B and β.
+    tolerance
+        Gap ν at which to stop.
+    max_rounds
+        Rounds after which to stop in any case.
+    warm_start
+        A pair to start from, such as the solution of a neighbouring problem.
+    """
+
+    multiplier_bound: float = 10.0
+    risk_weight: float = 1.0
+    tolerance: float = 1e-8
+    max_rounds: int = 50
+    warm_start: Point | None = None
+    name: ClassVar[str] = "exact"
+
+    def __post_init__(self) -> None:
+        check_parameters(
+            self,
+            positive=("multiplier_bound", "tolerance"),
+            nonnegative=("risk_weight",),
+            counts=("max_rounds",),
+        )
+
+    def init(self, problem: Problem) -> State:
+        """Start at w = 0, or at the warm start."""
+        p, z = problem.n_parameters, problem.n_cells
+        linear(problem.task)
+        if p > LARGEST:
+            raise UsageError(
+                f"Exact sends Hessians of {p} × {p} numbers per cell and stops at "
+                f"{LARGEST} parameters: use the method PFFL, which sends gradients only"
+            )
+        start = self.warm_start
+        if start is None:
+            even = min(problem.multiplier_bound, 1.0) / (z + 1)
+            start = Point(np.zeros(p), np.full(z, even))
+        if len(start.w) != p or len(start.multipliers) != z:
+            raise UsageError(
+                f"The 'warm_start' parameter of Exact must have {p} parameters and {z} "
+                f"multipliers. Got {len(start.w)} and {len(start.multipliers)} instead."
+            )
+        return State(0, start.w, start.multipliers, start)
+
+    def question(self, problem: Problem, state: State) -> Curvature | None:
+        """Ask for the expansion at the next w."""
+        rounding = ROUNDING * abs(state.upper) if state.round else 0.0
+        done = state.gap <= max(self.tolerance, rounding)
+        if done or state.stalled or state.round >= self.max_rounds:
+            return None
+        return Curvature(problem.task, state.w)
+
+    def step(self, problem: Problem, state: State, total: CurvatureTotal) -> State:
+        """Lines 1 to 4."""
+        trial = problem.expand(state.w, total)
+        state = replace(state, round=state.round + 1)
+        if not _finite(trial):
+            return replace(state, stalled=True)
+        state = _bounded(problem, state, trial)
+        if state.here is None or _accepted(problem, state, trial):
+            state = replace(state, here=trial, before=state.here or state.before)
+            return _stepped(problem, state)
+        return _shortened(problem, state, trial)
+
+    def finish(self, problem: Problem, state: State) -> Point:
+        """Return the best pair."""
+        return state.best
+
+
+def _finite(at: Expansion) -> bool:
+    return bool(
+        np.isfinite(at.risk)
+        and np.isfinite(at.risk_hessian).all()
+        and np.isfinite(at.hessians).all()
+        and np.isfinite(at.violation).all()
+    )
+
+
+def _bounded(problem: Problem, state: State, at: Expansion) -> State:
+    """Line 1: improve the bounds on the saddle value."""
+    upper = upper_value(at.risk, at.violation, problem)
+    candidates = [state.multipliers, *best_multipliers(problem, at, state.multipliers)]
+    bounds = [lower_value(at, lam, problem) for lam in candidates]
+    lower = max(bounds)
+    noise = ROUNDING * (abs(upper) + abs(lower))
+    moved = upper < state.upper - noise or lower > state.lower + noise
+    w, lam = state.best.w, state.best.multipliers
+    if upper <= state.upper:
+        w = at.w
+    if lower >= state.lower:
+        lam = candidates[int(np.argmax(bounds))]
+    idle = 0 if moved else state.idle + 1
+    return replace(
+        state,
+        best=Point(w, lam),
+        upper=min(upper, state.upper),
+        lower=max(lower, state.lower),
+        idle=idle,
+        stalled=idle >= PATIENCE,
+    )
+
+
+def best_multipliers(
+    problem: Problem, at: Expansion, guess: FloatArray
+) -> list[FloatArray]:
+    """Candidates for the λ with the largest `lower_value` at one w.
+
+    With βμ > 0 that is a QP in λ. Over the ball the norm ‖g‖ is not squared; it is
+    min_η (‖g‖²/η + η)/2, so η ← ‖g‖ turns it into a few QPs.
+    """
+    if not problem.n_cells:
+        return []
+    risk, bound = problem.risk_weight * at.risk_gradient, problem.multiplier_bound
+    gram, zero = at.jacobian @ at.jacobian.T, np.zeros(problem.n_cells)
+    found: list[FloatArray] = []
+    lam, linear_term, repeats = guess, at.violation, 1
+    if problem.modulus == 0:
+        linear_term, repeats = at.violation - at.jacobian @ at.w, 4
+    for _ in range(repeats):
+        norm = float(np.linalg.norm(risk + lam @ at.jacobian))
+        weight = 1.0 / problem.modulus if problem.modulus > 0 else problem.radius / norm
+        slope = linear_term - weight * (at.jacobian @ risk)
+        better = _saddle.capped_qp(weight * gram, slope, zero, bound, len(zero))
+        if better is None:
+            break
+        lam = better
+        found.append(lam)
+    return found
+
+
+def merit(at: Expansion, problem: Problem, price: float) -> float:
+    """Return βF + ρ·max(0, max r)."""
+    worst = float(at.violation.max(initial=0.0))
+    return problem.risk_weight * at.risk + price * max(0.0, worst)
+
+
+def _accepted(problem: Problem, state: State, trial: Expansion) -> bool:
+    """Line 2: whether the merit fell as promised, up to rounding."""
+    assert state.here is not None
+    before = merit(state.here, problem, state.price)
+    noise = ROUNDING * max(abs(before), problem.risk_weight, state.price)
+    saved = before - merit(trial, problem, state.price)
+    return saved >= ARMIJO * state.promised - noise
+
+
+def _shortened(problem: Problem, state: State, trial: Expansion) -> State:
+    """Line 2, otherwise: go back to the best point that the two expansions predict."""
+    assert state.here is not None
+    d = state.w - state.here.w
+    t = np.linspace(0.02, 0.8, 40)
+    a, b = along(state.here, d), along(trial, d)
+    path = quintic(a, b, t)  # F and r on the segment, (1 + Z, 40)
+    worst = np.maximum(path[1:].max(axis=0, initial=0.0), 0.0)
+    length = t[int(np.argmin(problem.risk_weight * path[0] + state.price * worst))]
+    return replace(
+        state,
+        w=state.here.w + length * d,
+        before=trial,
+        promised=length * state.promised,
+    )
+
+
+def along(at: Expansion, d: FloatArray) -> FloatArray:
+    """Value, slope and curvature along d of F and of each r_z, shape (3, 1 + Z)."""
+    return np.array(
+        [
+            np.append(at.risk, at.violation),
+            np.append(at.risk_gradient @ d, at.jacobian @ d),
+            np.append(d @ at.risk_hessian @ d, (at.hessians @ d) @ d),
+        ]
+    )
+
+
+def quintic(a: FloatArray, b: FloatArray, t: FloatArray) -> FloatArray:
+    """Interpolate value, slope and curvature at 0 (`a`) and 1 (`b`), each (3, n)."""
+    start = a[0][:, None] + a[1][:, None] * t + 0.5 * a[2][:, None] * t**2
+    value = (b[0] - a[0] - a[1] - 0.5 * a[2])[:, None]
+    slope = (b[1] - a[1] - a[2])[:, None]
+    curve = (b[2] - a[2])[:, None]
+    return np.asarray(
+        start
+        + value * (10 * t**3 - 15 * t**4 + 6 * t**5)
+        + slope * (-4 * t**3 + 7 * t**4 - 3 * t**5)
+        + curve * (0.5 * t**3 - t**4 + 0.5 * t**5)
+    )
+
+
+def _stepped(problem: Problem, state: State) -> State:
+    """Lines 3 and 4: the next w and λ from all that is known."""
+    here = state.here
+    assert here is not None
+    try:
+        step = _best_step(problem, state, here)
+    except LinAlgError:
+        step = _gradient_step(problem, state, here)
+    price = min(problem.multiplier_bound, 2.0 * float(step.multipliers.sum()))
+    worst = max(0.0, float(here.violation.max(initial=0.0)))
+    left = max(0.0, float(step.violation.max(initial=0.0)))
+    return replace(
+        state,
+        w=_inside(problem, here.w + step.d),
+        multipliers=step.multipliers,
+        price=price,
+        promised=max(0.0, price * (worst - left) - step.risk_change),
+        ball_price=step.ball_price,
+    )
+
+
+def _best_step(problem: Problem, state: State, here: Expansion) -> _saddle.Step:
+    """Solve the model, then again with the curvature forecast for its own step."""
+    model = _saddle.Model.at(here, problem)
+    step = _saddle.solve(model, state.multipliers, state.ball_price)
+    if state.before is None:
+        return step
+    trend = forecast(here, state.before, step.multipliers, problem)
+    if trend is None:
+        return step
+    theta = np.ones(len(here.w))
+    for _ in range(FORECASTS):
+        last, theta = theta, trend.mean_curvature(step.d)
+        if np.abs(theta / last - 1.0).max() < 0.01:
+            break
+        model = _saddle.Model.at(here, problem, trend.basis(theta))
+        step = _saddle.solve(model, step.multipliers, step.ball_price)
+    return step
+
+
+def _gradient_step(problem: Problem, state: State, here: Expansion) -> _saddle.Step:
+    """A short step down G(·; λ), for Hessians that no ridge could repair."""
+    lam = state.multipliers
+    gradient = problem.risk_weight * here.risk_gradient + lam @ here.jacobian
+    hessian = problem.risk_weight * here.risk_hessian
+    hessian = hessian + np.tensordot(lam, here.hessians, axes=1)
+    size = max(float(np.abs(hessian).sum(axis=1).max()), 1e-12)
+    d = -gradient / size
+    return _saddle.Step(d, lam, float(gradient @ d) / 2, here.violation)
+
+
+def _inside(problem: Problem, w: FloatArray) -> FloatArray:
+    """Where only the ball bounds w, undo rounding that left it."""
+    length = float(np.linalg.norm(w))
+    if problem.modulus > 0 or length <= problem.radius:
+        return w
+    return np.asarray(w * (problem.radius / length))

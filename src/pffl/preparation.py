@@ -1,0 +1,188 @@
+"""From a federation and a constraint to a problem: census, scaling, cells, refusals."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from pffl.data.federation import Federation
+from pffl.data.schema import Schema
+from pffl.engines import ENGINES
+from pffl.engines.base import Engine
+from pffl.errors import DataError, Problems, UsageError
+from pffl.fairness.base import Cells, Constraint
+from pffl.methods.base import Method
+from pffl.models.base import Inputs, Model
+from pffl.models.linear import LeastSquares, LogisticRegression, SoftmaxRegression
+from pffl.objective import Problem
+from pffl.questions import CensusTotal, Task
+from pffl.typing import FloatArray
+
+Weighting = Literal["silos", "rows"]
+
+RADIUS = 100.0  # of the declared norm ball, in the scaled inputs' units
+LOSS_BOUND = 4.0  # M of confidence statements for classifiers: probability 0.018
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `solve` and `solve_many` share.
+
+    Attributes
+    ----------
+    weighting
+        p_k: "silos" gives every silo 1/K (the paper), "rows" m_k/m.
+    empty_cells
+        "refuse" cells without rows, or "remove" them and say so.
+    radius
+        R of the declared norm ball ‖w‖ ≤ R over which infeasibility is proved.
+    loss_bound
+        M: confidence statements count a loss up to M. None: 4 for classifiers, none
+        for numeric targets.
+    confidence
+        Of the statements about unseen people, all cells together.
+    """
+
+    weighting: Weighting = "silos"
+    empty_cells: Literal["refuse", "remove"] = "refuse"
+    radius: float = RADIUS
+    loss_bound: float | None = None
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        with Problems("options", UsageError) as problems:
+            if self.weighting not in ("silos", "rows"):
+                problems.add(
+                    "The 'weighting' parameter must be 'silos' or 'rows'. "
+                    f"Got {self.weighting!r} instead."
+                )
+            if not 0 < self.confidence < 1:
+                problems.add(
+                    "The 'confidence' parameter must be in (0, 1). "
+                    f"Got {self.confidence!r} instead."
+                )
+            for name in ("radius", "loss_bound"):
+                number = getattr(self, name)
+                if number is not None and not (np.isfinite(number) and number > 0):
+                    problems.add(
+                        f"The '{name}' parameter must be a finite number > 0. "
+                        f"Got {number!r} instead."
+                    )
+
+
+def open_engine(federation: Federation | Engine, engine: str) -> Engine:
+    """Return the named engine for a federation, or the engine itself."""
+    if not isinstance(federation, Federation):
+        return federation
+    if engine not in ENGINES:
+        raise UsageError(f"no engine '{engine}': there are {sorted(ENGINES)}")
+    return ENGINES[engine](federation)
+
+
+def default_model(schema: Schema) -> Model:
+    """Return the linear model that the labels ask for."""
+    if not schema.labels:
+        return LeastSquares()
+    return LogisticRegression() if len(schema.labels) == 2 else SoftmaxRegression()
+
+
+def prices(constraint: Constraint | None, method: Method[Any]) -> tuple[float, float]:
+    """Return β and B: the method's, unless the constraint fixes them (minimax)."""
+    return (
+        float(getattr(constraint, "risk_weight", method.risk_weight)),
+        float(getattr(constraint, "multiplier_bound", method.multiplier_bound)),
+    )
+
+
+def prepare(
+    engine: Engine,
+    constraint: Constraint | None,
+    model: Model | None,
+    method: Method[Any],
+    options: Options,
+    seed: int,
+) -> tuple[Problem, tuple[str, ...]]:
+    """Ask the census and build the problem; also return notes for the record."""
+    schema = engine.schema
+    census = engine.census()
+    inputs = Inputs.from_sums(
+        int(census.rows.sum()), census.feature_sums, census.feature_squares
+    )
+    bound = (model or default_model(schema)).bind(schema, inputs)
+    cells = (
+        Cells.none(schema)
+        if constraint is None
+        else constraint.cells(schema, engine.silo_names)
+    )
+    cells, counts, notes = _covered(cells, census, options)
+    beta, multiplier_bound = prices(constraint, method)
+    _warn(cells, counts, beta, constraint)
+    problem = Problem(
+        Task(bound, cells, shares(census, options.weighting)),
+        counts,
+        census.counts,
+        beta,
+        multiplier_bound,
+        options.radius,
+        seed,
+    )
+    return problem, notes
+
+
+def reprice(problem: Problem, bounds: FloatArray, beta: float, bound: float) -> Problem:
+    """Return the problem with other ζ, β and B."""
+    return replace(
+        problem.with_bounds(bounds), risk_weight=beta, multiplier_bound=bound
+    )
+
+
+def shares(census: CensusTotal, weighting: Weighting) -> FloatArray:
+    """Return p_k: 1/K, or m_k/m."""
+    rows = census.rows.astype(np.float64)
+    return (
+        np.full(len(rows), 1 / len(rows)) if weighting == "silos" else rows / rows.sum()
+    )
+
+
+def _covered(
+    cells: Cells, census: CensusTotal, options: Options
+) -> tuple[Cells, FloatArray, tuple[str, ...]]:
+    """Count the cells' rows; refuse or remove those without any (FAULTS 3, 4)."""
+    counts = cells.totals(census.counts.astype(np.float64))
+    empty = [
+        name for name, count in zip(cells.names, counts, strict=True) if count == 0
+    ]
+    if not empty:
+        return cells, counts, ()
+    if options.empty_cells == "refuse":
+        raise DataError(
+            f"no training rows in any silo for {', '.join(empty)}: a promise to nobody "
+            "cannot be kept or broken (empty_cells='remove' leaves these cells out and "
+            "says so)"
+        )
+    kept = np.flatnonzero(counts)
+    if len(kept) == 0:
+        raise DataError("no cell has training rows")
+    note = f"cells without rows, not covered: {', '.join(empty)}"
+    return cells.take(kept), counts[kept], (note,)
+
+
+def _warn(
+    cells: Cells, counts: FloatArray, beta: float, constraint: Constraint | None
+) -> None:
+    """Warn of bounds and cells that cannot end well (FAULTS 26, 38)."""
+    if beta > 0 and len(cells) and (cells.bounds == 0).any():
+        warnings.warn(
+            "a bound of 0 is met only by a model without any loss; expect 'infeasible'",
+            stacklevel=4,
+        )
+    tiny = [name for name, n in zip(cells.names, counts, strict=True) if n < 10]
+    if tiny:
+        warnings.warn(
+            f"cells with fewer than 10 training rows: {', '.join(tiny)}; their losses "
+            "say little about anyone else",
+            stacklevel=4,
+        )

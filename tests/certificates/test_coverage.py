@@ -1,0 +1,201 @@
+"""Monte Carlo: every bound on unseen people holds as often as it says.
+
+Three cells of 5, 40 and 400 held-out rows, spread over K silos whose losses have
+different distributions; 2,000 draws. The truth is the mixture of the silos with the
+shares of the cell's rows. The paper's printed term is put to the same test, and fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from pffl.certificates import holdout, rates, uniform
+from pffl.certificates.loss_bounds import loss_bound_linear
+
+DRAWS, DELTA, M = 2000, 0.05, 4.0
+SIZES = (5, 40, 400)
+
+Draw = Callable[[np.random.Generator, np.ndarray], np.ndarray]
+
+
+def small(rng: np.random.Generator, level: np.ndarray) -> np.ndarray:
+    """Small losses: Beta(1, 20) times M, scaled per silo."""
+    return M * level * rng.beta(1.0, 20.0, (DRAWS, len(level)))
+
+
+def skewed(rng: np.random.Generator, level: np.ndarray) -> np.ndarray:
+    """Rare disasters: M with probability of a few per cent, else 0."""
+    return M * (rng.random((DRAWS, len(level))) < 0.05 * level)
+
+
+def heavy(rng: np.random.Generator, level: np.ndarray) -> np.ndarray:
+    """Pareto with index 1.1 (infinite variance), clipped at M."""
+    u = 1.0 - rng.random((DRAWS, len(level)))
+    return np.minimum(M, 0.05 * level * u ** (-1 / 1.1))
+
+
+def heavy_mean(level: np.ndarray) -> np.ndarray:
+    c, a = 0.05 * level, 1.1
+    return a * c / (a - 1) * (1 - (c / M) ** (a - 1)) + M * (c / M) ** a
+
+
+FAMILIES: dict[str, tuple[Draw, Callable[[np.ndarray], np.ndarray]]] = {
+    "small": (small, lambda level: M * level / 21),
+    "skewed": (skewed, lambda level: M * 0.05 * level),
+    "heavy": (heavy, heavy_mean),
+}
+
+
+def draw_cells(
+    family: str, silos: int, sizes: tuple[int, ...] = SIZES
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return the losses of each cell, (draws, rows), and the true means."""
+    rng = np.random.default_rng([silos, len(family)])
+    sample, mean = FAMILIES[family]
+    levels = rng.uniform(0.05, 1.0, silos)
+    rows = [levels[rng.integers(0, silos, size)] for size in sizes]
+    truth = np.array([mean(level).mean() for level in rows])
+    return [sample(rng, level) for level in rows], truth
+
+
+def totals(cells: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    counts = np.array([float(cell.shape[1]) for cell in cells])
+    sums = np.stack([cell.sum(axis=1) for cell in cells], axis=1)
+    squares = np.stack([np.square(cell).sum(axis=1) for cell in cells], axis=1)
+    return counts, sums, squares
+
+
+@pytest.mark.parametrize("silos", [1, 10, 50])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_coverage_of_the_hold_out_bounds(family: str, silos: int) -> None:
+    cells, truth = draw_cells(family, silos)
+    counts, sums, squares = totals(cells)
+    delta = holdout.split_delta(DELTA, len(cells))
+    for method in holdout.METHODS:
+        args = {"loss_bound": M, "delta": delta, "method": method}
+        upper = holdout.upper_bounds(counts, sums, squares, **args)
+        lower = holdout.lower_bounds(counts, sums, squares, **args)
+        assert (upper >= truth).all(axis=1).mean() >= 1 - DELTA, method
+        assert (lower <= truth).all(axis=1).mean() >= 1 - DELTA, method
+
+
+@pytest.mark.parametrize("silos", [1, 10, 50])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_coverage_of_the_rule_chosen_beforehand(family: str, silos: int) -> None:
+    cells, truth = draw_cells(family, silos)
+    counts, sums, squares = totals(cells)
+    delta = holdout.split_delta(DELTA, len(cells))
+    missed = np.zeros(DRAWS, dtype=bool)
+    for z, cell in enumerate(cells):
+        # "Training rows": a draw that the hold-out bound never sees.
+        plan = cell[0]
+        method = holdout.choose_method(
+            counts[z],
+            loss_bound=M,
+            delta=delta,
+            planned_mean=float(plan.mean()),
+            planned_deviation=float(plan.std()),
+        )
+        args = {"loss_bound": M, "delta": delta, "method": method}
+        upper = holdout.upper_bounds(counts[z], sums[1:, z], squares[1:, z], **args)
+        missed[1:] |= upper < truth[z]
+    assert missed[1:].mean() <= DELTA
+
+
+@pytest.mark.parametrize("silos", [1, 10, 50])
+def test_coverage_of_clopper_pearson(silos: int) -> None:
+    rng = np.random.default_rng(silos)
+    levels = rng.choice([0.0, 0.01, 0.2, 0.5, 0.99], silos)
+    rows = [levels[rng.integers(0, silos, size)] for size in SIZES]
+    errors = np.stack(
+        [(rng.random((DRAWS, len(p))) < p).sum(axis=1) for p in rows], axis=1
+    )
+    truth, delta = np.array([p.mean() for p in rows]), DELTA / len(rows)
+    upper = rates.clopper_pearson_upper(errors, np.array(SIZES), delta=delta)
+    lower = rates.clopper_pearson_lower(errors, np.array(SIZES), delta=delta)
+    assert (upper >= truth - 1e-12).all(axis=1).mean() >= 1 - DELTA
+    assert (lower <= truth + 1e-12).all(axis=1).mean() >= 1 - DELTA
+
+
+def test_choosing_among_candidates_needs_the_split() -> None:
+    """Pick the best of 40 equal models on the hold-out rows: δ unsplit is too bold."""
+    rng, s, n, p = np.random.default_rng(0), 40, 60, 0.3
+    wrong = rng.binomial(n, p, (DRAWS, s)).min(axis=1)
+    bold = rates.clopper_pearson_upper(wrong, n, delta=DELTA)
+    split = holdout.split_delta(DELTA, 1, s)
+    safe = rates.clopper_pearson_upper(wrong, n, delta=split)
+    assert (bold >= p).mean() < 1 - 5 * DELTA
+    assert (safe >= p).mean() >= 1 - DELTA
+
+
+def coin_totals(silos: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Losses 0 or M in cells of 10, 20 and 40 thousand rows: counts, sums, truth."""
+    rng = np.random.default_rng(silos)
+    sizes = np.array([10_000, 20_000, 40_000])
+    p = rng.uniform(0.3, 0.7, silos)
+    rows = np.stack(
+        [rng.multinomial(size, np.full(silos, 1 / silos)) for size in sizes]
+    )
+    hits = rng.binomial(rows, p, (DRAWS, *rows.shape)).sum(axis=2)
+    return sizes.astype(float), M * hits, M * (rows @ p) / sizes
+
+
+@pytest.mark.parametrize("silos", [1, 10, 50])
+def test_the_printed_term_fails_where_ours_hold(silos: int) -> None:
+    counts, sums, truth = coin_totals(silos)
+    delta = holdout.split_delta(DELTA, len(counts))
+    for method in holdout.METHODS:
+        upper = holdout.upper_bounds(
+            counts, sums, M * sums, loss_bound=M, delta=delta, method=method
+        )
+        assert (upper >= truth).all(axis=1).mean() >= 1 - DELTA
+    off = np.abs(sums / counts - truth)
+    mcdiarmid = uniform.mcdiarmid(counts, M, delta / 2)
+    printed = uniform.printed_term(
+        counts, M, silos=silos, cells=len(counts), delta=DELTA
+    )
+    assert (off <= mcdiarmid).all(axis=1).mean() >= 1 - DELTA
+    assert (off <= printed).all(axis=1).mean() < 0.1  # promised: 0.95
+
+
+@pytest.mark.parametrize("silos", [1, 10, 50])
+def test_coverage_of_the_uniform_bound(silos: int) -> None:
+    """All models of a ball at once, on a distribution with 30 atoms."""
+    rng, R, X, sizes = np.random.default_rng(silos), 1.0, 1.5, (20, 100, 500)
+    points = rng.normal(size=(30, 2))
+    points *= X * rng.random((30, 1)) / np.linalg.norm(points, axis=1, keepdims=True)
+    labels = rng.integers(0, 2, 30)
+    angle = np.linspace(0, 2 * np.pi, 48, endpoint=False)
+    ring = R * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    models = np.concatenate([np.zeros((1, 2)), ring, 0.5 * ring])
+    z = points @ models.T
+    losses = np.logaddexp(0, z) - labels[:, None] * z  # (atoms, models)
+    laws = rng.dirichlet(np.full(30, 0.3), silos)
+    bound = loss_bound_linear(R, X)
+    assert losses.max() <= bound
+    args = {"radius": R, "feature_bound": X, "loss_bound": bound, "delta": DELTA}
+    width = uniform.deviation(sizes, **args)
+    both, upper = np.ones(DRAWS, dtype=bool), np.ones(DRAWS, dtype=bool)
+    printed = np.ones(DRAWS, dtype=bool)
+    for c, size in enumerate(sizes):
+        rows = rng.multinomial(size, np.full(silos, 1 / silos))
+        seen = sum(
+            rng.multinomial(m, law, DRAWS) for m, law in zip(rows, laws, strict=True)
+        )
+        off = (rows @ laws @ losses - seen @ losses) / size  # (draws, models)
+        both &= np.abs(off).max(axis=1) <= width[c]
+        norms = seen @ np.square(points).sum(axis=1)
+        tight = [
+            uniform.deviation_rows([size] * 3, [norm] * 3, **args)[0]
+            for norm in np.unique(norms)
+        ]
+        tight = np.array(tight)[np.unique(norms, return_inverse=True)[1]]
+        upper &= off.max(axis=1) <= tight
+        term = uniform.printed_term(size, bound, silos=1, cells=3, delta=DELTA)
+        printed &= np.abs(off).max(axis=1) <= term
+    assert both.mean() >= 1 - DELTA
+    assert upper.mean() >= 1 - DELTA
+    assert printed.mean() < 0.1

@@ -1,0 +1,247 @@
+"""Statements never claim what they cannot; certificates survive JSON and bad names."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pffl.certificates import Assumption, Certificate, Statement
+from pffl.errors import ArtefactError, PFFLError, UsageError
+
+GOOD = Assumption("The loss is convex.", "checked")
+BAD = Assumption("needs convexity", "failed")
+
+
+def statement(**changes: object) -> Statement:
+    parts: dict[str, object] = {
+        "kind": "gap",
+        "text": "The gap is 0.01.",
+        "value": 0.01,
+        "holds": True,
+        "assumptions": (GOOD,),
+        "inputs": {"radius": np.float64(2.0), "w": np.arange(3), "cell": "a"},
+        "per_cell": ({"cell": "F", "loss": 0.5, "holds": True},),
+    }
+    return Statement(**{**parts, **changes})  # type: ignore[arg-type]
+
+
+def certificate(**changes: object) -> Certificate:
+    parts: dict[str, object] = {
+        "statements": (statement(), Statement.not_available("uniform", "no ball")),
+        "verdict": "met",
+        "sentence": "Every bound is met.",
+        "confidence": 0.95,
+        "fingerprints": {"data": "ab12", "model": "cd34"},
+        "notes": ("One cell was withheld.",),
+    }
+    return Certificate(**{**parts, **changes})  # type: ignore[arg-type]
+
+
+def test_a_failed_assumption_takes_every_number_away() -> None:
+    out = statement(assumptions=(GOOD, BAD))
+    assert out.text == "not available: needs convexity"
+    assert (out.value, out.holds, out.per_cell) == (None, None, None)
+    assert not out.available
+    assert "0.01" not in json.dumps({**out.as_dict(), "inputs": {}})
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_non_finite_number_is_not_available(value: float) -> None:
+    out = statement(value=value)
+    assert out.text == "not available: the number could not be computed"
+    assert out.holds is None
+
+
+def test_every_reason_is_given() -> None:
+    other = Assumption("needs a loss bound", "failed")
+    out = statement(assumptions=(BAD, other), available=False, reason="no rows")
+    assert out.reason == "no rows; needs convexity; needs a loss bound"
+    bare = Statement("gap", "", available=False)
+    assert bare.text == "not available: no reason was recorded"
+
+
+def test_a_cell_whose_number_was_lost_does_not_hold() -> None:
+    row = {"cell": "F", "loss": np.nan, "holds": True}
+    out = statement(per_cell=(row,))
+    assert out.per_cell == ({"cell": "F", "loss": None, "holds": None},)
+    absent = {"cell": "F", "loss": None, "holds": True}  # never measured: no loss
+    assert statement(per_cell=(absent,)).per_cell == (absent,)
+
+
+def test_round_trip_through_json() -> None:
+    before = certificate()
+    text = json.dumps(before.as_dict(), allow_nan=False)
+    after = Certificate.from_dict(json.loads(text))
+    assert after == before
+    assert after.as_dict() == before.as_dict()
+    assert json.loads(text)["version"] == 1
+
+
+def test_round_trip_of_every_unavailable_form() -> None:
+    for one in (
+        statement(assumptions=(BAD, Assumption("x", "failed")), reason="r"),
+        statement(value=np.nan, assumptions=(BAD,)),
+        Statement.not_available("holdout", "needs convexity", (BAD,)),
+    ):
+        assert Statement.from_dict(json.loads(json.dumps(one.as_dict()))) == one
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"assumptions": [{"text": "needs convexity", "state": "failed"}]},
+        {"value": float("nan")},
+        {"available": False, "reason": "edited"},
+        {"reason": "edited"},
+        {"value": "0.01"},
+        {"value": True},
+        {"value": 10**400},
+        {"kind": None},
+        {"holds": 1},
+        {"inputs": [1]},
+        {"per_cell": [1]},
+        {"per_cell": [{"loss": 1.0}]},
+        {"per_cell": 5},
+        {"assumptions": [{"text": "x", "state": "sure"}]},
+        {"assumptions": [{"text": "x"}]},
+        {"assumptions": "no"},
+        {"extra": 1},
+    ],
+)
+def test_an_edited_statement_is_refused(change: dict[str, object]) -> None:
+    data = {**certificate().as_dict()}
+    data["statements"] = [{**statement().as_dict(), **change}]
+    with pytest.raises(ArtefactError):
+        Certificate.from_dict(data)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"format": "other"},
+        {"verdict": "splendid"},
+        {"confidence": 1.0},
+        {"confidence": "0.95"},
+        {"confidence": float("nan")},
+        {"fingerprints": {"data": 1}},
+        {"notes": [1]},
+        {"notes": "text"},
+        {"statements": [None]},
+        {"sentence": 3},
+        {"surprise": 0},
+    ],
+)
+def test_an_edited_certificate_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(ArtefactError):
+        Certificate.from_dict({**certificate().as_dict(), **change})
+
+
+JSONS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    field=st.sampled_from(sorted(statement().as_dict())),
+    value=JSONS,
+    drop=st.booleans(),
+)
+def test_reading_never_fails_in_another_way(
+    field: str, value: object, drop: bool
+) -> None:
+    data = statement().as_dict()
+    data[field] = value  # type: ignore[assignment]
+    if drop:
+        del data[field]
+    try:
+        out = Statement.from_dict(data)
+    except PFFLError:
+        return
+    json.dumps(out.as_dict(), allow_nan=False)
+    str(certificate(statements=(out,)))
+
+
+def test_deep_nesting_is_refused() -> None:
+    deep: object = 0
+    for _ in range(20_000):
+        deep = [deep]
+    with pytest.raises(ArtefactError):
+        Statement.from_dict({**statement().as_dict(), "inputs": {"x": deep}})
+
+
+def test_plain_words() -> None:
+    text = str(certificate())
+    assert text.startswith("Certificate: met\nEvery bound is met.")
+    assert "[holds] gap" in text
+    assert "[not available] uniform" in text
+    assert "not available: no ball" in text
+    assert "checked: The loss is convex." in text
+    assert "95 %" in text
+    assert "data: ab12" in text
+
+
+def test_hostile_names_do_nothing() -> None:
+    name = "<script>alert(1)</script>\x1b[2J\u202eevil\"'&" + "x" * 10_000
+    row = {"cell": name, "<b>": 0.5, "holds": True}
+    out = certificate(
+        statements=(statement(text=name, per_cell=(row,), kind=name),),
+        sentence=name,
+        notes=(name,),
+        fingerprints={name: name},
+    )
+    html = out._repr_html_()
+    assert "<script" not in html
+    assert "<b>" not in html
+    for text in (html, str(out)):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    assert "👩\u200d💻" in str(certificate(sentence="group 👩\u200d💻"))
+
+
+def test_what_is_required() -> None:
+    out = certificate()
+    assert out.holds("gap")
+    assert not out.holds("uniform")
+    assert not out.holds("absent")
+    assert not certificate(statements=(statement(), statement(holds=None))).holds("gap")
+    assert [s.kind for s in out.of_kind("gap")] == ["gap"]
+
+
+def test_refusals() -> None:
+    with pytest.raises(UsageError, match="must be one of"):
+        Assumption("x", "sure")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="must be one of"):
+        certificate(verdict="splendid")
+    with pytest.raises(UsageError, match="strictly between"):
+        certificate(confidence=0.0)
+    with pytest.raises(UsageError, match="cannot be written"):
+        statement(inputs={"x": object()})
+    with pytest.raises(UsageError, match="must be text"):
+        statement(inputs={1: 2})
+    with pytest.raises(UsageError, match="'cell'"):
+        statement(per_cell=({"loss": 1.0},))
+
+
+def test_the_import_is_light() -> None:
+    code = (
+        "import sys, pffl.certificates, pffl.certificates.wording_unseen, "
+        "pffl.certificates.wording; "
+        "print([m for m in ('scipy.stats', 'pandas') if m in sys.modules])"
+    )
+    out = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert out.stdout.strip() == "[]"

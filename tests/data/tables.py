@@ -1,0 +1,42 @@
+"""A small table of people, as a user would bring one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from pffl.data import Attribute, Rows, Schema, Silo
+
+
+def people(rows: int = 120, seed: int = 0) -> pd.DataFrame:
+    generator = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "age": generator.integers(18, 70, rows),
+            "income": generator.normal(3e4, 1e4, rows).round(2),
+            "job": generator.choice(["clerk", "nurse", "smith"], rows),
+            "sex": generator.choice(["f", "m"], rows),
+            "race": generator.choice(["a", "b", "c"], rows),
+            "branch": generator.choice(["north", "south"], rows),
+            "hired": generator.choice(["no", "yes"], rows),
+        }
+    )
+
+
+SCHEMA = Schema(("age", "income"), (Attribute("sex", ("f", "m")),), ("no", "yes"))
+
+
+def rows(count: int = 6, seed: int = 0) -> Rows:
+    generator = np.random.default_rng(seed)
+    return Rows.of(
+        generator.normal(size=(count, 2)),
+        np.arange(count) % 2,
+        generator.integers(0, 2, count),
+    )
+
+
+def silo(name: str = "one", index: int = 0, count: int = 6, test: int = 0) -> Silo:
+    splits = {"train": rows(count, seed=index)}
+    if test:
+        splits["test"] = rows(test, seed=100 + index)
+    return Silo(name, index, splits)

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pffl.data import DataWarning, Federation, Rows, Silo, encode_groups
+from pffl.data.split import draw_parts
+from pffl.errors import DataError, UsageError
+from tests.data.tables import SCHEMA, rows, silo
+
+
+def arrays(count=60, seed=0):
+    generator = np.random.default_rng(seed)
+    return {
+        "X": generator.normal(size=(count, 3)),
+        "y": np.arange(count) % 2,
+        "sensitive_features": generator.choice(["f", "m"], count),
+        "silo": generator.choice(["a", "b", "c"], count),
+    }
+
+
+def build(**changes):
+    given = {**arrays(), **changes}
+    return Federation.from_arrays(given.pop("X"), given.pop("y"), **given)
+
+
+def test_every_row_is_in_one_split_of_its_silo():
+    given = arrays()
+    federation = build(validation_fraction=0.1)
+    assert federation.splits == ("train", "test", "validation")
+    parts = [federation.pooled(split) for split in federation.splits]
+    joined = np.concatenate([part.X for part in parts])
+    order, expected = (np.lexsort(x.T) for x in (joined, given["X"]))
+    np.testing.assert_array_equal(joined[order], given["X"][expected])
+    names = np.concatenate([np.array(federation.silo_names)[p.silo] for p in parts])
+    np.testing.assert_array_equal(names[order], given["silo"][expected])
+
+
+def test_split_depends_on_the_seed_only():
+    assert build(seed=1).fingerprint == build(seed=1).fingerprint
+    assert build(seed=1).fingerprint != build(seed=2).fingerprint
+
+
+def test_split_of_one_silo_does_not_depend_on_the_others():
+    given = arrays()
+    alone = given["silo"] == "a"
+    some = build(**{name: value[alone] for name, value in given.items()})
+    np.testing.assert_array_equal(
+        some.silos[0].rows("test").X, build().silos[0].rows("test").X
+    )
+
+
+@given(count=st.integers(0, 50), test=st.floats(0, 0.9), seed=st.integers(0, 99))
+def test_parts_cover_each_row_once_and_leave_one_for_training(count, test, seed):
+    parts = draw_parts(
+        count, {"test": test, "validation": 0.05}, np.random.default_rng(seed)
+    )
+    assert sorted(np.concatenate(list(parts.values())).tolist()) == list(range(count))
+    assert count == 0 or len(parts["train"]) >= 1
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.0, float("nan")])
+def test_fractions_are_checked(fraction):
+    with pytest.raises(UsageError, match="test_fraction"):
+        build(test_fraction=fraction)
+
+
+def test_fractions_that_leave_nothing_are_refused():
+    with pytest.raises(UsageError, match="nothing to train on"):
+        build(test_fraction=0.6, validation_fraction=0.5)
+
+
+def test_silos_are_views_of_one_copy():
+    federation = build()
+    base = federation.silos[0].rows().X.base
+    assert base is not None
+    assert all(
+        s.rows(split).X.base is base for s in federation.silos for split in s.splits
+    )
+
+
+def test_float32_inputs_are_kept():
+    given = arrays()
+    federation = build(X=given["X"].astype(np.float32))
+    assert federation.silos[0].rows().X.dtype == np.float32
+
+
+def test_several_attributes_combine_to_groups():
+    given = arrays()
+    federation = build(
+        sensitive_features={"sex": given["sensitive_features"], "old": given["y"] == 1}
+    )
+    assert federation.schema.groups == (
+        "f × False",
+        "f × True",
+        "m × False",
+        "m × True",
+    )
+
+
+def test_all_problems_of_arrays_are_raised_together():
+    with pytest.raises(DataError) as caught:
+        Federation.from_arrays(
+            np.zeros(3), [0, 1], sensitive_features=[1, 2, 3], silo=[[1], [2]]
+        )
+    message = str(caught.value)
+    assert "X must have rows and columns" in message
+    assert "'silo' must be a vector" in message
+    assert "lengths differ" in message
+    with pytest.raises(DataError) as caught:
+        Federation.from_arrays(
+            [["a"], ["b"]],
+            [0, np.nan],
+            sensitive_features=[None, "x"],
+            silo=["s", np.nan],
+        )
+    assert "4 problems" in str(caught.value)
+
+
+def test_regression_target_is_kept():
+    federation = build(y=np.linspace(0, 1, 60), classification=False)
+    assert federation.schema.labels == ()
+    assert federation.pooled().y.max() <= 1
+
+
+def test_wrong_codes_are_named_with_their_place():
+    wrong = Rows(np.zeros((2, 2)), np.array([0.0, 5.0]), np.array([0, 7]))
+    with pytest.raises(DataError) as caught:
+        Federation(SCHEMA, (silo(), Silo("two", 1, {"train": wrong})))
+    message = str(caught.value)
+    assert "silo 'two', train: label codes outside 0..1" in message
+    assert "silo 'two', train: group codes outside 0..1" in message
+    assert "silo 'one'" not in message
+
+
+def test_wrong_shapes_are_named():
+    wide = Rows(np.zeros((2, 3)), np.zeros(2), np.zeros(2, dtype=np.int64))
+    short = Rows(np.zeros((2, 2)), np.zeros(3), np.zeros(2, dtype=np.int64))
+    with pytest.raises(DataError) as caught:
+        Federation(
+            SCHEMA, (Silo("a", 0, {"train": wide}), Silo("b", 1, {"train": short}))
+        )
+    assert "silo 'a', train: inputs have shape (2, 3)" in str(caught.value)
+    assert "silo 'b', train: 2 inputs, 3 labels, 2 groups" in str(caught.value)
+
+
+def test_a_silo_must_have_a_train_split():
+    with pytest.raises(DataError, match="without a 'train' split: a"):
+        Federation(SCHEMA, (Silo("a", 0, {"test": rows()}),))
+
+
+def test_fingerprint_with_empty_splits_and_of_changed_rows():
+    one = Federation(SCHEMA, (silo(), silo("two", 1, test=1)))
+    empty = Silo("one", 0, {"train": rows(), "test": rows(0)})
+    assert len(Federation(SCHEMA, (empty,)).fingerprint) == 64
+    assert one.fingerprint != Federation(SCHEMA, (silo(), silo("two", 1))).fingerprint
+
+
+def test_encode_groups_of_new_rows():
+    federation = build(sensitive_features={"sex": arrays()["sensitive_features"]})
+    codes = encode_groups(federation.schema, {"sex": np.array(["m", "f"])})
+    assert codes.tolist() == [1, 0]
+    with pytest.raises(DataError, match="'sex' is missing"):
+        encode_groups(federation.schema, {})
+
+
+def test_inputs_named_like_a_protected_attribute():
+    given = {"features": ("age", "group", "income")}
+    with pytest.warns(DataWarning, match="among the inputs: group"):
+        build(**given)
+    with pytest.raises(DataError, match="among the inputs: group"):
+        build(**given, strict=True)
+
+
+def test_import_stays_light():
+    program = (
+        "import sys, pffl.data, pffl.datasets; "
+        "heavy = {'pandas', 'pooch', 'requests', 'pyarrow', 'filelock'}; "
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pffl.data import partition
+from pffl.errors import DataError, UsageError
+
+columns = st.lists(st.integers(0, 5), min_size=1, max_size=60)
+
+
+def assert_partition(codes, names, rows, silos):
+    assert codes.shape == (rows,)
+    assert codes.dtype == np.int64
+    assert len(names) == silos == len(set(names))
+    sizes = np.bincount(codes, minlength=silos)
+    assert sizes.sum() == rows
+    assert len(sizes) == silos
+    if rows >= silos:
+        assert sizes.min() >= 1
+
+
+@given(rows=st.integers(1, 80), silos=st.integers(1, 20), seed=st.integers(0, 2**32))
+def test_equal_sizes_differ_by_one_at_most(rows, silos, seed):
+    codes, names = partition.equal(rows, silos, seed)
+    assert_partition(codes, names, rows, silos)
+    assert np.ptp(np.bincount(codes, minlength=silos)) <= 1
+    np.testing.assert_array_equal(codes, partition.equal(rows, silos, seed)[0])
+
+
+@given(
+    values=columns,
+    alpha=st.floats(1e-3, 1e3),
+    silos=st.integers(1, 20),
+    seed=st.integers(0, 2**32),
+)
+def test_dirichlet_gives_each_row_one_silo_and_no_silo_nothing(
+    values, alpha, silos, seed
+):
+    codes, names = partition.dirichlet(values, alpha, silos, seed)
+    assert_partition(codes, names, len(values), silos)
+    again, _ = partition.dirichlet(values, alpha, silos, seed)
+    np.testing.assert_array_equal(codes, again)
+
+
+@given(values=columns, silos=st.integers(1, 20))
+def test_bands_follow_the_order_of_the_column(values, silos):
+    codes, names = partition.quantile_bands(values, silos)
+    assert_partition(codes, names, len(values), silos)
+    ordered = np.array(values)[np.argsort(codes, kind="stable")]
+    assert (np.diff(ordered) >= 0).all()
+
+
+def test_dirichlet_skews_at_small_and_balances_at_large_alpha():
+    values = np.repeat([0, 1], 5_000)
+
+    def spread(alpha):
+        codes, _ = partition.dirichlet(values, alpha, 10, seed=1)
+        share = [values[codes == k].mean() for k in range(10)]
+        return np.std(share)
+
+    assert spread(0.1) > 0.3
+    assert spread(1_000) < 0.02
+
+
+def test_dirichlet_gives_each_silo_its_drawn_share():
+    # One value only: the sizes are the rounded shares of one Dirichlet draw.
+    codes, _ = partition.dirichlet(np.zeros(10_000), 5.0, 4, seed=3)
+    generator = np.random.default_rng(3)
+    generator.permutation(10_000)
+    expected = generator.dirichlet(np.full(4, 5.0)) * 10_000
+    assert np.abs(np.bincount(codes) - expected).max() <= 1
+
+
+def test_seeds_give_different_cuts():
+    one, _ = partition.equal(100, 5, seed=0)
+    other, _ = partition.equal(100, 5, seed=1)
+    assert (one != other).any()
+
+
+def test_by_column_names_the_values():
+    codes, names = partition.by_column(np.array([3.0, 1.0, 3.0]))
+    assert names == ("1", "3")
+    assert codes.tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("silos", [0, -1, 1.5, True])
+def test_number_of_silos_is_checked(silos):
+    with pytest.raises(UsageError, match="silos"):
+        partition.equal(10, silos)
+
+
+@pytest.mark.parametrize("alpha", [0, -1, float("nan"), float("inf")])
+def test_alpha_is_checked(alpha):
+    with pytest.raises(UsageError, match="alpha"):
+        partition.dirichlet([0, 1], alpha, 2)
+
+
+def test_nothing_to_share_out_and_missing_values_are_refused():
+    with pytest.raises(DataError, match="no rows"):
+        partition.equal(0, 2)
+    with pytest.raises(DataError, match="1 missing"):
+        partition.quantile_bands([1.0, np.nan], 2)
+
+
+def test_silo_names_sort_in_order():
+    names = partition.silo_names(12)
+    assert names[0] == "silo 01"
+    assert sorted(names) == list(names)

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import builtins
+
+import pandas as pd
+import pytest
+
+from pffl.data.reading import find_delimiter, read_table
+from pffl.errors import DataError, MissingExtraError
+
+
+def read(tmp_path, data, name="people.csv"):
+    path = tmp_path / name
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return read_table(path)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "name,age\nJosé,3\nZoë,4\n".encode(),
+        "name,age\r\nJosé,3\r\nZoë,4\r\n".encode(),
+        "name;age\nJosé;3\nZoë;4\n".encode("utf-8-sig"),
+        "name\tage\nJosé\t3\nZoë\t4".encode("latin-1"),
+        "name|age\n\nJosé|3\nZoë|4\n\n".encode("utf-16"),
+        '"name", age\n"José", 3\nZoë, 4\n'.encode(),
+    ],
+)
+def test_dialects_give_the_same_table(tmp_path, data):
+    frame, _ = read(tmp_path, data)
+    assert frame.columns.tolist() == ["name", "age"]
+    assert frame["name"].tolist() == ["José", "Zoë"]
+    assert frame["age"].tolist() == [3, 4]
+
+
+def test_line_breaks_and_separators_inside_quotes(tmp_path):
+    frame, _ = read(tmp_path, 'a,b\n"one\ntwo, three",1\n"say ""hi""",2\n')
+    assert frame["a"].tolist() == ["one\ntwo, three", 'say "hi"']
+
+
+def test_latin_1_is_noted_with_its_place(tmp_path):
+    _, notes = read(tmp_path, "name,age\nJosé,3\n".encode("latin-1"))
+    assert "line 2, byte 13 is 0xe9, not UTF-8: read as Latin-1" in notes[0]
+
+
+def test_decimal_commas(tmp_path):
+    frame, notes = read(tmp_path, "x;name\n1,5;a\n-2;b\n;c,d\n")
+    assert frame["x"].tolist()[:2] == [1.5, -2.0]
+    assert frame["name"].tolist() == ["a", "b", "c,d"]
+    assert "decimal commas in 'x'" in notes
+
+
+def test_index_column_without_a_name_is_left_out(tmp_path):
+    frame, notes = read(tmp_path, ",a\n0,5\n1,6\n")
+    assert frame.columns.tolist() == ["a"]
+    assert "columns without a name left out: number 1" in notes
+
+
+def test_repeated_columns(tmp_path):
+    frame, notes = read(tmp_path, "a,b,a\n1,2,1\n3,4,3\n")
+    assert frame.columns.tolist() == ["a", "b"]
+    assert notes == ["column 'a' is repeated with the same values"]
+    with pytest.raises(DataError, match="'a' occurs twice with different values"):
+        read(tmp_path, "a,b,a\n1,2,9\n3,4,3\n")
+
+
+def test_every_line_of_another_length_is_named(tmp_path):
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, "a,b\n1,2\n3\nä,5\n6,7,8\n")
+    assert "line 3, byte 9: 1 fields, expected 2" in str(caught.value)
+    assert "line 5, byte 16: 3 fields, expected 2" in str(caught.value)
+
+
+def test_many_bad_lines_are_summed_up(tmp_path):
+    with pytest.raises(DataError, match="and 15 more such lines"):
+        read(tmp_path, "a,b\n1,2\n" + "3\n" * 20)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is empty"),
+        (b"a,b\n", "no rows after the header"),
+        (b'a,b\n1,2\n"open,3\n4,5\n', "line 3, byte 9: .*quote"),
+        (b"a,b\n1,\x00\n", "line 2, byte 7: a zero byte"),
+        (b"a,b\n1,\x81\n", "line 2, byte 7: 0x81 is neither UTF-8 nor Latin-1"),
+        (b"\xff\xfea", "not UTF-16"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_place(tmp_path, data, message):
+    with pytest.raises(DataError, match=message):
+        read(tmp_path, data)
+
+
+def test_delimiter_inside_text_is_not_mistaken():
+    assert find_delimiter("a,b\n1;2;3,4\n5;6;7,8\n") == ","
+    assert find_delimiter("a;b;c\n1,5;2,5;3\n") == ";"
+    assert find_delimiter("a\n1\n") == ","
+
+
+def test_parquet(tmp_path):
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({" a ": [1, 2], "b": ["x", None]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    back, _ = read_table(tmp_path / "t.parquet")
+    assert back.columns.tolist() == ["a", "b"]
+    (tmp_path / "bad.parquet").write_bytes(b"no parquet")
+    with pytest.raises(DataError, match="not a Parquet file"):
+        read_table(tmp_path / "bad.parquet")
+
+
+def test_parquet_without_its_extra(tmp_path, monkeypatch):
+    path = tmp_path / "t.parquet"
+    path.write_bytes(b"PAR1")
+    original = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name == "pyarrow":
+            raise ImportError(name)
+        return original(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingExtraError, match=r"pffl\[parquet\]"):
+        read_table(path)
+
+
+def test_no_such_file():
+    with pytest.raises(DataError, match="is not a file"):
+        read_table("nowhere.csv")

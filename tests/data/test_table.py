@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pffl.data import DataWarning, Federation
+from pffl.errors import DataError, UsageError
+from tests.data.tables import people
+
+
+def build(frame=None, **changes):
+    options = {"label": "hired", "group": "sex", "silo": "branch", **changes}
+    return Federation.from_table(people() if frame is None else frame, **options)
+
+
+def test_columns_become_inputs_and_are_noted():
+    federation = build(drop=["race"])
+    assert federation.schema.features == (
+        "age",
+        "income",
+        "job=clerk",
+        "job=nurse",
+        "job=smith",
+    )
+    assert federation.schema.labels == ("no", "yes")
+    assert federation.schema.target == "hired"
+    assert federation.silo_names == ("north", "south")
+    assert "numbers: age, income" in federation.notes
+    assert "categories (values): job (3)" in federation.notes
+    assert "label 'hired': 'no' → 0, 'yes' → 1 (positive)" in federation.notes
+
+
+def test_rows_are_encoded_as_a_reader_would():
+    frame = people(40)
+    federation = build(frame, test_fraction=0.0)
+    rows = federation.silos[1].rows()
+    mine = frame[frame["branch"] == "south"]
+    assert len(rows) == len(mine)
+    np.testing.assert_array_equal(rows.X[:, 0], mine["age"])
+    np.testing.assert_array_equal(rows.X[:, 3], mine["job"] == "nurse")
+    np.testing.assert_array_equal(rows.y, mine["hired"] == "yes")
+    np.testing.assert_array_equal(rows.group, mine["sex"] == "m")
+
+
+def test_csv_parquet_and_frame_are_one(tmp_path):
+    frame = people()
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    expected = build(frame)
+    read = build(tmp_path / "people.csv")
+    assert read.name == "people"
+    assert read.fingerprint == expected.fingerprint
+    pytest.importorskip("pyarrow")
+    frame.to_parquet(tmp_path / "people.parquet")
+    assert build(str(tmp_path / "people.parquet")).fingerprint == expected.fingerprint
+
+
+def test_several_protected_columns_stay_out_of_the_inputs():
+    federation = build(group=["sex", "race"])
+    assert len(federation.schema.groups) == 6
+    assert not any(f.startswith(("sex", "race")) for f in federation.schema.features)
+
+
+def test_positive_label_can_be_chosen():
+    federation = build(positive="no")
+    assert federation.schema.labels == ("yes", "no")
+    with pytest.raises(DataError, match="positive='maybe' is not one of two"):
+        build(positive="maybe")
+
+
+def test_declared_labels():
+    assert build(labels=["yes", "no"]).schema.labels == ("yes", "no")
+    with pytest.raises(DataError, match=r"value 'no' \(\d+\) is not declared"):
+        build(labels=["yes", "perhaps"])
+
+
+def test_numeric_target():
+    federation = build(label="income", classification=False, drop=["hired"])
+    assert federation.schema.labels == ()
+    with pytest.raises(DataError, match="classification=False"):
+        build(label="income")
+    with pytest.raises(DataError, match="not all values are numbers"):
+        build(label="job", classification=False)
+
+
+def test_numbers_that_are_codes():
+    federation = build(
+        people().assign(code=lambda d: d["age"] % 3), categorical=["code"]
+    )
+    assert federation.schema.features[-3:] == ("code=0", "code=1", "code=2")
+
+
+def test_chosen_features_only():
+    assert build(features=["income"]).schema.features == ("income",)
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        {"partition": "equal"},
+        {"partition": "dirichlet", "alpha": 0.5},
+        {"partition": "dirichlet", "by": "job"},
+        {"partition": "quantile_bands", "by": "age"},
+    ],
+)
+def test_simulated_silos(cut):
+    federation = build(silo=None, silos=4, drop=["branch"], **cut)
+    assert len(federation) == 4
+    assert federation.rows("train") + federation.rows("test") == 120
+
+
+def test_options_are_checked_together():
+    with pytest.raises(UsageError) as caught:
+        build(silos=3, missing="guess", partition="round", group=[])
+    assert "4 problems" in str(caught.value)
+    with pytest.raises(UsageError, match="need a column: by="):
+        build(silo=None, silos=3, partition="quantile_bands")
+
+
+def test_unknown_columns_get_a_suggestion():
+    with pytest.raises(DataError) as caught:
+        build(label="hird", group="sexx", drop=["zzz"])
+    message = str(caught.value)
+    assert "no column 'hird': did you mean 'hired'?" in message
+    assert "no column 'sexx': did you mean 'sex'?" in message
+    assert "no column 'zzz': there are ['age'" in message
+
+
+def test_label_cannot_be_protected():
+    with pytest.raises(DataError, match="cannot be label and protected"):
+        build(group="hired")
+
+
+def test_missing_inputs():
+    frame = people().astype({"age": float})
+    frame.loc[:2, "age"] = np.nan
+    frame.loc[5, "job"] = None
+    with pytest.raises(DataError) as caught:
+        build(frame)
+    assert "column 'age': 3 missing values" in str(caught.value)
+    assert "column 'job': 1 missing values" in str(caught.value)
+    marked = build(frame, missing="indicator", test_fraction=0.0)
+    names = marked.schema.features
+    X = marked.pooled().X
+    assert X[:, names.index("age=missing")].sum() == 3
+    assert X[:, names.index("job=missing")].sum() == 1
+    assert X[X[:, names.index("age=missing")] == 1, names.index("age")].sum() == 0
+    assert len(X) == len(frame)
+    dropped = build(frame, missing="drop_column")
+    assert not any(f.startswith(("age", "job")) for f in dropped.schema.features)
+    assert "column 'age' left out: 3 missing values" in dropped.notes
+
+
+def test_mixed_and_infinite_values():
+    frame = people().astype({"age": object, "income": float})
+    frame.loc[0, "age"] = "?"
+    frame.loc[1, "income"] = np.inf
+    with pytest.raises(DataError) as caught:
+        build(frame)
+    assert "column 'age': numbers mixed with '?' (1)" in str(caught.value)
+    assert "column 'income': 1 infinite values" in str(caught.value)
+
+
+def test_numbers_stored_as_text_are_numbers():
+    federation = build(people().astype({"age": str}))
+    assert federation.schema.features[0] == "age"
+    assert "column 'age': text read as numbers" in federation.notes
+
+
+def test_flags_dates_and_empty_columns():
+    frame = people().assign(
+        flag=lambda d: d["age"] > 40,
+        when=pd.Timestamp("2020-01-01"),
+        nothing=np.nan,
+    )
+    with pytest.warns(DataWarning, match="'when' holds dates and was left out"):
+        federation = build(frame, missing="indicator")
+    assert federation.schema.features[-1] == "flag"
+    assert "column 'nothing' left out: it has no values" in federation.notes
+
+
+def test_too_many_categories_and_no_inputs_left():
+    frame = people(4_000).assign(code=lambda d: "c" + (d.index % 1500).astype(str))
+    with pytest.raises(DataError, match="'code': 1500 categories, at most 1000"):
+        build(frame)
+    with pytest.raises(DataError, match="no column is left"):
+        build(features=[])
+
+
+def test_protected_columns_that_are_no_groups():
+    with pytest.raises(DataError, match="cut it into bands"):
+        build(people(400), group="income")
+    frame = people().assign(who=[f"p{i}" for i in range(120)])
+    with pytest.raises(DataError, match="like an id"):
+        build(frame, group="who")
+
+
+def test_a_column_that_repeats_the_protected_one():
+    frame = people().assign(gender=lambda d: (d["sex"] == "m") * 1)
+    with pytest.warns(DataWarning, match=r"'gender' \(says the same as 'sex'\)"):
+        build(frame)
+
+
+def test_new_rows_are_encoded_alike():
+    frame = people()
+    federation = build(frame, test_fraction=0.0)
+    rows = federation.encoding.rows(frame[frame["branch"] == "north"])
+    np.testing.assert_array_equal(rows.X, federation.silos[0].rows().X)
+    np.testing.assert_array_equal(rows.group, federation.silos[0].rows().group)
+    np.testing.assert_array_equal(
+        federation.encoding.inputs(frame.drop(columns=["hired", "sex"]))[0],
+        federation.encoding.rows(frame).X[0],
+    )
+
+
+def test_new_rows_with_flaws_are_refused_in_one_message():
+    federation = build()
+    frame = people().astype({"age": object})
+    frame.loc[0, "job"] = "king"
+    frame.loc[1, "age"] = "old"
+    frame.loc[2, "sex"] = None
+    frame.loc[3, "hired"] = "perhaps"
+    with pytest.raises(DataError) as caught:
+        federation.encoding.rows(frame)
+    message = str(caught.value)
+    assert "column 'job': unseen values 'king' (1)" in message
+    assert "column 'age': not all values are numbers" in message
+    assert "protected attribute 'sex': 1 missing values" in message
+    assert "label 'hired': unseen values 'perhaps' (1)" in message
+    with pytest.raises(DataError, match="no columns 'age', 'hired'"):
+        federation.encoding.rows(people().drop(columns=["age", "hired"]))
+
+
+def sites():
+    frame = people()
+    return {
+        name: part.drop(columns="branch").reset_index(drop=True)
+        for name, part in frame.groupby("branch")
+    }
+
+
+def test_one_table_per_site_equals_one_table():
+    federation = Federation.from_silos(sites(), label="hired", group="sex")
+    assert federation.silo_names == ("north", "south")
+    assert federation.schema.features == build().schema.features
+    assert federation.rows() == build().rows()
+
+
+def test_categories_are_agreed_over_sites():
+    tables = sites()
+    tables["north"]["job"] = "baker"
+    federation = Federation.from_silos(tables, label="hired", group="sex")
+    assert "job=baker" in federation.schema.features
+    assert "job=nurse" in federation.schema.features
+
+
+def test_unreadable_sites_are_all_named(tmp_path):
+    (tmp_path / "empty.csv").write_bytes(b"")
+    with pytest.raises(DataError) as caught:
+        Federation.from_silos(
+            {"a": tmp_path / "none.csv", "b": tmp_path / "empty.csv"},
+            label="hired",
+            group="sex",
+        )
+    assert "silo 'a'" in str(caught.value)
+    assert "silo 'b'" in str(caught.value)
+    with pytest.raises(DataError, match="no silos"):
+        Federation.from_silos({}, label="hired", group="sex")
