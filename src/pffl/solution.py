@@ -196,5 +196,5 @@ class Solution:
 
 def versions() -> dict[str, str]:
     """Versions that a result depends on."""
-    names = ("pffl", "numpy", "scipy", "clarabel", "daqp")
+    names = ("pffl", "numpy", "scipy", "daqp")
     return {"python": platform.python_version(), **{n: version(n) for n in names}}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pffl.callbacks import Callback
+from pffl.certificates import CellLosses
 from pffl.certificates.holdout import split_delta, upper_bounds
 from pffl.data.federation import Federation
 from pffl.engines.base import Engine
@@ -140,15 +141,20 @@ def conclude(
         for split in ("train", "test")
         if split in engine.splits
     }
-    violation = mean_losses(totals["train"]) - problem.cells.bounds
+    losses = CellLosses.of(
+        problem.cells.names,
+        problem.counts,
+        totals["train"].column("loss", of="cells"),
+        problem.cells.bounds,
+    )
     gap = _gap(engine, problem, run)
     minimax = problem.risk_weight == 0 and getattr(constraint, "name", "") == "minmax"
     feasible = None
-    if finished and not minimax and _violated(violation) and _linear(problem):
+    if finished and not minimax and _violated(losses.violation) and _linear(problem):
         feasible = feasibility(engine, problem)
     verdict = judge(
         problem,
-        violation=violation,
+        losses=losses,
         gap=None if gap is None else gap.value,
         feasible=feasible,
         stopped=run.stopped,
@@ -184,7 +190,7 @@ def conclude(
         confidence=options.confidence,
         loss_bound=loss_bound,
         witness=_witness(problem, feasible) if impossible else None,
-        smallest_bound=_smallest(problem, violation) if impossible else None,
+        smallest_bound=_smallest(problem, losses.violation) if impossible else None,
         notes=tuple(notes),
     )
 

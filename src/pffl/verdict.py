@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from pffl import certificates
 from pffl.certificates.empirical import (
     choose_risk_bound,
     example_weights,
@@ -14,9 +15,9 @@ from pffl.certificates.empirical import (
     threshold,
     with_ridge,
 )
+from pffl.certificates.verdict import down, up, words
 from pffl.feasibility import Feasibility
 from pffl.objective import Problem
-from pffl.typing import FloatArray
 
 Status = Literal[
     "met", "within_slack", "not_met", "infeasible", "diverged", "interrupted"
@@ -37,7 +38,7 @@ class Verdict:
 def judge(
     problem: Problem,
     *,
-    violation: FloatArray,
+    losses: certificates.CellLosses,
     gap: float | None,
     feasible: Feasibility | None,
     stopped: Literal["diverged", "interrupted"] | None,
@@ -56,33 +57,21 @@ def judge(
         )
     if problem.n_cells == 0:
         return Verdict("met", "No bound was asked for.")
-    worst = int(np.argmax(violation))
-    loss = float(violation[worst] + problem.cells.bounds[worst])
-    cell = problem.cells.names[worst]
     if minimax:
-        known = "" if gap is None else f", within {gap:.2g} of the smallest possible"
-        return Verdict("met", f"The worst loss is {loss:.4f} ({cell}){known}.")
-    bound, excess = float(problem.cells.bounds[worst]), float(violation[worst])
-    numbers = f"{cell} has loss {loss:.4f} against its bound {bound:.4f}"
-    if excess <= TOLERANCE:
-        return Verdict(
-            "met",
-            f"Every bound is met on the training rows: the tightest is {cell}, loss "
-            f"{loss:.4f}, bound {bound:.4f}, margin {max(0.0, -excess):.4f}.",
-        )
-    if feasible is not None and feasible.impossible:
-        return Verdict("infeasible", _impossible(problem, feasible, numbers, excess))
-    slack = lemma_slack(problem, gap, feasible)
-    if slack is not None and excess <= slack:
-        return Verdict(
-            "within_slack",
-            f"Not every bound is met: {numbers} ({excess:+.4f}), which is within "
-            f"the slack {slack:.4f} that multiplier bound {problem.multiplier_bound:g} "
-            "and the gap allow; raise the multiplier bound or run longer.",
-            slack,
-        )
-    beyond = "" if slack is None else f", beyond the slack {slack:.4f}"
-    return Verdict("not_met", f"Not met: {numbers} ({excess:+.4f}{beyond}).", slack)
+        worst = int(np.argmax(losses.means))
+        known = "" if gap is None else f", within {up(gap)} of the smallest possible"
+        loss = f"{losses.names[worst]}, mean loss {words(losses.means[worst])}"
+        return Verdict("met", f"The worst cell is {loss}{known}.")
+    impossible = feasible is not None and feasible.impossible
+    slack = None
+    if not impossible and float(losses.violation.max()) > TOLERANCE:
+        slack = lemma_slack(problem, gap, feasible)
+    status, sentence = certificates.judge(
+        losses, slack=slack, impossible=impossible, tolerance=TOLERANCE
+    )
+    if status == "infeasible" and feasible is not None:
+        sentence += _smallest_possible(problem, feasible)
+    return Verdict(status, sentence, slack)
 
 
 def lemma_slack(
@@ -127,20 +116,11 @@ def implied_risk_of(problem: Problem) -> float | None:
     return with_ridge(implied, l2=problem.l2, radius=problem.radius)
 
 
-def _impossible(
-    problem: Problem, feasible: Feasibility, numbers: str, excess: float
-) -> str:
-    bounds = problem.cells.bounds
-    common = bool(np.ptp(bounds) == 0)
-    least = feasible.excess.lower
-    what = (
-        f"no model with ‖w‖ ≤ {problem.radius:g} brings every loss below "
-        f"{bounds[0] + least:.4f}"
-        if common
-        else f"every model with ‖w‖ ≤ {problem.radius:g} exceeds some bound by at "
-        f"least {least:.4f}"
-    )
-    return (
-        f"The bounds are impossible, and this is proved: {what}. The model returned "
-        f"comes closest at this multiplier bound: {numbers} ({excess:+.4f})."
-    )
+def _smallest_possible(problem: Problem, feasible: Feasibility) -> str:
+    """Say in words how far the bounds are from what is possible."""
+    bounds, excess = problem.cells.bounds, feasible.excess
+    ball = f"(among models with ‖w‖ ≤ {problem.radius:g})"
+    if np.ptp(bounds) == 0:
+        least = down(float(bounds[0]) + excess.lower)
+        return f" The smallest common bound that is possible is {least} {ball}."
+    return f" All bounds together would have to rise by {down(excess.lower)} {ball}."

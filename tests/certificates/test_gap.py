@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from pffl.certificates import gap as g
 from pffl.errors import UsageError
-
 from tests.certificates.problems import (
     Problem,
     cvx_means,

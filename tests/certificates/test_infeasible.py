@@ -14,7 +14,6 @@ from scipy.optimize import minimize
 from pffl.certificates import infeasible as inf
 from pffl.certificates.interval import Interval
 from pffl.errors import UsageError
-
 from tests.certificates.problems import Problem, cvx_means, draw, draw_model, minimax
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -14,7 +14,6 @@ from pffl.certificates import gap as g
 from pffl.certificates import plan as pl
 from pffl.errors import UsageError
 from pffl.numerics import capped_softmax
-
 from tests.certificates.problems import draw
 
 

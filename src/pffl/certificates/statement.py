@@ -149,8 +149,9 @@ class Statement:
 
     def as_dict(self) -> dict[str, Json]:
         """Plain form, for JSON: no NaN, no infinity."""
-        out = {f.name: plain(getattr(self, f.name)) for f in fields(self)}
-        out["assumptions"] = [a.as_dict() for a in self.assumptions]
+        grounds = [a.as_dict() for a in self.assumptions]
+        parts = {f.name: getattr(self, f.name) for f in fields(self)}
+        out: dict[str, Json] = plain({**parts, "assumptions": grounds})
         return out
 
     @classmethod

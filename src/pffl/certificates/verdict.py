@@ -18,7 +18,7 @@ def words(number: float, *, rounding: str = ROUND_HALF_EVEN) -> str:
     >>> words(0.123449), up(0.123401), down(0.123499)
     ('0.1234', '0.1235', '0.1234')
     """
-    rounded = Context(prec=4, rounding=rounding).create_decimal(float(number))
+    rounded = Context(prec=4, rounding=rounding).create_decimal(repr(float(number)))
     return f"{float(rounded):.4g}"
 
 

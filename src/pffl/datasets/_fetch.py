@@ -8,6 +8,7 @@ is given its name in the cache; a damaged download is removed and tried once mor
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import subprocess
@@ -17,10 +18,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pffl.datasets._archive import extract_member
 from pffl.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 logger = logging.getLogger(__name__)
 
@@ -75,18 +79,17 @@ class _Damaged(Exception):
     """The source gave other bytes than expected."""
 
 
-class _Limited:
-    """A stream that takes no more than a number of bytes."""
+class _Limited(io.FileIO):
+    """A new file that takes no more than a number of bytes."""
 
-    def __init__(self, stream: BinaryIO, left: int) -> None:
-        self.stream = stream
-        self.left = left
+    def __init__(self, path: Path, limit: int) -> None:
+        super().__init__(path, "wb")
+        self.limit = limit
 
-    def write(self, chunk: bytes) -> int:
-        self.left -= len(chunk)
-        if self.left < 0:
-            raise _Damaged("more bytes than the limit")
-        return self.stream.write(chunk)
+    def write(self, chunk: Buffer, /) -> int:
+        if self.tell() + memoryview(chunk).nbytes > self.limit:
+            raise _Damaged(f"more than {self.limit} bytes, the limit")
+        return super().write(chunk)
 
 
 def fetch(
@@ -208,8 +211,8 @@ def _from_address(file: RemoteFile, arriving: Path) -> None:
         chunk_size=1 << 16, timeout=(CONNECT_SECONDS, READ_SECONDS)
     )
     try:
-        with arriving.open("wb") as stream:
-            download(file.url, _Limited(stream, file.max_bytes), pooch)
+        with _Limited(arriving, file.max_bytes) as stream:
+            download(file.url, stream, pooch)
     except (requests.ConnectionError, requests.Timeout, requests.HTTPError) as error:
         if arriving.stat().st_size:
             raise _Damaged(f"broken off: {_first_line(error)}") from error

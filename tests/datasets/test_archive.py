@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+from pffl.datasets import _archive
+from pffl.datasets._archive import extract_member
+from pffl.errors import DataError
+from tests.datasets.archives import zip_file, zip_with_link
+
+
+def extract(archive, tmp_path, **limits):
+    target = tmp_path / "out.csv"
+    try:
+        extract_member(archive, "data.csv", target, **limits)
+    except DataError:
+        assert not target.exists()
+        raise
+    return target.read_bytes()
+
+
+def test_a_member_is_extracted(tmp_path):
+    archive = zip_file(tmp_path / "a.zip", {"data.csv": b"a\n1\n", "b/c": b"x"})
+    assert extract(archive, tmp_path) == b"a\n1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("../evil", "leaves the folder"),
+        ("a/../../evil", "leaves the folder"),
+        ("a\\..\\evil", "leaves the folder"),
+        ("/etc/evil", "absolute path"),
+        ("C:\\evil", "absolute path"),
+    ],
+)
+def test_paths_that_lead_outside_are_refused(tmp_path, name, message):
+    archive = zip_file(tmp_path / "a.zip", {name: b"x", "data.csv": b"a\n"})
+    with pytest.raises(DataError, match=message):
+        extract(archive, tmp_path)
+
+
+def test_links_are_refused(tmp_path):
+    archive = zip_with_link(tmp_path / "a.zip", "link", "/etc/passwd")
+    with pytest.raises(DataError, match="symbolic link 'link'"):
+        extract(archive, tmp_path)
+
+
+def test_bombs_are_refused_before_they_grow(tmp_path):
+    bomb = zip_file(tmp_path / "a.zip", {"data.csv": bytes(20 << 20)})
+    with pytest.raises(DataError, match="grows from"):
+        extract(bomb, tmp_path)
+
+
+def test_sizes_and_numbers_are_limited(tmp_path, monkeypatch):
+    archive = zip_file(tmp_path / "a.zip", {"data.csv": b"abc", "b": b"x"})
+    with pytest.raises(DataError, match="3 bytes, limit 2"):
+        extract(archive, tmp_path, max_bytes=2)
+    monkeypatch.setattr(_archive, "MAX_MEMBERS", 1)
+    with pytest.raises(DataError, match="2 members, at most 1"):
+        extract(archive, tmp_path)
+
+
+def test_absent_members_and_damaged_archives(tmp_path):
+    with pytest.raises(DataError, match="0 members are called"):
+        extract(zip_file(tmp_path / "a.zip", {"b": b"x"}), tmp_path)
+    torn = zip_file(tmp_path / "b.zip", {"data.csv": b"abc" * 100})
+    torn.write_bytes(torn.read_bytes()[:50])
+    with pytest.raises(DataError, match="damaged"):
+        extract(torn, tmp_path)
+
+
+def test_a_member_with_a_wrong_checksum_is_refused(tmp_path):
+    archive = zip_file(tmp_path / "a.zip", {"data.csv": b"abc"})
+    data = bytearray(archive.read_bytes())
+    data[30 + len("data.csv") + 1] ^= 0xFF
+    archive.write_bytes(bytes(data))
+    with pytest.raises(DataError, match="damaged"):
+        extract_member(archive, "data.csv", tmp_path / "out.csv")

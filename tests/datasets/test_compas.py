@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+from pffl.datasets import compas
+from pffl.datasets._fetch import is_cached
+from pffl.datasets.compas import FILE, read
+from pffl.errors import DataError, UsageError
+from tests.datasets.compas_file import HEADER, compas_file, sha256
+from tests.datasets.server import Reply, serve
+
+DATA = compas_file(300)
+
+
+@pytest.fixture
+def given(tmp_path):
+    """Keywords that load the drawn file."""
+    path = tmp_path / "compas.csv"
+    path.write_bytes(DATA)
+    return {"source": path, "sha256": sha256(DATA)}
+
+
+def drawn():
+    return list(csv.DictReader(io.StringIO(DATA.decode())))
+
+
+def test_filter_keeps_nine_of_ten(given):
+    federation = compas(silos=3, **given)
+    assert federation.rows("train") + federation.rows("test") == 270
+    assert federation.schema.labels == ("no recidivism", "recidivism")
+    assert federation.schema.features == (
+        "age",
+        "juv_fel_count",
+        "juv_misd_count",
+        "juv_other_count",
+        "priors_count",
+        "felony",
+    )
+
+
+def test_values_are_as_recorded(given):
+    federation = compas(silos=1, test_fraction=0.0, **given)
+    rows = federation.silos[0].rows()
+    people = [p for n, p in enumerate(drawn()) if n % 10]
+    np.testing.assert_array_equal(rows.X[:, 0], [int(p["age"]) for p in people])
+    np.testing.assert_array_equal(
+        rows.X[:, 5], [p["c_charge_degree"] == "F" for p in people]
+    )
+    np.testing.assert_array_equal(rows.y, [int(p["two_year_recid"]) for p in people])
+    np.testing.assert_array_equal(rows.group, [p["sex"] == "Male" for p in people])
+
+
+@pytest.mark.parametrize(
+    ("group", "groups"), [("sex", 2), ("race", 3), (("sex", "race"), 6)]
+)
+def test_groups(given, group, groups):
+    federation = compas(group=group, silos=2, **given)
+    assert len(federation.schema.groups) == groups
+    assert not {"sex", "race"} & set(federation.schema.features)
+
+
+def test_age_bands(given):
+    federation = compas(age_bands=True, silos=2, **given)
+    X = federation.pooled().X
+    np.testing.assert_array_equal(X[:, 6], X[:, 0] < 25)
+    np.testing.assert_array_equal(X[:, 7], X[:, 0] > 45)
+
+
+def test_silos_depend_on_the_seed_only(given):
+    assert compas(seed=3, **given).fingerprint == compas(seed=3, **given).fingerprint
+    assert compas(seed=3, **given).fingerprint != compas(seed=4, **given).fingerprint
+    assert len(compas(silos=10, **given)) == 10
+
+
+def test_names_and_birth_dates_never_leave_the_reader(given):
+    table = read(given["source"])
+    assert not {"name", "first", "last", "dob", "id"} & set(table)
+    assert not any("secret" in value for column in table.values() for value in column)
+
+
+def test_fedfb_preparation(given):
+    federation = compas(preparation="fedfb", **given)
+    people = drawn()
+    assert federation.rows("train") == 210
+    assert federation.rows("test") == 90
+    assert federation.silo_names == ("scaled age > 0.1", "scaled age ≤ 0.1")
+    assert federation.schema.labels == ("recidivism", "no recidivism")
+    assert len(federation.schema.groups) == 4
+    ages = np.array([int(p["age"]) for p in people], dtype=float)
+    scaled = (ages - ages.min()) / (ages.max() - ages.min())
+    older = federation.silos[0].rows()
+    np.testing.assert_allclose(older.X[:, 0], scaled[:210][scaled[:210] > 0.1])
+    labels = 1 - np.array([int(p["two_year_recid"]) for p in people])
+    np.testing.assert_array_equal(older.y, labels[:210][scaled[:210] > 0.1])
+    X = federation.pooled().X
+    assert X.min() == 0
+    assert X.max() == 1
+    battery = federation.schema.features.index("c_charge_desc=Battery")
+    theft = federation.schema.features.index("c_charge_desc=Theft, petty")
+    assert set((X[:, battery] + X[:, theft]).tolist()) == {0.0, 1.0}
+    assert not any("sex" in f or "race" in f for f in federation.schema.features)
+
+
+def test_downloaded_from_a_server_and_checked(tmp_path, monkeypatch):
+    with serve(Reply(DATA)) as site:
+        file = replace(FILE, url=site.url, wheels=())
+        monkeypatch.setattr(import_module("pffl.datasets.compas"), "FILE", file)
+        federation = compas(sha256=sha256(DATA), cache_dir=tmp_path)
+        again = compas(sha256=sha256(DATA), cache_dir=tmp_path)
+        assert federation.fingerprint == again.fingerprint
+        assert len(site.requests) == 1
+
+
+def test_another_file_is_refused(given, tmp_path):
+    with pytest.raises(DataError, match="is not 'compas-scores-two-years"):
+        compas(source=given["source"])
+    wrong = tmp_path / "wrong.csv"
+    wrong.write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match="no columns"):
+        compas(source=wrong, sha256=sha256(wrong.read_bytes()))
+    wrong.write_text(",".join(HEADER) + "\n1,2\n")
+    with pytest.raises(DataError, match="line 2: 2 fields, expected 53"):
+        compas(source=wrong, sha256=sha256(wrong.read_bytes()))
+
+
+@pytest.mark.parametrize("group", ["age", (), ("sex", "sex"), ("sex", "job")])
+def test_group_is_checked(group):
+    with pytest.raises(UsageError, match="group"):
+        compas(group=group)
+
+
+def test_preparation_is_checked():
+    with pytest.raises(UsageError, match="preparation"):
+        compas(preparation="mine")
+
+
+@pytest.mark.skipif(not is_cached(FILE), reason="the real file is not in the cache")
+def test_real_file_has_the_published_counts():
+    federation = compas()
+    assert federation.rows("train") + federation.rows("test") == 6172
+    counts = np.zeros((2, 2), dtype=int)
+    for split in federation.splits:
+        pooled = federation.pooled(split)
+        np.add.at(counts, (pooled.group, pooled.y.astype(int)), 1)
+    assert counts.tolist() == [[762, 413], [2601, 2396]]
+    assert min(len(np.unique(silo.rows().y)) for silo in federation.silos) == 2
+    fedfb = compas(preparation="fedfb")
+    assert fedfb.rows("train") == 5049
+    assert fedfb.rows("test") == 2165
+    assert fedfb.schema.n_features == 447

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from pffl.data import Federation
+from pffl.datasets import DATASETS, synthetic
+from pffl.errors import UsageError
+
+
+def group_rates(federation):
+    """How often the label agrees with the sign of the best common linear score."""
+    pooled = federation.pooled()
+    Z = (pooled.X - pooled.X.mean(axis=0)) / pooled.X.std(axis=0)
+    w = np.linalg.lstsq(Z, 2 * pooled.y - 1, rcond=None)[0]
+    right = ((Z @ w > 0) == (pooled.y > 0)).astype(float)
+    sizes = np.bincount(pooled.group)
+    return np.bincount(pooled.group, weights=right) / sizes
+
+
+def test_same_seed_same_rows_and_said_to_be_synthetic():
+    federation = synthetic(500, seed=3)
+    assert federation.fingerprint == synthetic(500, seed=3).fingerprint
+    assert federation.fingerprint != synthetic(500, seed=4).fingerprint
+    assert federation.synthetic
+    assert "synthetic" in federation.name
+    assert "synthetic" in federation.notes[0]
+
+
+def test_shape_is_as_asked():
+    federation = synthetic(
+        1_000, silos=7, groups={"sex": ("f", "m"), "race": 3}, features=5
+    )
+    assert len(federation) == 7
+    assert federation.rows("train") + federation.rows("test") == 1_000
+    assert federation.schema.groups[:2] == ("f × A", "f × B")
+    assert len(federation.schema.groups) == 6
+    assert federation.schema.n_features == 5
+    assert federation.pooled().X[:, 1].max() <= 1
+
+
+def test_no_heterogeneity_gives_equal_silos():
+    sizes = [len(s.rows()) + len(s.rows("test")) for s in _equal().silos]
+    assert set(sizes) == {20}
+
+
+def _equal() -> Federation:
+    return synthetic(400, silos=20, heterogeneity=0.0)
+
+
+def test_heterogeneity_spreads_sizes_and_inputs():
+    def spread(heterogeneity):
+        silos = synthetic(20_000, heterogeneity=heterogeneity, seed=1).silos
+        means = np.array([silo.rows().X.mean(axis=0) for silo in silos])
+        sizes = np.array([len(silo) for silo in silos])
+        return sizes.std() / sizes.mean(), means.std(axis=0)[0]
+
+    calm, wild = spread(0.1), spread(1.0)
+    assert wild[0] > 2 * calm[0]
+    assert wild[1] > 2 * calm[1]
+
+
+def test_group_sizes_are_kept():
+    federation = synthetic(20_000, groups=2, group_sizes=(9, 1), heterogeneity=0.0)
+    share = np.bincount(federation.pooled().group) / federation.rows()
+    np.testing.assert_allclose(share, [0.9, 0.1], atol=0.01)
+
+
+def test_hard_groups_are_harder():
+    rates = group_rates(
+        synthetic(
+            20_000,
+            groups=2,
+            group_sizes=(1, 1),
+            group_hardness=(0.0, 0.8),
+            group_conflict=0.0,
+        )
+    )
+    assert rates[0] > rates[1] + 0.1
+
+
+def test_conflict_makes_one_model_worse_for_all():
+    given = {"groups": 2, "group_sizes": (1, 1), "group_hardness": (0.0, 0.0)}
+    agreed = group_rates(synthetic(20_000, group_conflict=0.0, **given))
+    apart = group_rates(synthetic(20_000, group_conflict=1.0, **given))
+    assert agreed.min() > apart.min() + 0.05
+
+
+def test_label_noise_ends_all_signal():
+    rates = group_rates(synthetic(20_000, label_noise=1.0))
+    assert np.abs(rates - 0.5).max() < 0.05
+
+
+def test_several_classes_and_regression():
+    federation = synthetic(2_000, classes=4)
+    assert federation.schema.n_labels == 4
+    assert set(federation.pooled().y.tolist()) == {0.0, 1.0, 2.0, 3.0}
+    numbers = synthetic(2_000, task="regression", label_noise=0.0)
+    assert numbers.schema.labels == ()
+    assert np.isfinite(numbers.pooled().y).all()
+
+
+def test_every_group_has_a_member_and_float32_is_kept():
+    federation = synthetic(300, groups=30, silos=3, dtype="float32", test_fraction=0.0)
+    assert (np.bincount(federation.pooled().group, minlength=30) > 0).all()
+    assert federation.pooled().X.dtype == np.float32
+
+
+def test_one_row_a_silo():
+    federation = synthetic(50, silos=50)
+    assert [len(silo) for silo in federation.silos] == [1] * 50
+
+
+def test_many_small_silos_are_quick():
+    start = time.perf_counter()
+    federation = synthetic(200_000, silos=10_000, heterogeneity=0.0)
+    assert len(federation) == 10_000
+    assert time.perf_counter() - start < 20
+
+
+def test_all_wrong_arguments_are_named_together():
+    with pytest.raises(UsageError) as caught:
+        synthetic(
+            0,
+            silos=0,
+            features=0,
+            groups=2,
+            group_sizes=(1,),
+            group_hardness=(2, 0),
+            group_conflict=2,
+            label_noise=-1,
+            heterogeneity=float("nan"),
+            task="guess",
+            classes=1,
+        )
+    assert "10 problems" in str(caught.value)
+    with pytest.raises(UsageError, match="too few for 3 silos"):
+        synthetic(2, silos=3)
+    with pytest.raises(UsageError, match="'groups' must be at least 1"):
+        synthetic(10, groups=0)
+
+
+def test_table_of_data_sets():
+    assert set(DATASETS) >= {"compas", "synthetic"}
+    for function, description in DATASETS.values():
+        assert callable(function)
+        assert description

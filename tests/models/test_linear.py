@@ -1,0 +1,230 @@
+"""Linear models against finite differences, scipy and each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime
+from scipy.special import expit, logsumexp
+
+import pffl
+from pffl.errors import DataError, UsageError
+from pffl.models import LINEAR_MODELS, Inputs
+from tests.helpers import MODELS, make_schema
+
+KINDS = list(MODELS)
+
+
+def bound_model(kind, *, features=3, **options):
+    cls, labels = MODELS[kind]
+    schema = make_schema(features=features, labels=labels)
+    return cls(**options).bind(schema, Inputs.identity(features))
+
+
+def draw(kind, seed, *, n=12, features=3, scale=1.0):
+    rng = np.random.default_rng(seed)
+    labels = MODELS[kind][1]
+    X = rng.normal(size=(n, features))
+    y = rng.integers(labels, size=n).astype(float) if labels else rng.normal(size=n)
+    return rng, X, y, scale * rng.normal(size=features + 1), rng.uniform(0, 2, n)
+
+
+def parameters(model, rng, scale=1.0):
+    return scale * rng.normal(size=model.n_parameters)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_losses_are_their_definition(kind, intercept):
+    model = bound_model(kind, intercept=intercept)
+    rng, X, y, *_ = draw(kind, 1)
+    w = parameters(model, rng)
+    rows = np.column_stack([X, np.ones(len(X))]) if intercept else X
+    outputs = max(1, MODELS[kind][1]) if kind == "softmax" else 1
+    assert model.n_parameters == outputs * rows.shape[1]
+    expected = []
+    for row, label in zip(rows, y, strict=True):
+        z = w.reshape(outputs, -1) @ row
+        if kind == "softmax":
+            expected.append(logsumexp(z) - z[int(label)])
+        elif kind == "logistic":
+            p = expit(z[0])
+            expected.append(-np.log(p if label else 1 - p))
+        else:
+            expected.append((z[0] - label) ** 2)
+    np.testing.assert_allclose(model.losses(w, X, y), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradient_agrees_with_differences(kind, intercept):
+    model = bound_model(kind, intercept=intercept)
+    rng, X, y, _, weights = draw(kind, 2)
+    w = parameters(model, rng)
+    losses, gradient = model.losses_and_gradient(w, X, y, weights)
+    np.testing.assert_allclose(losses, model.losses(w, X, y), rtol=1e-13)
+    numeric = approx_fprime(w, lambda v: weights @ model.losses(v, X, y), 1e-7)
+    np.testing.assert_allclose(gradient, numeric, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_hessian_agrees_with_differences_of_the_gradient(kind, intercept):
+    model = bound_model(kind, intercept=intercept)
+    rng, X, y, _, weights = draw(kind, 3)
+    w = parameters(model, rng)
+    hessian = model.hessian(w, X, weights)
+    step = 1e-5
+    numeric = np.array(
+        [
+            model.losses_and_gradient(w + step * e, X, y, weights)[1]
+            - model.losses_and_gradient(w - step * e, X, y, weights)[1]
+            for e in np.eye(len(w))
+        ]
+    ) / (2 * step)
+    np.testing.assert_allclose(hessian, numeric, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(hessian, hessian.T, rtol=1e-14)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 20.0, 1e4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_majorant_is_above_the_hessian_at_every_w(kind, scale):
+    model = bound_model(kind)
+    rng, X, _, _, weights = draw(kind, 4)
+    start = np.zeros(model.n_parameters)
+    majorant = model.hessian(start, X, weights, majorant=True)
+    for _ in range(10):
+        w = parameters(model, rng, scale)
+        slack = np.linalg.eigvalsh(majorant - model.hessian(w, X, weights))
+        assert slack[0] >= -1e-12 * np.abs(majorant).max()
+        curvature = np.linalg.eigvalsh(model.hessian(w, X, weights))
+        assert curvature[0] >= -1e-10, "every loss is convex"
+        again = model.hessian(w, X, weights, majorant=True)
+        np.testing.assert_array_equal(again, majorant)
+
+
+def test_majorants_are_reached():
+    # ¼ at score 0 (logistic), ½(I − 11ᵀ/2) at equal scores (two classes), 2.
+    X, weights = np.array([[0.7]]), np.ones(1)
+    for model in (
+        bound_model("logistic", features=1),
+        bound_model("least-squares", features=1),
+        pffl.SoftmaxRegression().bind(make_schema(features=1), Inputs.identity(1)),
+    ):
+        w = np.zeros(model.n_parameters)
+        np.testing.assert_allclose(
+            model.hessian(w, X, weights),
+            model.hessian(w, X, weights, majorant=True),
+            atol=1e-15,
+        )
+
+
+def test_softmax_with_two_classes_is_logistic_regression():
+    logistic = bound_model("logistic")
+    softmax = pffl.SoftmaxRegression().bind(make_schema(), Inputs.identity(3))
+    rng, X, y, _, weights = draw("logistic", 5)
+    low, high = rng.normal(size=(2, 4))
+    both, difference = np.concatenate([low, high]), high - low
+    losses, gradient = softmax.losses_and_gradient(both, X, y, weights)
+    expected, slope = logistic.losses_and_gradient(difference, X, y, weights)
+    np.testing.assert_allclose(losses, expected, rtol=1e-12)
+    np.testing.assert_allclose(gradient, np.concatenate([-slope, slope]), atol=1e-12)
+    hessian = logistic.hessian(difference, X, weights)
+    np.testing.assert_allclose(
+        softmax.hessian(both, X, weights),
+        np.kron([[1, -1], [-1, 1]], hessian),
+        atol=1e-12,
+    )
+    np.testing.assert_allclose(
+        softmax.predict_proba(both, X),
+        logistic.predict_proba(difference, X),
+        atol=1e-14,
+    )
+    np.testing.assert_array_equal(
+        softmax.classes(both, X), logistic.classes(difference, X)
+    )
+
+
+@pytest.mark.parametrize("kind", ["logistic", "softmax"])
+def test_probabilities_and_classes(kind):
+    model = bound_model(kind)
+    rng, X, *_ = draw(kind, 6)
+    w = parameters(model, rng)
+    probabilities = model.predict_proba(w, X)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-14)
+    np.testing.assert_array_equal(
+        model.classes(w, X), probabilities.argmax(axis=1).astype(float)
+    )
+
+
+def test_a_score_of_zero_is_not_positive():
+    model = bound_model("logistic", features=1)
+    np.testing.assert_array_equal(model.classes(np.zeros(2), np.ones((1, 1))), [0.0])
+
+
+def test_numbers_have_no_probabilities_and_no_classes():
+    model = bound_model("least-squares")
+    rng, X, *_ = draw("least-squares", 7)
+    w = parameters(model, rng)
+    assert model.classes(w, X) is None
+    expected = X @ w[:3] + w[3]
+    np.testing.assert_allclose(model.predict_values(w, X), expected, rtol=1e-13)
+    with pytest.raises(UsageError, match="predicts numbers"):
+        model.predict_proba(w, X)
+
+
+@pytest.mark.parametrize("kind", ["logistic", "softmax"])
+def test_margins_of_ten_thousand_stay_finite(kind):
+    model = bound_model(kind, features=1)
+    X = np.array([[1e4], [-1e4], [1e4], [-1e4]])
+    y = np.array([0.0, 0.0, 1.0, 1.0])
+    w = np.zeros(model.n_parameters)
+    w[-2] = 1.0
+    losses, gradient = model.losses_and_gradient(w, X, y, np.ones(4))
+    assert np.isfinite(losses).all()
+    assert losses.max() == pytest.approx(1e4)
+    assert np.isfinite(gradient).all()
+    assert np.isfinite(model.hessian(w, X, np.ones(4))).all()
+    assert np.isfinite(model.predict_proba(w, X)).all()
+
+
+def test_weights_given_by_the_caller_are_not_changed():
+    for kind in KINDS:
+        model = bound_model(kind)
+        rng, X, y, _, weights = draw(kind, 8)
+        kept = weights.copy()
+        model.losses_and_gradient(parameters(model, rng), X, y, weights)
+        model.hessian(parameters(model, rng), X, weights)
+        np.testing.assert_array_equal(weights, kept)
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "advice"),
+    [
+        ("logistic", 3, "SoftmaxRegression"),
+        ("logistic", 0, "LeastSquares"),
+        ("softmax", 0, "LeastSquares"),
+        ("least-squares", 2, "classes"),
+    ],
+)
+def test_labels_that_a_model_cannot_have_are_refused(kind, labels, advice):
+    with pytest.raises(DataError, match=advice):
+        LINEAR_MODELS[kind]().bind(make_schema(labels=labels), Inputs.identity(3))
+
+
+@pytest.mark.parametrize("l2", [-1.0, float("nan"), float("inf")])
+def test_bad_ridge_is_refused(l2):
+    with pytest.raises(UsageError, match="'l2' parameter of LogisticRegression"):
+        pffl.LogisticRegression(l2=l2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_starts_at_zero_and_describes_itself(kind):
+    model = bound_model(kind, l2=0.5, intercept=False, standardize=False)
+    np.testing.assert_array_equal(model.start(3), np.zeros(model.n_parameters))
+    assert model.describe() == {
+        "kind": kind,
+        "l2": 0.5,
+        "intercept": False,
+        "standardize": False,
+    }
