@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -117,10 +118,12 @@ def make_problem(
     options: Options | None = None,
     seed: int = 0,
 ) -> Problem:
-    """Ask the census and build the problem."""
+    """Ask the census and build the problem, without warnings of small cells."""
     method = pffl.PFFL(risk_weight=beta, multiplier_bound=budget)
-    problem, _ = prepare(engine, constraint, model, method, options or Options(), seed)
-    return problem
+    settings = options or Options()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "cells with fewer than 10")
+        return prepare(engine, constraint, model, method, settings, seed)[0]
 
 
 def draw_multipliers(rng: np.random.Generator, problem: Problem) -> np.ndarray:
@@ -323,3 +326,34 @@ def group_masks(federation: Federation, split: str = "train") -> np.ndarray:
     """Mark the rows of each group, shape (groups, n)."""
     group = federation.pooled(split).group
     return np.array([group == a for a in range(len(federation.schema.groups))])
+
+
+def setting(kind="logistic", *, seed=0, sizes=(40, 7, 90), weighting="silos", **prices):
+    """Return a federation, an engine, a problem, its oracle and a random (w, λ)."""
+    cls, labels = MODELS[kind]
+    federation = make_federation(seed, sizes=sizes, labels=labels)
+    engine = Reference(federation)
+    options = Options(weighting=weighting)
+    problem = make_problem(
+        engine,
+        pffl.BoundedGroupLoss(0.4) & pffl.PerSilo(0.6),
+        model=cls(l2=0.02),
+        options=options,
+        **prices,
+    )
+    silo = federation.pooled("train").silo
+    cells = np.concatenate(
+        [group_masks(federation), [silo == k for k in range(len(sizes))]]
+    )
+    oracle = Oracle.of(
+        federation,
+        cells,
+        [0.4, 0.4] + [0.6] * len(sizes),
+        kind=kind,
+        l2=0.02,
+        weighting=weighting,
+        **prices,
+    )
+    rng = np.random.default_rng(seed + 1)
+    w = rng.normal(size=problem.n_parameters)
+    return federation, engine, problem, oracle, w, draw_multipliers(rng, problem)

@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
+import numpy as np
+
 from pffl.objective import Problem
 from pffl.typing import FloatArray
 
@@ -115,7 +117,7 @@ def describe(problem: Problem, row: Round) -> str:
     """One line about a round."""
     parts = [f"risk {row.risk:.4f}"]
     if problem.n_cells:
-        worst = int(row.violation.argmax())
+        worst = int(np.nan_to_num(row.violation, nan=-np.inf).argmax())
         loss = row.violation[worst] + problem.cells.bounds[worst]
         parts.append(
             f"worst {problem.cells.names[worst]} {loss:.4f} "

@@ -145,16 +145,18 @@ def observe(
     """Read risk and violation at the w that was sent; None if there is none to read."""
     if isinstance(question, Train) and isinstance(total, TrainTotal):
         risk = problem.risk(question.w, total)
-        lam: FloatArray = question.cell_weights * problem.counts
+        lam: FloatArray = question.cell_weights[: problem.n_cells] * problem.counts
+        silos = question.silos
     elif isinstance(total, CurvatureTotal) and isinstance(question, Curvature):
         if question.majorant:
             return None
         risk = total.risk + problem.ridge(question.w)
         lam = getattr(state, "multipliers", np.zeros(problem.n_cells))
+        silos = None
     else:
         return None
-    violation = problem.violation(total.cell_losses)
-    upper = upper_value(risk, violation, problem)
+    violation = problem.violation_among(total.cell_losses[: problem.n_cells], silos)
+    upper = upper_value(risk, violation[~np.isnan(violation)], problem)
     return Round(0, risk, violation, lam, upper, None, seconds)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pffl.data.schema import Schema
 from pffl.fairness.base import Cells
 from pffl.questions.base import Task
 from pffl.questions.curvature import CurvatureTotal
@@ -47,6 +48,8 @@ class Problem:
     ----------
     task
         Model, cells and silo weights p_k.
+    schema, silo_names
+        Names of groups, labels and silos.
     counts
         m_z: rows per cell over all silos, frozen at the census.
     silo_counts
@@ -60,6 +63,8 @@ class Problem:
     """
 
     task: Task
+    schema: Schema
+    silo_names: tuple[str, ...]
     counts: FloatArray
     silo_counts: IntArray
     risk_weight: float
@@ -92,6 +97,18 @@ class Problem:
         """βμ: how strongly convex G is in w, whatever λ."""
         return self.risk_weight * self.l2
 
+    def with_cells(self, cells: Cells) -> Task:
+        """Return the task with further cells behind the constraint's own.
+
+        For methods that weigh other sets of examples: in totals, the first `n_cells`
+        entries are still the constraint's.
+        """
+        return replace(self.task, cells=self.cells.join(cells))
+
+    def count(self, cells: Cells) -> FloatArray:
+        """Rows of any cells, from the census."""
+        return cells.totals(self.silo_counts.astype(np.float64))
+
     def with_bounds(self, bounds: FloatArray) -> Problem:
         """Return the same problem with other ζ."""
         task = replace(self.task, cells=self.cells.with_bounds(bounds))
@@ -109,6 +126,19 @@ class Problem:
         """Return r from loss sums per cell."""
         return cell_losses / self.counts - self.cells.bounds
 
+    def violation_among(
+        self, cell_losses: FloatArray, silos: tuple[int, ...] | None
+    ) -> FloatArray:
+        """Return r over the rows of some silos; NaN for cells without rows there."""
+        if silos is None:
+            return self.violation(cell_losses)
+        counts = np.zeros_like(self.silo_counts, dtype=np.float64)
+        counts[list(silos)] = self.silo_counts[list(silos)]
+        among = self.cells.totals(counts)
+        means = np.full_like(among, np.nan)
+        np.divide(cell_losses, among, out=means, where=among > 0)
+        return means - self.cells.bounds
+
     def risk(self, w: FloatArray, total: TrainTotal | EvaluateTotal) -> float:
         """Return F(w) from a total taken at w."""
         return total.risk / total.share + self.ridge(w)
@@ -119,7 +149,7 @@ class Problem:
             w,
             total.risk + self.ridge(w),
             total.risk_gradient + self.l2 * w,
-            total.risk_hessian + self.l2 * np.eye(len(w)),
+            total.risk_hessian + self.l2 * np.eye(len(total.risk_hessian)),
             self.violation(total.cell_losses),
             total.cell_gradients / self.counts[:, None],
             total.cell_hessians / self.counts[:, None, None],

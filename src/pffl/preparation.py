@@ -122,6 +122,8 @@ def prepare(
     _warn(cells, counts, beta, constraint)
     problem = Problem(
         Task(bound, cells, shares(census, options.weighting)),
+        schema,
+        engine.silo_names,
         counts,
         census.counts,
         beta,

@@ -123,7 +123,8 @@ class Solution:
         names, bounds = self.problem.cells.names, self.problem.cells.bounds
         out: list[dict[str, object]] = []
         for row in self.rows:
-            worst = int(row.violation.argmax()) if len(names) else None
+            known = np.nan_to_num(row.violation, nan=-np.inf)
+            worst = int(known.argmax()) if len(names) else None
             out.append(
                 {
                     "round": row.number,

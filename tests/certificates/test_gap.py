@@ -45,7 +45,7 @@ def test_upper_without_cells_is_the_risk() -> None:
     assert g.upper(0.5, [], risk_weight=2.0, multiplier_bound=1.0) == 1.0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(seed=SEEDS, squared=st.booleans(), overlap=st.booleans())
 def test_strong_lower_bound_is_below_every_model(
     seed: int, squared: bool, overlap: bool
@@ -65,7 +65,7 @@ def test_strong_lower_bound_is_below_every_model(
     assert g.gap(upper_of(problem, w), low) >= upper_of(problem, w) - truth - 1e-9
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     seed=SEEDS,
     squared=st.booleans(),

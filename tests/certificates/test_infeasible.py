@@ -24,7 +24,7 @@ def witness_at(problem: Problem, lam: np.ndarray, w: np.ndarray) -> float:
     return inf.witness_bound(lam, problem.violation(w), problem.jacobian(w), w, RADIUS)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(seed=SEEDS, squared=st.booleans(), overlap=st.booleans())
 def test_witness_bound_is_below_every_model_of_the_ball(
     seed: int, squared: bool, overlap: bool

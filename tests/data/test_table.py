@@ -201,6 +201,17 @@ def test_a_column_that_repeats_the_protected_one():
         build(frame)
 
 
+def test_missing_silos_labels_and_ids_are_refused_together():
+    frame = people().assign(who=lambda d: d.index.astype(float))
+    frame.loc[0, ["who", "branch", "hired"]] = None
+    with pytest.raises(DataError) as caught:
+        build(frame, id="who")
+    message = str(caught.value)
+    assert "silo 'branch': 1 missing values" in message
+    assert "label 'hired': 1 missing values" in message
+    assert "id 'who': 1 missing values" in message
+
+
 def test_new_rows_are_encoded_alike():
     frame = people()
     federation = build(frame, test_fraction=0.0)

@@ -84,8 +84,9 @@ class TableEncoding:
             absent = int(series.isna().sum())
             if absent and MISSING not in attribute.values:
                 problems.add(f"protected attribute '{name}': {absent} missing values")
+                series = series.dropna()
             code, problem = match_names(
-                *category_codes(series.dropna() if absent else series),
+                *category_codes(series),
                 attribute.values,
                 f"protected attribute '{name}'",
             )

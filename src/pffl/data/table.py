@@ -111,6 +111,9 @@ def encode_table(
         attributes = [_attribute(frame[g], options, problems) for g in options.group]
         silo, silo_names = _silos(frame, options, problems)
         _check_label_sets(frame, options, silo, silo_names, problems)
+        if options.id is not None and frame[options.id].isna().any():
+            absent = int(frame[options.id].isna().sum())
+            problems.add(f"id '{options.id}': {absent} missing values")
         if not inputs.columns:
             problems.add("no column is left as an input")
     _warn_protected(frame, inputs.columns, options)

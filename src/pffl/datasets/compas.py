@@ -213,14 +213,7 @@ def _encode(
 
 def _fedfb(table: Table) -> Federation:
     """Build the two silos of FedFB's code; the split is by position, as there."""
-    columns: dict[str, FloatArray] = {}
-    for name in NUMBERS:
-        number = table[name].astype(np.float64)
-        columns[name] = (number - number.min()) / (number.max() - number.min())
-    for name in ("age_cat", "c_charge_degree", "c_charge_desc"):
-        # A missing description has no column of its own: all its columns are 0.
-        for value in np.unique(table[name][table[name] != ""]):
-            columns[f"{name}={value}"] = (table[name] == value).astype(np.float64)
+    columns = _fedfb_inputs(table)
     race = np.where(table["race"] == "African-American", 0, 1)
     sexes, sex = encode_values(table["sex"], "sex")
     schema = Schema(
@@ -257,6 +250,18 @@ def _fedfb(table: Table) -> Federation:
         "label: 'recidivism' → 0, 'no recidivism' → 1 (positive)",
     )
     return Federation(schema, silos, "COMPAS (FedFB preparation)", notes=notes)
+
+
+def _fedfb_inputs(table: Table) -> dict[str, FloatArray]:
+    columns: dict[str, FloatArray] = {}
+    for name in NUMBERS:
+        number = table[name].astype(np.float64)
+        columns[name] = (number - number.min()) / (number.max() - number.min())
+    for name in ("age_cat", "c_charge_degree", "c_charge_desc"):
+        # A missing description has no column of its own: all its columns are 0.
+        for value in np.unique(table[name][table[name] != ""]):
+            columns[f"{name}={value}"] = (table[name] == value).astype(np.float64)
+    return columns
 
 
 def _attribute_names(group: str | Sequence[str]) -> tuple[str, ...]:

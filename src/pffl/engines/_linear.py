@@ -6,7 +6,7 @@ of one matrix product. "Columns" below is that last axis.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,13 +107,37 @@ def evaluate_pass(
     return sums
 
 
+@dataclass(frozen=True)
+class Packing:
+    """Where value, gradient, Hessian, score and its gradient stand in one vector."""
+
+    p: int
+    hessian: bool
+    score: bool
+
+    @property
+    def size(self) -> int:
+        """Length of the vector."""
+        return 1 + self.p + self.hessian * self.p**2 + self.score * (1 + self.p)
+
+    @property
+    def hessian_part(self) -> slice:
+        """Place of the Hessian."""
+        return slice(1 + self.p, 1 + self.p + self.hessian * self.p**2)
+
+    @property
+    def score_part(self) -> slice:
+        """Place of the score and its gradient."""
+        return slice(self.hessian_part.stop, self.size)
+
+
 @dataclass(eq=False)
 class CurvatureSums:
-    """Value, gradient and Hessian of F, of each atom and of each silo's own cells."""
+    """Packed sums for F, for each atom and for each silo's own cells."""
 
-    risk: FloatArray  # (1 + p + p²,)
-    atoms: FloatArray  # (atoms, 1 + p + p²)
-    cells: FloatArray  # (Z, 1 + p + p²)
+    risk: FloatArray
+    atoms: FloatArray
+    cells: FloatArray
 
 
 def curvature_pass(
@@ -122,34 +146,19 @@ def curvature_pass(
     model: LinearModel,
     pieces: Sequence[Piece],
     risk_weights: FloatArray,
+    packing: Packing,
 ) -> CurvatureSums:
     """Expand run by run: each row enters one product, whatever the cells."""
-    p = model.n_parameters
-    size = 1 + p + p * p
-    cells = question.task.cells
+    size, cells = packing.size, question.task.cells
     sums = CurvatureSums(
         np.zeros(size), np.zeros((layout.n_atoms, size)), np.zeros((len(cells), size))
     )
     own_cells: dict[int, list[int]] = {}
     for cell in np.flatnonzero(~cells.everywhere).tolist():
         own_cells.setdefault(int(cells.silo[cell]), []).append(cell)
-    packed = np.empty(size)
     for piece in pieces:
-        X, y = layout.X[piece.rows], layout.y[piece.rows]
-        z = model.scores(question.w, X)
-        losses, slopes = model.score_losses_and_slopes(z, y)
-        curvatures = model.score_curvatures(z, majorant=question.majorant)
-        for unit, start, length in zip(
-            piece.units.tolist(),
-            piece.starts.tolist(),
-            piece.lengths.tolist(),
-            strict=True,
-        ):
-            run = slice(start, start + length)
+        for unit, packed in _packed_runs(layout, question, model, piece, packing):
             position, atom = divmod(unit, layout.n_atoms)
-            packed[0] = losses[run].sum()
-            packed[1 : p + 1] = model.pull_back(X[run], slopes[run])
-            packed[p + 1 :] = model.gram(X[run], curvatures[run]).reshape(-1)
             sums.risk += risk_weights[position] * packed
             sums.atoms[atom] += packed
             for cell in own_cells.get(int(layout.order[position]), ()):
@@ -158,22 +167,58 @@ def curvature_pass(
     return sums
 
 
+def _packed_runs(
+    layout: Layout,
+    question: Curvature,
+    model: LinearModel,
+    piece: Piece,
+    packing: Packing,
+) -> Iterator[tuple[int, FloatArray]]:
+    """Yield (unit, packed sums) for each run; the array is used again."""
+    p = packing.p
+    packed = np.empty(packing.size)
+    X, y = layout.X[piece.rows], layout.y[piece.rows]
+    z = model.scores(question.w, X)
+    losses, slopes = model.score_losses_and_slopes(z, y)
+    if packing.hessian:
+        curvatures = model.score_curvatures(z, majorant=question.majorant)
+    scores, score_slopes = question.scores(z)
+    for unit, start, length in zip(
+        piece.units.tolist(), piece.starts.tolist(), piece.lengths.tolist(), strict=True
+    ):
+        run = slice(start, start + length)
+        packed[0] = losses[run].sum()
+        packed[1 : p + 1] = model.pull_back(X[run], slopes[run])
+        if packing.hessian:
+            gram = model.gram(X[run], curvatures[run])
+            packed[packing.hessian_part] = gram.reshape(-1)
+        if packing.score:
+            gradient = model.pull_back(X[run], score_slopes[run])
+            packed[packing.score_part] = np.append(scores[run].sum(), gradient)
+        yield unit, packed
+
+
 def steps_pass(
     layout: Layout,
     questions: Sequence[Train],
     columns: Columns,
     groups: Sequence[range],
     unit_weights: FloatArray,
-) -> FloatArray:
-    """Σ_k p_k Δ_k after all local steps, shape (columns, features + intercept)."""
+    tilts: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Take all local steps.
+
+    Returns Σ_k p_k F_k^q Δ_k, shape (columns, features + intercept), and ‖Δ_k‖² per
+    position and model. `tilts` holds p_k F_k^q, shape (positions, models).
+    """
     first = questions[0]
     models = unit_weights.shape[1]
     per_model = len(columns.w) // models
     column_of = np.repeat(np.arange(models), per_model)
     rates = np.array([q.step_sizes for q in questions])[column_of]  # (columns, J)
-    ridge = np.array([q.risk_weight for q in questions])[column_of] * columns.model.l2
-    shares = first.task.shares
+    ridge = np.array([q.ridge_weight for q in questions])[column_of]
     update = np.zeros_like(columns.w)
+    lengths = np.zeros_like(tilts)
     for group in groups:
         w = np.repeat(columns.w[None], len(group), axis=0)  # (silos, columns, c)
         for j, (X, y, weights) in enumerate(
@@ -186,8 +231,11 @@ def steps_pass(
             gradient *= rates[None, :, j, None]
             w -= gradient
         w -= columns.w
-        update += np.tensordot(shares[layout.order[list(group)]], w, axes=1)
-    return update
+        here = slice(group.start, group.stop)
+        update += np.einsum("ks,ksc->sc", tilts[here][:, column_of], w)
+        squares = np.einsum("ksc,ksc->ks", w, w)
+        lengths[here] = squares.reshape(len(group), models, per_model).sum(axis=2)
+    return update, lengths
 
 
 def _local_rows(

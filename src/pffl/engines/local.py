@@ -33,6 +33,7 @@ from pffl.questions import (
     TrainTotal,
 )
 from pffl.questions.curvature import linear
+from pffl.questions.train import TINY
 from pffl.typing import FloatArray
 
 A = TypeVar("A")
@@ -107,68 +108,122 @@ class Local(Reference):
         return list(self._pool.map(work, parts))
 
     def _train(self, questions: Sequence[Train]) -> list[TrainTotal]:
-        model = linear(questions[0].task)
+        first = questions[0]
+        model = linear(first.task)
         if model.n_outputs > 1 and len(questions) > 1:
             return [self._train([question])[0] for question in questions]
-        layout = self.layout(questions[0])
+        layout = self.layout(first)
         columns = _linear.Columns(
             model, np.concatenate([q.w.reshape(-1, model.n_columns) for q in questions])
         )
-        shares = questions[0].task.shares[layout.order]
-        weights = self._unit_weights(layout, questions)  # c_i, (units, S)
-        size = len(layout.X) * len(columns.w)
-        first = questions[0]
-        if len(first.step_sizes) == 1 and first.batch_size is None:
-            results = self._spread(
-                lambda pieces: _linear.gradient_pass(layout, columns, pieces, weights),
-                layout.pieces,
-                size,
-            )
-            sums = sum(r[0] for r in results)
-            gradients = sum(r[1] for r in results)
-            ridge = np.array([q.risk_weight * model.l2 for q in questions])
-            rates = np.array([q.step_sizes[0] for q in questions])
-            per_column = len(columns.w) // len(questions)
-            gradients += (
-                np.repeat(ridge, per_column)[:, None] * columns.w * shares.sum()
-            )
-            update = -np.repeat(rates, per_column)[:, None] * gradients
+        asked = self._asked(layout, first)  # p_k, or 0 where not asked
+        weights = self._unit_weights(layout, questions, asked)  # c_i, (units, S)
+        if (
+            len(first.step_sizes) == 1
+            and first.batch_size is None
+            and not (any(q.loss_power for q in questions))
+        ):
+            sums, update = self._one_step(layout, questions, columns, weights, asked)
+            tilts = np.repeat(asked[:, None], len(questions), axis=1)
+            lengths = np.zeros_like(tilts)
         else:
-            # Local steps descend c_i/p_k.
-            local = weights / np.repeat(shares, layout.n_atoms)[:, None]
-            sums = sum(
-                self._spread(
-                    lambda pieces: _linear.losses_pass(
-                        layout, columns, pieces, len(questions)
-                    ),
-                    layout.pieces,
-                    size,
-                )
-            )
-            update = sum(
-                self._spread(
-                    lambda groups: _linear.steps_pass(
-                        layout, questions, columns, groups, local
-                    ),
-                    layout.groups(len(columns.w)),
-                    size,
-                )
-            )
+            sums = self._losses(layout, columns, len(questions))
+            tilts = asked[:, None] * self._tilts(layout, questions, sums)
+            update, lengths = self._steps(layout, questions, columns, weights, tilts)
         return self._train_totals(
-            layout, questions, np.asarray(sums), np.asarray(update)
+            layout, questions, sums, update, asked, tilts, lengths
         )
 
-    def _unit_weights(self, layout: Layout, questions: Sequence[Train]) -> FloatArray:
+    def _asked(self, layout: Layout, question: Train) -> FloatArray:
+        """Shares p_k by position; 0 for silos that are not asked."""
+        shares = question.task.shares
+        if question.silos is not None:
+            chosen = np.zeros_like(shares)
+            chosen[list(question.silos)] = shares[list(question.silos)]
+            shares = chosen
+        return shares[layout.order]
+
+    def _one_step(
+        self,
+        layout: Layout,
+        questions: Sequence[Train],
+        columns: _linear.Columns,
+        weights: FloatArray,
+        asked: FloatArray,
+    ) -> tuple[FloatArray, FloatArray]:
+        """One full gradient step: the silos' mean is one step on the whole."""
+        results = self._spread(
+            lambda pieces: _linear.gradient_pass(layout, columns, pieces, weights),
+            layout.pieces,
+            len(layout.X) * len(columns.w),
+        )
+        sums = np.sum([r[0] for r in results], axis=0)
+        gradients = np.sum([r[1] for r in results], axis=0)
+        per_column = len(columns.w) // len(questions)
+        ridge = np.repeat([q.ridge_weight for q in questions], per_column)
+        rates = np.repeat([q.step_sizes[0] for q in questions], per_column)
+        gradients += (ridge * asked.sum())[:, None] * columns.w
+        return sums, -rates[:, None] * gradients
+
+    def _losses(
+        self, layout: Layout, columns: _linear.Columns, models: int
+    ) -> FloatArray:
+        results = self._spread(
+            lambda pieces: _linear.losses_pass(layout, columns, pieces, models),
+            layout.pieces,
+            len(layout.X) * len(columns.w),
+        )
+        return np.sum(results, axis=0)
+
+    def _steps(
+        self,
+        layout: Layout,
+        questions: Sequence[Train],
+        columns: _linear.Columns,
+        weights: FloatArray,
+        tilts: FloatArray,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Local steps descend c_i/p_k; silos that are not asked take none."""
+        shares = questions[0].task.shares[layout.order]
+        divisors = np.repeat(np.where(shares > 0, shares, 1.0), layout.n_atoms)
+        local = weights / divisors[:, None]
+        groups = layout.groups(len(columns.w))
+        if questions[0].silos is not None:
+            groups = tuple(g for g in groups if tilts[g.start : g.stop].any())
+        results = self._spread(
+            lambda part: _linear.steps_pass(
+                layout, questions, columns, part, local, tilts
+            ),
+            groups,
+            len(layout.X) * len(columns.w),
+        )
+        return (
+            np.sum([r[0] for r in results], axis=0),
+            np.sum([r[1] for r in results], axis=0),
+        )
+
+    def _tilts(
+        self, layout: Layout, questions: Sequence[Train], sums: FloatArray
+    ) -> FloatArray:
+        """F_k^q by position and question."""
+        if not any(q.loss_power for q in questions):
+            return np.ones((layout.n_silos, len(questions)))
+        totals = sums.reshape(layout.n_silos, layout.n_atoms, -1).sum(axis=1)
+        powers = np.array([q.loss_power for q in questions])
+        return (totals / layout.sizes[:, None] + TINY) ** powers
+
+    def _unit_weights(
+        self, layout: Layout, questions: Sequence[Train], asked: FloatArray
+    ) -> FloatArray:
         """Return c_i per unit (silo position × atom) and question."""
         task = questions[0].task
-        with np.errstate(divide="ignore", invalid="ignore"):
-            per_row = task.shares[layout.order] / layout.sizes
-        per_row[layout.sizes == 0] = 0.0
+        per_row = asked / layout.sizes
         weights = np.empty((layout.n_silos, layout.n_atoms, len(questions)))
         for s, q in enumerate(questions):
             by_silo = task.cells.spread(q.cell_weights, layout.n_silos)
             weights[:, :, s] = by_silo[layout.order]
             weights[:, :, s] += q.risk_weight * per_row[:, None]
+        weights[asked == 0] = 0.0
         return weights.reshape(-1, len(questions))
 
     def _train_totals(
@@ -177,18 +232,31 @@ class Local(Reference):
         questions: Sequence[Train],
         sums: FloatArray,
         update: FloatArray,
+        asked: FloatArray,
+        tilts: FloatArray,
+        lengths: FloatArray,
     ) -> list[TrainTotal]:
-        task = questions[0].task
-        by_silo = layout.to_federation(
-            sums.reshape(layout.n_silos, layout.n_atoms, len(questions))
-        )
-        sizes = layout.to_federation(layout.sizes.astype(np.float64))
-        risks = (task.shares / sizes) @ by_silo.sum(axis=1)
-        cells = task.cells.totals(by_silo)
-        share = float(task.shares.sum())
+        by_position = sums.reshape(layout.n_silos, layout.n_atoms, len(questions))
+        by_position = by_position * (asked > 0)[:, None, None]
+        means = by_position.sum(axis=1) / layout.sizes[:, None]
+        risks = asked @ means
+        cells = questions[0].task.cells.totals(layout.to_federation(by_position))
         updates = update.reshape(len(questions), -1)
+        powers = [
+            (
+                tilts[:, s].sum(),
+                q.loss_power * (tilts * lengths / (means + TINY))[:, s].sum(),
+            )
+            for s, q in enumerate(questions)
+        ]
         return [
-            TrainTotal(updates[s], share, float(risks[s]), cells[:, s])
+            TrainTotal(
+                updates[s],
+                float(asked.sum()),
+                float(risks[s]),
+                cells[:, s],
+                np.array(powers[s]),
+            )
             for s in range(len(questions))
         ]
 
@@ -219,26 +287,31 @@ class Local(Reference):
     def _curvature(self, question: Curvature) -> CurvatureTotal:
         model, cells = linear(question.task), question.task.cells
         layout = self.layout(question)
+        p = model.n_parameters
+        packing = _linear.Packing(p, question.order == 2, question.sharpness > 0)
         risk_weights = question.task.shares[layout.order] / layout.sizes
         results = self._spread(
             lambda pieces: _linear.curvature_pass(
-                layout, question, model, pieces, risk_weights
+                layout, question, model, pieces, risk_weights, packing
             ),
             layout.pieces,
-            len(layout.X) * model.n_parameters,
+            len(layout.X) * p,
         )
         risk = np.sum([r.risk for r in results], axis=0)
         everywhere = cells.everywhere[:, None] * cells.membership
         packed = everywhere @ np.sum([r.atoms for r in results], axis=0)
         packed += np.sum([r.cells for r in results], axis=0)
-        p = model.n_parameters
+        h = p if packing.hessian else 0
+        score = packed[:, packing.score_part]
         return CurvatureTotal(
             float(risk[0]),
             risk[1 : p + 1],
-            risk[p + 1 :].reshape(p, p),
+            risk[packing.hessian_part].reshape(h, h),
             packed[:, 0],
             packed[:, 1 : p + 1],
-            packed[:, p + 1 :].reshape(-1, p, p),
+            packed[:, packing.hessian_part].reshape(len(cells), h, h),
+            score[:, 0] if packing.score else np.zeros(len(cells)),
+            score[:, 1:] if packing.score else np.zeros((len(cells), p)),
         )
 
 
@@ -251,7 +324,7 @@ def _stackable(questions: Sequence[Question]) -> bool:
         and q.task.shares is first.task.shares
         and q.task.cells.membership is first.task.cells.membership
         and len(q.step_sizes) == len(first.step_sizes)
-        and (q.batch_size, q.proximal, q.seed, q.round)
-        == (first.batch_size, first.proximal, first.seed, first.round)
+        and (q.batch_size, q.proximal, q.seed, q.round, q.silos)
+        == (first.batch_size, first.proximal, first.seed, first.round, first.silos)
         for q in questions
     )

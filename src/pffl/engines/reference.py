@@ -70,4 +70,6 @@ class Reference:
                 View.of(silo, self.schema, model, question.split)
                 for silo in self.federation.silos
             ]
-        return self._views[question.split]
+        asked = getattr(question, "silos", None)
+        views = self._views[question.split]
+        return views if asked is None else [views[k] for k in asked]

@@ -73,6 +73,25 @@ class Cells:
             self.silo[keep],
         )
 
+    def join(self, other: Cells) -> Cells:
+        """Return these cells followed by others."""
+        return Cells(
+            self.names + other.names,
+            np.concatenate([self.bounds, other.bounds]),
+            np.concatenate([self.membership, other.membership]),
+            np.concatenate([self.silo, other.silo]),
+        )
+
+    def in_each_silo(self, silos: Sequence[str]) -> Cells:
+        """Return one copy of the cells per silo, confined to it, silo after silo."""
+        n = len(silos)
+        return Cells(
+            tuple(f"{silo}: {name}" for silo in silos for name in self.names),
+            np.tile(self.bounds, n),
+            np.tile(self.membership, (n, 1)),
+            np.repeat(np.arange(n), len(self)),
+        )
+
     def with_bounds(self, bounds: FloatArray) -> Cells:
         """Return the same cells with other bounds."""
         return replace(self, bounds=np.asarray(bounds, dtype=np.float64))
@@ -81,8 +100,10 @@ class Cells:
         """Add sums per (silo, atom), shape (K, atoms, …), into sums per cell."""
         pooled = by_silo.sum(axis=0)
         out = np.tensordot(self.membership.astype(np.float64), pooled, axes=1)
-        for z in np.flatnonzero(~self.everywhere):
-            out[z] = self.membership[z].astype(np.float64) @ by_silo[self.silo[z]]
+        local = np.flatnonzero(~self.everywhere)
+        if len(local):
+            own = by_silo[self.silo[local]]
+            out[local] = np.einsum("za,za...->z...", self.membership[local], own)
         return out
 
     def spread(self, weights: FloatArray, n_silos: int) -> FloatArray:
@@ -124,16 +145,12 @@ class Both:
         """Name the cells of both; equal names get the constraint's name in front."""
         a, b = self.first.cells(schema, silos), self.second.cells(schema, silos)
         clash = set(a.names) & set(b.names)
-        return Cells(
-            tuple(
-                f"{part.name}: {name}" if name in clash else name
-                for part, cells in ((self.first, a), (self.second, b))
-                for name in cells.names
-            ),
-            np.concatenate([a.bounds, b.bounds]),
-            np.concatenate([a.membership, b.membership]),
-            np.concatenate([a.silo, b.silo]),
+        names = tuple(
+            f"{part.name}: {name}" if name in clash else name
+            for part, cells in ((self.first, a), (self.second, b))
+            for name in cells.names
         )
+        return replace(a.join(b), names=names)
 
     def __and__(self, other: Constraint) -> Both:
         return Both(self, other)

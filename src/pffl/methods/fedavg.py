@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.methods import _steps
-from pffl.methods.base import check_parameters
+from pffl.methods.inner import Inner, LocalTraining
 from pffl.objective import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
 from pffl.typing import FloatArray
@@ -22,83 +22,69 @@ class State:
     """Where FedAvg stands."""
 
     round: int
-    w: FloatArray
+    inner: Inner
     w_sum: FloatArray
-    smoothness: float | None = None  # L
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg:
+class FedAvg(LocalTraining):
     """Federated averaging.
 
     Parameters
     ----------
-    rounds, local_steps
-        Rounds, and local steps J in each.
-    step_size
-        η_w; None takes 1/L, from one `curvature` round.
-    schedule
-        "constant", or "decay" for η_w = 2/(μ(γ + t)) with γ = 8L/μ.
-    batch_size
-        Rows per local step; None for all.
+    rounds
+        Number of rounds.
     iterate
         What to return: "last" or "average".
+    local_steps, step_size, schedule, batch_size, proximal, server, …
+        See `LocalTraining`: with them this is also FedProx, FedAvgM, FedAdam, FedYogi.
     """
 
     rounds: int = 200
-    local_steps: int = 5
-    step_size: float | None = None
-    schedule: Literal["constant", "decay"] = "constant"
-    batch_size: int | None = None
     iterate: Literal["last", "average"] = "last"
     name: ClassVar[str] = "fedavg"
     multiplier_bound: ClassVar[float] = 0.0
     risk_weight: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        check_parameters(
-            self,
-            positive=("step_size",),
-            counts=("rounds", "local_steps", "batch_size"),
-            optional=("step_size", "batch_size"),
-        )
+        self.check(counts=("rounds",))
+
+    @property
+    def planned_rounds(self) -> int:
+        """Number of rounds."""
+        return self.rounds
 
     def init(self, problem: Problem) -> State:
         """Start at the model's first w."""
-        w = problem.task.model.start(problem.seed)
-        return State(0, w, np.zeros_like(w))
+        inner = self.start(problem)
+        return State(0, inner, np.zeros_like(inner.w))
+
+    def weights(self, problem: Problem) -> FloatArray:
+        """λ in use: none, so that only the risk is descended."""
+        return np.zeros(problem.n_cells)
 
     def question(self, problem: Problem, state: State) -> Train | Curvature | None:
-        """Ask for local steps on the risk alone."""
+        """Ask for local steps."""
         if state.round == self.rounds:
             return None
-        if state.smoothness is None and _steps.wanted(self, problem):
-            return Curvature(problem.task, state.w, majorant=True)
-        return Train(
-            problem.task,
-            state.w,
-            problem.risk_weight,
-            np.zeros(problem.n_cells),
-            _steps.step_sizes(self, problem, state.smoothness, state.round),
-            self.batch_size,
-            seed=problem.seed,
-            round=state.round,
-        )
+        if state.inner.smoothness is None and self.wants_majorant(problem):
+            return self.ask_majorant(problem)
+        weights = problem.cell_weights(self.weights(problem))
+        return self.ask(problem, state.inner, state.round, cell_weights=weights)
 
     def step(
         self, problem: Problem, state: State, total: TrainTotal | CurvatureTotal
     ) -> State:
         """Move by the mean update."""
         if isinstance(total, CurvatureTotal):
-            majorant = problem.expand(state.w, total)
-            no_cells = np.zeros(problem.n_cells)
-            smoothness = _steps.smoothness(majorant, problem, no_cells)
-            return replace(state, smoothness=smoothness)
-        w = state.w + total.update / total.share
-        return replace(state, round=state.round + 1, w=w, w_sum=state.w_sum + w)
+            majorant = problem.expand(state.inner.w, total)
+            L = _steps.smoothness(majorant, problem, self.weights(problem))
+            return replace(state, inner=replace(state.inner, smoothness=L))
+        inner = self.move(problem, state.inner, state.round, total)
+        return State(state.round + 1, inner, state.w_sum + inner.w)
 
     def finish(self, problem: Problem, state: State) -> Point:
-        """Return the last or the average w, and no multipliers."""
+        """Return the last or the average w, and the multipliers in use."""
         average = self.iterate == "average" and state.round > 0
-        w = state.w_sum / state.round if average else state.w
-        return Point(w, np.zeros(problem.n_cells))
+        w = state.w_sum / state.round if average else state.inner.w
+        return Point(w, self.weights(problem))

@@ -1,21 +1,30 @@
-"""`curvature` (linear models): value, gradient and Hessian of F and of each cell."""
+"""`curvature`: F and each cell's loss to first or second order, and scores.
+
+Hessians need a linear model. With `sharpness` s the silos add, per cell, the sum of
+σ(s·z) over its examples and that sum's gradient: a smooth count of positive
+predictions, which methods on parity gaps descend.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from pffl.errors import UsageError
 from pffl.models.linear import LinearModel
+from pffl.numerics import sigmoid
 from pffl.questions.base import Task, View
 from pffl.typing import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
 class CurvatureTotal:
-    """Sums over silos: of p_k × silo means for F (no ridge), of losses for cells."""
+    """Sums over silos: of p_k × silo means for F (no ridge), of examples for cells.
+
+    Hessians are empty at order 1; scores are 0 unless they were asked for.
+    """
 
     risk: float
     risk_gradient: FloatArray
@@ -23,6 +32,8 @@ class CurvatureTotal:
     cell_losses: FloatArray
     cell_gradients: FloatArray
     cell_hessians: FloatArray
+    cell_scores: FloatArray
+    cell_score_gradients: FloatArray
 
     def __add__(self, other: CurvatureTotal) -> CurvatureTotal:
         return CurvatureTotal(
@@ -32,46 +43,78 @@ class CurvatureTotal:
             self.cell_losses + other.cell_losses,
             self.cell_gradients + other.cell_gradients,
             self.cell_hessians + other.cell_hessians,
+            self.cell_scores + other.cell_scores,
+            self.cell_score_gradients + other.cell_score_gradients,
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Curvature:
-    """Ask for second-order expansions at `w`.
+    """Ask for expansions at `w`.
 
-    With `majorant`, Hessians are upper bounds that hold at every w (for step sizes).
+    Attributes
+    ----------
+    majorant
+        Hessians are upper bounds that hold at every w (for step sizes).
+    order
+        2 with Hessians, 1 without.
+    sharpness
+        s of the smooth scores σ(s·z); 0 for none.
     """
 
     task: Task
     w: FloatArray
     majorant: bool = False
+    order: Literal[1, 2] = 2
+    sharpness: float = 0.0
     split: ClassVar[str] = "train"
 
     def answer(self, view: View) -> CurvatureTotal:
         """Answer for one silo, one cell after the other."""
         model = linear(self.task)
         share = self.task.shares[view.index] / len(view)
-        losses = model.losses(self.w, view.X, view.y)
         member = self.task.cells.of_silo(view.index)[:, view.atom]
-        gradients, hessians = zip(
-            *(
-                (
-                    model.losses_and_gradient(self.w, view.X, view.y, weights)[1],
-                    model.hessian(self.w, view.X, weights, majorant=self.majorant),
-                )
-                for weights in (np.full(len(view), share), *member)
-            ),
-            strict=True,
-        )
+        rows = np.concatenate([np.full((1, len(view)), share), member])
+        losses = model.losses(self.w, view.X, view.y)
+        gradients = [
+            model.losses_and_gradient(self.w, view.X, view.y, weights)[1]
+            for weights in rows
+        ]
+        h = model.n_parameters if self.order == 2 else 0
+        hessians = [
+            model.hessian(self.w, view.X, weights, majorant=self.majorant)
+            for weights in (rows if h else ())
+        ]
+        scores, slopes = self.scores(model.scores(self.w, view.X))
         p = model.n_parameters
         return CurvatureTotal(
             float(share * losses.sum()),
             gradients[0],
-            hessians[0],
+            hessians[0] if h else np.zeros((0, 0)),
             member @ losses,
             np.reshape(gradients[1:], (-1, p)),
-            np.reshape(hessians[1:], (-1, p, p)),
+            np.reshape(hessians[1:], (len(member), h, h)),
+            member @ scores,
+            self.pulled_back(model, view, slopes, member),
         )
+
+    def pulled_back(
+        self, model: LinearModel, view: View, slopes: FloatArray, member: FloatArray
+    ) -> FloatArray:
+        """Gradients of the cells' score sums."""
+        if not self.sharpness:
+            return np.zeros((len(member), model.n_parameters))
+        rows = [model.pull_back(view.X, slopes * weights) for weights in member]
+        return np.reshape(rows, (-1, model.n_parameters))
+
+    def scores(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return σ(s·z) and its slope for each example; zeros if not asked for."""
+        if not self.sharpness:
+            return np.zeros(len(z)), np.zeros_like(z)
+        if z.ndim > 1:
+            raise UsageError("smooth scores need a model with one score per example")
+        smooth = sigmoid(self.sharpness * z)
+        return smooth, self.sharpness * smooth * (1 - smooth)
 
 
 def linear(task: Task) -> LinearModel:

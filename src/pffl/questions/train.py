@@ -11,6 +11,8 @@ import numpy as np
 from pffl.questions.base import Task, View
 from pffl.typing import FloatArray, IntArray
 
+TINY = 1e-10  # added to a loss before a power of it is taken, as q-FFL's code does
+
 
 @dataclass(frozen=True, eq=False)
 class TrainTotal:
@@ -26,12 +28,15 @@ class TrainTotal:
         Σ p_k × silo k's mean loss at the w that was sent (no ridge).
     cell_losses
         Loss sums per cell at the w that was sent.
+    powers
+        Σ p_k F_k^q and Σ p_k q F_k^{q−1}‖Δ_k‖², see `Train.loss_power`.
     """
 
     update: FloatArray
     share: float
     risk: float
     cell_losses: FloatArray
+    powers: FloatArray
 
     def __add__(self, other: TrainTotal) -> TrainTotal:
         return TrainTotal(
@@ -39,6 +44,7 @@ class TrainTotal:
             self.share + other.share,
             self.risk + other.risk,
             self.cell_losses + other.cell_losses,
+            self.powers + other.powers,
         )
 
 
@@ -63,6 +69,12 @@ class Train:
         Weight of FedProx's term (proximal/2)‖w − w_sent‖².
     seed, round
         With the silo's index they seed the batches.
+    ridge
+        Weight of (ridge/2)‖w‖² in every G_k; None for βμ.
+    loss_power
+        q: silo k's update counts F_k^q times, F_k its mean loss at `w`.
+    silos
+        Which silos are asked, by index; None for all.
     """
 
     task: Task
@@ -74,13 +86,30 @@ class Train:
     proximal: float = 0.0
     seed: int = 0
     round: int = 0
+    ridge: float | None = None
+    loss_power: float = 0.0
+    silos: tuple[int, ...] | None = None
     split: ClassVar[str] = "train"
 
     def row_weights(self, view: View) -> FloatArray:
         """Return c_i/p_k for each of the silo's rows."""
         per_atom = self.cell_weights @ self.task.cells.of_silo(view.index)
-        per_row: FloatArray = per_atom[view.atom] / self.task.shares[view.index]
-        return per_row + self.risk_weight / len(view)
+        share = float(self.task.shares[view.index])
+        per_row: FloatArray = per_atom[view.atom] / share if share > 0 else np.zeros(1)
+        return per_row + np.full(len(view), self.risk_weight / len(view))
+
+    @property
+    def ridge_weight(self) -> float:
+        """Weight of (·/2)‖w‖²."""
+        return (
+            self.risk_weight * self.task.model.l2 if self.ridge is None else self.ridge
+        )
+
+    def powers(self, loss: float, update: FloatArray) -> FloatArray:
+        """Return F^q and q F^{q−1}‖Δ‖² for one silo."""
+        q, safe = self.loss_power, loss + TINY
+        length = float(update @ update)
+        return np.array([safe**q, q * safe ** (q - 1) * length if q else 0.0])
 
     def batches(self, index: int, rows: int) -> Iterator[IntArray | slice]:
         """Yield the rows of each local step."""
@@ -111,13 +140,16 @@ class Train:
             _, gradient = model.losses_and_gradient(
                 w, view.X[batch], view.y[batch], weights[batch] * scale
             )
-            gradient += self.risk_weight * model.l2 * w
+            gradient += self.ridge_weight * w
             gradient += self.proximal * (w - self.w)
             w -= step_size * gradient
         atom_losses = view.atom_sums(losses, cells.membership.shape[1])
+        mean = float(losses.mean())
+        powers = self.powers(mean, w - self.w)
         return TrainTotal(
-            share * (w - self.w),
+            share * powers[0] * (w - self.w),
             share,
-            share * float(losses.mean()),
+            share * mean,
             cells.of_silo(view.index) @ atom_losses,
+            share * powers,
         )

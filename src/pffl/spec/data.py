@@ -1,0 +1,131 @@
+"""The [data] section: a data set by name, one table, or one table per silo."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from pffl.data import tabular
+from pffl.data.federation import Federation
+from pffl.data.table import TableOptions
+from pffl.datasets import DATASETS
+from pffl.errors import Problems
+from pffl.spec.sections import check, construct, required, suggestion, wrong
+
+PATHS = ("path", "source", "cache_dir")
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Where rows come from.
+
+    Attributes
+    ----------
+    name
+        What to call a run on these data.
+    open
+        Opens them.
+    values
+        The section as it was given, with paths that do not depend on its place.
+    """
+
+    name: str
+    open: Callable[[], Federation]
+    values: Mapping[str, object]
+
+    def sections(self, directory: str | os.PathLike[str]) -> dict[str, object]:
+        """Return the section as it reads in a file in `directory`."""
+        seen_from = Path(directory).resolve()
+        return _map_paths(self.values, lambda path: _relative(path, seen_from))
+
+
+def read_data(
+    table: Mapping[str, object], base: Path, problems: Problems
+) -> DataSource | None:
+    """Read [data]; paths start from `base`."""
+    values = dict(table)
+    path: Any = values.pop("path", None)
+    name = values.get("name")
+    if path is None and name is None:
+        there = ", ".join(DATASETS)
+        problems.add(f"[data] needs a name (of {there}) or the path of a table")
+        return None
+    if path is not None and not _is_path(path):
+        wanted = "text, or a table (text each)"
+        problems.add(wrong("path", "[data]", wanted, path))
+        return None
+    if path is not None:
+        return _tables(path, values, base, problems)
+    values.pop("name")
+    if name not in DATASETS:
+        hint = suggestion(str(name), DATASETS)
+        problems.add(f"no data set '{name}': {hint} (for a file, give its path)")
+        return None
+    load = DATASETS[str(name)][0]
+    section = check(values, load, str(name), problems)
+    options = _map_paths(section.values, lambda path: str(base / path))
+    return DataSource(str(name), lambda: load(**options), {"name": name, **options})
+
+
+def _tables(
+    path: str | dict[str, str],
+    values: dict[str, object],
+    base: Path,
+    problems: Problems,
+) -> DataSource | None:
+    """One table for all silos, or one for each."""
+    make: Callable[..., Federation] = (
+        tabular.from_table if isinstance(path, str) else tabular.from_silos
+    )
+    section = check(values, make, "[data]", problems)
+    absent = [f"'{key}'" for key in required(make) if key not in values]
+    if absent:
+        problems.add(f"[data] needs {' and '.join(absent)} for a table")
+    elif section.complete and isinstance(path, str):
+        _check_options(section.values, problems)
+    place = _map_paths({"path": path}, lambda path: str(base / path))
+    options = section.values
+    fallback = Path(path).stem if isinstance(path, str) else "tables"
+    return DataSource(
+        str(options.get("name", fallback)),
+        lambda: make(Federation, place["path"], **options),
+        {**place, **options},
+    )
+
+
+def _check_options(values: Mapping[str, Any], problems: Problems) -> None:
+    """Let `TableOptions` refuse what does not go together, before a table is read."""
+    known = {field.name for field in fields(TableOptions)}
+    mine = {key: value for key, value in values.items() if key in known}
+    if isinstance(mine["group"], str):
+        mine["group"] = (mine["group"],)
+    construct(TableOptions, mine, problems)
+
+
+def _is_path(path: object) -> bool:
+    if isinstance(path, Mapping):
+        return bool(path) and all(isinstance(p, str) for p in path.values())
+    return isinstance(path, str) and bool(path)
+
+
+def _map_paths(
+    values: Mapping[str, Any], change: Callable[[str], str]
+) -> dict[str, Any]:
+    """Change the paths of a section, and leave all else."""
+    out = dict(values)
+    for key in PATHS:
+        if isinstance(out.get(key), Mapping):
+            out[key] = {silo: change(path) for silo, path in out[key].items()}
+        elif isinstance(out.get(key), str):
+            out[key] = change(out[key])
+    return out
+
+
+def _relative(path: str, directory: Path) -> str:
+    try:
+        return Path(os.path.relpath(Path(path).resolve(), directory)).as_posix()
+    except ValueError:  # another drive
+        return str(Path(path).resolve())

@@ -1,0 +1,148 @@
+"""Each section of a run file but [data], read into the object that it stands for."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, TypeVar
+
+from pffl.engines import ENGINES
+from pffl.errors import Problems, UsageError
+from pffl.fairness import (
+    BoundedGroupLoss,
+    ConditionalBoundedGroupLoss,
+    Constraint,
+    MinMax,
+    PerSilo,
+)
+from pffl.methods import METHODS, Method
+from pffl.models import LINEAR_MODELS, LinearModel, LogisticRegression, Model
+from pffl.preparation import Options
+from pffl.solve import default_method
+from pffl.spec.sections import check, construct, parameters, suggestion, wrong
+
+T = TypeVar("T")
+
+CONSTRAINTS: dict[str, type[Any]] = {
+    kind.name: kind
+    for kind in (BoundedGroupLoss, ConditionalBoundedGroupLoss, MinMax, PerSilo)
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """The [run] section, but for what `Options` holds."""
+
+    engine: str = "local"
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        with Problems("run", UsageError) as problems:
+            if self.engine not in ENGINES:
+                hint = suggestion(self.engine, ENGINES)
+                problems.add(f"no engine '{self.engine}': {hint}")
+            if self.seed is not None and self.seed < 0:
+                problems.add(wrong("seed", "[run]", "a whole number ≥ 0", self.seed))
+
+
+def read_model(table: Mapping[str, object], problems: Problems) -> LinearModel | None:
+    """Read [model]."""
+    values = dict(table)
+    kind = _kind(values, LINEAR_MODELS, "model", LogisticRegression.name, problems)
+    if kind is None:
+        return None
+    section = check(values, LINEAR_MODELS[kind], kind, problems)
+    return construct(LINEAR_MODELS[kind], section.values, problems)
+
+
+def read_constraint(given: object, problems: Problems) -> Constraint | None:
+    """Read [constraint], or all of several [[constraint]]; None if there is none."""
+    if given is None:
+        return None
+    tables: list[Any] = given if isinstance(given, list) else [given]
+    if not all(isinstance(table, Mapping) for table in tables):
+        problems.add(f"[constraint] must be a table. Got {given!r} instead.")
+        return None
+    parts = [_one_constraint(dict(table), problems) for table in tables]
+    if any(part is None for part in parts) or not parts:
+        return None
+    if len(parts) > 1 and any(not hasattr(part, "__and__") for part in parts):
+        problems.add("minmax cannot be joined with other constraints")
+        return None
+    joined: Constraint = reduce(operator.and_, parts)
+    return joined
+
+
+def _one_constraint(values: dict[str, object], problems: Problems) -> Any:
+    kind = _kind(values, CONSTRAINTS, "constraint", BoundedGroupLoss.name, problems)
+    if kind is None:
+        return None
+    section = check(values, CONSTRAINTS[kind], kind, problems, others=CONSTRAINTS)
+    if "bound" in values and "bound" not in section.values:
+        return None
+    return construct(CONSTRAINTS[kind], section.values, problems)
+
+
+def read_method(
+    table: Mapping[str, object], model: Model | None, problems: Problems
+) -> Method[Any] | None:
+    """Read [method]; the model says which method is meant where no kind is given."""
+    values = dict(table)
+    default = default_method(model or LogisticRegression()).name
+    kind = _kind(values, METHODS, "method", default, problems)
+    if kind is None:
+        return None
+    section = check(values, METHODS[kind], kind, problems, others=METHODS)
+    return construct(METHODS[kind], section.values, problems)
+
+
+def read_run(
+    table: Mapping[str, object], problems: Problems
+) -> tuple[Options | None, RunSettings | None]:
+    """Read [run]: the fields of `Options` and of `RunSettings`."""
+    known = [*parameters(Options), *parameters(RunSettings)]
+    for key in table:
+        if key not in known:
+            hint = suggestion(key, known)
+            problems.add(f"[run] has no parameter '{key}': {hint}")
+    return (
+        _part(Options, table, problems),
+        _part(RunSettings, table, problems),
+    )
+
+
+def _part(
+    kind: Callable[..., T], table: Mapping[str, object], problems: Problems
+) -> T | None:
+    mine = {key: value for key, value in table.items() if key in parameters(kind)}
+    section = check(mine, kind, "[run]", problems)
+    return construct(kind, section.values, problems)
+
+
+def constraint_sections(constraint: Constraint | None) -> object:
+    """Constraints as a table of a run file, as several, or as none."""
+    tables = [] if constraint is None else list(_flat(constraint.describe()))
+    return tables[0] if len(tables) == 1 else tables or None
+
+
+def _flat(plain: Mapping[str, Any]) -> Iterable[Mapping[str, object]]:
+    if "of" not in plain:
+        return [plain]
+    return [table for part in plain["of"] for table in _flat(part)]
+
+
+def _kind(
+    values: dict[str, object],
+    kinds: Mapping[str, object],
+    section: str,
+    default: str,
+    problems: Problems,
+) -> str | None:
+    """Take the kind out of a section; None if there is no such kind."""
+    kind = values.pop("kind", default)
+    if kind in kinds:
+        return str(kind)
+    problems.add(f"no {section} '{kind}': {suggestion(str(kind), kinds)}")
+    return None

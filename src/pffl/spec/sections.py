@@ -1,0 +1,205 @@
+"""What a section of a run file may hold, read off the objects that it becomes.
+
+The parameters of a method are the fields of its class, those of a data set the
+parameters of its function; so a new method or data set needs no line here. Types are
+checked by pydantic, ranges by the objects themselves, and all problems are collected.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import operator
+import os
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache, reduce
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from pffl.errors import PFFLError, Problems
+
+T = TypeVar("T")
+Source = Callable[..., object]  # a dataclass or a function
+
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+SCALARS: dict[object, str] = {
+    int: "a whole number",
+    float: "a finite number",
+    str: "text",
+    bool: "true or false",
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """The values of one section that could be read, and whether all could."""
+
+    values: Mapping[str, Any]
+    complete: bool
+
+
+@cache
+def parameters(source: Source) -> Mapping[str, Any]:
+    """Names of what can be set from a file, with their types in plain form.
+
+    Fields that a class hides (``repr=False``) and types that a file cannot hold are
+    left out.
+    """
+    if is_dataclass(source):
+        written = {f.name: f.type for f in fields(source) if f.init and f.repr}
+    else:
+        given = inspect.signature(source).parameters.values()
+        written = {parameter.name: parameter.annotation for parameter in given}
+    space = _namespace(source)
+    hints = {name: _resolve(kind, space) for name, kind in written.items()}
+    plain = {name: plain_type(hint) for name, hint in hints.items()}
+    return {name: kind for name, kind in plain.items() if kind is not None}
+
+
+def required(source: Source) -> list[str]:
+    """Names of the parameters without a default."""
+    given = inspect.signature(source).parameters
+    return [
+        n for n in parameters(source) if given[n].default is inspect.Parameter.empty
+    ]
+
+
+def check(
+    values: Mapping[str, object],
+    source: Source,
+    owner: str,
+    problems: Problems,
+    *,
+    others: Mapping[str, Source] | None = None,
+) -> Section:
+    """Check names and types; `others` may be named as having an unknown key."""
+    known = parameters(source)
+    found = _errors(_model(source), values)
+    for key, unknown in found.items():
+        if unknown:
+            problems.add(unknown_key(key, owner, known, others or {}))
+        else:
+            problems.add(wrong(key, owner, words(known[key]), values[key]))
+    good = {key: _frozen(value) for key, value in values.items() if key not in found}
+    return Section(good, complete=not found)
+
+
+def construct(
+    make: Callable[..., T], values: Mapping[str, Any], to: Problems
+) -> T | None:
+    """Make the object, or note why it refuses these values."""
+    try:
+        return make(**values)
+    except PFFLError as error:
+        to.found.extend(reasons(error))
+        return None
+
+
+def wrong(key: str, owner: str, wanted: str, got: object) -> str:
+    """The one form of a message about a value."""
+    return f"The '{key}' parameter of {owner} must be {wanted}. Got {got!r} instead."
+
+
+def unknown_key(
+    key: str, owner: str, known: Iterable[str], others: Mapping[str, Source]
+) -> str:
+    """Say that a key is unknown, and what may have been meant."""
+    having = [name for name, other in others.items() if key in parameters(other)]
+    if having:
+        hint = f"({', '.join(having)} {'has' if len(having) == 1 else 'have'} it)"
+        return f"{owner} has no parameter '{key}' {hint}"
+    return f"{owner} has no parameter '{key}': {suggestion(key, known)}"
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Say what may have been meant, or what there is."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean '{close[0]}'?" if close else f"there are {', '.join(names)}"
+
+
+def reasons(error: PFFLError) -> list[str]:
+    """Take apart an error that lists several problems."""
+    head, *lines = str(error).split("\n  - ")
+    return lines or [head.partition(": ")[2] or head]
+
+
+def plain_type(hint: Any) -> Any:
+    """Return the part of a type that a run file can express; None if there is none."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint in (*SCALARS, types.NoneType) or origin is Literal:
+        return hint
+    if hint in (object, Any):
+        return bool | int | float | str
+    if origin in (Union, types.UnionType):
+        parts = [part for part in map(plain_type, arguments) if part is not None]
+        known = set(parts) - {types.NoneType}
+        return reduce(operator.or_, parts) if known else None
+    if origin is os.PathLike:
+        return str
+    if origin in (tuple, list, Sequence):
+        inside = plain_type(arguments[0])
+        return None if inside is None else types.GenericAlias(list, (inside,))
+    if origin in (dict, Mapping):
+        inside = plain_type(arguments[1])
+        return None if inside is None else types.GenericAlias(dict, (str, inside))
+    return None
+
+
+def words(kind: Any) -> str:
+    """A plain type in words."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind in SCALARS:
+        return SCALARS[kind]
+    if origin is Literal:
+        return "one of " + ", ".join(repr(value) for value in arguments)
+    if origin in (Union, types.UnionType):
+        parts = [words(part) for part in arguments if part is not types.NoneType]
+        return " or ".join(dict.fromkeys(parts))
+    if origin is list:
+        return f"a list ({words(arguments[0])})"
+    return f"a table ({words(arguments[1])} each)"
+
+
+@cache
+def _model(source: Source) -> type[BaseModel]:
+    optional: dict[str, Any] = {
+        n: (kind, None) for n, kind in parameters(source).items()
+    }
+    return create_model("Section", __config__=STRICT, **optional)
+
+
+def _errors(model: type[BaseModel], values: Mapping[str, object]) -> dict[str, bool]:
+    """Keys with a problem, and whether it is that the key is unknown."""
+    try:
+        model.model_validate(dict(values))
+    except ValidationError as error:
+        return {
+            str(e["loc"][0]): e["type"] == "extra_forbidden" for e in error.errors()
+        }
+    return {}
+
+
+def _namespace(source: Source) -> dict[str, Any]:
+    """Names that the annotations of a class (with its bases) or a function can use."""
+    owners = reversed(source.__mro__) if inspect.isclass(source) else [source]
+    modules = [sys.modules[owner.__module__] for owner in owners]
+    return {name: value for m in modules for name, value in vars(m).items()}
+
+
+def _resolve(written: object, space: dict[str, Any]) -> object:
+    """Resolve one annotation; one that only a type checker can resolve is None."""
+    owner = type("Owner", (), {"__annotations__": {"it": written}})
+    try:
+        return get_type_hints(owner, space)["it"]
+    except NameError:
+        return None
+
+
+def _frozen(value: object) -> object:
+    """Lists as tuples: what is built from a file does not change."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

@@ -1,0 +1,291 @@
+"""The fast engine answers as the plain loop does, whatever the silos look like."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pffl
+from pffl.data import Rows, Silo
+from pffl.engines import Local, Reference, _layout, _linear, local
+from pffl.questions import Curvature, Evaluate
+from tests.helpers import (
+    MODELS,
+    assert_same_total,
+    draw_multipliers,
+    from_silos,
+    make_federation,
+    make_problem,
+    make_schema,
+    train_question,
+)
+
+KINDS = list(MODELS)
+UNEQUAL = (1, 600, 2, 3000, 9, 10, 11)
+
+
+@pytest.fixture(params=["as it is", "many pieces, two threads", "one thread"])
+def local_engine(request, monkeypatch):
+    """Return a way to build `Local`; on small data too with pieces and threads."""
+    if request.param == "many pieces, two threads":
+        monkeypatch.setattr(local, "SMALL", 0)
+        monkeypatch.setattr(_layout, "PIECE_BYTES", 1)
+        monkeypatch.setattr(_linear, "PIECE_BYTES", 1)
+    threads = {"many pieces, two threads": 2, "one thread": 1}.get(request.param)
+    return lambda federation: Local(federation, threads=threads)
+
+
+def without_a_group(federation):
+    """Leave the first silo without group 1, and the last without label 0."""
+    silos = list(federation.silos)
+    for k, change in ((0, "group"), (-1, "y")):
+        rows = silos[k].rows("train")
+        value = np.zeros_like(rows.group) if change == "group" else np.ones_like(rows.y)
+        train = replace(rows, **{change: value})
+        silos[k] = replace(silos[k], splits={**silos[k].splits, "train": train})
+    return from_silos(federation, silos)
+
+
+FEDERATIONS = {
+    "three silos": lambda labels: make_federation(0, labels=labels),
+    "unequal": lambda labels: make_federation(
+        1, sizes=UNEQUAL, test=(0, 5, 0, 700, 1, 2, 3), labels=labels
+    ),
+    "one silo": lambda labels: make_federation(2, sizes=(70,), labels=labels),
+    "equal sizes": lambda labels: make_federation(3, sizes=(20,) * 9, labels=labels),
+    "single rows": lambda labels: make_federation(4, sizes=(1,) * 40, labels=labels),
+    "missing group and label": lambda labels: without_a_group(
+        make_federation(5, labels=labels)
+    ),
+    "no test rows": lambda labels: make_federation(6, test=0, labels=labels),
+    "single precision": lambda labels: make_federation(
+        7, sizes=(50, 300, 7), labels=labels, dtype=np.float32
+    ),
+    "two attributes": lambda labels: make_federation(
+        8,
+        sizes=(200, 300, 90),
+        schema=make_schema(
+            labels=labels, attributes=(("a", ("p", "q")), ("b", ("r", "s", "t")))
+        ),
+    ),
+}
+
+
+def both(federation, kind, build, **options):
+    """Return both engines, the problem and a random (w, λ)."""
+    fast, plain = build(federation), Reference(federation)
+    attribute = federation.schema.attributes[0].name
+    problem = make_problem(
+        plain,
+        pffl.BoundedGroupLoss(0.5, by=attribute) & pffl.PerSilo(0.7),
+        model=MODELS[kind][0](l2=0.01, **options),
+        beta=0.8,
+    )
+    rng = np.random.default_rng(9)
+    w = 0.5 * rng.normal(size=problem.n_parameters)
+    return fast, plain, problem, w, draw_multipliers(rng, problem)
+
+
+TRAINING = {
+    "one step": {"steps": [0.1]},
+    "five steps": {"steps": [0.1, 0.09, 0.08, 0.07, 0.06]},
+    "proximal": {"steps": [0.1] * 3, "proximal": 0.7},
+    "batches": {"steps": [0.1] * 4, "batch_size": 8, "seed": 5, "round": 2},
+    "one batch": {"steps": [0.1], "batch_size": 8, "seed": 5, "round": 2},
+    "large batches": {"steps": [0.05] * 3, "batch_size": 250, "seed": 1},
+    "batches of all": {"steps": [0.05] * 3, "batch_size": 10_000},
+    "no cells": {"steps": [0.1] * 2},
+    "own ridge": {"steps": [0.1] * 2, "ridge": 0.3},
+    "loss power": {"steps": [0.1] * 2, "loss_power": 1.5},
+    "loss power, one step": {"steps": [0.1], "loss_power": 0.5},
+}
+
+
+@pytest.mark.parametrize("training", TRAINING)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", FEDERATIONS)
+def test_train(local_engine, shape, kind, training):
+    federation = FEDERATIONS[shape](MODELS[kind][1])
+    fast, plain, problem, w, lam = both(federation, kind, local_engine)
+    changes = TRAINING[training]
+    if training == "no cells":
+        lam = np.zeros_like(lam)
+    # A step as small as the largest local curvature allows: nothing may explode.
+    steps = np.asarray(changes["steps"]) * 0.02
+    question = train_question(problem, w, lam, **{**changes, "steps": steps})
+    assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", FEDERATIONS)
+def test_evaluate_and_curvature(local_engine, shape, kind):
+    federation = FEDERATIONS[shape](MODELS[kind][1])
+    fast, plain, problem, w, _ = both(federation, kind, local_engine)
+    questions = [
+        Evaluate(problem.task, w, "train"),
+        Evaluate(problem.task, w, "test", loss_bound=0.5),
+        Curvature(problem.task, w),
+        Curvature(problem.task, w, majorant=True),
+        Curvature(problem.task, w, order=1),
+    ]
+    if kind != "softmax":
+        questions.append(Curvature(problem.task, w, order=1, sharpness=10.0))
+    for question in questions:
+        assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_intercept_and_without_scaling(local_engine, kind):
+    federation = make_federation(0, labels=MODELS[kind][1])
+    fast, plain, problem, w, lam = both(
+        federation, kind, local_engine, intercept=False, standardize=False
+    )
+    for question in (
+        train_question(problem, w, lam, steps=[0.01] * 3),
+        train_question(problem, w, lam, steps=[0.01]),
+        Evaluate(problem.task, w, "test"),
+        Curvature(problem.task, w),
+    ):
+        assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
+
+
+@pytest.mark.parametrize("silos", [(0,), (2, 0), (0, 1, 2)])
+@pytest.mark.parametrize("steps", [[0.1], [0.1, 0.05]])
+@pytest.mark.parametrize("kind", KINDS)
+def test_some_silos_only(local_engine, kind, steps, silos):
+    federation = make_federation(0, labels=MODELS[kind][1])
+    fast, plain, problem, w, lam = both(federation, kind, local_engine)
+    question = train_question(problem, w, lam, steps=steps, silos=silos)
+    total = fast.ask(question)
+    assert total.share == pytest.approx(len(silos) / 3)
+    assert_same_total(total, plain.ask(question), 1e-10)
+
+
+@pytest.mark.parametrize("batch_size", [None, 16])
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stack_is_its_questions_one_by_one(local_engine, kind, steps, batch_size):
+    federation = make_federation(1, sizes=(1, 40, 300, 41), labels=MODELS[kind][1])
+    fast, plain, problem, _, _ = both(federation, kind, local_engine)
+    rng = np.random.default_rng(3)
+    questions = []
+    for s in range(5):
+        bounds = rng.uniform(0.1, 1, problem.n_cells)
+        other = replace(problem.with_bounds(bounds), risk_weight=0.2 * s)
+        questions.append(
+            train_question(
+                other,
+                0.3 * rng.normal(size=problem.n_parameters),
+                draw_multipliers(rng, problem),
+                steps=rng.uniform(0, 0.002, steps),
+                batch_size=batch_size,
+                round=4,
+            )
+        )
+    together = fast.ask_many(questions)
+    assert len(together) == 5
+    for question, total in zip(questions, together, strict=True):
+        assert_same_total(total, fast.ask(question), 1e-12)
+        assert_same_total(total, plain.ask(question), 1e-10)
+
+
+def test_questions_of_different_kinds_are_answered_in_order(local_engine):
+    federation = make_federation(1)
+    fast, plain, problem, w, lam = both(federation, "logistic", local_engine)
+    questions = [
+        train_question(problem, w, lam),
+        Evaluate(problem.task, w),
+        train_question(problem, w, lam, steps=[0.1, 0.1]),
+        train_question(problem, -w, lam, proximal=2.0, steps=[0.1, 0.1]),
+        Curvature(problem.task, w),
+    ]
+    for fast_total, question in zip(fast.ask_many(questions), questions, strict=True):
+        assert_same_total(fast_total, plain.ask(question), 1e-10)
+
+
+def test_another_scaling_lays_the_rows_out_anew():
+    federation = make_federation(1)
+    fast, plain = Local(federation), Reference(federation)
+    w = np.ones(4)
+    for standardize in (True, False, True):
+        model = pffl.LogisticRegression(standardize=standardize)
+        problem = make_problem(plain, None, model=model)
+        question = Evaluate(problem.task, w, "train")
+        assert_same_total(fast.ask(question), plain.ask(question), 1e-12)
+
+
+@settings(max_examples=20)
+@given(
+    seed=st.integers(0, 10**6),
+    sizes=st.lists(st.integers(1, 80), min_size=1, max_size=12),
+    kind=st.sampled_from(KINDS),
+    steps=st.integers(1, 4),
+    batch=st.none() | st.integers(1, 30),
+)
+def test_any_silos(seed, sizes, kind, steps, batch):
+    labels = MODELS[kind][1]
+    federation = make_federation(seed, sizes=[10, *sizes], test=2, labels=labels)
+    fast, plain, problem, w, lam = both(federation, kind, lambda f: Local(f, threads=1))
+    question = train_question(
+        problem, w, lam, steps=[1e-3] * steps, batch_size=batch, seed=seed
+    )
+    assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
+
+
+def test_the_answer_does_not_depend_on_the_number_of_threads(monkeypatch):
+    monkeypatch.setattr(local, "SMALL", 0)
+    monkeypatch.setattr(_layout, "PIECE_BYTES", 1)
+    federation = make_federation(2, sizes=(500, 100, 300))
+    problem = make_problem(Reference(federation), pffl.BoundedGroupLoss(0.5))
+    rng = np.random.default_rng(0)
+    w, lam = rng.normal(size=4), draw_multipliers(rng, problem)
+    for steps in ([0.1], [0.1, 0.1]):
+        question = train_question(problem, w, lam, steps=steps)
+        totals = [Local(federation, threads=n).ask(question) for n in (1, 2, 5)]
+        assert_same_total(totals[0], totals[1], 1e-13)
+        assert_same_total(totals[0], totals[2], 1e-13)
+        # … and twice the same number of threads, the same bits.
+        again = Local(federation, threads=5).ask(question)
+        np.testing.assert_array_equal(again.update, totals[2].update)
+
+
+def test_the_layout_has_every_row_once_and_groups_pad_little():
+    federation = make_federation(3, sizes=(7, 3000, 8, 5, 600, 9, 1))
+    inputs = make_problem(Reference(federation), None).task.model.inputs
+    layout = _layout.Layout.of(federation, "train", inputs)
+    pooled = federation.pooled("train")
+    assert layout.X.shape == pooled.X.shape
+    scaled = inputs.apply(pooled.X)
+    for position, index in enumerate(layout.order):
+        own = scaled[pooled.silo == index]
+        places = layout.places(position)
+        np.testing.assert_array_equal(layout.X[places], own)
+        np.testing.assert_array_equal(layout.y[places], pooled.y[pooled.silo == index])
+    assert (np.diff(layout.sizes) >= 0).all()
+    for columns in (1, 7):
+        groups = layout.groups(columns)
+        assert [k for group in groups for k in group] == list(range(7))
+        for group in groups:
+            sizes = layout.sizes[group.start : group.stop]
+            assert sizes.max() <= 1.25 * max(8, sizes.min())
+
+
+def test_rows_given_in_single_precision_are_summed_in_double():
+    # 10⁵ ones and small numbers: a float32 sum would be off in the fourth digit.
+    rng = np.random.default_rng(0)
+    X = (1 + 1e-3 * rng.normal(size=(100_000, 1))).astype(np.float32)
+    y, group = rng.integers(2, size=(2, 100_000))
+    federation = make_federation(0, schema=make_schema(features=1), sizes=(5,))
+    silo = Silo("only", 0, {"train": Rows.of(X, y, group)})
+    federation = from_silos(federation, [silo])
+    exact = X.astype(np.float64)
+    for engine in (Local(federation), Reference(federation)):
+        census = engine.census()
+        np.testing.assert_allclose(census.feature_sums, exact.sum(axis=0), rtol=1e-13)
+        np.testing.assert_allclose(
+            census.feature_squares, (exact**2).sum(axis=0), rtol=1e-13
+        )

@@ -1,0 +1,227 @@
+"""The four questions against an oracle over pooled rows, and the laws of their sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pffl
+from pffl.engines import Reference
+from pffl.errors import FederationError, UsageError
+from pffl.questions import Census, Curvature, Evaluate
+from pffl.questions.evaluate import COLUMNS
+from tests.helpers import (
+    MODELS,
+    make_federation,
+    make_problem,
+    make_schema,
+    setting,
+    train_question,
+)
+
+KINDS = list(MODELS)
+
+
+def test_census_counts_rows_and_adds_features():
+    schema = make_schema(attributes=(("sex", ("f", "m")), ("race", ("p", "q"))))
+    federation = make_federation(0, schema=schema, sizes=(40, 1, 9))
+    census = Reference(federation).census()
+    pooled = federation.pooled("train")
+    np.testing.assert_array_equal(census.rows, [40, 1, 9])
+    for k in range(3):
+        for group in range(4):
+            for label in range(2):
+                here = (pooled.silo == k) & (pooled.group == group)
+                count = int((here & (pooled.y == label)).sum())
+                assert census.counts[k, 2 * group + label] == count
+    np.testing.assert_allclose(census.feature_sums, pooled.X.sum(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(
+        census.feature_squares, (pooled.X**2).sum(axis=0), rtol=1e-12
+    )
+
+
+def test_census_puts_late_answers_in_order():
+    federation = make_federation(0, sizes=(3, 5, 7))
+    question = Census(federation.schema)
+    answers = [question.answer(silo) for silo in federation.silos]
+    late = (answers[2] + answers[0] + answers[1]).in_order()
+    np.testing.assert_array_equal(late.rows, [3, 5, 7])
+    np.testing.assert_array_equal(late.silos, [0, 1, 2])
+
+
+def test_census_of_another_schema_is_refused():
+    a = make_federation(0, schema=make_schema())
+    b = make_federation(0, schema=make_schema(attributes=(("sex", ("m", "f")),)))
+    first = Census(a.schema).answer(a.silos[0])
+    with pytest.raises(FederationError, match="disagree on the schema"):
+        first + Census(b.schema).answer(b.silos[1])
+
+
+@pytest.mark.parametrize("weighting", ["silos", "rows"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_step_descends_g(kind, weighting):
+    _, engine, problem, oracle, w, lam = setting(kind, weighting=weighting, beta=0.7)
+    total = engine.ask(train_question(problem, w, lam, steps=[0.3]))
+    np.testing.assert_allclose(
+        total.update, -0.3 * oracle.gradient(w, lam), rtol=1e-11, atol=1e-12
+    )
+    assert total.share == pytest.approx(1.0)
+    assert problem.risk(w, total) == pytest.approx(oracle.risk(w), rel=1e-12)
+    np.testing.assert_allclose(
+        problem.violation(total.cell_losses), oracle.violation(w), rtol=1e-11
+    )
+
+
+@pytest.mark.parametrize("proximal", [0.0, 0.8])
+@pytest.mark.parametrize("kind", KINDS)
+def test_local_steps_are_gradient_descent_in_each_silo(kind, proximal):
+    federation, engine, problem, oracle, w, lam = setting(kind, beta=0.7)
+    steps = [0.3, 0.2, 0.1]
+    total = engine.ask(train_question(problem, w, lam, steps=steps, proximal=proximal))
+    # G_k = (1/p_k) Σ_{i∈k} c_i ℓ_i + β(μ/2)‖w‖², one silo after the other.
+    silo = federation.pooled("train").silo
+    c = oracle.row_weights(lam)
+    moved = np.zeros_like(w)
+    for k in range(3):
+        v = w.copy()
+        for step in steps:
+            slope = oracle.weighted_gradient(v, np.where(silo == k, 3 * c, 0.0))
+            slope += 0.7 * 0.02 * v + proximal * (v - w)
+            v = v - step * slope
+        moved += (v - w) / 3
+    np.testing.assert_allclose(total.update, moved, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_curvature_is_the_second_order_expansion(kind):
+    _, engine, problem, oracle, w, lam = setting(kind)
+    at = problem.expand(w, engine.ask(Curvature(problem.task, w)))
+    assert at.risk == pytest.approx(oracle.risk(w), rel=1e-12)
+    np.testing.assert_allclose(at.violation, oracle.violation(w), rtol=1e-11)
+    gradient = problem.risk_weight * at.risk_gradient + lam @ at.jacobian
+    np.testing.assert_allclose(gradient, oracle.gradient(w, lam), atol=1e-11)
+    hessian = problem.risk_weight * at.risk_hessian
+    hessian = hessian + np.tensordot(lam, at.hessians, axes=1)
+    step = 1e-5
+    numeric = [
+        (oracle.gradient(w + step * e, lam) - oracle.gradient(w - step * e, lam))
+        / (2 * step)
+        for e in np.eye(len(w))
+    ]
+    np.testing.assert_allclose(hessian, numeric, rtol=1e-6, atol=1e-6)
+    for z, mask in enumerate(oracle.cells):
+        alone = oracle.weighted_gradient(w, mask / mask.sum())
+        np.testing.assert_allclose(at.jacobian[z], alone, atol=1e-12)
+
+
+def test_curvature_is_for_linear_models():
+    _, engine, problem, *_, w, _ = setting()
+    task = type(problem.task)(object(), problem.task.cells, problem.task.shares)
+    view = engine.views(Curvature(problem.task, w))[0]
+    with pytest.raises(UsageError, match="PFFL"):
+        Curvature(task, w).answer(view)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_evaluate_adds_up_losses_and_predictions(kind):
+    federation, engine, problem, oracle, w, _ = setting(kind)
+    total = engine.ask(Evaluate(problem.task, w, "train", loss_bound=0.7))
+    losses, z = oracle.losses(w), oracle.scores(w)
+    if kind == "least-squares":
+        correct = positive = np.zeros(len(losses))
+    else:
+        classes = z.argmax(axis=1) if kind == "softmax" else (z[:, 0] > 0)
+        correct, positive = classes == oracle.y, classes == 1
+    capped = np.minimum(losses, 0.7)
+    expected = np.column_stack(
+        [
+            np.ones(len(losses)),
+            losses,
+            losses**2,
+            capped,
+            capped**2,
+            correct,
+            positive,
+        ]
+    )
+    np.testing.assert_allclose(total.cells, oracle.cells @ expected, rtol=1e-11)
+    pooled = federation.pooled("train")
+    atom = federation.schema.atoms(pooled.group, pooled.y)
+    for a in range(federation.schema.n_atoms):
+        np.testing.assert_allclose(
+            total.atoms[a], expected[atom == a].sum(axis=0), rtol=1e-11, atol=1e-12
+        )
+    assert total.risk == pytest.approx(oracle.risk_weights @ losses, rel=1e-12)
+    for name in COLUMNS:
+        assert total.column(name, of="cells").shape == (5,)
+
+
+def test_silos_without_test_rows_have_no_share_in_the_test_risk():
+    federation = make_federation(0, sizes=(20, 30, 40), test=(10, 0, 5))
+    engine = Reference(federation)
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.5))
+    w = np.random.default_rng(0).normal(size=4)
+    total = engine.ask(Evaluate(problem.task, w, "test"))
+    assert total.share == pytest.approx(2 / 3)
+    assert total.column("count").sum() == 15
+    means = [
+        problem.task.model.losses(
+            w, problem.task.model.inputs.apply(rows.X), rows.y
+        ).mean()
+        for rows in (federation.silos[k].rows("test") for k in (0, 2))
+    ]
+    assert total.risk / total.share == pytest.approx(np.mean(means), rel=1e-12)
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10**6), batch=st.integers(1, 12), steps=st.integers(1, 9))
+def test_batches_pass_through_all_rows_before_they_repeat(seed, batch, steps):
+    rows = 12
+    federation = make_federation(0, sizes=(rows, rows))
+    engine = Reference(federation)
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.5))
+    w, lam = np.zeros(4), np.zeros(2)
+    question = train_question(
+        problem, w, lam, steps=[0.1] * steps, batch_size=batch, seed=seed, round=3
+    )
+    drawn = [np.arange(rows)[b] for b in question.batches(1, rows)]
+    assert [len(b) for b in drawn] == [batch] * steps
+    flat = np.concatenate(drawn)
+    for start in range(0, len(flat) - rows + 1, rows):
+        np.testing.assert_array_equal(
+            np.sort(flat[start : start + rows]), np.arange(rows)
+        )
+    again = [np.arange(rows)[b] for b in question.batches(1, rows)]
+    np.testing.assert_array_equal(flat, np.concatenate(again))
+
+
+def test_batches_differ_between_rounds_silos_and_seeds():
+    engine = Reference(make_federation(0, sizes=(40, 40)))
+    problem = make_problem(engine, None)
+    drawn = set()
+    for seed, number, silo in [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)]:
+        question = train_question(
+            problem,
+            np.zeros(4),
+            np.zeros(0),
+            batch_size=20,
+            seed=seed,
+            round=number,
+        )
+        drawn.add(tuple(next(iter(question.batches(silo, 40)))))
+    assert len(drawn) == 4
+
+
+def test_batch_gradients_are_unbiased():
+    _, engine, problem, oracle, w, lam = setting(sizes=(40, 20, 40))
+    updates = [
+        engine.ask(
+            train_question(problem, w, lam, batch_size=10, seed=0, round=number)
+        ).update
+        for number in range(1500)
+    ]
+    exact = -0.1 * oracle.gradient(w, lam)
+    error = np.std(updates, axis=0) / np.sqrt(len(updates))
+    assert (np.abs(np.mean(updates, axis=0) - exact) < 5 * error).all()
