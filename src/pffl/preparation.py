@@ -24,7 +24,7 @@ from pffl.typing import FloatArray
 Weighting = Literal["silos", "rows"]
 
 RADIUS = 100.0  # of the declared norm ball, in the scaled inputs' units
-LOSS_BOUND = 4.0  # M of confidence statements for classifiers: probability 0.018
+LOSS_BOUND = 3.0  # M of confidence statements for classifiers: probability 0.05
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Options:
     radius
         R of the declared norm ball ‖w‖ ≤ R over which infeasibility is proved.
     loss_bound
-        M: confidence statements count a loss up to M. None: 4 for classifiers, none
+        M: confidence statements count a loss up to M. None: 3 for classifiers, none
         for numeric targets.
     confidence
         Of the statements about unseen people, all cells together.

@@ -41,6 +41,9 @@ def test_filter_keeps_nine_of_ten(given):
         "juv_other_count",
         "priors_count",
         "felony",
+        "log(1 + priors)",
+        "under 25",
+        "over 45",
     )
 
 
@@ -66,10 +69,11 @@ def test_groups(given, group, groups):
 
 
 def test_age_bands(given):
-    federation = compas(age_bands=True, silos=2, **given)
-    X = federation.pooled().X
-    np.testing.assert_array_equal(X[:, 6], X[:, 0] < 25)
-    np.testing.assert_array_equal(X[:, 7], X[:, 0] > 45)
+    federation = compas(silos=2, **given)
+    X = dict(zip(federation.schema.features, federation.pooled().X.T, strict=True))
+    np.testing.assert_array_equal(X["under 25"], X["age"] < 25)
+    np.testing.assert_array_equal(X["over 45"], X["age"] > 45)
+    np.testing.assert_allclose(X["log(1 + priors)"], np.log1p(X["priors_count"]))
 
 
 def test_silos_depend_on_the_seed_only(given):

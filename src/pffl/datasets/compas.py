@@ -74,7 +74,6 @@ def compas(
     group: str | Sequence[str] = "sex",
     preparation: Literal["propublica", "fedfb"] = "propublica",
     alpha: float = 1.0,
-    age_bands: bool = False,
     test_fraction: float = 0.2,
     validation_fraction: float = 0.0,
     source: str | os.PathLike[str] | None = None,
@@ -84,9 +83,9 @@ def compas(
 ) -> Federation:
     """Load COMPAS as a federation; the label is recidivism within two years.
 
-    ``propublica`` keeps the 6,172 people of ProPublica's analysis. Inputs are age,
-    three juvenile counts, the number of priors and whether the charge is a felony, all
-    as recorded (scaling is federated). The silos are ours: the people of each age
+    ``propublica`` keeps the 6,172 people of ProPublica's analysis. Inputs are age
+    (also under 25 and over 45), three juvenile counts, the number of priors (also its
+    logarithm) and whether the charge is a felony, unscaled (scaling is federated). The silos are ours: the people of each age
     category (under 25, 25 to 45, over 45) are shared out over the silos by a draw from
     Dirichlet(`alpha`), so silos differ in size, age and rate of recidivism.
 
@@ -107,8 +106,6 @@ def compas(
         input. Fixed for ``fedfb``.
     preparation
         Which rows and inputs.
-    age_bands
-        Add two inputs: under 25, and over 45.
     test_fraction, validation_fraction
         Share of each silo kept for testing and validation (``propublica`` only).
     source, sha256
@@ -130,7 +127,7 @@ def compas(
         return _fedfb(table)
     table = _propublica(table)
     _check_count(len(table["age"]), ROWS_FILTERED, official=sha256 is None)
-    rows, schema = _encode(table, attributes, age_bands=age_bands)
+    rows, schema = _encode(table, attributes)
     codes, names = partition.dirichlet(table["age_cat"], alpha, silos, seed)
     return Federation.from_rows(
         schema,
@@ -188,14 +185,13 @@ def _propublica(table: Table) -> Table:
     return {name: column[keep] for name, column in table.items()}
 
 
-def _encode(
-    table: Table, attributes: Sequence[str], *, age_bands: bool
-) -> tuple[Rows, Schema]:
+def _encode(table: Table, attributes: Sequence[str]) -> tuple[Rows, Schema]:
     columns = {name: table[name].astype(np.float64) for name in NUMBERS}
     columns["felony"] = (table["c_charge_degree"] == "F").astype(np.float64)
-    if age_bands:
-        columns["under 25"] = (table["age_cat"] == "Less than 25").astype(np.float64)
-        columns["over 45"] = (table["age_cat"] == "Greater than 45").astype(np.float64)
+    # The counts have long tails, and risk does not fall evenly with age.
+    columns["log(1 + priors)"] = np.log1p(columns["priors_count"])
+    columns["under 25"] = (table["age_cat"] == "Less than 25").astype(np.float64)
+    columns["over 45"] = (table["age_cat"] == "Greater than 45").astype(np.float64)
     encoded = [encode_values(table[name], name) for name in attributes]
     schema = Schema(
         tuple(columns),

@@ -167,7 +167,8 @@ def slack(model: Model, at: Response) -> float:
 
 def scale(model: Model, at: Response) -> float:
     """Return the size of the numbers that `slack` is a difference of."""
-    return max(model.bound * float(np.abs(at.values).max(initial=0.0)), 1e-12)
+    largest = float(np.abs(at.values[: model.n_cells]).max(initial=0.0))
+    return max(model.bound * largest, float(at.lam @ np.abs(at.values)), 1e-12)
 
 
 def ascend(model: Model, at: Response) -> FloatArray:
@@ -227,18 +228,20 @@ def capped_qp(
 
 
 def _climb(model: Model, now: Response, direction: FloatArray) -> Response | None:
-    """Go along a direction until φ rises enough; None if rounding forbids it."""
+    """Go along a direction until φ rises enough; None if rounding forbids it.
+
+    Where φ is flat to rounding, its slope still tells: then the slack must shrink.
+    """
     slope = float(now.values @ direction)
     noise = 1e-15 * max(abs(now.dual), scale(model, now))
-    if slope <= noise:
-        return None
     length = 1.0
-    while length > 1e-8:
+    while slope * length > noise:
         after = respond(model, now.lam + length * direction)
         if after.dual >= now.dual + 1e-4 * length * slope - noise:
             return after
         length *= 0.5
-    return None
+    after = respond(model, now.lam + direction)
+    return after if slack(model, after) < 0.9 * slack(model, now) else None
 
 
 def _factorise(hessian: FloatArray) -> tuple[FloatArray, bool]:
