@@ -204,3 +204,11 @@ def test_local_smoothness_bounds_every_silo_hessian() -> None:
 def test_refusals(call) -> None:
     with pytest.raises(UsageError, match="must be"):
         call()
+
+
+def test_primal_term_by_hand() -> None:
+    # κ = 8, γ = max(64, 3), 𝓑 = 0.7 + 6·4·0.2 + 8·2²·1.5², T·J = 12
+    inner = pl.InnerProblem(4.0, 0.5, 1.5, 2.0, heterogeneity=0.2, noise=0.7)
+    spread = 0.7 + 4.8 + 72.0
+    expected = 8.0 / (64 + 12 - 1) * (2 * spread / 0.5 + 0.5 * 64 / 2 * 2.0**2)
+    assert pl.primal_term(inner, 4, 3) == pytest.approx(expected)

@@ -225,3 +225,37 @@ def test_batch_gradients_are_unbiased():
     exact = -0.1 * oracle.gradient(w, lam)
     error = np.std(updates, axis=0) / np.sqrt(len(updates))
     assert (np.abs(np.mean(updates, axis=0) - exact) < 5 * error).all()
+
+
+def test_a_power_of_the_loss_weighs_the_silos():
+    federation, engine, problem, oracle, w, lam = setting()
+    silo, losses = federation.pooled("train").silo, oracle.losses(w)
+    total = engine.ask(train_question(problem, w, lam, loss_power=2.0))
+    weight, curvature, update = 0.0, 0.0, np.zeros(4)
+    c = oracle.row_weights(lam)
+    for k in range(3):
+        loss = losses[silo == k].mean()
+        slope = oracle.weighted_gradient(w, np.where(silo == k, 3 * c, 0.0))
+        delta = -0.1 * (slope + 0.02 * w)
+        update += loss**2 * delta / 3
+        weight += loss**2 / 3
+        curvature += 2 * loss * (delta @ delta) / 3
+    np.testing.assert_allclose(total.update, update, rtol=1e-8)
+    np.testing.assert_allclose(total.powers, [weight, curvature], rtol=1e-8)
+
+
+def test_smooth_counts_of_positive_predictions():
+    _, engine, problem, oracle, w, _ = setting()
+    total = engine.ask(Curvature(problem.task, w, order=1, sharpness=4.0))
+
+    def counts(v):
+        return oracle.cells @ (1 / (1 + np.exp(-4.0 * oracle.scores(v)[:, 0])))
+
+    np.testing.assert_allclose(total.cell_scores, counts(w), rtol=1e-12)
+    numeric = [
+        (counts(w + 1e-6 * e) - counts(w - 1e-6 * e)) / 2e-6 for e in np.eye(len(w))
+    ]
+    np.testing.assert_allclose(
+        total.cell_score_gradients, np.transpose(numeric), rtol=1e-5, atol=1e-5
+    )
+    assert total.risk_hessian.size == total.cell_hessians.size == 0

@@ -1,0 +1,34 @@
+"""The command line. Heavy modules are imported inside the commands that need them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run `pffl`; a user's mistake ends in one message and an exit code."""
+    from pffl.cli import console
+    from pffl.cli.app import app
+    from pffl.errors import PFFLError
+
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments  # wherever it stands
+    console.tolerate_any_encoding()
+    try:
+        with console.warnings_as_notes():
+            app([a for a in arguments if a != "--debug"], prog_name="pffl")
+    except PFFLError as error:
+        code = error.exit_code
+        console.error(str(error), trace=debug)
+    except Exception as error:
+        code = 1
+        console.error(
+            f"{type(error).__name__}: {error}\nThis is a mistake of pffl, not yours. "
+            "Please report it, with the output of the same command and --debug.",
+            trace=debug,
+        )
+    else:
+        code = 0
+    sys.exit(code)

@@ -195,34 +195,31 @@ def capped_qp(
     A tiny proximal term around `start` makes a singular matrix harmless and leaves
     fixed points where they are. Returns None if the solver fails.
     """
-    n = len(slope)
+    n, capped = len(slope), np.arange(len(slope)) < n_capped
     diagonal = np.diag(matrix)
     size = float(diagonal.max(initial=0.0))
-    if not (np.isfinite(size) and np.isfinite(slope).all()):
+    if not (0 < size < np.inf and np.isfinite(slope).all()):
         return None
-    units = np.where(np.arange(n) < n_capped, bound, max(1.0, float(start.max())))
-    for proximal in (1e-10, 1e-6):
-        ridge = proximal * diagonal + max(1e-4 * proximal * size, 1e-300)
-        full = matrix + np.diag(ridge)
-        height = float(np.diag(full).max()) * bound * bound
-        upper = np.where(np.arange(n + 1) < n_capped, 1.0, 1e30)
-        upper[n] = 1.0
+    # Unit diagonal: cells differ in sensitivity by many orders of magnitude.
+    units = 1.0 / np.sqrt(np.maximum(diagonal, 1e-18 * size))
+    upper = np.append(np.where(capped, bound / units, 1e30), bound)
+    for proximal in (1e-11, 1e-7):
+        quadratic = matrix * np.outer(units, units) + proximal * np.eye(n)
         x, _, flag, _ = daqp.solve(
-            full * np.outer(units, units) / height,
-            -(slope + full @ start) * units / height,
-            (np.arange(n) < n_capped)[None].astype(np.float64),
+            quadratic,
+            -(slope * units + quadratic @ (start / units)),
+            np.where(capped, units, 0.0)[None],
             upper,
             np.zeros(n + 1),
             np.zeros(n + 1, dtype=np.int32),
-            primal_tol=1e-12,
-            dual_tol=1e-13,
+            primal_tol=1e-13,
+            dual_tol=1e-14,
             eps_prox=0.0,
         )
         if flag > 0 and np.isfinite(x).all():
             x = np.maximum(x, 0.0) * units
-            capped = float(x[:n_capped].sum())
-            if capped > bound:
-                x[:n_capped] *= bound / capped
+            total = float(x[:n_capped].sum())
+            x[:n_capped] *= min(1.0, bound / total) if total > 0 else 1.0
             return np.asarray(x)
     return None
 

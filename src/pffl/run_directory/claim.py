@@ -37,7 +37,7 @@ class Claim:
         return self.directory
 
     def add(self, name: str, content: bytes) -> None:
-        """Write one more file (a certificate, a report) and enter it in the manifest."""
+        """Write one more file (a certificate, say) and enter it in the manifest."""
         self._write({name: content}, self._known())
 
     def _known(self) -> dict[str, str]:
@@ -99,7 +99,7 @@ def claim(directory: str | os.PathLike[str]) -> Iterator[Claim]:
 
 @contextmanager
 def claim_next(parent: str | os.PathLike[str], name: str) -> Iterator[Claim]:
-    """Claim the first free one of ``parent/name-001``, ``parent/name-002``, …"""
+    """Claim the first free of ``parent/name-001``, ``parent/name-002`` and so on."""
     stem = re.sub(r"[^\w.-]+", "-", name).strip("-.").lower() or "run"
     number = 1
     while True:
@@ -122,7 +122,7 @@ def claim_next(parent: str | os.PathLike[str], name: str) -> Iterator[Claim]:
 def _refuse_foreign(place: Path) -> None:
     """Refuse a directory with files in it that no run wrote."""
     names = {entry.name for entry in place.iterdir()} - {LOCK, OWNER}
-    names = {name for name in names if not name.endswith(".tmp")}
+    names = {n for n in names if not (n.startswith(".") and n.endswith(".tmp"))}
     if names and files.MANIFEST not in names:
         shown = ", ".join(sorted(names)[:3])
         raise ArtefactError(

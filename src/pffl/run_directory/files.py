@@ -33,7 +33,7 @@ def write_all(directory: Path, files: Mapping[str, bytes]) -> None:
             os.replace(beside[name], path)
         _force(directory)
     except OSError as error:
-        raise cannot_write(path, error) from error
+        raise cannot_write(path, error, "; earlier results are intact") from error
     finally:
         for path in beside.values():
             with suppress(OSError):
@@ -49,11 +49,10 @@ def remove(directory: Path, names: Iterable[str]) -> None:
             raise cannot_write(directory / name, error) from error
 
 
-def cannot_write(path: Path, error: OSError) -> ArtefactError:
+def cannot_write(path: Path, error: OSError, remark: str = "") -> ArtefactError:
     """Say which path cannot be written, and why."""
     return ArtefactError(
-        f"'{path}' cannot be written: {error.strerror or error}; what was there before "
-        "is unchanged"
+        f"'{path}' cannot be written: {error.strerror or error}{remark}"
     )
 
 

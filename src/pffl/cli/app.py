@@ -1,0 +1,47 @@
+"""The commands of `pffl`, in the order in which the help lists them.
+
+A command is a function in a file of its own, entered here by one line.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pffl.cli import data, run
+
+app = typer.Typer(
+    name="pffl",
+    help="Federated learning that keeps the loss of every group under a bound.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.command()(run.run)
+app.add_typer(data.app, name="data")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"pffl {version('pffl')}")
+        raise typer.Exit
+
+
+@app.callback()
+def pffl(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version."
+        ),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error came from.")
+    ] = False,
+) -> None:
+    """Federated learning that keeps the loss of every group under a bound."""

@@ -1,0 +1,36 @@
+"""Sharing pieces of work among threads, in a fixed order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+SMALL = 40_000  # scores below which threads cost more than they save
+
+
+class Spread:
+    """Share items among threads in equal consecutive parts.
+
+    Results come back in the order of the parts, so sums do not depend on timing.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def __call__(
+        self, work: Callable[[Sequence[A]], R], items: Sequence[A], size: int
+    ) -> list[R]:
+        """Return the results of `work` on each part; `size` is the number of scores."""
+        if self._pool is None or size < SMALL or len(items) < 2:
+            return [work(items)]
+        cuts = np.linspace(0, len(items), min(self.threads, len(items)) + 1).astype(int)
+        parts = [items[a:b] for a, b in itertools.pairwise(cuts.tolist())]
+        return list(self._pool.map(work, parts))

@@ -1,0 +1,203 @@
+"""`train` for linear models over laid-out rows, one question or a stack of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pffl.engines._columns import Columns, run_sums
+from pffl.engines._layout import Layout, Piece
+from pffl.engines._local_steps import steps_pass
+from pffl.engines._threads import Spread
+from pffl.questions import Train, TrainTotal
+from pffl.questions.curvature import linear
+from pffl.questions.train import TINY
+from pffl.typing import FloatArray
+
+
+def train(
+    layout: Layout, questions: Sequence[Train], spread: Spread
+) -> list[TrainTotal]:
+    """Answer a stack of questions that share one pass."""
+    first = questions[0]
+    model = linear(first.task)
+    if model.n_outputs > 1 and len(questions) > 1:
+        return [train(layout, [question], spread)[0] for question in questions]
+    columns = Columns(
+        model, np.concatenate([q.w.reshape(-1, model.n_columns) for q in questions])
+    )
+    asked = _asked(layout, first)  # p_k, or 0 where not asked
+    weights = _unit_weights(layout, questions, asked)  # c_i, (units, S)
+    if (
+        len(first.step_sizes) == 1
+        and first.batch_size is None
+        and not (any(q.loss_power for q in questions))
+    ):
+        sums, update = _one_step(spread, layout, questions, columns, weights, asked)
+        tilts = np.repeat(asked[:, None], len(questions), axis=1)
+        lengths = np.zeros_like(tilts)
+    else:
+        sums = _losses(spread, layout, columns, len(questions))
+        tilts = asked[:, None] * _tilts(layout, questions, sums)
+        update, lengths = _steps(spread, layout, questions, columns, weights, tilts)
+    return _train_totals(layout, questions, sums, update, asked, tilts, lengths)
+
+
+def _asked(layout: Layout, question: Train) -> FloatArray:
+    """Shares p_k by position; 0 for silos that are not asked."""
+    shares = question.task.shares
+    if question.silos is not None:
+        chosen = np.zeros_like(shares)
+        chosen[list(question.silos)] = shares[list(question.silos)]
+        shares = chosen
+    return shares[layout.order]
+
+
+def _one_step(
+    spread: Spread,
+    layout: Layout,
+    questions: Sequence[Train],
+    columns: Columns,
+    weights: FloatArray,
+    asked: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """One full gradient step: the silos' mean is one step on the whole."""
+    results = spread(
+        lambda pieces: gradient_pass(layout, columns, pieces, weights),
+        layout.pieces,
+        len(layout.X) * len(columns.w),
+    )
+    sums = np.sum([r[0] for r in results], axis=0)
+    gradients = np.sum([r[1] for r in results], axis=0)
+    per_column = len(columns.w) // len(questions)
+    ridge = np.repeat([q.ridge_weight for q in questions], per_column)
+    rates = np.repeat([q.step_sizes[0] for q in questions], per_column)
+    gradients += (ridge * asked.sum())[:, None] * columns.w
+    return sums, -rates[:, None] * gradients
+
+
+def _losses(
+    spread: Spread, layout: Layout, columns: Columns, models: int
+) -> FloatArray:
+    results = spread(
+        lambda pieces: losses_pass(layout, columns, pieces, models),
+        layout.pieces,
+        len(layout.X) * len(columns.w),
+    )
+    return np.sum(results, axis=0)
+
+
+def _steps(
+    spread: Spread,
+    layout: Layout,
+    questions: Sequence[Train],
+    columns: Columns,
+    weights: FloatArray,
+    tilts: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Local steps descend c_i/p_k; silos that are not asked take none."""
+    shares = questions[0].task.shares[layout.order]
+    divisors = np.repeat(np.where(shares > 0, shares, 1.0), layout.n_atoms)
+    local = weights / divisors[:, None]
+    groups = layout.groups(len(columns.w))
+    if questions[0].silos is not None:
+        groups = tuple(g for g in groups if tilts[g.start : g.stop].any())
+    results = spread(
+        lambda part: steps_pass(layout, questions, columns, part, local, tilts),
+        groups,
+        len(layout.X) * len(columns.w),
+    )
+    return (
+        np.sum([r[0] for r in results], axis=0),
+        np.sum([r[1] for r in results], axis=0),
+    )
+
+
+def _tilts(layout: Layout, questions: Sequence[Train], sums: FloatArray) -> FloatArray:
+    """F_k^q by position and question."""
+    if not any(q.loss_power for q in questions):
+        return np.ones((layout.n_silos, len(questions)))
+    totals = sums.reshape(layout.n_silos, layout.n_atoms, -1).sum(axis=1)
+    powers = np.array([q.loss_power for q in questions])
+    return (totals / layout.sizes[:, None] + TINY) ** powers
+
+
+def _unit_weights(
+    layout: Layout, questions: Sequence[Train], asked: FloatArray
+) -> FloatArray:
+    """Return c_i per unit (silo position × atom) and question."""
+    task = questions[0].task
+    per_row = asked / layout.sizes
+    weights = np.empty((layout.n_silos, layout.n_atoms, len(questions)))
+    for s, q in enumerate(questions):
+        by_silo = task.cells.spread(q.cell_weights, layout.n_silos)
+        weights[:, :, s] = by_silo[layout.order]
+        weights[:, :, s] += q.risk_weight * per_row[:, None]
+    weights[asked == 0] = 0.0
+    return weights.reshape(-1, len(questions))
+
+
+def _train_totals(
+    layout: Layout,
+    questions: Sequence[Train],
+    sums: FloatArray,
+    update: FloatArray,
+    asked: FloatArray,
+    tilts: FloatArray,
+    lengths: FloatArray,
+) -> list[TrainTotal]:
+    by_position = sums.reshape(layout.n_silos, layout.n_atoms, len(questions))
+    by_position = by_position * (asked > 0)[:, None, None]
+    means = by_position.sum(axis=1) / layout.sizes[:, None]
+    risks = asked @ means
+    cells = questions[0].task.cells.totals(layout.to_federation(by_position))
+    updates = update.reshape(len(questions), -1)
+    powers = [
+        (
+            tilts[:, s].sum(),
+            q.loss_power * (tilts * lengths / (means + TINY))[:, s].sum(),
+        )
+        for s, q in enumerate(questions)
+    ]
+    return [
+        TrainTotal(
+            updates[s],
+            float(asked.sum()),
+            float(risks[s]),
+            cells[:, s],
+            np.array(powers[s]),
+        )
+        for s in range(len(questions))
+    ]
+
+
+def losses_pass(
+    layout: Layout, columns: Columns, pieces: Sequence[Piece], models: int
+) -> FloatArray:
+    """Loss sums per unit, shape (units, models)."""
+    sums = np.zeros((layout.n_silos * layout.n_atoms, models))
+    for piece in pieces:
+        z = columns.scores(layout.X[piece.rows])
+        sums[piece.units] += run_sums(piece, columns.losses(z, layout.y[piece.rows]))
+    return sums
+
+
+def gradient_pass(
+    layout: Layout,
+    columns: Columns,
+    pieces: Sequence[Piece],
+    unit_weights: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Loss sums per unit, and Σ_i weight_i ∇ℓ_i for each column, in one pass."""
+    sums = np.zeros_like(unit_weights)
+    gradients = np.zeros_like(columns.w)
+    for piece in pieces:
+        X = layout.X[piece.rows]
+        losses, slopes = columns.losses_and_slopes(
+            columns.scores(X), layout.y[piece.rows]
+        )
+        sums[piece.units] += run_sums(piece, losses)
+        slopes *= np.repeat(unit_weights[piece.units], piece.lengths, axis=0)
+        columns.pull_back(X, slopes, gradients)
+    return sums, gradients

@@ -1,0 +1,67 @@
+"""The plain engine: what it says about the silos, and who failed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.engines import ENGINES, Local, Reference
+from pffl.errors import FederationError, UsageError
+from pffl.questions import Evaluate
+from tests.helpers import make_federation, make_problem, train_question
+
+
+@pytest.mark.parametrize("engine_type", ENGINES.values())
+def test_an_engine_tells_what_the_silos_agree_on(engine_type):
+    federation = make_federation(0)
+    engine = engine_type(federation)
+    assert engine.schema is federation.schema
+    assert engine.silo_names == ("site 0", "site 1", "site 2")
+    assert engine.splits == ("train", "test")
+    np.testing.assert_array_equal(engine.census("test").rows, [15, 15, 15])
+
+
+@pytest.mark.parametrize("engine_type", ENGINES.values())
+def test_an_unknown_split_is_refused(engine_type):
+    engine = engine_type(make_federation(0))
+    problem = make_problem(engine, None)
+    with pytest.raises(UsageError, match="no split 'validation'"):
+        engine.ask(Evaluate(problem.task, np.zeros(4), "validation"))
+
+
+def test_a_silo_that_fails_is_named():
+    class Broken(pffl.LogisticRegression):
+        def losses(self, w, X, y):
+            if len(X) == 25:
+                raise MemoryError("out of space")
+            return super().losses(w, X, y)
+
+    engine = Reference(make_federation(0, sizes=(40, 25, 60)))
+    problem = make_problem(engine, None, model=Broken())
+    question = train_question(problem, np.zeros(4), np.zeros(0))
+    with pytest.raises(FederationError, match=r"'site 1' failed to answer train: out"):
+        engine.ask(question)
+
+
+def test_models_that_are_not_linear_are_asked_silo_by_silo():
+    class Wrapped:
+        """Everything of a model but its class."""
+
+        def __init__(self, model):
+            self.model = model
+
+        def __getattr__(self, name):
+            return getattr(self.model, name)
+
+    federation = make_federation(0)
+    problem = make_problem(Reference(federation), pffl.BoundedGroupLoss(0.5))
+    w, lam = np.ones(4), np.ones(2)
+    task = replace(problem.task, model=Wrapped(problem.task.model))
+    plain = Reference(federation).ask(train_question(problem, w, lam, steps=[0.1, 0.1]))
+    fast = Local(federation).ask(
+        replace(train_question(problem, w, lam, steps=[0.1, 0.1]), task=task)
+    )
+    np.testing.assert_array_equal(plain.update, fast.update)

@@ -1,0 +1,135 @@
+"""The measured gap is never smaller than the true one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pffl
+from pffl.engines import Local
+from pffl.gap import EFFORT, Gap, best_response, expand, measure
+from pffl.objective import Point
+from pffl.preparation import Options
+from tests.helpers import (
+    MODELS,
+    Oracle,
+    draw_multipliers,
+    group_masks,
+    make_federation,
+    make_problem,
+)
+
+
+def drawn(seed, *, kind="logistic", beta=1.0, l2=0.05, radius=10.0, bound=0.5):
+    cls, labels = MODELS[kind]
+    rng = np.random.default_rng(seed)
+    federation = make_federation(seed, sizes=rng.integers(12, 40, 3), labels=labels)
+    engine = Local(federation, threads=1)
+    prices = {"beta": beta, "budget": float(rng.choice([0.5, 5.0, 50.0]))}
+    problem = make_problem(
+        engine,
+        pffl.BoundedGroupLoss(bound),
+        model=cls(l2=l2),
+        options=Options(radius=radius),
+        **prices,
+    )
+    oracle = Oracle.of(
+        federation,
+        group_masks(federation),
+        [bound, bound],
+        kind=kind,
+        l2=l2,
+        **prices,
+    )
+    return rng, engine, problem, oracle
+
+
+def random_pair(rng, problem, radius):
+    w = rng.normal(size=problem.n_parameters)
+    w *= radius * rng.random() / np.linalg.norm(w)
+    return Point(w, draw_multipliers(rng, problem))
+
+
+@settings(max_examples=20)
+@given(
+    seed=st.integers(0, 10**6),
+    kind=st.sampled_from(list(MODELS)),
+    beta=st.sampled_from([0.2, 1.0, 3.0]),
+)
+def test_gap_is_at_least_the_true_one(seed, kind, beta):
+    rng, engine, problem, oracle = drawn(seed, kind=kind, beta=beta)
+    point = random_pair(rng, problem, 3.0)
+    gap = measure(engine, problem, point)
+    true = oracle.upper(point.w) - oracle.least(point.multipliers)
+    assert gap.value >= true - 1e-9 * max(1.0, abs(true))
+    # … and it is sharp: a few Newton steps find nearly all of it.
+    assert gap.value <= 1.02 * true + 1e-9
+    assert gap.rounds <= EFFORT + 1
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10**6), radius=st.sampled_from([1.0, 10.0]))
+def test_gap_over_a_ball_is_at_least_the_true_one(seed, radius):
+    rng, engine, problem, oracle = drawn(seed, beta=0.0, radius=radius)
+    point = random_pair(rng, problem, radius)
+    gap = measure(engine, problem, point)
+    true = oracle.upper(point.w) - oracle.least(point.multipliers, radius)
+    assert gap.value >= true - 1e-9
+    assert gap.value <= 1.05 * true + 1e-6
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_gap_bounds_the_distance_to_the_saddle_value(seed):
+    rng, engine, problem, oracle = drawn(seed)
+    saddle, w = oracle.saddle()
+    for point in (
+        random_pair(rng, problem, 2.0),
+        Point(w, draw_multipliers(rng, problem)),
+    ):
+        gap = measure(engine, problem, point)
+        assert gap.lower <= saddle + 1e-6
+        assert gap.upper >= saddle - 1e-6
+        assert gap.value >= oracle.upper(point.w) - saddle - 1e-6
+
+
+def test_the_gap_closes_at_the_saddle_point():
+    _, engine, problem, oracle = drawn(1, bound=0.62)
+    method = pffl.Exact(multiplier_bound=problem.multiplier_bound, tolerance=1e-10)
+    solution = pffl.solve(
+        engine,
+        pffl.BoundedGroupLoss(0.62),
+        model=pffl.LogisticRegression(l2=0.05),
+        method=method,
+        seed=0,
+    )
+    point = Point(solution.w, solution.multipliers)
+    gap = measure(engine, problem, point)
+    assert 0 < gap.value <= 2e-10
+    assert gap.upper == pytest.approx(oracle.saddle()[0], abs=1e-6)
+
+
+def test_a_bound_already_known_is_kept():
+    rng, engine, problem, _ = drawn(2)
+    point = random_pair(rng, problem, 2.0)
+    plain = measure(engine, problem, point)
+    known = plain.lower + 0.5 * (plain.upper - plain.lower)
+    assert measure(engine, problem, point, lower=known).lower == known
+    assert measure(engine, problem, point, lower=-1e9).lower == plain.lower
+
+
+def test_a_gap_is_never_zero_or_negative():
+    assert Gap(1.0, 1.0, 0).value > 0
+    assert Gap(1.0, 1.0 + 1e-16, 0).value > 0
+    assert Gap(1e6, 1e6, 0).value >= 1e-9
+
+
+def test_best_response_spends_no_more_than_its_effort():
+    # Separable data and a tiny ridge: the minimum is far away.
+    rng, engine, problem, _ = drawn(3, l2=1e-9)
+    lam = draw_multipliers(rng, problem)
+    start = expand(engine, problem, 30 * rng.normal(size=4))
+    lower, rounds = best_response(engine, problem, lam, start=start, upper=1e3)
+    assert rounds <= EFFORT
+    assert np.isfinite(lower)
