@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pffl.certificates import gap
 from pffl.data.schema import Schema
 from pffl.fairness.base import Cells
 from pffl.questions.base import Task
@@ -105,9 +106,22 @@ class Problem:
         """
         return replace(self.task, cells=self.cells.join(cells))
 
-    def count(self, cells: Cells) -> FloatArray:
-        """Rows of any cells, from the census."""
-        return cells.totals(self.silo_counts.astype(np.float64))
+    def over(self, cells: Cells) -> Problem:
+        """Return the problem of weighing other cells' mean losses, and no risk.
+
+        A cell without rows has no loss, whatever it is divided by.
+        """
+        counts = np.maximum(self.count(cells), 1.0)
+        task = replace(self.task, cells=cells)
+        return replace(self, task=task, counts=counts, risk_weight=0.0)
+
+    def count(self, cells: Cells, silos: tuple[int, ...] | None = None) -> FloatArray:
+        """Rows of any cells, over all silos or some, from the census."""
+        counts = self.silo_counts.astype(np.float64)
+        if silos is not None:
+            others = np.delete(np.arange(len(counts)), list(silos))
+            counts[others] = 0.0
+        return cells.totals(counts)
 
     def with_bounds(self, bounds: FloatArray) -> Problem:
         """Return the same problem with other ζ."""
@@ -132,9 +146,7 @@ class Problem:
         """Return r over the rows of some silos; NaN for cells without rows there."""
         if silos is None:
             return self.violation(cell_losses)
-        counts = np.zeros_like(self.silo_counts, dtype=np.float64)
-        counts[list(silos)] = self.silo_counts[list(silos)]
-        among = self.cells.totals(counts)
+        among = self.count(self.cells, silos)
         means = np.full_like(among, np.nan)
         np.divide(cell_losses, among, out=means, where=among > 0)
         return means - self.cells.bounds
@@ -165,8 +177,12 @@ def value(
 
 def upper_value(risk: float, violation: FloatArray, problem: Problem) -> float:
     """Return max over λ of G(w; λ) = βF(w) + B·max(0, max_z r_z(w))."""
-    worst = max(0.0, float(violation.max(initial=0.0)))
-    return problem.risk_weight * risk + problem.multiplier_bound * worst
+    return gap.upper(
+        risk,
+        violation,
+        risk_weight=problem.risk_weight,
+        multiplier_bound=problem.multiplier_bound,
+    )
 
 
 def lower_value(
@@ -174,14 +190,12 @@ def lower_value(
 ) -> float:
     """Return a number that G(·; λ) never goes below, from one gradient.
 
-    With modulus βμ > 0:  G(w) − ‖∇G(w)‖²/(2βμ), over all w. Otherwise, by convexity
-    over the declared ball ‖w‖ ≤ R:  G(w) − ∇G(w)ᵀw − R‖∇G(w)‖. Both hold at any w, and
-    are tight where w minimises G.
+    Over all w where βμ > 0, over the declared ball ‖w‖ ≤ R otherwise. It holds at any
+    w, and is tight where w minimises G.
     """
-    lam = multipliers
-    at_w = value(expansion.risk, expansion.violation, lam, problem.risk_weight)
-    gradient = problem.risk_weight * expansion.risk_gradient + lam @ expansion.jacobian
+    lam, beta = multipliers, problem.risk_weight
+    at_w = value(expansion.risk, expansion.violation, lam, beta)
+    gradient = beta * expansion.risk_gradient + lam @ expansion.jacobian
     if problem.modulus > 0:
-        return at_w - float(gradient @ gradient) / (2 * problem.modulus)
-    reach = problem.radius * float(np.linalg.norm(gradient))
-    return at_w - float(gradient @ expansion.w) - reach
+        return gap.lower_strong(at_w, gradient, problem.modulus)
+    return gap.lower_ball(at_w, gradient, expansion.w, problem.radius)

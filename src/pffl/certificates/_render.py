@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from pffl.certificates._words import up, words
+
 if TYPE_CHECKING:
     from pffl.certificates._plain import Json
     from pffl.certificates.statement import Certificate, Statement
@@ -36,14 +38,14 @@ def shorten(text: str, longest: int = _LONGEST) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def figure(value: Json) -> str:
-    """Return one entry of a table."""
+def figure(name: str, value: Json) -> str:
+    """Return one entry of column `name`; an upper bound is rounded up."""
     if value is None:
         return "—"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return (up if name == "upper" else words)(value, digits=6)
     if isinstance(value, str):
         return shorten(visible(value))
     return visible(str(value))
@@ -61,9 +63,11 @@ def _columns(rows: Sequence[Mapping[str, Json]]) -> list[str]:
 
 
 def _text_table(rows: Sequence[Mapping[str, Json]]) -> list[str]:
+    if not rows:
+        return []
     names = _columns(rows)
     table = [[visible(name) for name in names]]
-    table += [[figure(row.get(name)) for name in names] for row in rows]
+    table += [[figure(name, row.get(name)) for name in names] for row in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return [
         "  ".join(
@@ -106,7 +110,7 @@ def _html_table(rows: Sequence[Mapping[str, Json]]) -> str:
     head = "".join(f"<th>{escape(visible(name))}</th>" for name in names)
     body = "".join(
         "<tr>"
-        + "".join(f"<td>{escape(figure(row.get(name)))}</td>" for name in names)
+        + "".join(f"<td>{escape(figure(name, row.get(name)))}</td>" for name in names)
         + "</tr>"
         for row in rows
     )

@@ -40,7 +40,7 @@ def upper(
     """
     worst = float(finite("violation", violation).max(initial=0.0))
     beta = float(nonnegative("risk_weight", risk_weight))
-    budget = positive("multiplier_bound", multiplier_bound)
+    budget = float(nonnegative("multiplier_bound", multiplier_bound))
     return beta * float(finite("risk", risk)) + budget * worst
 
 

@@ -3,33 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
 
 import numpy as np
 
 from pffl.certificates._checks import Numbers, finite, nonnegative, refuse, whole
+from pffl.certificates._words import down, up, words
 from pffl.certificates.statement import Verdict
 from pffl.typing import FloatArray
-
-
-def words(number: float, *, rounding: str = ROUND_HALF_EVEN) -> str:
-    """Write a number with four significant digits.
-
-    >>> words(0.123449), up(0.123401), down(0.123499)
-    ('0.1234', '0.1235', '0.1234')
-    """
-    rounded = Context(prec=4, rounding=rounding).create_decimal(repr(float(number)))
-    return f"{float(rounded):.4g}"
-
-
-def up(number: float) -> str:
-    """Write an upper bound: rounded up, so that the words are still true."""
-    return words(number, rounding=ROUND_CEILING)
-
-
-def down(number: float) -> str:
-    """Write a lower bound: rounded down, so that the words are still true."""
-    return words(number, rounding=ROUND_FLOOR)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,20 +95,20 @@ def judge(
     worst = cells.worst
     excess, facts = float(cells.violation[worst]), cells.describe(worst)
     if excess <= 0:
-        return "met", f"Every bound is met; the closest is {facts}."
+        return "met", f"Every bound is met; the closest case: {facts}."
     if impossible:
         return "infeasible", (
             "No model can meet all bounds, and this is proved; "
-            f"the worst cell here is {facts}."
+            f"the worst case here: {facts}."
         )
     if excess <= tolerance:
         return "met", (
             f"Every bound is met up to the tolerance {words(tolerance)}; "
-            f"the worst is {facts}."
+            f"the worst case: {facts}."
         )
     if slack is not None and excess <= slack:
         return "within_slack", (
-            f"Not every bound is met; the worst cell is {facts}. This is within the "
+            f"Not every bound is met; the worst case: {facts}. This is within the "
             f"slack of {up(slack)} that the multiplier bound allows."
         )
-    return "not_met", f"Not every bound is met; the worst cell is {facts}."
+    return "not_met", f"Not every bound is met; the worst case: {facts}."

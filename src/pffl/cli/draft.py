@@ -104,7 +104,7 @@ def bound(given: Sequence[str]) -> float | dict[str, float]:
                 problems.add(f"must be NUMBER or CELL=NUMBER. Got {text!r} instead.")
         if not problems.found and "" in cells and len(given) > 1:
             problems.add("give one number for all cells, or CELL=NUMBER for each")
-    return cells[""] if "" in cells else cells
+    return cells.get("", cells)
 
 
 def _other_kinds_forgotten(
@@ -113,8 +113,9 @@ def _other_kinds_forgotten(
     """Start a section anew where the command line asks for another kind."""
     kept = dict(sections)
     for name in KINDS:
-        asked = options.get(name, {}).get("kind")
-        there = kept.get(name)
-        if asked and isinstance(there, Mapping) and there.get("kind") != asked:
+        table, there = options.get(name), kept.get(name)
+        asked = table.get("kind") if isinstance(table, Mapping) else None
+        now = there.get("kind") if isinstance(there, Mapping) else None
+        if asked is not None and there is not None and now != asked:
             kept[name] = {}
     return kept

@@ -104,9 +104,7 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         Shared("l2", float, "Weight of the ridge term."),
     ),
     "method": (
-        Shared(
-            "method", str, "exact, pffl, fedavg, …", "KIND", keys=("method.kind",)
-        ),
+        Shared("method", str, "exact, pffl, fedavg, …", "KIND", keys=("method.kind",)),
         Shared("multiplier-bound", float, "B: the highest price of a violation."),
         Shared("risk-weight", float, "β: weight of the overall risk."),
         Shared("dual-rounds", int, "E: steps of the multipliers."),
@@ -157,7 +155,7 @@ def takes(*sections: str) -> Callable[[Callable[..., None]], Callable[..., None]
             [
                 _parameter("data", str, typer.Argument(help=DATA_HELP, metavar="DATA")),
                 *(option.parameter(section) for section, option in shared),
-                *own,
+                *(p.replace(kind=p.KEYWORD_ONLY) for p in own),
                 _parameter(
                     "set_",
                     list[str] | None,

@@ -20,9 +20,11 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from pffl.numerics import project_capped_simplex
 from pffl.objective import Expansion, Problem
-from pffl.typing import FloatArray
+from pffl.typing import BoolArray, FloatArray
 
 NEWTON_STEPS = 60
+PROXIMAL = (1e-9, 1e-11, 1e-7, 1e-5, 1e-3)  # relative; tried in turn until the QP is solved
+DAMPING = 1e-8  # relative, where βμ = 0
 RIDGES = (1e-13, 1e-10, 1e-7, 1e-4)  # relative; tried in turn until H(λ) factorises
 
 
@@ -66,6 +68,7 @@ class Model:
         else:
             outside = 0.5 * (float(here.w @ here.w) / radius - radius)
             values = np.append(here.violation, outside)
+            hessian = hessian + np.diag(_damping(here, problem))
             jacobian = np.vstack([jacobian, centre])
             parts = values, jacobian, here.hessians, metric / radius
         return cls(gradient, hessian, *parts, problem.multiplier_bound, basis)
@@ -158,11 +161,9 @@ def respond(model: Model, lam: FloatArray) -> Response:
 
 
 def slack(model: Model, at: Response) -> float:
-    """Return the model's own duality gap; a violated ball counts with price B."""
-    z, bound = model.n_cells, model.bound
-    worst = float(at.values[:z].max(initial=0.0)) * bound
-    outside = float(at.values[z:].max(initial=0.0)) * max(bound, float(at.lam.max()))
-    return worst + outside - float(at.lam @ at.values)
+    """Return the model's own duality gap."""
+    capped = np.arange(len(at.lam)) < model.n_cells
+    return _qp_gap(at.values, at.lam, model.bound, capped)
 
 
 def scale(model: Model, at: Response) -> float:
@@ -192,36 +193,57 @@ def capped_qp(
 ) -> FloatArray | None:
     """Maximise slopeᵀδ − ½ δᵀ matrix δ over x = start + δ ≥ 0, Σ_{capped} x ≤ bound.
 
-    A tiny proximal term around `start` makes a singular matrix harmless and leaves
-    fixed points where they are. Returns None if the solver fails.
+    A small proximal term around `start` makes a singular matrix harmless and leaves
+    fixed points where they are. The solver's word is not taken: what it returns must
+    close the QP's own duality gap. Returns None if nothing does.
     """
-    n, capped = len(slope), np.arange(len(slope)) < n_capped
+    capped = np.arange(len(slope)) < n_capped
     diagonal = np.diag(matrix)
     size = float(diagonal.max(initial=0.0))
     if not (0 < size < np.inf and np.isfinite(slope).all()):
         return None
     # Unit diagonal: cells differ in sensitivity by many orders of magnitude.
     units = 1.0 / np.sqrt(np.maximum(diagonal, 1e-18 * size))
-    upper = np.append(np.where(capped, bound / units, 1e30), bound)
-    for proximal in (1e-11, 1e-7):
-        quadratic = matrix * np.outer(units, units) + proximal * np.eye(n)
+    unit_matrix = matrix * np.outer(units, units)
+    open_gap = _qp_gap(slope, start, bound, capped)
+    best, best_gap = None, 0.9 * open_gap
+    for proximal in PROXIMAL:
+        quadratic = unit_matrix + proximal * np.eye(len(slope))
         x, _, flag, _ = daqp.solve(
             quadratic,
             -(slope * units + quadratic @ (start / units)),
             np.where(capped, units, 0.0)[None],
-            upper,
-            np.zeros(n + 1),
-            np.zeros(n + 1, dtype=np.int32),
-            primal_tol=1e-13,
-            dual_tol=1e-14,
+            np.append(np.where(capped, bound / units, 1e30), bound),
+            np.zeros(len(slope) + 1),
+            np.zeros(len(slope) + 1, dtype=np.int32),
+            primal_tol=1e-12,
+            dual_tol=1e-13,
             eps_prox=0.0,
         )
-        if flag > 0 and np.isfinite(x).all():
-            x = np.maximum(x, 0.0) * units
-            total = float(x[:n_capped].sum())
-            x[:n_capped] *= min(1.0, bound / total) if total > 0 else 1.0
-            return np.asarray(x)
-    return None
+        if flag <= 0 or not np.isfinite(x).all():
+            continue
+        x = np.maximum(x, 0.0) * units
+        total = float(x[capped].sum())
+        x[capped] *= min(1.0, bound / total) if total > 0 else 1.0
+        left = _qp_gap(slope - matrix @ (x - start), x, bound, capped)
+        if left < best_gap:
+            best, best_gap = np.asarray(x), left
+        if left <= 0.01 * open_gap:
+            break
+    return best
+
+
+def _qp_gap(
+    slope: FloatArray, x: FloatArray, bound: float, capped: BoolArray
+) -> float:
+    """How much a concave function with this slope at x can still rise, at most.
+
+    An uncapped coordinate may rise to twice its value or to B, whichever is more.
+    """
+    best = bound * max(0.0, float(slope[capped].max(initial=0.0)))
+    room = np.maximum(bound, 2.0 * x[~capped])
+    best += float(room @ np.maximum(slope[~capped], 0.0))
+    return best - float(x @ slope)
 
 
 def _climb(model: Model, now: Response, direction: FloatArray) -> Response | None:
@@ -239,6 +261,19 @@ def _climb(model: Model, now: Response, direction: FloatArray) -> Response | Non
         length *= 0.5
     after = respond(model, now.lam + direction)
     return after if slack(model, after) < 0.9 * slack(model, now) else None
+
+
+def _damping(here: Expansion, problem: Problem) -> FloatArray:
+    """A small curvature for directions in which nothing else may curve.
+
+    With β = 0 and bounds that can be met, λ = 0 and H(λ) = 0: the step is then the
+    shortest one that meets them.
+    """
+    cells = np.einsum("zii->i", here.hessians) / max(1, problem.n_cells)
+    most = problem.multiplier_bound * cells + problem.risk_weight * np.diag(
+        here.risk_hessian
+    )
+    return np.asarray(DAMPING * (most + 1e-3 * most.mean()))
 
 
 def _factorise(hessian: FloatArray) -> tuple[FloatArray, bool]:

@@ -67,6 +67,24 @@ def smoothness(majorant: Expansion, problem: Problem, multipliers: FloatArray) -
     return largest * concentration(problem, lam)
 
 
+def curvatures(majorant: Expansion) -> FloatArray:
+    """Return L_z: the mean loss of cell z never curves more, at any w."""
+    largest: FloatArray = np.linalg.eigvalsh(majorant.hessians)[:, -1]
+    return largest
+
+
+def weighted_smoothness(
+    curvatures: FloatArray, problem: Problem, weights: FloatArray
+) -> float:
+    """Return a bound on L for Σ_z λ_z × mean loss of z, with λ of any sign, and ridge.
+
+    The problem is one without risk (`Problem.over`). Σ|λ_z|L_z costs no eigenvalues of
+    its own, so weights may change in every round.
+    """
+    size = np.abs(weights)
+    return float(size @ curvatures) * concentration(problem, size) + problem.l2
+
+
 def concentration(problem: Problem, multipliers: FloatArray) -> float:
     """Largest ratio of a silo's weight Σ_i c_i/p_k to the mean β + Σλ; at least 1."""
     beta = problem.risk_weight

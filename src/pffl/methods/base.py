@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from pffl.data.schema import Schema
 from pffl.errors import Problems, UsageError
 from pffl.objective import Point, Problem
 from pffl.questions import Question
@@ -92,3 +93,13 @@ def check_parameters(
                     f"The '{parameter}' parameter of {name} must be {wanted}. "
                     f"Got {value!r} instead."
                 )
+
+
+def check_two_classes(owner: object, schema: Schema) -> None:
+    """Refuse data for which "predicted positive" has no meaning."""
+    if len(schema.labels) != 2:
+        raise UsageError(
+            f"{type(owner).__name__} compares rates of positive predictions and needs "
+            f"two classes; '{schema.target}' has "
+            f"{len(schema.labels) or 'numeric values'}"
+        )

@@ -70,6 +70,10 @@ def merge(
     merged = dict(below)
     for key, value in above.items():
         under = merged.get(key)
+        if isinstance(value, Mapping) and _is_table_array(under):
+            raise UsageError(
+                f"there are several [[{key}]]: say in the file which one is meant"
+            )
         both = isinstance(under, Mapping) and isinstance(value, Mapping)
         merged[key] = merge(under, value) if both else value  # type: ignore[arg-type]
     return merged

@@ -1,0 +1,57 @@
+"""`pffl data`: which data there are, and what is in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pffl.cli import console
+from pffl.cli.draft import Draft
+from pffl.cli.options import takes
+
+if TYPE_CHECKING:
+    from pffl.data import Federation
+
+app = typer.Typer(no_args_is_help=True, help="List, fetch and look into data.")
+
+Name = Annotated[str, typer.Argument(help="A data set, as in `pffl data list`.")]
+
+
+@app.command("list")
+def list_data() -> None:
+    """List the data sets that `pffl` knows."""
+    from pffl.cli import counts
+    from pffl.datasets import DATASETS
+
+    described = {name: text for name, (_, text) in DATASETS.items()}
+    console.stdout().print(counts.described(described))
+
+
+@app.command()
+def fetch(name: Name) -> None:
+    """Download a data set, check it, and keep it in the cache."""
+    from pffl.spec import parse
+
+    federation = parse({"data": {"name": name}}, source="data").data.open()
+    console.stdout().print(_ready(federation), soft_wrap=True)
+
+
+@app.command()
+@takes("data", "constraint")
+def info(draft: Draft) -> None:
+    """Count rows per silo and group, and say which cells are empty.
+
+    Example: pffl data info people.csv --label income --group sex --silo state
+    """
+    from pffl.cli import counts
+
+    spec = draft.check()
+    federation = spec.data.open()
+    counts.show(console.stdout(), federation, spec.constraint)
+
+
+def _ready(federation: Federation) -> str:
+    rows = sum(federation.rows(split) for split in federation.splits)
+    kind = "generated, nothing to download" if federation.synthetic else "ready"
+    return f"{federation.name}: {rows:,} rows, {kind}"

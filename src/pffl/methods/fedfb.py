@@ -1,0 +1,207 @@
+"""FedFB: the weights of (label, group) sets move until the groups are treated alike.
+
+Yuchen Zeng, Hongxu Chen, Kangwook Lee. *Improving Fairness via Federated Learning*,
+2021; FairBatch: Roh et al. 2021. Rows m_z of group z, m_{y,z} with label y, N in all.
+
+    1  λ_{y,z} ← m_z/N (demographic parity) or m_{y,z}/N (equal opportunity), w ← 0
+    2  for t = 0 … T − 1:
+    3      each silo: J steps on Σ_i c_i ℓ_i, with c_i = λ_{y,z}/m_z or λ_{y,z}/m_{y,z}
+    4      w ← w + Σ p_k Δ_k / Σ p_k
+    5      S_{y,z} ← Σ of the losses of (y, z), over all silos
+    6      demographic parity, for z ≥ 1:
+               f_z ← (S_{0,z} − S_{1,z})/m_z − (S_{0,0} − S_{1,0})/m_0
+                     + m_{0,0}/m_0 − m_{0,z}/m_z        ≈ P(ŷ=1|z) − P(ŷ=1|0)
+               λ_{0,z} += α f_z/√(t+1);   λ_{0,0} −= α Σ_{z≥1} f_z/√(t+1)
+               λ_{0,z} ← clip(λ_{0,z}, 0, 2m_z/N);   λ_{1,z} ← 2m_z/N − λ_{0,z}
+       equal opportunity: d_z ← S_{1,z}/m_{1,z} minus the groups' mean of it,
+               λ_{1,·} ← projection of λ_{1,·} + α d/(max|d| √(t+1)) on Σ_z λ_{1,z} = m_1/N
+    7  return w
+
+All c_i start at 1/N, so α = 0 is FedAvg by rows. S in line 5 is taken at the w that was
+sent: it comes with the same reply. With two groups, equal opportunity is FairBatch's
+λ ± α, with mean losses and with a step that decays, so that λ settles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from pffl.errors import DataError, UsageError
+from pffl.fairness.base import Cells
+from pffl.fairness.conditional import ConditionalBoundedGroupLoss
+from pffl.methods import _steps
+from pffl.methods.base import check_two_classes
+from pffl.methods.inner import Inner, LocalTraining
+from pffl.numerics import project_simplex
+from pffl.objective import Point, Problem
+from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
+from pffl.typing import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where FedFB stands."""
+
+    round: int
+    inner: Inner
+    weights: FloatArray  # λ_{y,z}, shape (2, Z)
+    curvatures: FloatArray | None = None  # L of each (y, z), for step sizes
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedFB(LocalTraining):
+    """FedFB.
+
+    Parameters
+    ----------
+    notion
+        "dp" for demographic parity, "eo" for equal opportunity.
+    alpha
+        α: how far the weights of (label, group) move.
+    rounds
+        T.
+    by
+        Attributes that cut out the groups; None for all of them crossed.
+    local_steps, step_size, …
+        J, η_w and the rest of the inner solver, see `LocalTraining`.
+    """
+
+    notion: Literal["dp", "eo"] = "dp"
+    alpha: float = 0.1
+    rounds: int = 300
+    by: str | tuple[str, ...] | None = None
+    name: ClassVar[str] = "fedfb"
+    multiplier_bound: ClassVar[float] = 0.0
+    risk_weight: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        self.check(nonnegative=("alpha",), counts=("rounds",))
+        if self.notion not in ("dp", "eo"):
+            raise UsageError(
+                "The 'notion' parameter of FedFB must be one of dp, eo. "
+                f"Got {self.notion!r} instead."
+            )
+
+    @property
+    def planned_rounds(self) -> int:
+        """T."""
+        return self.rounds
+
+    def cells(self, problem: Problem) -> Cells:
+        """Sets (y, z), label by label, of the groups that the notion compares."""
+        every = ConditionalBoundedGroupLoss(0.0, by=self.by)
+        cells = every.cells(problem.schema, problem.silo_names)
+        counts = problem.count(cells).reshape(2, -1)
+        compared = counts.sum(axis=0) if self.notion == "dp" else counts[1]
+        groups = np.flatnonzero(compared > 0)
+        return cells.take(np.concatenate([groups, groups + counts.shape[1]]))
+
+    def init(self, problem: Problem) -> State:
+        """Line 1."""
+        check_two_classes(self, problem.schema)
+        m = problem.count(self.cells(problem)).reshape(2, -1)  # m_{y,z}
+        if m.shape[1] < 2:
+            raise DataError("FedFB compares groups, and fewer than two have rows")
+        start = np.tile(m.sum(axis=0), (2, 1)) if self.notion == "dp" else m
+        return State(0, self.start(problem), start / m.sum())
+
+    def question(self, problem: Problem, state: State) -> Train | Curvature | None:
+        """Line 3."""
+        if state.round == self.rounds:
+            return None
+        cells = self.cells(problem)
+        own = problem.over(cells)
+        if state.curvatures is None and self.wants_majorant(problem):
+            return self.ask_majorant(own)
+        c = self.row_weights(problem, state.weights)
+        inner = state.inner
+        if state.curvatures is not None:
+            size = _steps.weighted_smoothness(state.curvatures, own, c * own.counts)
+            inner = replace(inner, smoothness=size)
+        return self.ask(
+            problem,
+            inner,
+            state.round,
+            cell_weights=np.concatenate([np.zeros(problem.n_cells), c]),
+            risk_weight=0.0,
+            ridge=problem.l2,
+            task=problem.with_cells(cells),
+        )
+
+    def row_weights(self, problem: Problem, weights: FloatArray) -> FloatArray:
+        """c_i of the rows of each (y, z)."""
+        m = problem.count(self.cells(problem)).reshape(2, -1)
+        rows = np.maximum(m.sum(axis=0) if self.notion == "dp" else m, 1.0)
+        return np.asarray(weights / rows).reshape(-1)
+
+    def step(
+        self, problem: Problem, state: State, total: TrainTotal | CurvatureTotal
+    ) -> State:
+        """Lines 4 to 6."""
+        if isinstance(total, CurvatureTotal):
+            own = problem.over(self.cells(problem))
+            majorant = own.expand(state.inner.w, total)
+            return replace(state, curvatures=_steps.curvatures(majorant))
+        asked = self.asked(problem, state.round)
+        losses = total.cell_losses[problem.n_cells :].reshape(2, -1)  # S_{y,z}
+        cells = self.cells(problem)
+        seen = problem.count(cells, asked).reshape(2, -1)  # m_{y,z} of those asked
+        sizes = problem.count(cells).reshape(2, -1)
+        step_size = self.alpha / np.sqrt(state.round + 1)
+        move = move_dp if self.notion == "dp" else move_eo
+        return replace(
+            state,
+            round=state.round + 1,
+            inner=self.move(problem, state.inner, state.round, total),
+            weights=move(state.weights, losses, seen, sizes, step_size),
+        )
+
+    def finish(self, problem: Problem, state: State) -> Point:
+        """Line 7."""
+        return Point(state.inner.w, np.zeros(problem.n_cells))
+
+
+def move_dp(
+    weights: FloatArray,
+    losses: FloatArray,
+    seen: FloatArray,
+    sizes: FloatArray,
+    step_size: float,
+) -> FloatArray:
+    """Line 6, demographic parity. `losses` and `seen` are of the silos that replied."""
+    rows = seen.sum(axis=0)
+    f = parity_surrogate(losses, seen)
+    f = np.where((rows > 0) & (rows[0] > 0), f, 0.0)  # who did not reply stays put
+    caps = 2 * sizes.sum(axis=0) / sizes.sum()  # 2m_z/N
+    change = np.append(-f[1:].sum(), f[1:])
+    zero = np.clip(weights[0] + step_size * change, 0.0, caps)
+    return np.stack([zero, caps - zero])
+
+
+def parity_surrogate(losses: FloatArray, counts: FloatArray) -> FloatArray:
+    """f_z ≈ P(ŷ=1|z) − P(ŷ=1|0) with the loss for the error; f_0 = 0."""
+    rows = np.maximum(counts.sum(axis=0), 1.0)
+    positive = (losses[0] - losses[1] + counts[1]) / rows  # m_{1,z}/m_z = 1 − m_{0,z}/m_z
+    return np.asarray(positive - positive[0])
+
+
+def move_eo(
+    weights: FloatArray,
+    losses: FloatArray,
+    seen: FloatArray,
+    sizes: FloatArray,
+    step_size: float,
+) -> FloatArray:
+    """Line 6, equal opportunity."""
+    known = seen[1] > 0
+    means = losses[1, known] / seen[1, known]
+    d = np.zeros(len(known))
+    d[known] = means - means.mean()
+    largest = float(np.abs(d).max())
+    if largest == 0:
+        return weights
+    moved = weights[1] + step_size / largest * d
+    return np.stack([weights[0], project_simplex(moved, float(weights[1].sum()))])
