@@ -311,13 +311,15 @@ class Oracle:
         else:
             losses = cp.logistic(cp.multiply(1 - 2 * self.y, z[:, 0]))
         risk = self.risk_weights @ losses + self.l2 / 2 * cp.sum_squares(w)
-        price = 0
-        if len(self.cells):
-            means = (self.cells / self.cells.sum(axis=1, keepdims=True)) @ losses
-            price = self.budget * cp.pos(cp.max(means - self.bounds))
+        worst = cp.Variable(nonneg=True)
         limits = [] if radius is None else [cp.norm(w, "fro") <= radius]
-        problem = cp.Problem(cp.Minimize(self.beta * risk + price), limits)
-        problem.solve(solver=cp.CLARABEL)
+        for cell, bound in zip(self.cells, self.bounds, strict=True):
+            limits.append(cell / cell.sum() @ losses - bound <= worst)
+        goal = cp.Minimize(self.beta * risk + self.budget * worst)
+        problem = cp.Problem(goal, limits)
+        # Tighter ones make Clarabel stall now and then on exponential cones.
+        tolerances = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-7)
+        problem.solve(solver=cp.CLARABEL, **tolerances)
         assert problem.status == cp.OPTIMAL
         return float(problem.value), w.value.T.ravel()
 

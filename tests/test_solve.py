@@ -31,8 +31,11 @@ def test_without_a_price_it_is_scikit_learns_logistic_regression(way, weighting)
     federation, l2 = make_federation(0, sizes=(60, 200, 90)), 0.05
     method, constraint = {
         "fedavg": (pffl.FedAvg(rounds=400, local_steps=1), None),
-        "exact": (pffl.Exact(), pffl.BoundedGroupLoss(1e6)),
-        "exact, bound far away": (pffl.Exact(), pffl.BoundedGroupLoss(3.0)),
+        "exact": (pffl.Exact(tolerance=1e-13), None),
+        "exact, bound far away": (
+            pffl.Exact(tolerance=1e-13),
+            pffl.BoundedGroupLoss(3.0),
+        ),
         "pffl": (
             pffl.PFFL(
                 dual_rounds=60, rounds_per_dual=10, local_steps=1, iterate="last"
@@ -264,7 +267,10 @@ def test_a_stack_does_not_drop_further_cells():
 
 # Statuses
 
-CONFLICT = make_federation(8, sizes=(120, 80, 100))
+# Two groups that no linear model serves alike.
+CONFLICT = pffl.datasets.synthetic(
+    600, silos=4, groups=("f", "m"), group_conflict=0.9, features=4, seed=1
+)
 
 
 @pytest.fixture(scope="module")
@@ -296,8 +302,8 @@ def test_infeasible(attainable):
     bound = attainable - 0.005
     solution = pffl.solve(CONFLICT, pffl.BoundedGroupLoss(bound), seed=0)
     assert solution.status == "infeasible"
-    assert f"{attainable:.3f}" in solution.message
-    assert solution.smallest_bound >= attainable - 1e-6
+    assert f"{attainable:.4f}" in solution.message
+    assert solution.smallest_bound == pytest.approx(attainable, abs=1e-4)
     # The witness: λ on the simplex whose mixture of losses no model brings below ζ.
     lam = np.array([solution.witness[name] for name in ("f", "m")])
     assert lam.sum() == pytest.approx(1.0)
@@ -306,7 +312,7 @@ def test_infeasible(attainable):
         CONFLICT, group_masks(CONFLICT), [bound, bound], beta=0.0, budget=1.0
     )
     assert oracle.least(lam) > 0
-    with pytest.raises(NotMetError, match="impossible"):
+    with pytest.raises(NotMetError, match="No model can meet"):
         solution.or_raise()
 
 
@@ -565,9 +571,6 @@ def test_as_dict_has_the_fields_of_result_json(solution):
 # Without a constraint, without test rows, with another model
 
 
-@pytest.mark.xfail(
-    strict=True, reason="_saddle.slack takes the maximum of no multipliers"
-)
 def test_exact_without_a_constraint():
     solution = pffl.solve(make_federation(0), None, seed=0)
     assert solution.status == "met"

@@ -15,7 +15,7 @@ from pffl.certificates.empirical import (
     threshold,
     with_ridge,
 )
-from pffl.certificates.verdict import down, up, words
+from pffl.certificates.words import down, up, words
 from pffl.feasibility import Feasibility
 from pffl.objective import Problem
 

@@ -182,7 +182,7 @@ def test_lagrangian_from_parts(seed: int) -> None:
         lambda: g.lower_ball(1.0, [1.0], [0.0, 0.0], 1.0),
         lambda: g.lower_ball(1.0, [1.0], [0.0], -1.0),
         lambda: g.lower(1.0, [1.0], [0.0], modulus=0.0),
-        lambda: g.upper(1.0, [0.0], risk_weight=1.0, multiplier_bound=0.0),
+        lambda: g.upper(1.0, [0.0], risk_weight=1.0, multiplier_bound=-1.0),
         lambda: g.upper(np.nan, [0.0], risk_weight=1.0, multiplier_bound=1.0),
         lambda: g.gap(1.0),
         lambda: g.gap(np.inf, 0.0),

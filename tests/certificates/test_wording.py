@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pffl.certificates import CellLosses, Certificate, Interval, Statement, judge
 from pffl.certificates import wording as w
 from pffl.certificates import wording_unseen as unseen
-from pffl.certificates._words import down, up
+from pffl.certificates.words import down, up
 from pffl.certificates.empirical import RiskBound
 from pffl.certificates.infeasible import Witness
 from pffl.certificates.plan import InnerProblem, plan

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from pffl.certificates._words import up, words
+from pffl.certificates.words import up, words
 
 if TYPE_CHECKING:
     from pffl.certificates._plain import Json

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pffl.certificates._checks import Numbers, finite, nonnegative, refuse, whole
-from pffl.certificates._words import down, up, words
+from pffl.certificates.words import down, up, words
 from pffl.certificates.statement import Verdict
 from pffl.typing import FloatArray
 
@@ -95,7 +95,9 @@ def judge(
     worst = cells.worst
     excess, facts = float(cells.violation[worst]), cells.describe(worst)
     if excess <= 0:
-        return "met", f"Every bound is met; the closest case: {facts}."
+        return "met", (
+            f"Every bound is met on the training rows; the closest case: {facts}."
+        )
     if impossible:
         return "infeasible", (
             "No model can meet all bounds, and this is proved; "
@@ -103,8 +105,8 @@ def judge(
         )
     if excess <= tolerance:
         return "met", (
-            f"Every bound is met up to the tolerance {words(tolerance)}; "
-            f"the worst case: {facts}."
+            "Every bound is met on the training rows, up to the tolerance "
+            f"{words(tolerance)}; the worst case: {facts}."
         )
     if slack is not None and excess <= slack:
         return "within_slack", (

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pffl.certificates._plain import Json
-from pffl.certificates._words import down, up, words
+from pffl.certificates.words import down, up, words
 from pffl.certificates.empirical import RiskBound
 from pffl.certificates.infeasible import Witness
 from pffl.certificates.interval import Interval

@@ -13,7 +13,7 @@ import numpy as np
 
 from pffl.certificates._checks import Numbers, finite, refuse
 from pffl.certificates._plain import Json
-from pffl.certificates._words import down, up, words
+from pffl.certificates.words import down, up, words
 from pffl.certificates.rates import Spread
 from pffl.certificates.statement import Assumption, State, Statement
 from pffl.certificates.verdict import CellLosses

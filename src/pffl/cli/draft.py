@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pffl.spec import RunSpec
 
 SPEC = "spec.toml"
+TYPED = "command line"
 KINDS = ("model", "constraint", "method")
 
 
@@ -84,10 +85,10 @@ def named(data: str) -> tuple[dict[str, Any], str, Path]:
     if path.suffix == ".toml":
         return read_sections(path), str(path), path.parent
     if data in DATASETS or not (path.exists() or path.suffix or os.sep in data):
-        return {"data": {"name": data}}, "options", Path()
+        return {"data": {"name": data}}, TYPED, Path()
     if not path.is_file():
         raise DataError(f"'{data}' is not a file")
-    return {"data": {"path": data}}, "options", Path()
+    return {"data": {"path": data}}, TYPED, Path()
 
 
 def bound(given: Sequence[str]) -> float | dict[str, float]:
@@ -101,7 +102,10 @@ def bound(given: Sequence[str]) -> float | dict[str, float]:
             try:
                 cells[cell.strip()] = float(number)
             except ValueError:
-                problems.add(f"must be NUMBER or CELL=NUMBER. Got {text!r} instead.")
+                hint = " (a point, not a comma)" if "," in number else ""
+                problems.add(
+                    f"must be NUMBER or CELL=NUMBER{hint}. Got {text!r} instead."
+                )
         if not problems.found and "" in cells and len(given) > 1:
             problems.add("give one number for all cells, or CELL=NUMBER for each")
     return cells.get("", cells)

@@ -83,7 +83,9 @@ CANDIDATES: dict[str, Candidate] = {
     for candidate in (
         Candidate("fedavg", {}, {"server_step_size": (1.0, 0.5, 1.5)}),
         Candidate("group-weighted", {}, {"server_step_size": (1.0, 0.5, 1.5)}),
-        Candidate("pffl", {}, {"multiplier_bound": PRICES, "iterate": ("average", "last")}),
+        Candidate(
+            "pffl", {}, {"multiplier_bound": PRICES, "iterate": ("average", "last")}
+        ),
         Candidate("exact", {}, {"multiplier_bound": PRICES}),
         Candidate("local-bgl", {}, {"multiplier_bound": PRICES}),
         Candidate("fedminmax", {}, {}),

@@ -85,9 +85,10 @@ def compas(
 
     ``propublica`` keeps the 6,172 people of ProPublica's analysis. Inputs are age
     (also under 25 and over 45), three juvenile counts, the number of priors (also its
-    logarithm) and whether the charge is a felony, unscaled (scaling is federated). The silos are ours: the people of each age
-    category (under 25, 25 to 45, over 45) are shared out over the silos by a draw from
-    Dirichlet(`alpha`), so silos differ in size, age and rate of recidivism.
+    logarithm) and whether the charge is a felony, unscaled (scaling is federated).
+    The silos are ours: the people of each age category (under 25, 25 to 45, over 45)
+    are shared out over the silos by a draw from Dirichlet(`alpha`), so silos differ in
+    size, age and rate of recidivism.
 
     ``fedfb`` is the preparation in the code of FedFB (Zeng et al., 2021), for
     comparisons: all 7,214 people, numbers scaled to [0, 1], one-hot age category,

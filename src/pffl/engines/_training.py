@@ -148,7 +148,9 @@ def _train_totals(
     lengths: FloatArray,
 ) -> list[TrainTotal]:
     by_position = sums.reshape(layout.n_silos, layout.n_atoms, len(questions))
-    by_position = by_position * (asked > 0)[:, None, None]
+    if questions[0].silos is not None:  # a silo without weight still tells its losses
+        there = np.isin(layout.order, questions[0].silos)
+        by_position = by_position * there[:, None, None]
     means = by_position.sum(axis=1) / layout.sizes[:, None]
     risks = asked @ means
     cells = questions[0].task.cells.totals(layout.to_federation(by_position))

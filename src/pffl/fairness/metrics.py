@@ -49,6 +49,9 @@ class Metrics:
         Equal opportunity: the same among y = 1.
     equalized_odds_gap
         The larger of the differences among y = 1 and among y = 0.
+    fedfb_dp, fedfb_eo
+        FedFB's deviations, max_a |Pr[ŷ = 1 | a] − Pr[ŷ = 1]| and the same among y = 1.
+        Always smaller than the gaps: never mix the two in one column.
     """
 
     rows: int
@@ -58,18 +61,20 @@ class Metrics:
     dp_gap: float | None
     eo_gap: float | None
     equalized_odds_gap: float | None
+    fedfb_dp: float | None
+    fedfb_eo: float | None
 
     def as_dict(self) -> dict[str, float | None]:
         """Plain form."""
         return asdict(self)
 
 
-def metrics(total: Sums, schema: Schema) -> Metrics:
-    """Compute everything of `Metrics` from one total."""
+def metrics(total: Sums, schema: Schema, *, n_cells: int | None = None) -> Metrics:
+    """Compute `Metrics` from one total, of which the first `n_cells` cells count."""
     count = total.column("count").sum()
     classified = bool(schema.labels) and count > 0
     binary = len(schema.labels) == 2
-    worst = mean_losses(total)
+    worst = mean_losses(total)[:n_cells]
     defined = worst[~np.isnan(worst)]
     among = {y: group_rates(total, schema, label=y) for y in (0, 1)} if binary else {}
     return Metrics(
@@ -80,7 +85,24 @@ def metrics(total: Sums, schema: Schema) -> Metrics:
         _spread(group_rates(total, schema)) if binary else None,
         _spread(among[1]) if binary else None,
         _largest(_spread(among[0]), _spread(among[1])) if binary else None,
+        deviation(total, schema) if binary else None,
+        deviation(total, schema, label=1) if binary else None,
     )
+
+
+def deviation(total: Sums, schema: Schema, *, label: int | None = None) -> float | None:
+    """FedFB's measure: largest |rate of a group − rate of all|, also among one label.
+
+    Reference: Zeng et al. 2021, as their code computes it.
+    """
+    by_label = (len(schema.groups), schema.n_labels)
+    chosen = slice(None) if label is None else [label]
+    count = total.column("count").reshape(by_label)[:, chosen].sum()
+    if count == 0:
+        return None
+    positive = total.column("positive").reshape(by_label)[:, chosen].sum()
+    rates = group_rates(total, schema, label=label)
+    return float(np.nanmax(np.abs(rates - positive / count)))
 
 
 def mean_losses(total: Sums) -> FloatArray:

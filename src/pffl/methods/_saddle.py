@@ -23,7 +23,13 @@ from pffl.objective import Expansion, Problem
 from pffl.typing import BoolArray, FloatArray
 
 NEWTON_STEPS = 60
-PROXIMAL = (1e-9, 1e-11, 1e-7, 1e-5, 1e-3)  # relative; tried in turn until the QP is solved
+PROXIMAL = (
+    1e-9,
+    1e-11,
+    1e-7,
+    1e-5,
+    1e-3,
+)  # relative; tried in turn until the QP is solved
 DAMPING = 1e-8  # relative, where βμ = 0
 RIDGES = (1e-13, 1e-10, 1e-7, 1e-4)  # relative; tried in turn until H(λ) factorises
 
@@ -198,20 +204,22 @@ def capped_qp(
     close the QP's own duality gap. Returns None if nothing does.
     """
     capped = np.arange(len(slope)) < n_capped
-    diagonal = np.diag(matrix)
-    size = float(diagonal.max(initial=0.0))
-    if not (0 < size < np.inf and np.isfinite(slope).all()):
+    if not (np.isfinite(matrix).all() and np.isfinite(slope).all()):
         return None
-    # Unit diagonal: cells differ in sensitivity by many orders of magnitude.
-    units = 1.0 / np.sqrt(np.maximum(diagonal, 1e-18 * size))
-    unit_matrix = matrix * np.outer(units, units)
     open_gap = _qp_gap(slope, start, bound, capped)
+    if open_gap <= 0:
+        return start
     best, best_gap = None, 0.9 * open_gap
+    # Measure x_z in steps over which the objective curves by its own gap, at most B:
+    # cells differ in sensitivity by many orders of magnitude.
+    units = bound / np.sqrt(np.maximum(np.diag(matrix) * (bound**2 / open_gap), 1.0))
+    unit_matrix = matrix * np.outer(units, units) / open_gap
+    unit_slope = slope * units / open_gap
     for proximal in PROXIMAL:
         quadratic = unit_matrix + proximal * np.eye(len(slope))
         x, _, flag, _ = daqp.solve(
             quadratic,
-            -(slope * units + quadratic @ (start / units)),
+            -(unit_slope + quadratic @ (start / units)),
             np.where(capped, units, 0.0)[None],
             np.append(np.where(capped, bound / units, 1e30), bound),
             np.zeros(len(slope) + 1),
@@ -233,9 +241,7 @@ def capped_qp(
     return best
 
 
-def _qp_gap(
-    slope: FloatArray, x: FloatArray, bound: float, capped: BoolArray
-) -> float:
+def _qp_gap(slope: FloatArray, x: FloatArray, bound: float, capped: BoolArray) -> float:
     """How much a concave function with this slope at x can still rise, at most.
 
     An uncapped coordinate may rise to twice its value or to B, whichever is more.

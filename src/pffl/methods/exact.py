@@ -212,7 +212,7 @@ def best_multipliers(
     if problem.modulus == 0:
         linear_term, repeats = at.violation - at.jacobian @ at.w, 4
     for _ in range(repeats):
-        norm = float(np.linalg.norm(risk + lam @ at.jacobian))
+        norm = max(float(np.linalg.norm(risk + lam @ at.jacobian)), 1e-15)
         weight = 1.0 / problem.modulus if problem.modulus > 0 else problem.radius / norm
         slope = linear_term - weight * (at.jacobian @ risk)
         better = _saddle.capped_qp(weight * gram, slope, zero, bound, len(zero))

@@ -13,8 +13,8 @@ Yuchen Zeng, Hongxu Chen, Kangwook Lee. *Improving Fairness via Federated Learni
                      + m_{0,0}/m_0 − m_{0,z}/m_z        ≈ P(ŷ=1|z) − P(ŷ=1|0)
                λ_{0,z} += α f_z/√(t+1);   λ_{0,0} −= α Σ_{z≥1} f_z/√(t+1)
                λ_{0,z} ← clip(λ_{0,z}, 0, 2m_z/N);   λ_{1,z} ← 2m_z/N − λ_{0,z}
-       equal opportunity: d_z ← S_{1,z}/m_{1,z} minus the groups' mean of it,
-               λ_{1,·} ← projection of λ_{1,·} + α d/(max|d| √(t+1)) on Σ_z λ_{1,z} = m_1/N
+       equal opportunity: d_z ← S_{1,z}/m_{1,z} minus the mean of it over groups
+               λ_{1,z} += α d_z/(max|d| √(t+1));   project on λ ≥ 0, Σ_z λ_{1,z} = m_1/N
     7  return w
 
 All c_i start at 1/N, so α = 0 is FedAvg by rows. S in line 5 is taken at the w that was
@@ -91,13 +91,12 @@ class FedFB(LocalTraining):
         return self.rounds
 
     def cells(self, problem: Problem) -> Cells:
-        """Sets (y, z), label by label, of the groups that the notion compares."""
+        """Sets (y, z), label by label, of the groups that have rows."""
         every = ConditionalBoundedGroupLoss(0.0, by=self.by)
         cells = every.cells(problem.schema, problem.silo_names)
-        counts = problem.count(cells).reshape(2, -1)
-        compared = counts.sum(axis=0) if self.notion == "dp" else counts[1]
-        groups = np.flatnonzero(compared > 0)
-        return cells.take(np.concatenate([groups, groups + counts.shape[1]]))
+        rows = problem.count(cells).reshape(2, -1).sum(axis=0)
+        groups = np.flatnonzero(rows)
+        return cells.take(np.concatenate([groups, groups + len(rows)]))
 
     def init(self, problem: Problem) -> State:
         """Line 1."""
@@ -184,7 +183,7 @@ def move_dp(
 def parity_surrogate(losses: FloatArray, counts: FloatArray) -> FloatArray:
     """f_z ≈ P(ŷ=1|z) − P(ŷ=1|0) with the loss for the error; f_0 = 0."""
     rows = np.maximum(counts.sum(axis=0), 1.0)
-    positive = (losses[0] - losses[1] + counts[1]) / rows  # m_{1,z}/m_z = 1 − m_{0,z}/m_z
+    positive = (losses[0] - losses[1] + counts[1]) / rows  # + 1 − m_{0,z}/m_z
     return np.asarray(positive - positive[0])
 
 
@@ -203,5 +202,9 @@ def move_eo(
     largest = float(np.abs(d).max())
     if largest == 0:
         return weights
-    moved = weights[1] + step_size / largest * d
-    return np.stack([weights[0], project_simplex(moved, float(weights[1].sum()))])
+    able = sizes[1] > 0  # the groups that have such rows at all
+    moved = np.zeros(len(able))
+    share = float(weights[1].sum())  # m_1/N
+    moved[able] = (weights[1] + step_size / largest * d)[able]
+    moved[able] = project_simplex(moved[able], share)
+    return np.stack([weights[0], moved])

@@ -1,0 +1,117 @@
+"""One trial of a comparison: one method, one seed, measured on one split."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pffl.compare.candidates import Candidate, Parameters
+from pffl.data.federation import Federation
+from pffl.engines.counted import Counted
+from pffl.engines.local import Local
+from pffl.errors import PFFLError
+from pffl.fairness.base import Constraint
+from pffl.fairness.metrics import mean_losses, metrics
+from pffl.fairness.per_silo import PerSilo
+from pffl.loop import iterate
+from pffl.models.base import Model
+from pffl.preparation import Options, prepare
+from pffl.questions import Evaluate
+
+MEASURES = (
+    "error",
+    "risk",
+    "worst_cell_loss",
+    "dp_gap",
+    "eo_gap",
+    "equalized_odds_gap",
+    "fedfb_dp",
+    "worst_silo_loss",
+)
+COSTS = ("rounds", "gradients", "bytes", "seconds")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one trial came to.
+
+    Attributes
+    ----------
+    method, seed, split, parameters
+        What was tried, and on which split it was measured.
+    measures
+        `MEASURES` on that split; None where undefined.
+    costs
+        `COSTS` of training: rounds, gradients per silo, bytes (both ways, all silos),
+        seconds.
+    reason
+        Why there are no measures, if the trial failed.
+    """
+
+    method: str
+    seed: int
+    split: str
+    parameters: Mapping[str, Any]
+    measures: Mapping[str, float | None] = field(default_factory=dict)
+    costs: Mapping[str, float] = field(default_factory=dict)
+    reason: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain form."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all methods of a comparison share."""
+
+    constraint: Constraint
+    model: Model
+    options: Options
+    budget: int
+
+
+def trial(
+    setting: Setting,
+    federation: Federation,
+    candidate: Candidate,
+    parameters: Parameters,
+    *,
+    seed: int,
+    split: str = "test",
+) -> Row:
+    """Train one method and measure it; a failure is a row with its reason."""
+    try:
+        method = candidate.build(setting.budget, parameters)
+        engine = Counted(Local(federation))
+        problem, _ = prepare(
+            engine, setting.constraint, setting.model, method, setting.options, seed
+        )
+        started = time.perf_counter()
+        run = iterate(engine, problem, method)
+        seconds = time.perf_counter() - started
+        bill = engine.bill
+        costs = {
+            "rounds": run.rounds,
+            "gradients": bill.gradients,
+            "bytes": bill.sent + bill.received,
+            "seconds": seconds,
+        }
+        if run.stopped is not None:
+            reason = f"the run {run.stopped}"
+            return Row(candidate.name, seed, split, parameters, {}, costs, reason)
+        silos = PerSilo(0.0).cells(federation.schema, federation.silo_names)
+        task = problem.with_cells(silos)
+        total = engine.engine.ask(Evaluate(task, run.point.w, split))
+        found = metrics(total, federation.schema, n_cells=problem.n_cells).as_dict()
+        found["worst_silo_loss"] = float(
+            np.nanmax(mean_losses(total)[problem.n_cells :])
+        )
+        measures = {name: found[name] for name in MEASURES}
+        return Row(candidate.name, seed, split, parameters, measures, costs)
+    except (PFFLError, ArithmeticError, ValueError) as error:
+        return Row(candidate.name, seed, split, parameters, reason=str(error))

@@ -1,0 +1,137 @@
+"""Pooled: the plain regularised fit, as if all rows were in one place.
+
+    min_w  (1/m) Σ_i ℓ_i(w) + (μ/2)‖w‖²            whatever weights p_k the silos have
+
+A reference point, not a paper. Newton's method with backtracking (Boyd, Vandenberghe,
+*Convex Optimization*, algorithm 9.5), on `curvature` totals with p_k = m_k/m:
+
+    1  w ← 0
+    2  repeat:
+    3      ask for value, gradient g and Hessian H at w
+    4      if the value did not fall as promised: halve the step to w, ask again
+    5      stop if ‖g‖ is small
+    6      w ← w − H⁻¹ g
+    7  return w
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from pffl.methods.base import check_parameters
+from pffl.objective import Point, Problem
+from pffl.questions import Curvature, CurvatureTotal, Task
+from pffl.questions.curvature import linear
+from pffl.typing import FloatArray
+
+ARMIJO = 1e-4
+ROUNDING = 1e-15
+RANK = 1e-13  # relative size below which a direction has no curvature
+
+
+@dataclass(frozen=True, eq=False)
+class Newton:
+    """A search for the minimum of a convex function, fed with its expansions.
+
+    Attributes
+    ----------
+    w
+        Where to look next; once `done`, the minimiser.
+    origin, value
+        The last accepted w, and the function there.
+    step, slope
+        From `origin` to `w`, and how fast the function falls along it.
+    """
+
+    w: FloatArray
+    origin: FloatArray
+    value: float = np.inf
+    step: FloatArray | None = None
+    slope: float = 0.0
+    done: bool = False
+
+    @classmethod
+    def at(cls, w: FloatArray) -> Newton:
+        """Start a search."""
+        return cls(w, w)
+
+    def told(
+        self, value: float, gradient: FloatArray, hessian: FloatArray, tolerance: float
+    ) -> Newton:
+        """Lines 4 to 6, for what was found at `w`."""
+        noise = ROUNDING * max(1.0, abs(value))
+        fell = value <= self.value + ARMIJO * self.slope + noise
+        if self.step is not None and not fell:  # NaN does not fall
+            half = self.step / 2
+            return replace(self, w=self.origin + half, step=half, slope=self.slope / 2)
+        d = -np.linalg.pinv(hessian, rcond=RANK, hermitian=True) @ gradient
+        slope = float(gradient @ d)  # −gᵀH⁻¹g: half of it is what is left to gain
+        if float(np.linalg.norm(gradient)) <= tolerance or -slope <= noise * ROUNDING:
+            return Newton(self.w, self.w, value, done=True)
+        return Newton(self.w + d, self.w, value, d, slope)
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where the fit stands."""
+
+    round: int
+    search: Newton
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pooled:
+    """Plain regularised fit on pooled rows.
+
+    Parameters
+    ----------
+    tolerance
+        Length of the gradient at which to stop.
+    max_rounds
+        Rounds after which to stop in any case.
+    """
+
+    tolerance: float = 1e-10
+    max_rounds: int = 50
+    name: ClassVar[str] = "pooled"
+    multiplier_bound: ClassVar[float] = 0.0
+    risk_weight: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        check_parameters(self, positive=("tolerance",), counts=("max_rounds",))
+
+    @property
+    def planned_rounds(self) -> int:
+        """Rounds at most."""
+        return self.max_rounds
+
+    def init(self, problem: Problem) -> State:
+        """Line 1."""
+        return State(0, Newton.at(linear(problem.task).start(problem.seed)))
+
+    def question(self, problem: Problem, state: State) -> Curvature | None:
+        """Line 3."""
+        if state.search.done or state.round == self.max_rounds:
+            return None
+        return Curvature(by_rows(problem), state.search.w)
+
+    def step(self, problem: Problem, state: State, total: CurvatureTotal) -> State:
+        """Lines 4 to 6."""
+        at = problem.expand(state.search.w, total)
+        search = state.search.told(
+            at.risk, at.risk_gradient, at.risk_hessian, self.tolerance
+        )
+        return State(state.round + 1, search)
+
+    def finish(self, problem: Problem, state: State) -> Point:
+        """Line 7."""
+        return Point(state.search.origin, np.zeros(problem.n_cells))
+
+
+def by_rows(problem: Problem) -> Task:
+    """Return the task with p_k = m_k/m: its risk is the mean over all rows."""
+    rows = problem.silo_counts.sum(axis=1).astype(np.float64)
+    return replace(problem.task, shares=rows / rows.sum())

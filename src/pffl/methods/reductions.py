@@ -1,0 +1,173 @@
+"""Reductions: bounded group loss by exponentiated gradient on exact best responses.
+
+Alekh Agarwal, Miroslav Dudík, Zhiwei Steven Wu. *Fair Regression: Quantitative
+Definitions and Reduction-Based Algorithms*, 2019, Algorithm 2.
+
+    1  θ ← 0
+    2  for t = 1, 2, …:
+    3      λ_z ← B e^{θ_z} / (1 + Σ e^θ)                       dual.multipliers
+    4      h_t ← argmin_w βF(w) + λᵀ r(w)                      Newton, `pooled.Newton`
+    5      Q̄ ← uniform mixture of h_1 … h_t;  λ̄ ← mean of λ_1 … λ_t
+    6      upper ← βF(Q̄) + B·max(0, max r(Q̄));  lower ← mean of the minima of line 4
+    7      stop if upper − lower ≤ ν
+    8      θ ← θ + η r(h_t)                                    dual.ascend
+    9  return (Q̄, λ̄)
+
+On totals this is the algorithm on pooled rows, where p_k = m_k/m. The minimum over w is
+concave in λ, so `lower` is never above its value at λ̄: the gap of line 7 is one that the
+pair certainly has. Q̄ is a randomised predictor; for convex losses the mean of its
+parameters, which is returned, loses no more in any cell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from pffl import dual
+from pffl.methods import _steps
+from pffl.methods.base import check_parameters
+from pffl.methods.pooled import Newton
+from pffl.objective import Expansion, Point, Problem, upper_value, value
+from pffl.questions import Curvature, CurvatureTotal
+from pffl.questions.curvature import linear
+from pffl.typing import FloatArray
+
+FACTOR = 0.5
+PATIENCE = 50  # rounds that one best response may take
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where Algorithm 2 stands: sums are over the best responses so far."""
+
+    theta: FloatArray  # θ
+    search: Newton  # for the best response to λ(θ)
+    searching: int  # rounds of that search
+    dual_step_size: float | None  # η
+    iteration: int  # t
+    w_sum: FloatArray
+    multiplier_sum: FloatArray
+    risk_sum: float
+    violation_sum: FloatArray
+    lower_sum: float
+    gap: float = np.inf  # ν_t
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reductions:
+    """Exponentiated gradient against an exact oracle for weighted risk minimisation.
+
+    Parameters
+    ----------
+    multiplier_bound, risk_weight
+        B and β.
+    iterations
+        Best responses after which to stop in any case.
+    tolerance
+        ν: gap at which to stop.
+    dual_step_size
+        η; None takes half the largest one at which dual ascent contracts.
+    oracle_tolerance
+        Length of the gradient at which a best response is one.
+    """
+
+    multiplier_bound: float = 10.0
+    risk_weight: float = 1.0
+    iterations: int = 200
+    tolerance: float = 1e-4
+    dual_step_size: float | None = None
+    oracle_tolerance: float = 1e-8
+    name: ClassVar[str] = "reductions"
+
+    def __post_init__(self) -> None:
+        check_parameters(
+            self,
+            positive=(
+                "multiplier_bound",
+                "tolerance",
+                "dual_step_size",
+                "oracle_tolerance",
+            ),
+            nonnegative=("risk_weight",),
+            counts=("iterations",),
+            optional=("dual_step_size",),
+        )
+
+    @property
+    def planned_rounds(self) -> None:
+        """Unknown: a best response takes as many rounds as it needs."""
+        return
+
+    def init(self, problem: Problem) -> State:
+        """Line 1."""
+        w, theta = linear(problem.task).start(problem.seed), np.zeros(problem.n_cells)
+        return State(
+            theta,
+            Newton.at(w),
+            0,
+            self.dual_step_size,
+            0,
+            np.zeros_like(w),
+            np.zeros_like(theta),
+            0.0,
+            np.zeros_like(theta),
+            0.0,
+        )
+
+    def question(self, problem: Problem, state: State) -> Curvature | None:
+        """Line 4: look where the search for h_t is."""
+        if state.iteration == self.iterations or state.gap <= self.tolerance:
+            return None
+        return Curvature(problem.task, state.search.w)
+
+    def step(self, problem: Problem, state: State, total: CurvatureTotal) -> State:
+        """Lines 3 to 8."""
+        at = problem.expand(state.search.w, total)
+        lam = dual.multipliers(state.theta, problem.multiplier_bound)  # λ
+        beta = problem.risk_weight
+        search = state.search.told(
+            value(at.risk, at.violation, lam, beta),
+            beta * at.risk_gradient + lam @ at.jacobian,
+            beta * at.risk_hessian + np.tensordot(lam, at.hessians, axes=1),
+            self.oracle_tolerance,
+        )
+        if state.dual_step_size is None:
+            eta = FACTOR * _steps.contracting_dual_step(at, problem)
+            state = replace(state, dual_step_size=eta)
+        tried = state.searching + 1
+        if not search.done and tried < PATIENCE:
+            return replace(state, search=search, searching=tried)
+        return self._responded(problem, state, at, lam)
+
+    def _responded(
+        self, problem: Problem, state: State, at: Expansion, lam: FloatArray
+    ) -> State:
+        """Lines 5 to 8, with h_t = `at.w`."""
+        t, r = state.iteration + 1, at.violation
+        lower = value(at.risk, r, lam, problem.risk_weight)
+        risks, violations = state.risk_sum + at.risk, state.violation_sum + r
+        lowers = state.lower_sum + lower
+        upper = upper_value(risks / t, violations / t, problem)
+        return State(
+            dual.ascend(state.theta, r, state.dual_step_size or 1.0),
+            Newton.at(at.w),
+            0,
+            state.dual_step_size,
+            t,
+            state.w_sum + at.w,
+            state.multiplier_sum + lam,
+            risks,
+            violations,
+            lowers,
+            upper - lowers / t,
+        )
+
+    def finish(self, problem: Problem, state: State) -> Point:
+        """Line 9."""
+        if state.iteration == 0:
+            return Point(state.search.origin, np.zeros(problem.n_cells))
+        t = state.iteration
+        return Point(state.w_sum / t, state.multiplier_sum / t)
