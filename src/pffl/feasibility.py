@@ -43,6 +43,11 @@ class Feasibility:
     risk: float
     rounds: int
 
+    def at(self, shift: float) -> Feasibility:
+        """Return what this says of bounds that are all higher by `shift`."""
+        excess = Interval(self.excess.lower - shift, self.excess.upper - shift)
+        return replace(self, excess=excess, rounds=0)
+
     @property
     def impossible(self) -> bool:
         """Whether the witness proves that no model meets all bounds."""

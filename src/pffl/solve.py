@@ -132,8 +132,10 @@ def conclude(
     options: Options,
     notes: Sequence[str],
     started: float,
+    *,
+    feasible: Feasibility | None = None,
 ) -> Solution:
-    """Measure what the run reached, and judge it."""
+    """Measure what the run reached, and judge it; `feasible` may be known already."""
     point, finished = run.point, run.stopped is None
     loss_bound = options.loss_bound or (LOSS_BOUND if engine.schema.labels else None)
     totals = {
@@ -149,8 +151,9 @@ def conclude(
     )
     gap = _gap(engine, problem, run)
     minimax = problem.risk_weight == 0 and getattr(constraint, "name", "") == "minmax"
-    feasible = None
-    if finished and not minimax and _violated(losses.violation) and _linear(problem):
+    if not (finished and not minimax and _violated(losses.violation)):
+        feasible = None
+    elif feasible is None and _linear(problem):
         feasible = feasibility(engine, problem)
     verdict = judge(
         problem,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pffl.certificates._checks import Numbers, finite, nonnegative, refuse, whole
-from pffl.certificates.words import down, up, words
 from pffl.certificates.statement import Verdict
+from pffl.certificates.words import down, up, words
 from pffl.typing import FloatArray
 
 

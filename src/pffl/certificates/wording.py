@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pffl.certificates._plain import Json
-from pffl.certificates.words import down, up, words
 from pffl.certificates.empirical import RiskBound
 from pffl.certificates.infeasible import Witness
 from pffl.certificates.interval import Interval
 from pffl.certificates.plan import Plan
 from pffl.certificates.statement import Assumption, Statement
 from pffl.certificates.verdict import CellLosses
+from pffl.certificates.words import down, up, words
 
 HONEST = Assumption("The silos reported their sums truthfully.", "assumed")
 

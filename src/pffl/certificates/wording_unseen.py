@@ -13,10 +13,10 @@ import numpy as np
 
 from pffl.certificates._checks import Numbers, finite, refuse
 from pffl.certificates._plain import Json
-from pffl.certificates.words import down, up, words
 from pffl.certificates.rates import Spread
 from pffl.certificates.statement import Assumption, State, Statement
 from pffl.certificates.verdict import CellLosses
+from pffl.certificates.words import down, up, words
 from pffl.typing import FloatArray
 
 SAMPLING = Assumption(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NARROWEST = 60  # columns; on a narrower terminal lines are wrapped by the terminal
+LONGEST_NOTE = 500
 SPELT_OUT = {
     "≤": "<=",
     "≥": ">=",
@@ -52,7 +53,7 @@ def error(message: str, *, trace: bool = False) -> None:
 
 def note(message: str) -> None:
     """Show a remark that does not stop anything."""
-    _labelled("note", "yellow", message)
+    _labelled("note", "yellow", clean(message, LONGEST_NOTE))
 
 
 def clean(text: str, longest: int | None = None) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -102,7 +104,7 @@ def gap_every(job: Job) -> int:
     """Rounds between two measurements of the gap: about twenty in a run of PFFL."""
     outer = getattr(job.method, "dual_rounds", 0)
     planned = outer * getattr(job.method, "rounds_per_dual", 0)
-    return max(1, planned // GAPS_SHOWN) if planned and job.engine == "local" else 0
+    return math.ceil(planned / GAPS_SHOWN) if job.engine == "local" else 0
 
 
 def _tell(
@@ -127,6 +129,9 @@ def _tell(
 def _interruptible() -> Iterator[list[int]]:
     """Treat SIGTERM like Ctrl-C, and remember which one it was."""
     seen: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield seen  # only the main thread may handle signals
+        return
 
     def remember(number: int, frame: object) -> None:
         seen.append(number)

@@ -22,6 +22,7 @@ MOST_CELLS = 30
 LONGEST_NAME = 40
 LONGEST_TITLE = 80
 ROOMY = 76  # columns
+LARGE = 1e5  # a number from here on is written with an exponent
 INACTIVE = 1e-6  # a multiplier below this part of its bound is none
 STYLES = {"met": "bold green", "within_slack": "bold yellow"}
 
@@ -155,8 +156,9 @@ def _unseen(solution: Solution) -> str:
     if solution.loss_bound is None:
         return "unseen people: not available: needs a loss bound (--loss-bound)"
     return (
-        f"unseen at most: the mean loss of people not seen, {solution.confidence:.4g} "
-        f"sure for all cells at once, a loss counted up to {solution.loss_bound:g}"
+        "unseen at most: bound on the mean loss of people not seen, for all cells at "
+        f"once with confidence {solution.confidence:.4g}; a loss counts up to "
+        f"{solution.loss_bound:g}"
     )
 
 
@@ -211,9 +213,11 @@ def _numbers(table: Table, *names: str) -> None:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+    if value is None:
+        return "–"
+    return f"{value:.4f}" if abs(value) < LARGE else f"{value:.3e}"
 
 
 def _signed(value: float) -> str:
-    text = f"{value:+.4f}"
+    text = f"{value:+.4f}" if abs(value) < LARGE else f"{value:+.3e}"
     return "0.0000" if float(text) == 0 else text

@@ -7,8 +7,6 @@ worst group more than most fair methods do (METHODS §14).
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +17,8 @@ import numpy as np
 from pffl.compare.candidates import Candidate, Parameters
 from pffl.compare.trial import COSTS, MEASURES, Row, Setting, trial
 from pffl.data.federation import Federation
-from pffl.errors import ArtefactError, NotMetError
+from pffl.errors import NotMetError
+from pffl.journal import Journal, key_of
 from pffl.models.linear import LinearModel
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ def compare(
                 ]
                 chosen = best(tried).parameters
             once(federation, at, candidate, parameters=chosen, seed=seed, split="test")
-    rows = tuple(book.rows.values())
+    rows = book.rows
     if rows and all(row.reason for row in rows if row.split == "test"):
         raise NotMetError(f"every trial failed; the first: {rows[0].reason}")
     return Comparison(rows)
@@ -171,15 +170,16 @@ def best(rows: Sequence[Row]) -> Row:
 
 
 class Book:
-    """Finished rows, appended to a file one by one so that nothing is lost."""
+    """Finished rows; with a folder, kept in ``rows.jsonl`` and not run again."""
 
     def __init__(self, folder: Path | None) -> None:
-        self.path = None if folder is None else folder / "rows.jsonl"
-        self.rows: dict[str, Row] = {}
-        if self.path is not None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            if self.path.exists():
-                self._read(self.path)
+        self.journal = Journal(None if folder is None else folder / "rows.jsonl")
+        self.asked: dict[str, None] = {}
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Rows of this comparison, in the order in which they were asked for."""
+        return tuple(Row(**self.journal[key]) for key in self.asked)
 
     def find_or_run(
         self,
@@ -189,41 +189,19 @@ class Book:
         **what: Any,
     ) -> Row:
         """Return the row if it is there, and run it otherwise."""
-        key = json.dumps(
-            [
-                federation.fingerprint,
-                candidate.name,
-                dict(setting.model.describe()),
-                dict(setting.constraint.describe()),
-                setting.options.weighting,
-                setting.budget,
-                what["seed"],
-                what["split"],
-                dict(what["parameters"]),
-            ],
-            sort_keys=True,
+        key = key_of(
+            federation.fingerprint,
+            candidate.name,
+            dict(setting.model.describe()),
+            dict(setting.constraint.describe()),
+            setting.options.weighting,
+            setting.budget,
+            what["seed"],
+            what["split"],
+            dict(what["parameters"]),
         )
-        if key not in self.rows or self.rows[key].reason is not None:
-            self.rows[key] = trial(setting, federation, candidate, **what)
-            self._append(key, self.rows[key])
-        return self.rows[key]
-
-    def _append(self, key: str, row: Row) -> None:
-        if self.path is None:
-            return
-        line = json.dumps({"key": key, **row.as_dict()}, allow_nan=False)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-
-    def _read(self, path: Path) -> None:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        for number, line in enumerate(lines, start=1):
-            try:
-                entry = json.loads(line)
-                self.rows[entry.pop("key")] = Row(**entry)
-            except (ValueError, KeyError, TypeError) as error:
-                if number == len(lines):
-                    continue  # the line that a crash cut short: run again
-                raise ArtefactError(f"{path}, line {number}: not a row") from error
+        self.asked[key] = None
+        if key not in self.journal or self.journal[key]["reason"] is not None:
+            row = trial(setting, federation, candidate, **what)
+            self.journal.put(key, row.as_dict())
+        return Row(**self.journal[key])

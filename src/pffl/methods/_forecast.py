@@ -23,7 +23,6 @@ from scipy.linalg import LinAlgError, eigh
 from pffl.objective import Expansion, Problem
 from pffl.typing import FloatArray
 
-FARTHEST = 2.0  # t: how many times the last step a trend is trusted for
 STEEPEST = 1e3  # κ and 1/κ: larger changes say nothing about the next step
 
 
@@ -36,12 +35,12 @@ class Forecast:
     log_factors: FloatArray  # log κ
     last: FloatArray  # a
 
-    def mean_curvature(self, d: FloatArray) -> FloatArray:
-        """Return θ for the step d."""
+    def mean_curvature(self, d: FloatArray, farthest: float) -> FloatArray:
+        """Return θ for the step d; the trend is followed for t ≤ `farthest`."""
         ahead, last = self.coordinates @ d, self.last
         moved = np.abs(last) > 1e-9 * np.abs(last).max(initial=0.0)
         t = np.divide(ahead, last, out=np.zeros_like(ahead), where=moved)
-        exponent = np.clip(t, -1.0, FARTHEST) * self.log_factors
+        exponent = np.clip(t, -1.0, farthest) * self.log_factors
         small = np.abs(exponent) < 1e-6
         safe = np.where(small, 1.0, exponent)
         return np.where(small, 1.0, np.expm1(safe) / safe)

@@ -30,7 +30,6 @@ PROXIMAL = (
     1e-5,
     1e-3,
 )  # relative; tried in turn until the QP is solved
-DAMPING = 1e-8  # relative, where βμ = 0
 RIDGES = (1e-13, 1e-10, 1e-7, 1e-4)  # relative; tried in turn until H(λ) factorises
 
 
@@ -53,7 +52,12 @@ class Model:
 
     @classmethod
     def at(
-        cls, here: Expansion, problem: Problem, basis: FloatArray | None = None
+        cls,
+        here: Expansion,
+        problem: Problem,
+        *,
+        basis: FloatArray | None = None,
+        damping: float = 0.0,
     ) -> Model:
         """Build the model of a problem around one expansion.
 
@@ -69,12 +73,13 @@ class Model:
             gradient, jacobian = gradient @ basis, jacobian @ basis
             hessian = hessian + problem.modulus * (basis.T @ basis - metric)
             metric, centre = basis.T @ basis, centre @ basis
+        if damping > 0:
+            hessian = hessian + np.diag(damping * _sizes(here, problem))
         if problem.modulus > 0:
             parts = here.violation, jacobian, here.hessians, None
         else:
             outside = 0.5 * (float(here.w @ here.w) / radius - radius)
             values = np.append(here.violation, outside)
-            hessian = hessian + np.diag(_damping(here, problem))
             jacobian = np.vstack([jacobian, centre])
             parts = values, jacobian, here.hessians, metric / radius
         return cls(gradient, hessian, *parts, problem.multiplier_bound, basis)
@@ -116,6 +121,7 @@ class Step:
     risk_change: float  # q₀(d)
     violation: FloatArray  # q(d) of the cells
     ball_price: float = 0.0
+    solved: bool = True  # whether the model's own duality gap was closed
 
 
 def solve(model: Model, multipliers: FloatArray, ball_price: float = 0.0) -> Step:
@@ -129,7 +135,7 @@ def solve(model: Model, multipliers: FloatArray, ball_price: float = 0.0) -> Ste
     lam = project_capped_simplex(multipliers, model.bound)
     if model.ball is not None:
         lam = np.append(lam, ball_price)
-    now = respond(model, lam)
+    now = first = respond(model, lam)
     for _ in range(NEWTON_STEPS):
         if slack(model, now) <= 1e-14 * scale(model, now):
             break
@@ -146,6 +152,7 @@ def solve(model: Model, multipliers: FloatArray, ball_price: float = 0.0) -> Ste
         float(model.gradient @ now.e + 0.5 * now.e @ model.hessian @ now.e),
         now.values[:z],
         0.0 if model.ball is None else float(now.lam[z]),
+        slack(model, now) <= max(0.05 * slack(model, first), 1e-11 * scale(model, now)),
     )
 
 
@@ -269,17 +276,13 @@ def _climb(model: Model, now: Response, direction: FloatArray) -> Response | Non
     return after if slack(model, after) < 0.9 * slack(model, now) else None
 
 
-def _damping(here: Expansion, problem: Problem) -> FloatArray:
-    """A small curvature for directions in which nothing else may curve.
-
-    With β = 0 and bounds that can be met, λ = 0 and H(λ) = 0: the step is then the
-    shortest one that meets them.
-    """
+def _sizes(here: Expansion, problem: Problem) -> FloatArray:
+    """Return the curvature that each parameter has for a typical λ."""
     cells = np.einsum("zii->i", here.hessians) / max(1, problem.n_cells)
     most = problem.multiplier_bound * cells + problem.risk_weight * np.diag(
         here.risk_hessian
     )
-    return np.asarray(DAMPING * (most + 1e-3 * most.mean()))
+    return np.asarray(most + 1e-3 * most.mean())
 
 
 def _factorise(hessian: FloatArray) -> tuple[FloatArray, bool]:

@@ -35,6 +35,8 @@ from pffl.questions.curvature import linear
 from pffl.typing import FloatArray
 
 LARGEST = 2000  # parameters: beyond, the Hessians are too large to send
+DAMPING = (1e-10, 1e-7, 1e-4)  # relative; where βμ = 0, or where the model is too stiff
+FARTHEST = 1.0  # a trend is trusted for so many times the step it was seen on
 FORECASTS = 6  # times the model is solved again with forecast curvature
 PATIENCE = 6  # rounds without progress before giving up
 ARMIJO = 1e-4
@@ -77,6 +79,8 @@ class State:
     price: float = 0.0
     promised: float = 0.0
     ball_price: float = 0.0
+    forecast: bool = False
+    trust: float = 1.0
     idle: int = 0
     stalled: bool = False
 
@@ -153,8 +157,12 @@ class Exact:
             return replace(state, stalled=True)
         state = _bounded(problem, state, trial)
         if state.here is None or _accepted(problem, state, trial):
-            state = replace(state, here=trial, before=state.here or state.before)
-            return _stepped(problem, state)
+            trust = min(1.0, 2.0 * state.trust)
+            state = replace(state, here=trial, before=state.here, trust=trust)
+            return _stepped(problem, state, forecasts=FORECASTS)
+        if state.forecast:
+            state = replace(state, trust=state.trust / 4.0)
+            return _stepped(problem, state, forecasts=0)
         return _shortened(problem, state, trial)
 
     def finish(self, problem: Problem, state: State) -> Point:
@@ -280,15 +288,16 @@ def quintic(a: FloatArray, b: FloatArray, t: FloatArray) -> FloatArray:
     )
 
 
-def _stepped(problem: Problem, state: State) -> State:
+def _stepped(problem: Problem, state: State, *, forecasts: int) -> State:
     """Lines 3 and 4: the next w and λ from all that is known."""
     here = state.here
     assert here is not None
     try:
-        step = _best_step(problem, state, here)
+        step, bent = _best_step(problem, state, here, forecasts)
     except LinAlgError:
-        step = _gradient_step(problem, state, here)
-    price = min(problem.multiplier_bound, 2.0 * float(step.multipliers.sum()))
+        step, bent = _gradient_step(problem, state, here), False
+    price = max(2.0 * float(step.multipliers.sum()), float(state.multipliers.sum()))
+    price = min(problem.multiplier_bound, price)
     worst = max(0.0, float(here.violation.max(initial=0.0)))
     left = max(0.0, float(step.violation.max(initial=0.0)))
     return replace(
@@ -298,26 +307,32 @@ def _stepped(problem: Problem, state: State) -> State:
         price=price,
         promised=max(0.0, price * (worst - left) - step.risk_change),
         ball_price=step.ball_price,
+        forecast=bent,
     )
 
 
-def _best_step(problem: Problem, state: State, here: Expansion) -> _saddle.Step:
+def _best_step(
+    problem: Problem, state: State, here: Expansion, forecasts: int
+) -> tuple[_saddle.Step, bool]:
     """Solve the model, then again with the curvature forecast for its own step."""
-    model = _saddle.Model.at(here, problem)
-    step = _saddle.solve(model, state.multipliers, state.ball_price)
-    if state.before is None:
-        return step
+    for damping in (0.0,) * (problem.modulus > 0) + DAMPING:
+        model = _saddle.Model.at(here, problem, damping=damping)
+        step = _saddle.solve(model, state.multipliers, state.ball_price)
+        if step.solved:
+            break
+    if state.before is None or not forecasts:
+        return step, False
     trend = forecast(here, state.before, step.multipliers, problem)
     if trend is None:
-        return step
+        return step, False
     theta = np.ones(len(here.w))
-    for _ in range(FORECASTS):
-        last, theta = theta, trend.mean_curvature(step.d)
+    for _ in range(forecasts):
+        last, theta = theta, trend.mean_curvature(step.d, FARTHEST * state.trust)
         if np.abs(theta / last - 1.0).max() < 0.01:
             break
-        model = _saddle.Model.at(here, problem, trend.basis(theta))
+        model = _saddle.Model.at(here, problem, basis=trend.basis(theta), damping=damping)
         step = _saddle.solve(model, step.multipliers, step.ball_price)
-    return step
+    return step, bool(np.abs(theta - 1.0).max() > 0.05)
 
 
 def _gradient_step(problem: Problem, state: State, here: Expansion) -> _saddle.Step:

@@ -11,8 +11,8 @@ Loss*; FedAvg: McMahan et al. 2017. The groups are the |A| cells of the constrai
     4      w ← w + Σ p_k Δ_k / Σ p_k
     5  return w
 
-With p_k = m_k/m line 3 is a silo's mean of weighted losses. With other p_k the weight is
-(m_k/p_k)/(|A| m_a): the p_k-mean of the silos' objectives stays the same.
+With p_k = m_k/m line 3 is a silo's mean of weighted losses. With other p_k the weight
+is (m_k/p_k)/(|A| m_a): the p_k-mean of the silos' objectives stays the same.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ Definitions and Reduction-Based Algorithms*, 2019, Algorithm 2.
     9  return (Q̄, λ̄)
 
 On totals this is the algorithm on pooled rows, where p_k = m_k/m. The minimum over w is
-concave in λ, so `lower` is never above its value at λ̄: the gap of line 7 is one that the
-pair certainly has. Q̄ is a randomised predictor; for convex losses the mean of its
+concave in λ, so `lower` is never above its value at λ̄, and the gap of line 7 never below
+the true one. Q̄ is a randomised predictor; for convex losses the mean of its
 parameters, which is returned, loses no more in any cell.
 """
 
@@ -35,7 +35,6 @@ from pffl.questions import Curvature, CurvatureTotal
 from pffl.questions.curvature import linear
 from pffl.typing import FloatArray
 
-FACTOR = 0.5
 PATIENCE = 50  # rounds that one best response may take
 
 
@@ -69,7 +68,7 @@ class Reductions:
     tolerance
         ν: gap at which to stop.
     dual_step_size
-        η; None takes half the largest one at which dual ascent contracts.
+        η; None takes the largest one at which dual ascent contracts at θ = 0.
     oracle_tolerance
         Length of the gradient at which a best response is one.
     """
@@ -77,7 +76,7 @@ class Reductions:
     multiplier_bound: float = 10.0
     risk_weight: float = 1.0
     iterations: int = 200
-    tolerance: float = 1e-4
+    tolerance: float = 1e-3
     dual_step_size: float | None = None
     oracle_tolerance: float = 1e-8
     name: ClassVar[str] = "reductions"
@@ -135,7 +134,7 @@ class Reductions:
             self.oracle_tolerance,
         )
         if state.dual_step_size is None:
-            eta = FACTOR * _steps.contracting_dual_step(at, problem)
+            eta = _steps.contracting_dual_step(at, problem)
             state = replace(state, dual_step_size=eta)
         tried = state.searching + 1
         if not search.done and tried < PATIENCE:

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import pffl as package
+from tests.cli.helpers import one_line, pffl
+
+HEAVY = {"clarabel", "numpy", "pandas", "pydantic", "safetensors", "scipy", "sklearn"}
+
+# `import pffl` has its own test of lightness; here the package is left out, so that
+# what remains is what the command line itself imports.
+HELP_ALONE = """
+import json, sys, types
+package = types.ModuleType("pffl")
+package.__path__ = [sys.argv[1]]
+sys.modules["pffl"] = package
+from pffl.cli import main
+try:
+    main(sys.argv[2:])
+except SystemExit as ending:
+    assert not ending.code
+print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["data", "-h"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    place = str(Path(package.__file__).parent)
+    run = subprocess.run(
+        [sys.executable, "-c", HELP_ALONE, place, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "Usage" in run.stdout
+    assert HEAVY.isdisjoint(json.loads(run.stderr.splitlines()[-1]))
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    seen = pffl(capsys, "--version")
+    assert (seen.code, seen.out.strip()) == (0, f"pffl {version('pffl')}")
+
+
+def test_unknown_option_suggests_one(capsys: pytest.CaptureFixture[str]) -> None:
+    seen = pffl(capsys, "run", "synthetic", "--bund", "0.6")
+    assert seen.code == 2
+    assert "--bound" in seen.err
+    assert seen.out == ""
+
+
+def test_unexpected_error_asks_for_a_report(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("one over nothing")
+
+    monkeypatch.setattr("pffl.cli.draft.named", fail)
+    short = pffl(capsys, "run", "synthetic")
+    assert short.code == 1
+    assert "ZeroDivisionError: one over nothing" in short.err
+    assert "--debug" in one_line(short.err)
+    assert "Traceback" not in short.err
+    long = pffl(capsys, "run", "synthetic", "--debug")
+    assert "Traceback" in long.err

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import io
+import sys
+import warnings
+
+import pytest
+
+from pffl.cli import console
+
+
+def test_characters_that_a_terminal_lacks_are_spelt_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bytes_written = io.BytesIO()
+    stream = io.TextIOWrapper(bytes_written, encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    console.tolerate_any_encoding()
+    print("loss ≤ 0.6 × 2 → λ, 漢")
+    stream.flush()
+    assert bytes_written.getvalue() == b"loss <= 0.6 x 2 -> lambda, ?\n"
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    assert "\x1b" not in console.clean("\x1b[2Jgone\r")
+    assert console.clean("\u202egnp.exe") == "�gnp.exe"
+    assert len(console.clean("x" * 10_000, longest=40)) == 40
+
+
+def test_each_warning_is_one_note(capsys: pytest.CaptureFixture[str]) -> None:
+    with console.warnings_as_notes():
+        for _ in range(3):
+            warnings.warn("first line\nsecond line", stacklevel=1)
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+    assert capsys.readouterr().err == "note: first line second line\n"
+
+
+def test_markup_in_a_message_is_text(capsys: pytest.CaptureFixture[str]) -> None:
+    console.error("[bold]not bold[/bold] [method] :smile:")
+    assert "[bold]not bold[/bold] [method] :smile:" in capsys.readouterr().err

@@ -1,0 +1,84 @@
+"""Every example runs as a user would run it; the plain loop is what the library does."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import pffl
+from tests.helpers import Oracle
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SAID = {
+    "quickstart.py": ["synthetic", "met: Every bound is met", "gap", "test_upper"],
+    "plain_pffl.py": ["plain loop:", "largest difference"],
+    "own_constraint.py": ["met: Every bound is met", "class 1"],
+}
+
+
+def load(name: str) -> ModuleType:
+    """Import an example by its path."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_example_is_listed_here():
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(SAID)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_example_runs(name, tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / name)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    for text in SAID[name]:
+        assert text in run.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_library_reproduces_the_plain_loop(seed):
+    plain = load("plain_pffl")
+    federation = pffl.datasets.synthetic(
+        700, silos=4, groups=3, features=5, heterogeneity=1.0, seed=seed
+    )
+    w, lam = plain.plain_pffl(plain.scaled_silos(federation), groups=3)
+    solution = plain.library_pffl(federation)
+    assert solution.rounds == plain.E * plain.T
+    np.testing.assert_allclose(solution.w, w, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(solution.multipliers, lam, rtol=0, atol=1e-9)
+
+
+def test_the_constraint_of_the_example_bounds_labels():
+    example = load("own_constraint")
+    federation = pffl.datasets.synthetic(1500, silos=3, groups=2, features=4, seed=3)
+    bounds = {"class 0": 0.65, "class 1": 0.66}
+    constraint = example.BoundedLabelLoss(bounds)
+    solution = pffl.solve(
+        federation, constraint, method=pffl.Exact(multiplier_bound=50), seed=0
+    )
+    y = federation.pooled("train").y
+    oracle = Oracle.of(federation, [y == 0, y == 1], list(bounds.values()), budget=50.0)
+    np.testing.assert_allclose(
+        solution.cells["violation"], oracle.violation(solution.w), atol=1e-9
+    )
+    assert oracle.upper(solution.w) == pytest.approx(oracle.saddle()[0], abs=1e-5)
+    with pytest.raises(pffl.PFFLError, match="no bound for"):
+        example.BoundedLabelLoss({"class 0": 0.5}).cells(federation.schema, ())
