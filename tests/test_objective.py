@@ -140,19 +140,15 @@ def test_lower_value_holds_over_the_ball(seed, kind, case, radius):
 
 
 def test_lower_value_is_tight_at_the_minimum():
-    problem, oracle, at, _ = drawn(3, kind="least-squares", beta=1.0)
-    lam = np.array([0.5, 1.5])
+    # Least squares: one Newton step from anywhere is the minimum.
+    _, engine, problem, oracle, w, lam = setting("least-squares")
+    at = expand(engine, problem, w)
     hessian = at.risk_hessian + np.tensordot(lam, at.hessians, axes=1)
     gradient = at.risk_gradient + lam @ at.jacobian
-    engine_w = at.w - np.linalg.solve(hessian, gradient)
-    federation_engine = Reference(make_federation(3, sizes=SIZES_3, labels=0))
-    minimum = expand(federation_engine, problem, engine_w)
-    lower = lower_value(minimum, lam, problem)
-    assert lower == pytest.approx(oracle.value(engine_w, lam), rel=1e-10)
+    best = w - np.linalg.solve(hessian, gradient)
+    lower = lower_value(expand(engine, problem, best), lam, problem)
+    assert lower == pytest.approx(oracle.value(best, lam), rel=1e-10)
     assert lower == pytest.approx(oracle.least(lam), rel=1e-8)
-
-
-SIZES_3 = np.random.default_rng(3).integers(10, 40, size=3).tolist()
 
 
 @settings(max_examples=25)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from pffl.certificates import Certificate as Certificate
+from pffl.certify import certify as certify
 from pffl.data import Federation as Federation
 from pffl.errors import PFFLError as PFFLError
 from pffl.fairness import BoundedGroupLoss as BoundedGroupLoss

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -109,7 +109,9 @@ class Solution:
         """Per cell: bound, count, losses, violation, multiplier, upper bound."""
         import pandas as pd
 
-        return pd.DataFrame([vars(row) for row in self.cell_results]).set_index("cell")
+        names = [f.name for f in fields(CellResult)]
+        rows = [vars(row) for row in self.cell_results]
+        return pd.DataFrame(rows, columns=names).set_index("cell")
 
     @cached_property
     def history(self) -> pd.DataFrame:

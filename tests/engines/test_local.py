@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import pffl
 from pffl.data import Rows, Silo
-from pffl.engines import Local, Reference, _layout, local
+from pffl.engines import Local, Reference, _layout, _threads
 from pffl.questions import Curvature, Evaluate
 from tests.helpers import (
     MODELS,
@@ -33,7 +33,7 @@ def local_engine(request, monkeypatch):
     """Return a way to build `Local`, with pieces and threads on small data too."""
     if request.param == "as it is":
         return Local
-    monkeypatch.setattr(local, "SMALL", 0)
+    monkeypatch.setattr(_threads, "SMALL", 0)
     monkeypatch.setattr(_layout, "PIECE_BYTES", 1)
     return lambda federation: Local(federation, threads=2)
 
@@ -56,7 +56,7 @@ FEDERATIONS = {
     ),
     "one silo": lambda labels: make_federation(2, sizes=(70,), labels=labels),
     "equal sizes": lambda labels: make_federation(3, sizes=(20,) * 9, labels=labels),
-    "single rows": lambda labels: make_federation(4, sizes=(1,) * 40, labels=labels),
+    "single rows": lambda labels: make_federation(4, sizes=(1,) * 15, labels=labels),
     "missing group and label": lambda labels: without_a_group(
         make_federation(5, labels=labels)
     ),
@@ -236,7 +236,7 @@ def test_any_silos(seed, sizes, kind, steps, batch):
 
 
 def test_the_answer_does_not_depend_on_the_number_of_threads(monkeypatch):
-    monkeypatch.setattr(local, "SMALL", 0)
+    monkeypatch.setattr(_threads, "SMALL", 0)
     monkeypatch.setattr(_layout, "PIECE_BYTES", 1)
     federation = make_federation(2, sizes=(500, 100, 300))
     problem = make_problem(Reference(federation), pffl.BoundedGroupLoss(0.5))

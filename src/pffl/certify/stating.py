@@ -152,9 +152,7 @@ def infeasible(basis: Basis, figures: Figures) -> Statement:
     """State that no model meets all bounds, with the witness."""
     lam, at = _vector(figures["multipliers"]), _vector(figures["w"])
     witness = Witness(lam, at, basis.radius, float(figures["bound"]))
-    statement = w.infeasible_statement(
-        witness, basis.names, convex=basis.model.convex
-    )
+    statement = w.infeasible_statement(witness, basis.names, convex=basis.model.convex)
     inputs = {**statement.inputs, "bound": witness.bound}
     return replace(statement, inputs=inputs) if statement.available else statement
 

@@ -130,7 +130,7 @@ def holdout_error(basis: Basis, figures: Figures) -> Statement:
         confidence=basis.confidence,
         assumptions=grounds(basis),
     )
-    more = {
+    more: dict[str, Any] = {
         "upper": [float(v) for v in figures["upper"]],
         "delta": cell_delta(basis, "holdout_error"),
     }
@@ -182,13 +182,7 @@ def uniform(basis: Basis, figures: Figures) -> Statement:
     )
     if not statement.available:
         return statement
-    short = Assumption(
-        f"Nobody's scaled inputs are longer than {basis.feature_bound:g}.",
-        "checked" if figures["longest_input"] is None else "assumed",
-    )
-    if figures["longest_input"] is not None:
-        text = f"{short.text} (The longest of the training rows: "
-        short = Assumption(f"{text}{up(figures['longest_input'])}.)", "assumed")
+    short = _short_inputs(basis, figures["longest_input"])
     kept = ("upper", "printed", "longest_input")
     more = {**{key: figures[key] for key in kept}, "delta": shares(basis)["uniform"]}
     rows = statement.per_cell or ()
@@ -204,6 +198,17 @@ def uniform(basis: Basis, figures: Figures) -> Statement:
         holds=statement.holds if basis.promise else None,
         per_cell=rows,
     )
+
+
+def _short_inputs(basis: Basis, longest: float | None) -> Assumption:
+    """Say that nobody's inputs are longer than was declared."""
+    bound = basis.feature_bound or 0.0
+    if longest is not None and longest > bound:
+        reason = f"needs a true bound on the inputs: {up(longest)} was seen"
+        return Assumption(reason, "failed")
+    seen = "" if longest is None else f" (in the training rows at most {up(longest)})"
+    text = f"Nobody's scaled inputs are longer than {bound:g}{seen}."
+    return Assumption(text, "assumed")
 
 
 STATEMENTS: dict[str, Callable[[Basis, Figures], Statement]] = {

@@ -64,12 +64,13 @@ class Subject:
         """Take the model of a solution to these rows."""
         engine = open_engine(federation, "local")
         require_schema(engine, solution.schema.hash)
-        problem = on_rows_of(engine, solution.problem, solution.weighting)
+        weighting: Weighting = "rows" if solution.weighting == "rows" else "silos"
+        problem = on_rows_of(engine, solution.problem, weighting)
         subject = cls(
             engine,
             problem,
             Point(solution.w, solution.multipliers),
-            solution.weighting,
+            weighting,
             solution.loss_bound,
             minimax=solution.constraint.get("kind") == "minmax",
             stopped=_stopped(solution.status),

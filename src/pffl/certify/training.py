@@ -12,15 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from pffl.certificates import Statement
 from pffl.certificates.empirical import RiskBound, choose_risk_bound, threshold
 from pffl.certificates.infeasible import Witness
+from pffl.certify import stating
 from pffl.certify.basis import Basis
-from pffl.certify.lowest import polished
+from pffl.certify.lowest import Lowest, polished
 from pffl.certify.subject import Subject
 from pffl.engines.base import Engine
 from pffl.feasibility import Feasibility, feasibility
 from pffl.gap import measure
 from pffl.methods.exact import LARGEST
+from pffl.models.linear import LinearModel
 from pffl.objective import Problem
 from pffl.verdict import TOLERANCE, implied_risk_of
 
@@ -50,14 +53,20 @@ class Proof:
         return cls(found, witness)
 
 
-def reachable(subject: Subject) -> str | None:
+def unreachable(subject: Subject) -> str | None:
     """Say why Hessians cannot be asked for; None if they can."""
-    problem = subject.problem
-    if not problem.task.model.convex:
-        return None  # the statement says so itself: it needs convexity
-    if problem.n_parameters > LARGEST:
-        return f"needs Hessians: more than {LARGEST} parameters"
+    if not isinstance(subject.problem.task.model, LinearModel):
+        return "needs Hessians, and the model is not linear"
+    if subject.problem.n_parameters > LARGEST:
+        return f"needs Hessians, and the model has more than {LARGEST:,} parameters"
     return None
+
+
+def proof_of_bounds(subject: Subject, basis: Basis) -> Proof | None:
+    """Return how far the bounds are from possible, where one of them is missed."""
+    if not violated(basis):
+        return None
+    return Proof.of(subject.engine, subject.problem)
 
 
 def gap_figures(subject: Subject) -> Figures:
@@ -98,6 +107,27 @@ def attainable_figures(proof: Proof) -> Figures:
         "model": proof.found.model.tolist(),
         "cell": None,
     }
+
+
+def lowest_statement(basis: Basis, cell: str, found: Lowest) -> Statement:
+    """State how low the bound of one cell can go with the others kept."""
+    if found.impossible:
+        reason = (
+            f"the other bounds cannot be kept by any model, whatever that of '{cell}'"
+        )
+        return Statement.not_available("attainable", reason)
+    if found.interval is None:
+        reason = f"no model was found that keeps the bounds of all but '{cell}'"
+        return Statement.not_available("attainable", reason)
+    figures = {
+        "lower": found.interval.lower,
+        "upper": found.interval.upper,
+        "multipliers": found.multipliers.tolist(),
+        "at": found.at.tolist(),
+        "model": found.model.tolist(),
+        "cell": cell,
+    }
+    return stating.attainable(basis, figures)
 
 
 def empirical_figures(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -13,7 +14,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     from pffl.cli.app import app
     from pffl.errors import PFFLError
 
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = [_as_typed(a) for a in (sys.argv[1:] if argv is None else argv)]
     debug = "--debug" in arguments  # wherever it stands
     console.tolerate_any_encoding()
     try:
@@ -32,3 +33,12 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     else:
         code = 0
     sys.exit(code)
+
+
+def _as_typed(argument: str) -> str:
+    """Undo what a locale without Unicode does to an argument."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(argument).decode(errors="replace")
+    return argument

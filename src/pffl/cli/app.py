@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pffl.cli import data, run
+from pffl.cli import compare, data, run, sweep
 
 app = typer.Typer(
     name="pffl",
@@ -21,6 +21,8 @@ app = typer.Typer(
 )
 
 app.command()(run.run)
+app.command()(compare.compare)
+app.command()(sweep.sweep)
 app.add_typer(data.app, name="data")
 
 

@@ -75,6 +75,12 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         Shared("drop", list, "Column that is no input; may be repeated.", "COLUMN"),
         Shared("missing", str, "Missing inputs: refuse, indicator, drop_column."),
         Shared("test-fraction", float, "Share of each silo kept for testing."),
+        Shared(
+            "seed",
+            int,
+            "Of silos, split and training; default: 0, and one drawn for training.",
+            keys=("data.seed", "run.seed"),
+        ),
     ),
     "constraint": (
         Shared(
@@ -123,12 +129,6 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         Shared("radius", float, "Norm ball over which infeasibility is proved."),
         Shared("loss-bound", float, "M: unseen people's losses count up to M."),
         Shared("confidence", float, "Of statements about unseen people."),
-        Shared(
-            "seed",
-            int,
-            "Seed of silos, split and training; default: drawn and recorded.",
-            keys=("data.seed", "run.seed"),
-        ),
     ),
 }
 

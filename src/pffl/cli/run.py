@@ -18,7 +18,6 @@ from pffl.cli.draft import Draft
 from pffl.cli.options import takes
 
 if TYPE_CHECKING:
-    from pffl.callbacks import Callback
     from pffl.run_directory import Claim
     from pffl.solution import Solution
     from pffl.spec import Job
@@ -77,6 +76,7 @@ def _claim(out: Path | None, name: str) -> AbstractContextManager[Claim]:
 
 
 def _solve(job: Job, *, quiet: bool) -> Solution:
+    from pffl.cli import progress
     from pffl.solve import solve
 
     return solve(
@@ -87,17 +87,9 @@ def _solve(job: Job, *, quiet: bool) -> Solution:
         engine=job.engine,
         options=job.options,
         seed=job.seed,
-        callbacks=[] if quiet else [progress()],
+        callbacks=[] if quiet else [progress.shown()],
         gap_every=gap_every(job),
     )
-
-
-def progress() -> Callback:
-    """A bar on a terminal, lines elsewhere."""
-    from pffl.callbacks import Lines, Progress
-
-    fancy = console.stderr()
-    return Progress() if fancy.is_terminal and not fancy.is_dumb_terminal else Lines()
 
 
 def gap_every(job: Job) -> int:

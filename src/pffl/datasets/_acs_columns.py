@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.typing import BoolArray, FloatArray
+from pffl.typing import BoolArray, FloatArray, IntArray
 
 Encoding = Literal["onehot", "ordinal"]
 Packed = NDArray[np.uint8] | NDArray[np.float64]
@@ -173,11 +173,8 @@ class Input:
             bad = ~np.isfinite(known)
             return known, Counter(known[bad].tolist())
         vocabulary = np.array(self.vocabulary)
-        if self.column.ranges:
-            place = np.searchsorted(vocabulary, known, side="right") - 1
-            bad = (place < 0) | ~np.isfinite(known)
-        else:
-            place, bad = _places(known, vocabulary)
+        find = _ranges if self.column.ranges else _places
+        place, bad = find(known, vocabulary)
         packed = np.where(bad, UNKNOWN, place).astype(np.uint8)
         return packed, Counter(known[bad].tolist())
 
@@ -195,14 +192,18 @@ class Input:
             out[np.arange(len(packed)), packed.astype(np.intp)] = 1.0
 
 
-def _places(
-    values: FloatArray, vocabulary: NDArray[np.int64]
-) -> tuple[NDArray[np.uint8], BoolArray]:
+def _ranges(values: FloatArray, starts: IntArray) -> tuple[IntArray, BoolArray]:
+    """Last start that is not above each value, and which are below all."""
+    place = np.searchsorted(starts, values, side="right") - 1
+    return np.asarray(place), (place < 0) | ~np.isfinite(values)
+
+
+def _places(values: FloatArray, vocabulary: IntArray) -> tuple[IntArray, BoolArray]:
     """Place of each value in the vocabulary, and which have none."""
     largest = int(vocabulary.max())
     lookup = np.full(largest + 1, UNKNOWN, dtype=np.uint8)
     lookup[vocabulary] = np.arange(len(vocabulary))
     inside = (values >= 0) & (values <= largest)
     codes = np.where(inside, values, 0.0).astype(np.int64)
-    place = lookup[codes]
+    place = lookup[codes].astype(np.int64)
     return place, ~inside | (place == UNKNOWN) | (codes != values)

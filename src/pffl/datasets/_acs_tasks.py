@@ -1,9 +1,10 @@
 """Prediction tasks on ACS persons, as folktables 0.0.12 defines them.
 
-Ding, Hardt, Miller, Schmidt: *Retiring Adult: New Datasets for Fair Machine Learning*,
-NeurIPS 2021: ACSEmployment, ACSEmploymentFiltered, ACSIncome, ACSPublicCoverage. Inputs,
-filters and labels are theirs. A comparison with a missing value is false there, so a row
-whose filter column is missing is left out; only then do missing values become 0.
+Ding, Hardt, Miller, Schmidt: *Retiring Adult: New Datasets for Fair Machine Learning*
+(NeurIPS 2021): ACSEmployment, ACSEmploymentFiltered, ACSIncome and ACSPublicCoverage,
+with their inputs, filters and labels. A comparison with a missing value is false there,
+so a row whose filter column is missing is left out; only then do missing values become
+0.
 """
 
 from __future__ import annotations
@@ -100,6 +101,13 @@ _EMPLOYMENT_INPUTS = (
     "AGEP", "SCHL", "MAR", "RELP", "DIS", "ESP", "CIT", "MIG", "MIL", "ANC",
     "NATIVITY", "DEAR", "DEYE", "DREM", "SEX", "RAC1P",
 )  # fmt: skip
+_INCOME_INPUTS = (
+    "AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX", "RAC1P",
+)  # fmt: skip
+_COVERAGE_INPUTS = (
+    "AGEP", "SCHL", "MAR", "SEX", "DIS", "ESP", "CIT", "MIG", "MIL", "ANC",
+    "NATIVITY", "DEAR", "DEYE", "DREM", "PINCP", "ESR", "ST", "FER", "RAC1P",
+)  # fmt: skip
 
 TASKS: dict[tuple[str, str], Task] = {
     ("employment", "folktables"): Task(
@@ -117,10 +125,7 @@ TASKS: dict[tuple[str, str], Task] = {
         lowest_age=17,
     ),
     ("income", "folktables"): Task(
-        (
-            "AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX",
-            "RAC1P",
-        ),  # fmt: skip
+        _INCOME_INPUTS,
         Condition("PINCP", ">", 50_000),
         ("at most $50,000", "over $50,000"),
         (
@@ -132,15 +137,12 @@ TASKS: dict[tuple[str, str], Task] = {
         lowest_age=17,
     ),
     ("public_coverage", "folktables"): Task(
-        (
-            "AGEP", "SCHL", "MAR", "SEX", "DIS", "ESP", "CIT", "MIG", "MIL", "ANC",
-            "NATIVITY", "DEAR", "DEYE", "DREM", "PINCP", "ESR", "ST", "FER", "RAC1P",
-        ),  # fmt: skip
+        _COVERAGE_INPUTS,
         Condition("PUBCOV", "=", 1),
         ("not covered", "publicly covered"),
         (Condition("AGEP", "<", 65), Condition("PINCP", "≤", 30_000)),
     ),
-}  # fmt: skip
+}
 
 
 def find_task(task: str, filter: str) -> Task:

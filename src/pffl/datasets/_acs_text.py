@@ -96,9 +96,7 @@ class TextTable:
             line += len(frame)
         return f"{self.name}: not all values are numbers"
 
-    def _frames(
-        self, places: Mapping[str, int], dtype: type
-    ) -> Iterator[pd.DataFrame]:
+    def _frames(self, places: Mapping[str, int], dtype: type) -> Iterator[pd.DataFrame]:
         import pandas as pd
 
         try:

@@ -43,6 +43,8 @@ class Metrics:
         Share of wrong predictions, over all rows.
     worst_cell_loss
         Largest mean loss of a cell of the constraint.
+    worst_group_loss
+        Largest mean loss of a group, whatever the constraint.
     dp_gap
         Demographic parity: largest difference of Pr[ŷ = 1] between groups.
     eo_gap
@@ -58,6 +60,7 @@ class Metrics:
     risk: float | None
     error: float | None
     worst_cell_loss: float | None
+    worst_group_loss: float | None
     dp_gap: float | None
     eo_gap: float | None
     equalized_odds_gap: float | None
@@ -74,14 +77,13 @@ def metrics(total: Sums, schema: Schema, *, n_cells: int | None = None) -> Metri
     count = total.column("count").sum()
     classified = bool(schema.labels) and count > 0
     binary = len(schema.labels) == 2
-    worst = mean_losses(total)[:n_cells]
-    defined = worst[~np.isnan(worst)]
     among = {y: group_rates(total, schema, label=y) for y in (0, 1)} if binary else {}
     return Metrics(
         int(count),
         total.risk / total.share if total.share > 0 else None,
         float(1 - total.column("correct").sum() / count) if classified else None,
-        float(defined.max()) if len(defined) else None,
+        _top(mean_losses(total)[:n_cells]),
+        _top(group_losses(total, schema)),
         _spread(group_rates(total, schema)) if binary else None,
         _spread(among[1]) if binary else None,
         _largest(_spread(among[0]), _spread(among[1])) if binary else None,
@@ -110,6 +112,13 @@ def mean_losses(total: Sums) -> FloatArray:
     return _ratio(total.column("loss", of="cells"), total.column("count", of="cells"))
 
 
+def group_losses(total: Sums, schema: Schema) -> FloatArray:
+    """Mean loss per group; NaN where nobody is."""
+    by_label = (len(schema.groups), schema.n_labels)
+    losses = total.column("loss").reshape(by_label).sum(axis=1)
+    return _ratio(losses, total.column("count").reshape(by_label).sum(axis=1))
+
+
 def group_rates(total: Sums, schema: Schema, *, label: int | None = None) -> FloatArray:
     """Share of positive predictions per group, among one label if given.
 
@@ -125,6 +134,11 @@ def group_rates(total: Sums, schema: Schema, *, label: int | None = None) -> Flo
 def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
     out = np.full_like(numerator, np.nan)
     return np.divide(numerator, denominator, out=out, where=denominator > 0)
+
+
+def _top(values: FloatArray) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.max()) if len(known) else None
 
 
 def _spread(rates: FloatArray) -> float | None:

@@ -23,7 +23,7 @@ from scipy.linalg import LinAlgError, eigh
 from pffl.objective import Expansion, Problem
 from pffl.typing import FloatArray
 
-STEEPEST = 1e3  # κ and 1/κ: larger changes say nothing about the next step
+STEEPEST = 1e6  # κ and 1/κ: larger changes say nothing about the next step
 
 
 @dataclass(frozen=True, eq=False)

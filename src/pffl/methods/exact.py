@@ -38,7 +38,9 @@ LARGEST = 2000  # parameters: beyond, the Hessians are too large to send
 DAMPING = (1e-10, 1e-7, 1e-4)  # relative; where βμ = 0, or where the model is too stiff
 FARTHEST = 1.0  # a trend is trusted for so many times the step it was seen on
 FORECASTS = 6  # times the model is solved again with forecast curvature
-PATIENCE = 6  # rounds without progress before giving up
+RESOLVE = 1
+SHORTEST = 0.5
+PATIENCE = 10  # rounds without progress before giving up
 ARMIJO = 1e-4
 ROUNDING = 1e-14
 
@@ -79,7 +81,7 @@ class State:
     price: float = 0.0
     promised: float = 0.0
     ball_price: float = 0.0
-    forecast: bool = False
+    refused: int = 0
     trust: float = 1.0
     idle: int = 0
     stalled: bool = False
@@ -158,11 +160,14 @@ class Exact:
         state = _bounded(problem, state, trial)
         if state.here is None or _accepted(problem, state, trial):
             trust = min(1.0, 2.0 * state.trust)
-            state = replace(state, here=trial, before=state.here, trust=trust)
-            return _stepped(problem, state, forecasts=FORECASTS)
-        if state.forecast:
-            state = replace(state, trust=state.trust / 4.0)
-            return _stepped(problem, state, forecasts=0)
+            state = replace(
+                state, here=trial, before=state.here, trust=trust, refused=0
+            )
+            return _stepped(problem, state)
+        refused, trust = state.refused + 1, state.trust / 4.0
+        state = replace(state, before=trial, refused=refused, trust=trust)
+        if refused == RESOLVE:
+            return _stepped(problem, state)
         return _shortened(problem, state, trial)
 
     def finish(self, problem: Problem, state: State) -> Point:
@@ -247,55 +252,42 @@ def _accepted(problem: Problem, state: State, trial: Expansion) -> bool:
 
 
 def _shortened(problem: Problem, state: State, trial: Expansion) -> State:
-    """Line 2, otherwise: go back to the best point that the two expansions predict."""
-    assert state.here is not None
-    d = state.w - state.here.w
-    t = np.linspace(0.02, 0.8, 40)
-    a, b = along(state.here, d), along(trial, d)
-    path = quintic(a, b, t)  # F and r on the segment, (1 + Z, 40)
+    """Line 2, otherwise: go back to where the two expansions promise most.
+
+    Between two points a convex function lies above both its tangents; the larger of
+    the two expansions follows it around a kink, such as an outlier that the step
+    misclassified and that the expansion at `here` cannot see.
+    """
+    here = state.here
+    assert here is not None
+    d = trial.w - here.w
+    t = np.linspace(0.02, SHORTEST, 45)
+    path = np.maximum(along(here, d, t), along(trial, d, t - 1.0))
     worst = np.maximum(path[1:].max(axis=0, initial=0.0), 0.0)
     length = t[int(np.argmin(problem.risk_weight * path[0] + state.price * worst))]
     return replace(
-        state,
-        w=state.here.w + length * d,
-        before=trial,
-        promised=length * state.promised,
+        state, w=here.w + length * d, promised=float(length) * state.promised
     )
 
 
-def along(at: Expansion, d: FloatArray) -> FloatArray:
-    """Value, slope and curvature along d of F and of each r_z, shape (3, 1 + Z)."""
-    return np.array(
-        [
-            np.append(at.risk, at.violation),
-            np.append(at.risk_gradient @ d, at.jacobian @ d),
-            np.append(d @ at.risk_hessian @ d, (at.hessians @ d) @ d),
-        ]
-    )
-
-
-def quintic(a: FloatArray, b: FloatArray, t: FloatArray) -> FloatArray:
-    """Interpolate value, slope and curvature at 0 (`a`) and 1 (`b`), each (3, n)."""
-    start = a[0][:, None] + a[1][:, None] * t + 0.5 * a[2][:, None] * t**2
-    value = (b[0] - a[0] - a[1] - 0.5 * a[2])[:, None]
-    slope = (b[1] - a[1] - a[2])[:, None]
-    curve = (b[2] - a[2])[:, None]
+def along(at: Expansion, d: FloatArray, t: FloatArray) -> FloatArray:
+    """Second-order F and r at w + t d, shape (1 + Z, len(t))."""
+    value = np.append(at.risk, at.violation)
+    slope = np.append(at.risk_gradient @ d, at.jacobian @ d)
+    bend = np.append(d @ at.risk_hessian @ d, (at.hessians @ d) @ d)
     return np.asarray(
-        start
-        + value * (10 * t**3 - 15 * t**4 + 6 * t**5)
-        + slope * (-4 * t**3 + 7 * t**4 - 3 * t**5)
-        + curve * (0.5 * t**3 - t**4 + 0.5 * t**5)
+        value[:, None] + slope[:, None] * t + 0.5 * bend[:, None] * np.square(t)
     )
 
 
-def _stepped(problem: Problem, state: State, *, forecasts: int) -> State:
+def _stepped(problem: Problem, state: State) -> State:
     """Lines 3 and 4: the next w and λ from all that is known."""
     here = state.here
     assert here is not None
     try:
-        step, bent = _best_step(problem, state, here, forecasts)
+        step = _best_step(problem, state, here)
     except LinAlgError:
-        step, bent = _gradient_step(problem, state, here), False
+        step = _gradient_step(problem, state, here)
     price = max(2.0 * float(step.multipliers.sum()), float(state.multipliers.sum()))
     price = min(problem.multiplier_bound, price)
     worst = max(0.0, float(here.violation.max(initial=0.0)))
@@ -307,32 +299,29 @@ def _stepped(problem: Problem, state: State, *, forecasts: int) -> State:
         price=price,
         promised=max(0.0, price * (worst - left) - step.risk_change),
         ball_price=step.ball_price,
-        forecast=bent,
     )
 
 
-def _best_step(
-    problem: Problem, state: State, here: Expansion, forecasts: int
-) -> tuple[_saddle.Step, bool]:
+def _best_step(problem: Problem, state: State, here: Expansion) -> _saddle.Step:
     """Solve the model, then again with the curvature forecast for its own step."""
     for damping in (0.0,) * (problem.modulus > 0) + DAMPING:
         model = _saddle.Model.at(here, problem, damping=damping)
         step = _saddle.solve(model, state.multipliers, state.ball_price)
         if step.solved:
             break
-    if state.before is None or not forecasts:
-        return step, False
+    if state.before is None:
+        return step
     trend = forecast(here, state.before, step.multipliers, problem)
     if trend is None:
-        return step, False
+        return step
     theta = np.ones(len(here.w))
-    for _ in range(forecasts):
+    for _ in range(FORECASTS):
         last, theta = theta, trend.mean_curvature(step.d, FARTHEST * state.trust)
         if np.abs(theta / last - 1.0).max() < 0.01:
             break
         model = _saddle.Model.at(here, problem, basis=trend.basis(theta), damping=damping)
         step = _saddle.solve(model, step.multipliers, step.ball_price)
-    return step, bool(np.abs(theta - 1.0).max() > 0.05)
+    return step
 
 
 def _gradient_step(problem: Problem, state: State, here: Expansion) -> _saddle.Step:

@@ -1,8 +1,8 @@
 """FedMinMax: the worst group's loss as small as possible, by descent and ascent.
 
 Afroditi Papadaki, Natalia Martinez, Martin Bertran, Guillermo Sapiro, Miguel Rodrigues.
-*Minimax Demographic Group Fairness in Federated Learning*, 2022, Algorithm 1. Groups are
-the constraint's cells; its bounds play no part.
+*Minimax Demographic Group Fairness in Federated Learning*, 2022, Algorithm 1. The
+groups are the constraint's cells; its bounds play no part.
 
     min_w max_{μ ∈ simplex}  Σ_a μ_a L_a(w)          L_a = (1/m_a) Σ_{i∈a} ℓ_i
 
@@ -15,8 +15,7 @@ the constraint's cells; its bounds play no part.
     7  return w
 
 Lines 3 and 4 are one gradient step on Σ μ_a L_a, whatever the weights p_k of the silos:
-the problem's are used. The averages of w and μ come with a guarantee for convex models,
-and are returned by default. More local steps are possible.
+the problem's are used. More local steps are possible.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class FedMinMax(LocalTraining):
         Weight of (ridge/2)‖w‖² in the objective; None for the model's μ, 0 for none, as
         in the paper.
     iterate
-        What to return: "average" or "last".
+        What to return: "last" or "average" (guaranteed for convex models).
     local_steps, step_size, schedule, batch_size, …
         J, η_w and the rest of the inner solver, see `LocalTraining`.
     """
@@ -73,7 +72,7 @@ class FedMinMax(LocalTraining):
     rounds: int = 1000
     dual_step_size: float | None = None
     ridge: float | None = None
-    iterate: Literal["average", "last"] = "average"
+    iterate: Literal["last", "average"] = "last"
     name: ClassVar[str] = "fedminmax"
     multiplier_bound: ClassVar[float] = 0.0
     risk_weight: ClassVar[float] = 1.0

@@ -14,8 +14,8 @@ Definitions and Reduction-Based Algorithms*, 2019, Algorithm 2.
     9  return (Q̄, λ̄)
 
 On totals this is the algorithm on pooled rows, where p_k = m_k/m. The minimum over w is
-concave in λ, so `lower` is never above its value at λ̄, and the gap of line 7 never below
-the true one. Q̄ is a randomised predictor; for convex losses the mean of its
+concave in λ, so `lower` is never above its value at λ̄, and the gap of line 7 never
+below the true one. Q̄ is a randomised predictor; for convex losses the mean of its
 parameters, which is returned, loses no more in any cell.
 """
 

@@ -57,7 +57,8 @@ class GridPoint:
             raise UsageError(f"a bound must be ≥ 0. Got {self.bound!r} instead.")
         if not (np.isfinite(self.multiplier_bound) and self.multiplier_bound > 0):
             raise UsageError(
-                f"a multiplier bound must be > 0. Got {self.multiplier_bound!r} instead."
+                "a multiplier bound must be > 0. "
+                f"Got {self.multiplier_bound!r} instead."
             )
 
     @property

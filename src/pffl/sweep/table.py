@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 AXES = {
     "error": "error",
     "worst_loss": "worst_cell_loss",
+    "worst_group_loss": "worst_group_loss",
     "risk": "risk",
     "dp_gap": "dp_gap",
     "eo_gap": "eo_gap",
@@ -65,9 +66,11 @@ class Sweep:
         Parameters
         ----------
         x, y
-            Measures: error, worst_loss, risk, dp_gap or eo_gap; smaller is better.
+            Measures: error, worst_loss (of the notion's cells), worst_group_loss, risk,
+            dp_gap or eo_gap; smaller is better.
         notion
-            Only points of this notion.
+            Only points of this notion; to be given where there are several, because
+            their cells differ.
         chosen_on
             Split on which the front is chosen: by default ``validation`` where there is
             one. The paper chooses it on ``test``, which flatters what it reports.
@@ -107,10 +110,13 @@ class Sweep:
                 f"no point has {limited} ≤ {limit}: the smallest is "
                 f"{table[limited].min():.4f}"
             )
-        return inside.loc[inside[wanted].idxmin()]
+        return inside.iloc[int(inside[wanted].to_numpy(dtype=float).argmin())]
 
     def _points(self, notion: str | None) -> pd.DataFrame:
         table = self.trained
+        notions = sorted(table["notion"].unique())
+        if notion is None and len(notions) > 1:
+            raise UsageError(f"the cells of notions differ: choose one of {notions}")
         table = table if notion is None else table[table["notion"] == notion]
         if table.empty:
             raise DataError("the sweep has no trained points of this kind")

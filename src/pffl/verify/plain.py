@@ -1,0 +1,223 @@
+"""Losses, cells and sums once more, in plain NumPy over all rows at once.
+
+Nothing here uses an engine, a question or a model's own code, but for models whose
+loss is not known to this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, logsumexp
+
+from pffl.certify.basis import Basis, CellFacts, Sample
+from pffl.data.federation import Federation
+from pffl.data.schema import Schema
+from pffl.errors import ArtefactError
+from pffl.models.base import Model
+from pffl.typing import BoolArray, FloatArray, IntArray
+
+KNOWN = ("logistic", "softmax", "least-squares", "probabilities")
+SMALLEST = 1e-15  # a probability of 0 counts as this
+
+
+@dataclass(frozen=True, eq=False)
+class Plain:
+    """The rows of some splits, scaled, with the constant 1 where there is an intercept.
+
+    Attributes
+    ----------
+    kind, outputs
+        Of the model.
+    X, y, group, silo
+        One entry per row.
+    members
+        Which rows belong to each cell, shape (Z, n).
+    model
+        The model itself, for losses that are not known here.
+    """
+
+    kind: str
+    outputs: int
+    X: FloatArray
+    y: FloatArray
+    group: IntArray
+    silo: IntArray
+    members: BoolArray
+    model: Model
+
+    @classmethod
+    def of(
+        cls, model: Model, federation: Federation, basis: Basis, splits: Sequence[str]
+    ) -> Plain:
+        """Pool the rows of some splits."""
+        pools = [federation.pooled(split) for split in splits]
+        X, y, group, silo = (
+            np.concatenate([pool[i] for pool in pools]) for i in range(4)
+        )
+        scaled = (X.astype(np.float64) - model.inputs.mean) / model.inputs.scale
+        if getattr(model, "intercept", False):
+            scaled = np.column_stack([scaled, np.ones(len(scaled))])
+        members = [
+            membership(cell, federation, group, y, silo) for cell in basis.cells
+        ]
+        kind = str(model.describe().get("kind"))
+        outputs = int(getattr(model, "n_outputs", 1))
+        return cls(kind, outputs, scaled, y, group, silo, np.array(members), model)
+
+    @property
+    def counts(self) -> FloatArray:
+        """Rows per cell."""
+        return self.members.sum(axis=1).astype(np.float64)
+
+    def scores(self, w: FloatArray) -> FloatArray:
+        """Return Wx + b, shape (n, outputs)."""
+        return np.asarray(self.X @ w.reshape(self.outputs, -1).T)
+
+    def losses(self, w: FloatArray) -> FloatArray:
+        """Return the loss of each row."""
+        if self.kind == "probabilities":
+            return -np.log(np.clip(self._probability_of_label(), SMALLEST, 1.0))
+        if self.kind not in KNOWN:
+            return self.model.losses(w, self.X, self.y)
+        z = self.scores(w)
+        if self.kind == "softmax":
+            own = z[np.arange(len(z)), self.y.astype(int)]
+            return np.asarray(logsumexp(z, axis=1) - own)
+        z = z[:, 0]
+        if self.kind == "least-squares":
+            return np.asarray((z - self.y) ** 2)
+        return np.where(self.y == 1, np.logaddexp(0, -z), np.logaddexp(0, z))
+
+    def _probability_of_label(self) -> FloatArray:
+        code = self.y.astype(int)
+        if self.X.shape[1] > 1:
+            return np.asarray(self.X[np.arange(len(code)), code])
+        return np.where(self.y == 1, self.X[:, 0], 1.0 - self.X[:, 0])
+
+    def predicted(self, w: FloatArray) -> FloatArray | None:
+        """Return the predicted label code of each row; None for numbers."""
+        if self.kind == "least-squares":
+            return None
+        if self.kind not in KNOWN:
+            return self.model.classes(w, self.X)
+        z = self.X if self.kind == "probabilities" else self.scores(w)
+        if z.shape[1] > 1:
+            return z.argmax(axis=1).astype(np.float64)
+        cut = 0.5 if self.kind == "probabilities" else 0.0
+        return np.asarray(z[:, 0] > cut, dtype=np.float64)
+
+    def slopes(self, w: FloatArray) -> FloatArray:
+        """Return the derivative of each loss by its scores, shape (n, outputs)."""
+        z = self.scores(w)
+        if self.kind == "softmax":
+            pi = np.exp(z - logsumexp(z, axis=1, keepdims=True))
+            return np.asarray(pi - np.eye(self.outputs)[self.y.astype(int)])
+        if self.kind == "least-squares":
+            return np.asarray(2.0 * (z - self.y[:, None]))
+        return np.asarray(expit(z) - self.y[:, None])
+
+    def gradient(self, w: FloatArray, weights: FloatArray) -> FloatArray:
+        """Return the derivative of ``Σ weights_i ℓ_i`` in w."""
+        return np.asarray((self.slopes(w) * weights[:, None]).T @ self.X).reshape(-1)
+
+    def hessian(self, w: FloatArray, weights: FloatArray) -> FloatArray:
+        """Return the second derivative of ``Σ weights_i ℓ_i`` in w."""
+        z = self.scores(w)
+        if self.kind == "softmax":
+            pi = np.exp(z - logsumexp(z, axis=1, keepdims=True))
+            curve = np.einsum("ia,ab->iab", pi, np.eye(self.outputs))
+            curve -= pi[:, :, None] * pi[:, None, :]
+        elif self.kind == "least-squares":
+            curve = np.full((len(z), 1, 1), 2.0)
+        else:
+            s = expit(z)
+            curve = (s * (1.0 - s))[:, :, None]
+        curve *= weights[:, None, None]
+        q, c = self.outputs, self.X.shape[1]
+        out = np.empty((q, c, q, c))
+        for a in range(q):
+            for b in range(q):
+                out[a, :, b] = self.X.T @ (curve[:, a, b, None] * self.X)
+        return out.reshape(q * c, q * c)
+
+    def cell_weights(self, multipliers: FloatArray) -> FloatArray:
+        """Return ``Σ_{z∋i} λ_z/m_z`` for each row: then λᵀ(means) = Σ weights_i ℓ_i."""
+        return np.asarray((multipliers / self.counts) @ self.members)
+
+    def risk_weights(self, weighting: str) -> FloatArray:
+        """Return p_k/m_k for each row."""
+        sizes = np.bincount(self.silo)
+        present = sizes > 0
+        if weighting == "rows":
+            return np.full(len(self.y), 1.0 / len(self.y))
+        return np.asarray(1.0 / (present.sum() * np.maximum(sizes, 1)))[self.silo]
+
+    def means(self, w: FloatArray) -> FloatArray:
+        """Return the mean loss of each cell."""
+        losses = self.losses(w)
+        return np.array([losses[member].mean() for member in self.members])
+
+    def sums(self, w: FloatArray, basis: Basis, splits: Sequence[str]) -> Sample:
+        """Return all sums that a certificate has of these rows."""
+        losses, predicted = self.losses(w), self.predicted(w)
+        cap = np.inf if basis.loss_bound is None else basis.loss_bound
+        capped = np.minimum(losses, cap)
+        nobody = np.zeros(len(losses))
+        table = {
+            "count": np.ones(len(losses)),
+            "loss": losses,
+            "loss_squared": losses**2,
+            "capped_loss": capped,
+            "capped_loss_squared": capped**2,
+            "correct": nobody if predicted is None else predicted == self.y,
+            "positive": nobody if predicted is None else predicted == 1,
+        }
+        labels = max(1, len(basis.labels))
+        atom = self.group * labels + (self.y.astype(int) if basis.labels else 0)
+        size = len(basis.groups) * labels
+        return Sample(
+            list(splits),
+            float(self.risk_weights(basis.weighting) @ losses),
+            {k: [float(v[m].sum()) for m in self.members] for k, v in table.items()},
+            {
+                k: np.bincount(atom, weights=v, minlength=size).tolist()
+                for k, v in table.items()
+            },
+        )
+
+
+def membership(
+    cell: CellFacts,
+    federation: Federation,
+    group: IntArray,
+    y: FloatArray,
+    silo: IntArray,
+) -> BoolArray:
+    """Mark the rows of one cell, from the names of its groups, labels and silo."""
+    schema = federation.schema
+    out = np.zeros(len(y), dtype=bool)
+    for name, label in cell.of:
+        out |= _rows_of(schema, name, label, group, y)
+    if cell.silo is not None:
+        out &= silo == _place(federation.silo_names, cell.silo, "silo")
+    return out
+
+
+def _rows_of(
+    schema: Schema, name: str, label: str | None, group: IntArray, y: FloatArray
+) -> BoolArray:
+    rows = group == _place(schema.groups, name, "group")
+    if label is not None:
+        rows = rows & (y == _place(schema.labels, label, "label"))
+    return np.asarray(rows)
+
+
+def _place(names: Sequence[str], name: str, what: str) -> int:
+    if name not in names:
+        raise ArtefactError(
+            f"certificate: the {what} '{name}' of a cell is not in these data"
+        )
+    return list(names).index(name)

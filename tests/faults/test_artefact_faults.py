@@ -1,0 +1,323 @@
+"""FAULTS, rows 65 to 77: damaged, foreign and hostile files and names."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+import pffl
+from pffl import run_directory
+from pffl.errors import ArtefactError
+from pffl.run_directory import files
+from pffl.run_directory.contents import disarm
+from tests.cli.helpers import SMALL
+from tests.cli.helpers import pffl as command
+
+Damage = Callable[[bytes], bytes]
+
+NASTY = (
+    "<script>alert(1)</script>",
+    "=cmd|' /C calc'!A0",
+    '"quoted", with; comma',
+    "שלום \u202eevil",
+    "👩🏽‍🚀",
+    "[red]loud[/red]",
+    "\x1b[31mred",
+    "x" * 10_000,
+)
+
+
+@pytest.fixture(scope="module")
+def solution() -> pffl.Solution:
+    federation = pffl.datasets.synthetic(400, silos=2, seed=0)
+    return pffl.solve(federation, pffl.BoundedGroupLoss(0.7), seed=0)
+
+
+@pytest.fixture
+def saved(solution: pffl.Solution, tmp_path: Path) -> Path:
+    return run_directory.save(solution, tmp_path / "run", "")
+
+
+def with_header(change: Callable[[dict[str, Any]], object]) -> Damage:
+    """Change the header of a safetensors file and leave the numbers."""
+
+    def damage(content: bytes) -> bytes:
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + length])
+        change(header)
+        text = json.dumps(header).encode()
+        return len(text).to_bytes(8, "little") + text + content[8 + length :]
+
+    return damage
+
+
+def with_tensors(change: Callable[[dict[str, Any]], object]) -> Damage:
+    """Change the numbers of a safetensors file and leave what its header says."""
+
+    def damage(content: bytes) -> bytes:
+        length = int.from_bytes(content[:8], "little")
+        metadata = json.loads(content[8 : 8 + length])["__metadata__"]
+        tensors = load_tensors(content)
+        change(tensors)
+        return save_tensors(tensors, metadata=metadata)
+
+    return damage
+
+
+DAMAGE: dict[str, Damage] = {
+    "pickle": lambda _: pickle.dumps({"w": [1.0, 2.0]}),
+    "empty": lambda _: b"",
+    "short": lambda content: content[:5],
+    "cut in the header": lambda content: content[:100],
+    "cut in the numbers": lambda content: content[:-8],
+    "more at the end": lambda content: content + b"\0" * 8,
+    "header of 2^63 bytes": lambda content: (2**63).to_bytes(8, "little") + content[8:],
+    "header is no JSON": lambda content: content[:8] + b"x" + content[9:],
+    "header is deep": lambda _: (10**6).to_bytes(8, "little") + b"[" * 10**6,
+    "no metadata": with_header(lambda header: header.pop("__metadata__")),
+    "a tensor of 2^60": with_header(
+        lambda h: h["w"].update(shape=[2**60], data_offsets=[0, 2**63])
+    ),
+    "another dtype": with_header(lambda header: header["w"].update(dtype="I64")),
+    "a matrix": with_header(lambda header: header["w"].update(shape=[1, 11])),
+    "text as a shape": with_header(lambda header: header["w"].update(shape=["11"])),
+    "overlapping": with_header(
+        lambda h: h["w"].update(data_offsets=h["multipliers"]["data_offsets"])
+    ),
+    "unknown model": with_header(
+        lambda h: h["__metadata__"].update(model='{"kind": "oracle"}')
+    ),
+    "model is no table": with_header(lambda h: h["__metadata__"].update(model="3")),
+    "schema is no table": with_header(lambda h: h["__metadata__"].update(schema="[]")),
+    "cells are no list": with_header(lambda h: h["__metadata__"].update(cells="{}")),
+    "NaN": with_tensors(lambda t: t.update(w=t["w"] * np.nan)),
+    "infinity": with_tensors(lambda t: t.update(input_mean=t["input_mean"] + np.inf)),
+    "wrong shape": with_tensors(lambda t: t.update(w=t["w"][:-1])),
+    "too many multipliers": with_tensors(lambda t: t.update(multipliers=np.ones(9))),
+    "scale of zero": with_tensors(lambda t: t.update(input_scale=0 * t["input_scale"])),
+    "negative multiplier": with_tensors(
+        lambda t: t.update(multipliers=-1 - t["multipliers"])
+    ),
+    "a tensor more": with_tensors(lambda t: t.update(extra=np.ones(1))),
+    "a tensor less": with_tensors(lambda t: t.pop("multipliers")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_fault_68_a_damaged_model_is_refused(saved: Path, damage: str) -> None:
+    path = saved / "model.safetensors"
+    path.write_bytes(DAMAGE[damage](path.read_bytes()))
+    with pytest.raises(ArtefactError, match=r"model\.safetensors") as refused:
+        run_directory.load(saved)
+    assert refused.value.exit_code == 6
+
+
+def test_fault_68_every_bit_of_the_header_matters_or_is_harmless(saved: Path) -> None:
+    path = saved / "model.safetensors"
+    content = path.read_bytes()
+    for place in range(0, 400, 7):
+        flipped = bytearray(content)
+        flipped[place] ^= 0x10
+        path.write_bytes(flipped)
+        try:
+            assert run_directory.load(saved).mismatches
+        except ArtefactError:
+            continue
+
+
+def visible(place: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in place.iterdir() if p.name[0] != "."}
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("when", ["_write", "os.replace"])
+def test_fault_69_a_full_disk_names_the_path_and_keeps_earlier_results(
+    solution: pffl.Solution, saved: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    before = visible(saved)
+    target = "pffl.run_directory.files._write" if when == "_write" else when
+    with run_directory.claim(saved) as claimed:
+        monkeypatch.setattr(target, full_disk)
+        with pytest.raises(ArtefactError, match=r"No space left") as refused:
+            claimed.save(solution, "other = true\n")
+        monkeypatch.undo()
+    assert str(saved) in str(refused.value)
+    assert visible(saved) == before
+    assert not list(saved.glob(".*.tmp"))
+    assert run_directory.load(saved).verified
+
+
+def test_fault_69_a_place_that_cannot_be_written_stops_before_training(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setattr(sys.modules["pffl.solve"], "solve", full_disk)
+    place = tmp_path / "file" / "run"
+    seen = command(capsys, "run", *SMALL, "--bound", "0.7", "--out", place)
+    assert (seen.code, seen.out) == (6, "")
+    assert str(place) in seen.err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_fault_69_a_read_only_directory(
+    solution: pffl.Solution, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(ArtefactError, match="Permission denied"):
+        run_directory.save(solution, tmp_path)
+
+
+def test_fault_70_a_second_run_in_one_directory_is_refused(
+    solution: pffl.Solution, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    place = tmp_path / "run"
+    with run_directory.claim(place) as claimed:
+        run = ["run", *SMALL, "--bound", "0.7", "--out", str(place)]
+        other = subprocess.run(
+            [sys.executable, "-c", "from pffl.cli import main; main()", *run],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        claimed.save(solution, "")
+    assert other.returncode == 6
+    assert f"process {os.getpid()}" in other.stderr
+    assert command(capsys, *run).code == 0
+
+
+def test_fault_74_an_edited_directory_is_not_verified(saved: Path) -> None:
+    assert run_directory.load(saved).verified
+    path = saved / "result.json"
+    path.write_text(path.read_text("utf-8").replace('"met"', '"met "'), "utf-8")
+    record = run_directory.load(saved)
+    assert not record.verified
+    assert record.mismatches == ("result.json was changed after the run",)
+    with pytest.raises(ArtefactError, match=r"not verified: result\.json"):
+        run_directory.load(saved, require_verified=True)
+
+
+def test_fault_74_missing_and_unlisted_files_are_named(saved: Path) -> None:
+    (saved / "spec.toml").unlink()
+    hashes = files.read_manifest(saved)
+    del hashes["history.csv"]
+    (saved / "manifest.json").write_bytes(files.manifest_text(hashes))
+    assert run_directory.load(saved).mismatches == (
+        "history.csv is not in the manifest",
+        "spec.toml is missing",
+    )
+
+
+@pytest.fixture
+def nasty_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "people.csv"
+    generator = np.random.default_rng(0)
+    with open(path, "w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["x", "group", "y"])
+        for i in range(80 * len(NASTY)):
+            group = NASTY[i % len(NASTY)]
+            writer.writerow([generator.integers(9), group, generator.integers(2)])
+    return path
+
+
+@pytest.mark.parametrize("width", ["60", "120"])
+def test_fault_75_odd_names_go_through_everything(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    nasty_file: Path,
+    width: str,
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    columns = ("--label", "y", "--group", "group", "--silos", "2", "--seed", "0")
+    bounds = [f"--bound={name.strip()}=0.9" for name in NASTY]
+    info = command(capsys, "data", "info", nasty_file, *columns)
+    seen = command(capsys, "run", nasty_file, *columns, *bounds, "--out", "here")
+    assert (info.code, seen.code) == (0, 0), seen.err
+    for text in (info.out, info.err, seen.out, seen.err):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert "x" * 600 not in text
+    assert "[red]loud" in "".join(seen.out.split())
+    record = run_directory.load("here", require_verified=True)
+    assert {cell["cell"] for cell in record.result["cells"]} == set(NASTY)
+    assert set(record.schema.groups) == set(NASTY)
+    bound = tomllib.loads(record.spec_text)["constraint"]["bound"]
+    assert set(bound) == set(NASTY)
+    assert command(capsys, "run", "here", "--quiet").code == 0
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", " @"])
+def test_fault_76_text_is_disarmed_for_spreadsheets(start: str) -> None:
+    assert disarm(f"{start}SUM(A1)") == f"'{start}SUM(A1)"
+    assert disarm("A1=2") == "A1=2"
+
+
+def test_fault_76_history_holds_numbers_and_disarmed_names(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    groups = 'data.groups=["=1+1", "@A1", "-2"]'
+    run = ("run", *SMALL, "--set", groups, "--bound", "0.7", "--out", tmp_path / "run")
+    assert command(capsys, *run).code == 0
+    with open(tmp_path / "run" / "history.csv", newline="", encoding="utf-8") as stream:
+        lines = list(csv.DictReader(stream))
+    for line in lines:
+        assert line["worst_cell"] in ("'=1+1", "'@A1", "'-2")
+        assert float(line["worst_violation"]) < 1
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        {"NO_COLOR": "1", "TERM": "dumb"},
+        {"TERM": "xterm-256color", "COLUMNS": "40"},
+        {"LC_ALL": "de_DE.UTF-8", "LANG": "de_DE.UTF-8"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
+    ids=["ascii", "no colour", "narrow", "decimal comma", "C locale"],
+)
+def test_fault_77_any_terminal_will_do(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    groups = ("--set", 'data.groups=["Größe ≥ 2", "漢字", "a × b"]')
+
+    def call(*more: str) -> subprocess.CompletedProcess[bytes]:
+        run = ["run", *SMALL, *groups, "--bound", "0.5", *more]
+        return subprocess.run(
+            [sys.executable, "-c", "from pffl.cli import main; main()", *run],
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+
+    shown = call()
+    assert shown.returncode == 4
+    assert b"\x1b" not in shown.stdout + shown.stderr
+    assert b"Traceback" not in shown.stderr
+    assert b"INFEASIBLE: " in shown.stdout
+    assert b"0.5000" in shown.stdout
+    result = json.loads(call("--json", "--out", "here").stdout)
+    assert {cell["cell"] for cell in result["cells"]} == {"Größe ≥ 2", "漢字", "a × b"}
+    written = json.loads((tmp_path / "here" / "result.json").read_text("utf-8"))
+    assert result == written

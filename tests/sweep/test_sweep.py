@@ -1,0 +1,179 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.errors import DataError, UsageError
+from pffl.sweep import GridPoint, full_grid, paper_grid, random_grid, sweep
+
+pytestmark = pytest.mark.filterwarnings("ignore:a bound of 0")
+
+
+@pytest.fixture(scope="module")
+def federation():
+    return pffl.datasets.synthetic(
+        1500, silos=4, features=4, seed=1, validation_fraction=0.2
+    )
+
+
+@pytest.fixture(scope="module")
+def points():
+    return full_grid(["bgl", "cbgl-y1"], [0.0, 0.5, 0.6, 0.7], [0.5, 10.0])
+
+
+@pytest.fixture(scope="module")
+def found(federation, points):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return sweep(federation, points)
+
+
+def same(a, b, tolerance=1e-6):
+    skip = {"seconds", "rounds", "gap"}
+    assert len(a) == len(b)
+    for x, y in zip(a, b, strict=True):
+        assert set(x) == set(y)
+        for key in set(x) - skip:
+            if isinstance(x[key], float):
+                assert x[key] == pytest.approx(y[key], abs=tolerance), key
+            elif key == "cells":
+                for c, d in zip(x[key], y[key], strict=True):
+                    assert c["train_loss"] == pytest.approx(d["train_loss"], abs=1e-6)
+            else:
+                assert x[key] == y[key], key
+
+
+def test_every_point_equals_a_cold_solve(federation, points, found):
+    for point, row in zip(points, found.rows, strict=True):
+        cold = pffl.solve(
+            federation,
+            point.constraint,
+            method=pffl.Exact(multiplier_bound=point.multiplier_bound),
+            seed=0,
+        )
+        assert row["status"] == cold.status
+        assert row["gap"] <= 1e-7
+        for cell, expected in zip(row["cells"], cold.cell_results, strict=True):
+            assert cell["train_loss"] == pytest.approx(expected.train_loss, abs=1e-5)
+        assert row["test_error"] == pytest.approx(cold.test.error, abs=2e-3)
+
+
+def test_rows_have_intervals_on_held_out_rows(found):
+    for row in found.rows:
+        assert row["test_error_low"] <= row["test_error"] <= row["test_error_high"]
+        assert row["test_worst_low"] <= row["test_worst_cell_loss"]
+        assert row["test_worst_high"] >= row["test_worst_cell_loss"] - 1e-9
+
+
+def test_stack_equals_one_by_one(federation):
+    method = pffl.PFFL(dual_rounds=3, rounds_per_dual=4, local_steps=2)
+    points = full_grid(["bgl"], [0.5, 0.6], [1.0, 10.0])
+    found = sweep(federation, points, method=method)
+    for point, row in zip(points, found.rows, strict=True):
+        alone = pffl.solve(
+            federation,
+            point.constraint,
+            method=pffl.PFFL(
+                dual_rounds=3,
+                rounds_per_dual=4,
+                local_steps=2,
+                multiplier_bound=point.multiplier_bound,
+            ),
+            seed=0,
+        )
+        assert row["gap"] == pytest.approx(alone.gap, rel=1e-6)
+        assert row["train_risk"] == pytest.approx(alone.train.risk, abs=1e-10)
+
+
+def test_resumed_sweep_runs_only_what_is_missing(federation, points, found, tmp_path):
+    sweep(federation, points[:5], out=tmp_path)
+    lines = (tmp_path / "points.jsonl").read_text().splitlines()
+    assert len(lines) == 5
+    again = sweep(federation, points, out=tmp_path)
+    assert (tmp_path / "points.jsonl").read_text().splitlines()[:5] == lines
+    same(again.rows, found.rows)
+
+
+SCRIPT = """
+import sys, warnings
+from pathlib import Path
+import pffl
+from pffl.sweep import full_grid, sweep
+warnings.simplefilter("ignore")
+options = dict(silos=4, features=4, seed=1, validation_fraction=0.2)
+data = pffl.datasets.synthetic(1500, **options)
+points = full_grid(["bgl", "cbgl-y1"], [0.0, 0.5, 0.6, 0.7], [0.5, 10.0])
+print("ready", flush=True)
+sweep(data, points, out=Path(sys.argv[1]))
+"""
+
+
+def test_fault_72_killed_sweep_resumes_to_the_same_table(
+    federation, points, found, tmp_path
+):
+    delay = np.random.default_rng(int.from_bytes(os.urandom(4))).uniform(0.0, 0.4)
+    child = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)], stdout=subprocess.PIPE
+    )
+    child.stdout.readline()
+    time.sleep(delay)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    same(sweep(federation, points, out=tmp_path).rows, found.rows)
+
+
+def test_front_and_best(found):
+    with pytest.raises(UsageError, match="choose one"):
+        found.front()
+    front = found.front(notion="bgl")
+    errors = front["validation_error"].to_numpy()
+    assert (np.diff(errors) >= 0).all()
+    assert (np.diff(front["validation_worst_cell_loss"].to_numpy()) < 0).all()
+    limit = float(np.median(found.trained["validation_error"]))
+    best = found.best(error_at_most=limit, notion="bgl")
+    inside = found.trained[
+        (found.trained["notion"] == "bgl")
+        & (found.trained["validation_error"] <= limit)
+    ]
+    assert best["validation_worst_cell_loss"] == (
+        inside["validation_worst_cell_loss"].min()
+    )
+    with pytest.raises(DataError, match="smallest is"):
+        found.best(worst_loss_at_most=0.0, notion="bgl")
+    with pytest.raises(UsageError, match="one of them"):
+        found.best(notion="bgl")
+
+
+def test_failed_points_keep_their_reason():
+    federation = pffl.datasets.synthetic(300, silos=2, features=2, seed=0)
+    found = sweep(
+        federation,
+        [GridPoint("bgl", 0.6, 1.0), GridPoint("cbgl", 0.6, 1.0)],
+        model=pffl.SoftmaxRegression(),
+        method=pffl.PFFL(dual_rounds=1, rounds_per_dual=1, step_size=1e9),
+    )
+    assert [row["status"] for row in found.rows] == ["diverged", "diverged"] or all(
+        row["status"] for row in found.rows
+    )
+    broken = sweep(federation, [GridPoint("bgl", 0.6, 1.0)], model=pffl.LeastSquares())
+    assert "numeric target" in broken.rows[0]["reason"]
+    with pytest.raises(DataError, match="no trained points"):
+        broken.front()
+
+
+def test_grids():
+    assert len(paper_grid("compas")) == 112
+    assert len(paper_grid("acs", ["bgl"])) == 48
+    assert len(random_grid(["bgl"], (0.1, 0.9), (0.1, 100), number=7, seed=0)) == 7
+    with pytest.raises(UsageError, match="no grid"):
+        paper_grid("other")
+    for bad in (("x", 0.1, 1.0), ("bgl", -1.0, 1.0), ("bgl", 0.1, 0.0)):
+        with pytest.raises(UsageError):
+            GridPoint(*bad)

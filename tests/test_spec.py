@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import inspect
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pffl
+from pffl import spec
+from pffl.data import tabular
+from pffl.datasets import DATASETS
+from pffl.errors import UsageError
+from pffl.methods import METHODS
+from pffl.methods.base import describe
+from pffl.spec import toml
+from pffl.spec.sections import parameters, plain_type, required
+
+SYNTHETIC: dict[str, Any] = {"name": "synthetic", "rows": 300, "silos": 2}
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+scalars = st.booleans() | st.integers() | st.floats(allow_nan=False) | texts
+tables = st.recursive(
+    st.dictionaries(texts, scalars | st.lists(scalars, max_size=3), max_size=3),
+    lambda inner: st.dictionaries(
+        texts, inner | st.lists(inner, min_size=1, max_size=2) | scalars, max_size=3
+    ),
+    max_leaves=6,
+)
+
+
+@given(tables)
+def test_what_is_written_is_read_back(table: dict[str, Any]) -> None:
+    assert tomllib.loads(toml.dumps(table)) == table
+
+
+def test_lists_may_hold_tables_among_other_things() -> None:
+    table = {"mixed": [1, {"a": {}, "b": [2]}], "nested": [[{"c": "d"}], []]}
+    assert tomllib.loads(toml.dumps(table)) == table
+
+
+def test_none_is_left_out() -> None:
+    assert toml.dumps({"a": None, "b": 1}) == "b = 1\n"
+
+
+@pytest.mark.parametrize("value", [object(), "half \ud800"])
+def test_what_toml_cannot_hold_is_refused(value: object) -> None:
+    with pytest.raises(UsageError, match="cannot hold"):
+        toml.dumps({"a": value})
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("a.b=1", {"a": {"b": 1}}),
+        ("a.b = 1e-3", {"a": {"b": 0.001}}),
+        ("a.b=true", {"a": {"b": True}}),
+        ('a.b=["x", "y"]', {"a": {"b": ["x", "y"]}}),
+        ("a.b=two words", {"a": {"b": "two words"}}),
+        ('a.b=say "x"=y', {"a": {"b": 'say "x"=y'}}),
+        ('a.b."c.d"=0.5', {"a": {"b": {"c.d": 0.5}}}),
+        ("a.b=", {"a": {"b": ""}}),
+    ],
+)
+def test_setting(setting: str, expected: object) -> None:
+    assert toml.parse_setting(setting) == expected
+
+
+@pytest.mark.parametrize("setting", ["", "a", "=1", "a b=1", "a..b=1", "a=1\nb=2"])
+def test_setting_that_is_none(setting: str) -> None:
+    with pytest.raises(UsageError):
+        toml.parse_setting(setting)
+
+
+def test_merge_goes_into_tables() -> None:
+    below = {"a": {"x": 1, "y": 2}, "b": 1}
+    assert toml.merge(below, {"a": {"y": 3}, "b": {"z": 1}}) == {
+        "a": {"x": 1, "y": 3},
+        "b": {"z": 1},
+    }
+    assert below["a"] == {"x": 1, "y": 2}
+
+
+def test_defaults_are_those_of_the_library() -> None:
+    job = spec.parse({"data": SYNTHETIC}).build()
+    assert job.method == pffl.Exact()
+    assert job.options == pffl.Options()
+    assert isinstance(job.model, pffl.LogisticRegression)
+    assert (job.constraint, job.engine, job.seed) == (None, "local", None)
+    assert len(job.federation) == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({}, pffl.LogisticRegression),
+        ({"classes": 3}, pffl.SoftmaxRegression),
+        ({"task": "regression"}, pffl.LeastSquares),
+    ],
+)
+def test_model_without_a_kind_suits_the_labels(
+    data: dict[str, Any], expected: type
+) -> None:
+    sections = {"data": {**SYNTHETIC, **data}, "model": {"l2": 0.5, "intercept": False}}
+    model = spec.parse(sections).build().model
+    assert isinstance(model, expected)
+    assert model.describe() == expected(0.5, intercept=False).describe()
+
+
+def test_several_constraints_hold_together() -> None:
+    both = [
+        {"kind": "bgl", "bound": 0.7, "by": "group"},
+        {"kind": "cbgl", "bound": {"class 1": 0.8}, "labels": ["class 1"]},
+    ]
+    job = spec.parse({"data": SYNTHETIC, "constraint": both}).build()
+    assert job.constraint == pffl.BoundedGroupLoss(
+        0.7, by="group"
+    ) & pffl.ConditionalBoundedGroupLoss({"class 1": 0.8}, labels=("class 1",))
+
+
+def test_minmax_stands_alone() -> None:
+    both = [{"kind": "minmax"}, {"bound": 0.7}]
+    with pytest.raises(UsageError, match="cannot be joined"):
+        spec.parse({"data": SYNTHETIC, "constraint": both})
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        None,
+        {"bound": 0.7},
+        {"kind": "per-silo", "bound": {"silo 1": 0.7, "silo 2": 0.8}},
+        {"kind": "minmax", "by": ["sex"]},
+        [{"bound": 0.7}, {"kind": "cbgl", "bound": 0.9, "labels": ["class 0"]}],
+    ],
+)
+def test_dump_is_read_back_as_the_same_job(constraint: object, tmp_path: Path) -> None:
+    sections = {
+        "data": {**SYNTHETIC, "groups": {"sex": ["f", "m"], 'odd "name"': 2}},
+        "model": {"kind": "logistic", "l2": 0.01},
+        "method": {"kind": "pffl", "dual_rounds": 3, "step_size": 0.1},
+        "run": {"engine": "reference", "weighting": "rows", "confidence": 0.9},
+    }
+    if constraint is not None:
+        sections["constraint"] = constraint
+    job = spec.parse(sections).build()
+    path = tmp_path / "spec.toml"
+    path.write_text(job.dump(tmp_path, seed=5), "utf-8")
+    again = spec.load(path).build()
+    assert again.federation.fingerprint == job.federation.fingerprint
+    assert again.model.describe() == job.model.describe()
+    assert replace(again, **_objects(job)) == replace(job, seed=5)
+    assert (again.method, again.constraint) == (job.method, job.constraint)
+
+
+def _objects(job: spec.Job) -> dict[str, Any]:
+    """What is compared in another way than by ``==``."""
+    return {"federation": job.federation, "model": job.model, "source": job.source}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_can_be_written_and_read(name: str) -> None:
+    method = METHODS[name]()
+    written = tomllib.loads(toml.dumps({"method": describe(method)}))
+    assert spec.parse({"data": SYNTHETIC, **written}).method == method
+
+
+def test_every_parameter_of_a_table_can_be_set() -> None:
+    taken = set(inspect.signature(tabular.from_table).parameters)
+    assert set(parameters(tabular.from_table)) == taken - {"cls", "table"}
+    assert set(required(tabular.from_table)) == {"label", "group"}
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_every_parameter_of_a_data_set_can_be_set(name: str) -> None:
+    load = DATASETS[name][0]
+    assert set(parameters(load)) == set(inspect.signature(load).parameters)
+
+
+def test_a_type_that_a_file_cannot_hold_is_not_offered() -> None:
+    assert "warm_start" not in parameters(pffl.Exact)
+    assert "inputs" not in parameters(pffl.LogisticRegression)
+    assert plain_type(np.ndarray) is None
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    rows = (f"{i % 7},{'ab'[i % 2]},{'nm'[i // 2 % 2]},{i % 3 % 2}" for i in range(80))
+    path = tmp_path / "people.csv"
+    path.write_text("\n".join(["x,g,site,y", *rows]) + "\n")
+    return path
+
+
+def test_paths_start_from_the_run_file(table: Path) -> None:
+    path = table.parent / "run.toml"
+    path.write_text(
+        '[data]\npath = "people.csv"\nlabel = "y"\ngroup = "g"\nsilos = 4\n'
+    )
+    job = spec.load(path, ["data.silos=2", "data.test_fraction=0.5"]).build()
+    assert (len(job.federation), job.federation.rows("test")) == (2, 40)
+    below = table.parent / "runs" / "one"
+    assert tomllib.loads(job.dump(below, seed=0))["data"]["path"] == "../../people.csv"
+
+
+def test_one_table_per_silo(table: Path) -> None:
+    data = {"path": {"n": "people.csv", "m": "people.csv"}, "label": "y", "group": "g"}
+    job = spec.parse({"data": data}, base=table.parent).build()
+    assert job.federation.silo_names == ("n", "m")
+    again = tomllib.loads(job.dump(table.parent, seed=0))
+    assert again["data"]["path"] == data["path"]
+
+
+def test_wrong_columns_go_together_before_the_table_is_read(tmp_path: Path) -> None:
+    data = {"path": "absent.csv", "label": "y", "group": "g", "silo": "a", "silos": 2}
+    with pytest.raises(UsageError, match="silo"):
+        spec.parse({"data": data}, base=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[data\n", "not TOML.*line 1"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b"data = 3\n", r"\[data\] must be a table"),
+        (b"constraint = 3\n", r"\[constraint\] must be a table"),
+        (b"", r"\[data\] needs a name"),
+    ],
+)
+def test_a_file_that_is_no_run_file(
+    content: bytes, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.toml"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        spec.load(path)
+
+
+def test_an_absent_run_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        spec.load(tmp_path / "absent.toml")
