@@ -14,6 +14,7 @@ import pffl
 from pffl.callbacks import Callback
 from pffl.engines import Local, Reference
 from pffl.errors import DataError, NotMetError, PFFLError, UsageError
+from pffl.solve import default_method
 from tests.helpers import (
     MODELS,
     Oracle,
@@ -677,8 +678,7 @@ def test_a_model_without_convexity_gets_no_gap():
     assert solution.status == "met"
     assert solution.history["risk"].iloc[-1] < solution.history["risk"].iloc[0]
     # Without curvature PFFL is what fits, and Exact says why it does not.
-    default = pffl.solve(federation, pffl.BoundedGroupLoss(0.9), model=Squashed())
-    assert default.method["kind"] == "pffl"
+    assert isinstance(default_method(Squashed()), pffl.PFFL)
     with pytest.raises(UsageError, match="PFFL"):
         pffl.solve(
             federation,

@@ -44,6 +44,9 @@ class Options:
         for numeric targets.
     confidence
         Of the statements about unseen people, all cells together.
+    baseline
+        Whether to also fit the model without bounds (linear models only), so that each
+        cell's loss before and after can be shown.
     """
 
     weighting: Weighting = "silos"
@@ -51,6 +54,7 @@ class Options:
     radius: float = RADIUS
     loss_bound: float | None = None
     confidence: float = 0.95
+    baseline: bool = True
 
     def __post_init__(self) -> None:
         with Problems("options", UsageError) as problems:

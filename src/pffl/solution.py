@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CellResult:
-    """One cell's row of the verdict table."""
+    """One cell's row of the verdict table.
+
+    `test_upper` bounds the mean loss of unseen people; the losses `before` are those of
+    the same model fitted without bounds.
+    """
 
     cell: str
     bound: float
@@ -36,6 +40,8 @@ class CellResult:
     test_loss: float | None
     test_count: int
     test_upper: float | None
+    before_train_loss: float | None = None
+    before_test_loss: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

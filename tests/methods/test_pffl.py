@@ -117,15 +117,15 @@ def test_with_one_dual_round_the_gap_never_closes():
     engine = Local(make_federation(1, sizes=(80, 60)), threads=1)
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.55), budget=5.0)
     gaps = {}
-    for E, T in [(1, 50), (1, 600), (20, 10), (150, 4)]:
+    for E, T in [(1, 50), (1, 300), (20, 10), (100, 4)]:
         method = pffl.PFFL(multiplier_bound=5.0, dual_rounds=E, rounds_per_dual=T)
         gaps[E, T] = measure(
             engine, problem, iterate(engine, problem, method).point
         ).value
-    assert gaps[1, 600] > 0.2
-    assert gaps[1, 600] > 0.7 * gaps[1, 50]
-    assert gaps[20, 10] < 0.5 * gaps[1, 600]
-    assert gaps[150, 4] < 0.5 * gaps[20, 10]
+    assert gaps[1, 300] > 0.2
+    assert gaps[1, 300] > 0.7 * gaps[1, 50]
+    assert gaps[20, 10] < 0.5 * gaps[1, 300]
+    assert gaps[100, 4] < 0.5 * gaps[20, 10]
 
 
 @pytest.mark.parametrize("kind", list(MODELS))
@@ -299,7 +299,7 @@ def test_nothing_to_bound_is_plain_risk_minimisation():
 def test_partial_participation_still_approaches_the_saddle_point(participation):
     federation = make_federation(6, sizes=(60, 60, 60, 60, 60, 60), heterogeneity=0)
     method = pffl.PFFL(
-        dual_rounds=200,
+        dual_rounds=100,
         rounds_per_dual=3,
         local_steps=1,
         multiplier_bound=2.0,
@@ -313,4 +313,4 @@ def test_partial_participation_still_approaches_the_saddle_point(participation):
         method=method,
         seed=0,
     )
-    assert solution.gap < 0.03
+    assert solution.gap < 0.05

@@ -220,7 +220,7 @@ def test_batch_gradients_are_unbiased():
         engine.ask(
             train_question(problem, w, lam, batch_size=10, seed=0, round=number)
         ).update
-        for number in range(1500)
+        for number in range(500)
     ]
     exact = -0.1 * oracle.gradient(w, lam)
     error = np.std(updates, axis=0) / np.sqrt(len(updates))

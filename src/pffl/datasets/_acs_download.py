@@ -81,7 +81,7 @@ def fetch_states(
 
 
 def check_rows(file: PersonFile, rows: int) -> None:
-    """Compare the number of persons with the recorded one; record it if there is none."""
+    """Compare the number of persons with the recorded one, or record it."""
     known = read_record(file.path.parent).get(file.path.name, {})
     recorded = known.get("rows", rows)
     if recorded != rows:

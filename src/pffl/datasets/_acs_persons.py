@@ -23,7 +23,7 @@ from pffl.datasets._acs_tasks import Task
 from pffl.errors import DataError, Problems
 from pffl.typing import BoolArray, IntArray
 
-BLOCK = 1 << 14
+BLOCK = 1 << 11
 OLDEST = 130
 # How an extract may call the label of employment, as 0 and 1.
 LABELS = {"ESR": "ESR1"}
@@ -222,7 +222,7 @@ def _layout(
 
 
 def _check_year(file: PersonFile, year: int) -> None:
-    """From 2017 on files of all years have one name, and numbers begin with the year."""
+    """From 2017 on files of all years are called alike, but numbers hold the year."""
     names = file.column_names()
     if "SERIALNO" not in names:
         return

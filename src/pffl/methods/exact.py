@@ -319,7 +319,9 @@ def _best_step(problem: Problem, state: State, here: Expansion) -> _saddle.Step:
         last, theta = theta, trend.mean_curvature(step.d, FARTHEST * state.trust)
         if np.abs(theta / last - 1.0).max() < 0.01:
             break
-        model = _saddle.Model.at(here, problem, basis=trend.basis(theta), damping=damping)
+        model = _saddle.Model.at(
+            here, problem, basis=trend.basis(theta), damping=damping
+        )
         step = _saddle.solve(model, step.multipliers, step.ball_price)
     return step
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from pffl.certificates.holdout import lower_bounds, split_delta
 from pffl.certificates.rates import clopper_pearson_lower, clopper_pearson_upper
+from pffl.conclude import conclude
 from pffl.data.federation import Federation
 from pffl.engines.base import Engine
 from pffl.engines.local import Local
@@ -28,7 +29,6 @@ from pffl.objective import Point, Problem
 from pffl.preparation import Options, default_model, prepare, prices, reprice
 from pffl.questions import Evaluate
 from pffl.solution import Solution
-from pffl.solve import conclude
 from pffl.sweep.grid import GridPoint
 from pffl.sweep.table import Sweep
 
@@ -73,7 +73,7 @@ def sweep(
     plan = Plan(
         model or default_model(federation.schema),
         method or Exact(),
-        options or Options(),
+        replace(options or Options(), baseline=False),
         seed,
     )
     journal = Journal(None if out is None else out / "points.jsonl")

@@ -35,6 +35,8 @@ class Plain:
         One entry per row.
     members
         Which rows belong to each cell, shape (Z, n).
+    risk_weights
+        Weight of each row in the risk: p_k/m_k.
     model
         The model itself, for losses that are not known here.
     """
@@ -46,6 +48,7 @@ class Plain:
     group: IntArray
     silo: IntArray
     members: BoolArray
+    risk_weights: FloatArray
     model: Model
 
     @classmethod
@@ -60,12 +63,15 @@ class Plain:
         scaled = (X.astype(np.float64) - model.inputs.mean) / model.inputs.scale
         if getattr(model, "intercept", False):
             scaled = np.column_stack([scaled, np.ones(len(scaled))])
-        members = [
-            membership(cell, federation, group, y, silo) for cell in basis.cells
-        ]
+        members = [membership(cell, federation, group, y, silo) for cell in basis.cells]
         kind = str(model.describe().get("kind"))
         outputs = int(getattr(model, "n_outputs", 1))
-        return cls(kind, outputs, scaled, y, group, silo, np.array(members), model)
+        sizes = [len(pool.y) for pool in pools]
+        part = np.repeat(np.arange(len(pools)), sizes) * len(federation) + silo
+        weights = risk_weights(federation, basis.weighting, part)
+        return cls(
+            kind, outputs, scaled, y, group, silo, np.array(members), weights, model
+        )
 
     @property
     def counts(self) -> FloatArray:
@@ -147,14 +153,6 @@ class Plain:
         """Return ``Σ_{z∋i} λ_z/m_z`` for each row: then λᵀ(means) = Σ weights_i ℓ_i."""
         return np.asarray((multipliers / self.counts) @ self.members)
 
-    def risk_weights(self, weighting: str) -> FloatArray:
-        """Return p_k/m_k for each row."""
-        sizes = np.bincount(self.silo)
-        present = sizes > 0
-        if weighting == "rows":
-            return np.full(len(self.y), 1.0 / len(self.y))
-        return np.asarray(1.0 / (present.sum() * np.maximum(sizes, 1)))[self.silo]
-
     def means(self, w: FloatArray) -> FloatArray:
         """Return the mean loss of each cell."""
         losses = self.losses(w)
@@ -180,13 +178,27 @@ class Plain:
         size = len(basis.groups) * labels
         return Sample(
             list(splits),
-            float(self.risk_weights(basis.weighting) @ losses),
+            float(self.risk_weights @ losses),
             {k: [float(v[m].sum()) for m in self.members] for k, v in table.items()},
             {
                 k: np.bincount(atom, weights=v, minlength=size).tolist()
                 for k, v in table.items()
             },
         )
+
+
+def risk_weights(federation: Federation, weighting: str, part: IntArray) -> FloatArray:
+    """Return p_k/m_k for each row, of the silos that have rows, scaled to sum 1.
+
+    `part` numbers the silos of one split after those of the split before.
+    """
+    K = len(federation)
+    rows = np.array([len(silo) for silo in federation.silos], dtype=np.float64)
+    p = rows / rows.sum() if weighting == "rows" else np.full(K, 1.0 / K)
+    sizes = np.bincount(part)
+    shares = p[np.arange(len(sizes)) % K] * (sizes > 0)
+    each = shares / shares.sum() / np.maximum(sizes, 1)
+    return np.asarray(each[part])
 
 
 def membership(

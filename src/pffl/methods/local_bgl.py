@@ -1,0 +1,221 @@
+"""Local BGL: Algorithm 1 with every silo's bounds on its own rows only.
+
+The baseline "local" of Figure 1 in Hu, Wu, Smith, *Fair Federated Learning via Bounded
+Group Loss*. Silo k has its own cells (k, z): its rows of the constraint's cells, where
+it has any; its own θ_k and λ_k; and one model w is shared.
+
+    1  w ← 0, θ_k ← 0
+    2  for e = 1 … E:
+    3      λ_{k,z} ← B e^{θ_{k,z}} / (1 + Σ_z e^{θ_{k,z}}), in each silo
+    4      for t = 1 … T:
+    5          silo k: J steps of size η_w on β f_k + λ_kᵀ r_k,   r_{k,z} = L_{k,z} − ζ_z
+    6          w ← w + Σ p_k Δ_k / Σ p_k
+    7          w̄, λ̄ ← averages over all E·T rounds
+    8      θ_{k,z} ← θ_{k,z} + η_θ r_{k,z}(w)
+    9  return w̄
+
+Rows of the cell (k, z) weigh β p_k/m_k + p_k λ_{k,z}/m_{k,z} in the mean of line 6, so
+the saddle value is  min_w βF(w) + B Σ_k p_k max(0, max_z r_{k,z}(w)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+from scipy.linalg import eigh
+
+from pffl import dual
+from pffl.fairness.base import Cells
+from pffl.methods import _steps
+from pffl.methods.inner import Inner, LocalTraining
+from pffl.models.linear import LinearModel
+from pffl.objective import Expansion, Point, Problem
+from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
+from pffl.typing import FloatArray, IntArray
+
+LARGEST = 30_000_000  # numbers in the majorant: beyond, step sizes are not automatic
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where the method stands; sums are over rounds, vectors over the cells (k, z)."""
+
+    round: int
+    inner: Inner
+    theta: FloatArray  # θ
+    w_sum: FloatArray
+    multiplier_sum: FloatArray
+    dual_step_size: float | None  # η_θ
+    curvatures: FloatArray | None = None  # L of F, then of each cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalBGL(LocalTraining):
+    """PFFL with local constraints.
+
+    Parameters
+    ----------
+    multiplier_bound, risk_weight
+        B (of each silo) and β.
+    dual_rounds, rounds_per_dual
+        E and T.
+    dual_step_size
+        η_θ; None takes the largest one at which dual ascent contracts, or, for models
+        without curvature, one from the scale of r after the first dual round.
+    iterate
+        What to return: "average" (guaranteed for convex models) or "last".
+    local_steps, step_size, schedule, batch_size, …
+        J, η_w and the rest of the inner solver, see `LocalTraining`.
+    """
+
+    multiplier_bound: float = 10.0
+    risk_weight: float = 1.0
+    dual_rounds: int = 100
+    rounds_per_dual: int = 10
+    dual_step_size: float | None = None
+    iterate: Literal["average", "last"] = "average"
+    name: ClassVar[str] = "local-bgl"
+
+    def __post_init__(self) -> None:
+        self.check(
+            positive=("multiplier_bound", "dual_step_size"),
+            nonnegative=("risk_weight",),
+            counts=("dual_rounds", "rounds_per_dual"),
+            optional=("dual_step_size",),
+        )
+
+    @property
+    def planned_rounds(self) -> int:
+        """E·T."""
+        return self.dual_rounds * self.rounds_per_dual
+
+    def init(self, problem: Problem) -> State:
+        """Line 1."""
+        inner, theta = self.start(problem), np.zeros(len(own_cells(problem)))
+        blank = np.zeros_like
+        eta = self.dual_step_size
+        return State(0, inner, theta, blank(inner.w), blank(theta), eta)
+
+    def question(self, problem: Problem, state: State) -> Train | Curvature | None:
+        """Lines 3 to 5."""
+        if state.round == self.planned_rounds:
+            return None
+        cells = own_cells(problem)
+        if state.curvatures is None and self.wants_majorant(problem):
+            return self.ask_majorant(problem.over(cells))
+        lam = multipliers(state.theta, cells, problem)
+        weights = problem.task.shares[cells.silo] * lam / problem.count(cells)
+        return self.ask(
+            problem,
+            state.inner,
+            state.round,
+            cell_weights=np.concatenate([np.zeros(problem.n_cells), weights]),
+            task=problem.with_cells(cells),
+        )
+
+    def step(
+        self, problem: Problem, state: State, total: TrainTotal | CurvatureTotal
+    ) -> State:
+        """Lines 6 to 8."""
+        cells = own_cells(problem)
+        own = problem.over(cells)
+        if isinstance(total, CurvatureTotal):
+            majorant = own.expand(state.inner.w, total)
+            largest = np.linalg.eigvalsh(majorant.risk_hessian)[-1]
+            state = replace(
+                state,
+                curvatures=np.append(largest, _steps.curvatures(majorant)),
+                dual_step_size=state.dual_step_size
+                or contracting_step(majorant, problem, cells),
+            )
+            return self._smooth(problem, state)
+        lam = multipliers(state.theta, cells, problem)
+        asked = self.asked(problem, state.round)
+        inner = self.move(problem, state.inner, state.round, total)
+        state = replace(
+            state,
+            round=state.round + 1,
+            inner=inner,
+            w_sum=state.w_sum + inner.w,
+            multiplier_sum=state.multiplier_sum + lam,
+        )
+        if state.round % self.rounds_per_dual:
+            return state
+        r = own.violation_among(total.cell_losses[problem.n_cells :], asked)
+        known = np.nan_to_num(r)  # a cell that nobody reported does not move its θ
+        eta = state.dual_step_size or _steps.regret_dual_step(known, self.dual_rounds)
+        theta = dual.ascend(state.theta, known, eta)
+        return self._smooth(problem, replace(state, theta=theta, dual_step_size=eta))
+
+    def finish(self, problem: Problem, state: State) -> Point:
+        """Line 9, with Σ_k p_k λ_{k,z} as the price of the constraint's cell z."""
+        cells = own_cells(problem)
+        average = self.iterate == "average" and state.round > 0
+        w = state.w_sum / state.round if average else state.inner.w
+        lam = multipliers(state.theta, cells, problem)
+        lam = state.multiplier_sum / state.round if average else lam
+        prices = np.zeros(problem.n_cells)
+        parents = own_copies(problem) % max(1, problem.n_cells)
+        np.add.at(prices, parents, problem.task.shares[cells.silo] * lam)
+        return Point(w, prices)
+
+    def wants_majorant(self, problem: Problem) -> bool:
+        """Whether η_w or η_θ is to be derived from the curvature of every cell."""
+        numbers = len(own_copies(problem)) * problem.n_parameters**2
+        unknown = self.dual_step_size is None or super().wants_majorant(problem)
+        linear = isinstance(problem.task.model, LinearModel)
+        return linear and unknown and numbers <= LARGEST
+
+    def _smooth(self, problem: Problem, state: State) -> State:
+        """Know L of the silos' objectives for the new λ."""
+        if state.curvatures is None or not super().wants_majorant(problem):
+            return state
+        cells, silos = own_cells(problem), len(problem.silo_names)
+        lam = multipliers(state.theta, cells, problem)
+        sums = np.bincount(cells.silo, lam * state.curvatures[1:], silos)
+        L = problem.risk_weight * state.curvatures[0] + sums.max()
+        return replace(state, inner=replace(state.inner, smoothness=float(L)))
+
+
+def own_copies(problem: Problem) -> IntArray:
+    """Which of the cells' copies, silo after silo, have rows."""
+    cells, silos = problem.cells, problem.silo_names
+    there = cells.everywhere | (np.arange(len(silos))[:, None] == cells.silo)
+    counts = problem.count(cells.in_each_silo(silos))
+    return np.flatnonzero(there.reshape(-1) & (counts > 0))
+
+
+def own_cells(problem: Problem) -> Cells:
+    """Return the cells (k, z)."""
+    return problem.cells.in_each_silo(problem.silo_names).take(own_copies(problem))
+
+
+def multipliers(theta: FloatArray, cells: Cells, problem: Problem) -> FloatArray:
+    """Line 3."""
+    lam = np.zeros_like(theta)
+    for k in range(len(problem.silo_names)):
+        own = cells.silo == k
+        lam[own] = dual.multipliers(theta[own], problem.multiplier_bound)
+    return lam
+
+
+def contracting_step(majorant: Expansion, problem: Problem, cells: Cells) -> float:
+    """Return the largest η_θ at which dual ascent contracts, see `_steps`.
+
+    Its slope is I − η J H⁻¹ Jᵀ P D, with P = diag(p_k) and, for each silo,
+    D = diag(λ_k) − λ_k λ_kᵀ/B. The largest eigenvalue is that of H⁻¹ Jᵀ P D J.
+    """
+    lam = multipliers(np.zeros(len(cells)), cells, problem)
+    weights = problem.task.shares[cells.silo] * lam  # p_k λ_{k,z}
+    hessian = problem.risk_weight * majorant.risk_hessian
+    hessian = hessian + np.tensordot(weights, majorant.hessians, axes=1)
+    hessian += 1e-9 * np.trace(hessian) / len(hessian) * np.eye(len(hessian))
+    slopes = majorant.jacobian
+    spread = (slopes * weights[:, None]).T @ slopes
+    for k, share in enumerate(problem.task.shares):
+        mean = lam[cells.silo == k] @ slopes[cells.silo == k]
+        spread -= share * np.outer(mean, mean) / problem.multiplier_bound
+    largest = float(eigh(spread, hessian, eigvals_only=True)[-1])
+    return 2.0 / largest if largest > 1e-12 else 1.0
