@@ -31,6 +31,9 @@ from pffl.solution import CellResult, Solution
 from pffl.typing import FloatArray
 from pffl.verdict import TOLERANCE, judge
 
+FLOOR = 10  # counts below it are withheld in reports
+MOST_SILOS = 200  # for which counts are reported one by one
+
 
 def conclude(
     engine: Engine,
@@ -99,7 +102,7 @@ def conclude(
         constraint={} if constraint is None else constraint.describe(),
         weighting=options.weighting,
         seed=problem.seed,
-        data=data_facts(engine),
+        data={**data_facts(engine), "card": data_card(problem)},
         confidence=options.confidence,
         loss_bound=loss_bound,
         witness=_witness(problem, feasible) if impossible else None,
@@ -185,6 +188,26 @@ def data_facts(engine: Engine) -> Mapping[str, object]:
             "notes": list(federation.notes),
         }
     return facts
+
+
+def data_card(problem: Problem) -> Mapping[str, object] | None:
+    """Rows per silo and group, small ones withheld; None for very many silos.
+
+    No totals stand beside the counts, so a single withheld one cannot be recovered.
+    """
+    if len(problem.silo_names) > MOST_SILOS:
+        return None
+    schema = problem.schema
+    shape = (len(problem.silo_names), len(schema.groups), schema.n_labels)
+    counts = problem.silo_counts.reshape(shape).sum(axis=2)
+    return {
+        "silos": list(problem.silo_names),
+        "groups": list(schema.groups),
+        "rows": [
+            [n if n == 0 or n >= FLOOR else None for n in r] for r in counts.tolist()
+        ],
+        "floor": FLOOR,
+    }
 
 
 def _gap(engine: Engine, problem: Problem, run: Run) -> Gap | None:

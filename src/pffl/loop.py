@@ -81,7 +81,8 @@ def iterate(
                 stopped = "diverged"
                 break
             state = after
-            gap = None
+            known = getattr(state, "gap", None)  # some methods bound it themselves
+            gap = known if known is not None and np.isfinite(known) else None
             if gap_every and rounds % gap_every == 0 and problem.task.model.convex:
                 gap = measure(engine, problem, method.finish(problem, state)).value
             row = replace(row, number=rounds, gap=gap)

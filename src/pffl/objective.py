@@ -13,6 +13,7 @@ import numpy as np
 from pffl.certificates import gap
 from pffl.data.schema import Schema
 from pffl.fairness.base import Cells
+from pffl.models.base import trained
 from pffl.questions.base import Task
 from pffl.questions.curvature import CurvatureTotal
 from pffl.questions.evaluate import EvaluateTotal
@@ -133,8 +134,9 @@ class Problem:
         return multipliers / self.counts
 
     def ridge(self, w: FloatArray) -> float:
-        """Return (μ/2)‖w‖²."""
-        return 0.5 * self.l2 * float(w @ w)
+        """Return (μ/2)‖w‖²; a network's running statistics do not count."""
+        v = trained(self.task.model, w)
+        return 0.5 * self.l2 * float(v @ v)
 
     def violation(self, cell_losses: FloatArray) -> FloatArray:
         """Return r from loss sums per cell."""

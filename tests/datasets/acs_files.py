@@ -16,16 +16,22 @@ YEARS = (2014, 2018, 2021, 2024)
 WEIGHTS = 80
 
 # The order of the file of 2017, without most allocation flags.
-COLUMNS = """
-RT SERIALNO DIVISION SPORDER PUMA REGION ST ADJINC PWGTP AGEP CIT CITWP COW DDRS DEAR
-DEYE DOUT DPHY DRAT DRATX DREM ENG FER GCL GCM GCR HINS1 HINS2 HINS3 HINS4 HINS5 HINS6
-HINS7 INTP JWMNP JWRIP JWTR LANX MAR MARHD MARHM MARHT MARHW MARHYP MIG MIL MLPA MLPB
-NWAB NWAV NWLA NWLK NWRE OIP PAP RELP RETP SCH SCHG SCHL SEMP SEX SSIP SSP WAGP WKHP
-WKL WKW WRK YOEP ANC ANC1P ANC2P DECADE DIS DRIVESP ESP ESR FOD1P FOD2P HICOV HISP INDP
-JWAP JWDP LANP MIGPUMA MIGSP MSP NAICSP NATIVITY NOP OC OCCP PAOC PERNP PINCP POBP
-POVPIP POWPUMA POWSP PRIVCOV PUBCOV QTRBIR RAC1P RAC2P RAC3P RACAIAN RACASN RACBLK
-RACNH RACNUM RACPI RACSOR RACWHT RC SCIENGP SFN SFR SOCP VPS WAOB FAGEP FANCP FCITP
-""".split()
+COLUMNS = [
+    "RT", "SERIALNO", "DIVISION", "SPORDER", "PUMA", "REGION", "ST", "ADJINC",
+    "PWGTP", "AGEP", "CIT", "CITWP", "COW", "DDRS", "DEAR", "DEYE", "DOUT", "DPHY",
+    "DRAT", "DRATX", "DREM", "ENG", "FER", "GCL", "GCM", "GCR", "HINS1", "HINS2",
+    "HINS3", "HINS4", "HINS5", "HINS6", "HINS7", "INTP", "JWMNP", "JWRIP", "JWTR",
+    "LANX", "MAR", "MARHD", "MARHM", "MARHT", "MARHW", "MARHYP", "MIG", "MIL",
+    "MLPA", "MLPB", "NWAB", "NWAV", "NWLA", "NWLK", "NWRE", "OIP", "PAP", "RELP",
+    "RETP", "SCH", "SCHG", "SCHL", "SEMP", "SEX", "SSIP", "SSP", "WAGP", "WKHP",
+    "WKL", "WKW", "WRK", "YOEP", "ANC", "ANC1P", "ANC2P", "DECADE", "DIS",
+    "DRIVESP", "ESP", "ESR", "FOD1P", "FOD2P", "HICOV", "HISP", "INDP", "JWAP",
+    "JWDP", "LANP", "MIGPUMA", "MIGSP", "MSP", "NAICSP", "NATIVITY", "NOP", "OC",
+    "OCCP", "PAOC", "PERNP", "PINCP", "POBP", "POVPIP", "POWPUMA", "POWSP",
+    "PRIVCOV", "PUBCOV", "QTRBIR", "RAC1P", "RAC2P", "RAC3P", "RACAIAN", "RACASN",
+    "RACBLK", "RACNH", "RACNUM", "RACPI", "RACSOR", "RACWHT", "RC", "SCIENGP",
+    "SFN", "SFR", "SOCP", "VPS", "WAOB", "FAGEP", "FANCP", "FCITP",
+]  # fmt: skip
 
 
 def header(year: int) -> list[str]:
@@ -104,9 +110,7 @@ def text(year: int, state: str, people: list[dict[str, str]]) -> bytes:
     return out.getvalue().encode()
 
 
-def archive(
-    folder: Path, year: int, state: str, people: list[dict[str, str]]
-) -> Path:
+def archive(folder: Path, year: int, state: str, people: list[dict[str, str]]) -> Path:
     """``csv_p{st}.zip``, with a document beside the persons as there is."""
     folder.mkdir(parents=True, exist_ok=True)
     return zip_file(

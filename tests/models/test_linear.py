@@ -73,7 +73,7 @@ def test_hessian_agrees_with_differences_of_the_gradient(kind, intercept):
     model = bound_model(kind, intercept=intercept)
     rng, X, y, _, weights = draw(kind, 3)
     w = parameters(model, rng)
-    hessian = model.hessian(w, X, weights)
+    hessian = model.hessian(w, X, y, weights)
     step = 1e-5
     numeric = np.array(
         [
@@ -90,22 +90,22 @@ def test_hessian_agrees_with_differences_of_the_gradient(kind, intercept):
 @pytest.mark.parametrize("kind", KINDS)
 def test_majorant_is_above_the_hessian_at_every_w(kind, scale):
     model = bound_model(kind)
-    rng, X, _, _, weights = draw(kind, 4)
+    rng, X, y, _, weights = draw(kind, 4)
     start = np.zeros(model.n_parameters)
-    majorant = model.hessian(start, X, weights, majorant=True)
+    majorant = model.hessian(start, X, y, weights, majorant=True)
     for _ in range(10):
         w = parameters(model, rng, scale)
-        slack = np.linalg.eigvalsh(majorant - model.hessian(w, X, weights))
+        slack = np.linalg.eigvalsh(majorant - model.hessian(w, X, y, weights))
         assert slack[0] >= -1e-12 * np.abs(majorant).max()
-        curvature = np.linalg.eigvalsh(model.hessian(w, X, weights))
+        curvature = np.linalg.eigvalsh(model.hessian(w, X, y, weights))
         assert curvature[0] >= -1e-10, "every loss is convex"
-        again = model.hessian(w, X, weights, majorant=True)
+        again = model.hessian(w, X, y, weights, majorant=True)
         np.testing.assert_array_equal(again, majorant)
 
 
 def test_majorants_are_reached():
     # ¼ at score 0 (logistic), ½(I − 11ᵀ/2) at equal scores (two classes), 2.
-    X, weights = np.array([[0.7]]), np.ones(1)
+    X, y, weights = np.array([[0.7]]), np.zeros(1), np.ones(1)
     for model in (
         bound_model("logistic", features=1),
         bound_model("least-squares", features=1),
@@ -113,8 +113,8 @@ def test_majorants_are_reached():
     ):
         w = np.zeros(model.n_parameters)
         np.testing.assert_allclose(
-            model.hessian(w, X, weights),
-            model.hessian(w, X, weights, majorant=True),
+            model.hessian(w, X, y, weights),
+            model.hessian(w, X, y, weights, majorant=True),
             atol=1e-15,
         )
 
@@ -129,9 +129,9 @@ def test_softmax_with_two_classes_is_logistic_regression():
     expected, slope = logistic.losses_and_gradient(difference, X, y, weights)
     np.testing.assert_allclose(losses, expected, rtol=1e-12)
     np.testing.assert_allclose(gradient, np.concatenate([-slope, slope]), atol=1e-12)
-    hessian = logistic.hessian(difference, X, weights)
+    hessian = logistic.hessian(difference, X, y, weights)
     np.testing.assert_allclose(
-        softmax.hessian(both, X, weights),
+        softmax.hessian(both, X, y, weights),
         np.kron([[1, -1], [-1, 1]], hessian),
         atol=1e-12,
     )
@@ -184,7 +184,7 @@ def test_margins_of_ten_thousand_stay_finite(kind):
     assert np.isfinite(losses).all()
     assert losses.max() == pytest.approx(1e4)
     assert np.isfinite(gradient).all()
-    assert np.isfinite(model.hessian(w, X, np.ones(4))).all()
+    assert np.isfinite(model.hessian(w, X, y, np.ones(4))).all()
     assert np.isfinite(model.predict_proba(w, X)).all()
 
 
@@ -194,7 +194,7 @@ def test_weights_given_by_the_caller_are_not_changed():
         rng, X, y, _, weights = draw(kind, 8)
         kept = weights.copy()
         model.losses_and_gradient(parameters(model, rng), X, y, weights)
-        model.hessian(parameters(model, rng), X, weights)
+        model.hessian(parameters(model, rng), X, y, weights)
         np.testing.assert_array_equal(weights, kept)
 
 

@@ -11,6 +11,8 @@ from pffl.certificates.statement import Verdict
 from pffl.certificates.words import down, up, words
 from pffl.typing import FloatArray
 
+AT_THE_BOUND = 1e-6  # a margin this small is rounding
+
 
 @dataclass(frozen=True, eq=False)
 class CellLosses:
@@ -70,6 +72,8 @@ class CellLosses:
         """Say how cell z stands, in words."""
         loss, bound, excess = self.means[z], self.bounds[z], self.violation[z]
         side = f"{up(excess)} above it" if excess > 0 else f"{down(-excess)} below it"
+        if -AT_THE_BOUND <= excess <= 0:
+            side = "right at it"
         return (
             f"'{self.names[z]}' has a mean loss of {words(loss)} against a bound of "
             f"{words(bound)}: {side}"

@@ -121,23 +121,30 @@ class Subject:
         }
         if self.federation is not None:
             found["data"] = self.federation.fingerprint
-        if self.recorded is not None and found.get("data") != self.recorded:
+        here = found.get("data") == self.recorded and self.trained
+        if self.recorded is not None and not here:
             found["trained on"] = self.recorded
         return found
 
     def overlap(self, split: str) -> int | None:
         """Rows of the split that were trained on; None if nobody can know."""
         here = self.federation
-        if here is None or not self.trained or self.other_data:
+        unknown = self.recorded is None and not self.trained
+        if here is None or unknown or self.other_data:
             return None
-        if split == "train":
-            return here.rows("train")
-        if split == "test":
-            return here.overlap
-        return repeated_rows(
-            [silo.rows("train") for silo in here.silos],
-            [silo.rows(split) for silo in here.silos],
-        )
+        return repeated_in(here, split)
+
+
+def repeated_in(federation: Federation, split: str) -> int:
+    """Return how many rows of a split are known to be training rows, too."""
+    if split == "train":
+        return federation.rows("train")
+    if split == "test":
+        return federation.overlap
+    return repeated_rows(
+        [silo.rows("train") for silo in federation.silos],
+        [silo.rows(split) for silo in federation.silos],
+    )
 
 
 def model_fingerprint(model: Model, w: FloatArray) -> str:

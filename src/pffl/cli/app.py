@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pffl.cli import compare, data, run, sweep
+from pffl.cli import compare, data, report, run, sweep
 
 app = typer.Typer(
     name="pffl",
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command()(run.run)
 app.command()(compare.compare)
 app.command()(sweep.sweep)
+app.command()(report.report)
 app.add_typer(data.app, name="data")
 
 

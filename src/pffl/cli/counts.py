@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_SILOS = 25
 MOST_GROUPS = 6
 MOST_EMPTY = 10
-WIDEST = 12  # columns of a group
+WIDEST, NARROWEST = 12, 6  # columns of a group
 
 
 def described(texts: Mapping[str, str]) -> Table:
@@ -182,7 +182,8 @@ def _fitting(names: Sequence[str], sizes: IntArray, width: int) -> list[int]:
     """Places of the largest groups that have room side by side, at least two."""
     for most in range(MOST_GROUPS, 2, -1):
         chosen = _largest(sizes, most)
-        if sum(min(len(names[g]), WIDEST) + 2 for g in chosen) <= width - 36:
+        needed = (max(NARROWEST, min(len(names[g]), WIDEST)) + 1 for g in chosen)
+        if sum(needed) <= width - 36:
             return chosen
     return _largest(sizes, 2)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pffl.data.encode import as_column, encode_labels, encode_values
 from pffl.data.schema import Attribute, Schema
-from pffl.data.silo import Rows
+from pffl.data.silo import INPUT_TYPES, Rows
 from pffl.errors import DataError, Problems
 from pffl.typing import IntArray
 
@@ -83,7 +83,7 @@ def noted(problems: Problems) -> Iterator[None]:
 
 
 def _as_floats(inputs: NDArray[np.generic]) -> NDArray[np.floating]:
-    if inputs.dtype in (np.float64, np.float32):
+    if inputs.dtype in INPUT_TYPES:
         return inputs  # type: ignore[return-value]
     try:
         return inputs.astype(np.float64)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -57,7 +58,7 @@ class Schema:
                 ("labels", self.labels),
                 *((f"attribute '{a.name}'", a.values) for a in self.attributes),
             ):
-                repeated = sorted({name for name in names if names.count(name) > 1})
+                repeated = sorted(n for n, count in Counter(names).items() if count > 1)
                 if repeated:
                     problems.add(f"{what}: repeated names {repeated}")
             if not self.attributes:

@@ -10,6 +10,8 @@ import numpy as np
 from pffl.errors import UsageError
 from pffl.typing import FloatArray, IntArray
 
+INPUT_TYPES = (np.float64, np.float32, np.uint8)
+
 
 @dataclass(frozen=True, eq=False)
 class Rows:
@@ -18,7 +20,8 @@ class Rows:
     Attributes
     ----------
     X
-        Inputs as given (unscaled), shape (n, features); float32 or float64.
+        Inputs as given (unscaled), shape (n, features); float32, float64, or uint8
+        (pictures).
     y
         Label codes (classification) or numbers (regression), float64.
     group
@@ -31,9 +34,9 @@ class Rows:
 
     @classmethod
     def of(cls, X: object, y: object, group: object) -> Rows:
-        """Build from array-likes; a floating `X` is kept as it is, without a copy."""
+        """Build from array-likes; an `X` of `INPUT_TYPES` is kept, without a copy."""
         inputs = np.asarray(X)
-        if inputs.dtype not in (np.float64, np.float32):
+        if inputs.dtype not in INPUT_TYPES:
             inputs = inputs.astype(np.float64)
         return cls(
             inputs,

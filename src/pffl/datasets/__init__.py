@@ -7,10 +7,14 @@ folder (``cache_dir=`` or the environment variable ``PFFL_CACHE_DIR`` name anoth
 from collections.abc import Callable
 
 from pffl.data.federation import Federation
+from pffl.datasets.acs import acs as acs
+from pffl.datasets.adult import adult as adult
 from pffl.datasets.compas import compas as compas
 from pffl.datasets.synthetic import synthetic as synthetic
 
 DATASETS: dict[str, tuple[Callable[..., Federation], str]] = {
+    "acs": (acs, "US census persons by state, 2014 on: employment, income, insurance"),
+    "adult": (adult, "income over $50,000, US census 1994: 48,842 people, real"),
     "compas": (compas, "two-year recidivism, ProPublica 2016: 6,172 people, real"),
     "synthetic": (synthetic, "generated census-like rows, any size, offline"),
 }

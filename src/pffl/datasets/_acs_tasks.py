@@ -101,6 +101,10 @@ _EMPLOYMENT_INPUTS = (
     "AGEP", "SCHL", "MAR", "RELP", "DIS", "ESP", "CIT", "MIG", "MIL", "ANC",
     "NATIVITY", "DEAR", "DEYE", "DREM", "SEX", "RAC1P",
 )  # fmt: skip
+_FILTERED_INPUTS = (
+    "AGEP", "SCHL", "MAR", "SEX", "DIS", "ESP", "MIG", "CIT", "MIL", "ANC",
+    "NATIVITY", "RELP", "DEAR", "DEYE", "DREM", "RAC1P", "GCL",
+)  # fmt: skip
 _INCOME_INPUTS = (
     "AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX", "RAC1P",
 )  # fmt: skip
@@ -114,7 +118,7 @@ TASKS: dict[tuple[str, str], Task] = {
         _EMPLOYMENT_INPUTS, _EMPLOYED, ("not employed", "employed")
     ),
     ("employment", "filtered"): Task(
-        (*_EMPLOYMENT_INPUTS, "GCL"),
+        _FILTERED_INPUTS,
         _EMPLOYED,
         ("not employed", "employed"),
         (

@@ -120,7 +120,7 @@ def _packed_runs(
     z = model.scores(question.w, X)
     losses, slopes = model.score_losses_and_slopes(z, y)
     if packing.hessian:
-        curvatures = model.score_curvatures(z, majorant=question.majorant)
+        curvatures = model.score_curvatures(z, y, majorant=question.majorant)
     scores, score_slopes = question.scores(z)
     for unit, start, length in zip(
         piece.units.tolist(), piece.starts.tolist(), piece.lengths.tolist(), strict=True

@@ -1,16 +1,17 @@
 """How curvature will change along the next step, learnt from the last one.
 
 A logistic loss flattens as it is fitted; Newton's method, which believes that curvature
-stays, then takes many short steps. Two successive Hessians of G(·; λ) tell more. In the
-basis V in which both are diagonal,  Vᵀ H_before V = I  and  Vᵀ H_here V = diag(κ):
-while coordinate i moved by a_i its curvature changed by the factor κ_i. If it goes on
-like that, then after a step b_i it is κ_i^{t_i}, t_i = b_i/a_i, and its mean on the way is
+stays, then takes many short steps. Two Hessians of G(·; λ) tell more. In the basis V in
+which both are diagonal,  Vᵀ H_before V = I  and  Vᵀ H_here V = diag(κ):  while
+coordinate i moved by a_i, its curvature changed by the factor κ_i. If it goes on like
+that, then after a step b_i = t_i a_i it is κ_i^{t_i}, and its mean on the way is
 
     θ_i = (κ_i^{t_i} − 1) / (t_i log κ_i).
 
 The model is solved again with curvature θ_i in direction i. It stays convex, its value
 and slope at w stay exact, and θ → 1 as steps become short: quadratic convergence is
-kept, and slow phases are left in few rounds.
+kept, and slow phases are left in few rounds. After a step that went too far, the way
+back has t < 0, and the same formula interpolates.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Forecast:
     last: FloatArray  # a
 
     def mean_curvature(self, d: FloatArray, farthest: float) -> FloatArray:
-        """Return θ for the step d; the trend is followed for t ≤ `farthest`."""
+        """Return θ for the step d; the trend is followed for −1 ≤ t ≤ `farthest`."""
         ahead, last = self.coordinates @ d, self.last
         moved = np.abs(last) > 1e-9 * np.abs(last).max(initial=0.0)
         t = np.divide(ahead, last, out=np.zeros_like(ahead), where=moved)
@@ -60,7 +61,7 @@ def forecast(
     then = _loss_hessian(before, multipliers, problem)
     diagonal = np.diag(then)
     floor = 1e-9 * (diagonal + float(diagonal.mean()))
-    if not (np.isfinite(floor).all() and floor.max(initial=0.0) > 0):
+    if not floor.max(initial=0.0) > 0:
         return None
     then = then + np.diag(floor)
     try:

@@ -7,29 +7,24 @@ which has one variable per cell (and one for the ball):
     φ(λ) = min_d q₀(d) + λᵀq(d),    H(λ) d = −∇q₀(0) − Jᵀλ,    H(λ) = β∇²F + Σ λ_z ∇²r_z
     ∇φ = q(d),    ∇²φ = −A H(λ)⁻¹ Aᵀ,    A = rows ∇q_z(d)
 
-by Newton's method; each of its steps is a small QP over λ ≥ 0, Σλ ≤ B.
+by Newton's method; each of its steps is a small QP over λ ≥ 0, Σλ ≤ B. So λ and H(λ)
+agree at the end, and the curvature of each bound is in its own constraint, where a QP
+with linearised bounds needs a second-order correction.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import daqp
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from pffl.methods import _capped_qp
 from pffl.numerics import project_capped_simplex
 from pffl.objective import Expansion, Problem
-from pffl.typing import BoolArray, FloatArray
+from pffl.typing import FloatArray
 
 NEWTON_STEPS = 60
-PROXIMAL = (
-    1e-9,
-    1e-11,
-    1e-7,
-    1e-5,
-    1e-3,
-)  # relative; tried in turn until the QP is solved
 RIDGES = (1e-13, 1e-10, 1e-7, 1e-4)  # relative; tried in turn until H(λ) factorises
 
 
@@ -37,16 +32,16 @@ RIDGES = (1e-13, 1e-10, 1e-7, 1e-4)  # relative; tried in turn until H(λ) facto
 class Model:
     """Second-order expansions of βF, of the cells' violations and of the ball.
 
-    Row Z of `values` and `jacobian` is the ball, where there is one; its Hessian is
-    `ball`. Steps are measured in coordinates e with d = `basis` e.
+    Row Z of `values` and `jacobian` is the ball (‖w + d‖²/R − R)/2, where there is one;
+    its Hessian is `ball`. Steps have coordinates e, with d = `basis` e.
     """
 
     gradient: FloatArray  # β∇F, (p,)
     hessian: FloatArray  # β∇²F, (p, p)
     values: FloatArray  # r, then the ball's, (Z,) or (Z + 1,)
-    jacobian: FloatArray
+    jacobian: FloatArray  # J, (Z, p) or (Z + 1, p)
     hessians: FloatArray  # ∇²r_z, (Z, p, p)
-    ball: FloatArray | None
+    ball: FloatArray | None  # (p, p)
     bound: float  # B
     basis: FloatArray | None = None
 
@@ -61,9 +56,10 @@ class Model:
     ) -> Model:
         """Build the model of a problem around one expansion.
 
-        With a `basis`, losses keep their Hessians in the coordinates e: d = basis·e
-        then bends less, or more, than the expansion says. Ridge and ball are known
-        exactly and do not bend.
+        With a `basis`, losses keep their Hessians in the coordinates e, and so curve
+        less, or more, in d than the expansion says. Ridge and ball are known exactly
+        and stay as they are. With `damping`, each parameter gets that part of its
+        typical curvature on top.
         """
         beta, radius = problem.risk_weight, problem.radius
         gradient, jacobian = beta * here.risk_gradient, here.jacobian
@@ -71,18 +67,21 @@ class Model:
         centre = here.w / radius
         if basis is not None:
             gradient, jacobian = gradient @ basis, jacobian @ basis
-            hessian = hessian + problem.modulus * (basis.T @ basis - metric)
+            hessian = hessian - problem.modulus * metric
             metric, centre = basis.T @ basis, centre @ basis
+            hessian = hessian + problem.modulus * metric
         if damping > 0:
             hessian = hessian + np.diag(damping * _sizes(here, problem))
-        if problem.modulus > 0:
-            parts = here.violation, jacobian, here.hessians, None
-        else:
+        values, ball = here.violation, None
+        if problem.modulus == 0:
             outside = 0.5 * (float(here.w @ here.w) / radius - radius)
-            values = np.append(here.violation, outside)
+            values = np.append(values, outside)
             jacobian = np.vstack([jacobian, centre])
-            parts = values, jacobian, here.hessians, metric / radius
-        return cls(gradient, hessian, *parts, problem.multiplier_bound, basis)
+            ball = metric / radius
+        bound = problem.multiplier_bound
+        return cls(
+            gradient, hessian, values, jacobian, here.hessians, ball, bound, basis
+        )
 
     @property
     def n_cells(self) -> int:
@@ -120,7 +119,7 @@ class Step:
     multipliers: FloatArray
     risk_change: float  # q₀(d)
     violation: FloatArray  # q(d) of the cells
-    ball_price: float = 0.0
+    ball_price: float = 0.0  # multiplier of the ball
     solved: bool = True  # whether the model's own duality gap was closed
 
 
@@ -130,7 +129,7 @@ def solve(model: Model, multipliers: FloatArray, ball_price: float = 0.0) -> Ste
     Raises
     ------
     LinAlgError
-        If no H(λ) on the way could be factorised.
+        If no ridge makes H(λ) positive definite.
     """
     lam = project_capped_simplex(multipliers, model.bound)
     if model.ball is not None:
@@ -139,15 +138,13 @@ def solve(model: Model, multipliers: FloatArray, ball_price: float = 0.0) -> Ste
     for _ in range(NEWTON_STEPS):
         if slack(model, now) <= 1e-14 * scale(model, now):
             break
-        target = ascend(model, now)
-        after = _climb(model, now, target - now.lam)
+        after = _climb(model, now, ascend(model, now) - now.lam)
         if after is None:
             break
         now = after
     z = model.n_cells
-    d = now.e if model.basis is None else model.basis @ now.e
     return Step(
-        d,
+        now.e if model.basis is None else model.basis @ now.e,
         now.lam[:z],
         float(model.gradient @ now.e + 0.5 * now.e @ model.hessian @ now.e),
         now.values[:z],
@@ -176,7 +173,7 @@ def respond(model: Model, lam: FloatArray) -> Response:
 def slack(model: Model, at: Response) -> float:
     """Return the model's own duality gap."""
     capped = np.arange(len(at.lam)) < model.n_cells
-    return _qp_gap(at.values, at.lam, model.bound, capped)
+    return _capped_qp.gap(at.values, at.lam, model.bound, capped)
 
 
 def scale(model: Model, at: Response) -> float:
@@ -186,77 +183,18 @@ def scale(model: Model, at: Response) -> float:
 
 
 def ascend(model: Model, at: Response) -> FloatArray:
-    """Return the λ that maximises the second-order expansion of φ."""
-    found = capped_qp(at.sensitivity, at.values, at.lam, model.bound, model.n_cells)
+    """Return the λ that maximises the second-order expansion of φ.
+
+    Should the QP fail, one projected gradient step.
+    """
+    z, bound = model.n_cells, model.bound
+    found = _capped_qp.maximise(at.sensitivity, at.values, at.lam, bound, z)
     if found is not None:
         return found
-    length = max(float(np.abs(at.sensitivity).sum(axis=1).max()), 1e-300)
-    z, moved = model.n_cells, at.lam + at.values / length
-    return np.concatenate(
-        [project_capped_simplex(moved[:z], model.bound), np.maximum(moved[z:], 0.0)]
-    )
-
-
-def capped_qp(
-    matrix: FloatArray,
-    slope: FloatArray,
-    start: FloatArray,
-    bound: float,
-    n_capped: int,
-) -> FloatArray | None:
-    """Maximise slopeᵀδ − ½ δᵀ matrix δ over x = start + δ ≥ 0, Σ_{capped} x ≤ bound.
-
-    A small proximal term around `start` makes a singular matrix harmless and leaves
-    fixed points where they are. The solver's word is not taken: what it returns must
-    close the QP's own duality gap. Returns None if nothing does.
-    """
-    capped = np.arange(len(slope)) < n_capped
-    if not (np.isfinite(matrix).all() and np.isfinite(slope).all()):
-        return None
-    open_gap = _qp_gap(slope, start, bound, capped)
-    if open_gap <= 0:
-        return start
-    best, best_gap = None, 0.9 * open_gap
-    # Measure x_z in steps over which the objective curves by its own gap, at most B:
-    # cells differ in sensitivity by many orders of magnitude.
-    units = bound / np.sqrt(np.maximum(np.diag(matrix) * (bound**2 / open_gap), 1.0))
-    unit_matrix = matrix * np.outer(units, units) / open_gap
-    unit_slope = slope * units / open_gap
-    for proximal in PROXIMAL:
-        quadratic = unit_matrix + proximal * np.eye(len(slope))
-        x, _, flag, _ = daqp.solve(
-            quadratic,
-            -(unit_slope + quadratic @ (start / units)),
-            np.where(capped, units, 0.0)[None],
-            np.append(np.where(capped, bound / units, 1e30), bound),
-            np.zeros(len(slope) + 1),
-            np.zeros(len(slope) + 1, dtype=np.int32),
-            primal_tol=1e-12,
-            dual_tol=1e-13,
-            eps_prox=0.0,
-        )
-        if flag <= 0 or not np.isfinite(x).all():
-            continue
-        x = np.maximum(x, 0.0) * units
-        total = float(x[capped].sum())
-        x[capped] *= min(1.0, bound / total) if total > 0 else 1.0
-        left = _qp_gap(slope - matrix @ (x - start), x, bound, capped)
-        if left < best_gap:
-            best, best_gap = np.asarray(x), left
-        if left <= 0.01 * open_gap:
-            break
-    return best
-
-
-def _qp_gap(slope: FloatArray, x: FloatArray, bound: float, capped: BoolArray) -> float:
-    """How much a concave function with this slope at x can still rise, at most.
-
-    An uncapped coordinate may rise to twice its value or to B, whichever is more.
-    """
-    best = bound * max(0.0, float(slope[capped].max(initial=0.0)))
-    room = np.maximum(bound, 2.0 * x[~capped])
-    best += float(room @ np.maximum(slope[~capped], 0.0))
-    return best - float(x @ slope)
+    length = max(float(np.abs(at.sensitivity).sum(axis=1).max(initial=0.0)), 1e-300)
+    moved = at.lam + at.values / length
+    cells = project_capped_simplex(moved[:z], bound)
+    return np.append(cells, np.maximum(moved[z:], 0.0))
 
 
 def _climb(model: Model, now: Response, direction: FloatArray) -> Response | None:
@@ -279,10 +217,9 @@ def _climb(model: Model, now: Response, direction: FloatArray) -> Response | Non
 def _sizes(here: Expansion, problem: Problem) -> FloatArray:
     """Return the curvature that each parameter has for a typical λ."""
     cells = np.einsum("zii->i", here.hessians) / max(1, problem.n_cells)
-    most = problem.multiplier_bound * cells + problem.risk_weight * np.diag(
-        here.risk_hessian
-    )
-    return np.asarray(most + 1e-3 * most.mean())
+    risk = np.diag(here.risk_hessian)
+    typical = problem.multiplier_bound * cells + problem.risk_weight * risk
+    return np.asarray(typical + 1e-3 * typical.mean())
 
 
 def _factorise(hessian: FloatArray) -> tuple[FloatArray, bool]:
@@ -295,4 +232,4 @@ def _factorise(hessian: FloatArray) -> tuple[FloatArray, bool]:
             return cho_factor(lifted, lower=True, check_finite=False)
         except LinAlgError:
             continue
-    raise LinAlgError("H(λ) is not positive definite")
+    raise LinAlgError("no ridge makes H(λ) positive definite")

@@ -2,19 +2,19 @@
 
     min_{w, s ≥ 0}  βF(w) + B s    subject to    r_z(w) ≤ s
 
-A round brings value, gradient and Hessian of F and of every cell at one w. Then, without
-asking again,
+One round brings value, gradient and Hessian of F and of every cell at one w. Then,
+without asking again,
 
-    1  bounds     upper ← βF + B·max(0, max r);  lower ← the best λ for ‖∇G(w; λ)‖
-    2  accept w if the merit βF + ρ·max(0, max r) fell as promised; otherwise go back
-       along the segment, to the minimum of its quintic interpolation
-    3  d, λ ← saddle point of the second-order model at w          _saddle.solve
-    4  the same with the curvature that its trend predicts         _forecast
+    1  upper ← βF + B·max(0, max r);  lower ← its best λ at this w         _bounded
+    2  w is accepted if the merit βF + ρ·max(0, max r) fell as promised    _accepted
+    3  d, λ ← saddle point of the second-order model around w          _saddle.solve
+    4  the same again, with the curvature that its trend predicts          _forecast
     5  ask at w + d
 
-and the first pair whose gap is small enough is returned. ρ is twice Σλ, at most B: the
-smallest price that closes the violation is all that the merit needs.
-Reference: DESIGN §4 and §5.
+until the gap upper − lower is small enough. A refused w is no waste: its expansion
+corrects the curvature (line 4); if that is refused too, the step is shortened to where
+both expansions promise most. ρ is twice Σλ and at most B: the merit needs no higher
+price than the one that closes the violation. Reference: DESIGN §4 and §5.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ import numpy as np
 from scipy.linalg import LinAlgError
 
 from pffl.errors import UsageError
-from pffl.methods import _saddle
+from pffl.methods import _capped_qp, _saddle
 from pffl.methods._forecast import forecast
 from pffl.methods.base import check_parameters
+from pffl.numerics import project_capped_simplex
 from pffl.objective import Expansion, Point, Problem, lower_value, upper_value
 from pffl.questions import Curvature, CurvatureTotal
 from pffl.questions.curvature import linear
@@ -36,11 +37,8 @@ from pffl.typing import FloatArray
 
 LARGEST = 2000  # parameters: beyond, the Hessians are too large to send
 DAMPING = (1e-10, 1e-7, 1e-4)  # relative; where βμ = 0, or where the model is too stiff
-FARTHEST = 1.0  # a trend is trusted for so many times the step it was seen on
 FORECASTS = 6  # times the model is solved again with forecast curvature
-RESOLVE = 1
-SHORTEST = 0.5
-PATIENCE = 10  # rounds without progress before giving up
+PATIENCE = 10  # rounds in which no bound moved, before giving up
 ARMIJO = 1e-4
 ROUNDING = 1e-14
 
@@ -55,19 +53,19 @@ class State:
         Rounds so far.
     w, multipliers
         The next w to ask at, and the λ that goes with it.
-    upper, lower
-        Best bounds so far on the saddle value: `upper` at `best.w`, `lower` for
-        `best.multipliers`. Their difference is the gap of the pair `best`.
-    here
-        Expansion at the last accepted w.
-    before
-        Expansion at another w, to forecast curvature from.
+    best, upper, lower
+        The pair to return, and the bounds on the saddle value that it gives: `upper`
+        at its w, `lower` for its λ (by an expansion at any w).
+    here, before
+        Expansions at the last accepted w, and at another one close by.
     price, promised
         ρ of the merit, and how much of it the step to `w` should save.
-    idle
-        Rounds since a bound moved.
-    stalled
-        Whether nothing more can be gained.
+    ball_price
+        Multiplier of the ball ‖w‖ ≤ R, where βμ = 0.
+    refused, trust
+        Trials refused since `here`, and how far a trend of curvature is followed.
+    idle, stalled
+        Rounds since a bound moved, and whether nothing more can be gained.
     """
 
     round: int
@@ -94,14 +92,14 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class Exact:
-    """Second-order saddle point method.
+    """Second-order saddle point method for convex linear models.
 
     Parameters
     ----------
     multiplier_bound, risk_weight
         B and β.
     tolerance
-        Gap ν at which to stop.
+        Gap ν at which to stop; never below what rounding hides.
     max_rounds
         Rounds after which to stop in any case.
     warm_start
@@ -134,17 +132,18 @@ class Exact:
             )
         start = self.warm_start
         if start is None:
-            even = min(problem.multiplier_bound, 1.0) / (z + 1)
-            start = Point(np.zeros(p), np.full(z, even))
+            start = Point(np.zeros(p), np.full(z, 1.0 / (z + 1)))
         if len(start.w) != p or len(start.multipliers) != z:
             raise UsageError(
                 f"The 'warm_start' parameter of Exact must have {p} parameters and {z} "
                 f"multipliers. Got {len(start.w)} and {len(start.multipliers)} instead."
             )
+        lam = project_capped_simplex(start.multipliers, problem.multiplier_bound)
+        start = Point(_inside(problem, start.w), lam)
         return State(0, start.w, start.multipliers, start)
 
     def question(self, problem: Problem, state: State) -> Curvature | None:
-        """Ask for the expansion at the next w."""
+        """Ask for the expansion at the next w (line 5)."""
         rounding = ROUNDING * abs(state.upper) if state.round else 0.0
         done = state.gap <= max(self.tolerance, rounding)
         if done or state.stalled or state.round >= self.max_rounds:
@@ -160,15 +159,13 @@ class Exact:
         state = _bounded(problem, state, trial)
         if state.here is None or _accepted(problem, state, trial):
             trust = min(1.0, 2.0 * state.trust)
-            state = replace(
-                state, here=trial, before=state.here, trust=trust, refused=0
-            )
-            return _stepped(problem, state)
-        refused, trust = state.refused + 1, state.trust / 4.0
+            state = replace(state, here=trial, before=state.here, trust=trust)
+            return _stepped(problem, replace(state, refused=0))
+        refused, trust = state.refused + 1, 0.25 * state.trust
         state = replace(state, before=trial, refused=refused, trust=trust)
-        if refused == RESOLVE:
+        if refused == 1:
             return _stepped(problem, state)
-        return _shortened(problem, state, trial)
+        return _shortened(problem, state)
 
     def finish(self, problem: Problem, state: State) -> Point:
         """Return the best pair."""
@@ -176,28 +173,26 @@ class Exact:
 
 
 def _finite(at: Expansion) -> bool:
-    return bool(
-        np.isfinite(at.risk)
-        and np.isfinite(at.risk_hessian).all()
-        and np.isfinite(at.hessians).all()
-        and np.isfinite(at.violation).all()
-    )
+    parts = (at.risk, at.risk_gradient, at.risk_hessian)
+    cells = (at.violation, at.jacobian, at.hessians)
+    return all(bool(np.isfinite(part).all()) for part in (*parts, *cells))
 
 
 def _bounded(problem: Problem, state: State, at: Expansion) -> State:
-    """Line 1: improve the bounds on the saddle value."""
+    """Improve the bounds on the saddle value (line 1)."""
     upper = upper_value(at.risk, at.violation, problem)
-    candidates = [state.multipliers, *best_multipliers(problem, at, state.multipliers)]
+    candidates = [state.multipliers, np.zeros(problem.n_cells)]
+    candidates += best_multipliers(problem, at, state.multipliers)
     bounds = [lower_value(at, lam, problem) for lam in candidates]
     lower = max(bounds)
     noise = ROUNDING * (abs(upper) + abs(lower))
     moved = upper < state.upper - noise or lower > state.lower + noise
+    idle = 0 if moved else state.idle + 1
     w, lam = state.best.w, state.best.multipliers
     if upper <= state.upper:
         w = at.w
     if lower >= state.lower:
         lam = candidates[int(np.argmax(bounds))]
-    idle = 0 if moved else state.idle + 1
     return replace(
         state,
         best=Point(w, lam),
@@ -216,23 +211,24 @@ def best_multipliers(
     With βμ > 0 that is a QP in λ. Over the ball the norm ‖g‖ is not squared; it is
     min_η (‖g‖²/η + η)/2, so η ← ‖g‖ turns it into a few QPs.
     """
-    if not problem.n_cells:
-        return []
-    risk, bound = problem.risk_weight * at.risk_gradient, problem.multiplier_bound
+    risk, modulus = problem.risk_weight * at.risk_gradient, problem.modulus
     gram, zero = at.jacobian @ at.jacobian.T, np.zeros(problem.n_cells)
+    constant = at.violation if modulus > 0 else at.violation - at.jacobian @ at.w
     found: list[FloatArray] = []
-    lam, linear_term, repeats = guess, at.violation, 1
-    if problem.modulus == 0:
-        linear_term, repeats = at.violation - at.jacobian @ at.w, 4
-    for _ in range(repeats):
-        norm = max(float(np.linalg.norm(risk + lam @ at.jacobian)), 1e-15)
-        weight = 1.0 / problem.modulus if problem.modulus > 0 else problem.radius / norm
-        slope = linear_term - weight * (at.jacobian @ risk)
-        better = _saddle.capped_qp(weight * gram, slope, zero, bound, len(zero))
+    for _ in range(1 if modulus > 0 else 4):
+        lam = found[-1] if found else guess
+        norm = max(float(np.linalg.norm(risk + lam @ at.jacobian)), 1e-15)  # η
+        weight = 1.0 / modulus if modulus > 0 else problem.radius / norm
+        better = _capped_qp.maximise(
+            weight * gram,
+            constant - weight * (at.jacobian @ risk),
+            zero,
+            problem.multiplier_bound,
+            len(zero),
+        )
         if better is None:
             break
-        lam = better
-        found.append(lam)
+        found.append(better)
     return found
 
 
@@ -243,7 +239,7 @@ def merit(at: Expansion, problem: Problem, price: float) -> float:
 
 
 def _accepted(problem: Problem, state: State, trial: Expansion) -> bool:
-    """Line 2: whether the merit fell as promised, up to rounding."""
+    """Whether the merit fell as promised, up to rounding (line 2)."""
     assert state.here is not None
     before = merit(state.here, problem, state.price)
     noise = ROUNDING * max(abs(before), problem.risk_weight, state.price)
@@ -251,23 +247,21 @@ def _accepted(problem: Problem, state: State, trial: Expansion) -> bool:
     return saved >= ARMIJO * state.promised - noise
 
 
-def _shortened(problem: Problem, state: State, trial: Expansion) -> State:
-    """Line 2, otherwise: go back to where the two expansions promise most.
+def _shortened(problem: Problem, state: State) -> State:
+    """Go back along the segment to where the two expansions promise most.
 
-    Between two points a convex function lies above both its tangents; the larger of
-    the two expansions follows it around a kink, such as an outlier that the step
-    misclassified and that the expansion at `here` cannot see.
+    The larger of the two follows a convex function around a kink, such as an outlier
+    that the step misclassified and that the expansion at `here` could not see.
     """
-    here = state.here
+    here, trial = state.here, state.before
     assert here is not None
-    d = trial.w - here.w
-    t = np.linspace(0.02, SHORTEST, 45)
+    assert trial is not None
+    d, t = trial.w - here.w, np.linspace(0.02, 0.5, 25)
     path = np.maximum(along(here, d, t), along(trial, d, t - 1.0))
     worst = np.maximum(path[1:].max(axis=0, initial=0.0), 0.0)
-    length = t[int(np.argmin(problem.risk_weight * path[0] + state.price * worst))]
-    return replace(
-        state, w=here.w + length * d, promised=float(length) * state.promised
-    )
+    least = np.argmin(problem.risk_weight * path[0] + state.price * worst)
+    length = float(t[least])
+    return replace(state, w=here.w + length * d, promised=length * state.promised)
 
 
 def along(at: Expansion, d: FloatArray, t: FloatArray) -> FloatArray:
@@ -281,7 +275,7 @@ def along(at: Expansion, d: FloatArray, t: FloatArray) -> FloatArray:
 
 
 def _stepped(problem: Problem, state: State) -> State:
-    """Lines 3 and 4: the next w and λ from all that is known."""
+    """Choose the next w and λ (lines 3 and 4)."""
     here = state.here
     assert here is not None
     try:
@@ -289,7 +283,7 @@ def _stepped(problem: Problem, state: State) -> State:
     except LinAlgError:
         step = _gradient_step(problem, state, here)
     price = max(2.0 * float(step.multipliers.sum()), float(state.multipliers.sum()))
-    price = min(problem.multiplier_bound, price)
+    price = min(problem.multiplier_bound, price)  # ρ
     worst = max(0.0, float(here.violation.max(initial=0.0)))
     left = max(0.0, float(step.violation.max(initial=0.0)))
     return replace(
@@ -304,7 +298,8 @@ def _stepped(problem: Problem, state: State) -> State:
 
 def _best_step(problem: Problem, state: State, here: Expansion) -> _saddle.Step:
     """Solve the model, then again with the curvature forecast for its own step."""
-    for damping in (0.0,) * (problem.modulus > 0) + DAMPING:
+    undamped = (0.0,) if problem.modulus > 0 else ()
+    for damping in undamped + DAMPING:
         model = _saddle.Model.at(here, problem, damping=damping)
         step = _saddle.solve(model, state.multipliers, state.ball_price)
         if step.solved:
@@ -316,12 +311,11 @@ def _best_step(problem: Problem, state: State, here: Expansion) -> _saddle.Step:
         return step
     theta = np.ones(len(here.w))
     for _ in range(FORECASTS):
-        last, theta = theta, trend.mean_curvature(step.d, FARTHEST * state.trust)
+        last, theta = theta, trend.mean_curvature(step.d, state.trust)
         if np.abs(theta / last - 1.0).max() < 0.01:
             break
-        model = _saddle.Model.at(
-            here, problem, basis=trend.basis(theta), damping=damping
-        )
+        basis = trend.basis(theta)
+        model = _saddle.Model.at(here, problem, basis=basis, damping=damping)
         step = _saddle.solve(model, step.multipliers, step.ball_price)
     return step
 
@@ -338,7 +332,7 @@ def _gradient_step(problem: Problem, state: State, here: Expansion) -> _saddle.S
 
 
 def _inside(problem: Problem, w: FloatArray) -> FloatArray:
-    """Where only the ball bounds w, undo rounding that left it."""
+    """Where only the ball bounds w, bring it back into the ball."""
     length = float(np.linalg.norm(w))
     if problem.modulus > 0 or length <= problem.radius:
         return w

@@ -18,6 +18,7 @@ import numpy as np
 from pffl.errors import UsageError
 from pffl.methods import _steps
 from pffl.methods.base import check_parameters
+from pffl.models.base import trained
 from pffl.objective import Problem
 from pffl.questions import Curvature, Task, Train, TrainTotal
 from pffl.typing import FloatArray
@@ -170,7 +171,12 @@ class LocalTraining:
         asked = self.asked(problem, round)
         silos = len(problem.task.shares)
         scale = 1 / total.share if asked is None else silos / len(asked)
-        return self.push(inner, total.update * scale)
+        moved = self.push(inner, total.update * scale)
+        n = len(trained(problem.task.model, inner.w))
+        if n < len(inner.w):  # statistics are averaged, whatever the server does
+            mean = inner.w[n:] + total.update[n:] / total.powers[0]
+            moved = replace(moved, w=np.concatenate([moved.w[:n], mean]))
+        return moved
 
     def push(self, inner: Inner, update: FloatArray) -> Inner:
         """Apply the server optimiser to a mean update."""

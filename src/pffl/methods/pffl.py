@@ -61,7 +61,10 @@ class PFFL(LocalTraining):
         η_θ; None takes the largest one at which dual ascent contracts, or, for models
         without curvature, one from the scale of r after the first dual round.
     iterate
-        What to return: the "average" (guaranteed for convex models), "last" or "best".
+        What to return: the "average" (guaranteed for convex models), "last" or "best"
+        (smallest βF + B·max(0, max r) on training rows). None takes the average for
+        convex models; for others the best, or the last where rounds ask some silos
+        only, so that the best would be the luckiest draw.
     local_steps, step_size, schedule, batch_size, …
         J, η_w and the rest of the inner solver, see `LocalTraining`.
     """
@@ -71,7 +74,7 @@ class PFFL(LocalTraining):
     dual_rounds: int = 100
     rounds_per_dual: int = 10
     dual_step_size: float | None = None
-    iterate: Literal["average", "last", "best"] = "average"
+    iterate: Literal["average", "last", "best"] | None = None
     name: ClassVar[str] = "pffl"
 
     def __post_init__(self) -> None:
@@ -141,12 +144,21 @@ class PFFL(LocalTraining):
 
     def finish(self, problem: Problem, state: State) -> Point:
         """Line 9."""
-        if self.iterate == "best":
+        chosen = self.returned(problem)
+        if chosen == "best" and np.isfinite(state.best_value):
             return state.best
-        if self.iterate == "last" or state.round == 0:
+        if chosen != "average" or state.round == 0:
             lam = dual.multipliers(state.theta, problem.multiplier_bound)
             return Point(state.inner.w, lam)
         return Point(state.w_sum / state.round, state.multiplier_sum / state.round)
+
+    def returned(self, problem: Problem) -> Literal["average", "last", "best"]:
+        """Which iterate is returned."""
+        if self.iterate is not None:
+            return self.iterate
+        if problem.task.model.convex:
+            return "average"
+        return "best" if self.asked(problem, 0) is None else "last"
 
     def wants_majorant(self, problem: Problem) -> bool:
         """Whether η_w or η_θ is to be derived from the curvature."""

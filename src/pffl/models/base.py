@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -14,10 +14,15 @@ from pffl.typing import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """Shift and scale of each feature, agreed over all silos from census sums."""
+    """Shift and scale of each feature, agreed over all silos from census sums.
+
+    Where they are `deferred`, the model scales its own batches: rows stay as they are,
+    in their own type, and no scaled copy of them is ever made.
+    """
 
     mean: FloatArray
     scale: FloatArray
+    deferred: bool = False
 
     @classmethod
     def identity(cls, n_features: int) -> Inputs:
@@ -38,7 +43,12 @@ class Inputs:
         return cls(mean, np.where(constant, 1.0, np.sqrt(variance)))
 
     def apply(self, X: FloatArray, out: FloatArray | None = None) -> FloatArray:
-        """Return ``(X − mean) / scale`` in float64, in one new array (or `out`)."""
+        """Return ``(X − mean) / scale`` in float64, in one new array (or `out`).
+
+        Deferred ones return `X`.
+        """
+        if self.deferred:
+            return X
         centred = np.subtract(X, self.mean, out=out, dtype=np.float64)
         centred /= self.scale
         return centred
@@ -91,3 +101,63 @@ class Model(Protocol):
 
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One local step, and what it descends besides the losses.
+
+    That is (ridge/2)‖w‖² + (proximal/2)‖w − anchor‖². `key` (run, round, silo, step)
+    seeds a model whose training is random.
+    """
+
+    size: float
+    ridge: float
+    proximal: float
+    anchor: FloatArray
+    key: tuple[int, ...] = ()
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A model whose w ends with running statistics, such as those of batch norm.
+
+    They are averaged over silos as the rest of w is, but never descended: no gradient,
+    no ridge, no server optimiser touches them.
+    """
+
+    @property
+    def n_trained(self) -> int:
+        """Length of the part of w that is descended."""
+
+    def local_step(
+        self,
+        w: FloatArray,
+        X: FloatArray,
+        y: FloatArray,
+        weights: FloatArray,
+        step: Step,
+    ) -> FloatArray:
+        """Return w after one step, its statistics moved by these rows."""
+
+
+def local_step(
+    model: Model,
+    w: FloatArray,
+    X: FloatArray,
+    y: FloatArray,
+    weights: FloatArray,
+    step: Step,
+) -> FloatArray:
+    """Return w after one local step; a plain gradient step unless the model has its own."""
+    if isinstance(model, Stateful):
+        return model.local_step(w, X, y, weights, step)
+    _, gradient = model.losses_and_gradient(w, X, y, weights)
+    gradient += step.ridge * w
+    gradient += step.proximal * (w - step.anchor)
+    return np.asarray(w - step.size * gradient)
+
+
+def trained(model: Model, w: FloatArray) -> FloatArray:
+    """Return the part of w that is descended: all of it, without the statistics."""
+    return w[: model.n_trained] if isinstance(model, Stateful) else w

@@ -71,7 +71,9 @@ class LinearModel(ABC):
         """Return ∂ℓ/∂z."""
 
     @abstractmethod
-    def score_curvatures(self, z: FloatArray, *, majorant: bool) -> FloatArray:
+    def score_curvatures(
+        self, z: FloatArray, y: FloatArray, *, majorant: bool
+    ) -> FloatArray:
         """Return ∂²ℓ/∂z², or an upper bound of it that holds for every z."""
 
     def score_losses_and_slopes(
@@ -134,6 +136,7 @@ class LinearModel(ABC):
         self,
         w: FloatArray,
         X: FloatArray,
+        y: FloatArray,
         weights: FloatArray,
         *,
         majorant: bool = False,
@@ -142,7 +145,7 @@ class LinearModel(ABC):
 
         With `majorant`, an upper bound of it that holds for every w.
         """
-        curvatures = self.score_curvatures(self.scores(w, X), majorant=majorant)
+        curvatures = self.score_curvatures(self.scores(w, X), y, majorant=majorant)
         return self.gram(
             X, curvatures * weights.reshape((-1,) + (1,) * (curvatures.ndim - 1))
         )
@@ -226,7 +229,9 @@ class LogisticRegression(LinearModel):
         """Return both from one exponential e = exp(−|z|)."""
         return logistic_losses_and_slopes(z, y)
 
-    def score_curvatures(self, z: FloatArray, *, majorant: bool) -> FloatArray:
+    def score_curvatures(
+        self, z: FloatArray, y: FloatArray, *, majorant: bool
+    ) -> FloatArray:
         """Return σ(z)(1 − σ(z)) ≤ 1/4."""
         if majorant:
             return np.full_like(z, 0.25)
@@ -259,7 +264,9 @@ class SoftmaxRegression(LinearModel):
         slopes[np.arange(len(z)), y.astype(np.int64)] -= 1.0
         return slopes
 
-    def score_curvatures(self, z: FloatArray, *, majorant: bool) -> FloatArray:
+    def score_curvatures(
+        self, z: FloatArray, y: FloatArray, *, majorant: bool
+    ) -> FloatArray:
         """Return diag(π) − ππᵀ ≼ ½(I − 11ᵀ/C) (Böhning 1992)."""
         n, q = z.shape
         if majorant:
@@ -299,7 +306,9 @@ class LeastSquares(LinearModel):
         """Return 2(z − y)."""
         return 2.0 * (z - y)
 
-    def score_curvatures(self, z: FloatArray, *, majorant: bool) -> FloatArray:
+    def score_curvatures(
+        self, z: FloatArray, y: FloatArray, *, majorant: bool
+    ) -> FloatArray:
         """Return 2."""
         return np.full_like(z, 2.0)
 

@@ -82,7 +82,7 @@ class Curvature:
         ]
         h = model.n_parameters if self.order == 2 else 0
         hessians = [
-            model.hessian(self.w, view.X, weights, majorant=self.majorant)
+            model.hessian(self.w, view.X, view.y, weights, majorant=self.majorant)
             for weights in (rows if h else ())
         ]
         scores, slopes = self.scores(model.scores(self.w, view.X))

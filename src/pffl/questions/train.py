@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from pffl.models.base import Step, local_step, trained
 from pffl.questions.base import Task, View
 from pffl.typing import FloatArray, IntArray
 
@@ -126,6 +127,19 @@ class Train:
             yield order[: self.batch_size]
             order = order[self.batch_size :]
 
+    def steps(self, index: int) -> list[Step]:
+        """Return the local steps of one silo."""
+        return [
+            Step(
+                float(size),
+                self.ridge_weight,
+                self.proximal,
+                self.w,
+                (self.seed, self.round, index, j),
+            )
+            for j, size in enumerate(self.step_sizes)
+        ]
+
     def answer(self, view: View) -> TrainTotal:
         """Answer for one silo: the plain loop that every engine must reproduce."""
         model, cells = self.task.model, self.task.cells
@@ -133,19 +147,16 @@ class Train:
         weights = self.row_weights(view)
         losses = model.losses(self.w, view.X, view.y)
         w = self.w.copy()
-        for step_size, batch in zip(
-            self.step_sizes, self.batches(view.index, len(view)), strict=True
+        for step, batch in zip(
+            self.steps(view.index), self.batches(view.index, len(view)), strict=True
         ):
             scale = 1.0 if isinstance(batch, slice) else len(view) / len(batch)
-            _, gradient = model.losses_and_gradient(
-                w, view.X[batch], view.y[batch], weights[batch] * scale
+            w = local_step(
+                model, w, view.X[batch], view.y[batch], weights[batch] * scale, step
             )
-            gradient += self.ridge_weight * w
-            gradient += self.proximal * (w - self.w)
-            w -= step_size * gradient
         atom_losses = view.atom_sums(losses, cells.membership.shape[1])
         mean = float(losses.mean())
-        powers = self.powers(mean, w - self.w)
+        powers = self.powers(mean, trained(model, w - self.w))
         return TrainTotal(
             share * powers[0] * (w - self.w),
             share,

@@ -39,7 +39,7 @@ class Case:
         return float(self.rows.risk_weights @ self.rows.losses(w)) + ridge
 
     def plane(self, lam: FloatArray, zeta: FloatArray, at: FloatArray) -> float:
-        """Return the least value over the ball of the plane of λᵀ(means − ζ) at `at`."""
+        """Return the least value, over the ball, of the plane of λᵀ(means − ζ)."""
         weights = self.rows.cell_weights(lam)
         value = float(weights @ self.rows.losses(at)) - float(lam @ zeta)
         g = self.rows.gradient(at, weights)
@@ -114,7 +114,7 @@ def implied_risk(case: Case) -> float:
 
 
 def infeasible(case: Case, statement: Statement) -> Iterator[Check]:
-    """Check the witness: its plane, and an independent search that must stay above 0."""
+    """Check the witness: its plane, and a search that must stay above 0."""
     inputs: Mapping[str, Any] = statement.inputs
     lam = np.asarray(inputs["multipliers"], dtype=np.float64)
     at, stated = np.asarray(inputs["w"], dtype=np.float64), float(inputs["bound"])

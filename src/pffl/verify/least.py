@@ -28,7 +28,7 @@ class Least:
 def least(
     rows: Plain, weights: FloatArray, *, ridge: float = 0.0, radius: float | None = None
 ) -> Least:
-    """Minimise ``Σ weights_i ℓ_i(w) + (ridge/2)‖w‖²``, over the ball if one is given."""
+    """Minimise ``Σ weights_i ℓ_i(w) + (ridge/2)‖w‖²``, over the ball if given one."""
     p = rows.outputs * rows.X.shape[1]
     free = _free(rows, weights, ridge, np.zeros(p))
     if radius is None or np.linalg.norm(free) <= radius:

@@ -76,7 +76,7 @@ class Plain:
     @property
     def counts(self) -> FloatArray:
         """Rows per cell."""
-        return self.members.sum(axis=1).astype(np.float64)
+        return np.asarray(self.members.sum(axis=1), dtype=np.float64)
 
     def scores(self, w: FloatArray) -> FloatArray:
         """Return Wx + b, shape (n, outputs)."""
@@ -108,10 +108,11 @@ class Plain:
         if self.kind == "least-squares":
             return None
         if self.kind not in KNOWN:
-            return self.model.classes(w, self.X)
+            found: FloatArray | None = self.model.classes(w, self.X)
+            return found
         z = self.X if self.kind == "probabilities" else self.scores(w)
         if z.shape[1] > 1:
-            return z.argmax(axis=1).astype(np.float64)
+            return np.asarray(z.argmax(axis=1), dtype=np.float64)
         cut = 0.5 if self.kind == "probabilities" else 0.0
         return np.asarray(z[:, 0] > cut, dtype=np.float64)
 

@@ -85,7 +85,7 @@ def metric(case: Case, statement: Statement, held: Plain) -> Iterator[Check]:
     yield same(f"{kind}: in the rows", inputs["spread"], value, tolerance=SUMS)
     yield same(f"{kind}: lower end", inputs["lower"], low, tolerance=BOUNDS)
     yield same(f"{kind}: upper end", inputs["upper"], high, tolerance=BOUNDS)
-    labels = {"dp_gap": [(0, 1)], "eo_gap": [(1,)]}.get(kind, [(0,), (1,)])
+    labels = _AMONG[kind]
     missing = [
         case.basis.groups[a]
         for i, a in enumerate(present)
@@ -94,12 +94,20 @@ def metric(case: Case, statement: Statement, held: Plain) -> Iterator[Check]:
     yield same(f"{kind}: groups without rows", inputs["undefined"], missing)
 
 
+#: Among which labels each metric needs rows of every group.
+_AMONG: dict[str, tuple[tuple[int, ...], ...]] = {
+    "dp_gap": ((0, 1),),
+    "eo_gap": ((1,),),
+    "equalised_odds": ((0,), (1,)),
+}
+
+
 def _groups_with_rows(case: Case, held: Plain) -> list[int]:
     both = np.concatenate([held.group, case.rows.group])
     return [int(a) for a in np.unique(both)]
 
 
-def uniform(case: Case, statement: Statement, held: Plain | None) -> Iterator[Check]:
+def uniform(case: Case, statement: Statement) -> Iterator[Check]:
     """Compute the bound for all models of the ball again."""
     basis, inputs = case.basis, statement.inputs
     part = delta(case, "uniform") * len(basis.cells)  # the formula divides by itself
@@ -133,7 +141,7 @@ def _longest(kind: str, stated: object, case: Case) -> Check:
     return same(f"{kind}: longest input", stated, found, tolerance=SUMS)
 
 
-def plan(case: Case, statement: Statement, held: Plain | None) -> Iterator[Check]:
+def plan(case: Case, statement: Statement) -> Iterator[Check]:
     """Compute the constants of a plan again, and check that its rounds are enough."""
     basis, inputs = case.basis, statement.inputs
     X = basis.feature_bound

@@ -1,0 +1,219 @@
+"""`pffl certify`: say in plain words what holds for the model of a run directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pffl.cli import console
+
+if TYPE_CHECKING:
+    from pffl.certificates import Certificate
+    from pffl.certify import Subject
+    from pffl.run_directory import RunRecord
+    from pffl.spec import Job, RunSpec
+
+CERTIFICATE = "certificate.json"
+
+
+class Required(StrEnum):
+    """What a caller may insist on."""
+
+    empirical = "empirical"
+    holdout = "holdout"
+
+
+Directory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="A run directory, as `pffl run` left it.")
+]
+Require = Annotated[
+    Required | None,
+    typer.Option(help="End with exit code 4 unless this holds: empirical or holdout."),
+]
+Candidates = Annotated[
+    int,
+    typer.Option(
+        min=1, help="How many models were compared on the held-out rows before."
+    ),
+]
+Fresh = Annotated[
+    bool,
+    typer.Option("--fresh-split", help="The held-out rows were not looked at before."),
+]
+
+
+def certify(
+    directory: Directory,
+    confidence: Annotated[
+        float, typer.Option(help="Of all statements on unseen people together.")
+    ] = 0.95,
+    require: Require = None,
+    cell: Annotated[
+        str | None,
+        typer.Option(help="Cell whose smallest possible bound is wanted.", metavar="C"),
+    ] = None,
+    target_gap: Annotated[
+        float | None, typer.Option(help="Duality gap to judge by and to plan for.")
+    ] = None,
+    feature_bound: Annotated[
+        float | None,
+        typer.Option(help="Bound on the length of everyone's scaled inputs."),
+    ] = None,
+    split: Annotated[
+        str, typer.Option(help="The rows that stand for unseen people.")
+    ] = "test",
+    candidates: Candidates = 1,
+    fresh_split: Fresh = False,
+    data: Annotated[
+        str | None, typer.Option(help="Other data: a file, a data set or a run file.")
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print certificate.json, and nothing else.")
+    ] = False,
+) -> None:
+    """Say what holds for a model: on its rows, for unseen people, at best.
+
+    Writes certificate.json into the run directory. With --require, ends with exit
+    code 4 unless the bounds hold on the training rows (empirical) or for unseen
+    people (holdout).
+
+    Example: pffl certify runs/compas-001 --require holdout
+    """
+    from pffl import run_directory
+    from pffl.certify import Request, certify_subject
+    from pffl.cli import statements
+
+    record = run_directory.load(directory)
+    for problem in record.mismatches:
+        console.note(f"not verified: {problem}")
+    request = Request(
+        confidence=confidence,
+        candidates=candidates,
+        fresh_split=fresh_split,
+        splits=(split,),
+        feature_bound=feature_bound,
+        target_gap=target_gap,
+        cell=cell,
+    )
+    job = spec_of(directory, data).build()
+    subject = subject_of(record, job)
+    certificate = certify_subject(subject, request)
+    name = CERTIFICATE
+    if subject.other_data:
+        name = f"certificate-{certificate.fingerprints['data'][:8]}.json"
+    with run_directory.claim(directory) as claimed:
+        claimed.add(name, statements.as_json(certificate).encode())
+    if json:
+        statements.print_json(certificate.as_dict())
+    else:
+        statements.show(console.stdout(), certificate)
+        console.stdout().print(f"Saved in {directory / name}", soft_wrap=True)
+    insist(certificate, require)
+
+
+def insist(certificate: Certificate, require: Required | None) -> None:
+    """Raise unless what is required holds."""
+    from pffl.errors import NotMetError
+
+    if require is None or certificate.holds(require.value):
+        return
+    found = certificate.of_kind(require.value)
+    reason = found[0].text if found else "there is no such statement"
+    raise NotMetError(f"'{require.value}' is required and does not hold: {reason}")
+
+
+def spec_of(directory: Path, data: str | None) -> RunSpec:
+    """Read the run file of a directory, with other data where they are given.
+
+    Another table is read with the options of the first one.
+    """
+    from pffl.cli.draft import SPEC, TYPED, named
+    from pffl.errors import UsageError
+    from pffl.spec import parse, read_sections
+
+    path = directory / SPEC
+    sections: dict[str, Any] = {}
+    if path.is_file():
+        sections = read_sections(path)
+    base, source = directory, str(path)
+    if data is not None:
+        given, origin, folder = named(data)
+        section = given.get("data", {})
+        if origin == TYPED and "path" in section:
+            old = _table_options(sections.get("data"))
+            section = {**old, "path": str(Path(data).resolve())}
+        elif folder != Path():
+            section = _from_here(section, folder)
+        sections["data"] = section
+    elif not sections:
+        raise UsageError(f"'{path}' is missing: say where the data are")
+    return parse(sections, source=source, base=base)
+
+
+def _table_options(section: object) -> dict[str, Any]:
+    """Options of a table, without the place of the table."""
+    from pffl.errors import UsageError
+
+    if not isinstance(section, Mapping) or "path" not in section:
+        raise UsageError(
+            "the run was on a data set, so a table says too little: give a run file "
+            "(.toml) whose [data] names its columns"
+        )
+    return {key: value for key, value in section.items() if key != "path"}
+
+
+def _from_here(section: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a [data] section of a file in another folder, with full paths."""
+    path = section.get("path")
+    if isinstance(path, str):
+        return {**section, "path": str((folder / path).resolve())}
+    if isinstance(path, Mapping):
+        full = {silo: str((folder / one).resolve()) for silo, one in path.items()}
+        return {**section, "path": full}
+    return dict(section)
+
+
+def subject_of(record: RunRecord, job: Job) -> Subject:
+    """Take the model of a run directory to the rows of its data, or of others."""
+    from dataclasses import replace
+
+    from pffl.certify import Subject
+    from pffl.certify.subject import require_schema, smallest_note
+    from pffl.errors import ArtefactError
+    from pffl.objective import Point
+    from pffl.preparation import open_engine, prepare
+
+    engine = open_engine(job.federation, job.engine)
+    require_schema(engine, record.schema.hash)
+    problem, notes = prepare(
+        engine, job.constraint, job.model, job.method, job.options, job.seed or 0
+    )
+    if problem.cells.names != record.saved.cells:
+        raise ArtefactError(
+            f"'{record.directory}': the run file has the cells "
+            f"{list(problem.cells.names)}, the model {list(record.saved.cells)}"
+        )
+    result = record.result
+    status, facts = result.get("status"), result.get("data")
+    bounds = set(problem.cells.bounds.tolist())
+    subject = Subject(
+        engine,
+        replace(problem, task=replace(problem.task, model=record.model)),
+        Point(record.w, record.multipliers),
+        job.options.weighting,
+        result.get("loss_bound"),
+        minimax=getattr(job.constraint, "name", "") == "minmax",
+        stopped=status if status in ("diverged", "interrupted") else None,
+        recorded=facts.get("fingerprint") if isinstance(facts, dict) else None,
+        local_steps=getattr(job.method, "local_steps", 1),
+        notes=(
+            *(f"not verified: {problem}." for problem in record.mismatches),
+            *notes,
+            *smallest_note(result.get("smallest_bound"), bounds),
+        ),
+    )
+    return subject.with_cells()

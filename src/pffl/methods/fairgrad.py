@@ -1,0 +1,212 @@
+"""FairGrad: each (label, group) weighs more or less until its fairness level is small.
+
+Gaurav Maheshwari, Michaël Perrot. *FairGrad: Fairness Aware Gradient Descent*, TMLR
+2023; federated as in DecLearn. Sets g = (y, a) with m_g rows of m.
+
+    1  up ← 0, lo ← 0, w ← 0
+    2  for t = 1 … T:
+    3      err_g ← share of wrong predictions in g, at w          questions.evaluate
+    4      F ← C⁰ + C err                                         the fairness levels
+    5      up ← max(0, up + η(F − ε));   lo ← max(0, lo − η(F + ε))
+    6      c_g ← [m_g/m + Σ_l (up_l − lo_l) C_lg] / m_g           negative now and then
+    7      each silo: J steps on Σ_g c_g Σ_{i∈g} ℓ_i;   w ← w + Σ p_k Δ_k / Σ p_k
+    8  return w
+
+A level is positive for those who are better off than all together:
+
+    accuracy            F_a = err − err_a
+    demographic parity  F_a = P(ŷ=1|a) − P(ŷ=1)
+    equal opportunity   F_a = err_{y=1} − err_{y=1,a}; equalized odds: for every label
+
+DecLearn repeats a level for each label, which only changes η. Lines 3 and 7 are a
+question each, so a round asks twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from pffl.errors import DataError, UsageError
+from pffl.fairness.base import Cells
+from pffl.fairness.conditional import ConditionalBoundedGroupLoss
+from pffl.methods import _steps
+from pffl.methods.base import check_two_classes
+from pffl.methods.inner import Inner, LocalTraining
+from pffl.objective import Point, Problem
+from pffl.questions import (
+    Curvature,
+    CurvatureTotal,
+    Evaluate,
+    EvaluateTotal,
+    Train,
+    TrainTotal,
+)
+from pffl.typing import FloatArray
+
+Notion = Literal["accuracy", "dp", "eo", "eodds"]
+NOTIONS = ("accuracy", "dp", "eo", "eodds")
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where FairGrad stands."""
+
+    round: int
+    inner: Inner
+    up: FloatArray  # one per fairness level
+    lo: FloatArray
+    measured: bool = False  # whether lines 3 to 5 of this round are done
+    curvatures: FloatArray | None = None  # L of each (y, a), for step sizes
+
+
+@dataclass(frozen=True, kw_only=True)
+class FairGrad(LocalTraining):
+    """FairGrad in a federation.
+
+    Parameters
+    ----------
+    notion
+        "accuracy" (parity), "dp" (demographic parity), "eo" (equal opportunity: the
+        last label) or "eodds" (equalized odds).
+    gap_bound
+        ε: levels in ±ε are fair.
+    dual_step_size
+        η.
+    rounds
+        T.
+    by
+        Attributes that cut out the groups; None for all of them crossed.
+    local_steps, step_size, …
+        J, η_w and the rest of the inner solver, see `LocalTraining`.
+    """
+
+    notion: Notion = "dp"
+    gap_bound: float = 0.01
+    dual_step_size: float = 0.1
+    rounds: int = 300
+    by: str | tuple[str, ...] | None = None
+    name: ClassVar[str] = "fairgrad"
+    multiplier_bound: ClassVar[float] = 0.0
+    risk_weight: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        self.check(nonnegative=("gap_bound", "dual_step_size"), counts=("rounds",))
+        if self.notion not in NOTIONS:
+            raise UsageError(
+                f"The 'notion' parameter of FairGrad must be one of "
+                f"{', '.join(NOTIONS)}. Got {self.notion!r} instead."
+            )
+
+    @property
+    def planned_rounds(self) -> int:
+        """Two questions a round."""
+        return 2 * self.rounds
+
+    def cells(self, problem: Problem) -> Cells:
+        """Sets (y, a), label by label."""
+        every = ConditionalBoundedGroupLoss(0.0, by=self.by)
+        return every.cells(problem.schema, problem.silo_names)
+
+    def counts(self, problem: Problem) -> FloatArray:
+        """m_{y,a}, shape (labels, groups)."""
+        return problem.count(self.cells(problem)).reshape(problem.schema.n_labels, -1)
+
+    def init(self, problem: Problem) -> State:
+        """Line 1."""
+        if self.notion == "dp":
+            check_two_classes(self, problem.schema)
+        counts = self.counts(problem)
+        if (counts.sum(axis=0) > 0).sum() < 2:
+            raise DataError("FairGrad compares groups, and fewer than two have rows")
+        zero = np.zeros(len(constants(self.notion, counts)[0]))
+        return State(0, self.start(problem), zero, zero)
+
+    def question(
+        self, problem: Problem, state: State
+    ) -> Train | Evaluate | Curvature | None:
+        """Lines 3 and 7."""
+        if state.round == self.rounds:
+            return None
+        cells = self.cells(problem)
+        task, own = problem.with_cells(cells), problem.over(cells)
+        if state.curvatures is None and self.wants_majorant(problem):
+            return self.ask_majorant(own)
+        if not state.measured:
+            return Evaluate(task, state.inner.w, "train")
+        lam = self.weights(problem, state)
+        inner = state.inner
+        if state.curvatures is not None:
+            size = _steps.weighted_smoothness(state.curvatures, own, lam)
+            inner = replace(inner, smoothness=size)
+        return self.ask(
+            problem,
+            inner,
+            state.round,
+            cell_weights=np.append(np.zeros(problem.n_cells), lam / own.counts),
+            risk_weight=0.0,
+            ridge=problem.l2,
+            task=task,
+        )
+
+    def weights(self, problem: Problem, state: State) -> FloatArray:
+        """Line 6, times m_g: the weight of each set's mean loss."""
+        counts = self.counts(problem)
+        slopes = constants(self.notion, counts)[1]  # C
+        weights = counts.reshape(-1) / counts.sum() + (state.up - state.lo) @ slopes
+        return np.where(counts.reshape(-1) > 0, weights, 0.0)
+
+    def step(
+        self,
+        problem: Problem,
+        state: State,
+        total: TrainTotal | EvaluateTotal | CurvatureTotal,
+    ) -> State:
+        """Lines 3 to 5, and the end of line 7."""
+        if isinstance(total, CurvatureTotal):
+            own = problem.over(self.cells(problem))
+            majorant = own.expand(state.inner.w, total)
+            return replace(state, curvatures=_steps.curvatures(majorant))
+        if isinstance(total, TrainTotal):
+            inner = self.move(problem, state.inner, state.round, total)
+            return replace(state, round=state.round + 1, inner=inner, measured=False)
+        counts = self.counts(problem)
+        correct = total.column("correct", of="cells")[problem.n_cells :]
+        errors = 1 - correct / np.maximum(counts.reshape(-1), 1.0)
+        offsets, slopes = constants(self.notion, counts)
+        F = offsets + slopes @ errors
+        eta, eps = self.dual_step_size, self.gap_bound
+        up = np.maximum(0.0, state.up + eta * (F - eps))
+        lo = np.maximum(0.0, state.lo - eta * (F + eps))
+        return replace(state, up=up, lo=lo, measured=True)
+
+    def finish(self, problem: Problem, state: State) -> Point:
+        """Line 8."""
+        return Point(state.inner.w, np.zeros(problem.n_cells))
+
+
+def constants(notion: Notion, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """C⁰, shape (levels,), and C, shape (levels, labels × groups), of line 4.
+
+    `counts` is m_{y,a}, shape (labels, groups). A group without the rows that a level
+    is about has no level: its constants are 0.
+    """
+    labels, groups = counts.shape
+    own, rows = np.eye(groups), np.maximum(counts.sum(axis=0), 1.0)
+    if notion in ("accuracy", "dp"):
+        within = own[:, None, :] * (counts / rows)  # 1[same a] m_{y,a}/m_a
+        slopes = np.broadcast_to(counts / counts.sum(), within.shape) - within
+        offsets = np.zeros(groups)
+        if notion == "dp":  # P(ŷ=1|a) falls with errors on label 1, rises on label 0
+            slopes = slopes * np.array([-1.0, 1.0])[:, None]
+            offsets = counts[1] / rows - counts[1].sum() / counts.sum()
+        there = counts.sum(axis=0) > 0
+        return offsets * there, slopes.reshape(groups, -1) * there[:, None]
+    levels = np.zeros((labels, groups, labels, groups))
+    for y in range(labels) if notion == "eodds" else (labels - 1,):
+        share = counts[y] / max(counts[y].sum(), 1.0)
+        levels[y, :, y] = (share - own) * (counts[y] > 0)[:, None]
+    slopes = levels.reshape(labels * groups, -1)
+    return np.zeros(len(slopes)), slopes
