@@ -21,7 +21,7 @@ from pffl.data.federation import Federation
 from pffl.engines.base import Engine
 from pffl.errors import UsageError
 from pffl.fairness.base import Constraint
-from pffl.methods.fedavg import FedAvg
+from pffl.methods.exact import Exact
 from pffl.models.base import Model
 from pffl.objective import Point
 from pffl.preparation import LOSS_BOUND, Options, open_engine, prepare
@@ -56,6 +56,7 @@ def audit(
     federation: Federation | Engine,
     constraint: Constraint | None = None,
     *,
+    promise: bool = True,
     splits: tuple[str, ...] | None = None,
     options: Options | None = None,
     candidates: int = 1,
@@ -71,6 +72,8 @@ def audit(
         The silos, or an engine that reaches them.
     constraint
         The cells and their bounds; None to report on every group without bounds.
+    promise
+        Whether the bounds count; otherwise the cells are only reported on.
     splits
         The rows to use. Default: all; of data that the model is known to have been
         trained on, those that were held out.
@@ -81,17 +84,23 @@ def audit(
     """
     settings = options or Options()
     engine = open_engine(federation, "local")
-    problem, notes = prepare(engine, constraint, None, FedAvg(), settings, 0)
-    task = replace(problem.task, model=audited.model)
+    method = Exact(risk_weight=0.0)  # its prices play no part: nothing is trained
+    problem, notes = prepare(engine, constraint, None, method, settings, 0)
+    problem = replace(
+        problem,
+        task=replace(problem.task, model=audited.model),
+        risk_weight=1.0,
+        multiplier_bound=0.0,
+    )
     labels = bool(engine.schema.labels)
     minimax = getattr(constraint, "name", "") == "minmax"
     subject = Subject(
         engine,
-        replace(problem, task=task),
+        problem,
         Point(audited.w, np.zeros(problem.n_cells)),
         settings.weighting,
         settings.loss_bound or (LOSS_BOUND if labels else None),
-        promise=constraint is not None and not minimax,
+        promise=promise and constraint is not None and not minimax,
         trained=False,
         recorded=audited.trained_on,
         notes=(*notes, *audited.notes),

@@ -9,7 +9,17 @@ from typing import Annotated
 
 import typer
 
-from pffl.cli import compare, data, report, run, sweep
+from pffl.cli import (
+    audit,
+    certify,
+    compare,
+    data,
+    feasible,
+    report,
+    run,
+    sweep,
+    verify,
+)
 
 app = typer.Typer(
     name="pffl",
@@ -24,6 +34,10 @@ app.command()(run.run)
 app.command()(compare.compare)
 app.command()(sweep.sweep)
 app.command()(report.report)
+app.command()(feasible.feasible)
+app.command()(certify.certify)
+app.command()(verify.verify)
+app.command()(audit.audit)
 app.add_typer(data.app, name="data")
 
 

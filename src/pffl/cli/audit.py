@@ -77,19 +77,21 @@ def audit(
     from pffl.cli import statements
     from pffl.engines import ENGINES
 
-    spec = _without_empty_constraint(draft).check()
+    draft, bounded = _bounded(draft)
+    spec = draft.check()
     audited, federation = opened(model, spec, id=id, probability=probability)
     certificate = certified(
         audited,
         ENGINES[spec.settings.engine](federation),
         spec.constraint,
+        promise=bounded,
         splits=tuple(split) if split else None,
         options=spec.options,
         candidates=candidates,
         fresh_split=fresh_split,
     )
     if out is not None:
-        _save(certificate, spec, out)
+        _save(certificate, spec, out, bounded=bounded)
     if json:
         statements.print_json(certificate.as_dict())
     else:
@@ -99,23 +101,11 @@ def audit(
     insist(certificate, require)
 
 
-def _without_empty_constraint(draft: Draft) -> Draft:
-    """Without a bound, report on every group; a kind alone would demand one."""
-    from dataclasses import replace
-
+def _bounded(draft: Draft) -> tuple[Draft, bool]:
+    """Let a constraint without a bound name the cells that are reported on."""
     from pffl.cli.feasible import with_a_bound
 
-    if not draft.sections.get("constraint"):
-        return draft
-    filled, bounded = with_a_bound(draft)
-    if bounded:
-        return draft
-    section = {**filled.sections["constraint"], "kind": "minmax"}
-    keys = ("kind", "by")
-    if filled.sections["constraint"].get("kind", "bgl") != "bgl":
-        return draft  # cbgl and per-silo say themselves that a bound is missing
-    section = {key: section[key] for key in keys if key in section}
-    return replace(draft, sections={**draft.sections, "constraint": section})
+    return with_a_bound(draft) if draft.sections.get("constraint") else (draft, False)
 
 
 def opened(
@@ -153,7 +143,8 @@ def _ours(path: Path, federation: Federation) -> Audited:
         raise DataError("the model and the data have different inputs")
     if saved.schema.labels != federation.schema.labels:
         raise DataError("the model and the data have different labels")
-    trained_on, notes = None, ()
+    trained_on: str | None = None
+    notes: tuple[str, ...] = ()
     if (directory / RESULT).is_file():
         record = run_directory.load(directory)
         facts: Any = record.result.get("data", {})
@@ -195,7 +186,9 @@ def _has_column(path: Path, name: object) -> bool:
     return name is not None and name in read_table(path)[0].columns
 
 
-def _save(certificate: Certificate, spec: RunSpec, directory: Path) -> None:
+def _save(
+    certificate: Certificate, spec: RunSpec, directory: Path, *, bounded: bool
+) -> None:
     """Write the certificate, and the run file that opens the same data again."""
     from dataclasses import asdict
 
@@ -206,7 +199,7 @@ def _save(certificate: Certificate, spec: RunSpec, directory: Path) -> None:
 
     sections = {
         "data": spec.data.sections(directory),
-        "constraint": constraint_sections(spec.constraint),
+        "constraint": constraint_sections(spec.constraint if bounded else None),
         "run": {"engine": spec.settings.engine, **asdict(spec.options)},
     }
     with run_directory.claim(directory) as claimed:

@@ -136,9 +136,7 @@ def _enclosed(proof: Any) -> Interval:
     return Interval(min(proof.witness.bound, upper), upper)
 
 
-def _cell(
-    engine: Engine, problem: Problem, z: int
-) -> tuple[str, int, Lowest, Lowest]:
+def _cell(engine: Engine, problem: Problem, z: int) -> tuple[str, int, Lowest, Lowest]:
     from pffl.certify.lowest import lowest
 
     alone = replace(

@@ -34,3 +34,9 @@ class Spread:
         cuts = np.linspace(0, len(items), min(self.threads, len(items)) + 1).astype(int)
         parts = [items[a:b] for a, b in itertools.pairwise(cuts.tolist())]
         return list(self._pool.map(work, parts))
+
+    def each(self, work: Callable[[A], R], items: Sequence[A]) -> list[R]:
+        """Return the results of `work` on each item; a free thread takes the next."""
+        if self._pool is None or len(items) < 2:
+            return [work(item) for item in items]
+        return list(self._pool.map(work, items))

@@ -52,7 +52,7 @@ class Local(Reference):
         """Ask several questions: those that can share a pass do."""
         model = questions[0].task.model
         if not isinstance(model, LinearModel):
-            return [super(Local, self).ask(question) for question in questions]
+            return [self._ask_other(question) for question in questions]
         # One BLAS thread each: ours are the threads, and BLAS's would compete.
         with self._blas.limit(limits=1, user_api="blas"):
             if len(questions) > 1 and _stackable(questions):
@@ -70,6 +70,19 @@ class Local(Reference):
             return evaluate(layout, question, self._spread)
         if isinstance(question, Curvature):
             return expand(layout, question, self._spread)
+        total: Total = super().ask(question)
+        return total
+
+    def _ask_other(self, question: Question) -> Total:
+        """Ask about a model that is not linear."""
+        if getattr(question.task.model, "name", "") == "network":
+            from pffl.engines import _networks  # needs torch
+
+            views, names = self.views(question), self.silo_names
+            if isinstance(question, Train):
+                return _networks.train(views, question, self._spread, names)
+            if isinstance(question, Evaluate):
+                return _networks.evaluate(views, question, self._spread)
         total: Total = super().ask(question)
         return total
 

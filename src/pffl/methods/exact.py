@@ -5,10 +5,10 @@
 One round brings value, gradient and Hessian of F and of every cell at one w. Then,
 without asking again,
 
-    1  upper ← βF + B·max(0, max r);  lower ← its best λ at this w         _bounded
-    2  w is accepted if the merit βF + ρ·max(0, max r) fell as promised    _accepted
-    3  d, λ ← saddle point of the second-order model around w          _saddle.solve
-    4  the same again, with the curvature that its trend predicts          _forecast
+    1  upper ← βF + B·max(0, max r);  lower ← its best λ at this w        _bounded
+    2  w is accepted if the merit βF + ρ·max(0, max r) fell as promised   _accepted
+    3  d, λ ← saddle point of the second-order model around w               _saddle
+    4  the same again, with the curvature that its trend predicts         _forecast
     5  ask at w + d
 
 until the gap upper − lower is small enough. A refused w is no waste: its expansion
@@ -23,11 +23,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from scipy.linalg import LinAlgError
 
 from pffl.errors import UsageError
-from pffl.methods import _capped_qp, _saddle
-from pffl.methods._forecast import forecast
+from pffl.methods import _capped_qp, _trial
 from pffl.methods.base import check_parameters
 from pffl.numerics import project_capped_simplex
 from pffl.objective import Expansion, Point, Problem, lower_value, upper_value
@@ -36,8 +34,6 @@ from pffl.questions.curvature import linear
 from pffl.typing import FloatArray
 
 LARGEST = 2000  # parameters: beyond, the Hessians are too large to send
-DAMPING = (1e-10, 1e-7, 1e-4)  # relative; where βμ = 0, or where the model is too stiff
-FORECASTS = 6  # times the model is solved again with forecast curvature
 PATIENCE = 10  # rounds in which no bound moved, before giving up
 ARMIJO = 1e-4
 ROUNDING = 1e-14
@@ -56,8 +52,8 @@ class State:
     best, upper, lower
         The pair to return, and the bounds on the saddle value that it gives: `upper`
         at its w, `lower` for its λ (by an expansion at any w).
-    here, before
-        Expansions at the last accepted w, and at another one close by.
+    here
+        Expansion at the last accepted w.
     price, promised
         ρ of the merit, and how much of it the step to `w` should save.
     ball_price
@@ -75,7 +71,6 @@ class State:
     upper: float = np.inf
     lower: float = -np.inf
     here: Expansion | None = None
-    before: Expansion | None = None
     price: float = 0.0
     promised: float = 0.0
     ball_price: float = 0.0
@@ -156,16 +151,18 @@ class Exact:
         state = replace(state, round=state.round + 1)
         if not _finite(trial):
             return replace(state, stalled=True)
-        state = _bounded(problem, state, trial)
-        if state.here is None or _accepted(problem, state, trial):
+        state, here = _bounded(problem, state, trial), state.here
+        if here is None or _accepted(problem, state, here, trial):
             trust = min(1.0, 2.0 * state.trust)
-            state = replace(state, here=trial, before=state.here, trust=trust)
-            return _stepped(problem, replace(state, refused=0))
+            state = replace(state, here=trial, trust=trust, refused=0)
+            return _stepped(problem, state, trial, here)
         refused, trust = state.refused + 1, 0.25 * state.trust
-        state = replace(state, before=trial, refused=refused, trust=trust)
+        state = replace(state, trust=trust, refused=refused)
         if refused == 1:
-            return _stepped(problem, state)
-        return _shortened(problem, state)
+            return _stepped(problem, state, here, trial)
+        length = _trial.shorten(problem, here, trial, state.price)
+        w = here.w + length * (trial.w - here.w)
+        return replace(state, w=w, promised=length * state.promised)
 
     def finish(self, problem: Problem, state: State) -> Point:
         """Return the best pair."""
@@ -232,56 +229,22 @@ def best_multipliers(
     return found
 
 
-def merit(at: Expansion, problem: Problem, price: float) -> float:
-    """Return βF + ρ·max(0, max r)."""
-    worst = float(at.violation.max(initial=0.0))
-    return problem.risk_weight * at.risk + price * max(0.0, worst)
-
-
-def _accepted(problem: Problem, state: State, trial: Expansion) -> bool:
+def _accepted(
+    problem: Problem, state: State, here: Expansion, trial: Expansion
+) -> bool:
     """Whether the merit fell as promised, up to rounding (line 2)."""
-    assert state.here is not None
-    before = merit(state.here, problem, state.price)
+    before = _trial.merit(problem, here, state.price)
     noise = ROUNDING * max(abs(before), problem.risk_weight, state.price)
-    saved = before - merit(trial, problem, state.price)
+    saved = before - _trial.merit(problem, trial, state.price)
     return saved >= ARMIJO * state.promised - noise
 
 
-def _shortened(problem: Problem, state: State) -> State:
-    """Go back along the segment to where the two expansions promise most.
-
-    The larger of the two follows a convex function around a kink, such as an outlier
-    that the step misclassified and that the expansion at `here` could not see.
-    """
-    here, trial = state.here, state.before
-    assert here is not None
-    assert trial is not None
-    d, t = trial.w - here.w, np.linspace(0.02, 0.5, 25)
-    path = np.maximum(along(here, d, t), along(trial, d, t - 1.0))
-    worst = np.maximum(path[1:].max(axis=0, initial=0.0), 0.0)
-    least = np.argmin(problem.risk_weight * path[0] + state.price * worst)
-    length = float(t[least])
-    return replace(state, w=here.w + length * d, promised=length * state.promised)
-
-
-def along(at: Expansion, d: FloatArray, t: FloatArray) -> FloatArray:
-    """Second-order F and r at w + t d, shape (1 + Z, len(t))."""
-    value = np.append(at.risk, at.violation)
-    slope = np.append(at.risk_gradient @ d, at.jacobian @ d)
-    bend = np.append(d @ at.risk_hessian @ d, (at.hessians @ d) @ d)
-    return np.asarray(
-        value[:, None] + slope[:, None] * t + 0.5 * bend[:, None] * np.square(t)
-    )
-
-
-def _stepped(problem: Problem, state: State) -> State:
+def _stepped(
+    problem: Problem, state: State, here: Expansion, other: Expansion | None
+) -> State:
     """Choose the next w and λ (lines 3 and 4)."""
-    here = state.here
-    assert here is not None
-    try:
-        step = _best_step(problem, state, here)
-    except LinAlgError:
-        step = _gradient_step(problem, state, here)
+    guess = _trial.Guess(state.multipliers, state.ball_price, state.trust)
+    step = _trial.next_step(problem, here, other, guess)
     price = max(2.0 * float(step.multipliers.sum()), float(state.multipliers.sum()))
     price = min(problem.multiplier_bound, price)  # ρ
     worst = max(0.0, float(here.violation.max(initial=0.0)))
@@ -294,41 +257,6 @@ def _stepped(problem: Problem, state: State) -> State:
         promised=max(0.0, price * (worst - left) - step.risk_change),
         ball_price=step.ball_price,
     )
-
-
-def _best_step(problem: Problem, state: State, here: Expansion) -> _saddle.Step:
-    """Solve the model, then again with the curvature forecast for its own step."""
-    undamped = (0.0,) if problem.modulus > 0 else ()
-    for damping in undamped + DAMPING:
-        model = _saddle.Model.at(here, problem, damping=damping)
-        step = _saddle.solve(model, state.multipliers, state.ball_price)
-        if step.solved:
-            break
-    if state.before is None:
-        return step
-    trend = forecast(here, state.before, step.multipliers, problem)
-    if trend is None:
-        return step
-    theta = np.ones(len(here.w))
-    for _ in range(FORECASTS):
-        last, theta = theta, trend.mean_curvature(step.d, state.trust)
-        if np.abs(theta / last - 1.0).max() < 0.01:
-            break
-        basis = trend.basis(theta)
-        model = _saddle.Model.at(here, problem, basis=basis, damping=damping)
-        step = _saddle.solve(model, step.multipliers, step.ball_price)
-    return step
-
-
-def _gradient_step(problem: Problem, state: State, here: Expansion) -> _saddle.Step:
-    """A short step down G(·; λ), for Hessians that no ridge could repair."""
-    lam = state.multipliers
-    gradient = problem.risk_weight * here.risk_gradient + lam @ here.jacobian
-    hessian = problem.risk_weight * here.risk_hessian
-    hessian = hessian + np.tensordot(lam, here.hessians, axes=1)
-    size = max(float(np.abs(hessian).sum(axis=1).max()), 1e-12)
-    d = -gradient / size
-    return _saddle.Step(d, lam, float(gradient @ d) / 2, here.violation)
 
 
 def _inside(problem: Problem, w: FloatArray) -> FloatArray:

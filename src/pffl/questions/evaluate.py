@@ -91,9 +91,16 @@ class Evaluate:
 
     def answer(self, view: View) -> EvaluateTotal:
         """Answer for one silo."""
-        model, cells = self.task.model, self.task.cells
+        model = self.task.model
         losses = model.losses(self.w, view.X, view.y)
-        columns = self.columns(losses, model.classes(self.w, view.X), view.y)
+        return self.total(view, losses, model.classes(self.w, view.X))
+
+    def total(
+        self, view: View, losses: FloatArray, classes: FloatArray | None
+    ) -> EvaluateTotal:
+        """Return one silo's answer from its losses and predicted classes."""
+        cells = self.task.cells
+        columns = self.columns(losses, classes, view.y)
         atoms = view.atom_sums(columns, cells.membership.shape[1])
         share = float(self.task.shares[view.index]) if len(view) else 0.0
         return EvaluateTotal(

@@ -142,21 +142,26 @@ class Train:
 
     def answer(self, view: View) -> TrainTotal:
         """Answer for one silo: the plain loop that every engine must reproduce."""
-        model, cells = self.task.model, self.task.cells
-        share = float(self.task.shares[view.index])
-        weights = self.row_weights(view)
-        losses = model.losses(self.w, view.X, view.y)
-        w = self.w.copy()
+        losses = self.task.model.losses(self.w, view.X, view.y)
+        return self.total(view, losses, self.descend(view))
+
+    def descend(self, view: View) -> FloatArray:
+        """Return the w that one silo's local steps reach."""
+        weights, w = self.row_weights(view), self.w.copy()
         for step, batch in zip(
             self.steps(view.index), self.batches(view.index, len(view)), strict=True
         ):
             scale = 1.0 if isinstance(batch, slice) else len(view) / len(batch)
-            w = local_step(
-                model, w, view.X[batch], view.y[batch], weights[batch] * scale, step
-            )
+            part = (view.X[batch], view.y[batch], weights[batch] * scale)
+            w = local_step(self.task.model, w, *part, step)
+        return w
+
+    def total(self, view: View, losses: FloatArray, w: FloatArray) -> TrainTotal:
+        """Return one silo's answer from its losses at `self.w` and the w it reached."""
+        cells, share = self.task.cells, float(self.task.shares[view.index])
         atom_losses = view.atom_sums(losses, cells.membership.shape[1])
         mean = float(losses.mean())
-        powers = self.powers(mean, trained(model, w - self.w))
+        powers = self.powers(mean, trained(self.task.model, w - self.w))
         return TrainTotal(
             share * powers[0] * (w - self.w),
             share,

@@ -1,0 +1,193 @@
+"""FedFair: the mean over silos of the gap between two groups' losses stays in ±ε.
+
+Lingyang Chu, Lanjun Wang, Yanjie Dong, Jian Pei, Zirui Zhou, Yong Zhang. *FedFair:
+Training Fair Models in Cross-Silo Federated Learning*, 2021. For groups a and b (DGEO):
+
+    D_k(w) = Σ_c [mean loss of (a, c) in silo k − mean loss of (b, c) in silo k]
+    min_w Σ_k (m_k/m) f_k(w)   subject to   |D̄(w)| ≤ ε,   D̄ = (1/K) Σ_k D_k
+
+    1  λ_a ← λ_b ← 0.1, w ← 0
+    2  for t = 1 … T:
+    3      one gradient: w ← w − η ∇[Σ_k (m_k/m) f_k + (λ_a − λ_b) D̄](w)
+    4      λ_a ← max(0, (1 − γβ) λ_a + β (D̄ − ε))
+    5      λ_b ← max(0, (1 − γβ) λ_b − β (D̄ + ε))
+    6  return w
+
+D̄ in lines 4 and 5 is taken at the w that was sent: it comes with the same reply.
+D̄ averages the silos' own gaps, so it is not the gap over all rows together.
+
+Where a silo lacks (a, c) or (b, c), its gap for label c is undefined: each label's gaps
+are averaged over the K_c silos that have both. With more than two groups every pair of
+groups has its own D̄, λ_a and λ_b.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import ClassVar
+
+import numpy as np
+
+from pffl.errors import DataError
+from pffl.fairness.base import Cells
+from pffl.fairness.conditional import ConditionalBoundedGroupLoss
+from pffl.methods import _steps
+from pffl.methods.inner import Inner, LocalTraining
+from pffl.objective import Point, Problem
+from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
+from pffl.typing import FloatArray
+
+START = 0.1  # of λ_a and λ_b
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where FedFair stands."""
+
+    round: int
+    inner: Inner
+    multipliers_a: FloatArray  # λ_a of each pair of groups
+    multipliers_b: FloatArray  # λ_b
+    curvatures: FloatArray | None = None  # L of each (label, group), for step sizes
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedFair(LocalTraining):
+    """FedFair.
+
+    Parameters
+    ----------
+    gap_bound
+        ε.
+    dual_step_size, dual_decay
+        β and γ of the multipliers λ_a, λ_b.
+    rounds
+        T.
+    by
+        Attributes that cut out the groups; None for all of them crossed.
+    local_steps, step_size, …
+        As for `LocalTraining`; the paper takes one step a round.
+    """
+
+    gap_bound: float = 0.05
+    dual_step_size: float = 0.05
+    dual_decay: float = 0.001
+    rounds: int = 500
+    by: str | tuple[str, ...] | None = None
+    local_steps: int = 1
+    name: ClassVar[str] = "fedfair"
+    multiplier_bound: ClassVar[float] = 0.0
+    risk_weight: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        self.check(
+            nonnegative=("gap_bound", "dual_step_size", "dual_decay"),
+            counts=("rounds",),
+        )
+
+    @property
+    def planned_rounds(self) -> int:
+        """T."""
+        return self.rounds
+
+    def cells(self, problem: Problem) -> Cells:
+        """Sets (c, a) over all silos, label by label."""
+        every = ConditionalBoundedGroupLoss(0.0, by=self.by)
+        return every.cells(problem.schema, problem.silo_names)
+
+    def init(self, problem: Problem) -> State:
+        """Line 1."""
+        gaps = self.gaps(problem)
+        if not gaps.any():
+            raise DataError(
+                "FedFair compares two groups with the same label in the same silo, and "
+                "no silo has such a pair"
+            )
+        start = np.full(len(gaps), START)
+        return State(0, self.start(problem), start, start)
+
+    def gaps(
+        self, problem: Problem, asked: tuple[int, ...] | None = None
+    ) -> FloatArray:
+        """D̄ as weights of loss sums: shape (pairs, silos × labels × groups)."""
+        local = self.cells(problem).in_each_silo(problem.silo_names)
+        shape = (len(problem.silo_names), problem.schema.n_labels, -1)
+        return gap_weights(problem.count(local, asked).reshape(shape))
+
+    def question(self, problem: Problem, state: State) -> Train | Curvature | None:
+        """Line 3."""
+        if state.round == self.rounds:
+            return None
+        cells = self.cells(problem)
+        if state.curvatures is None and self.wants_majorant(problem):
+            return self.ask_majorant(problem.over(cells))
+        local = cells.in_each_silo(problem.silo_names)
+        c = 1 / problem.silo_counts.sum() + self.prices(state) @ self.gaps(problem)
+        inner = replace(state.inner, smoothness=self.smoothness(problem, state, c))
+        return self.ask(
+            problem,
+            inner,
+            state.round,
+            cell_weights=np.append(np.zeros(problem.n_cells), c),
+            risk_weight=0.0,
+            ridge=problem.l2,
+            task=problem.with_cells(local),
+        )
+
+    def prices(self, state: State) -> FloatArray:
+        """λ_a − λ_b."""
+        return state.multipliers_a - state.multipliers_b
+
+    def smoothness(self, problem: Problem, state: State, c: FloatArray) -> float | None:
+        """L of line 3, taking a group's mean over silos to curve as its pooled mean."""
+        if state.curvatures is None:
+            return None
+        cells = self.cells(problem)
+        in_risk = problem.count(cells) / problem.silo_counts.sum()
+        in_gaps = 2 * float(np.abs(self.prices(state)).sum())
+        L = float((in_risk + in_gaps / 2) @ state.curvatures) + problem.l2
+        if self.local_steps == 1:
+            return L  # the silos' mean step is one step on the whole
+        own = problem.over(cells.in_each_silo(problem.silo_names))
+        return L * _steps.concentration(own, np.abs(c) * own.counts)
+
+    def step(
+        self, problem: Problem, state: State, total: TrainTotal | CurvatureTotal
+    ) -> State:
+        """Lines 3 to 5."""
+        if isinstance(total, CurvatureTotal):
+            own = problem.over(self.cells(problem))
+            majorant = own.expand(state.inner.w, total)
+            return replace(state, curvatures=_steps.curvatures(majorant))
+        gaps = self.gaps(problem, self.asked(problem, state.round))
+        D = gaps @ total.cell_losses[problem.n_cells :]  # D̄
+        beta, eps = self.dual_step_size, self.gap_bound
+        keep = 1 - self.dual_decay * beta  # 1 − γβ
+        return replace(
+            state,
+            round=state.round + 1,
+            inner=self.move(problem, state.inner, state.round, total),
+            multipliers_a=np.maximum(0, keep * state.multipliers_a + beta * (D - eps)),
+            multipliers_b=np.maximum(0, keep * state.multipliers_b - beta * (D + eps)),
+        )
+
+    def finish(self, problem: Problem, state: State) -> Point:
+        """Line 6."""
+        return Point(state.inner.w, np.zeros(problem.n_cells))
+
+
+def gap_weights(counts: FloatArray) -> FloatArray:
+    """Return A with D̄ = A × loss sums, from rows per (silo, label, group).
+
+    One row per pair a < b: 1/(K_c m_{k,a,c}) for group a, minus that for group b.
+    """
+    pairs = list(combinations(range(counts.shape[2]), 2))
+    weights = np.zeros((len(pairs), *counts.shape))
+    for p, (a, b) in enumerate(pairs):
+        both = (counts[:, :, a] > 0) & (counts[:, :, b] > 0)  # (silos, labels)
+        having = np.maximum(both.sum(axis=0), 1.0)  # K_c
+        for group, sign in ((a, 1.0), (b, -1.0)):
+            rows = np.where(both, counts[:, :, group], 1.0)
+            weights[p, :, :, group] = sign * both / (having * rows)
+    return weights.reshape(len(pairs), -1)

@@ -1,0 +1,228 @@
+"""The report, as text and (where Debian's Chromium is installed) in a browser."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl import run_directory
+from pffl.errors import ArtefactError
+from pffl.report import charts
+from pffl.report.page import embedded, margin, number, read_sweep, render
+from pffl.sweep import full_grid, sweep
+
+NASTY = "<script>alert(1)</script>"
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+needs_browser = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="Debian's chromium and chromium-driver are absent"
+)
+
+
+def federation(groups=("<script>alert(1)</script>", "b"), rows=800):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(rows, 3))
+    group = np.asarray(groups)[rng.integers(0, len(groups), rows)]
+    y = np.where(X[:, 0] + rng.normal(size=rows) > 0, "yes", "no")
+    return pffl.Federation.from_arrays(
+        X,
+        y,
+        sensitive_features={"kind": group},
+        silo=rng.integers(0, 3, rows),
+        validation_fraction=0.2,
+        synthetic=True,
+        name="nasty & small",
+    )
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    base = tmp_path_factory.mktemp("report")
+    data = federation()
+    made = []
+    for name, bound in (("met", 0.69), ("impossible", 0.3)):
+        solution = pffl.solve(data, pffl.BoundedGroupLoss(bound), seed=0)
+        run_directory.save(solution, base / name, "[data]\n")
+        made.append(base / name)
+    sweep(data, full_grid(["bgl", "cbgl"], [0.5, 0.6], [1.0, 10.0]), out=base / "sweep")
+    return [*made, base / "sweep"]
+
+
+@pytest.fixture(scope="module")
+def page(folders):
+    return render(folders)
+
+
+def test_names_stay_text(page):
+    assert NASTY not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
+    points = json.loads(data.group(1))[0]["points"]
+    assert any(NASTY in cell[0] for p in points for cell in p["c"])
+
+
+def test_nothing_is_loaded_from_elsewhere(page):
+    assert not re.search(r'(src|href)="(?!data:,")', page)
+    assert "http" not in page.replace("http-equiv", "")
+    assert "Content-Security-Policy" in page
+
+
+def test_first_screen_says_it_in_words(page):
+    assert "Every bound is met" in page
+    assert "Impossible, and proved" in page
+    assert "Why it is impossible" in page
+    assert "Synthetic data" in page
+
+
+def test_embedded_json_cannot_close_its_element():
+    text = embedded({"a": "</script><!-- & \u2028"})
+    assert "<" not in text
+    assert json.loads(text) == {"a": "</script><!-- & \u2028"}
+
+
+def test_numbers():
+    assert number(None) == "–"
+    assert number(1234) == "1,234"
+    assert number(0.123456) == "0.1235"
+    assert number(1e-9) == "1e-09"
+    assert number("x") == "x"
+    assert margin(-1e-16) == "0.0000"
+
+
+def test_other_folders_are_refused(tmp_path):
+    with pytest.raises(ArtefactError, match="neither"):
+        render([tmp_path])
+    (tmp_path / "result.json").write_text("[1]")
+    with pytest.raises(ArtefactError, match="not one of our files"):
+        render([tmp_path])
+
+
+@pytest.mark.parametrize("count", [1, 200])
+def test_fault_78_any_number_of_cells_is_drawn(count):
+    cells = [
+        {
+            "cell": f"group {i} " + "long " * 20,
+            "bound": 0.6,
+            "violation": i / 100,
+            "train_loss": 0.5 + i / 1000,
+            "test_loss": None if i % 3 else 0.5,
+            "test_upper": 0.9,
+        }
+        for i in range(count)
+    ]
+    svg = charts.cell_chart(cells)
+    assert svg.count('class="after"') == min(count, charts.MOST_CELLS)
+    assert len(svg) < 60_000
+
+
+def test_fault_78_ten_thousand_points_stay_small(tmp_path):
+    rng = np.random.default_rng(0)
+    cells = [
+        {"cell": f"g{i}", "train_loss": 0.6, "bound": 0.6, "test_loss": 0.6}
+        for i in range(4)
+    ]
+    with (tmp_path / "points.jsonl").open("w") as file:
+        for i in range(10_000):
+            row = {
+                "key": str(i),
+                "notion": "bgl",
+                "bound": 0.5,
+                "multiplier_bound": 1.0,
+                "status": "met",
+                "reason": None,
+                "cells": cells,
+                "test_error": rng.random(),
+                "test_worst_cell_loss": rng.random(),
+            }
+            file.write(json.dumps(row) + "\n")
+    assert len(render([tmp_path])) < 5_000_000
+    assert len(read_sweep(tmp_path).points) == 10_000
+
+
+def test_lines_need_two_points():
+    assert charts.line_chart({"a": [(1, 0.5)]}, "x") == ""
+    assert "polyline" in charts.line_chart({"a": [(1, 0.5), (2, 0.1)]}, "x", log=True)
+    assert charts.ticks(0, 1)[0] == 0
+    assert charts.ticks(2, 2) == [2]
+    assert charts.ticks(1, 3, whole=True) == [1, 2, 3]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--disable-dev-shm-usage",
+    ):
+        options.add_argument(flag)
+    options.set_capability(
+        "goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"}
+    )
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+def narrow(browser, width):
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
+    )
+
+
+@needs_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1440])
+def test_in_a_browser(browser, page, tmp_path, scheme, width):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    path = tmp_path / "report.html"
+    path.write_text(page, encoding="utf-8")
+    narrow(browser, width)
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+    )
+    browser.get_log("performance")
+    browser.get(path.as_uri())
+    assert browser.get_log("browser") == []
+    sent = [
+        json.loads(entry["message"])["message"]["params"]["request"]["url"]
+        for entry in browser.get_log("performance")
+        if "Network.requestWillBeSent" in entry["message"]
+        and "request" in json.loads(entry["message"])["message"]["params"]
+    ]
+    assert [url for url in sent if not url.startswith(("file:", "data:"))] == []
+    assert browser.execute_script(
+        "return document.documentElement.scrollWidth <= window.innerWidth"
+    )
+    section = browser.find_element(By.ID, "sweep-0")
+    live = section.find_element(By.CSS_SELECTOR, "[aria-live]")
+    before, table = live.text, section.find_element(By.TAG_NAME, "tbody")
+    assert before
+    assert NASTY in table.text
+    section.find_element(By.TAG_NAME, "canvas").send_keys(Keys.ARROW_RIGHT)
+    section.find_element(By.TAG_NAME, "canvas").send_keys(Keys.ARROW_RIGHT)
+    moved = live.text
+    section.find_element(By.TAG_NAME, "canvas").send_keys(Keys.ARROW_LEFT)
+    assert moved != live.text or moved != before
+    browser.execute_script(
+        "const s=arguments[0]; s.value='cbgl'; s.dispatchEvent(new Event('change'))",
+        section.find_element(By.TAG_NAME, "select"),
+    )
+    assert len(table.find_elements(By.TAG_NAME, "tr")) == 4
+    assert browser.get_log("browser") == []
