@@ -24,8 +24,11 @@ def test_a_run_costs_its_rounds_and_local_steps(batch_size):
         batch_size=batch_size,
     )
     engine = Counted(Local(federation))
-    counted = pffl.solve(engine, constraint, method=method, seed=0)
-    plain = pffl.solve(federation, constraint, method=method, seed=0)
+    options = pffl.Options(baseline=False)
+    counted, plain = (
+        pffl.solve(data, constraint, method=method, options=options, seed=0)
+        for data in (engine, federation)
+    )
     np.testing.assert_array_equal(counted.w, plain.w)
     assert counted.gap == plain.gap
     evaluations = 2  # train and test rows

@@ -312,7 +312,7 @@ def test_fault_77_any_terminal_will_do(
         )
 
     shown = call()
-    assert shown.returncode == 4
+    assert shown.returncode == 4, shown.stderr
     assert b"\x1b" not in shown.stdout + shown.stderr
     assert b"Traceback" not in shown.stderr
     assert b"INFEASIBLE: " in shown.stdout

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SMALLEST = 1e-15  # a probability of 0 counts as this, as in scikit-learn
 COLUMN = "probability"
+INPUT = "predicted probability"
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,33 +102,30 @@ def with_probabilities(
         Column of `predictions` with the probability.
     """
     frame, _ = read_table(table)
-    labels = _build(frame, options).schema.labels
+    labels = Federation.from_table(frame, **options).schema.labels
     if not labels:
         raise DataError("probabilities need classes, and the label is a number")
     predicted, _ = read_table(predictions)
-    predicted = _in_order(frame, predicted, id)
-    chosen = _columns(predicted, labels, id, column)
-    values = predicted[chosen].to_numpy(dtype=np.float64, na_value=np.nan)
-    _check(values, chosen)
-    names = [COLUMN] if len(chosen) == 1 else [f"{COLUMN}: {n}" for n in labels]
-    absent = [name for name in names if name in frame.columns]
-    if absent:
-        raise DataError(f"the data have a column '{absent[0]}' already: rename it")
+    predicted = _in_order(frame, predicted, id, column)
+    known = set(frame.columns) - {COLUMN, column}
+    chosen = _columns([n for n in predicted.columns if n not in known], labels, column)
+    values = _numbers(predicted, chosen)
+    names = [INPUT] if len(chosen) == 1 else [f"{INPUT}: {n}" for n in labels]
     joined = frame.assign(**{n: values[:, j] for j, n in enumerate(names)})
-    return _build(joined, {**options, "features": tuple(names)})
-
-
-def _build(frame: pd.DataFrame, options: Mapping[str, Any]) -> Federation:
-    keys = ("categorical", "drop") if "features" in options else ()
-    kept = {key: value for key, value in options.items() if key not in keys}
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*identifier")
-        warnings.filterwarnings("ignore", ".*constant")
-        return Federation.from_table(frame, **kept)
+        # One input is often the same for two people: that is no sign of anything.
+        warnings.simplefilter("ignore")
+        return Federation.from_table(joined, **_but_inputs(options), features=names)
+
+
+def _but_inputs(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that do not speak of inputs."""
+    inputs = ("features", "categorical", "drop", "include_protected", "missing")
+    return {key: value for key, value in options.items() if key not in inputs}
 
 
 def _in_order(
-    frame: pd.DataFrame, predicted: pd.DataFrame, id: str | None
+    frame: pd.DataFrame, predicted: pd.DataFrame, id: str | None, column: str | None
 ) -> pd.DataFrame:
     """Bring the predictions into the order of the rows."""
     if id is None:
@@ -136,6 +134,7 @@ def _in_order(
                 f"{len(predicted):,} predictions for {len(frame):,} rows: give one per "
                 "row in the same order, or name the column that joins them (--id)"
             )
+        _refuse_other_order(frame, predicted, column)
         return predicted
     with Problems("predictions", DataError) as problems:
         for what, table in (("data", frame), ("predictions", predicted)):
@@ -153,14 +152,26 @@ def _in_order(
     return by_id.loc[list(wanted)].reset_index(drop=True)
 
 
+def _refuse_other_order(
+    frame: pd.DataFrame, predicted: pd.DataFrame, column: str | None
+) -> None:
+    """Refuse predictions that repeat a column of the data with other values."""
+    for name in predicted.columns:
+        if name not in frame.columns or name in (COLUMN, column):
+            continue
+        differ = int((frame[name].astype(str) != predicted[name].astype(str)).sum())
+        if differ:
+            raise DataError(
+                f"column '{name}' of the predictions differs from that of the data in "
+                f"{differ:,} rows: the order is another one (--id {name} joins by it)"
+            )
+
+
 def _columns(
-    predicted: pd.DataFrame,
-    labels: Sequence[str],
-    id: str | None,
-    column: str | None,
+    names: Sequence[object], labels: Sequence[str], column: str | None
 ) -> list[str]:
     """Return the columns with the probabilities, in the order of the classes."""
-    there = [str(name) for name in predicted.columns if name != id]
+    there = [str(name) for name in names]
     if column is not None:
         if column not in there:
             raise DataError(f"the predictions have no column '{column}': {there}")
@@ -177,7 +188,16 @@ def _columns(
     raise DataError(f"the predictions have the columns {there}; needed: {need}")
 
 
-def _check(values: FloatArray, names: Sequence[str]) -> None:
+def _numbers(predicted: pd.DataFrame, names: Sequence[str]) -> FloatArray:
+    """Return the probabilities, or refuse what is none."""
+    import pandas as pd
+
+    values = np.column_stack(
+        [
+            pd.to_numeric(predicted[name], errors="coerce").to_numpy(dtype=np.float64)
+            for name in names
+        ]
+    )
     with Problems("predictions", DataError) as problems:
         for j, name in enumerate(names):
             good = (values[:, j] >= 0) & (values[:, j] <= 1)
@@ -188,3 +208,4 @@ def _check(values: FloatArray, names: Sequence[str]) -> None:
             off = int((np.abs(values.sum(axis=1) - 1.0) > 1e-3).sum())
             if off:
                 problems.add(f"{off:,} rows whose probabilities do not add up to 1")
+    return values

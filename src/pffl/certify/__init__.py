@@ -126,7 +126,10 @@ def _attainable(
             return [stating.needs_convexity("attainable")]
         return [Statement.not_available("attainable", "needs Hessians")]
     out = [stating.attainable(basis, training.attainable_figures(least))]
-    if request.cell is not None:
+    if request.cell is not None and not basis.promise:
+        reason = "no bound was set for the other cells to keep"
+        out.append(Statement.not_available("attainable", reason))
+    elif request.cell is not None:
         place = basis.names.index(request.cell)
         found = lowest(subject.engine, subject.problem, place)
         out.append(training.lowest_statement(basis, request.cell, found))

@@ -16,6 +16,7 @@ from pffl.cli import (
     data,
     feasible,
     report,
+    reproduce,
     run,
     sweep,
     verify,
@@ -31,13 +32,14 @@ app = typer.Typer(
 )
 
 app.command()(run.run)
-app.command()(compare.compare)
-app.command()(sweep.sweep)
-app.command()(report.report)
 app.command()(feasible.feasible)
 app.command()(certify.certify)
 app.command()(verify.verify)
 app.command()(audit.audit)
+app.command()(compare.compare)
+app.command()(sweep.sweep)
+app.command()(reproduce.reproduce)
+app.command()(report.report)
 app.add_typer(data.app, name="data")
 
 

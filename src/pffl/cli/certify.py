@@ -123,7 +123,7 @@ def insist(certificate: Certificate, require: Required | None) -> None:
         return
     found = certificate.of_kind(require.value)
     reason = found[0].text if found else "there is no such statement"
-    raise NotMetError(f"'{require.value}' is required and does not hold: {reason}")
+    raise NotMetError(f"'{require.value}' is required and not shown: {reason}")
 
 
 def spec_of(directory: Path, data: str | None) -> RunSpec:

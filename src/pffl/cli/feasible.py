@@ -16,6 +16,7 @@ from pffl.cli.options import takes
 if TYPE_CHECKING:
     from pffl.certificates import Interval
     from pffl.certify.lowest import Lowest
+    from pffl.certify.training import Proof
     from pffl.engines import Engine
     from pffl.objective import Problem
 
@@ -117,7 +118,7 @@ def search(
     unknown = [name for name in wanted if name not in names]
     if unknown:
         raise UsageError(f"no cell '{unknown[0]}': there are {list(names)}")
-    least = _enclosed(Proof.of(engine, common(problem)))
+    least = _enclosed(Proof.of(engine, common(problem)), floor=0.0)
     excess, others = None, None
     if bounded:
         excess = _enclosed(Proof.of(engine, problem))
@@ -129,11 +130,11 @@ def search(
     return Found(least, excess, others, cells)
 
 
-def _enclosed(proof: Any) -> Interval:
+def _enclosed(proof: Proof, *, floor: float = -math.inf) -> Interval:
     from pffl.certificates import Interval
 
     upper = proof.found.excess.upper
-    return Interval(min(proof.witness.bound, upper), upper)
+    return Interval(min(max(proof.witness.bound, floor), upper), upper)
 
 
 def _cell(engine: Engine, problem: Problem, z: int) -> tuple[str, int, Lowest, Lowest]:
@@ -212,8 +213,8 @@ def _common(found: Found, problem: Problem, name: str) -> str:
 
     low, high = found.common.lower, found.common.upper
     return (
-        f"{name}: the smallest bound that all {problem.n_cells} cells can meet "
-        f"together lies between {down(low, digits=7)} and {up(high, digits=7)}, among "
+        f"{name}: the smallest bound that all cells can meet together "
+        f" lies between {down(low, digits=7)} and {up(high, digits=7)}, among "
         f"models of length at most {problem.radius:g}."
     )
 
@@ -234,4 +235,4 @@ def _figure(found: Lowest) -> str:
         return "others impossible"
     if found.interval is None:
         return f"≥ {found.lower:.6f}"
-    return f"{found.interval.upper:.6f}"
+    return f"{math.ceil(found.interval.upper * 1e6) / 1e6:.6f}"

@@ -37,8 +37,10 @@ TITLES = {
 STYLES = {
     "holds": "bold green",
     "does not hold": "bold red",
+    "not shown": "bold yellow",
     "not available": "yellow",
 }
+UNSEEN = ("holdout", "uniform")
 MOST_CELLS = 30
 LONGEST_NAME = 40
 
@@ -89,6 +91,8 @@ def mark(statement: Statement) -> str:
         return "not available"
     if statement.kind == "infeasible":
         return "proved"
+    if statement.holds is False and statement.kind in UNSEEN:
+        return "not shown"  # a bound on a bound: it may hold all the same
     return {None: "", True: "holds", False: "does not hold"}[statement.holds]
 
 
@@ -110,9 +114,9 @@ def _statement(target: Console, statement: Statement, numbers: list[int]) -> Non
     text = statement.reason if not statement.available else statement.text
     marks = f" [{', '.join(map(str, numbers))}]" if numbers else ""
     body = Text(clean(text)).append(marks, style="dim")
-    target.print(Padding(body, (0, 0, 0, 2)))
+    target.print(Padding(body, (0, 0, 0, 2), expand=False))
     if statement.per_cell and statement.kind != "measured":
-        target.print(Padding(table(statement.per_cell), (0, 0, 0, 2)))
+        target.print(Padding(table(statement.per_cell), (0, 0, 0, 2), expand=False))
     else:
         target.print()
 

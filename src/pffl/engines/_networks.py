@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from torch import nn
 
 from pffl.engines import _stacked
 from pffl.engines._threads import Spread
-from pffl.errors import FederationError, PFFLError
+from pffl.errors import FederationError, PFFLError, UsageError
 from pffl.models.network import Network
 from pffl.questions import Evaluate, EvaluateTotal, Train, TrainTotal, View, add_all
 from pffl.typing import FloatArray
@@ -33,10 +34,11 @@ BLOCK = 8  # silos that a thread takes at a time
 
 LOOPED = (
     nn.modules.conv._ConvNd,
-    nn.modules.dropout._DropoutNd,
     nn.MultiheadAttention,
     nn.RNNBase,
 )
+
+_UNSTACKABLE: WeakSet[nn.Module] = WeakSet()  # learnt by trying
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -48,11 +50,11 @@ def train(
     """Answer for all silos."""
     model = network_of(question)
     losses = [found[0] for found in evaluated(model, question.w, views, spread)]
-    if stackable(model.module):
+    if stackable(model):
         try:
             return _stacked.train(model, views, question, losses)
-        except RuntimeError:  # of vmap, which cannot stack this module: take the loop
-            pass
+        except RuntimeError:  # vmap cannot stack this module
+            _UNSTACKABLE.add(model.module)
 
     def one_by_one(block: range) -> TrainTotal:
         totals = []
@@ -70,7 +72,9 @@ def train(
         return add_all(totals)
 
     blocks = [range(a, min(a + BLOCK, len(views))) for a in range(0, len(views), BLOCK)]
-    return add_all(side_by_side(spread, one_by_one, blocks))
+    # torch has one generator: threads would draw from it in any order.
+    workers = Spread(1) if model.random else spread
+    return add_all(side_by_side(workers, one_by_one, blocks))
 
 
 def evaluate(
@@ -89,13 +93,16 @@ def evaluate(
 def network_of(question: Train | Evaluate) -> Network:
     """Return the task's model, which must be a network."""
     model = question.task.model
-    assert isinstance(model, Network)
+    if not isinstance(model, Network):
+        raise UsageError(f"{type(model).__name__} is not a network")
     return model
 
 
-def stackable(module: nn.Module) -> bool:
+def stackable(model: Network) -> bool:
     """Whether silos' copies of the module are faster stacked than one by one."""
-    return not any(isinstance(part, LOOPED) for part in module.modules())
+    if model.random or model.module in _UNSTACKABLE:
+        return False
+    return not any(isinstance(part, LOOPED) for part in model.module.modules())
 
 
 def evaluated(

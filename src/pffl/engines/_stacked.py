@@ -12,7 +12,7 @@ from torch.func import functional_call, vmap
 
 from pffl.models._torch_state import Replica, join, training_mode
 from pffl.models.network import Network
-from pffl.questions import Train, TrainTotal, View
+from pffl.questions import Train, TrainTotal, View, add_all
 from pffl.typing import FloatArray, IntArray
 
 BLOCK_NUMBERS = 4_000_000  # of stacked weights and of a step's inputs, at most
@@ -47,15 +47,16 @@ def train(
     losses: Sequence[FloatArray],
 ) -> TrainTotal:
     """Answer for all silos; `losses` are those at the w that was sent."""
-    total: TrainTotal | None = None
     silos = [Batches.of(question, view) for view in views]
+    totals = []
     for block in blocks(model, silos):
         reached = steps(model, question, [silos[k] for k in block])
-        for k, w in zip(block, reached, strict=True):
-            answer = question.total(views[k], losses[k], w)
-            total = answer if total is None else total + answer
-    assert total is not None
-    return total
+        answers = [
+            question.total(views[k], losses[k], w)
+            for k, w in zip(block, reached, strict=True)
+        ]
+        totals.append(add_all(answers))
+    return add_all(totals)
 
 
 def blocks(model: Network, silos: Sequence[Batches]) -> Iterator[list[int]]:
@@ -64,9 +65,8 @@ def blocks(model: Network, silos: Sequence[Batches]) -> Iterator[list[int]]:
     Shorter batches are padded with rows of weight 0; not so under batch norm, which
     would normalise by them.
     """
-    exact = any(
-        isinstance(p, nn.modules.batchnorm._BatchNorm) for p in model.module.modules()
-    )
+    norm = nn.modules.batchnorm._BatchNorm
+    exact = any(isinstance(part, norm) for part in model.module.modules())
     lengths = np.array([silo.length for silo in silos])
     features = len(model.inputs.mean)
     block: list[int] = []

@@ -2,11 +2,38 @@
 
 from typing import Any
 
+from pffl.methods.afl import AFL as AFL
 from pffl.methods.base import Method as Method
 from pffl.methods.exact import Exact as Exact
+from pffl.methods.fairgrad import FairGrad as FairGrad
+from pffl.methods.fcfl import FCFL as FCFL
 from pffl.methods.fedavg import FedAvg as FedAvg
+from pffl.methods.fedfair import FedFair as FedFair
+from pffl.methods.fedfb import FedFB as FedFB
+from pffl.methods.fedminmax import FedMinMax as FedMinMax
+from pffl.methods.group_weighted import GroupWeighted as GroupWeighted
+from pffl.methods.local_bgl import LocalBGL as LocalBGL
 from pffl.methods.pffl import PFFL as PFFL
+from pffl.methods.pooled import Pooled as Pooled
+from pffl.methods.qffl import QFFL as QFFL
+from pffl.methods.reductions import Reductions as Reductions
 
 METHODS: dict[str, type[Any]] = {
-    method.name: method for method in (Exact, PFFL, FedAvg)
+    method.name: method
+    for method in (
+        Exact,
+        PFFL,
+        FedAvg,
+        GroupWeighted,
+        LocalBGL,
+        FedMinMax,
+        AFL,
+        QFFL,
+        FedFB,
+        FedFair,
+        FCFL,
+        FairGrad,
+        Reductions,
+        Pooled,
+    )
 }

@@ -6,10 +6,11 @@ import math
 from typing import Protocol
 
 import numpy as np
+from scipy.linalg import eigh
 
 from pffl.models.linear import LinearModel
 from pffl.objective import Expansion, Problem
-from pffl.typing import FloatArray
+from pffl.typing import FloatArray, IntArray
 
 UNTUNED = 0.1  # η_w where neither the user nor the model's curvature says anything
 
@@ -69,8 +70,8 @@ def smoothness(majorant: Expansion, problem: Problem, multipliers: FloatArray) -
 
 def curvatures(majorant: Expansion) -> FloatArray:
     """Return L_z: the mean loss of cell z never curves more, at any w."""
-    largest: FloatArray = np.linalg.eigvalsh(majorant.hessians)[:, -1]
-    return largest
+    largest = np.linalg.eigvalsh(majorant.hessians)[:, -1]
+    return np.asarray(largest, dtype=np.float64)
 
 
 def weighted_smoothness(
@@ -100,8 +101,8 @@ def contracting_dual_step(majorant: Expansion, problem: Problem) -> float:
 
     One step maps θ to θ + η r(w(λ(θ))); its slope is I − η S D with
     S = J H(λ)⁻¹ Jᵀ (how r answers to λ) and D = diag(λ) − λλᵀ/B (how λ answers to θ),
-    so η = 2 / max eig(S D), taken at θ = 0. The dual term B·log(Z+1)/(η_θ E) of Theorem 1
-    asks for steps that are as large as possible.
+    so η = 2 / max eig(S D), taken at θ = 0. The dual term B·log(Z+1)/(η_θ E) of
+    Theorem 1 asks for steps that are as large as possible.
     """
     z, bound = problem.n_cells, problem.multiplier_bound
     lam = np.full(z, bound / (z + 1))
@@ -114,6 +115,25 @@ def contracting_dual_step(majorant: Expansion, problem: Problem) -> float:
     return 2.0 / largest if largest > 1e-12 else 1.0
 
 
+def contracting_local_step(
+    majorant: Expansion, problem: Problem, multipliers: FloatArray, silo: IntArray
+) -> float:
+    """Return the same where every silo has cells, λ_k and budget B of its own.
+
+    The slope is I − η J H⁻¹ Jᵀ P D, with P = diag(p_k) and, in each silo,
+    D = diag(λ_k) − λ_k λ_kᵀ/B; its largest eigenvalue is that of H⁻¹ Jᵀ P D J.
+    """
+    slopes, weights = majorant.jacobian, problem.task.shares[silo] * multipliers
+    hessian = problem.risk_weight * majorant.risk_hessian
+    hessian = hessian + np.tensordot(weights, majorant.hessians, axes=1)
+    spread = (slopes * weights[:, None]).T @ slopes
+    for k, share in enumerate(problem.task.shares):
+        mean = multipliers[silo == k] @ slopes[silo == k]
+        spread -= share * np.outer(mean, mean) / problem.multiplier_bound
+    largest = largest_answer(spread, hessian, 1e-9)
+    return 2.0 / largest if largest > 1e-12 else 1.0
+
+
 def regret_dual_step(violation: FloatArray, dual_rounds: int) -> float:
     """Return η_θ = √(log(Z+1)/E)/ρ with ρ = max|r|, for models without curvature.
 
@@ -121,3 +141,27 @@ def regret_dual_step(violation: FloatArray, dual_rounds: int) -> float:
     """
     rho = max(float(np.abs(violation).max(initial=0.0)), 1e-6)
     return math.sqrt(math.log(len(violation) + 1) / dual_rounds) / rho
+
+
+def ascent_step(majorant: Expansion) -> float:
+    """Return half the largest η at which descent in w and ascent in weights are stable.
+
+    For min_w max_λ Σ λ_z L_z(w) over the simplex, a step each a round. Near the saddle,
+    a mode of curvature h whose coupling to λ is j is stable if and only if η j² < h,
+    whatever η_w ≤ 1/h; so η < 1 / max eig(J H⁻¹ Jᵀ), along the simplex.
+    """
+    slopes = majorant.jacobian - majorant.jacobian.mean(axis=0)
+    largest = largest_answer(slopes.T @ slopes, majorant.hessians.mean(axis=0), 1e-6)
+    return 0.5 / largest if largest > 1e-12 else 1.0
+
+
+def ascent_regret_step(losses: FloatArray, rounds: int) -> float:
+    """Return η = √(2/T)/‖L‖, for models without curvature: the simplex is √2 wide."""
+    return math.sqrt(2 / rounds) / max(float(np.linalg.norm(losses)), 1e-6)
+
+
+def largest_answer(spread: FloatArray, hessian: FloatArray, floor: float) -> float:
+    """Return max eig(H⁻¹ A), with H a little above singular."""
+    size = max(float(np.trace(hessian)) / len(hessian), 1e-12)
+    lifted = hessian + floor * size * np.eye(len(hessian))
+    return float(eigh(spread, lifted, eigvals_only=True)[-1])

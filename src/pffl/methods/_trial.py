@@ -1,4 +1,4 @@
-"""Where to ask next: a full step from one expansion, or less of one that went too far."""
+"""Where to ask next: a full step, or less of one that went too far."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def next_step(
             return step
         return _forecast_step(problem, here, other, guess, step, damping)
     except LinAlgError:
-        return _gradient_step(problem, here, guess)
+        return _gradient_step(problem, here)
 
 
 def merit(problem: Problem, at: Expansion, price: float) -> float:
@@ -102,9 +102,11 @@ def _forecast_step(
     return step
 
 
-def _gradient_step(problem: Problem, here: Expansion, guess: Guess) -> _saddle.Step:
-    """A short step down G(·; λ), for Hessians that no ridge could repair."""
-    lam = guess.multipliers
+def _gradient_step(problem: Problem, here: Expansion) -> _saddle.Step:
+    """A short step down βF + B·max(0, max r), for Hessians that no ridge can repair."""
+    lam = np.zeros(problem.n_cells)
+    if here.violation.max(initial=0.0) > 0:
+        lam[int(np.argmax(here.violation))] = problem.multiplier_bound
     gradient = problem.risk_weight * here.risk_gradient + lam @ here.jacobian
     hessian = problem.risk_weight * here.risk_hessian
     hessian = hessian + np.tensordot(lam, here.hessians, axes=1)

@@ -25,7 +25,6 @@ import numpy as np
 
 from pffl.fairness.per_silo import PerSilo
 from pffl.methods import _steps
-from pffl.methods.fedminmax import ascent_step, regret_step
 from pffl.methods.inner import Inner, LocalTraining
 from pffl.numerics import project_simplex
 from pffl.objective import Point, Problem
@@ -79,6 +78,7 @@ class AFL(LocalTraining):
             nonnegative=("ridge",),
             counts=("rounds",),
             optional=("dual_step_size", "ridge"),
+            choices=(("iterate", ("last", "average")),),
         )
 
     @property
@@ -129,13 +129,13 @@ class AFL(LocalTraining):
             return replace(
                 state,
                 inner=replace(state.inner, smoothness=L),
-                dual_step_size=state.dual_step_size or ascent_step(majorant),
+                dual_step_size=state.dual_step_size or _steps.ascent_step(majorant),
             )
         asked = self.asked(problem, state.round)
         f = total.cell_losses[problem.n_cells :] / own.counts  # 0 if not asked
         if asked is not None:
             f = f * (len(f) / len(asked))  # so that its expectation is that of all
-        eta = state.dual_step_size or regret_step(f, self.rounds)
+        eta = state.dual_step_size or _steps.ascent_regret_step(f, self.rounds)
         inner = self.move(own, state.inner, state.round, total)
         lam = project_simplex(state.lam + eta * f)
         return State(state.round + 1, inner, lam, state.w_sum + inner.w, eta)

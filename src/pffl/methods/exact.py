@@ -139,11 +139,7 @@ class Exact:
 
     def question(self, problem: Problem, state: State) -> Curvature | None:
         """Ask for the expansion at the next w (line 5)."""
-        rounding = ROUNDING * abs(state.upper) if state.round else 0.0
-        done = state.gap <= max(self.tolerance, rounding)
-        if done or state.stalled or state.round >= self.max_rounds:
-            return None
-        return Curvature(problem.task, state.w)
+        return None if self._finished(state) else Curvature(problem.task, state.w)
 
     def step(self, problem: Problem, state: State, total: CurvatureTotal) -> State:
         """Lines 1 to 4."""
@@ -152,6 +148,8 @@ class Exact:
         if not _finite(trial):
             return replace(state, stalled=True)
         state, here = _bounded(problem, state, trial), state.here
+        if self._finished(state):
+            return state
         if here is None or _accepted(problem, state, here, trial):
             trust = min(1.0, 2.0 * state.trust)
             state = replace(state, here=trial, trust=trust, refused=0)
@@ -168,6 +166,11 @@ class Exact:
         """Return the best pair."""
         return state.best
 
+    def _finished(self, state: State) -> bool:
+        rounding = ROUNDING * abs(state.upper) if state.round else 0.0
+        closed = state.gap <= max(self.tolerance, rounding)
+        return closed or state.stalled or state.round >= self.max_rounds
+
 
 def _finite(at: Expansion) -> bool:
     parts = (at.risk, at.risk_gradient, at.risk_hessian)
@@ -178,8 +181,7 @@ def _finite(at: Expansion) -> bool:
 def _bounded(problem: Problem, state: State, at: Expansion) -> State:
     """Improve the bounds on the saddle value (line 1)."""
     upper = upper_value(at.risk, at.violation, problem)
-    candidates = [state.multipliers, np.zeros(problem.n_cells)]
-    candidates += best_multipliers(problem, at, state.multipliers)
+    candidates = candidate_multipliers(problem, at, state.multipliers)
     bounds = [lower_value(at, lam, problem) for lam in candidates]
     lower = max(bounds)
     noise = ROUNDING * (abs(upper) + abs(lower))
@@ -200,22 +202,21 @@ def _bounded(problem: Problem, state: State, at: Expansion) -> State:
     )
 
 
-def best_multipliers(
+def candidate_multipliers(
     problem: Problem, at: Expansion, guess: FloatArray
 ) -> list[FloatArray]:
-    """Candidates for the λ with the largest `lower_value` at one w.
+    """Candidates for the λ with the largest `lower_value` at one w: guess, 0, and more.
 
-    With βμ > 0 that is a QP in λ. Over the ball the norm ‖g‖ is not squared; it is
+    With βμ > 0 that λ solves a QP. Over the ball the norm ‖g‖ is not squared; it is
     min_η (‖g‖²/η + η)/2, so η ← ‖g‖ turns it into a few QPs.
     """
     risk, modulus = problem.risk_weight * at.risk_gradient, problem.modulus
     gram, zero = at.jacobian @ at.jacobian.T, np.zeros(problem.n_cells)
     constant = at.violation if modulus > 0 else at.violation - at.jacobian @ at.w
-    found: list[FloatArray] = []
+    found = [zero, guess]
     for _ in range(1 if modulus > 0 else 4):
-        lam = found[-1] if found else guess
-        norm = max(float(np.linalg.norm(risk + lam @ at.jacobian)), 1e-15)  # η
-        weight = 1.0 / modulus if modulus > 0 else problem.radius / norm
+        norm = float(np.linalg.norm(risk + found[-1] @ at.jacobian))  # η
+        weight = 1.0 / modulus if modulus > 0 else problem.radius / max(norm, 1e-15)
         better = _capped_qp.maximise(
             weight * gram,
             constant - weight * (at.jacobian @ risk),

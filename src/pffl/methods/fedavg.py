@@ -47,7 +47,7 @@ class FedAvg(LocalTraining):
     risk_weight: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        self.check(counts=("rounds",))
+        self.check(counts=("rounds",), choices=(("iterate", ("last", "average")),))
 
     @property
     def planned_rounds(self) -> int:
@@ -63,6 +63,10 @@ class FedAvg(LocalTraining):
         """λ in use: none, so that only the risk is descended."""
         return np.zeros(problem.n_cells)
 
+    def plain(self, problem: Problem) -> Problem:
+        """Return the problem with β = 1: a minimax constraint would set it to 0."""
+        return replace(problem, risk_weight=1.0)
+
     def question(self, problem: Problem, state: State) -> Train | Curvature | None:
         """Ask for local steps."""
         if state.round == self.rounds:
@@ -70,15 +74,17 @@ class FedAvg(LocalTraining):
         if state.inner.smoothness is None and self.wants_majorant(problem):
             return self.ask_majorant(problem)
         weights = problem.cell_weights(self.weights(problem))
-        return self.ask(problem, state.inner, state.round, cell_weights=weights)
+        plain = self.plain(problem)
+        return self.ask(plain, state.inner, state.round, cell_weights=weights)
 
     def step(
         self, problem: Problem, state: State, total: TrainTotal | CurvatureTotal
     ) -> State:
         """Move by the mean update."""
         if isinstance(total, CurvatureTotal):
-            majorant = problem.expand(state.inner.w, total)
-            L = _steps.smoothness(majorant, problem, self.weights(problem))
+            plain = self.plain(problem)
+            majorant = plain.expand(state.inner.w, total)
+            L = _steps.smoothness(majorant, plain, self.weights(problem))
             return replace(state, inner=replace(state.inner, smoothness=L))
         inner = self.move(problem, state.inner, state.round, total)
         return State(state.round + 1, inner, state.w_sum + inner.w)

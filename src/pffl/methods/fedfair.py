@@ -70,7 +70,7 @@ class FedFair(LocalTraining):
         As for `LocalTraining`; the paper takes one step a round.
     """
 
-    gap_bound: float = 0.05
+    gap_bound: float = 0.01
     dual_step_size: float = 0.05
     dual_decay: float = 0.001
     rounds: int = 500
@@ -145,8 +145,9 @@ class FedFair(LocalTraining):
             return None
         cells = self.cells(problem)
         in_risk = problem.count(cells) / problem.silo_counts.sum()
-        in_gaps = 2 * float(np.abs(self.prices(state)).sum())
-        L = float((in_risk + in_gaps / 2) @ state.curvatures) + problem.l2
+        in_gaps = group_prices(self.prices(state), len(cells) // problem.schema.n_labels)
+        weights = in_risk + np.tile(in_gaps, problem.schema.n_labels)
+        L = float(weights @ state.curvatures) + problem.l2
         if self.local_steps == 1:
             return L  # the silos' mean step is one step on the whole
         own = problem.over(cells.in_each_silo(problem.silo_names))
@@ -191,3 +192,11 @@ def gap_weights(counts: FloatArray) -> FloatArray:
             rows = np.where(both, counts[:, :, group], 1.0)
             weights[p, :, :, group] = sign * both / (having * rows)
     return weights.reshape(len(pairs), -1)
+
+
+def group_prices(prices: FloatArray, groups: int) -> FloatArray:
+    """Σ |λ_a − λ_b| over the pairs that a group is in."""
+    totals = np.zeros(groups)
+    for price, pair in zip(prices, combinations(range(groups), 2), strict=True):
+        totals[list(pair)] += abs(price)
+    return totals

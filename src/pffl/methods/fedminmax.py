@@ -20,18 +20,16 @@ the problem's are used. More local steps are possible.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
-from scipy.linalg import eigh
 
 from pffl.errors import UsageError
 from pffl.methods import _steps
 from pffl.methods.inner import Inner, LocalTraining
 from pffl.numerics import project_simplex
-from pffl.objective import Expansion, Point, Problem
+from pffl.objective import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
 from pffl.typing import FloatArray
 
@@ -83,6 +81,7 @@ class FedMinMax(LocalTraining):
             nonnegative=("ridge",),
             counts=("rounds",),
             optional=("dual_step_size", "ridge"),
+            choices=(("iterate", ("last", "average")),),
         )
 
     @property
@@ -133,12 +132,12 @@ class FedMinMax(LocalTraining):
             return replace(
                 state,
                 inner=replace(state.inner, smoothness=L),
-                dual_step_size=state.dual_step_size or ascent_step(majorant),
+                dual_step_size=state.dual_step_size or _steps.ascent_step(majorant),
             )
         asked = self.asked(problem, state.round)
         losses = own.violation_among(total.cell_losses, asked) + own.cells.bounds  # L
         losses = np.where(np.isnan(losses), np.nanmean(losses), losses)
-        eta = state.dual_step_size or regret_step(losses, self.rounds)
+        eta = state.dual_step_size or _steps.ascent_regret_step(losses, self.rounds)
         inner = self.move(own, state.inner, state.round, total)
         return State(
             state.round + 1,
@@ -155,22 +154,3 @@ class FedMinMax(LocalTraining):
         w = state.w_sum / state.round if average else state.inner.w
         mu = state.mu_sum / state.round if average else state.mu
         return Point(w, min(problem.multiplier_bound, 1.0) * mu)
-
-
-def ascent_step(majorant: Expansion) -> float:
-    """Return half the largest η_μ at which descent and ascent by turns are stable.
-
-    Near the saddle a mode with curvature h and coupling j to μ is stable if and only if
-    η_μ j² < h, whatever η_w ≤ 1/h: so η_μ < 1 / max eig(J H⁻¹ Jᵀ) on the simplex.
-    """
-    hessian = majorant.hessians.mean(axis=0)
-    size = float(np.trace(hessian)) / len(hessian)
-    hessian = hessian + 1e-6 * max(size, 1e-12) * np.eye(len(hessian))
-    slopes = majorant.jacobian - majorant.jacobian.mean(axis=0)
-    largest = float(eigh(slopes.T @ slopes, hessian, eigvals_only=True)[-1])
-    return 0.5 / largest if largest > 1e-12 else 1.0
-
-
-def regret_step(losses: FloatArray, rounds: int) -> float:
-    """Return η_μ = √(2/T)/‖L‖: the simplex is √2 wide, and ascent has length ‖L‖."""
-    return math.sqrt(2 / rounds) / max(float(np.linalg.norm(losses)), 1e-6)

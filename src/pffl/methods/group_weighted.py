@@ -60,7 +60,7 @@ class GroupWeighted(LocalTraining):
     risk_weight: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        self.check(counts=("rounds",))
+        self.check(counts=("rounds",), choices=(("iterate", ("last", "average")),))
 
     @property
     def planned_rounds(self) -> int:

@@ -87,6 +87,7 @@ class LocalTraining:
         nonnegative: tuple[str, ...] = (),
         counts: tuple[str, ...] = (),
         optional: tuple[str, ...] = (),
+        choices: tuple[tuple[str, tuple[str, ...]], ...] = (),
     ) -> None:
         """Refuse bad parameters, the method's own and the shared ones, all at once."""
         check_parameters(
@@ -104,6 +105,7 @@ class LocalTraining:
         for name, allowed in (
             ("schedule", ("constant", "decay")),
             ("server", ("mean", "momentum", "adam", "yogi")),
+            *choices,
         ):
             if getattr(self, name) not in allowed:
                 raise UsageError(

@@ -8,7 +8,7 @@ it has any; its own θ_k and λ_k; and one model w is shared.
     2  for e = 1 … E:
     3      λ_{k,z} ← B e^{θ_{k,z}} / (1 + Σ_z e^{θ_{k,z}}), in each silo
     4      for t = 1 … T:
-    5          silo k: J steps of size η_w on β f_k + λ_kᵀ r_k,   r_{k,z} = L_{k,z} − ζ_z
+    5          silo k: J steps of size η_w on β f_k + λ_kᵀ r_k, r_{k,z} = L_{k,z} − ζ_z
     6          w ← w + Σ p_k Δ_k / Σ p_k
     7          w̄, λ̄ ← averages over all E·T rounds
     8      θ_{k,z} ← θ_{k,z} + η_θ r_{k,z}(w)
@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
-from scipy.linalg import eigh
 
 from pffl import dual
 from pffl.fairness.base import Cells
@@ -44,6 +43,7 @@ class State:
 
     round: int
     inner: Inner
+    cells: Cells  # (k, z)
     theta: FloatArray  # θ
     w_sum: FloatArray
     multiplier_sum: FloatArray
@@ -58,12 +58,9 @@ class LocalBGL(LocalTraining):
     Parameters
     ----------
     multiplier_bound, risk_weight
-        B (of each silo) and β.
-    dual_rounds, rounds_per_dual
-        E and T.
-    dual_step_size
-        η_θ; None takes the largest one at which dual ascent contracts, or, for models
-        without curvature, one from the scale of r after the first dual round.
+        B, of each silo, and β.
+    dual_rounds, rounds_per_dual, dual_step_size
+        E, T and η_θ, as for `PFFL`.
     iterate
         What to return: "average" (guaranteed for convex models) or "last".
     local_steps, step_size, schedule, batch_size, …
@@ -84,6 +81,7 @@ class LocalBGL(LocalTraining):
             nonnegative=("risk_weight",),
             counts=("dual_rounds", "rounds_per_dual"),
             optional=("dual_step_size",),
+            choices=(("iterate", ("average", "last")),),
         )
 
     @property
@@ -93,46 +91,35 @@ class LocalBGL(LocalTraining):
 
     def init(self, problem: Problem) -> State:
         """Line 1."""
-        inner, theta = self.start(problem), np.zeros(len(own_cells(problem)))
-        blank = np.zeros_like
-        eta = self.dual_step_size
-        return State(0, inner, theta, blank(inner.w), blank(theta), eta)
+        inner, cells = self.start(problem), own_cells(problem)
+        w, theta = np.zeros_like(inner.w), np.zeros(len(cells))
+        return State(0, inner, cells, theta, w, theta, self.dual_step_size)
 
     def question(self, problem: Problem, state: State) -> Train | Curvature | None:
         """Lines 3 to 5."""
         if state.round == self.planned_rounds:
             return None
-        cells = own_cells(problem)
         if state.curvatures is None and self.wants_majorant(problem):
-            return self.ask_majorant(problem.over(cells))
-        lam = multipliers(state.theta, cells, problem)
-        weights = problem.task.shares[cells.silo] * lam / problem.count(cells)
+            return self.ask_majorant(problem.over(state.cells))
+        weights = shared(problem, state) / problem.count(state.cells)
         return self.ask(
             problem,
             state.inner,
             state.round,
             cell_weights=np.concatenate([np.zeros(problem.n_cells), weights]),
-            task=problem.with_cells(cells),
+            task=problem.with_cells(state.cells),
         )
 
     def step(
         self, problem: Problem, state: State, total: TrainTotal | CurvatureTotal
     ) -> State:
         """Lines 6 to 8."""
-        cells = own_cells(problem)
-        own = problem.over(cells)
+        own = problem.over(state.cells)
         if isinstance(total, CurvatureTotal):
-            majorant = own.expand(state.inner.w, total)
-            largest = np.linalg.eigvalsh(majorant.risk_hessian)[-1]
-            state = replace(
-                state,
-                curvatures=np.append(largest, _steps.curvatures(majorant)),
-                dual_step_size=state.dual_step_size
-                or contracting_step(majorant, problem, cells),
+            return self._with_constants(
+                problem, state, own.expand(state.inner.w, total)
             )
-            return self._smooth(problem, state)
-        lam = multipliers(state.theta, cells, problem)
-        asked = self.asked(problem, state.round)
+        asked, lam = self.asked(problem, state.round), multipliers(problem, state)
         inner = self.move(problem, state.inner, state.round, total)
         state = replace(
             state,
@@ -151,14 +138,13 @@ class LocalBGL(LocalTraining):
 
     def finish(self, problem: Problem, state: State) -> Point:
         """Line 9, with Σ_k p_k λ_{k,z} as the price of the constraint's cell z."""
-        cells = own_cells(problem)
         average = self.iterate == "average" and state.round > 0
         w = state.w_sum / state.round if average else state.inner.w
-        lam = multipliers(state.theta, cells, problem)
+        lam = multipliers(problem, state)
         lam = state.multiplier_sum / state.round if average else lam
         prices = np.zeros(problem.n_cells)
-        parents = own_copies(problem) % max(1, problem.n_cells)
-        np.add.at(prices, parents, problem.task.shares[cells.silo] * lam)
+        parent = own_copies(problem) % max(1, problem.n_cells)
+        np.add.at(prices, parent, problem.task.shares[state.cells.silo] * lam)
         return Point(w, prices)
 
     def wants_majorant(self, problem: Problem) -> bool:
@@ -168,15 +154,25 @@ class LocalBGL(LocalTraining):
         linear = isinstance(problem.task.model, LinearModel)
         return linear and unknown and numbers <= LARGEST
 
+    def _with_constants(
+        self, problem: Problem, state: State, majorant: Expansion
+    ) -> State:
+        """Derive step sizes from the majorant."""
+        largest = np.linalg.eigvalsh(majorant.risk_hessian)[-1]
+        L = np.append(largest, _steps.curvatures(majorant))
+        eta = state.dual_step_size or _steps.contracting_local_step(
+            majorant, problem, multipliers(problem, state), state.cells.silo
+        )
+        return self._smooth(problem, replace(state, curvatures=L, dual_step_size=eta))
+
     def _smooth(self, problem: Problem, state: State) -> State:
         """Know L of the silos' objectives for the new λ."""
         if state.curvatures is None or not super().wants_majorant(problem):
             return state
-        cells, silos = own_cells(problem), len(problem.silo_names)
-        lam = multipliers(state.theta, cells, problem)
-        sums = np.bincount(cells.silo, lam * state.curvatures[1:], silos)
-        L = problem.risk_weight * state.curvatures[0] + sums.max()
-        return replace(state, inner=replace(state.inner, smoothness=float(L)))
+        curved = multipliers(problem, state) * state.curvatures[1:]
+        sums = np.bincount(state.cells.silo, curved, len(problem.silo_names))
+        L = problem.risk_weight * state.curvatures[0] + float(sums.max())
+        return replace(state, inner=replace(state.inner, smoothness=L))
 
 
 def own_copies(problem: Problem) -> IntArray:
@@ -192,30 +188,16 @@ def own_cells(problem: Problem) -> Cells:
     return problem.cells.in_each_silo(problem.silo_names).take(own_copies(problem))
 
 
-def multipliers(theta: FloatArray, cells: Cells, problem: Problem) -> FloatArray:
-    """Line 3."""
+def multipliers(problem: Problem, state: State) -> FloatArray:
+    """Line 3: λ_{k,z}."""
+    theta, silo = state.theta, state.cells.silo
     lam = np.zeros_like(theta)
-    for k in range(len(problem.silo_names)):
-        own = cells.silo == k
+    for k in np.unique(silo):
+        own = silo == k
         lam[own] = dual.multipliers(theta[own], problem.multiplier_bound)
     return lam
 
 
-def contracting_step(majorant: Expansion, problem: Problem, cells: Cells) -> float:
-    """Return the largest η_θ at which dual ascent contracts, see `_steps`.
-
-    Its slope is I − η J H⁻¹ Jᵀ P D, with P = diag(p_k) and, for each silo,
-    D = diag(λ_k) − λ_k λ_kᵀ/B. The largest eigenvalue is that of H⁻¹ Jᵀ P D J.
-    """
-    lam = multipliers(np.zeros(len(cells)), cells, problem)
-    weights = problem.task.shares[cells.silo] * lam  # p_k λ_{k,z}
-    hessian = problem.risk_weight * majorant.risk_hessian
-    hessian = hessian + np.tensordot(weights, majorant.hessians, axes=1)
-    hessian += 1e-9 * np.trace(hessian) / len(hessian) * np.eye(len(hessian))
-    slopes = majorant.jacobian
-    spread = (slopes * weights[:, None]).T @ slopes
-    for k, share in enumerate(problem.task.shares):
-        mean = lam[cells.silo == k] @ slopes[cells.silo == k]
-        spread -= share * np.outer(mean, mean) / problem.multiplier_bound
-    largest = float(eigh(spread, hessian, eigvals_only=True)[-1])
-    return 2.0 / largest if largest > 1e-12 else 1.0
+def shared(problem: Problem, state: State) -> FloatArray:
+    """p_k λ_{k,z}: what the mean loss of (k, z) weighs in the mean over silos."""
+    return problem.task.shares[state.cells.silo] * multipliers(problem, state)

@@ -69,7 +69,11 @@ class QFFL(LocalTraining):
     risk_weight: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        self.check(nonnegative=("q",), counts=("rounds",))
+        self.check(
+            nonnegative=("q",),
+            counts=("rounds",),
+            choices=(("iterate", ("last", "average")),),
+        )
 
     @property
     def planned_rounds(self) -> int:

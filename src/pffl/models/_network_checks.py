@@ -43,12 +43,13 @@ def check_parameters(network: Any, problems: Problems) -> None:
 
 
 def check_takes(module: nn.Module, rows: Tensor) -> tuple[int, ...]:
-    """Return the shape of the module's outputs; refuse one that cannot take the rows."""
+    """Return the shape of the outputs; refuse a module that cannot take the rows."""
     try:
         with torch.inference_mode():
             return tuple(module.eval()(rows).shape)
     except (RuntimeError, ValueError, TypeError, IndexError) as reason:
         line = (str(reason).splitlines() or ["unknown"])[0]
         raise UsageError(
-            f"Network: the module does not take rows of {rows.shape[1]} features: {line}"
+            f"Network: the module does not take rows of {rows.shape[1]} features: "
+            f"{line}"
         ) from reason

@@ -124,3 +124,10 @@ def seeded(key: tuple[int, ...], device: torch.device) -> Iterator[None]:
     with torch.random.fork_rng(devices, device_type=kind):
         torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
         yield
+
+
+def rng_state(device: torch.device) -> Tensor:
+    """Return the state of the generator that a module on this device draws from."""
+    if device.type == "cuda":
+        return torch.cuda.get_rng_state(device)
+    return torch.get_rng_state()

@@ -6,6 +6,7 @@ name of `ARCHITECTURES` and the numbers it was built with, never code.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 from pffl.errors import MissingExtraError, Problems, UsageError
@@ -37,7 +38,7 @@ class Perceptron(nn.Module):
         }
         layers: list[nn.Module] = []
         widths = (inputs, *hidden)
-        for before, after in zip(widths, widths[1:], strict=False):
+        for before, after in itertools.pairwise(widths):
             layers.append(nn.Linear(before, after))
             if batch_norm:
                 layers.append(nn.BatchNorm1d(after))

@@ -149,7 +149,7 @@ def local_step(
     weights: FloatArray,
     step: Step,
 ) -> FloatArray:
-    """Return w after one local step; a plain gradient step unless the model has its own."""
+    """Return w after one local step: the model's own, or a plain gradient step."""
     if isinstance(model, Stateful):
         return model.local_step(w, X, y, weights, step)
     _, gradient = model.losses_and_gradient(w, X, y, weights)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Literal, Self
@@ -35,6 +36,7 @@ from pffl.models._torch_state import (
     dtype_of,
     join,
     numbers,
+    rng_state,
     seeded,
     training_mode,
 )
@@ -60,8 +62,8 @@ class Network:
     delta
         δ of the Huber loss: r² up to |r| = δ, beyond it 2δ|r| − δ².
     standardize
-        Whether features are scaled to mean 0 and variance 1 over all silos. None: unless
-        the module says ``scales_inputs = True``, as `celeba_cnn` does.
+        Whether features are scaled to mean 0 and variance 1 over all silos. None: yes,
+        unless the module says ``scales_inputs = True``, as `celeba_cnn` does.
     initial
         Where training starts: "drawn" draws the weights of every layer anew from the
         run's seed, "given" takes them as they are in `module`.
@@ -94,12 +96,12 @@ class Network:
             check_parameters(self, problems)
 
     def bind(self, schema: Schema, inputs: Inputs) -> Self:
-        """Return this model for these data; refuse labels and shapes that do not fit."""
+        """Return this model for these data; refuse what does not fit them."""
         needed = outputs.check_labels(self.loss, schema)
         if not self.standardized:
             inputs = Inputs.identity(schema.n_features)
         bound = replace(self, inputs=replace(inputs, deferred=True))
-        rows = bound.tensor(np.repeat(inputs.mean[None], 2, axis=0))
+        rows = bound.tensor(bound._two_rows)
         shape = check_takes(bound.replica.module, rows)
         outputs.check_outputs(self.loss, shape, len(rows), needed)
         return bound
@@ -113,7 +115,7 @@ class Network:
 
     @property
     def replica(self) -> Replica:
-        """This thread's copy of the module: threads must not share one."""
+        """The calling thread's copy of the module: threads must not share one."""
         if not hasattr(self._threads, "replica"):
             self._threads.replica = Replica(self.module, self.torch_device)
         replica: Replica = self._threads.replica
@@ -204,7 +206,7 @@ class Network:
         replica, n = self.replica, self.n_trained
         replica.load(w)
         training_mode(replica.module, len(X))
-        with seeded(step.key, self.torch_device):
+        with seeded(step.key, self.torch_device) if self.random else nullcontext():
             _, gradient = self._loss_gradient(replica, X, y, weights)
         v = w[:n]
         gradient += step.ridge * v
@@ -250,6 +252,20 @@ class Network:
             "standardize": self.standardized,
             "initial": self.initial,
         }
+
+    @cached_property
+    def random(self) -> bool:
+        """Whether training draws random numbers, as dropout does."""
+        module = Replica(self.module, self.torch_device).module
+        with torch.no_grad(), seeded((0,), self.torch_device):
+            before = rng_state(self.torch_device)
+            module.train()(self.tensor(self._two_rows))
+            return not torch.equal(before, rng_state(self.torch_device))
+
+    @property
+    def _two_rows(self) -> FloatArray:
+        """Average rows, to try the module with."""
+        return np.repeat(self.inputs.mean[None], 2, axis=0)
 
     @cached_property
     def _dtype(self) -> torch.dtype:

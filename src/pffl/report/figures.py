@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pffl.errors import MissingExtraError
+from pffl.pareto import front
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,3 +65,19 @@ def save(axes: Axes, path: str) -> None:
     figure = axes.get_figure(root=True)
     if figure is not None:
         figure.savefig(path, dpi=150)
+
+
+def curves(table: pd.DataFrame, *, y: str, ax: Axes | None = None) -> Axes:
+    """Error against a measure: each curve's points, its Pareto front joined."""
+    axes = new_axes() if ax is None else ax
+    for i, (name, rows) in enumerate(table.groupby("curve", sort=False)):
+        values = rows[["error", y]].to_numpy(dtype=float)
+        colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
+        axes.plot(*values.T, linestyle="none", marker=marker, color=colour, alpha=0.35)
+        best = values[front(values)]
+        best = best[np.argsort(best[:, 0])]
+        axes.plot(*best.T, marker=marker, color=colour, label=str(name))
+    axes.set_xlabel("test error")
+    axes.set_ylabel(y.replace("_", " "))
+    axes.legend(fontsize="small", frameon=False)
+    return axes

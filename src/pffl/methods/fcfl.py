@@ -1,0 +1,271 @@
+"""FCFL: the worst silo's loss is lowered while every silo's parity gap stays under ε.
+
+Sen Cui, Weishen Pan, Jian Liang, Changshui Zhang, Fei Wang. *Addressing Algorithmic
+Disparity and Performance Inconsistency in Federated Learning*, NeurIPS 2021. In silo k,
+l_k is the mean loss and g_k = |Δ_k| the gap between two groups' mean of σ(s·z), a smooth
+rate of positive predictions (among y = 1 for equal opportunity).
+
+    1  w ← 0, temperatures δ_l ← δ_g ← 0.5
+    2  every round: l_k, ∇l_k, g_k, ∇g_k at w                  questions.curvature
+    3      a^l ← softmax(l/δ_l), a^g ← softmax(g/δ_g)
+    4      d_L ← Σ a^l_k ∇l_k,   d_G ← Σ a^g_k ∇g_k
+    5      stage 1: c on the 2-simplex, with d(c) = c₁ d_L + c₂ d_G, in closed form
+               if max g ≤ ε:  maximise ⟨d(c), d_L⟩
+               otherwise:     maximise ⟨d(c), d_G⟩ subject to ⟨d(c), d_L⟩ ≥ 0
+       stage 2: c on the (K+1)-simplex, d(c) = Σ c_k ∇l_k + c_{K+1} d_G, by an LP
+               (d_G is 0 if max g < ε);  maximise ⟨d(c), mean of ∇l_k⟩ subject to
+               ⟨d(c), each direction⟩ ≥ 0;  if the LP fails, d(c) of least norm
+    6      w ← w − η (d(c) + μ w)
+    7      where 0.1‖d‖ ≤ δ and δ > 10⁻⁴:  δ ← 0.01 δ, for (d_L, δ_l) and for (d_G, δ_g)
+    8  return w
+
+Silos in which the gap is undefined have no g_k. With more than two groups g_k is the
+largest gap between two of them. A gap per silo lets a small silo dominate: `pooled`
+takes the one gap over all rows instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+from scipy.optimize import linprog, nnls
+
+from pffl.errors import DataError, UsageError
+from pffl.fairness.base import Cells
+from pffl.fairness.conditional import ConditionalBoundedGroupLoss
+from pffl.fairness.per_silo import PerSilo
+from pffl.methods import _steps
+from pffl.methods.base import check_parameters, check_two_classes
+from pffl.objective import Point, Problem
+from pffl.questions import Curvature, CurvatureTotal
+from pffl.typing import FloatArray
+
+START = 0.5  # first temperature
+COOLING = 0.01
+COLDEST = 1e-4
+BEND = 4 / (6 * np.sqrt(3))  # max|σ''| over the 1/4 that bounds the logistic loss's
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where FCFL stands."""
+
+    round: int
+    w: FloatArray
+    temperatures: FloatArray  # δ_l, δ_g
+    curvatures: FloatArray | None = None  # L of each silo's loss, for step sizes
+
+
+@dataclass(frozen=True, eq=False)
+class Slopes:
+    """What a round brings: losses and gaps, one row of the gradients for each."""
+
+    losses: FloatArray  # l
+    loss_gradients: FloatArray  # ∇l
+    gaps: FloatArray  # g, of the silos in which it is defined
+    gap_gradients: FloatArray  # ∇g
+
+
+@dataclass(frozen=True, kw_only=True)
+class FCFL:
+    """FCFL, for linear models with two classes.
+
+    Parameters
+    ----------
+    notion
+        "dp" for demographic parity, "eo" for equal opportunity.
+    gap_bound
+        ε.
+    pooled
+        Whether g is one gap over all rows, instead of one per silo.
+    stage_one_rounds, stage_two_rounds
+        Rounds of minimax under the bound, and of Pareto descent.
+    step_size
+        η; None takes 1/L of the combination d(c).
+    sharpness
+        s of σ(s·z).
+    weight_decay
+        μ in line 6; None for the model's l2.
+    by
+        Attributes that cut out the groups; None for all of them crossed.
+    """
+
+    notion: Literal["dp", "eo"] = "dp"
+    gap_bound: float = 0.05
+    pooled: bool = False
+    stage_one_rounds: int = 800
+    stage_two_rounds: int = 400
+    step_size: float | None = None
+    sharpness: float = 10.0
+    weight_decay: float | None = None
+    by: str | tuple[str, ...] | None = None
+    name: ClassVar[str] = "fcfl"
+    multiplier_bound: ClassVar[float] = 0.0
+    risk_weight: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        check_parameters(
+            self,
+            positive=("step_size", "sharpness"),
+            nonnegative=("gap_bound", "weight_decay"),
+            counts=("stage_one_rounds", "stage_two_rounds"),
+            optional=("step_size", "weight_decay"),
+        )
+        if self.notion not in ("dp", "eo"):
+            raise UsageError(
+                "The 'notion' parameter of FCFL must be one of dp, eo. "
+                f"Got {self.notion!r} instead."
+            )
+
+    @property
+    def planned_rounds(self) -> int:
+        """Of both stages."""
+        return self.stage_one_rounds + self.stage_two_rounds
+
+    def cells(self, problem: Problem) -> Cells:
+        """Sets (silo, label, group)."""
+        every = ConditionalBoundedGroupLoss(0.0, by=self.by)
+        names = problem.silo_names
+        return every.cells(problem.schema, names).in_each_silo(names)
+
+    def counts(self, problem: Problem) -> FloatArray:
+        """Rows per (silo, label, group)."""
+        shape = (len(problem.silo_names), problem.schema.n_labels, -1)
+        return problem.count(self.cells(problem)).reshape(shape)
+
+    def init(self, problem: Problem) -> State:
+        """Line 1."""
+        check_two_classes(self, problem.schema)
+        if not self.compared(self.counts(problem)).any():
+            raise DataError("FCFL compares groups, and no silo has rows of two")
+        w = problem.task.model.start(problem.seed)
+        return State(0, w, np.full(2, START))
+
+    def compared(self, counts: FloatArray) -> FloatArray:
+        """Which silos (or all as one) have a gap."""
+        return (self.among(counts) > 0).sum(axis=1) >= 2
+
+    def among(self, sums: FloatArray) -> FloatArray:
+        """Add sums per (silo, label, group, …) to those that the gap compares."""
+        chosen = sums.sum(axis=1) if self.notion == "dp" else sums[:, 1]
+        return chosen.sum(axis=0, keepdims=True) if self.pooled else chosen
+
+    def question(self, problem: Problem, state: State) -> Curvature | None:
+        """Line 2."""
+        if state.round == self.planned_rounds:
+            return None
+        if self.step_size is None and state.curvatures is None:
+            silos = PerSilo(0.0).cells(problem.schema, problem.silo_names)
+            return Curvature(problem.over(silos).task, state.w, majorant=True)
+        task = problem.with_cells(self.cells(problem))
+        return Curvature(task, state.w, order=1, sharpness=self.sharpness)
+
+    def step(self, problem: Problem, state: State, total: CurvatureTotal) -> State:
+        """Lines 3 to 7."""
+        if self.step_size is None and state.curvatures is None:
+            silos = PerSilo(0.0).cells(problem.schema, problem.silo_names)
+            majorant = problem.over(silos).expand(state.w, total)
+            return replace(state, curvatures=_steps.curvatures(majorant))
+        at_w = self.slopes(problem, total)
+        losses, gaps = at_w.loss_gradients, at_w.gap_gradients
+        delta_l, delta_g = state.temperatures
+        a_l, a_g = softmax(at_w.losses / delta_l), softmax(at_w.gaps / delta_g)
+        d_L, d_G = a_l @ losses, a_g @ gaps
+        worst = float(at_w.gaps.max())
+        if state.round < self.stage_one_rounds:
+            c = stage_one(d_L, d_G, inside=worst <= self.gap_bound)
+            shares = np.append(c[0] * a_l, c[1])
+        else:
+            d_G = d_G if worst >= self.gap_bound else np.zeros_like(d_G)
+            shares = stage_two(losses, d_G)
+        d = shares @ np.vstack([losses, d_G])  # d(c)
+        decay = problem.l2 if self.weight_decay is None else self.weight_decay
+        eta = self.step_size or 1 / (self.smoothness(state, shares) + decay)
+        return replace(
+            state,
+            round=state.round + 1,
+            w=state.w - eta * (d + decay * state.w),
+            temperatures=cooled(state.temperatures, (d_L, d_G)),
+        )
+
+    def slopes(self, problem: Problem, total: CurvatureTotal) -> Slopes:
+        """Line 2: silos' losses and gaps, from sums per (silo, label, group)."""
+        n, counts = problem.n_cells, self.counts(problem)
+        p = problem.n_parameters
+        losses = total.cell_losses[n:].reshape(counts.shape).sum(axis=(1, 2))
+        gradients = total.cell_gradients[n:].reshape(*counts.shape, p).sum(axis=(1, 2))
+        rows = counts.sum(axis=(1, 2))
+        there = np.flatnonzero(self.compared(counts))
+        size = self.among(counts)[there]
+        safe = np.maximum(size, 1.0)
+        rates = self.among(total.cell_scores[n:].reshape(counts.shape))[there] / safe
+        slopes = total.cell_score_gradients[n:].reshape(*counts.shape, p)
+        slopes = self.among(slopes)[there] / safe[:, :, None]
+        each = np.arange(len(there))
+        high = np.where(size > 0, rates, -np.inf).argmax(axis=1)
+        low = np.where(size > 0, rates, np.inf).argmin(axis=1)
+        return Slopes(
+            losses / rows,
+            gradients / rows[:, None],
+            rates[each, high] - rates[each, low],  # |Δ_k|
+            slopes[each, high] - slopes[each, low],
+        )
+
+    def smoothness(self, state: State, shares: FloatArray) -> float:
+        """L of d(c), taking a group's rows to curve as those of its silo do."""
+        if state.curvatures is None:
+            return 1.0
+        gap = 2 * self.sharpness**2 * BEND * float(state.curvatures.max())
+        return float(shares[:-1] @ state.curvatures + shares[-1] * gap)
+
+    def finish(self, problem: Problem, state: State) -> Point:
+        """Line 8."""
+        return Point(state.w, np.zeros(problem.n_cells))
+
+
+def softmax(values: FloatArray) -> FloatArray:
+    """Line 3; shifted by the maximum."""
+    exponentials = np.exp(values - values.max())
+    return exponentials / exponentials.sum()
+
+
+def stage_one(d_L: FloatArray, d_G: FloatArray, *, inside: bool) -> FloatArray:
+    """Line 5, stage 1: (c₁, c₂)."""
+    ll, lg, gg = float(d_L @ d_L), float(d_L @ d_G), float(d_G @ d_G)
+    if inside:
+        c = 1.0 if ll >= lg else 0.0
+    elif gg < lg:
+        c = 1.0
+    else:  # as much of d_G as does not raise the loss
+        c = 0.0 if lg >= 0 else -lg / (ll - lg)
+    return np.array([c, 1.0 - c])
+
+
+def stage_two(losses: FloatArray, d_G: FloatArray) -> FloatArray:
+    """Line 5, stage 2: c, shape (K + 1,)."""
+    directions = np.vstack([losses, d_G])
+    gram = directions @ directions.T
+    found = linprog(
+        -directions @ losses.mean(axis=0),
+        A_ub=-gram,
+        b_ub=np.zeros(len(gram)),
+        A_eq=np.ones((1, len(gram))),
+        b_eq=[1.0],
+        method="highs",
+    )
+    if found.status == 0:
+        return np.asarray(found.x, dtype=np.float64)
+    # Least norm on the simplex: with Σc free at a price, c only changes in length.
+    free, _ = nnls(np.vstack([directions.T, np.ones(len(gram))]), np.append(d_G * 0, 1))
+    return np.asarray(free / free.sum(), dtype=np.float64)
+
+
+def cooled(
+    temperatures: FloatArray, directions: tuple[FloatArray, FloatArray]
+) -> FloatArray:
+    """Line 7."""
+    norms = np.array([np.linalg.norm(d) for d in directions])
+    cool = (0.1 * norms <= temperatures) & (temperatures > COLDEST)
+    return np.where(cool, COOLING * temperatures, temperatures)

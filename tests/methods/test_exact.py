@@ -1,0 +1,302 @@
+"""Exact as a method: start, refusals, faults, certificates round by round."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.engines import Local, Reference
+from pffl.errors import UsageError
+from pffl.gap import expand, measure
+from pffl.loop import iterate
+from pffl.methods import _capped_qp, _saddle, _trial
+from pffl.methods.exact import candidate_multipliers
+from pffl.objective import Point, lower_value
+from pffl.preparation import Options
+from tests.helpers import (
+    MODELS,
+    Oracle,
+    group_masks,
+    make_federation,
+    make_problem,
+    make_schema,
+    setting,
+)
+
+
+def states(engine, problem, method):
+    """Return the state after every round."""
+    found = [method.init(problem)]
+    while (question := method.question(problem, found[-1])) is not None:
+        found.append(method.step(problem, found[-1], engine.ask(question)))
+    return found[1:]
+
+
+def outlying(seed=0):
+    """Return separable rows with heavy tails, unscaled: full steps go much too far."""
+    rng = np.random.default_rng(seed)
+    federation = make_federation(seed, sizes=(60, 60), test=0)
+    silos = []
+    for silo in federation.silos:
+        rows = silo.rows("train")
+        X = rows.X * np.exp(rng.standard_t(2, size=(len(rows.y), 1)))
+        y = (X @ np.array([1.0, -2.0, 0.5]) > 0.2).astype(float)
+        silos.append(replace(silo, splits={"train": replace(rows, X=X, y=y)}))
+    return replace(federation, silos=tuple(silos))
+
+
+@pytest.mark.parametrize("engine_type", [Local, Reference])
+@pytest.mark.parametrize("kind", list(MODELS))
+def test_the_gap_is_closed_on_every_engine(kind, engine_type):
+    cls, labels = MODELS[kind]
+    engine = engine_type(make_federation(1, labels=labels))
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.5), model=cls(l2=1e-3))
+    *_, last = states(engine, problem, pffl.Exact(multiplier_bound=5.0))
+    assert last.gap <= 1e-8
+    assert last.round <= 7
+    assert measure(engine, problem, last.best).value <= 2e-8
+
+
+def test_convergence_is_at_least_quadratic():
+    engine = Reference(make_federation(2, sizes=(80, 50, 70)))
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.55), budget=5.0)
+    gaps = [s.gap for s in states(engine, problem, pffl.Exact(tolerance=1e-14))]
+    late = [g for g in gaps if g < 0.1]
+    for before, after in zip(late[:-1], late[1:], strict=True):
+        assert after <= max(20 * before**2, 1e-12)
+
+
+def test_nothing_to_bound_is_plain_risk_minimisation():
+    federation = make_federation(3)
+    engine = Reference(federation)
+    problem = make_problem(engine, None)
+    run = iterate(engine, problem, pffl.Exact())
+    oracle = Oracle.of(federation, np.zeros((0, 125)), [])
+    assert oracle.upper(run.point.w) == pytest.approx(oracle.saddle()[0], abs=1e-7)
+    assert np.linalg.norm(oracle.gradient(run.point.w, np.zeros(0))) < 1e-5
+
+
+@pytest.mark.parametrize("l2", [0.0, 1e-3])
+def test_a_bound_that_is_met_anyway_costs_nothing(l2):
+    federation = make_federation(4)
+    engine = Reference(federation)
+    model = pffl.LogisticRegression(l2=l2)
+    free = make_problem(engine, None, model=model)
+    loose = make_problem(engine, pffl.BoundedGroupLoss(5.0), model=model)
+    plain = iterate(engine, free, pffl.Exact()).point
+    point = iterate(engine, loose, pffl.Exact()).point
+    np.testing.assert_allclose(point.w, plain.w, atol=1e-5)
+    np.testing.assert_array_equal(point.multipliers, 0.0)
+
+
+def test_bounds_met_without_a_risk_end_at_zero():
+    # β = 0 and bounds that can be met: value 0, λ = 0, and H(λ) = 0 on the way.
+    engine = Reference(make_federation(5))
+    problem = make_problem(
+        engine, pffl.BoundedGroupLoss(0.66), beta=0.0, budget=500.0
+    )
+    *_, last = states(engine, problem, pffl.Exact(risk_weight=0.0))
+    assert last.upper == 0.0
+    assert last.gap <= 1e-8
+
+
+def test_the_solution_is_a_start_that_needs_one_round():
+    _, engine, problem, _, _, _ = setting(seed=6)
+    cold = iterate(engine, problem, pffl.Exact())
+    warm = iterate(engine, problem, pffl.Exact(warm_start=cold.point))
+    assert cold.rounds > 3
+    assert warm.rounds == 1
+    np.testing.assert_array_equal(warm.point.w, cold.point.w)
+
+
+def test_a_neighbour_is_a_better_start_than_zero():
+    engine = Reference(make_federation(7, sizes=(90, 80)))
+    cold, warm, start = [], [], None
+    for bound in np.linspace(0.5, 0.64, 8):
+        problem = make_problem(engine, pffl.BoundedGroupLoss(float(bound)))
+        cold.append(iterate(engine, problem, pffl.Exact()).rounds)
+        run = iterate(engine, problem, pffl.Exact(warm_start=start))
+        warm.append(run.rounds)
+        start = run.point
+    assert sum(warm) < sum(cold)
+
+
+def test_a_start_outside_the_multipliers_is_projected():
+    # λ beyond Σλ ≤ B would "prove" a lower bound above the value.
+    federation, engine, problem, oracle, w, _ = setting(seed=8, budget=0.5)
+    far = Point(w, np.full(problem.n_cells, 1e3))
+    value, _ = oracle.saddle()
+    for state in states(engine, problem, pffl.Exact(warm_start=far)):
+        assert state.lower <= value + 1e-7
+        assert state.best.multipliers.sum() <= 0.5 * (1 + 1e-12)
+
+
+def test_a_start_of_another_problem_is_refused():
+    _, _, problem, _, w, lam = setting()
+    with pytest.raises(UsageError, match="4 parameters and 5 multipliers"):
+        pffl.Exact(warm_start=Point(w[:-1], lam)).init(problem)
+
+
+def test_too_many_parameters_are_refused_by_name_of_the_way_out():
+    schema = make_schema(features=2000)
+    engine = Reference(make_federation(0, schema=schema, sizes=(5, 5), test=0))
+    problem = make_problem(engine, None)
+    with pytest.raises(UsageError, match="2001 × 2001 .* PFFL"):
+        pffl.Exact().init(problem)
+
+
+def test_all_bad_parameters_are_listed_at_once():
+    with pytest.raises(UsageError, match="4 problems"):
+        pffl.Exact(multiplier_bound=0, risk_weight=-1, tolerance=0, max_rounds=0)
+
+
+def test_refused_steps_are_recovered_from():
+    refused = 0
+    for seed in range(4):
+        engine = Reference(outlying(seed))
+        model = pffl.LogisticRegression(l2=1e-6, standardize=False)
+        problem = make_problem(engine, pffl.BoundedGroupLoss(0.2), model=model)
+        found = states(engine, problem, pffl.Exact())
+        assert found[-1].gap <= 1e-8
+        assert found[-1].round <= 40
+        refused += sum(state.refused > 0 for state in found)
+    assert refused > 0
+
+
+def test_rounds_are_bounded():
+    _, engine, problem, _, _, _ = setting(seed=9)
+    run = iterate(engine, problem, pffl.Exact(max_rounds=2))
+    assert run.rounds == 2
+    assert np.isfinite(measure(engine, problem, run.point).value)
+
+
+def test_a_gap_below_rounding_is_not_asked_for():
+    _, engine, problem, _, _, _ = setting("least-squares", seed=10)
+    big = replace(problem, multiplier_bound=1e7)
+    *_, last = states(engine, big, pffl.Exact(tolerance=1e-300))
+    assert last.round < 15
+    assert last.gap <= 1e-12 * last.upper
+
+
+def test_steps_are_pure():
+    _, engine, problem, _, _, _ = setting(seed=11)
+    method = pffl.Exact()
+    state = method.init(problem)
+    for _ in range(3):
+        total = engine.ask(method.question(problem, state))
+        one = method.step(problem, state, total)
+        two = method.step(problem, state, total)
+        for field in fields(one):
+            if isinstance(getattr(one, field.name), int | float | np.ndarray):
+                np.testing.assert_array_equal(
+                    getattr(one, field.name), getattr(two, field.name)
+                )
+        state = one
+
+
+def test_numbers_that_are_not_finite_stop_the_run_at_the_best_pair():
+    _, engine, problem, _, _, _ = setting(seed=12)
+    method = pffl.Exact()
+    state = method.init(problem)
+    for _ in range(2):
+        state = method.step(problem, state, engine.ask(method.question(problem, state)))
+    total = engine.ask(method.question(problem, state))
+    total.cell_hessians[0, 0, 0] = np.nan
+    after = method.step(problem, state, total)
+    assert after.stalled
+    assert method.question(problem, after) is None
+    assert method.finish(problem, after) is state.best
+
+
+def test_a_failing_qp_solver_slows_but_does_not_stop(monkeypatch):
+    _, engine, problem, _, _, _ = setting(seed=13)
+    monkeypatch.setattr(
+        _capped_qp.daqp, "solve", lambda *a, **k: (np.zeros(0), 0.0, -1, {})
+    )
+    found = states(engine, problem, pffl.Exact(max_rounds=12))
+    assert found[-1].gap < 0.2 * found[0].gap
+
+
+def test_a_failing_factorisation_slows_but_does_not_stop(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise _saddle.LinAlgError
+
+    _, engine, problem, _, _, _ = setting(seed=14)
+    monkeypatch.setattr(_saddle, "cho_factor", refuse)
+    found = states(engine, problem, pffl.Exact(max_rounds=12))
+    assert found[-1].upper < found[0].upper - 0.05
+
+
+def test_hessians_of_no_convex_function_are_survived():
+    _, engine, problem, _, _, _ = setting(seed=15)
+    method = pffl.Exact(max_rounds=6)
+    state = method.init(problem)
+    while (question := method.question(problem, state)) is not None:
+        total = engine.ask(question)
+        spoilt = replace(
+            total,
+            risk_hessian=-total.risk_hessian,
+            cell_hessians=-total.cell_hessians,
+        )
+        state = method.step(problem, state, spoilt)
+    assert np.isfinite(state.gap)
+
+
+@pytest.mark.parametrize(("beta", "l2"), [(1.0, 1e-3), (1.0, 0.0), (0.0, 1e-3)])
+def test_the_best_multipliers_are_the_best_of_a_grid(beta, l2):
+    engine = Reference(make_federation(16))
+    problem = make_problem(
+        engine,
+        pffl.BoundedGroupLoss(0.5),
+        model=pffl.LogisticRegression(l2=l2),
+        beta=beta,
+        budget=2.0,
+        options=Options(radius=3.0),
+    )
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        at = expand(engine, problem, 0.3 * rng.normal(size=4))
+        found = candidate_multipliers(problem, at, np.full(2, 0.3))
+        best = max(lower_value(at, lam, problem) for lam in found)
+        ticks = np.linspace(0.0, 2.0, 81)
+        grid = [np.array([a, b]) for a in ticks for b in ticks if a + b <= 2.0]
+        top = max(lower_value(at, lam, problem) for lam in grid)
+        assert best >= top - 1e-3 * abs(top)
+
+
+def test_shortening_finds_the_kink_of_two_planes():
+    # F falls at slope −1 up to t = 0.3 and rises at slope 9 from there.
+    _, engine, problem, _, w, _ = setting(seed=17)
+    here = replace(
+        expand(engine, problem, np.zeros_like(w)),
+        violation=np.full(5, -1.0),
+        jacobian=np.zeros((5, len(w))),
+        hessians=np.zeros((5, len(w), len(w))),
+        risk=1.0,
+        risk_gradient=-w / (w @ w),
+        risk_hessian=np.zeros((len(w), len(w))),
+    )
+    trial = replace(here, w=w, risk=0.7 + 9 * 0.7, risk_gradient=9 * w / (w @ w))
+    assert _trial.shorten(problem, here, trial, 5.0) == pytest.approx(0.3, abs=0.02)
+
+
+def test_every_group_alone_is_a_saddle_point_too():
+    # One cell, huge B: the group's own best model, by another route.
+    federation = make_federation(18, sizes=(100, 120))
+    engine = Reference(federation)
+    bounds = {"f": 0.0, "m": 9.0}
+    model = pffl.LogisticRegression(l2=1e-3)
+    with pytest.warns(UserWarning, match="bound of 0"):
+        problem = make_problem(
+            engine, pffl.BoundedGroupLoss(bounds), model=model, budget=1e4
+        )
+    run = iterate(engine, problem, pffl.Exact(tolerance=1e-6))
+    oracle = Oracle.of(
+        federation, group_masks(federation), [0.0, 9.0], budget=1e4, l2=1e-3
+    )
+    only = oracle.least(np.array([1e4, 0.0]))
+    assert oracle.upper(run.point.w) == pytest.approx(only, rel=1e-7)
+    np.testing.assert_allclose(run.point.multipliers, [1e4, 0.0], rtol=1e-9)

@@ -1,0 +1,128 @@
+"""The figures that Exact promises, on the real data where it is at hand."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.data import Federation
+from pffl.datasets._fetch import is_cached
+from pffl.datasets.acs import acs
+from pffl.datasets.compas import FILE, compas
+from pffl.engines import Local
+from pffl.gap import measure
+from pffl.loop import iterate
+from pffl.preparation import prepare, reprice
+from pffl.solve import Options
+
+BUDGETS = (0.1, 0.5, 1.0, 5.0, 10.0, 100.0, 200.0, 500.0)
+BOUNDS = (0.0, 0.1, 0.3, 0.5, 0.55, 0.6, 0.605, 0.61, 0.615, 0.62, 0.7)
+CENSUS = Path(__file__).parents[3] / "shared" / "data"
+SAMPLE = CENSUS / "acs_employment_2024_mini400_nopuma.parquet"
+WHOLE = CENSUS / "acs_employment_2024_48st_dc.parquet"
+
+NOTIONS = {
+    "groups": pffl.BoundedGroupLoss(1.0),
+    "positives": pffl.ConditionalBoundedGroupLoss(1.0, labels=(1,)),
+    "negatives": pffl.ConditionalBoundedGroupLoss(1.0, labels=(0,)),
+    "labels": pffl.ConditionalBoundedGroupLoss(1.0),
+}
+
+needs_compas = pytest.mark.skipif(not is_cached(FILE), reason="COMPAS is not cached")
+
+
+def needs(path):
+    return pytest.mark.skipif(not path.exists(), reason=f"no {path.name}")
+
+
+def rounds_over(
+    federation: Federation, constraint, budgets, bounds, *, l2, tolerance
+) -> list[int]:
+    """Solve every (ζ, B) from w = 0, check the gap of each pair, count the rounds."""
+    engine = Local(federation)
+    model = pffl.LogisticRegression(l2=l2)
+    first, _ = prepare(engine, constraint, model, pffl.Exact(), Options(), 0)
+    rounds = []
+    for budget in budgets:
+        for bound in bounds:
+            zeta = np.full(first.n_cells, bound)
+            problem = reprice(first, zeta, 1.0, budget)
+            method = pffl.Exact(multiplier_bound=budget, tolerance=tolerance)
+            run = iterate(engine, problem, method)
+            assert measure(engine, problem, run.point).value <= 1.01 * tolerance
+            rounds.append(run.rounds)
+    return rounds
+
+
+@needs_compas
+def test_88_points_of_compas_in_three_seconds():
+    engine = Local(compas(silos=10, seed=0), threads=1)
+    method = pffl.Exact(tolerance=1e-7)
+    first, _ = prepare(
+        engine, NOTIONS["groups"], pffl.LogisticRegression(), method, Options(), 0
+    )
+    started, rounds = time.process_time(), []
+    for budget in BUDGETS:
+        for bound in BOUNDS:
+            problem = reprice(first, np.full(2, bound), 1.0, budget)
+            rounds.append(iterate(engine, problem, method).rounds)
+    assert time.process_time() - started < 3.0
+    assert len(rounds) == 88
+    assert max(rounds) <= 12
+    assert np.mean(rounds) <= 7
+
+
+@needs_compas
+@pytest.mark.slow
+@pytest.mark.parametrize("l2", [1e-4, 1e-3, 1e-2])
+@pytest.mark.parametrize("notion", list(NOTIONS))
+def test_compas(notion, l2):
+    bounds = BOUNDS if notion == "groups" else (*BOUNDS, 0.65, 0.75, 0.8)
+    rounds = rounds_over(
+        compas(silos=10, seed=0),
+        NOTIONS[notion],
+        BUDGETS,
+        bounds,
+        l2=l2,
+        tolerance=1e-7,
+    )
+    assert max(rounds) <= 12
+    assert np.mean(rounds) <= 7
+
+
+@needs(SAMPLE)
+@pytest.mark.slow
+@pytest.mark.parametrize("l2", [1e-4, 1e-3, 1e-2])
+def test_acs_sample(l2):
+    federation = acs(source=SAMPLE, year=2024, filter="filtered")
+    assert len(federation.silos) == 49
+    rounds = rounds_over(
+        federation,
+        NOTIONS["groups"],
+        (0.1, 10.0, 100.0, 500.0),
+        (0.3, 0.55, 0.56, 0.6),
+        l2=l2,
+        tolerance=1e-6,
+    )
+    assert max(rounds) <= 12
+    assert np.mean(rounds) <= 8
+
+
+@needs(WHOLE)
+@pytest.mark.slow
+def test_acs_whole():
+    federation = acs(source=WHOLE, year=2024, filter="filtered", test_fraction=0.0)
+    assert federation.rows("train") == 2_240_783
+    rounds = rounds_over(
+        federation,
+        NOTIONS["groups"],
+        (10.0, 500.0),
+        (0.5, 0.6),
+        l2=1e-3,
+        tolerance=1e-6,
+    )
+    assert max(rounds) <= 12

@@ -1,0 +1,211 @@
+"""The parts of Exact, each against cvxpy or a closed form."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pffl
+from pffl.engines import Reference
+from pffl.methods import _capped_qp, _saddle
+from pffl.methods._forecast import Forecast, forecast
+from pffl.objective import Expansion, Problem
+from pffl.preparation import Options
+from tests.helpers import make_federation, make_problem
+
+
+def psd(rng, n, rank):
+    root = rng.normal(size=(n, rank))
+    return root @ root.T / n
+
+
+def draw_qp(seed, singular):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 9))
+    rank = max(1, n - 2) if singular else n + 2
+    scales = np.exp(rng.normal(size=n) * 2)
+    matrix = psd(rng, n, rank) * np.outer(scales, scales)
+    bound = float(np.exp(rng.normal() * 2))
+    n_capped = int(rng.integers(0, n + 1)) if seed % 3 == 0 else n
+    start = bound * rng.dirichlet(np.ones(n)) * (rng.random(n) < 0.5)
+    slope = rng.normal(size=n)
+    slope[n_capped:] = -matrix[n_capped:, n_capped:] @ rng.random(n - n_capped)
+    return matrix, slope, start, bound, n_capped
+
+
+@pytest.mark.parametrize("singular", [False, True])
+@pytest.mark.parametrize("seed", range(15))
+def test_the_capped_qp_is_cvxpys(seed, singular):
+    matrix, slope, start, bound, n_capped = draw_qp(seed, singular)
+    x = _capped_qp.maximise(matrix, slope, start, bound, n_capped)
+    assert x is not None
+    assert x.min() >= 0
+    assert x[:n_capped].sum() <= bound * (1 + 1e-12)
+    free = cp.Variable(len(slope), nonneg=True)
+    gain = slope @ (free - start) - cp.quad_form(free - start, cp.psd_wrap(matrix)) / 2
+    limits = [cp.sum(free[:n_capped]) <= bound] if n_capped else []
+    best = cp.Problem(cp.Maximize(gain), limits).solve(solver=cp.CLARABEL)
+    reached = slope @ (x - start) - (x - start) @ matrix @ (x - start) / 2
+    assert reached == pytest.approx(best, rel=1e-5, abs=1e-7)
+
+
+@given(st.integers(0, 10**6), st.booleans())
+@settings(max_examples=100)
+def test_the_gap_of_a_capped_qp_bounds_every_gain(seed, singular):
+    matrix, slope, start, bound, n = draw_qp(3 * seed + 1, singular)
+    gap = _capped_qp.gap(slope, start, bound, np.ones(n, dtype=bool))
+    rng = np.random.default_rng(seed)
+    for _ in range(20):
+        x = bound * rng.dirichlet(np.ones(n + 1))[:n]
+        assert slope @ (x - start) <= gap + 1e-9 * max(1.0, abs(gap))
+
+
+def test_a_qp_without_numbers_is_not_solved():
+    x = _capped_qp.maximise(np.eye(2), np.array([1.0, np.nan]), np.zeros(2), 1.0, 2)
+    assert x is None
+
+
+def draw_model(seed, *, l2, beta) -> tuple[Expansion, Problem]:
+    """Drawn quadratics in place of losses, in a problem of five cells."""
+    engine = Reference(make_federation(0))
+    problem = make_problem(
+        engine,
+        pffl.BoundedGroupLoss(0.4) & pffl.PerSilo(0.6),
+        model=pffl.LogisticRegression(l2=l2),
+        beta=beta,
+        budget=3.0,
+        options=Options(radius=1.5),
+    )
+    rng = np.random.default_rng(seed)
+    p, z = problem.n_parameters, problem.n_cells
+    expansion = Expansion(
+        0.3 * rng.normal(size=p),
+        1.0,
+        rng.normal(size=p),
+        psd(rng, p, 3) + l2 * np.eye(p),
+        0.5 * rng.normal(size=z),
+        rng.normal(size=(z, p)),
+        np.array([psd(rng, p, 2) for _ in range(z)]),
+    )
+    return expansion, problem
+
+
+def cvxpy_model(at, problem):
+    """Solve min_d q₀ + B max(0, max q_z), over the ball where βμ = 0."""
+    d = cp.Variable(len(at.w))
+    worst = cp.Variable(nonneg=True)
+
+    def expand(slope, hessian):
+        return slope @ d + cp.quad_form(d, cp.psd_wrap(hessian)) / 2
+
+    limits = [
+        r + expand(slope, hessian) <= worst
+        for r, slope, hessian in zip(
+            at.violation, at.jacobian, at.hessians, strict=True
+        )
+    ]
+    if problem.modulus == 0:
+        limits.append(cp.norm(at.w + d) <= problem.radius)
+    risk = problem.risk_weight * expand(at.risk_gradient, at.risk_hessian)
+    goal = cp.Minimize(risk + problem.multiplier_bound * worst)
+    tolerances = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-10)
+    return cp.Problem(goal, limits).solve(solver=cp.CLARABEL, **tolerances)
+
+
+@pytest.mark.parametrize(("beta", "l2"), [(1.0, 0.1), (1.0, 0.0), (0.0, 0.1)])
+@pytest.mark.parametrize("seed", range(8))
+def test_the_model_is_solved_as_by_cvxpy(seed, beta, l2):
+    at, problem = draw_model(seed, l2=l2, beta=beta)
+    damping = 0.0 if problem.modulus > 0 else 1e-10
+    step = _saddle.solve(
+        _saddle.Model.at(at, problem, damping=damping), np.full(problem.n_cells, 0.1)
+    )
+    d, bound = step.d, problem.multiplier_bound
+    change = beta * (at.risk_gradient @ d + d @ at.risk_hessian @ d / 2)
+    after = at.violation + at.jacobian @ d + (at.hessians @ d) @ d / 2
+    value = change + bound * max(0.0, after.max())
+    assert step.solved
+    assert value == pytest.approx(cvxpy_model(at, problem), abs=2e-7)
+    assert step.risk_change == pytest.approx(change, abs=1e-7)
+    np.testing.assert_allclose(step.violation, after, atol=1e-7)
+    assert step.multipliers.sum() <= bound * (1 + 1e-12)
+    if problem.modulus == 0:
+        assert np.linalg.norm(at.w + d) <= problem.radius * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_dual_has_the_derivatives_it_claims(seed):
+    at, problem = draw_model(seed, l2=0.0, beta=1.0)
+    model = _saddle.Model.at(at, problem, damping=1e-3)
+    rng = np.random.default_rng(seed)
+    lam = rng.random(problem.n_cells + 1)
+    here, eps = _saddle.respond(model, lam), 1e-5
+    for i, unit in enumerate(np.eye(len(lam))):
+        up = _saddle.respond(model, lam + eps * unit)
+        down = _saddle.respond(model, lam - eps * unit)
+        slope = (up.dual - down.dual) / (2 * eps)
+        assert slope == pytest.approx(here.values[i], abs=1e-6)
+        curve = (up.values - down.values) / (2 * eps)
+        np.testing.assert_allclose(curve, -here.sensitivity[i], rtol=1e-4, atol=1e-5)
+
+
+def test_a_basis_changes_the_curvature_of_losses_only():
+    at, problem = draw_model(0, l2=0.1, beta=1.0)
+    halved = _saddle.Model.at(at, problem, basis=np.eye(4) * np.sqrt(2.0))
+    # Coordinates e = d/√2: losses curve half as much in d, the ridge as before.
+    lam = np.full(problem.n_cells, 0.2)
+    e = np.array([0.3, -0.2, 0.1, 0.5])
+    d = np.sqrt(2.0) * e
+    losses = at.risk_hessian - 0.1 * np.eye(4) + np.tensordot(lam, at.hessians, 1)
+    expected = d @ losses @ d / 2 + 0.1 * d @ d
+    assert e @ halved.curvature(lam) @ e == pytest.approx(expected)
+    assert halved.gradient @ e == pytest.approx(at.risk_gradient @ d)
+
+
+def exponential(w, rates):
+    """The expansion of Σ exp(−rate_i w_i), and nothing else."""
+    value = np.exp(-rates * w)
+    none = np.zeros((0, len(w)))
+    return Expansion(
+        w,
+        float(value.sum()),
+        -rates * value,
+        np.diag(rates**2 * value),
+        np.zeros(0),
+        none,
+        np.zeros((0, len(w), len(w))),
+    )
+
+
+def test_exponential_tails_are_forecast_exactly():
+    problem = make_problem(
+        Reference(make_federation(0)), None, model=pffl.LogisticRegression(l2=0.0)
+    )
+    rates = np.array([1.0, 0.5, 2.0, 1.5])
+    before = exponential(np.zeros(4), rates)
+    here = exponential(np.array([1.0, 0.7, 0.4, 1.2]), rates)
+    trend = forecast(here, before, np.zeros(0), problem)
+    d = np.array([0.6, -0.5, 0.3, 0.1])
+    basis = trend.basis(trend.mean_curvature(d, 1.0))
+    inverse = np.linalg.inv(basis)
+    bent = inverse.T @ here.risk_hessian @ inverse
+    there = exponential(here.w + d, rates)
+    # The gradient after the step, as the forecast model has it, is the true one.
+    np.testing.assert_allclose(
+        here.risk_gradient + bent @ d, there.risk_gradient, rtol=1e-6
+    )
+
+
+def test_no_step_is_no_change():
+    trend = Forecast(np.eye(3), np.eye(3), np.array([-2.0, 0.0, 3.0]), np.ones(3))
+    np.testing.assert_array_equal(trend.mean_curvature(np.zeros(3), 1.0), np.ones(3))
+    flatter, same, steeper = trend.mean_curvature(np.full(3, 0.5), 1.0)
+    assert flatter < same == 1.0 < steeper
+
+
+def test_a_point_compared_with_itself_shows_no_trend():
+    at, problem = draw_model(0, l2=0.1, beta=1.0)
+    assert forecast(at, at, np.zeros(problem.n_cells), problem) is None

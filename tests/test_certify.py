@@ -1,0 +1,432 @@
+"""Certificates of whole solutions, against numbers found in other ways."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import pffl
+from pffl.certificates import Certificate, holdout, rates
+from pffl.certify import basis_of, restate
+from pffl.certify.lowest import lowest
+from pffl.certify.stating_unseen import shares
+from pffl.data import Federation
+from pffl.engines import Local, Reference
+from pffl.errors import DataError, UsageError
+from pffl.models.base import Inputs
+from pffl.solution import Solution
+from pffl.verify import verify
+from tests.helpers import Oracle, group_masks, make_federation, make_problem
+
+
+@cache
+def federation(labels: int = 2) -> Federation:
+    return make_federation(3, sizes=(150, 80, 220), test=60, labels=labels)
+
+
+CASES: dict[str, tuple[Any, Any, int]] = {
+    "exact": (pffl.BoundedGroupLoss(0.66), pffl.Exact(), 2),
+    "infeasible": (pffl.BoundedGroupLoss(0.3), pffl.Exact(), 2),
+    "mixed bounds": (pffl.BoundedGroupLoss({"f": 0.69, "m": 0.655}), pffl.Exact(), 2),
+    "pffl": (pffl.BoundedGroupLoss(0.6579), pffl.PFFL(dual_rounds=8), 2),
+    "fedavg": (pffl.BoundedGroupLoss(0.66), pffl.FedAvg(rounds=5), 2),
+    "no bound": (None, pffl.FedAvg(rounds=5), 2),
+    "minmax": (pffl.MinMax(), pffl.Exact(), 2),
+    "cbgl": (pffl.ConditionalBoundedGroupLoss(0.7), pffl.Exact(), 2),
+    "per silo": (pffl.PerSilo(0.66), pffl.Exact(), 2),
+    "overlapping": (pffl.BoundedGroupLoss(0.68) & pffl.PerSilo(0.7), pffl.Exact(), 2),
+    "softmax": (pffl.BoundedGroupLoss(1.0), pffl.Exact(), 3),
+    "least squares": (pffl.BoundedGroupLoss(1.2), pffl.Exact(), 0),
+}
+
+
+@cache
+def solved(case: str) -> Solution:
+    constraint, method, labels = CASES[case]
+    return pffl.solve(federation(labels), constraint, method=method, seed=0)
+
+
+@cache
+def certified(case: str) -> Certificate:
+    solution = solved(case)
+    cell = solution.cell_results[0].cell if solution.cell_results else None
+    return pffl.certify(
+        solution,
+        federation(CASES[case][2]),
+        cell=cell,
+        target_gap=1e-3,
+        feature_bound=12.0,
+    )
+
+
+@dataclass(frozen=True)
+class Record:
+    model: Any
+    w: np.ndarray
+    multipliers: np.ndarray
+
+    @classmethod
+    def of(cls, solution: Solution) -> Record:
+        return cls(solution.problem.task.model, solution.w, solution.multipliers)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_certificate_survives_json_and_is_written_again_alike(case: str) -> None:
+    certificate = certified(case)
+    text = json.dumps(certificate.as_dict(), allow_nan=False)
+    read = Certificate.from_dict(json.loads(text))
+    assert read == certificate
+    assert restate(read) == certificate
+    assert str(read) == str(certificate)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_number_is_found_again(case: str) -> None:
+    rows = federation(CASES[case][2])
+    checks = verify(certified(case), Record.of(solved(case)), rows)
+    assert [str(check) for check in checks if not check.agrees] == []
+    assert len(checks) > 40
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_verdict_is_that_of_the_solution(case: str) -> None:
+    solution, certificate = solved(case), certified(case)
+    assert certificate.verdict == solution.status
+    gap = certificate.of_kind("gap")[0]
+    assert solution.gap is not None
+    assert gap.value == pytest.approx(solution.gap, rel=0.02, abs=1e-12)
+
+
+@pytest.mark.parametrize("case", ["exact", "pffl", "fedavg", "minmax"])
+def test_gap_is_above_the_true_gap(case: str) -> None:
+    solution, certificate = solved(case), certified(case)
+    bounds = [cell.bound for cell in solution.cell_results]
+    problem = solution.problem
+    oracle = Oracle.of(
+        federation(),
+        group_masks(federation()),
+        bounds,
+        beta=problem.risk_weight,
+        budget=problem.multiplier_bound,
+    )
+    radius = None if problem.modulus > 0 else problem.radius
+    true = oracle.upper(solution.w) - oracle.least(solution.multipliers, radius)
+    gap = certificate.of_kind("gap")[0]
+    assert gap.inputs["upper"] == pytest.approx(oracle.upper(solution.w), rel=1e-9)
+    assert gap.value is not None
+    assert gap.value >= true - 1e-9
+    assert gap.value <= true + 0.02 * max(true, 0.0) + 1e-7
+
+
+def test_empirical_slack_covers_the_violation() -> None:
+    certificate = certified("pffl")
+    found: Any = certificate.of_kind("empirical")[0]
+    assert certificate.verdict == "within_slack"
+    assert 0 < found.value <= found.inputs["slack"]
+    assert found.inputs["risk_bound_from"] == "feasible model"
+    assert not found.holds
+    assert not certificate.of_kind("infeasible")[0].available
+
+
+def test_empirical_slack_from_what_the_bounds_imply() -> None:
+    rows = federation()
+    method = pffl.Exact(multiplier_bound=0.05)
+    solution = pffl.solve(rows, pffl.BoundedGroupLoss(0.658), method=method, seed=0)
+    certificate = pffl.certify(solution, rows)
+    found: Any = certificate.of_kind("empirical")[0]
+    oracle = Oracle.of(rows, group_masks(rows), [0.658, 0.658], budget=0.05)
+    assert certificate.verdict == solution.status == "within_slack"
+    assert found.value == pytest.approx(oracle.violation(solution.w).max())
+    checks = verify(certificate, Record.of(solution), rows)
+    assert [str(check) for check in checks if not check.agrees] == []
+
+
+def test_infeasible_bounds_are_proved_and_the_smallest_is_met() -> None:
+    rows, method = federation(), pffl.Exact()
+    solution, certificate = solved("infeasible"), certified("infeasible")
+    proof = certificate.of_kind("infeasible")[0]
+    oracle = Oracle.of(rows, group_masks(rows), [0.3, 0.3], beta=0.0, l2=0.0)
+    lam = np.array(proof.inputs["multipliers"])
+    assert proof.holds
+    assert proof.value is not None
+    assert oracle.least(lam, radius=100.0) >= proof.value > 0
+    least = solution.smallest_bound
+    assert least is not None
+    assert any(f"{least:.6g}" in note for note in certificate.notes)
+    again = pffl.solve(rows, pffl.BoundedGroupLoss(least), method=method, seed=0)
+    below = pffl.BoundedGroupLoss(least - 1e-3)
+    assert again.status == "met"
+    assert pffl.solve(rows, below, method=method, seed=0).status != "met"
+
+
+def cell_minimum(oracle: Oracle, cell: int, radius: float) -> float:
+    """Return the least mean loss of one cell with the other bounds kept, by cvxpy."""
+    w = cp.Variable(oracle.X.shape[1])
+    losses = cp.logistic(cp.multiply(1 - 2 * oracle.y, oracle.X @ w))
+    means = (oracle.cells / oracle.cells.sum(axis=1, keepdims=True)) @ losses
+    kept = [means[z] <= bound for z, bound in enumerate(oracle.bounds) if z != cell]
+    problem = cp.Problem(cp.Minimize(means[cell]), [*kept, cp.norm(w) <= radius])
+    problem.solve(solver=cp.CLARABEL)
+    return float(problem.value)
+
+
+@pytest.mark.parametrize("cell", [0, 1])
+def test_lowest_bound_of_one_cell_is_that_of_cvxpy(cell: int) -> None:
+    rows = federation()
+    bounds = [0.67, 0.656]
+    constraint = pffl.BoundedGroupLoss({"f": 0.67, "m": 0.656})
+    engine = Local(rows)
+    problem = make_problem(engine, constraint)
+    found = lowest(engine, problem, cell)
+    oracle = Oracle.of(rows, group_masks(rows), bounds)
+    true = cell_minimum(oracle, cell, problem.radius)
+    assert found.interval is not None
+    assert found.interval.lower - 1e-6 <= true <= found.interval.upper + 1e-6
+    assert found.interval.width < 1e-6
+
+
+def test_lowest_bound_says_if_the_others_are_impossible() -> None:
+    engine = Local(federation())
+    problem = make_problem(engine, pffl.BoundedGroupLoss({"f": 0.3, "m": 0.3}))
+    assert lowest(engine, problem, 0).impossible
+    found = pffl.certify(solved("infeasible"), federation(), cell="f")
+    assert "whatever that of 'f'" in found.of_kind("attainable")[1].text
+
+
+def test_smallest_common_bound_is_the_minimax_value() -> None:
+    rows = federation()
+    oracle = Oracle.of(
+        rows, group_masks(rows), [0.0, 0.0], beta=0.0, budget=1.0, l2=0.0
+    )
+    value, _ = oracle.saddle(radius=100.0)
+    for case in ("exact", "minmax", "mixed bounds", "no bound"):
+        found = certified(case).of_kind("attainable")[0].inputs
+        assert found["lower"] - 1e-7 <= value <= found["upper"] + 1e-7
+        assert found["upper"] - found["lower"] < 1e-6
+
+
+def test_risk_of_being_wrong_is_shared_out_completely() -> None:
+    for case in CASES:
+        basis = basis_of(certified(case))
+        parts = shares(basis)
+        assert sum(parts.values()) == pytest.approx(0.05)
+        stated = {s.kind for s in certified(case).statements if s.available}
+        unseen = stated & {"holdout", "holdout_error", "dp_gap", "eo_gap", "uniform"}
+        assert unseen <= set(parts)
+
+
+def test_holdout_bounds_from_the_rows() -> None:
+    rows, solution = federation(), solved("exact")
+    pooled = rows.pooled("test")
+    losses = -np.log(
+        solution.predict_proba(pooled.X)[np.arange(len(pooled.y)), pooled.y.astype(int)]
+    )
+    capped = np.minimum(losses, 3.0)
+    certificate = pffl.certify(solution, rows, candidates=3)
+    table = certificate.of_kind("holdout")[0].per_cell
+    assert table is not None
+    for a, row in enumerate(table):
+        own = capped[pooled.group == a]
+        bound = holdout.upper_bounds(
+            len(own),
+            own.sum(),
+            (own**2).sum(),
+            loss_bound=3.0,
+            delta=0.05 / 2 / 2 / 3,
+        )
+        assert row["upper"] == pytest.approx(float(bound), rel=1e-9)
+        assert row["loss"] == pytest.approx(own.mean())
+
+
+def test_fairness_metrics_are_those_of_fairlearn() -> None:
+    from fairlearn.metrics import (
+        demographic_parity_difference,
+        equalized_odds_difference,
+    )
+
+    rows, solution = federation(), solved("exact")
+    pooled = rows.pooled("test")
+    predicted = solution.predict_proba(pooled.X)[:, 1] > 0.5
+    found = {s.kind: s for s in certified("exact").statements}
+    for kind, metric in (
+        ("dp_gap", demographic_parity_difference),
+        ("equalised_odds", equalized_odds_difference),
+    ):
+        value = metric(pooled.y, predicted, sensitive_features=pooled.group)
+        statement = found[kind]
+        assert statement.value == pytest.approx(value)
+        assert statement.inputs["lower"] <= value <= statement.inputs["upper"]
+
+
+def test_error_rates_are_clopper_and_pearsons() -> None:
+    rows, solution = federation(), solved("exact")
+    pooled = rows.pooled("test")
+    wrong = (solution.predict_proba(pooled.X)[:, 1] > 0.5) != pooled.y
+    found = pffl.certify(solution, rows).of_kind("holdout_error")[0].inputs["upper"]
+    for a in range(2):
+        own = wrong[pooled.group == a]
+        bound = rates.clopper_pearson_upper(own.sum(), len(own), delta=0.05 / 2 / 4 / 2)
+        assert found[a] == pytest.approx(float(bound))
+
+
+def test_candidates_cost_confidence_and_a_fresh_split_does_not() -> None:
+    def uppers(**options: Any) -> np.ndarray:
+        certificate = pffl.certify(solved("exact"), federation(), **options)
+        return np.array(certificate.of_kind("holdout")[0].inputs["upper"])
+
+    alone, many = uppers(), uppers(candidates=20)
+    assert (many > alone).all()
+    assert (uppers(candidates=20, fresh_split=True) == alone).all()
+
+
+def test_held_out_rows_that_were_trained_on_say_nothing() -> None:
+    rows = federation()
+    repeated = replace(rows, known_overlap=7)
+    certificate = pffl.certify(solved("exact"), repeated)
+    for kind in ("holdout", "holdout_error", "dp_gap", "eo_gap", "equalised_odds"):
+        statement = certificate.of_kind(kind)[0]
+        assert not statement.available
+        assert "7 held-out rows" in statement.text
+        assert statement.value is None
+    trained = pffl.certify(solved("exact"), rows, split="train")
+    assert not trained.of_kind("holdout")[0].available
+    assert trained.holds("empirical") == certificate.holds("empirical")
+
+
+def test_no_test_rows() -> None:
+    rows = federation()
+    silos = [replace(s, splits={"train": s.rows("train")}) for s in rows.silos]
+    bare = replace(rows, silos=tuple(silos))
+    certificate = pffl.certify(pffl.solve(bare, None, seed=0), bare)
+    assert "needs held-out rows" in certificate.of_kind("holdout")[0].text
+
+
+def test_fault_33_needs_a_loss_bound_and_a_confidence() -> None:
+    squares = certified("least squares")
+    assert "needs a loss bound" in squares.of_kind("holdout")[0].text
+    for bad in (0.0, 1.0, 1.5, float("nan")):
+        with pytest.raises(UsageError, match="confidence"):
+            pffl.certify(solved("exact"), federation(), confidence=bad)
+    with pytest.raises(UsageError, match="candidates"):
+        pffl.certify(solved("exact"), federation(), candidates=0)
+    with pytest.raises(UsageError, match="no cell 'x'"):
+        pffl.certify(solved("exact"), federation(), cell="x")
+    with pytest.raises(UsageError, match="no split 'future'"):
+        pffl.certify(solved("exact"), federation(), split="future")
+
+
+def test_fault_73_other_data_are_labelled() -> None:
+    other = make_federation(8, sizes=(90, 100), test=50)
+    certificate = pffl.certify(solved("exact"), other)
+    prints = certificate.fingerprints
+    assert prints["data"] == other.fingerprint
+    assert prints["trained on"] == federation().fingerprint
+    assert "other data" in certificate.notes[0]
+    assert "other data" in certificate.of_kind("measured")[0].text
+    checks = verify(certificate, Record.of(solved("exact")), other)
+    assert all(check.agrees for check in checks)
+    with pytest.raises(DataError, match="other silos"):
+        pffl.certify(solved("per silo"), other)
+    with pytest.raises(DataError, match="says nothing about them"):
+        pffl.certify(solved("exact"), federation(3))
+
+
+class Distant:
+    """Only what the protocol of engines has."""
+
+    def __init__(self, rows: Federation) -> None:
+        self._engine = Reference(rows)
+        self.schema = rows.schema
+        self.silo_names = rows.silo_names
+        self.splits = rows.splits
+
+    def census(self, split: str = "train") -> Any:
+        return self._engine.census(split)
+
+    def ask(self, question: Any) -> Any:
+        return self._engine.ask(question)
+
+    def ask_many(self, questions: Any) -> Any:
+        return self._engine.ask_many(questions)
+
+
+def test_an_engine_over_machines_gives_the_same_statements() -> None:
+    near = pffl.certify(solved("exact"), federation())
+    far = pffl.certify(solved("exact"), Distant(federation()))  # type: ignore[arg-type]
+    assert "data" not in far.fingerprints
+    for a, b in zip(near.statements, far.statements, strict=True):
+        assert a.kind == b.kind
+        assert a.available == b.available
+        if a.value is not None:
+            assert b.value == pytest.approx(a.value, rel=1e-6, abs=1e-9)
+
+
+@dataclass(frozen=True, eq=False)
+class Bent:
+    """A logistic regression that does not say that it is convex, nor linear."""
+
+    inner: Any = field(default_factory=pffl.LogisticRegression)
+    convex: bool = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def bind(self, schema: Any, inputs: Inputs) -> Bent:
+        return replace(self, inner=self.inner.bind(schema, inputs))
+
+    def describe(self) -> Mapping[str, object]:
+        return {"kind": "bent"}
+
+
+def test_fault_32_convex_only_statements_are_refused_for_other_models() -> None:
+    method = pffl.PFFL(
+        dual_rounds=2, rounds_per_dual=2, step_size=0.1, dual_step_size=0.1
+    )
+    rows = federation()
+    solution = pffl.solve(
+        rows, pffl.BoundedGroupLoss(0.6), model=Bent(), method=method, seed=0
+    )
+    certificate = pffl.certify(solution, rows, target_gap=1e-3, feature_bound=12.0)
+    for kind in ("gap", "attainable", "plan"):
+        assert "needs convexity" in certificate.of_kind(kind)[0].text
+    assert not certificate.of_kind("uniform")[0].available
+    assert not certificate.of_kind("infeasible")
+    for kind in ("empirical", "holdout", "holdout_error", "dp_gap"):
+        assert certificate.of_kind(kind)[0].available
+    checks = verify(certificate, Record.of(solution), rows)
+    assert [str(check) for check in checks if not check.agrees] == []
+
+
+def test_uniform_needs_a_declared_and_true_bound_on_the_inputs() -> None:
+    solution, rows = solved("exact"), federation()
+    missing = pffl.certify(solution, rows).of_kind("uniform")[0]
+    small = pffl.certify(solution, rows, feature_bound=0.5).of_kind("uniform")[0]
+    good = certified("exact").of_kind("uniform")[0]
+    assert "feature_bound" in missing.text
+    assert "needs a true bound on the inputs" in small.text
+    assert good.available
+    assert good.per_cell is not None
+    for row in good.per_cell:
+        assert row["as printed, not valid"] < row["upper"]
+        assert row["loss"] <= row["upper"]
+
+
+def test_plan_is_enough_by_the_corrected_theorem() -> None:
+    plan = certified("exact").of_kind("plan")[0]
+    inputs: Any = plan.inputs
+    assert inputs["dual_term"] + inputs["primal_term"] <= 1e-3
+    assert plan.value == inputs["dual_rounds"] * inputs["rounds_per_dual"]
+    assert not certified("minmax").of_kind("plan")[0].available
+
+
+def test_nothing_to_keep_without_bounds() -> None:
+    found = certified("minmax").of_kind("attainable")
+    assert found[0].available
+    assert "no bound was set" in found[1].text
