@@ -36,6 +36,8 @@ class Round:
         Measured gap of the pair so far, where it was measured.
     seconds
         Time since the start.
+    loss
+        The largest of F and the cells' mean losses.
     """
 
     number: int
@@ -45,6 +47,7 @@ class Round:
     upper: float
     gap: float | None
     seconds: float
+    loss: float = 0.0
 
 
 class Callback:

@@ -31,6 +31,7 @@ from pffl.solution import CellResult, Solution
 from pffl.typing import FloatArray
 from pffl.verdict import TOLERANCE, judge
 
+NEAR = 1e-3  # of a bound, in loss
 FLOOR = 10  # counts below it are withheld in reports
 MOST_SILOS = 200  # for which counts are reported one by one
 
@@ -106,7 +107,7 @@ def conclude(
         confidence=options.confidence,
         loss_bound=loss_bound,
         witness=_witness(problem, feasible) if impossible else None,
-        smallest_bound=_smallest(problem, losses.violation) if impossible else None,
+        smallest_bound=_smallest(problem, losses.violation, feasible),
         notes=tuple(notes),
     )
 
@@ -249,13 +250,20 @@ def _witness(
     return dict(zip(names, feasible.witness.tolist(), strict=True))
 
 
-def _smallest(problem: Problem, violation: FloatArray) -> float:
-    """Return the smallest common bound that this run meets; or what all must rise by.
+def _smallest(
+    problem: Problem, violation: FloatArray, feasible: Feasibility | None
+) -> float | None:
+    """Return the smallest common bound, where the bounds are impossible.
 
-    With impossible bounds the price is at B, and the model does not depend on the
-    bounds any more: its worst loss is the smallest bound that it meets.
+    (Or what all bounds must rise by, where they differ.) With impossible bounds the
+    price is at B and the model no longer depends on the bounds: its worst loss is the
+    smallest bound that the same run meets, a little above the smallest of all. Where it
+    is far above, as after a method that knows no bounds, the latter is returned.
     """
-    excess = float(violation.max())
+    if feasible is None or not feasible.impossible:
+        return None
+    own, least = float(violation.max()), feasible.excess.upper
+    excess = own if own - least <= NEAR else least
     common = float(np.ptp(problem.cells.bounds)) == 0
     smallest = excess + (float(problem.cells.bounds[0]) if common else 0.0)
     return float(np.ceil(smallest * 1e6) / 1e6)

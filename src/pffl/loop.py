@@ -24,7 +24,7 @@ from pffl.questions import (
 )
 from pffl.typing import FloatArray
 
-DIVERGED = 10.0  # times the first objective
+DIVERGED = 10.0  # times the first loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ def iterate(
     With `gap_every`, the gap is measured every so many rounds and shown; it does not
     change the run.
     """
-    state = method.init(problem)
+    state = good = method.init(problem)
     history: list[Round] = []
     rounds, started = 0, time.monotonic()
     stopped: Literal["diverged", "interrupted"] | None = None
@@ -71,21 +71,18 @@ def iterate(
     try:
         while (question := method.question(problem, state)) is not None:
             total = engine.ask(question)
-            after = method.step(problem, state, total)
             rounds += 1
             row = observe(problem, question, total, state, time.monotonic() - started)
-            if row is None:
-                state = after
-                continue
-            if _diverged(row, history, question):
+            if diverged(row, history, total):
                 stopped = "diverged"
                 break
-            state = after
-            known = getattr(state, "gap", None)  # some methods bound it themselves
-            gap = known if known is not None and np.isfinite(known) else None
+            good, state = state, method.step(problem, state, total)
+            if row is None:
+                continue
+            row = replace(row, number=rounds, gap=_known_gap(state))
             if gap_every and rounds % gap_every == 0 and problem.task.model.convex:
-                gap = measure(engine, problem, method.finish(problem, state)).value
-            row = replace(row, number=rounds, gap=gap)
+                pair = method.finish(problem, state)
+                row = replace(row, gap=measure(engine, problem, pair).value)
             history.append(row)
             answers = [callback.after_round(problem, row) for callback in callbacks]
             if any(answers):
@@ -95,7 +92,8 @@ def iterate(
     finally:
         for callback in callbacks:
             callback.after(problem)
-    return Run(method.finish(problem, state), tuple(history), rounds, stopped)
+    last = good if stopped == "diverged" else state
+    return Run(method.finish(problem, last), tuple(history), rounds, stopped)
 
 
 def iterate_many(
@@ -106,38 +104,53 @@ def iterate_many(
     All must share model, cells and silo weights; bounds, B, β, and the methods'
     parameters may differ.
     """
-    pairs = list(zip(problems, methods, strict=True))
-    states = [method.init(problem) for problem, method in pairs]
-    histories: list[list[Round]] = [[] for _ in pairs]
-    rounds = [0] * len(pairs)
-    stopped: list[Literal["diverged", "interrupted"] | None] = [None] * len(pairs)
-    active = list(range(len(pairs)))
-    started = time.monotonic()
-    while active:
-        asked = [(i, pairs[i][1].question(pairs[i][0], states[i])) for i in active]
-        going = [(i, question) for i, question in asked if question is not None]
-        active = [i for i, _ in going]
-        if not going:
-            break
-        totals = engine.ask_many([question for _, question in going])
-        seconds = time.monotonic() - started
-        for (i, question), total in zip(going, totals, strict=True):
-            problem, method = pairs[i]
-            row = observe(problem, question, total, states[i], seconds)
-            rounds[i] += 1
-            if row is not None and _diverged(row, histories[i], question):
-                stopped[i] = "diverged"
-                active.remove(i)
-                continue
-            states[i] = method.step(problem, states[i], total)
-            if row is not None:
-                histories[i].append(replace(row, number=rounds[i]))
-    return [
-        Run(m.finish(p, s), tuple(h), n, why)
-        for (p, m), s, h, n, why in zip(
-            pairs, states, histories, rounds, stopped, strict=True
-        )
+    runs = [
+        _Running(problem, method, method.init(problem))
+        for problem, method in zip(problems, methods, strict=True)
     ]
+    started = time.monotonic()
+    while True:
+        asked = [(run, q) for run in runs if (q := run.question()) is not None]
+        if not asked:
+            return [run.result() for run in runs]
+        totals = engine.ask_many([question for _, question in asked])
+        for (run, question), total in zip(asked, totals, strict=True):
+            run.take(question, total, time.monotonic() - started)
+
+
+class _Running:
+    """One of several methods that run side by side."""
+
+    def __init__(self, problem: Problem, method: Method[Any], state: Any) -> None:
+        self.problem, self.method = problem, method
+        self.state = self.good = state
+        self.history: list[Round] = []
+        self.rounds = 0
+        self.stopped: Literal["diverged"] | None = None
+
+    def question(self) -> Question | None:
+        """What to ask next; None when finished."""
+        if self.stopped is not None:
+            return None
+        return self.method.question(self.problem, self.state)
+
+    def take(self, question: Question, total: Total, seconds: float) -> None:
+        """Step, unless the total shows that the run diverged."""
+        row = observe(self.problem, question, total, self.state, seconds)
+        self.rounds += 1
+        if diverged(row, self.history, total):
+            self.stopped, self.state = "diverged", self.good
+            return
+        self.good = self.state
+        self.state = self.method.step(self.problem, self.state, total)
+        if row is not None:
+            gap = _known_gap(self.state)
+            self.history.append(replace(row, number=self.rounds, gap=gap))
+
+    def result(self) -> Run:
+        """How it went."""
+        point = self.method.finish(self.problem, self.state)
+        return Run(point, tuple(self.history), self.rounds, self.stopped)
 
 
 def observe(
@@ -157,13 +170,32 @@ def observe(
     else:
         return None
     violation = problem.violation_among(total.cell_losses[: problem.n_cells], silos)
-    upper = upper_value(risk, violation[~np.isnan(violation)], problem)
-    return Round(0, risk, violation, lam, upper, None, seconds)
+    known = ~np.isnan(violation)
+    losses = (violation + problem.cells.bounds)[known]
+    loss = max(risk, float(losses.max(initial=0.0)))
+    if not np.isfinite(loss):
+        return Round(0, risk, violation, lam, np.inf, None, seconds, loss)
+    upper = upper_value(risk, violation[known], problem)
+    return Round(0, risk, violation, lam, upper, None, seconds, loss)
 
 
-def _diverged(row: Round, history: Sequence[Round], question: Question) -> bool:
-    """Non-finite, or ten times worse than at the start (FAULTS 30)."""
+def diverged(row: Round | None, history: Sequence[Round], total: Total) -> bool:
+    """Whether a number is not finite, or a loss ten times that of the start.
+
+    The largest of F and the cells' mean losses is compared: neither a high price B nor
+    a tight bound makes it large. Reference: FAULTS 30.
+    """
+    if isinstance(total, TrainTotal) and not np.isfinite(total.update).all():
+        return True
+    if row is None:
+        return False
     if not np.isfinite(row.upper):
         return True
-    first = history[0].upper if history else row.upper
-    return isinstance(question, Train) and row.upper > DIVERGED * max(first, 1e-12)
+    first = history[0].loss if history else row.loss
+    return isinstance(total, TrainTotal) and row.loss > DIVERGED * max(first, 1e-12)
+
+
+def _known_gap(state: object) -> float | None:
+    """The gap of methods that bound it themselves."""
+    gap = getattr(state, "gap", None)
+    return float(gap) if gap is not None and np.isfinite(gap) else None

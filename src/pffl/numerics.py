@@ -7,6 +7,13 @@ import numpy as np
 from pffl.typing import FloatArray
 
 
+def is_number(value: object) -> bool:
+    """Whether a value is a finite real number (and not True, nor text)."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        return False
+    return bool(np.isreal(value) and np.isfinite(value))
+
+
 def capped_softmax(theta: FloatArray, total: float) -> FloatArray:
     """Map θ to ``total · exp(θ_z) / (1 + Σ exp(θ))``, safe for any finite θ.
 

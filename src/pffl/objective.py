@@ -15,7 +15,7 @@ from pffl.data.schema import Schema
 from pffl.fairness.base import Cells
 from pffl.models.base import trained
 from pffl.questions.base import Task
-from pffl.questions.curvature import CurvatureTotal
+from pffl.questions.curvature import PEAK_POWER, CurvatureTotal
 from pffl.questions.evaluate import EvaluateTotal
 from pffl.questions.train import TrainTotal
 from pffl.typing import FloatArray, IntArray
@@ -31,7 +31,11 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """F and r to second order at w, as means and with the ridge term."""
+    """F and r to second order at w, as means and with the ridge term.
+
+    `peaks`, of a majorant: no silo's own Hessian of F, and of each cell's part in its
+    G_k per unit of λ_z, is larger.
+    """
 
     w: FloatArray
     risk: float
@@ -40,6 +44,7 @@ class Expansion:
     violation: FloatArray
     jacobian: FloatArray
     hessians: FloatArray
+    peaks: FloatArray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +172,15 @@ class Problem:
             self.violation(total.cell_losses),
             total.cell_gradients / self.counts[:, None],
             total.cell_hessians / self.counts[:, None, None],
+            self._peaks(total.peaks),
         )
+
+    def _peaks(self, sums: FloatArray) -> FloatArray:
+        """Turn Σ_k ‖H‖^q into bounds on the largest ‖H‖, cells per unit of λ."""
+        peaks: FloatArray = sums ** (1.0 / PEAK_POWER)
+        peaks[1:] /= self.counts
+        peaks[0] += self.l2
+        return peaks
 
 
 def value(

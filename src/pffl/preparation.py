@@ -17,6 +17,7 @@ from pffl.fairness.base import Cells, Constraint
 from pffl.methods.base import Method
 from pffl.models.base import Inputs, Model
 from pffl.models.linear import LeastSquares, LogisticRegression, SoftmaxRegression
+from pffl.numerics import is_number
 from pffl.objective import Problem
 from pffl.questions import CensusTotal, Task
 from pffl.typing import FloatArray
@@ -58,21 +59,24 @@ class Options:
 
     def __post_init__(self) -> None:
         with Problems("options", UsageError) as problems:
-            if self.weighting not in ("silos", "rows"):
-                problems.add(
-                    "The 'weighting' parameter must be 'silos' or 'rows'. "
-                    f"Got {self.weighting!r} instead."
-                )
-            if not 0 < self.confidence < 1:
-                problems.add(
-                    "The 'confidence' parameter must be in (0, 1). "
-                    f"Got {self.confidence!r} instead."
-                )
-            for name in ("radius", "loss_bound"):
-                number = getattr(self, name)
-                if number is not None and not (np.isfinite(number) and number > 0):
+            for name, allowed in (
+                ("weighting", ("silos", "rows")),
+                ("empty_cells", ("refuse", "remove")),
+            ):
+                if getattr(self, name) not in allowed:
                     problems.add(
-                        f"The '{name}' parameter must be a finite number > 0. "
+                        f"The '{name}' parameter must be one of {', '.join(allowed)}. "
+                        f"Got {getattr(self, name)!r} instead."
+                    )
+            for name in ("radius", "loss_bound", "confidence"):
+                number = getattr(self, name)
+                if number is None and name == "loss_bound":
+                    continue
+                top = 1.0 if name == "confidence" else np.inf
+                if not (is_number(number) and 0 < number < top):
+                    wanted = "in (0, 1)" if top == 1 else "a finite number > 0"
+                    problems.add(
+                        f"The '{name}' parameter must be {wanted}. "
                         f"Got {number!r} instead."
                     )
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from pffl.callbacks import Round
 from pffl.data.schema import Schema
-from pffl.errors import NotMetError
+from pffl.errors import DataError, NotMetError
 from pffl.fairness.metrics import Metrics
 from pffl.objective import Problem
 from pffl.typing import FloatArray
@@ -68,8 +68,8 @@ class Solution:
     witness
         Where infeasible: λ that proves it.
     smallest_bound
-        Where infeasible: the smallest common bound that the same run would meet (or
-        what to add to all bounds, if they differ).
+        Where infeasible: the smallest common bound that is possible and that the same
+        run would meet (or what to add to all bounds, if they differ).
     """
 
     status: Status
@@ -172,7 +172,18 @@ class Solution:
         columns = getattr(X, "columns", None)
         if columns is not None:
             X = X[list(self.schema.features)]  # type: ignore[index]
-        return self.problem.task.model.inputs.apply(np.asarray(X, dtype=np.float64))
+        inputs = np.asarray(X, dtype=np.float64)
+        expected = self.schema.n_features
+        if inputs.ndim != 2 or inputs.shape[1] != expected:
+            raise DataError(
+                f"inputs have shape {inputs.shape}, expected (rows, {expected}): "
+                f"{', '.join(self.schema.features[:8])}"
+                + (", …" if expected > 8 else "")
+            )
+        bad = int((~np.isfinite(inputs)).any(axis=1).sum())
+        if bad:
+            raise DataError(f"{bad} rows have missing or infinite inputs")
+        return self.problem.task.model.inputs.apply(inputs)
 
     def as_dict(self) -> dict[str, object]:
         """Return what `result.json` holds."""

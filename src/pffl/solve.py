@@ -87,14 +87,17 @@ def solve_many(
 
     The constraints must have the same cells; bounds and the methods' parameters differ.
     """
+    if not points:
+        return []
     settings = options or Options()
     started = time.monotonic()
     asker = open_engine(federation, engine)
     first, notes = prepare(asker, points[0][0], model, points[0][1], settings, seed)
+    names = set(points[0][0].cells(asker.schema, asker.silo_names).names)
     problems = []
     for constraint, method in points:
         cells = constraint.cells(asker.schema, asker.silo_names)
-        if not set(first.cells.names) <= set(cells.names):
+        if set(cells.names) != names:
             raise UsageError("the constraints of a stack must have the same cells")
         kept = [cells.names.index(name) for name in first.cells.names]
         problems.append(reprice(first, cells.bounds[kept], *prices(constraint, method)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import fields, replace
 
 import numpy as np
@@ -65,7 +66,7 @@ def test_convergence_is_at_least_quadratic():
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.55), budget=5.0)
     gaps = [s.gap for s in states(engine, problem, pffl.Exact(tolerance=1e-14))]
     late = [g for g in gaps if g < 0.1]
-    for before, after in zip(late[:-1], late[1:], strict=True):
+    for before, after in itertools.pairwise(late):
         assert after <= max(20 * before**2, 1e-12)
 
 
@@ -81,8 +82,7 @@ def test_nothing_to_bound_is_plain_risk_minimisation():
 
 @pytest.mark.parametrize("l2", [0.0, 1e-3])
 def test_a_bound_that_is_met_anyway_costs_nothing(l2):
-    federation = make_federation(4)
-    engine = Reference(federation)
+    engine = Reference(make_federation(4))
     model = pffl.LogisticRegression(l2=l2)
     free = make_problem(engine, None, model=model)
     loose = make_problem(engine, pffl.BoundedGroupLoss(5.0), model=model)
@@ -95,9 +95,7 @@ def test_a_bound_that_is_met_anyway_costs_nothing(l2):
 def test_bounds_met_without_a_risk_end_at_zero():
     # β = 0 and bounds that can be met: value 0, λ = 0, and H(λ) = 0 on the way.
     engine = Reference(make_federation(5))
-    problem = make_problem(
-        engine, pffl.BoundedGroupLoss(0.66), beta=0.0, budget=500.0
-    )
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.66), beta=0.0, budget=500.0)
     *_, last = states(engine, problem, pffl.Exact(risk_weight=0.0))
     assert last.upper == 0.0
     assert last.gap <= 1e-8
@@ -126,7 +124,7 @@ def test_a_neighbour_is_a_better_start_than_zero():
 
 def test_a_start_outside_the_multipliers_is_projected():
     # λ beyond Σλ ≤ B would "prove" a lower bound above the value.
-    federation, engine, problem, oracle, w, _ = setting(seed=8, budget=0.5)
+    _, engine, problem, oracle, w, _ = setting(seed=8, budget=0.5)
     far = Point(w, np.full(problem.n_cells, 1e3))
     value, _ = oracle.saddle()
     for state in states(engine, problem, pffl.Exact(warm_start=far)):
@@ -144,7 +142,7 @@ def test_too_many_parameters_are_refused_by_name_of_the_way_out():
     schema = make_schema(features=2000)
     engine = Reference(make_federation(0, schema=schema, sizes=(5, 5), test=0))
     problem = make_problem(engine, None)
-    with pytest.raises(UsageError, match="2001 × 2001 .* PFFL"):
+    with pytest.raises(UsageError, match=r"2001 × 2001 .* PFFL"):
         pffl.Exact().init(problem)
 
 

@@ -187,7 +187,7 @@ def test_bounds_enclose_the_value_in_every_round(seed):
 
 @pytest.mark.parametrize("seed", [s for s in SEEDS if s // 3 % 3 == 2])
 def test_least_squares_needs_one_step(seed):
-    # Every function is its own second-order expansion: one round, one step, and its proof.
+    # Every function is its own expansion: one round, one step, and its proof.
     drawn = draw(seed)
     engine, problem, method = ready(drawn)
     rounds = iterate(engine, problem, method).rounds

@@ -55,7 +55,7 @@ def test_the_capped_qp_is_cvxpys(seed, singular):
 @given(st.integers(0, 10**6), st.booleans())
 @settings(max_examples=100)
 def test_the_gap_of_a_capped_qp_bounds_every_gain(seed, singular):
-    matrix, slope, start, bound, n = draw_qp(3 * seed + 1, singular)
+    _, slope, start, bound, n = draw_qp(3 * seed + 1, singular)
     gap = _capped_qp.gap(slope, start, bound, np.ones(n, dtype=bool))
     rng = np.random.default_rng(seed)
     for _ in range(20):

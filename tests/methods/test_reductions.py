@@ -72,13 +72,12 @@ def test_on_totals_it_is_the_algorithm_on_pooled_rows(kind):
 
 
 @pytest.mark.parametrize("weighting", ["silos", "rows"])
-@pytest.mark.parametrize("bounds", [(0.9, 0.9), (0.55, 0.62), (0.3, 0.3)])
+@pytest.mark.parametrize("bounds", [(0.9, 0.9), (0.66, 0.645), (0.55, 0.62)])
 def test_it_reaches_the_saddle_point(bounds, weighting):
     _, oracle, engine, problem = setting(bounds=bounds, weighting=weighting)
-    method = Reductions(iterations=1500, tolerance=1e-3)
-    run = iterate(engine, problem, method)
+    run = iterate(engine, problem, Reductions(iterations=1000, tolerance=3e-3))
     best = oracle.saddle()[0]
-    assert best - 1e-9 <= oracle.upper(run.point.w) <= best + 1e-3
+    assert best - 1e-9 <= oracle.upper(run.point.w) <= best + 3e-3
 
 
 def test_its_gap_is_never_below_the_true_one_nor_far_above():

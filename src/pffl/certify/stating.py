@@ -17,7 +17,7 @@ from pffl.certificates import wording as w
 from pffl.certificates.empirical import RiskBound
 from pffl.certificates.infeasible import Witness
 from pffl.certificates.plan import InnerProblem, plan
-from pffl.certificates.words import up
+from pffl.certificates.words import up, words
 from pffl.certify.basis import Basis, Sample
 from pffl.gap import Gap
 
@@ -86,6 +86,9 @@ def gap(basis: Basis, figures: Figures) -> Statement:
             f"than this one's by more than {up(value)}."
         )
         statement = replace(statement, text=text)
+    if statement.available and target is not None:
+        text = f"{statement.text} The target was {words(float(target))}."
+        statement = replace(statement, text=text)
     return statement
 
 
@@ -132,8 +135,8 @@ _HERE = {
 
 def given_rows(text: str) -> str:
     """Speak of the rows given: who audits a model does not know what trained it."""
-    for words, here in _HERE.items():
-        text = text.replace(words, here)
+    for there, here in _HERE.items():
+        text = text.replace(there, here)
     return text
 
 

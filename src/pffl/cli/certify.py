@@ -146,12 +146,18 @@ def spec_of(directory: Path, data: str | None) -> RunSpec:
         if origin == TYPED and "path" in section:
             old = _table_options(sections.get("data"))
             section = {**old, "path": str(Path(data).resolve())}
+        elif section == {"name": _name(sections.get("data"))}:
+            section = sections["data"]  # the same data set, with the run's own options
         elif folder != Path():
             section = _from_here(section, folder)
         sections["data"] = section
     elif not sections:
         raise UsageError(f"'{path}' is missing: say where the data are")
     return parse(sections, source=source, base=base)
+
+
+def _name(section: object) -> object:
+    return section.get("name") if isinstance(section, Mapping) else None
 
 
 def _table_options(section: object) -> dict[str, Any]:

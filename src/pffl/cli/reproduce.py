@@ -95,7 +95,7 @@ def markdown(result: PanelResult) -> str:
         lines += [
             f"Claim: {claim.text}",
             "",
-            f"| curve | {claim.measure} (test) | error (test) | against it, the claim |",
+            f"| curve | {claim.measure} (test) | error (test) | the claim |",
             "|---|---|---|---|",
         ]
         lines += [

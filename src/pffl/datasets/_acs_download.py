@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pffl.data.checks import listing
 from pffl.datasets import _fetch
-from pffl.datasets._acs_files import LARGEST, PersonFile
+from pffl.datasets._acs_files import DAMAGED, LARGEST, PersonFile
 from pffl.datasets._acs_sources import archive_name, member_name
 from pffl.datasets._archive import check_archive
 from pffl.errors import DataError
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 ADDRESS = "https://www2.census.gov/programs-surveys/acs/data/pums"
 RECORD = "hashes.json"
-STEP = 1 << 18
+STEP = 1 << 16
 MAX_BYTES = 2 << 30  # of one archive; all states together have less
 
 # What to call the file, bytes so far, bytes in all (None if the server does not say).
@@ -150,7 +150,7 @@ def _check_sound(file: PersonFile, path: Path) -> None:
             check_archive(archive, file.path.name, file.member, LARGEST)
             if archive.testzip() is not None:
                 raise _Damaged("a wrong checksum inside the archive")
-    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+    except DAMAGED as error:
         raise _Damaged(f"not a complete archive: {error}") from error
 
 

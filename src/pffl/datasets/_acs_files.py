@@ -6,6 +6,7 @@ Column names drift over the years; here they all have the older name and coding.
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ Columns: TypeAlias = dict[str, FloatArray]
 LARGEST = 8 << 30  # bytes of an unpacked file
 BATCH_ROWS = 1 << 17
 PARQUET = (".parquet", ".pq")
+DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
 # Older name → newer name (RELSHIPP since 2019, STATE since 2023).
 RENAMED = {"RELP": "RELSHIPP", "ST": "STATE"}
 
@@ -112,7 +114,7 @@ class PersonFile:
             else:
                 with self.path.open("rb") as file:
                     yield file
-        except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+        except DAMAGED as error:
             raise DataError(f"archive {self} is damaged: {error}") from error
         except OSError as error:
             raise DataError(f"{self} cannot be read: {error}") from error

@@ -50,6 +50,7 @@ class TextTable:
             raise DataError(f"{name} is empty")
         text = first.decode("utf-8-sig", errors="replace")
         self.name = name
+        self._stream = stream
         self.delimiter = find_delimiter(text)
         self.columns = [
             field.strip().strip('"').upper() for field in text.split(self.delimiter)
@@ -76,9 +77,9 @@ class TextTable:
 
     def first(self, place: int) -> str:
         """Value of the first row in one column, as text; the table is used up."""
-        for frame in self._frames({"": place}, str):
-            return str(frame[place].iloc[0])
-        return ""
+        line = self._stream.readline(LONGEST_HEADER).decode("utf-8", errors="replace")
+        fields = line.split(self.delimiter)
+        return fields[place].strip().strip('"') if place < len(fields) else ""
 
     def first_text(self, places: Mapping[str, int]) -> str:
         """Say where the first value stands that is not a number."""

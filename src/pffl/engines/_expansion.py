@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pffl.engines._layout import Layout, Piece
+from pffl.engines._layout import Layout, Piece, piece_rows
 from pffl.engines._threads import Spread
 from pffl.models.linear import LinearModel
 from pffl.questions import Curvature, CurvatureTotal
-from pffl.questions.curvature import linear
+from pffl.questions.curvature import linear, powers
 from pffl.typing import FloatArray
 
 
@@ -43,7 +43,67 @@ def expand(layout: Layout, question: Curvature, spread: Spread) -> CurvatureTota
         packed[:, packing.hessian_part].reshape(len(cells), h, h),
         score[:, 0] if packing.score else np.zeros(len(cells)),
         score[:, 1:] if packing.score else np.zeros((len(cells), p)),
+        _peaks(layout, question, model, spread),
     )
+
+
+def _peaks(
+    layout: Layout, question: Curvature, model: LinearModel, spread: Spread
+) -> FloatArray:
+    """Σ_k ‖H‖^q for F and each cell, see `CurvatureTotal.peaks`."""
+    cells, shares = question.task.cells, question.task.shares[layout.order]
+    if not (question.majorant and question.order == 2):
+        return np.zeros(1 + len(cells))
+
+    def part(positions: Sequence[int]) -> FloatArray:
+        total = np.zeros(1 + len(cells))
+        for position in positions:
+            rows = slice(layout.starts[position], layout.starts[position + 1])
+            total += _silo_peaks(layout, question, model, position, rows) * (
+                shares[position] > 0
+            )
+        return total
+
+    positions = range(layout.n_silos)
+    return np.sum(spread(part, positions, len(layout.X) * model.n_parameters), axis=0)
+
+
+def _silo_peaks(
+    layout: Layout,
+    question: Curvature,
+    model: LinearModel,
+    position: int,
+    rows: slice,
+) -> FloatArray:
+    """‖H‖^q for F and each cell in one silo, from the Hessians of its atoms."""
+    p, share = model.n_parameters, question.task.shares[layout.order[position]]
+    by_atom = np.zeros((layout.n_atoms, p, p))
+    step = piece_rows(layout.X.shape[1])
+    for start in range(rows.start, rows.stop, step):
+        piece = layout.piece(slice(start, min(start + step, rows.stop)))
+        X = layout.X[piece.rows]
+        z = (
+            np.zeros(len(X))
+            if model.n_outputs == 1
+            else np.zeros((len(X), model.n_outputs))
+        )
+        curvatures = model.score_curvatures(z, layout.y[piece.rows], majorant=True)
+        for unit, begin, length in zip(
+            piece.units.tolist(),
+            piece.starts.tolist(),
+            piece.lengths.tolist(),
+            strict=True,
+        ):
+            run = slice(begin, begin + length)
+            by_atom[unit % layout.n_atoms] += model.gram(X[run], curvatures[run])
+    member = question.task.cells.of_silo(int(layout.order[position]))
+    hessians = np.concatenate(
+        [
+            by_atom.sum(axis=0)[None] / layout.sizes[position],
+            np.tensordot(member, by_atom, axes=1) / max(share, 1e-300),
+        ]
+    )
+    return powers(hessians)
 
 
 @dataclass(frozen=True)

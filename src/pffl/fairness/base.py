@@ -15,6 +15,7 @@ import numpy as np
 
 from pffl.data.schema import Schema
 from pffl.errors import Problems, UsageError
+from pffl.numerics import is_number
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 EVERY_SILO = -1
@@ -145,12 +146,17 @@ class Both:
         """Name the cells of both; equal names get the constraint's name in front."""
         a, b = self.first.cells(schema, silos), self.second.cells(schema, silos)
         clash = set(a.names) & set(b.names)
-        names = tuple(
-            f"{part.name}: {name}" if name in clash else name
-            for part, cells in ((self.first, a), (self.second, b))
+        parts = ((self.first, a), (self.second, b))
+        names = [
+            f"{_title(part)}: {name}" if name in clash else name
+            for part, cells in parts
             for name in cells.names
-        )
-        return replace(a.join(b), names=names)
+        ]
+        names = [
+            f"{name} ({names[: i + 1].count(name)})" if names.count(name) > 1 else name
+            for i, name in enumerate(names)
+        ]
+        return replace(a.join(b), names=tuple(names))
 
     def __and__(self, other: Constraint) -> Both:
         return Both(self, other)
@@ -161,6 +167,14 @@ class Both:
             "kind": self.name,
             "of": [dict(self.first.describe()), dict(self.second.describe())],
         }
+
+
+def _title(constraint: Constraint) -> str:
+    """What to put before a cell's name to tell constraints apart."""
+    by = getattr(constraint, "by", None)
+    if by is None:
+        return constraint.name
+    return by if isinstance(by, str) else " × ".join(by)
 
 
 def group_cells(
@@ -206,12 +220,7 @@ def resolve_bounds(
 
 def check_bound(value: object, name: str, owner: str, problems: Problems) -> None:
     """Note a bound that is not a finite number ≥ 0."""
-    good = (
-        isinstance(value, int | float | np.number)
-        and not isinstance(value, bool)
-        and np.isfinite(value)
-        and value >= 0
-    )
+    good = is_number(value) and float(value) >= 0  # type: ignore[arg-type]
     if not good:
         problems.add(
             f"The '{name}' parameter of {owner} must be a finite number ≥ 0. "

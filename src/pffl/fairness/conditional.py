@@ -58,6 +58,13 @@ class ConditionalBoundedGroupLoss:
         cell_names = tuple(f"{names[g]}, {schema.labels[y]}" for g, y in pairs)
         bound = self.bound
         if isinstance(bound, Mapping) and set(bound) <= set(schema.labels):
+            asked = {schema.labels[y] for y in labels}
+            unasked = [label for label in bound if label not in asked]
+            if unasked:
+                raise UsageError(
+                    f"{type(self).__name__}: bounds for labels {unasked}, which "
+                    "'labels' does not ask for"
+                )
             per_label = {
                 cell: bound[schema.labels[y]]
                 for cell, (_, y) in zip(cell_names, pairs, strict=True)

@@ -142,8 +142,9 @@ def _top(values: FloatArray) -> float | None:
 
 
 def _spread(rates: FloatArray) -> float | None:
+    """Largest difference; undefined for fewer than two groups with anybody in them."""
     known = rates[~np.isnan(rates)]
-    return float(known.max() - known.min()) if len(known) else None
+    return float(known.max() - known.min()) if len(known) > 1 else None
 
 
 def _largest(*values: float | None) -> float | None:

@@ -12,6 +12,7 @@ from pffl.models.linear import LinearModel
 from pffl.objective import Expansion, Problem
 from pffl.typing import FloatArray, IntArray
 
+STABLE = 1.9  # steps of less than 2/L do not diverge
 UNTUNED = 0.1  # η_w where neither the user nor the model's curvature says anything
 
 
@@ -54,18 +55,23 @@ def step_sizes(
 
 
 def smoothness(majorant: Expansion, problem: Problem, multipliers: FloatArray) -> float:
-    """Return L: no local objective G_k(·; λ) curves more, at any w.
+    """Return L for which steps of 1/L are safe, for G(·; λ) and for every silo's G_k.
 
     The majorant gives the largest eigenvalue of ∇²G over all silos together. A silo in
     which the weighted cells are over-represented curves more than the average by the
-    ratio of its weight Σ_i c_i/p_k to the mean one, β + Σλ.
+    ratio of its weight Σ_i c_i/p_k to the mean one, β + Σλ. That silos' inputs may
+    differ in scale, too, is what the peaks bound: no G_k curves more than
+    β·peak₀ + Σλ_z·peak_z, and steps below 2/L_k do not diverge.
     """
     beta, lam = problem.risk_weight, multipliers
     hessian = beta * majorant.risk_hessian + np.tensordot(
         lam, majorant.hessians, axes=1
     )
-    largest = float(np.linalg.eigvalsh(hessian)[-1])
-    return largest * concentration(problem, lam)
+    largest = float(np.linalg.eigvalsh(hessian)[-1]) * concentration(problem, lam)
+    if majorant.peaks is None:
+        return largest
+    local = beta * majorant.peaks[0] + float(lam @ majorant.peaks[1:])
+    return max(largest, local / STABLE)
 
 
 def curvatures(majorant: Expansion) -> FloatArray:

@@ -2,8 +2,8 @@
 
 Sen Cui, Weishen Pan, Jian Liang, Changshui Zhang, Fei Wang. *Addressing Algorithmic
 Disparity and Performance Inconsistency in Federated Learning*, NeurIPS 2021. In silo k,
-l_k is the mean loss and g_k = |Δ_k| the gap between two groups' mean of σ(s·z), a smooth
-rate of positive predictions (among y = 1 for equal opportunity).
+l_k is the mean loss and g_k = |Δ_k| the gap between two groups' means of σ(s·z), smooth
+rates of positive predictions (among y = 1 for equal opportunity).
 
     1  w ← 0, temperatures δ_l ← δ_g ← 0.5
     2  every round: l_k, ∇l_k, g_k, ∇g_k at w                  questions.curvature
@@ -30,21 +30,26 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
-from scipy.optimize import linprog, nnls
 
 from pffl.errors import DataError, UsageError
 from pffl.fairness.base import Cells
 from pffl.fairness.conditional import ConditionalBoundedGroupLoss
 from pffl.fairness.per_silo import PerSilo
 from pffl.methods import _steps
+from pffl.methods._directions import (
+    Slopes,
+    cooled,
+    guarded_step,
+    softmax,
+    stage_one,
+    stage_two,
+)
 from pffl.methods.base import check_parameters, check_two_classes
 from pffl.objective import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal
 from pffl.typing import FloatArray
 
 START = 0.5  # first temperature
-COOLING = 0.01
-COLDEST = 1e-4
 BEND = 4 / (6 * np.sqrt(3))  # max|σ''| over the 1/4 that bounds the logistic loss's
 
 
@@ -56,16 +61,6 @@ class State:
     w: FloatArray
     temperatures: FloatArray  # δ_l, δ_g
     curvatures: FloatArray | None = None  # L of each silo's loss, for step sizes
-
-
-@dataclass(frozen=True, eq=False)
-class Slopes:
-    """What a round brings: losses and gaps, one row of the gradients for each."""
-
-    losses: FloatArray  # l
-    loss_gradients: FloatArray  # ∇l
-    gaps: FloatArray  # g, of the silos in which it is defined
-    gap_gradients: FloatArray  # ∇g
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +78,7 @@ class FCFL:
     stage_one_rounds, stage_two_rounds
         Rounds of minimax under the bound, and of Pareto descent.
     step_size
-        η; None takes 1/L of the combination d(c).
+        η; None takes 1/L of the losses in d(c), or what keeps the gaps under ε.
     sharpness
         s of σ(s·z).
     weight_decay
@@ -182,7 +177,7 @@ class FCFL:
             shares = stage_two(losses, d_G)
         d = shares @ np.vstack([losses, d_G])  # d(c)
         decay = problem.l2 if self.weight_decay is None else self.weight_decay
-        eta = self.step_size or 1 / (self.smoothness(state, shares) + decay)
+        eta = self.step_size or self.step_length(state, shares, d, at_w)
         return replace(
             state,
             round=state.round + 1,
@@ -213,59 +208,16 @@ class FCFL:
             slopes[each, high] - slopes[each, low],
         )
 
-    def smoothness(self, state: State, shares: FloatArray) -> float:
-        """L of d(c), taking a group's rows to curve as those of its silo do."""
+    def step_length(
+        self, state: State, shares: FloatArray, d: FloatArray, at_w: Slopes
+    ) -> float:
+        """η for d(c), taking a group's rows to curve as those of its silo do."""
         if state.curvatures is None:
-            return 1.0
-        gap = 2 * self.sharpness**2 * BEND * float(state.curvatures.max())
-        return float(shares[:-1] @ state.curvatures + shares[-1] * gap)
+            return _steps.UNTUNED
+        bend = 2 * self.sharpness**2 * BEND * float(state.curvatures.max())
+        loss_bend = float(shares[:-1] @ state.curvatures)
+        return guarded_step(d, at_w, self.gap_bound, loss_bend=loss_bend, gap_bend=bend)
 
     def finish(self, problem: Problem, state: State) -> Point:
         """Line 8."""
         return Point(state.w, np.zeros(problem.n_cells))
-
-
-def softmax(values: FloatArray) -> FloatArray:
-    """Line 3; shifted by the maximum."""
-    exponentials = np.exp(values - values.max())
-    return exponentials / exponentials.sum()
-
-
-def stage_one(d_L: FloatArray, d_G: FloatArray, *, inside: bool) -> FloatArray:
-    """Line 5, stage 1: (c₁, c₂)."""
-    ll, lg, gg = float(d_L @ d_L), float(d_L @ d_G), float(d_G @ d_G)
-    if inside:
-        c = 1.0 if ll >= lg else 0.0
-    elif gg < lg:
-        c = 1.0
-    else:  # as much of d_G as does not raise the loss
-        c = 0.0 if lg >= 0 else -lg / (ll - lg)
-    return np.array([c, 1.0 - c])
-
-
-def stage_two(losses: FloatArray, d_G: FloatArray) -> FloatArray:
-    """Line 5, stage 2: c, shape (K + 1,)."""
-    directions = np.vstack([losses, d_G])
-    gram = directions @ directions.T
-    found = linprog(
-        -directions @ losses.mean(axis=0),
-        A_ub=-gram,
-        b_ub=np.zeros(len(gram)),
-        A_eq=np.ones((1, len(gram))),
-        b_eq=[1.0],
-        method="highs",
-    )
-    if found.status == 0:
-        return np.asarray(found.x, dtype=np.float64)
-    # Least norm on the simplex: with Σc free at a price, c only changes in length.
-    free, _ = nnls(np.vstack([directions.T, np.ones(len(gram))]), np.append(d_G * 0, 1))
-    return np.asarray(free / free.sum(), dtype=np.float64)
-
-
-def cooled(
-    temperatures: FloatArray, directions: tuple[FloatArray, FloatArray]
-) -> FloatArray:
-    """Line 7."""
-    norms = np.array([np.linalg.norm(d) for d in directions])
-    cool = (0.1 * norms <= temperatures) & (temperatures > COLDEST)
-    return np.where(cool, COOLING * temperatures, temperatures)

@@ -145,8 +145,9 @@ class FedFair(LocalTraining):
             return None
         cells = self.cells(problem)
         in_risk = problem.count(cells) / problem.silo_counts.sum()
-        in_gaps = group_prices(self.prices(state), len(cells) // problem.schema.n_labels)
-        weights = in_risk + np.tile(in_gaps, problem.schema.n_labels)
+        labels = problem.schema.n_labels
+        in_gaps = group_prices(self.prices(state), len(cells) // labels)
+        weights = in_risk + np.tile(in_gaps, labels)
         L = float(weights @ state.curvatures) + problem.l2
         if self.local_steps == 1:
             return L  # the silos' mean step is one step on the whole

@@ -35,6 +35,7 @@ from pffl.questions import Curvature, CurvatureTotal
 from pffl.questions.curvature import linear
 from pffl.typing import FloatArray
 
+CHECK = 1.5  # times as many iterations until the gap is checked again
 PATIENCE = 50  # rounds that one best response may take
 
 
@@ -53,6 +54,7 @@ class State:
     violation_sum: FloatArray
     lower_sum: float
     gap: float = np.inf  # ν_t
+    checked: tuple[int, float] = (10, np.inf)  # iteration and gap at the last check
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +70,8 @@ class Reductions:
     tolerance
         ν: gap at which to stop.
     dual_step_size
-        η; None takes the largest one at which dual ascent contracts at θ = 0.
+        η; None takes the largest one at which dual ascent contracts at θ = 0, and half
+        of it whenever the gap has not shrunk by a fifth while t grew by half.
     oracle_tolerance
         Length of the gradient at which a best response is one.
     """
@@ -149,19 +152,24 @@ class Reductions:
         lower = value(at.risk, r, lam, problem.risk_weight)
         risks, violations = state.risk_sum + at.risk, state.violation_sum + r
         lowers = state.lower_sum + lower
-        upper = upper_value(risks / t, violations / t, problem)
+        gap = upper_value(risks / t, violations / t, problem) - lowers / t
+        eta, checked = state.dual_step_size or 1.0, state.checked
+        if t >= CHECK * checked[0]:
+            stuck = gap > 0.8 * checked[1] and self.dual_step_size is None
+            eta, checked = eta / 2 if stuck else eta, (t, gap)
         return State(
-            dual.ascend(state.theta, r, state.dual_step_size or 1.0),
+            dual.ascend(state.theta, r, eta),
             Newton.at(at.w),
             0,
-            state.dual_step_size,
+            eta,
             t,
             state.w_sum + at.w,
             state.multiplier_sum + lam,
             risks,
             violations,
             lowers,
-            upper - lowers / t,
+            gap,
+            checked,
         )
 
     def finish(self, problem: Problem, state: State) -> Point:

@@ -65,7 +65,7 @@ class Replica:
     def split(self, stacked: Tensor) -> dict[str, Tensor]:
         """Cut w, or a stack of several, shape (…, p), into the module's tensors."""
         tensors = self.tensors
-        parts = stacked.split([t.numel() for t in tensors.values()], dim=-1)
+        parts = torch.split(stacked, [t.numel() for t in tensors.values()], dim=-1)
         return {
             name: part.reshape(*stacked.shape[:-1], *tensor.shape)
             for (name, tensor), part in zip(tensors.items(), parts, strict=True)

@@ -47,7 +47,8 @@ class Perceptron(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return scores, shape (n, outputs)."""
-        return self.layers(x)
+        scores: Tensor = self.layers(x)
+        return scores
 
 
 class CelebACNN(nn.Module):
@@ -82,7 +83,9 @@ class CelebACNN(nn.Module):
         pictures = x.reshape(-1, self.size, self.size, 3) / 255.0
         # Colours come last in a row, so this is a view in the layout (channels last)
         # in which convolutions are fastest.
-        return self.dense(self.blocks(pictures.permute(0, 3, 1, 2)).flatten(1))
+        features = self.blocks(pictures.permute(0, 3, 1, 2))
+        scores: Tensor = self.dense(features.flatten(1))
+        return scores
 
 
 def mlp(

@@ -18,6 +18,7 @@ from pffl.data.schema import Schema
 from pffl.errors import DataError, UsageError
 from pffl.models.base import Inputs
 from pffl.numerics import (
+    is_number,
     log_softmax,
     logistic_losses,
     logistic_losses_and_slopes,
@@ -52,7 +53,7 @@ class LinearModel(ABC):
     convex: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.l2) and self.l2 >= 0):
+        if not (is_number(self.l2) and self.l2 >= 0):
             raise UsageError(
                 f"The 'l2' parameter of {type(self).__name__} must be a number ≥ 0. "
                 f"Got {self.l2!r} instead."

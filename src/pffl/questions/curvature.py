@@ -7,6 +7,7 @@ predictions, which methods on parity gaps descend.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -18,12 +19,16 @@ from pffl.numerics import sigmoid
 from pffl.questions.base import Task, View
 from pffl.typing import FloatArray
 
+PEAK_POWER = 8  # q: the bound on the largest of K silos is loose by K^(1/8) at most
+
 
 @dataclass(frozen=True, eq=False)
 class CurvatureTotal:
     """Sums over silos: of p_k × silo means for F (no ridge), of examples for cells.
 
-    Hessians are empty at order 1; scores are 0 unless they were asked for.
+    Hessians are empty at order 1; scores are 0 unless they were asked for. `peaks`, for
+    a majorant, holds Σ_k ‖H‖^q for F and for each cell, H being the silo's own Hessian
+    in its G_k: a sum that adds, and whose q-th root bounds the largest of them.
     """
 
     risk: float
@@ -34,6 +39,7 @@ class CurvatureTotal:
     cell_hessians: FloatArray
     cell_scores: FloatArray
     cell_score_gradients: FloatArray
+    peaks: FloatArray
 
     def __add__(self, other: CurvatureTotal) -> CurvatureTotal:
         return CurvatureTotal(
@@ -45,6 +51,7 @@ class CurvatureTotal:
             self.cell_hessians + other.cell_hessians,
             self.cell_scores + other.cell_scores,
             self.cell_score_gradients + other.cell_score_gradients,
+            self.peaks + other.peaks,
         )
 
 
@@ -96,7 +103,15 @@ class Curvature:
             np.reshape(hessians[1:], (len(member), h, h)),
             member @ scores,
             self.pulled_back(model, view, slopes, member),
+            self.own_peaks(view, hessians),
         )
+
+    def own_peaks(self, view: View, hessians: Sequence[FloatArray]) -> FloatArray:
+        """Return ‖H‖^q of F's and each cell's part in G_k, per unit of its weight."""
+        if not (self.majorant and hessians):
+            return np.zeros(1 + len(self.task.cells))
+        share = float(self.task.shares[view.index])
+        return powers(np.stack(hessians)[None] / share)[0]
 
     def pulled_back(
         self, model: LinearModel, view: View, slopes: FloatArray, member: FloatArray
@@ -115,6 +130,12 @@ class Curvature:
             raise UsageError("smooth scores need a model with one score per example")
         smooth = sigmoid(self.sharpness * z)
         return smooth, self.sharpness * smooth * (1 - smooth)
+
+
+def powers(hessians: FloatArray) -> FloatArray:
+    """Return ‖H‖^q over the last two axes, in Schatten's 4-norm, ≥ λ_max(H)."""
+    square = hessians @ hessians
+    return np.sqrt(np.einsum("...ij,...ij->...", square, square) ** 0.5) ** PEAK_POWER
 
 
 def linear(task: Task) -> LinearModel:

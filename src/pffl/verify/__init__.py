@@ -128,7 +128,7 @@ def _claim(case: claims.Case, statement: Statement, held: Plain | None) -> list[
         return []
     alone = {**_PROVED, **_PRIOR}
     try:
-        if kind in _PROVED and case.rows.kind not in KNOWN:
+        if kind in alone and kind != "empirical" and case.rows.kind not in KNOWN:
             detail = f"models of kind '{case.rows.kind}' are not known here"
             return [Check(f"statement '{kind}'", "computed", None, False, detail)]
         if kind in alone:

@@ -15,6 +15,7 @@ from pffl.verify.check import BOUNDS, SUMS, Check, same
 from pffl.verify.least import least
 from pffl.verify.plain import Plain
 
+TOLERANCE = 1e-6  # a loss this little above its bound counts as met
 #: What a lower bound may exceed an attained value by, relative to 1: rounding.
 ROUNDING = 1e-10
 
@@ -70,6 +71,8 @@ def gap(case: Case, statement: Statement) -> Iterator[Check]:
 def empirical(case: Case, statement: Statement) -> Iterator[Check]:
     """Compute the slack again, and where its M comes from."""
     inputs: Mapping[str, Any] = statement.inputs
+    tolerance = TOLERANCE if case.basis.trained else 0.0
+    yield same("empirical: tolerance", inputs["tolerance"], tolerance)
     if inputs.get("slack") is None:
         return
     basis, M = case.basis, float(inputs["risk_bound"])

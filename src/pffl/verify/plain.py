@@ -61,10 +61,10 @@ class Plain:
             np.concatenate([pool[i] for pool in pools]) for i in range(4)
         )
         scaled = (X.astype(np.float64) - model.inputs.mean) / model.inputs.scale
-        if getattr(model, "intercept", False):
+        kind = str(model.describe().get("kind"))
+        if kind in KNOWN and getattr(model, "intercept", False):
             scaled = np.column_stack([scaled, np.ones(len(scaled))])
         members = [membership(cell, federation, group, y, silo) for cell in basis.cells]
-        kind = str(model.describe().get("kind"))
         outputs = int(getattr(model, "n_outputs", 1))
         sizes = [len(pool.y) for pool in pools]
         part = np.repeat(np.arange(len(pools)), sizes) * len(federation) + silo

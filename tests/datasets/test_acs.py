@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pffl.datasets import acs
+from pffl.datasets._acs_columns import COLUMNS, FIPS, RACES, RELP_OF_RELSHIPP, SEXES
+from pffl.datasets._acs_tasks import TASKS
+from pffl.errors import DataError, UsageError
+from tests.datasets.acs_files import YEARS, archive, member_name, persons, text
+
+STATES = ("AL", "NY", "WY")
+PEOPLE = {state: persons(state, 150) for state in STATES}
+
+
+def number(person, column):
+    """The value of a column; a missing one is NaN."""
+    return float(person[column]) if person[column] else float("nan")
+
+
+def value(person, column):
+    """The value of a column; a missing one is 0."""
+    return float(person[column] or 0)
+
+
+KEPT = {
+    ("employment", "folktables"): lambda p: True,
+    ("employment", "filtered"): lambda p: 16 < number(p, "AGEP") < 90,
+    ("income", "folktables"): lambda p: (
+        number(p, "AGEP") > 16 and number(p, "PINCP") > 100 and number(p, "WKHP") > 0
+    ),
+    ("public_coverage", "folktables"): lambda p: (
+        number(p, "AGEP") < 65 and number(p, "PINCP") <= 30_000
+    ),
+}
+POSITIVE = {
+    "employment": lambda p: p["ESR"] == "1",
+    "income": lambda p: number(p, "PINCP") > 50_000,
+    "public_coverage": lambda p: p["PUBCOV"] == "1",
+}
+
+
+def folder(path, year=2018, states=STATES):
+    for state in states:
+        archive(path, year, state, PEOPLE[state])
+    return path
+
+
+def load(path, *arguments, **keywords):
+    keywords.setdefault("test_fraction", 0.0)
+    return acs(*arguments, source=path, **keywords)
+
+
+def inputs(federation):
+    return dict(zip(federation.schema.features, federation.pooled().X.T, strict=True))
+
+
+def one_hot(person, feature):
+    """What a feature should be, from the person's line alone."""
+    column, _, code = feature.partition("=")
+    if feature == "AGEP²":
+        return value(person, "AGEP") ** 2
+    if not code:
+        return value(person, column)
+    return float(value(person, column) == float(code))
+
+
+@pytest.mark.parametrize(("task", "filter"), TASKS)
+def test_rows_labels_and_codes_are_those_of_folktables(tmp_path, task, filter):
+    federation = load(folder(tmp_path), task, filter=filter, encoding="ordinal")
+    assert federation.silo_names == STATES
+    columns = [c for c in TASKS[task, filter].inputs if c != "RAC1P"]
+    assert federation.schema.features == tuple(columns)
+    for silo in federation.silos:
+        kept = [p for p in PEOPLE[silo.name] if KEPT[task, filter](p)]
+        rows = silo.rows()
+        np.testing.assert_array_equal(rows.y, [POSITIVE[task](p) for p in kept])
+        np.testing.assert_array_equal(
+            rows.X, [[value(p, column) for column in columns] for p in kept]
+        )
+        names = [federation.schema.groups[code] for code in rows.group]
+        assert names == [RACES[int(p["RAC1P"])] for p in kept]
+
+
+@pytest.mark.parametrize("filter", ["folktables", "filtered"])
+def test_one_hot_inputs_say_what_was_recorded(tmp_path, filter):
+    federation = load(folder(tmp_path), filter=filter)
+    people = [p for s in STATES for p in PEOPLE[s] if KEPT["employment", filter](p)]
+    expected = [[one_hot(p, f) for f in federation.schema.features] for p in people]
+    np.testing.assert_array_equal(federation.pooled().X, expected)
+
+
+def test_not_asked_is_a_category_only_where_it_can_occur(tmp_path):
+    everyone = load(folder(tmp_path)).schema.features
+    adults = load(tmp_path, filter="filtered").schema.features
+    assert {"MIL=0", "SCHL=0", "MIG=0", "DREM=0", "DREM=1", "DREM=2"} <= set(everyone)
+    assert not {"MIL=0", "SCHL=0", "MIG=0", "DREM=0", "DREM=2"} & set(adults)
+    assert {"DREM=1", "ESP=0", "GCL=0", "AGEP", "AGEP²"} <= set(adults)
+
+
+def test_inputs_do_not_depend_on_the_states_or_the_year(tmp_path):
+    features = {
+        load(
+            folder(tmp_path / str(year), year), year=year, states=[state]
+        ).schema.features
+        for year in YEARS
+        for state in STATES
+    }
+    assert len(features) == 1
+
+
+@pytest.mark.parametrize("year", YEARS)
+def test_layouts_of_all_years_give_the_same_persons(tmp_path, year):
+    federation = load(folder(tmp_path, year), year=year, encoding="ordinal")
+    relp = [value(p, "RELP") for state in STATES for p in PEOPLE[state]]
+    if year >= 2019:  # a boarder (11) is no longer told from a housemate (12)
+        relp = [12.0 if code == 11 else code for code in relp]
+    np.testing.assert_array_equal(inputs(federation)["RELP"], relp)
+    assert federation.name == f"ACS employment ({year})"
+    assert federation.notes[0] == "450 persons read, 450 kept (everyone)"
+
+
+def test_every_relshipp_code_has_its_relp_code():
+    assert sorted(RELP_OF_RELSHIPP) == list(range(20, 39))
+    assert set(RELP_OF_RELSHIPP.values()) == set(COLUMNS["RELP"].codes) - {11}
+
+
+def test_occupations_and_birthplaces_become_groups(tmp_path):
+    federation = load(folder(tmp_path), "income")
+    people = [p for s in STATES for p in PEOPLE[s] if KEPT["income", "folktables"](p)]
+    X = inputs(federation)
+    jobs = [int(p["OCCP"]) for p in people]
+    np.testing.assert_array_equal(
+        X["OCCP=management"], [10 <= job < 500 for job in jobs]
+    )
+    np.testing.assert_array_equal(X["OCCP=sales"], [job == 4760 for job in jobs])
+    np.testing.assert_array_equal(X["OCCP=military"], [job == 9830 for job in jobs])
+    for region in ("OCCP", "POBP"):
+        total = sum(x for name, x in X.items() if name.startswith(f"{region}="))
+        np.testing.assert_array_equal(total, 1.0)
+    born = [int(p["POBP"]) for p in people]
+    np.testing.assert_array_equal(X["POBP=United States"], [b < 60 for b in born])
+    np.testing.assert_array_equal(X["POBP=Northern America"], [b == 301 for b in born])
+
+
+@pytest.mark.parametrize(
+    ("group", "count"), [("race", 9), ("sex", 2), (("race", "sex"), 18)]
+)
+def test_the_protected_attribute_is_no_input_and_the_other_is(tmp_path, group, count):
+    federation = load(folder(tmp_path), group=group)
+    columns = {name.partition("=")[0] for name in federation.schema.features}
+    assert ("RAC1P" in columns) == (group == "sex")
+    assert ("SEX" in columns) == (group == "race")
+    assert len(federation.schema.groups) == count
+    if group == "sex":
+        people = [p for state in STATES for p in PEOPLE[state]]
+        words = [federation.schema.groups[g] for g in federation.pooled().group]
+        assert words == [SEXES[int(p["SEX"])] for p in people]
+
+
+def test_races_that_do_not_occur_are_not_declared(tmp_path):
+    two = [{**p, "RAC1P": "1" if n % 3 else "6"} for n, p in enumerate(PEOPLE["WY"])]
+    archive(tmp_path, 2018, "WY", two)
+    assert load(tmp_path).schema.groups == ("White", "Asian")
+
+
+def test_archives_plain_files_and_folktables_folders_agree(tmp_path):
+    zipped = load(folder(tmp_path / "zip"))
+    plain, nested = tmp_path / "plain", tmp_path / "nested" / "2018" / "1-Year"
+    for place in (plain, nested):
+        place.mkdir(parents=True)
+        for state in STATES:
+            name = member_name(2018, state)
+            (place / name).write_bytes(text(2018, state, PEOPLE[state]))
+    assert load(plain).fingerprint == zipped.fingerprint
+    assert load(tmp_path / "nested").fingerprint == zipped.fingerprint
+
+
+def test_one_file_of_all_states_agrees(tmp_path):
+    zipped = load(folder(tmp_path / "zip"))
+    whole = [person for state in STATES for person in PEOPLE[state]]
+    path = tmp_path / "all"
+    path.mkdir()
+    (path / "psam_pusa.csv").write_bytes(text(2018, "AL", whole[:200]))
+    (path / "psam_pusb.csv").write_bytes(text(2018, "AL", whole[200:]))
+    assert load(path).fingerprint == zipped.fingerprint
+    some = load(path, states=["WY", "al"])
+    assert some.silo_names == ("AL", "WY")
+    one = load(path / "psam_pusa.csv")
+    assert one.silo_names == ("AL", "NY")
+
+
+def test_a_parquet_extract_agrees(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    zipped = load(folder(tmp_path / "zip"))
+    columns = [*TASKS["employment", "folktables"].inputs, "ST", "ESR"]
+    people = [person for state in STATES for person in PEOPLE[state]]
+    frame = pandas.DataFrame([{c: number(p, c) for c in columns} for p in people])
+    frame["ESR1"] = (frame.pop("ESR") == 1).astype("int8")
+    frame.to_parquet(tmp_path / "extract.parquet")
+    extract = load(tmp_path / "extract.parquet")
+    assert extract.fingerprint == zipped.fingerprint
+    assert extract.name == "ACS employment (extract.parquet)"
+
+
+def extract_csv(path, columns, delimiter=",", newline="\n", prefix=b""):
+    lines = [delimiter.join(columns)]
+    lines += [
+        delimiter.join(str(int(value(p, c))) for c in columns) for p in PEOPLE["NY"]
+    ]
+    path.write_bytes(prefix + newline.join([*lines, ""]).encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "newline", "prefix"),
+    [(",", "\n", b""), (";", "\r\n", b"\xef\xbb\xbf"), ("\t", "\r\n", b"")],
+)
+def test_a_csv_extract_in_any_dialect(tmp_path, delimiter, newline, prefix):
+    columns = [*TASKS["employment", "folktables"].inputs, "ESR"]
+    path = extract_csv(tmp_path / "ny.csv", columns, delimiter, newline, prefix)
+    extract = load(path, states=["NY"])
+    folder(tmp_path / "zip", states=["NY"])
+    assert extract.fingerprint == load(tmp_path / "zip").fingerprint
+
+
+def test_what_an_extract_lacks_is_said(tmp_path):
+    path = extract_csv(tmp_path / "ny.csv", ["AGEP", "SCHL", "SEX", "RAC1P", "ESR"])
+    federation = load(path, filter="filtered", states=["NY"])
+    assert federation.schema.features[-1] == "SEX=1"
+    lacking = "MAR, DIS, ESP, MIG, CIT, MIL, ANC, NATIVITY, RELP, DEAR, DEYE, DREM, GCL"
+    assert f"inputs that the source does not have: {lacking}" in federation.notes
+    assert "not applied, for want of the column: PWGTP ≥ 1" in federation.notes
+
+
+def test_an_extract_needs_label_attribute_and_state(tmp_path):
+    path = extract_csv(tmp_path / "a.csv", ["AGEP", "SEX", "RAC1P", "ESR"])
+    with pytest.raises(DataError, match=r"which state .* states=\['NY'\]"):
+        load(path)
+    path = extract_csv(tmp_path / "b.csv", ["AGEP", "SEX"])
+    with pytest.raises(DataError, match="no columns 'ESR', 'RAC1P'"):
+        load(path, states=["NY"])
+
+
+def test_the_employment_label_of_an_extract_is_no_input(tmp_path):
+    """ESR1 is 0 or 1; the task public_coverage wants the six codes of ESR."""
+    path = tmp_path / "a.csv"
+    path.write_text("AGEP,ESR1,PUBCOV,RAC1P\n30,1,1,1\n31,0,2,2\n")
+    federation = load(path, "public_coverage", states=["NY"])
+    assert federation.schema.features == ("AGEP", "AGEP²")
+
+
+def test_splits_are_views_of_one_array_and_depend_on_the_seed_only(tmp_path):
+    folder(tmp_path)
+    split = {"test_fraction": 0.2, "validation_fraction": 0.1}
+    federation = load(tmp_path, seed=3, **split)
+    assert federation.splits == ("train", "test", "validation")
+    parts = [silo.rows(s) for silo in federation.silos for s in federation.splits]
+    assert len({id(part.X.base) for part in parts}) == 1
+    assert all(part.X.flags.c_contiguous for part in parts)
+    assert sum(map(len, parts)) == 450
+    assert federation.fingerprint == load(tmp_path, seed=3, **split).fingerprint
+    assert federation.fingerprint != load(tmp_path, seed=4, **split).fingerprint
+    alone = load(tmp_path, seed=3, states=["AL"], **split)
+    np.testing.assert_array_equal(
+        alone.silos[0].rows("test").X, federation.silos[0].rows("test").X
+    )
+
+
+def test_single_precision(tmp_path):
+    federation = load(folder(tmp_path), dtype="float32")
+    assert federation.silos[0].rows().X.dtype == np.float32
+
+
+def test_chunks_do_not_show(tmp_path, monkeypatch):
+    whole = load(folder(tmp_path))
+    monkeypatch.setattr("pffl.datasets._acs_text.CHUNK_ROWS", 7)
+    monkeypatch.setattr("pffl.datasets._acs_persons.BLOCK", 5)
+    assert load(tmp_path).fingerprint == whole.fingerprint
+
+
+def test_states_are_taken_from_a_larger_folder(tmp_path):
+    federation = load(folder(tmp_path), states=["wy", "AL"])
+    assert federation.silo_names == ("AL", "WY")
+
+
+def test_a_count_that_differs_from_the_published_one_is_noted(tmp_path):
+    archive(tmp_path, 2018, "CA", persons("CA", 40))
+    assert "CA 2018: 40 persons, published 378,817" in load(tmp_path).notes
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"task": "wealth"}, "'task' must be one of"),
+        ({"filter": "strict"}, "'filter' must be one of"),
+        ({"task": "income", "filter": "filtered"}, r"\['folktables'\] for 'income'"),
+        ({"encoding": "hashed"}, "'encoding' must be one of"),
+        ({"dtype": "float16"}, "'dtype' must be one of"),
+        ({"group": "age"}, "'age' is not one of 'race', 'sex'"),
+        ({"group": ()}, "each protected attribute once"),
+        ({"group": ("sex", "sex")}, "each protected attribute once"),
+        ({"year": 2013}, "2014 or later"),
+        ({"year": 2020}, "no standard 1-year file"),
+        ({"states": "NY"}, r"such as \['NY'\]"),
+        ({"states": ["NY", "XX", "YY"]}, "unknown: 'XX', 'YY'"),
+        ({"states": ["NY", "ny"]}, "twice"),
+        ({"states": []}, "is empty"),
+        ({"test_fraction": 1.0}, "test_fraction"),
+    ],
+)
+def test_requests_that_make_no_sense(tmp_path, wrong, message):
+    with pytest.raises(UsageError, match=message):
+        acs(**{"task": "employment", "source": tmp_path, **wrong})
+
+
+def test_all_states_have_codes():
+    assert len(FIPS) == 52
+    assert list(FIPS.values()) == sorted(FIPS.values())

@@ -1,0 +1,341 @@
+"""Models from elsewhere: the same losses as scikit-learn's own, per group."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.metrics import log_loss, mean_squared_error
+from sklearn.preprocessing import StandardScaler
+
+import pffl
+from pffl.audit import (
+    Audited,
+    Probabilities,
+    audit,
+    read_coefficients,
+    with_probabilities,
+)
+from pffl.data import Federation
+from pffl.engines import Reference
+from pffl.errors import ArtefactError, DataError, UsageError
+from pffl.preparation import Options
+from pffl.questions import Evaluate
+from pffl.verify import verify
+
+X = ["age", "income"]
+TABLE = {"label": "y", "group": "sex", "silo": "site", "drop": ("pid", "amount")}
+
+
+@cache
+def people(classes: int = 2) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    n = 400
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(40, 10, n),
+            "income": rng.normal(3, 1, n),
+            "sex": rng.choice(["f", "m"], n, p=[0.3, 0.7]),
+            "site": rng.choice(["A", "B", "C"], n),
+            "pid": [f"p{i}" for i in range(n)],
+        }
+    )
+    score = 0.08 * (frame.age - 40) + frame.income - 3 + 0.5 * (frame.sex == "m")
+    noisy = score + rng.logistic(size=n)
+    names = np.array(["no", "yes"] if classes == 2 else ["low", "mid", "top"])
+    cut = [0.0] if classes == 2 else [-0.7, 0.7]
+    frame["y"] = names[np.digitize(noisy, cut)]
+    frame["amount"] = noisy
+    return frame
+
+
+@cache
+def federation(classes: int = 2) -> Federation:
+    return Federation.from_table(people(classes), **TABLE)
+
+
+@cache
+def fitted(classes: int = 2) -> Any:
+    frame = people(classes)
+    return LogisticRegression(C=10.0).fit(frame[X], frame.y)
+
+
+def group_losses(certificate: Any) -> dict[str, float]:
+    return {row["cell"]: row["loss"] for row in certificate.statements[0].per_cell}
+
+
+def expected(model: Any, classes: int = 2) -> dict[str, float]:
+    return {
+        str(sex): log_loss(part.y, model.predict_proba(part[X]), labels=model.classes_)
+        for sex, part in people(classes).groupby("sex")
+    }
+
+
+def write(path: Path, model: Any) -> Path:
+    plain = {
+        "features": X,
+        "coef": model.coef_,
+        "intercept": model.intercept_,
+        "classes": np.asarray(model.classes_, dtype=str),
+    }
+    if path.suffix == ".npz":
+        np.savez(path, **plain)
+    elif path.suffix == ".json":
+        lists = {key: np.asarray(value).tolist() for key, value in plain.items()}
+        path.write_text(json.dumps(lists))
+    else:
+        names = ["coef"] if len(model.coef_) == 1 else list(model.classes_)
+        table = pd.DataFrame(model.coef_.T, columns=names)
+        table.loc[len(table)] = model.intercept_
+        table.insert(0, "feature", [*X, "(intercept)"])
+        table.to_csv(path, index=False)
+    return path
+
+
+def opened(path: Path, rows: Federation) -> Audited:
+    model, w, notes = read_coefficients(path).bind(rows.schema)
+    return Audited(model, w, notes=notes)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("name", ["m.json", "m.npz", "m.csv"])
+def test_coefficients_give_scikit_learns_losses(
+    tmp_path: Path, name: str, classes: int
+) -> None:
+    rows, model = federation(classes), fitted(classes)
+    audited = opened(write(tmp_path / name, model), rows)
+    certificate = audit(audited, rows, pffl.BoundedGroupLoss(1.5))
+    assert group_losses(certificate) == pytest.approx(expected(model, classes))
+    assert certificate.verdict == "met"
+    assert certificate.holds("empirical")
+    assert "rows given" in certificate.sentence
+    checks = verify(certificate, audited, rows)
+    assert [str(check) for check in checks if not check.agrees] == []
+
+
+def test_a_scaler_and_reversed_classes(tmp_path: Path) -> None:
+    rows, frame = federation(), people()
+    scaler = StandardScaler().fit(frame[X])
+    model = LogisticRegression().fit(scaler.transform(frame[X]), frame.y == "no")
+    plain = {
+        "feature_names_in_": X,
+        "coef_": model.coef_.tolist(),
+        "intercept_": model.intercept_.tolist(),
+        "classes_": ["yes", "no"],
+        "mean_": scaler.mean_.tolist(),
+        "scale_": scaler.scale_.tolist(),
+    }
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps(plain))
+    certificate = audit(opened(path, rows), rows)
+    for sex, part in frame.groupby("sex"):
+        probability = model.predict_proba(scaler.transform(part[X]))[:, 1]
+        true = log_loss(part.y == "no", probability)
+        assert group_losses(certificate)[str(sex)] == pytest.approx(true)
+    assert certificate.sentence == "No bound was asked for."
+
+
+def test_least_squares(tmp_path: Path) -> None:
+    frame = people()
+    options = {**TABLE, "label": "amount", "drop": ("pid", "y")}
+    rows = Federation.from_table(frame, **options, classification=False)
+    model = LinearRegression().fit(frame[X], frame.amount)
+    path = tmp_path / "m.json"
+    plain = {"features": X, "coef": model.coef_.tolist(), "intercept": model.intercept_}
+    path.write_text(json.dumps(plain))
+    certificate = audit(
+        opened(path, rows), rows, options=Options(loss_bound=100.0, confidence=0.9)
+    )
+    for sex, part in frame.groupby("sex"):
+        true = mean_squared_error(part.amount, model.predict(part[X]))
+        assert group_losses(certificate)[str(sex)] == pytest.approx(true)
+    assert certificate.of_kind("holdout")[0].available
+    assert not certificate.of_kind("holdout_error")
+    bare = audit(opened(path, rows), rows)
+    assert "needs a loss bound" in bare.of_kind("holdout")[0].text
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("joined", [False, True])
+def test_probabilities_by_row_or_by_id(
+    tmp_path: Path, classes: int, joined: bool
+) -> None:
+    frame, model = people(classes), fitted(classes)
+    data, predictions = tmp_path / "people.csv", tmp_path / "p.csv"
+    frame.to_csv(data, index=False)
+    table = pd.DataFrame(model.predict_proba(frame[X]), columns=model.classes_)
+    if joined:
+        table = table.assign(pid=frame.pid).sample(frac=1, random_state=0)
+    table.to_csv(predictions, index=False)
+    rows = with_probabilities(data, predictions, TABLE, id="pid" if joined else None)
+    blank = Probabilities()
+    audited = Audited(blank.bind(rows.schema, blank.inputs), np.zeros(0))
+    certificate = audit(audited, rows, pffl.BoundedGroupLoss(2.0))
+    assert group_losses(certificate) == pytest.approx(expected(model, classes))
+    same = audit(
+        opened(write(tmp_path / "m.json", model), federation(classes)),
+        federation(classes),
+        pffl.BoundedGroupLoss(2.0),
+    )
+    for a, b in zip(certificate.statements, same.statements, strict=True):
+        assert a.value == pytest.approx(b.value)
+    checks = verify(certificate, audited, rows)
+    assert [str(check) for check in checks if not check.agrees] == []
+
+
+def test_certain_and_wrong_probabilities_stay_finite(tmp_path: Path) -> None:
+    frame = people()
+    data, predictions = tmp_path / "people.csv", tmp_path / "p.csv"
+    frame.to_csv(data, index=False)
+    certain = (frame.y == "no").astype(float)
+    pd.DataFrame({"probability": certain}).to_csv(predictions, index=False)
+    rows = with_probabilities(data, predictions, TABLE)
+    blank = Probabilities()
+    certificate = audit(
+        Audited(blank.bind(rows.schema, blank.inputs), np.zeros(0)), rows
+    )
+    assert group_losses(certificate)["f"] == pytest.approx(-np.log(1e-15))
+    assert "NaN" not in json.dumps(certificate.as_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "words"),
+    [
+        ({"p": [0.5] * 399}, {}, "399 predictions for 400 rows"),
+        ({"p": [1.5] * 400}, {}, r"400 values are not in \[0, 1\]"),
+        ({"p": ["x"] * 400}, {}, r"400 values are not in \[0, 1\]"),
+        ({"a": [0.5] * 400, "b": [0.5] * 400}, {}, "needed: a column 'probability'"),
+        ({"p": [0.5] * 400}, {"column": "q"}, "no column 'q'"),
+        ({"p": [0.5] * 400}, {"id": "pid"}, "no column 'pid'"),
+        ({"p": [0.5] * 2, "pid": ["p1", "p1"]}, {"id": "pid"}, "1 repeat"),
+        ({"p": [0.5], "pid": ["p1"]}, {"id": "pid"}, "no prediction for 399 rows"),
+        (
+            {"p": [0.5] * 400, "pid": [f"p{399 - i}" for i in range(400)]},
+            {},
+            "the order is another one",
+        ),
+    ],
+)
+def test_predictions_that_do_not_fit_are_refused(
+    tmp_path: Path, table: dict[str, Any], options: dict[str, Any], words: str
+) -> None:
+    data, predictions = tmp_path / "people.csv", tmp_path / "p.csv"
+    people().to_csv(data, index=False)
+    pd.DataFrame(table).to_csv(predictions, index=False)
+    with pytest.raises(DataError, match=words):
+        with_probabilities(data, predictions, TABLE, **options)
+
+
+@pytest.mark.parametrize(
+    ("plain", "words"),
+    [
+        ({"coef": [1, 2]}, "no 'features'"),
+        ({"features": X, "coef": [1, 2, 3]}, "for 2 features"),
+        ({"features": X, "coef": [1, "x"]}, "not made of numbers"),
+        ({"features": X, "coef": [1, 2], "scale": [1, 0]}, "not positive"),
+        ({"features": X, "coef": [1, 2], "slope": 1}, "unknown"),
+        ({"features": ["a", "a"], "coef": [1, 2]}, "named twice"),
+        ([1, 2], "not a mapping"),
+    ],
+)
+def test_coefficients_that_are_none_are_refused(
+    tmp_path: Path, plain: object, words: str
+) -> None:
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps(plain))
+    with pytest.raises(ArtefactError, match=words):
+        read_coefficients(path)
+
+
+def test_coefficients_of_other_data_are_refused(tmp_path: Path) -> None:
+    rows, path = federation(), tmp_path / "m.json"
+    path.write_text(json.dumps({"features": ["age", "shoe size"], "coef": [1, 2]}))
+    with pytest.raises(DataError, match="'shoe size'"):
+        read_coefficients(path).bind(rows.schema)
+    plain = {"features": ["age"], "coef": [1], "classes": ["a", "b"]}
+    path.write_text(json.dumps(plain))
+    with pytest.raises(DataError, match=r"classes \['a', 'b'\]"):
+        read_coefficients(path).bind(rows.schema)
+    path.write_text(json.dumps({"features": ["age"], "coef": [[1], [2], [3]]}))
+    with pytest.raises(DataError, match="3 outputs"):
+        read_coefficients(path).bind(rows.schema)
+    path.write_text(json.dumps({"features": ["age"], "coef": [1]}))
+    notes = read_coefficients(path).bind(rows.schema)[2]
+    assert any("income" in note for note in notes)
+
+
+def test_no_code_is_loaded_from_a_file(tmp_path: Path) -> None:
+    names = np.array(X, dtype=object)  # NumPy would need to unpack objects
+    path = tmp_path / "m.npz"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.savez(path, features=names, coef=np.ones(2))
+    with pytest.raises(ArtefactError, match="no coefficients"):
+        read_coefficients(path)
+    (tmp_path / "x.npz").write_bytes(b"\x80\x04nonsense")
+    with pytest.raises(ArtefactError, match="no coefficients"):
+        read_coefficients(tmp_path / "x.npz")
+
+
+class Counting(Reference):
+    """Remembers what was asked."""
+
+    asked: list[type]
+
+    def ask(self, question: Any) -> Any:
+        self.asked = [*getattr(self, "asked", []), type(question)]
+        return super().ask(question)
+
+
+def test_an_audit_only_asks_for_evaluations(tmp_path: Path) -> None:
+    rows = federation()
+    engine = Counting(rows)
+    audited = opened(write(tmp_path / "m.json", fitted()), rows)
+    audit(audited, engine, pffl.BoundedGroupLoss(0.6))
+    assert set(engine.asked) == {Evaluate}
+
+
+def test_bounds_that_are_missed_and_cells_without_bounds(tmp_path: Path) -> None:
+    rows = federation()
+    audited = opened(write(tmp_path / "m.json", fitted()), rows)
+    missed = audit(audited, rows, pffl.BoundedGroupLoss(0.3))
+    assert missed.verdict == "not_met"
+    assert not missed.of_kind("gap")
+    cells = pffl.ConditionalBoundedGroupLoss(0.0)
+    reported = audit(audited, rows, cells, promise=False)
+    assert reported.verdict == "met"
+    assert len(group_losses(reported)) == 4
+    assert reported.of_kind("holdout")[0].holds is None
+
+
+def test_own_training_rows_are_not_held_out() -> None:
+    rows = federation()
+    solution = pffl.solve(rows, None, seed=0)
+    audited = Audited(solution.problem.task.model, solution.w, rows.fingerprint)
+    kept = audit(audited, rows)
+    assert kept.of_kind("holdout")[0].available
+    assert kept.statements[0].inputs["samples"]["rows"]["splits"] == ["test"]
+    everything = audit(audited, rows, splits=("train", "test"))
+    assert (
+        "held-out rows were used in training" in everything.of_kind("holdout")[0].text
+    )
+    for certificate in (kept, everything):
+        checks = verify(certificate, audited, rows)
+        assert [str(check) for check in checks if not check.agrees] == []
+    with pytest.raises(UsageError, match="no split 'future'"):
+        audit(audited, rows, splits=("future",))
+
+
+def test_probabilities_cannot_be_trained() -> None:
+    model = Probabilities()
+    with pytest.raises(UsageError, match="cannot be trained"):
+        model.losses_and_gradient(np.zeros(0), np.ones((1, 1)), np.ones(1), np.ones(1))
+    with pytest.raises(UsageError, match="predicts classes"):
+        model.predict_values(np.zeros(0), np.ones((1, 1)))
