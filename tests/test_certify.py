@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -159,7 +160,7 @@ def test_infeasible_bounds_are_proved_and_the_smallest_is_met() -> None:
     assert oracle.least(lam, radius=100.0) >= proof.value > 0
     least = solution.smallest_bound
     assert least is not None
-    assert any(f"{least:.6g}" in note for note in certificate.notes)
+    assert any(f"{least:.6f}" in note for note in certificate.notes)
     again = pffl.solve(rows, pffl.BoundedGroupLoss(least), method=method, seed=0)
     below = pffl.BoundedGroupLoss(least - 1e-3)
     assert again.status == "met"
@@ -402,6 +403,15 @@ def test_fault_32_convex_only_statements_are_refused_for_other_models() -> None:
         assert certificate.of_kind(kind)[0].available
     checks = verify(certificate, Record.of(solution), rows)
     assert [str(check) for check in checks if not check.agrees] == []
+
+
+def test_too_many_parameters_for_hessians(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["pffl.certify.training"], "LARGEST", 2)
+    certificate = pffl.certify(solved("exact"), federation())
+    for kind in ("gap", "attainable"):
+        assert "needs Hessians" in certificate.of_kind(kind)[0].text
+    assert certificate.holds("empirical")
+    assert certificate.of_kind("holdout")[0].available
 
 
 def test_uniform_needs_a_declared_and_true_bound_on_the_inputs() -> None:

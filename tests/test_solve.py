@@ -249,11 +249,6 @@ def test_a_stack_of_other_cells_is_refused():
         pffl.solve_many(federation, [(sexes, pffl.Exact()), (races, pffl.Exact())])
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="solve_many: cells that only a later constraint has are dropped silently "
-    "(promise 7: no silent dropping of constraints)",
-)
 def test_a_stack_does_not_drop_further_cells():
     federation = make_federation(
         0,
@@ -418,12 +413,6 @@ def test_another_error_is_not_swallowed():
     assert callback.seen[-1] == "after"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="loop._diverged compares βF + B·max(0, max r) with its first value: a run "
-    "that meets its bounds at w = 0 and exceeds one by 7e-3 at B = 1000 counts as "
-    "diverged (and any excess at β = 0)",
-)
 @pytest.mark.parametrize(
     "prices",
     [
@@ -554,11 +543,6 @@ def test_predictions_of_numbers_and_of_several_classes():
                 solution.predict_proba(X)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Solution.predict broadcasts one column over all features, and predicts the "
-    "first class for missing values",
-)
 @pytest.mark.parametrize(
     "X", [np.zeros((2, 1)), np.full((1, 3), np.nan)], ids=["one column", "missing"]
 )
@@ -702,17 +686,11 @@ def test_bad_options_are_listed_at_once():
     assert "4 problems" in str(caught.value)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Options(empty_cells='Refuse') is accepted and means 'remove'"
-)
 def test_an_unknown_rule_for_empty_cells_is_refused():
     with pytest.raises(UsageError, match="empty_cells"):
         pffl.Options(empty_cells="Refuse")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="text for a number is a bare TypeError here (FAULTS 25)"
-)
 @pytest.mark.parametrize(
     ("make", "name"),
     [

@@ -16,6 +16,7 @@ from pffl.fairness import PerSilo as PerSilo
 from pffl.methods import PFFL as PFFL
 from pffl.methods import Exact as Exact
 from pffl.methods import FedAvg as FedAvg
+from pffl.models import HuberRegression as HuberRegression
 from pffl.models import LeastSquares as LeastSquares
 from pffl.models import LogisticRegression as LogisticRegression
 from pffl.models import SoftmaxRegression as SoftmaxRegression
@@ -26,12 +27,15 @@ from pffl.solve import solve_many as solve_many
 
 if TYPE_CHECKING:
     from pffl import datasets as datasets
+    from pffl.models import Network as Network
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """Load `pffl.datasets` when it is first used: `import pffl` stays light."""
+    """Load what is heavy when it is first used: `import pffl` stays light."""
     if name == "datasets":
         return import_module("pffl.datasets")
+    if name == "Network":
+        return import_module("pffl.models.network").Network
     raise AttributeError(f"module 'pffl' has no attribute '{name}'")

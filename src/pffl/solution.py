@@ -13,6 +13,7 @@ import numpy as np
 
 from pffl.callbacks import Round
 from pffl.data.schema import Schema
+from pffl.data.silo import as_inputs
 from pffl.errors import DataError, NotMetError
 from pffl.fairness.metrics import Metrics
 from pffl.objective import Problem
@@ -172,7 +173,7 @@ class Solution:
         columns = getattr(X, "columns", None)
         if columns is not None:
             X = X[list(self.schema.features)]  # type: ignore[index]
-        inputs = np.asarray(X, dtype=np.float64)
+        inputs = as_inputs(X)
         expected = self.schema.n_features
         if inputs.ndim != 2 or inputs.shape[1] != expected:
             raise DataError(

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from pffl.certificates import CellLosses, Certificate, Interval, Statement, judge
 from pffl.certificates import wording as w
 from pffl.certificates import wording_unseen as unseen
-from pffl.certificates.words import down, up
 from pffl.certificates.empirical import RiskBound
 from pffl.certificates.infeasible import Witness
 from pffl.certificates.plan import InnerProblem, plan
 from pffl.certificates.rates import spread
+from pffl.certificates.words import down, up
 from pffl.errors import UsageError
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -278,6 +280,21 @@ def test_chunks_do_not_show(tmp_path, monkeypatch):
     monkeypatch.setattr("pffl.datasets._acs_text.CHUNK_ROWS", 7)
     monkeypatch.setattr("pffl.datasets._acs_persons.BLOCK", 5)
     assert load(tmp_path).fingerprint == whole.fingerprint
+
+
+def test_loading_takes_little_more_memory_than_the_inputs(tmp_path, monkeypatch):
+    monkeypatch.setattr("pffl.datasets._acs_text.CHUNK_ROWS", 1000)
+    header, people = text(2018, "WY", PEOPLE["WY"]).split(b"\n", 1)
+    (tmp_path / member_name(2018, "WY")).write_bytes(header + b"\n" + people * 100)
+    tracemalloc.start()
+    try:
+        federation = load(tmp_path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    inputs = federation.silos[0].rows().X
+    assert inputs.shape == (15_000, 86)
+    assert peak < 1.6 * inputs.nbytes
 
 
 def test_states_are_taken_from_a_larger_folder(tmp_path):

@@ -85,11 +85,6 @@ def test_a_label_without_a_bound_is_refused():
         constraint.cells(SCHEMA, ("a",))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a bound for a label that is not asked for is dropped silently "
-    "(promise 7: no silent dropping of constraints)",
-)
 def test_a_bound_for_a_label_that_is_not_asked_for_is_refused():
     constraint = pffl.ConditionalBoundedGroupLoss(
         {"class 0": 0.3, "class 1": 0.4}, labels=("class 1",)

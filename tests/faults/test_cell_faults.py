@@ -276,11 +276,6 @@ def test_fault_27_infeasible_is_never_said_of_bounds_that_can_be_met(seed, attai
         assert below.status == "infeasible"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Solution.smallest_bound is the worst loss of the model returned, not the "
-    "minimax value (DESIGN §5, FAULTS 27): 0.77 instead of 0.64 after FedAvg",
-)
 @pytest.mark.parametrize(
     "method", [pffl.FedAvg(rounds=50), pffl.Exact(multiplier_bound=0.01)]
 )

@@ -75,7 +75,7 @@ def test_every_round_is_descent_and_projected_ascent(kind, weighting, ridge):
     mean = iterate(engine, problem, replace(method, iterate="average")).point
     np.testing.assert_allclose(mean.w, ws.mean(axis=0), atol=1e-12)
     np.testing.assert_allclose(mean.multipliers, mus.mean(axis=0), atol=1e-12)
-    assert 0 < np.ptp(mus[:, 0]), "the weights moved"
+    assert np.ptp(mus[:, 0]) > 0, "the weights moved"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,9 @@ def row_weights(oracle):
 def setting(kind="logistic", *, weighting="silos", l2=0.03, **parameters):
     cls, labels = MODELS[kind]
     federation = make_federation(0, labels=labels, **parameters)
-    oracle = Oracle.of(federation, group_masks(federation), [0.1, 0.1], kind=kind, l2=l2)
+    oracle = Oracle.of(
+        federation, group_masks(federation), [0.1, 0.1], kind=kind, l2=l2
+    )
     engine = Local(federation, threads=1)
     problem = make_problem(
         engine,

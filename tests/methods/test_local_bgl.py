@@ -83,7 +83,9 @@ def naive(federation, oracle, *, dual_rounds, rounds, steps, eta, dual_eta):
         lams = []
         for theta in thetas:
             below = 1 + sum(np.exp(v) for v in theta.values())
-            lams.append({z: oracle.budget * np.exp(v) / below for z, v in theta.items()})
+            lams.append(
+                {z: oracle.budget * np.exp(v) / below for z, v in theta.items()}
+            )
         for _ in range(rounds):
             losses, mean = oracle.losses(w), np.zeros_like(w)
             for k, lam in enumerate(lams):
@@ -99,7 +101,10 @@ def naive(federation, oracle, *, dual_rounds, rounds, steps, eta, dual_eta):
             w = mean
             ws.append(w)
             prices.append(
-                [sum(p[k] * lam.get(z, 0.0) for k, lam in enumerate(lams)) for z in (0, 1)]
+                [
+                    sum(p[k] * lam.get(z, 0.0) for k, lam in enumerate(lams))
+                    for z in (0, 1)
+                ]
             )
         for k, z, rows in cells:
             thetas[k][z] += dual_eta * (losses[rows].mean() - oracle.bounds[z])
@@ -150,10 +155,13 @@ def test_it_reaches_the_saddle_point_of_the_silos_own_bounds(budget, weighting):
         share = oracle.risk_weights[silo == k].sum()
         objective += budget * share * cp.pos(cp.max(cp.hstack(excess)))
     best = cp.Problem(cp.Minimize(objective)).solve(solver=cp.CLARABEL)
-    method = LocalBGL(local_steps=1, dual_rounds=150, rounds_per_dual=10)
-    w.value = iterate(engine, problem, method).point.w
+    method = LocalBGL(local_steps=1, dual_rounds=120, rounds_per_dual=8)
+    state = method.init(problem)
+    while (question := method.question(problem, state)) is not None:
+        state = method.step(problem, state, engine.ask(question))
+    w.value = method.finish(problem, state).w
     assert best - 1e-7 <= objective.value <= best + 1e-2
-    w.value = iterate(engine, problem, replace(method, iterate="last")).point.w
+    w.value = state.inner.w
     assert objective.value <= best + 2e-3
 
 
@@ -176,9 +184,7 @@ def test_with_one_silo_and_with_silos_alike_it_is_pffl():
         ]
     for point in found[1:]:
         np.testing.assert_allclose(point.w, found[0].w, atol=1e-13)
-        np.testing.assert_allclose(
-            point.multipliers, found[0].multipliers, atol=1e-12
-        )
+        np.testing.assert_allclose(point.multipliers, found[0].multipliers, atol=1e-12)
 
 
 def test_cells_are_those_with_rows_in_their_silo():

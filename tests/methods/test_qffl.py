@@ -130,14 +130,14 @@ def test_the_fixed_point_is_the_minimiser(q, weighting):
     best = minimize(
         objective, np.zeros(4), jac=slope, method="BFGS", options={"gtol": 1e-10}
     ).x
-    run = iterate(engine, problem, QFFL(q=q, rounds=1200, local_steps=1))
+    run = iterate(engine, problem, QFFL(q=q, rounds=600, local_steps=1))
     np.testing.assert_allclose(run.point.w, best, atol=2e-5)
 
 
 def test_the_larger_q_the_smaller_the_worst_silos_loss():
     _, oracle, engine, problem = setting(seed=1, sizes=(60, 50, 70))
     worst = [
-        oracle.violation(iterate(engine, problem, QFFL(q=q)).point.w).max()
+        oracle.violation(iterate(engine, problem, QFFL(q=q, rounds=150)).point.w).max()
         for q in (0.0, 1.0, 5.0, 20.0)
     ]
     assert sorted(worst, reverse=True) == worst

@@ -17,7 +17,7 @@ from pffl.certificates import wording as w
 from pffl.certificates.empirical import RiskBound
 from pffl.certificates.infeasible import Witness
 from pffl.certificates.plan import InnerProblem, plan
-from pffl.certificates.words import up, words
+from pffl.certificates.words import down, up, words
 from pffl.certify.basis import Basis, Sample
 from pffl.gap import Gap
 
@@ -163,13 +163,20 @@ def infeasible(basis: Basis, figures: Figures) -> Statement:
 def attainable(basis: Basis, figures: Figures) -> Statement:
     """State the smallest bound that all cells, or one of them, can meet."""
     more = ("multipliers", "at", "model")
-    return w.attainable_statement(
-        Interval(float(figures["lower"]), float(figures["upper"])),
+    interval = Interval(float(figures["lower"]), float(figures["upper"]))
+    statement = w.attainable_statement(
+        interval,
         convex=basis.model.convex,
         radius=basis.radius,
         cell=figures["cell"],
         inputs={key: figures[key] for key in more},
     )
+    if not statement.available:
+        return statement
+    # Six digits: a bound is chosen by this number.
+    what, between, _ = statement.text.partition(" lies between ")
+    low, high = down(interval.lower, digits=6), up(interval.upper, digits=6)
+    return replace(statement, text=f"{what}{between}{low} and {high}.")
 
 
 PLAN = ("smoothness", "modulus", "gradient_bound", "distance", "heterogeneity")

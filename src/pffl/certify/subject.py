@@ -222,5 +222,5 @@ def smallest_note(
     if least is None:
         return ()
     if len(bounds) == 1:
-        return (f"The same run meets a common bound of {least:.6g}.",)
-    return (f"The same run meets all bounds if each is raised by {least:.6g}.",)
+        return (f"The same run meets a common bound of {least:.6f}.",)
+    return (f"The same run meets all bounds if each is raised by {least:.6f}.",)

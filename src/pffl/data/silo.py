@@ -13,6 +13,12 @@ from pffl.typing import FloatArray, IntArray
 INPUT_TYPES = (np.float64, np.float32, np.uint8)
 
 
+def as_inputs(X: object) -> FloatArray:
+    """Return inputs in a type of `INPUT_TYPES`, without a copy where they have one."""
+    inputs = np.asarray(X)
+    return inputs if inputs.dtype in INPUT_TYPES else inputs.astype(np.float64)
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Examples of one silo and one split.
@@ -35,11 +41,8 @@ class Rows:
     @classmethod
     def of(cls, X: object, y: object, group: object) -> Rows:
         """Build from array-likes; an `X` of `INPUT_TYPES` is kept, without a copy."""
-        inputs = np.asarray(X)
-        if inputs.dtype not in INPUT_TYPES:
-            inputs = inputs.astype(np.float64)
         return cls(
-            inputs,
+            as_inputs(X),
             np.asarray(y, dtype=np.float64),
             np.asarray(group, dtype=np.int64),
         )

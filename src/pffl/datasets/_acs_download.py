@@ -179,7 +179,8 @@ def _download(
             os.replace(part, file.path)
             _forget(part)
             return
-    names = [f"'{other.path.name}'" for other in missing if not other.path.is_file()]
+    absent = [other for other in missing if other is file or not other.path.is_file()]
+    names = [f"'{other.path.name}'" for other in absent]
     raise DataError(
         f"{file} could not be downloaded from {url}: {'; then: '.join(reasons)}\n"
         f"To go on without a connection, put {listing(names)} of {year} into "

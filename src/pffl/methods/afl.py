@@ -25,6 +25,7 @@ import numpy as np
 
 from pffl.fairness.per_silo import PerSilo
 from pffl.methods import _steps
+from pffl.methods.base import check_choice
 from pffl.methods.inner import Inner, LocalTraining
 from pffl.numerics import project_simplex
 from pffl.objective import Point, Problem
@@ -78,8 +79,8 @@ class AFL(LocalTraining):
             nonnegative=("ridge",),
             counts=("rounds",),
             optional=("dual_step_size", "ridge"),
-            choices=(("iterate", ("last", "average")),),
         )
+        check_choice(self, "iterate", ("last", "average"))
 
     @property
     def planned_rounds(self) -> int:

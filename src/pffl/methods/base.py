@@ -103,3 +103,14 @@ def check_two_classes(owner: object, schema: Schema) -> None:
             f"two classes; '{schema.target}' has "
             f"{len(schema.labels) or 'numeric values'}"
         )
+
+
+def check_choice(owner: object, parameter: str, allowed: tuple[object, ...]) -> None:
+    """Refuse a value that is none of those allowed."""
+    value = getattr(owner, parameter)
+    if value not in allowed:
+        words = ", ".join(str(choice) for choice in allowed if choice is not None)
+        raise UsageError(
+            f"The '{parameter}' parameter of {type(owner).__name__} must be one of "
+            f"{words}. Got {value!r} instead."
+        )

@@ -19,9 +19,9 @@ rates of positive predictions (among y = 1 for equal opportunity).
     7      where 0.1‖d‖ ≤ δ and δ > 10⁻⁴:  δ ← 0.01 δ, for (d_L, δ_l) and for (d_G, δ_g)
     8  return w
 
-Silos in which the gap is undefined have no g_k. With more than two groups g_k is the
-largest gap between two of them. A gap per silo lets a small silo dominate: `pooled`
-takes the one gap over all rows instead.
+Silos in which the gap is undefined have no g_k. With more than two groups, every pair of
+groups has a gap. Gaps per silo let a small silo dominate: `pooled` takes those over all
+rows instead.
 """
 
 from __future__ import annotations
@@ -133,14 +133,10 @@ class FCFL:
     def init(self, problem: Problem) -> State:
         """Line 1."""
         check_two_classes(self, problem.schema)
-        if not self.compared(self.counts(problem)).any():
+        if not ((self.among(self.counts(problem)) > 0).sum(axis=1) > 1).any():
             raise DataError("FCFL compares groups, and no silo has rows of two")
         w = problem.task.model.start(problem.seed)
         return State(0, w, np.full(2, START))
-
-    def compared(self, counts: FloatArray) -> FloatArray:
-        """Which silos (or all as one) have a gap."""
-        return (self.among(counts) > 0).sum(axis=1) >= 2
 
     def among(self, sums: FloatArray) -> FloatArray:
         """Add sums per (silo, label, group, …) to those that the gap compares."""
@@ -188,24 +184,24 @@ class FCFL:
     def slopes(self, problem: Problem, total: CurvatureTotal) -> Slopes:
         """Line 2: silos' losses and gaps, from sums per (silo, label, group)."""
         n, counts = problem.n_cells, self.counts(problem)
-        p = problem.n_parameters
-        losses = total.cell_losses[n:].reshape(counts.shape).sum(axis=(1, 2))
-        gradients = total.cell_gradients[n:].reshape(*counts.shape, p).sum(axis=(1, 2))
+        deep = (*counts.shape, problem.n_parameters)
         rows = counts.sum(axis=(1, 2))
-        there = np.flatnonzero(self.compared(counts))
-        size = self.among(counts)[there]
+        losses = total.cell_losses[n:].reshape(counts.shape).sum(axis=(1, 2))
+        gradients = total.cell_gradients[n:].reshape(deep).sum(axis=(1, 2))
+        size = self.among(counts)
         safe = np.maximum(size, 1.0)
-        rates = self.among(total.cell_scores[n:].reshape(counts.shape))[there] / safe
-        slopes = total.cell_score_gradients[n:].reshape(*counts.shape, p)
-        slopes = self.among(slopes)[there] / safe[:, :, None]
-        each = np.arange(len(there))
-        high = np.where(size > 0, rates, -np.inf).argmax(axis=1)
-        low = np.where(size > 0, rates, np.inf).argmin(axis=1)
+        rates = self.among(total.cell_scores[n:].reshape(counts.shape)) / safe
+        slopes = self.among(total.cell_score_gradients[n:].reshape(deep))
+        slopes = slopes / safe[:, :, None]
+        a, b = np.triu_indices(size.shape[1], 1)
+        both = (size[:, a] > 0) & (size[:, b] > 0)  # where the gap is defined
+        gaps = (rates[:, a] - rates[:, b])[both]  # Δ
+        gap_slopes = (slopes[:, a] - slopes[:, b])[both]
         return Slopes(
             losses / rows,
             gradients / rows[:, None],
-            rates[each, high] - rates[each, low],  # |Δ_k|
-            slopes[each, high] - slopes[each, low],
+            np.abs(gaps),
+            np.sign(gaps)[:, None] * gap_slopes,
         )
 
     def step_length(

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.methods import _steps
+from pffl.methods.base import check_choice
 from pffl.methods.inner import Inner, LocalTraining
 from pffl.objective import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
@@ -47,7 +48,8 @@ class FedAvg(LocalTraining):
     risk_weight: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        self.check(counts=("rounds",), choices=(("iterate", ("last", "average")),))
+        self.check(counts=("rounds",))
+        check_choice(self, "iterate", ("last", "average"))
 
     @property
     def planned_rounds(self) -> int:

@@ -27,6 +27,7 @@ import numpy as np
 
 from pffl.errors import UsageError
 from pffl.methods import _steps
+from pffl.methods.base import check_choice
 from pffl.methods.inner import Inner, LocalTraining
 from pffl.numerics import project_simplex
 from pffl.objective import Point, Problem
@@ -81,8 +82,8 @@ class FedMinMax(LocalTraining):
             nonnegative=("ridge",),
             counts=("rounds",),
             optional=("dual_step_size", "ridge"),
-            choices=(("iterate", ("last", "average")),),
         )
+        check_choice(self, "iterate", ("last", "average"))
 
     @property
     def planned_rounds(self) -> int:
@@ -109,13 +110,9 @@ class FedMinMax(LocalTraining):
         own = problem.over(problem.cells)
         if state.inner.smoothness is None and self.wants_majorant(problem):
             return self.ask_majorant(problem)
-        inner = state.inner
-        if self.local_steps > 1 and inner.smoothness is not None:
-            L = inner.smoothness * _steps.concentration(own, state.mu)
-            inner = replace(inner, smoothness=L)
         return self.ask(
             own,
-            inner,
+            state.inner,
             state.round,
             cell_weights=own.cell_weights(state.mu),  # ω_a/m
             ridge=self.decay(problem),
@@ -128,10 +125,12 @@ class FedMinMax(LocalTraining):
         own = problem.over(problem.cells)
         if isinstance(total, CurvatureTotal):
             majorant = own.expand(state.inner.w, total)
-            L = float(_steps.curvatures(majorant).max()) + self.decay(problem)
+            L = float(_steps.curvatures(majorant).max())
+            if self.local_steps > 1 and majorant.peaks is not None:  # in every silo
+                L = max(L, float(majorant.peaks[1:].max()) / _steps.STABLE)
             return replace(
                 state,
-                inner=replace(state.inner, smoothness=L),
+                inner=replace(state.inner, smoothness=L + self.decay(problem)),
                 dual_step_size=state.dual_step_size or _steps.ascent_step(majorant),
             )
         asked = self.asked(problem, state.round)

@@ -24,6 +24,7 @@ import numpy as np
 
 from pffl.errors import UsageError
 from pffl.methods import _steps
+from pffl.methods.base import check_choice
 from pffl.methods.inner import Inner, LocalTraining
 from pffl.objective import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
@@ -60,7 +61,8 @@ class GroupWeighted(LocalTraining):
     risk_weight: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        self.check(counts=("rounds",), choices=(("iterate", ("last", "average")),))
+        self.check(counts=("rounds",))
+        check_choice(self, "iterate", ("last", "average"))
 
     @property
     def planned_rounds(self) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 
 from pffl.errors import UsageError
 from pffl.methods import _steps
-from pffl.methods.base import check_parameters
+from pffl.methods.base import check_choice, check_parameters
 from pffl.models.base import trained
 from pffl.objective import Problem
 from pffl.questions import Curvature, Task, Train, TrainTotal
@@ -87,7 +87,6 @@ class LocalTraining:
         nonnegative: tuple[str, ...] = (),
         counts: tuple[str, ...] = (),
         optional: tuple[str, ...] = (),
-        choices: tuple[tuple[str, tuple[str, ...]], ...] = (),
     ) -> None:
         """Refuse bad parameters, the method's own and the shared ones, all at once."""
         check_parameters(
@@ -102,16 +101,8 @@ class LocalTraining:
                 f"The 'participation' parameter of {type(self).__name__} must be at "
                 f"most 1. Got {self.participation!r} instead."
             )
-        for name, allowed in (
-            ("schedule", ("constant", "decay")),
-            ("server", ("mean", "momentum", "adam", "yogi")),
-            *choices,
-        ):
-            if getattr(self, name) not in allowed:
-                raise UsageError(
-                    f"The '{name}' parameter of {type(self).__name__} must be one of "
-                    f"{', '.join(allowed)}. Got {getattr(self, name)!r} instead."
-                )
+        check_choice(self, "schedule", ("constant", "decay"))
+        check_choice(self, "server", ("mean", "momentum", "adam", "yogi"))
 
     def start(self, problem: Problem) -> Inner:
         """Return the first state."""

@@ -28,6 +28,7 @@ import numpy as np
 from pffl import dual
 from pffl.fairness.base import Cells
 from pffl.methods import _steps
+from pffl.methods.base import check_choice
 from pffl.methods.inner import Inner, LocalTraining
 from pffl.models.linear import LinearModel
 from pffl.objective import Expansion, Point, Problem
@@ -81,8 +82,8 @@ class LocalBGL(LocalTraining):
             nonnegative=("risk_weight",),
             counts=("dual_rounds", "rounds_per_dual"),
             optional=("dual_step_size",),
-            choices=(("iterate", ("average", "last")),),
         )
+        check_choice(self, "iterate", ("average", "last"))
 
     @property
     def planned_rounds(self) -> int:
@@ -159,6 +160,8 @@ class LocalBGL(LocalTraining):
     ) -> State:
         """Derive step sizes from the majorant."""
         largest = np.linalg.eigvalsh(majorant.risk_hessian)[-1]
+        if majorant.peaks is not None:
+            largest = max(largest, majorant.peaks[0] / _steps.STABLE)
         L = np.append(largest, _steps.curvatures(majorant))
         eta = state.dual_step_size or _steps.contracting_local_step(
             majorant, problem, multipliers(problem, state), state.cells.silo

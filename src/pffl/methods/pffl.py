@@ -25,6 +25,7 @@ import numpy as np
 
 from pffl import dual
 from pffl.methods import _steps
+from pffl.methods.base import check_choice
 from pffl.methods.inner import Inner, LocalTraining
 from pffl.models.linear import LinearModel
 from pffl.objective import Expansion, Point, Problem, upper_value
@@ -84,6 +85,7 @@ class PFFL(LocalTraining):
             counts=("dual_rounds", "rounds_per_dual"),
             optional=("dual_step_size",),
         )
+        check_choice(self, "iterate", (None, "average", "last", "best"))
 
     @property
     def planned_rounds(self) -> int:

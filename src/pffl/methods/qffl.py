@@ -29,6 +29,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.methods import _steps
+from pffl.methods.base import check_choice
 from pffl.methods.inner import Inner, LocalTraining
 from pffl.objective import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
@@ -72,8 +73,8 @@ class QFFL(LocalTraining):
         self.check(
             nonnegative=("q",),
             counts=("rounds",),
-            choices=(("iterate", ("last", "average")),),
         )
+        check_choice(self, "iterate", ("last", "average"))
 
     @property
     def planned_rounds(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -39,36 +40,42 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module 'pffl.models' has no attribute '{name}'")
 
 
-def rebuild(described: object) -> Model:
+def rebuild(described: object, *, parameters: int) -> Model:
     """Return the unbound model that a `describe()` stands for; refuse anything else.
 
-    Only names of our own tables are looked up, and no code is ever loaded. A network
-    with a module of the user's own cannot be rebuilt without that module.
+    Only names of our own tables are looked up: no code is ever loaded, and a network
+    that would not have exactly so many `parameters` is refused before memory is given
+    to it. One with a module of the user's own cannot be rebuilt without that module.
     """
-    if not isinstance(described, Mapping) or not isinstance(described.get("kind"), str):
-        raise UsageError(f"no model of this version is described by {described!r}")
-    values = {str(key): value for key, value in described.items() if key != "kind"}
-    kind = str(described["kind"])
+    values = dict(described) if isinstance(described, Mapping) else {}
+    kind = values.pop("kind", None)
+    unknown = UsageError(f"no model of this version is described by {described!r}")
+    if not all(_is_plain(name, values[name]) for name in values):
+        raise unknown
     if kind == "network":
         architecture, dtype = (
             values.pop("architecture", None),
             values.pop("dtype", None),
         )
-        module = import_module("pffl.models.architectures").build(architecture, dtype)
-        return _construct(import_module("pffl.models.network").Network, values, module)
-    if kind not in LINEAR_MODELS:
-        raise UsageError(f"no model '{kind}': there are {[*LINEAR_MODELS, 'network']}")
-    switches = {"intercept", "standardize"}
-    if not all(isinstance(values.get(name, True), bool) for name in switches):
-        raise UsageError(f"no model of this version is described by {described!r}")
-    return _construct(LINEAR_MODELS[kind], values)
-
-
-def _construct(make: type, values: Mapping[str, object], *first: object) -> Model:
-    try:
-        model: Model = make(*first, **values)
-    except TypeError as error:
-        raise UsageError(
-            f"no model of this version is described by {dict(values)!r}"
-        ) from error
+        build = import_module("pffl.models.architectures").build
+        module = build(architecture, dtype, parameters=parameters)
+        network: Model = import_module("pffl.models.network").Network(module)
+        expected = {"kind", "architecture", "dtype", *values}
+    elif isinstance(kind, str) and kind in LINEAR_MODELS:
+        network = LINEAR_MODELS[kind]()
+        expected = {"kind", *values}
+    else:
+        raise unknown
+    if set(network.describe()) != expected:
+        raise unknown
+    model: Model = replace(network, **values)  # type: ignore[type-var]
     return model
+
+
+def _is_plain(name: object, value: object) -> bool:
+    """Whether a parameter has the type that `describe` gives it."""
+    if name in ("intercept", "standardize"):
+        return isinstance(value, bool)
+    if name in ("l2", "delta"):
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return True

@@ -12,11 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pffl.errors import MissingExtraError, Problems, UsageError
 
 try:
+    import torch
     from torch import Tensor, nn
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("torch", "a network") from error
 
 DTYPES = ("float32", "float64")
+DEEPEST = 1000
 LARGEST = 1 << 20  # of any number in a description: more is a mistake, or an attack
 
 
@@ -112,6 +114,8 @@ def mlp(
         _check_sizes(problems, inputs=inputs, outputs=outputs)
         if isinstance(hidden, str) or not isinstance(hidden, Sequence):
             problems.add(f"'hidden' must be a list of widths. Got {hidden!r} instead.")
+        elif len(hidden) > DEEPEST:
+            problems.add(f"'hidden' must have at most {DEEPEST} widths")
         else:
             for width in hidden:
                 _check_sizes(problems, hidden=width)
@@ -148,24 +152,41 @@ ARCHITECTURES: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def build(description: object, dtype: object = "float32") -> nn.Module:
-    """Build one of `ARCHITECTURES` from its description; refuse anything else."""
+def build(
+    description: object, dtype: object = "float32", *, parameters: int | None = None
+) -> nn.Module:
+    """Build one of `ARCHITECTURES` from its description; refuse anything else.
+
+    With `parameters`, a network of another size is refused before it takes memory.
+    """
     if dtype not in DTYPES:
         raise UsageError(f"'dtype' must be one of {DTYPES}. Got {dtype!r} instead.")
-    if not isinstance(description, Mapping):
-        raise UsageError(f"no architecture is described by {description!r}")
-    values = dict(description)
+    values = dict(description) if isinstance(description, Mapping) else {}
     name = values.pop("name", None)
     if not isinstance(name, str) or name not in ARCHITECTURES:
         raise UsageError(
-            f"no architecture '{name}': there are {sorted(ARCHITECTURES)}; a network "
+            f"no architecture {name!r}: there are {sorted(ARCHITECTURES)}; a network "
             "with a module of your own needs that module"
         )
     try:
+        if parameters is not None:
+            with torch.device("meta"):  # shapes only
+                found = size_of(ARCHITECTURES[name](**values))
+            if found != parameters:
+                raise UsageError(
+                    f"architecture '{name}' with {values} has {found:,} parameters, "
+                    f"not {parameters:,}"
+                )
         module = ARCHITECTURES[name](**values)
     except TypeError as error:
         raise UsageError(f"architecture '{name}': {error}") from error
     return module.double() if dtype == "float64" else module
+
+
+def size_of(module: nn.Module) -> int:
+    """Return the length of w: all parameters, and buffers of floating numbers."""
+    tensors = [*module.parameters(), *module.buffers()]
+    return sum(t.numel() for t in tensors if t.is_floating_point())
 
 
 def description_of(module: nn.Module) -> Mapping[str, object]:

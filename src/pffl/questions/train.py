@@ -143,7 +143,9 @@ class Train:
     def answer(self, view: View) -> TrainTotal:
         """Answer for one silo: the plain loop that every engine must reproduce."""
         losses = self.task.model.losses(self.w, view.X, view.y)
-        return self.total(view, losses, self.descend(view))
+        # Steps that are too large overflow; the server sees it and says "diverged".
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.total(view, losses, self.descend(view))
 
     def descend(self, view: View) -> FloatArray:
         """Return the w that one silo's local steps reach."""

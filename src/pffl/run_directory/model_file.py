@@ -16,8 +16,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from pffl.data.schema import Attribute, Schema
+from pffl.data.silo import as_inputs
 from pffl.errors import ArtefactError, PFFLError
-from pffl.models import LINEAR_MODELS, Inputs, LinearModel
+from pffl.models import Inputs, Model, rebuild
 from pffl.solution import Solution
 from pffl.typing import FloatArray
 
@@ -43,7 +44,7 @@ class ModelFile:
         Names of the cells.
     """
 
-    model: LinearModel
+    model: Model
     schema: Schema
     w: FloatArray
     multipliers: FloatArray
@@ -56,7 +57,7 @@ class ModelFile:
 
     def predict_proba(self, X: object) -> FloatArray:
         """Class probabilities for raw (unscaled) features."""
-        rows = self.inputs.apply(np.asarray(X, dtype=np.float64))
+        rows = self.inputs.apply(as_inputs(X))
         return self.model.predict_proba(self.w, rows)
 
 
@@ -166,7 +167,8 @@ def _assemble(
         raise _Refused("the names of the cells are not a list")
     inputs = Inputs(tensors["input_mean"], tensors["input_scale"])
     try:
-        model = _unbound(described).bind(schema, inputs)
+        unbound = rebuild(described, parameters=len(tensors["w"]))
+        model = unbound.bind(schema, inputs)
     except PFFLError as error:
         raise _Refused(str(error)) from error
     _check_lengths(tensors, schema, model, len(cells))
@@ -174,7 +176,7 @@ def _assemble(
 
 
 def _check_lengths(
-    tensors: Mapping[str, FloatArray], schema: Schema, model: LinearModel, cells: int
+    tensors: Mapping[str, FloatArray], schema: Schema, model: Model, cells: int
 ) -> None:
     expected = {
         "w": model.n_parameters,
@@ -187,22 +189,6 @@ def _check_lengths(
             raise _Refused(f"'{name}' has {len(tensors[name])} numbers, not {length}")
     if (tensors["input_scale"] <= 0).any() or (tensors["multipliers"] < 0).any():
         raise _Refused("a scale is not positive, or a multiplier is negative")
-
-
-def _unbound(described: Any) -> LinearModel:
-    try:
-        kind = LINEAR_MODELS[described["kind"]]
-        l2 = described["l2"]
-        switches = {key: described[key] for key in ("intercept", "standardize")}
-    except (KeyError, TypeError) as error:
-        raise _Refused(f"no model of this version is described by {described!r}") from (
-            error
-        )
-    if not isinstance(l2, int | float) or not all(
-        isinstance(switch, bool) for switch in switches.values()
-    ):
-        raise _Refused(f"no model of this version is described by {described!r}")
-    return kind(float(l2), **switches)
 
 
 def _schema(plain: Any) -> Schema:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from pffl.data.schema import Schema
 from pffl.errors import ArtefactError
-from pffl.models import Inputs, LinearModel
+from pffl.models import Inputs, Model
 from pffl.run_directory import files
 from pffl.run_directory.contents import HISTORY, MODEL, RESULT, SPEC
 from pffl.run_directory.model_file import ModelFile, read_model
@@ -58,7 +58,7 @@ class RunRecord:
         return self.saved.multipliers
 
     @property
-    def model(self) -> LinearModel:
+    def model(self) -> Model:
         """The model, bound to its schema and scaling."""
         return self.saved.model
 

@@ -66,19 +66,7 @@ def facts(
     federation: Federation,
 ) -> Iterator[Check]:
     """Compare names, sizes and multipliers."""
-    kind, linear = str(model.describe().get("kind")), isinstance(model, LinearModel)
-    here = {
-        "kind": kind,
-        "parameters": len(w),
-        "outputs": int(getattr(model, "n_outputs", 1)),
-        "l2": model.l2,
-        "convex": bool(model.convex),
-        "linear": linear,
-    }
-    for name, value in here.items():
-        yield same(f"model: {name}", getattr(basis.model, name), value)
-    length = float(np.linalg.norm(w))
-    yield same("model: length", basis.model.length, length, tolerance=SUMS)
+    yield from _model_facts(basis, model, w)
     yield same("number of silos", basis.silos, len(federation))
     yield same("groups", basis.groups, list(federation.schema.groups))
     yield same("labels", basis.labels, list(federation.schema.labels))
@@ -99,6 +87,21 @@ def facts(
             basis.multipliers,
             [float(number) for number in lam],
         )
+
+
+def _model_facts(basis: Basis, model: Model, w: FloatArray) -> Iterator[Check]:
+    here = {
+        "kind": str(model.describe().get("kind")),
+        "parameters": len(w),
+        "outputs": int(getattr(model, "n_outputs", 1)),
+        "l2": model.l2,
+        "convex": bool(model.convex),
+        "linear": isinstance(model, LinearModel),
+    }
+    for name, value in here.items():
+        yield same(f"model: {name}", getattr(basis.model, name), value)
+    length = float(np.linalg.norm(w))
+    yield same("model: length", basis.model.length, length, tolerance=SUMS)
 
 
 def _overlap(basis: Basis, federation: Federation) -> int | None:

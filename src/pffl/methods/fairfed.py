@@ -1,0 +1,224 @@
+"""FairFed: silos whose own fairness is close to the global one weigh more.
+
+Yahya Ezzeldin, Shen Yan, Chaoyang He, Emilio Ferrara, Salman Avestimehr. *FairFed:
+Enabling Group Fairness in Federated Learning*, AAAI 2023 (and the version of 2021).
+
+    1  ω_k ← m_k/m, w ← 0
+    2  for t = 1 … T:
+    3      rates of positive predictions per silo, label and group, at w
+                                                               questions.evaluate
+    4      F ← gap over all rows, F_k ← gap in silo k
+    5      Δ_k ← |F − F_k|;  where F_k is undefined, |accuracy − accuracy of silo k|
+    6      2023:  ω_k ← max(0, ω_k − β(Δ_k − mean of Δ));  ω ← ω/Σω
+           2021:  ω_k ← (m_k/m) exp(−βΔ_k);  ω ← ω/Σω
+    7      each silo: J steps on its own mean loss;  w ← w + Σ ω_k Δw_k
+    8  return w
+
+The gap is that of equal opportunity (EOD, among y = 1) or of demographic parity (SPD),
+with its sign. With more than two groups, it is that of the two groups which are furthest
+apart over all rows. ω starts at shares, not at counts, against which β would mean
+nothing. Silos debias locally by reweighing (Kamiran, Calders 2012): a row of silo k
+counts P(a)P(y)/P(a, y) times. Lines 3 and 7 are a question each: a round asks twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from pffl.errors import DataError, UsageError
+from pffl.fairness.base import Cells
+from pffl.fairness.conditional import ConditionalBoundedGroupLoss
+from pffl.methods import _steps
+from pffl.methods.base import check_two_classes
+from pffl.methods.inner import Inner, LocalTraining
+from pffl.objective import Point, Problem
+from pffl.questions import (
+    Curvature,
+    CurvatureTotal,
+    Evaluate,
+    EvaluateTotal,
+    Train,
+    TrainTotal,
+)
+from pffl.typing import BoolArray, FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where FairFed stands."""
+
+    round: int
+    inner: Inner
+    silo_weights: FloatArray  # ω
+    measured: bool = False  # whether lines 3 to 6 of this round are done
+
+
+@dataclass(frozen=True, kw_only=True)
+class FairFed(LocalTraining):
+    """FairFed.
+
+    Parameters
+    ----------
+    metric
+        "eod" (equal opportunity difference) or "spd" (statistical parity difference).
+    fairness_budget
+        β: how strongly fairness moves the silos' weights.
+    variant
+        "2023" (AAAI) or "2021".
+    debiasing
+        What silos do to their own rows: "reweighing" or "none".
+    rounds
+        T.
+    by
+        Attributes that cut out the groups; None for all of them crossed.
+    local_steps, step_size, …
+        J, η_w and the rest of the inner solver, see `LocalTraining`.
+    """
+
+    metric: Literal["eod", "spd"] = "eod"
+    fairness_budget: float = 1.0
+    variant: Literal["2023", "2021"] = "2023"
+    debiasing: Literal["reweighing", "none"] = "reweighing"
+    rounds: int = 200
+    by: str | tuple[str, ...] | None = None
+    name: ClassVar[str] = "fairfed"
+    multiplier_bound: ClassVar[float] = 0.0
+    risk_weight: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        self.check(nonnegative=("fairness_budget",), counts=("rounds",))
+        for name, allowed in (
+            ("metric", ("eod", "spd")),
+            ("variant", ("2023", "2021")),
+            ("debiasing", ("reweighing", "none")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise UsageError(
+                    f"The '{name}' parameter of FairFed must be one of "
+                    f"{', '.join(allowed)}. Got {getattr(self, name)!r} instead."
+                )
+
+    @property
+    def planned_rounds(self) -> int:
+        """Two questions a round."""
+        return 2 * self.rounds
+
+    def cells(self, problem: Problem) -> Cells:
+        """Sets (silo, label, group)."""
+        every = ConditionalBoundedGroupLoss(0.0, by=self.by)
+        names = problem.silo_names
+        return every.cells(problem.schema, names).in_each_silo(names)
+
+    def counts(self, problem: Problem) -> FloatArray:
+        """Rows per (silo, label, group)."""
+        shape = (len(problem.silo_names), problem.schema.n_labels, -1)
+        return problem.count(self.cells(problem)).reshape(shape)
+
+    def init(self, problem: Problem) -> State:
+        """Line 1."""
+        check_two_classes(self, problem.schema)
+        counts = self.counts(problem)
+        if (self.among(counts).sum(axis=0) > 0).sum() < 2:
+            raise DataError("FairFed compares groups, and fewer than two have rows")
+        rows = counts.sum(axis=(1, 2))
+        return State(0, self.start(problem), rows / rows.sum())
+
+    def among(self, sums: FloatArray) -> FloatArray:
+        """From (silo, label, group) to (silo, group): the labels that count."""
+        return sums.sum(axis=1) if self.metric == "spd" else sums[:, 1]
+
+    def question(
+        self, problem: Problem, state: State
+    ) -> Train | Evaluate | Curvature | None:
+        """Lines 3 and 7."""
+        if state.round == self.rounds:
+            return None
+        if state.inner.smoothness is None and self.wants_majorant(problem):
+            return self.ask_majorant(problem)
+        task = problem.with_cells(self.cells(problem))
+        if not state.measured:
+            return Evaluate(task, state.inner.w, "train")
+        counts = self.counts(problem)
+        times = reweighing(counts) if self.debiasing == "reweighing" else counts > 0
+        share = state.silo_weights / counts.sum(axis=(1, 2))  # ω_k/m_k
+        c = (share[:, None, None] * times).reshape(-1)
+        return self.ask(
+            problem,
+            state.inner,
+            state.round,
+            cell_weights=np.append(np.zeros(problem.n_cells), c),
+            risk_weight=0.0,
+            ridge=problem.l2,
+            task=replace(task, shares=state.silo_weights),
+        )
+
+    def step(
+        self,
+        problem: Problem,
+        state: State,
+        total: TrainTotal | EvaluateTotal | CurvatureTotal,
+    ) -> State:
+        """Lines 4 to 7."""
+        if isinstance(total, CurvatureTotal):
+            majorant = problem.expand(state.inner.w, total)
+            L = _steps.smoothness(majorant, problem, np.zeros(problem.n_cells))
+            return replace(state, inner=replace(state.inner, smoothness=L))
+        if isinstance(total, TrainTotal):
+            inner = self.move(problem, state.inner, state.round, total)
+            return replace(state, round=state.round + 1, inner=inner, measured=False)
+        counts = self.counts(problem)
+        positive, correct = (
+            total.column(name, of="cells")[problem.n_cells :].reshape(counts.shape)
+            for name in ("positive", "correct")
+        )
+        away = distances(self.among(positive), self.among(counts))  # Δ, NaN: undefined
+        rows = counts.sum(axis=(1, 2))
+        accuracy = correct.sum(axis=(1, 2)) / rows
+        overall = correct.sum() / rows.sum()
+        away = np.where(np.isnan(away), np.abs(overall - accuracy), away)
+        weights = self.weigh(state.silo_weights, away, rows / rows.sum())
+        return replace(state, silo_weights=weights, measured=True)
+
+    def weigh(self, weights: FloatArray, away: FloatArray, m: FloatArray) -> FloatArray:
+        """Line 6."""
+        if self.variant == "2021":
+            moved = m * np.exp(-self.fairness_budget * away)
+        else:
+            step = self.fairness_budget * (away - away.mean())
+            moved = np.maximum(0.0, weights - step)
+        return np.asarray(moved / moved.sum())
+
+    def finish(self, problem: Problem, state: State) -> Point:
+        """Line 8."""
+        return Point(state.inner.w, np.zeros(problem.n_cells))
+
+
+def distances(positive: FloatArray, counts: FloatArray) -> FloatArray:
+    """|F − F_k| per silo, from sums per (silo, group); NaN where F_k is undefined."""
+    pooled = _rates(positive.sum(axis=0), counts.sum(axis=0))
+    high, low = int(np.nanargmax(pooled)), int(np.nanargmin(pooled))
+    if high == low:  # all alike: any two groups that exist
+        high, low = np.flatnonzero(~np.isnan(pooled))[:2].tolist()
+    local = _rates(positive, counts)
+    overall = pooled[high] - pooled[low]
+    return np.asarray(np.abs(overall - (local[:, high] - local[:, low])))
+
+
+def reweighing(counts: FloatArray) -> FloatArray:
+    """P(a)P(y)/P(a, y) in each silo, shape (silos, labels, groups); 0 where nobody is."""
+    rows = counts.sum(axis=(1, 2), keepdims=True)
+    expected = counts.sum(axis=1, keepdims=True) * counts.sum(axis=2, keepdims=True)
+    return _fill(expected / rows, counts, 0.0)
+
+
+def _rates(sums: FloatArray, counts: FloatArray) -> FloatArray:
+    return _fill(sums, counts, np.nan)
+
+
+def _fill(numerator: FloatArray, denominator: FloatArray, empty: float) -> FloatArray:
+    there: BoolArray = denominator > 0
+    out = np.full_like(denominator, empty)
+    return np.divide(numerator, denominator, out=out, where=there)

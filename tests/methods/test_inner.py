@@ -1,0 +1,250 @@
+"""The inner solver, and what every method owes to its silos.
+
+Whatever a method does with totals: the order of silos, copies of them, the way rows are
+shared out, and the engine may not change its model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.engines import Local, Reference
+from pffl.errors import UsageError
+from pffl.loop import iterate
+from pffl.methods.afl import AFL
+from pffl.methods.fedminmax import FedMinMax
+from pffl.methods.group_weighted import GroupWeighted
+from pffl.methods.inner import DECAY, FLOOR, Inner, LocalTraining
+from pffl.methods.local_bgl import LocalBGL
+from pffl.methods.pooled import Pooled
+from pffl.methods.qffl import QFFL
+from pffl.methods.reductions import Reductions
+from tests.helpers import from_silos, make_federation, make_problem, repartition
+
+METHODS = {
+    "fedavg": pffl.FedAvg(rounds=5),
+    "fedprox": pffl.FedAvg(rounds=5, proximal=0.4),
+    "fedyogi": pffl.FedAvg(rounds=5, server="yogi", server_step_size=0.02),
+    "pffl": pffl.PFFL(dual_rounds=3, rounds_per_dual=2),
+    "group-weighted": GroupWeighted(rounds=5),
+    "local-bgl": LocalBGL(dual_rounds=3, rounds_per_dual=2),
+    "fedminmax": FedMinMax(rounds=8),
+    "fedminmax, local steps": FedMinMax(rounds=8, local_steps=3),
+    "afl": AFL(rounds=8),
+    "afl, local steps": AFL(rounds=8, local_steps=3),
+    "q-fedavg": QFFL(q=2.0, rounds=5),
+    "q-fedsgd": QFFL(q=2.0, rounds=5, local_steps=1),
+    "reductions": Reductions(iterations=3),
+    "pooled": Pooled(),
+}
+ONE_STEP = {
+    "fedavg": pffl.FedAvg(rounds=5, local_steps=1),
+    "pffl": pffl.PFFL(dual_rounds=3, rounds_per_dual=2, local_steps=1),
+    "group-weighted": GroupWeighted(rounds=5, local_steps=1),
+    "fedminmax": FedMinMax(rounds=8),
+    "reductions": Reductions(iterations=3),
+    "pooled": Pooled(),
+}
+STEPS = {"step_size": 0.1, "dual_step_size": 0.5}
+
+
+def fixed(method):
+    """Return the method with step sizes that do not depend on the silos."""
+    known = {name: v for name, v in STEPS.items() if hasattr(method, name)}
+    return replace(method, **known)
+
+
+def run(federation, method, *, engine=Local, weighting="silos"):
+    asker = engine(federation)
+    options = pffl.Options(weighting=weighting)
+    problem = make_problem(asker, pffl.BoundedGroupLoss(0.5), options=options)
+    return iterate(asker, problem, method).point
+
+
+def assert_same(a, b, tolerance=1e-10):
+    np.testing.assert_allclose(a.w, b.w, atol=tolerance)
+    np.testing.assert_allclose(a.multipliers, b.multipliers, atol=tolerance)
+    assert np.abs(a.w).max() > 1e-3, "the model moved"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_order_of_silos_does_not_matter(name):
+    federation = make_federation(0, sizes=(30, 12, 50, 20), heterogeneity=1.0)
+    shuffled = from_silos(federation, [federation.silos[k] for k in (2, 0, 3, 1)])
+    assert_same(run(federation, METHODS[name]), run(shuffled, METHODS[name]))
+
+
+@pytest.mark.parametrize("weighting", ["silos", "rows"])
+@pytest.mark.parametrize("name", METHODS)
+def test_silos_alike_are_one_silo(name, weighting):
+    one = make_federation(1, sizes=(60,))
+    copies = [replace(one.silos[0], name=f"copy {k}") for k in range(4)]
+    method = fixed(METHODS[name])
+    a = run(one, method, weighting=weighting)
+    assert_same(a, run(from_silos(one, copies), method, weighting=weighting))
+
+
+@pytest.mark.parametrize("name", ONE_STEP)
+def test_with_one_step_and_weights_by_rows_it_is_the_pooled_method(name):
+    federation = make_federation(2, sizes=(40, 15, 60), heterogeneity=1.0)
+    method = fixed(ONE_STEP[name])
+    a = run(federation, method, weighting="rows")
+    b = run(repartition(federation, np.zeros(115, int)), method, weighting="rows")
+    assert_same(a, b)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_fast_engine_and_the_plain_loop_agree(name):
+    federation = make_federation(3, sizes=(30, 1, 80, 9), heterogeneity=1.0)
+    a = run(federation, METHODS[name])
+    assert_same(a, run(federation, METHODS[name], engine=Reference))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_silo_has_a_say(name):
+    # A silo that is lost, the first or the last, would leave the model as it was.
+    federation = make_federation(4, sizes=(40, 40, 40))
+    before = run(federation, fixed(METHODS[name])).w
+    for k in range(3):
+        silos = list(federation.silos)
+        rows = silos[k].rows("train")
+        train = replace(rows, y=1 - rows.y)
+        silos[k] = replace(silos[k], splits={**silos[k].splits, "train": train})
+        after = run(from_silos(federation, silos), fixed(METHODS[name])).w
+        assert np.abs(after - before).max() > 1e-4
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_plan_is_kept(name):
+    method = METHODS[name]
+    federation = make_federation(5)
+    engine = Local(federation, threads=1)
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.5))
+    rounds = iterate(engine, problem, method).rounds
+    if isinstance(method, LocalTraining):
+        assert rounds == method.planned_rounds + 1  # one for the step sizes
+    else:
+        assert method.planned_rounds is None or rounds <= method.planned_rounds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen(pffl.FedAvg):
+    """FedAvg that asks these silos, round by round."""
+
+    order: tuple[tuple[int, ...], ...] = ()
+
+    def asked(self, problem, round):
+        return self.order[round]
+
+
+@pytest.mark.parametrize("weighting", ["silos", "rows"])
+def test_over_all_draws_partial_participation_is_full_participation(weighting):
+    federation = make_federation(6, sizes=(30, 10, 40, 20, 25))
+    engine = Local(federation, threads=1)
+    problem = make_problem(engine, None, options=pffl.Options(weighting=weighting))
+    order = tuple(combinations(range(5), 2))
+    parameters = {"step_size": 0.2, "local_steps": 3}
+    full, some = pffl.FedAvg(**parameters), Chosen(**parameters, order=order)
+    start, none = full.start(problem), np.zeros(0)
+
+    def moved(method, round):
+        question = method.ask(problem, start, round, cell_weights=none)
+        return method.move(problem, start, round, engine.ask(question)).w
+
+    mean = np.mean([moved(some, round) for round in range(10)], axis=0)
+    np.testing.assert_allclose(mean, moved(full, 0), atol=1e-15)
+
+
+def test_all_silos_are_drawn_alike_and_rounds_are_drawn_anew():
+    federation = make_federation(7, sizes=(5,) * 6)
+    problem = make_problem(Local(federation, threads=1), None)
+    method = pffl.FedAvg(participation=0.5)
+    draws = [method.asked(problem, round) for round in range(2000)]
+    assert {len(draw) for draw in draws} == {3}
+    counts = np.bincount(np.concatenate(draws), minlength=6)
+    assert np.abs(counts - 1000).max() < 4 * np.sqrt(2000 * 0.25)
+    assert len(set(draws)) == 20
+    assert method.asked(problem, 5) == draws[5]
+    assert method.asked(replace(problem, seed=1), 5) is not None
+    assert pffl.FedAvg(participation=0.01).asked(problem, 0) is not None
+
+
+def test_no_proximal_term_is_fedavg_and_a_large_one_stays_put():
+    federation = make_federation(8, heterogeneity=2.0)
+    parameters = {"rounds": 3, "step_size": 0.01, "local_steps": 6}
+    plain = run(federation, pffl.FedAvg(**parameters)).w
+    np.testing.assert_array_equal(
+        plain, run(federation, pffl.FedAvg(proximal=0.0, **parameters)).w
+    )
+    held = run(federation, pffl.FedAvg(proximal=50.0, **parameters)).w
+    assert np.linalg.norm(held) < 0.5 * np.linalg.norm(plain)
+
+
+def after(server, updates, eta=0.1, beta=0.5):
+    """w, m and v after these mean updates, from zero."""
+    method = pffl.FedAvg(server=server, server_step_size=eta, server_momentum=beta)
+    zero = np.zeros(1)
+    inner = Inner(zero, zero, zero)
+    for update in updates:
+        inner = method.push(inner, np.array([update]))
+    return inner.w[0], inner.momentum[0], inner.second[0]
+
+
+def test_servers_by_hand():
+    # updates 2 and −1; η = 0.1, β₁ = 1/2
+    assert after("mean", [2.0, -1.0])[0] == pytest.approx(0.1 * 2 - 0.1 * 1)
+    # m = 2, then 1/2·2 − 1 = 0
+    w, m, _ = after("momentum", [2.0, -1.0])
+    assert (w, m) == pytest.approx((0.1 * 2 + 0.1 * 0, 0.0))
+    # m = 1, then 1/2 − 1/2 = 0;  v = (1 − β₂)·4, then β₂·v + (1 − β₂)·1
+    v1 = (1 - DECAY) * 4
+    w, m, v = after("adam", [2.0, -1.0])
+    assert w == pytest.approx(0.1 * 1 / (np.sqrt(v1) + FLOOR))
+    assert (m, v) == pytest.approx((0.0, DECAY * v1 + (1 - DECAY)))
+    # Yogi: v rises by (1 − β₂)u² while u² > v, and falls by it while u² < v
+    w, m, v = after("yogi", [2.0, -1.0])
+    assert (m, v) == pytest.approx((0.0, (1 - DECAY) * 4 + (1 - DECAY) * 1))
+    high = after("yogi", [2.0] * 60 + [0.1])[2]
+    before = after("yogi", [2.0] * 60)[2]
+    assert before > 0.01
+    assert high == pytest.approx(before - (1 - DECAY) * 0.01)
+
+
+@pytest.mark.parametrize("kind", [GroupWeighted, LocalBGL, FedMinMax, AFL, QFFL])
+def test_every_method_has_the_slot(kind):
+    short = {"rounds": 4} if hasattr(kind, "rounds") else {"dual_rounds": 1}
+    federation = make_federation(9, sizes=(30, 20, 40, 25))
+    models = [
+        run(federation, kind(**short, **parameters)).w
+        for parameters in (
+            {},
+            {"proximal": 5.0, "local_steps": 4},
+            {"local_steps": 4},
+            {"server": "momentum"},
+            {"server": "adam", "server_step_size": 0.01},
+            {"participation": 0.5},
+            {"batch_size": 5},
+        )
+    ]
+    for a, b in combinations(models, 2):
+        assert np.isfinite(a).all()
+        assert np.abs(a - b).max() > 1e-6
+    with pytest.raises(UsageError, match="server"):
+        kind(server="sgd")
+    with pytest.raises(UsageError, match="participation"):
+        kind(participation=1.5)
+
+
+def test_fedavg_trains_under_a_minimax_constraint_too():
+    # Such a constraint sets β = 0 for those who price bounds; FedAvg does not.
+    federation = make_federation(10)
+    method = pffl.FedAvg(rounds=5)
+    free = pffl.solve(federation, None, method=method, seed=0)
+    minimax = pffl.solve(federation, pffl.MinMax(), method=method, seed=0)
+    np.testing.assert_array_equal(free.w, minimax.w)
+    assert np.abs(free.w).max() > 0.01
