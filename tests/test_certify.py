@@ -428,6 +428,17 @@ def test_uniform_needs_a_declared_and_true_bound_on_the_inputs() -> None:
         assert row["loss"] <= row["upper"]
 
 
+def test_losses_that_are_square_only_near_zero() -> None:
+    rows = federation(0)
+    model = pffl.HuberRegression(l2=1e-2, delta=0.7)
+    bound = pffl.BoundedGroupLoss(0.85)
+    solution = pffl.solve(rows, bound, model=model, seed=0)
+    certificate = pffl.certify(solution, rows, cell="m")
+    assert certificate.of_kind("gap")[0].available
+    checks = verify(certificate, Record.of(solution), rows)
+    assert [str(check) for check in checks if not check.agrees] == []
+
+
 def test_plan_is_enough_by_the_corrected_theorem() -> None:
     plan = certified("exact").of_kind("plan")[0]
     inputs: Any = plan.inputs

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linprog, nnls
 
 from pffl.typing import FloatArray
 
@@ -68,6 +67,8 @@ def stage_two(losses: FloatArray, d_G: FloatArray) -> FloatArray:
     Maximise ⟨d(c), mean of ∇l_k⟩ subject to ⟨d(c), each direction⟩ ≥ 0. The point of
     least norm satisfies that, so the LP fails only by rounding: then that point is it.
     """
+    from scipy.optimize import linprog
+
     directions = np.vstack([losses, d_G])
     gram = directions @ directions.T
     scale = max(float(gram.max()), 1e-300)
@@ -89,6 +90,8 @@ def least_norm(directions: FloatArray) -> FloatArray:
 
     It minimises ‖Σ c_i d_i‖² + (Σc − 1)² over c ≥ 0, up to its length: NNLS.
     """
+    from scipy.optimize import nnls
+
     n = len(directions)
     scale = max(float(np.abs(directions).max()), 1e-300)
     tall = np.vstack([directions.T / scale, np.ones((1, n))])

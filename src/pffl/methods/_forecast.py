@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, eigh
+from numpy.linalg import LinAlgError
 
 from pffl.objective import Expansion, Problem
 from pffl.typing import FloatArray
@@ -55,6 +55,8 @@ def forecast(
     here: Expansion, before: Expansion, multipliers: FloatArray, problem: Problem
 ) -> Forecast | None:
     """Compare the Hessians of G(·; λ), without ridge, at two points."""
+    from scipy.linalg import eigh
+
     if not np.any(here.w != before.w):
         return None
     now = _loss_hessian(here, multipliers, problem)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from numpy.linalg import LinAlgError
 
 from pffl.methods import _capped_qp
 from pffl.numerics import project_capped_simplex
@@ -155,6 +155,8 @@ def solve(model: Model, multipliers: FloatArray, ball_price: float = 0.0) -> Ste
 
 def respond(model: Model, lam: FloatArray) -> Response:
     """Minimise q₀ + λᵀq, and differentiate the minimum in λ."""
+    from scipy.linalg import cho_solve
+
     gradient = model.gradient + lam @ model.jacobian
     factor = _factorise(model.curvature(lam))
     e = -cho_solve(factor, gradient, check_finite=False)
@@ -224,6 +226,8 @@ def _sizes(here: Expansion, problem: Problem) -> FloatArray:
 
 def _factorise(hessian: FloatArray) -> tuple[FloatArray, bool]:
     """Cholesky factor of H, with the smallest ridge that lets it exist."""
+    from scipy.linalg import cho_factor
+
     diagonal = np.diag(hessian)
     floor = max(float(diagonal.mean()), 1e-300)
     for ridge in RIDGES:

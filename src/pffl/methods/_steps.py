@@ -6,7 +6,6 @@ import math
 from typing import Protocol
 
 import numpy as np
-from scipy.linalg import eigh
 
 from pffl.models.linear import LinearModel
 from pffl.objective import Expansion, Problem
@@ -168,6 +167,8 @@ def ascent_regret_step(losses: FloatArray, rounds: int) -> float:
 
 def largest_answer(spread: FloatArray, hessian: FloatArray, floor: float) -> float:
     """Return max eig(H⁻¹ A), with H a little above singular."""
+    from scipy.linalg import eigh
+
     size = max(float(np.trace(hessian)) / len(hessian), 1e-12)
     lifted = hessian + floor * size * np.eye(len(hessian))
     return float(eigh(spread, lifted, eigvals_only=True)[-1])

@@ -115,11 +115,9 @@ class LocalBGL(LocalTraining):
         self, problem: Problem, state: State, total: TrainTotal | CurvatureTotal
     ) -> State:
         """Lines 6 to 8."""
-        own = problem.over(state.cells)
         if isinstance(total, CurvatureTotal):
-            return self._with_constants(
-                problem, state, own.expand(state.inner.w, total)
-            )
+            majorant = problem.over(state.cells).expand(state.inner.w, total)
+            return self._with_constants(problem, state, majorant)
         asked, lam = self.asked(problem, state.round), multipliers(problem, state)
         inner = self.move(problem, state.inner, state.round, total)
         state = replace(
@@ -131,6 +129,7 @@ class LocalBGL(LocalTraining):
         )
         if state.round % self.rounds_per_dual:
             return state
+        own = problem.over(state.cells)
         r = own.violation_among(total.cell_losses[problem.n_cells :], asked)
         known = np.nan_to_num(r)  # a cell that nobody reported does not move its θ
         eta = state.dual_step_size or _steps.regret_dual_step(known, self.dual_rounds)
@@ -192,13 +191,13 @@ def own_cells(problem: Problem) -> Cells:
 
 
 def multipliers(problem: Problem, state: State) -> FloatArray:
-    """Line 3: λ_{k,z}."""
-    theta, silo = state.theta, state.cells.silo
-    lam = np.zeros_like(theta)
-    for k in np.unique(silo):
-        own = silo == k
-        lam[own] = dual.multipliers(theta[own], problem.multiplier_bound)
-    return lam
+    """Line 3: λ_{k,z}, as `dual.multipliers` in every silo, with shifted exponents."""
+    theta, silo, silos = state.theta, state.cells.silo, len(problem.silo_names)
+    shift = np.zeros(silos)
+    np.maximum.at(shift, silo, theta)
+    exponentials = np.exp(theta - shift[silo])
+    below = np.exp(-shift) + np.bincount(silo, exponentials, silos)
+    return problem.multiplier_bound * exponentials / below[silo]
 
 
 def shared(problem: Problem, state: State) -> FloatArray:

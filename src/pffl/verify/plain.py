@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, logsumexp
@@ -19,8 +20,10 @@ from pffl.errors import ArtefactError
 from pffl.models.base import Model
 from pffl.typing import BoolArray, FloatArray, IntArray
 
-KNOWN = ("logistic", "softmax", "least-squares", "probabilities")
+KNOWN = ("logistic", "softmax", "least-squares", "huber", "probabilities")
+NUMBERS = ("least-squares", "huber")
 SMALLEST = 1e-15  # a probability of 0 counts as this
+LARGE = 1e150  # its square is still finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +77,12 @@ class Plain:
         )
 
     @property
+    def cut(self) -> float:
+        """Where a loss of numbers stops being a square: δ of Huber's, or never."""
+        delta: Any = self.model.describe().get("delta")
+        return float(delta) if self.kind == "huber" else LARGE
+
+    @property
     def counts(self) -> FloatArray:
         """Rows per cell."""
         return np.asarray(self.members.sum(axis=1), dtype=np.float64)
@@ -93,8 +102,10 @@ class Plain:
             own = z[np.arange(len(z)), self.y.astype(int)]
             return np.asarray(logsumexp(z, axis=1) - own)
         z = z[:, 0]
-        if self.kind == "least-squares":
-            return np.asarray((z - self.y) ** 2)
+        if self.kind in NUMBERS:
+            size, cut = np.abs(z - self.y), self.cut
+            inside = size <= cut
+            return np.where(inside, size**2, 2.0 * cut * size - cut**2)
         return np.where(self.y == 1, np.logaddexp(0, -z), np.logaddexp(0, z))
 
     def _probability_of_label(self) -> FloatArray:
@@ -105,7 +116,7 @@ class Plain:
 
     def predicted(self, w: FloatArray) -> FloatArray | None:
         """Return the predicted label code of each row; None for numbers."""
-        if self.kind == "least-squares":
+        if self.kind in NUMBERS:
             return None
         if self.kind not in KNOWN:
             found: FloatArray | None = self.model.classes(w, self.X)
@@ -122,8 +133,8 @@ class Plain:
         if self.kind == "softmax":
             pi = np.exp(z - logsumexp(z, axis=1, keepdims=True))
             return np.asarray(pi - np.eye(self.outputs)[self.y.astype(int)])
-        if self.kind == "least-squares":
-            return np.asarray(2.0 * (z - self.y[:, None]))
+        if self.kind in NUMBERS:
+            return np.asarray(2.0 * np.clip(z - self.y[:, None], -self.cut, self.cut))
         return np.asarray(expit(z) - self.y[:, None])
 
     def gradient(self, w: FloatArray, weights: FloatArray) -> FloatArray:
@@ -137,8 +148,8 @@ class Plain:
             pi = np.exp(z - logsumexp(z, axis=1, keepdims=True))
             curve = np.einsum("ia,ab->iab", pi, np.eye(self.outputs))
             curve -= pi[:, :, None] * pi[:, None, :]
-        elif self.kind == "least-squares":
-            curve = np.full((len(z), 1, 1), 2.0)
+        elif self.kind in NUMBERS:
+            curve = 2.0 * (np.abs(z - self.y[:, None]) <= self.cut)[:, :, None]
         else:
             s = expit(z)
             curve = (s * (1.0 - s))[:, :, None]

@@ -1,0 +1,219 @@
+"""Drawn faces in the shape of CelebA, for examples, tests and measurements.
+
+Every face is a few ellipses and a mouth: corners up or down. A client is a person: skin,
+hair and shape of the face are theirs, and so is how often they smile. Most clients have
+one gender only, as in CelebA. Men are fewer, and a beard hides their mouths, so a model
+that learns what pays for most learns to read theirs last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pffl.data.federation import Federation
+from pffl.data.silo import Rows
+from pffl.datasets._pictures import picture_schema
+from pffl.errors import Problems, UsageError
+from pffl.typing import FloatArray, IntArray
+
+BLOCK = 1 << 22  # pixels drawn at once
+SMALLEST = 12
+
+Pixels = NDArray[np.float32]
+
+
+def faces(
+    clients: int = 472,
+    *,
+    images: int = 20,
+    size: int = 84,
+    men: float = 0.25,
+    mixed: float = 0.05,
+    beard: float = 0.6,
+    label_noise: float = 0.02,
+    noise: float = 0.08,
+    test_fraction: float = 0.2,
+    validation_fraction: float = 0.0,
+    seed: int = 0,
+) -> Federation:
+    """Draw a federation of faces; its name, and every result on it, says "synthetic".
+
+    Rows are pictures of size × size × 3 bytes, colours last, as `celeba` gives them;
+    label Smiling, group Male.
+
+    Parameters
+    ----------
+    clients
+        Number of people; each is a silo.
+    images
+        Mean number of pictures of a person; from half to one and a half times as many.
+    size
+        Height and width in pixels.
+    men
+        Share of men among the clients.
+    mixed
+        Share of clients whose pictures are of both genders.
+    beard
+        How much of a man's mouth a beard hides: 0 nothing, 1 all of it.
+    label_noise
+        Share of labels that are wrong, in both groups alike.
+    noise
+        Standard deviation of each pixel, where white is 1.
+    test_fraction, validation_fraction
+        Share of each client's pictures kept for testing and validation.
+    seed
+        The same seed, the same pictures.
+    """
+    with Problems("faces", UsageError) as problems:
+        for name, value, least in (
+            ("clients", clients, 1),
+            ("images", images, 1),
+            ("size", size, SMALLEST),
+        ):
+            if int(value) != value or value < least:
+                problems.add(
+                    f"'{name}' must be a whole number ≥ {least}. Got {value} instead."
+                )
+        for name, share in (
+            ("men", men),
+            ("mixed", mixed),
+            ("beard", beard),
+            ("label_noise", label_noise),
+            ("noise", noise),
+        ):
+            if not 0 <= share <= 1:
+                problems.add(f"'{name}' must be in [0, 1]. Got {share} instead.")
+    generator = np.random.default_rng(seed)
+    people = draw_people(generator, clients, men, mixed)
+    sizes = generator.integers(-(-images // 2), images + images // 2 + 1, clients)
+    silo = np.repeat(np.arange(clients), sizes)
+    male = generator.random(len(silo)) < people.male[silo]
+    smiling = generator.random(len(silo)) < people.smiling[silo]
+    X = draw_faces(generator, people, silo, male, smiling, size, beard, noise)
+    wrong = generator.random(len(silo)) < label_noise
+    width = len(str(clients))
+    return Federation.from_rows(
+        picture_schema(size, "Smiling", "Male"),
+        Rows.of(X, smiling ^ wrong, male),
+        silo,
+        [f"person {k + 1:0{width}d}" for k in range(clients)],
+        test_fraction=test_fraction,
+        validation_fraction=validation_fraction,
+        name=f"synthetic faces ({clients:,} people, {len(X):,} drawings)",
+        synthetic=True,
+        seed=seed,
+        notes=(f"synthetic: drawn with seed {seed}, no real person is shown",),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class People:
+    """What is the same in all pictures of a person, one entry or row for each."""
+
+    male: FloatArray  # share of pictures that show a man
+    smiling: FloatArray  # share of pictures that smile
+    skin: FloatArray
+    hair: FloatArray
+    shape: FloatArray  # half-width and half-height of the face
+
+
+def draw_people(
+    generator: np.random.Generator, clients: int, men: float, mixed: float
+) -> People:
+    """Draw the clients."""
+    male = (generator.random(clients) < men).astype(np.float64)
+    both = generator.random(clients) < mixed
+    male[both] = generator.uniform(0.2, 0.8, int(both.sum()))
+    tone = generator.uniform(0.35, 0.95, (clients, 1))
+    skin = tone * np.array([1.0, 0.8, 0.65]) + generator.normal(0, 0.02, (clients, 3))
+    hair = generator.uniform(0.05, 0.6, (clients, 1)) * np.array([1.0, 0.75, 0.5])
+    shape = generator.uniform((0.26, 0.34), (0.34, 0.42), (clients, 2))
+    return People(male, generator.beta(2, 2, clients), skin, hair, shape)
+
+
+def draw_faces(
+    generator: np.random.Generator,
+    people: People,
+    silo: IntArray,
+    male: NDArray[np.bool_],
+    smiling: NDArray[np.bool_],
+    size: int,
+    beard: float,
+    noise: float,
+) -> NDArray[np.uint8]:
+    """Draw all pictures, block by block, shape (n, size · size · 3)."""
+    out = np.empty((len(silo), size, size, 3), dtype=np.uint8)
+    step = max(1, BLOCK // (size * size))
+    for start in range(0, len(silo), step):
+        part = slice(start, start + step)
+        picture = _draw_block(
+            generator, people, silo[part], male[part], smiling[part], size, beard
+        )
+        light = generator.normal(1.0, 0.1, (len(picture), 1, 1, 1)).astype(np.float32)
+        picture *= light
+        picture += noise * generator.standard_normal(picture.shape, dtype=np.float32)
+        np.clip(picture * 255.0, 0, 255, out=picture)
+        out[part] = picture
+    return out.reshape(len(silo), -1)
+
+
+def _draw_block(
+    generator: np.random.Generator,
+    people: People,
+    silo: IntArray,
+    male: NDArray[np.bool_],
+    smiling: NDArray[np.bool_],
+    size: int,
+    beard: float,
+) -> Pixels:
+    """Paint from back to front: background, hair, face, eyes, beard, mouth."""
+    n, soft = len(silo), 1.5 / size
+    line = ((np.arange(size) + 0.5) / size).astype(np.float32)
+    shift = generator.normal(0, 0.02, (2, n, 1, 1)).astype(np.float32)
+    x = line[None, None, :] - 0.5 - shift[0]  # (n, 1, size)
+    y = line[None, :, None] - 0.52 - shift[1]  # (n, size, 1)
+    wide, high = people.shape[silo].T.astype(np.float32)[..., None, None]
+    man = male[:, None, None]
+    hair, skin = people.hair[silo], people.skin[silo]
+
+    picture = np.empty((n, size, size, 3), dtype=np.float32)
+    picture[:] = generator.uniform(0.1, 0.9, (n, 1, 1, 3))
+    long = np.where(man, 0.0, 0.16).astype(np.float32)
+    _paint(picture, _ellipse(x, y - long, wide * 1.25, high * 1.15 + long, soft), hair)
+    _paint(picture, _ellipse(x, y - 0.03, wide, high, soft), skin)
+    eyes = _ellipse(np.abs(x) - 0.12, y + 0.1, 0.035, 0.022, soft)
+    _paint(picture, eyes, np.full((n, 3), 0.1))
+    below = np.clip((y - 0.02) / soft, 0, 1)  # of the face, what a beard may cover
+    _paint(picture, man * beard * below * _ellipse(x, y - 0.03, wide, high, soft), hair)
+
+    # A mouth is the parabola y = base − bend·x²: corners up (smaller y) for a smile.
+    bend = np.where(smiling, 1.0, -0.6) + 0.35 * generator.standard_normal(n)
+    bend = (2.2 * bend)[:, None, None].astype(np.float32)
+    away = np.abs(y - 0.19 - bend * (0.006 - x**2)) - 0.018
+    mouth = np.clip(0.5 - away / soft, 0, 1) * (np.abs(x) < 0.13)
+    mouth *= np.where(man, 1.0 - beard, 1.0)
+    lips = np.clip(skin * np.array([0.75, 0.35, 0.4]), 0, 1)
+    _paint(picture, mouth, lips)
+    return picture
+
+
+def _ellipse(
+    x: Pixels,
+    y: Pixels,
+    wide: Pixels | float,
+    high: Pixels | float,
+    soft: float,
+) -> Pixels:
+    """Share of each pixel inside an ellipse at the origin, with a soft edge."""
+    distance = np.sqrt((x / wide) ** 2 + (y / high) ** 2) - 1.0
+    return np.clip(0.5 - distance * wide / soft, 0, 1)
+
+
+def _paint(picture: Pixels, share: Pixels, colour: FloatArray) -> None:
+    """Lay a colour, shape (n, 3), over the picture where `share` is positive."""
+    layer = share[..., None].astype(np.float32)
+    picture *= 1.0 - layer
+    picture += layer * colour[:, None, None, :].astype(np.float32)
