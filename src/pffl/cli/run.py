@@ -47,6 +47,12 @@ def run(
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Show only warnings and errors.")
     ] = False,
+    extras: Annotated[
+        bool,
+        typer.Option(
+            "--extras/--no-extras", help="Also write a certificate and a report page."
+        ),
+    ] = True,
 ) -> None:
     """Train one model over all silos, with a bound on the loss of every group.
 
@@ -60,7 +66,12 @@ def run(
         solution = _solve(job, quiet=quiet)
         directory = claimed.directory
         claimed.save(solution, job.dump(directory, seed=solution.seed))
+        added = _extras(solution, job, claimed) if extras else []
     _tell(solution, directory, job, as_json=json, quiet=quiet)
+    if not quiet:
+        target = console.stderr() if json else console.stdout()
+        for title, name in added:
+            target.print(f"{title}: {directory / name}", soft_wrap=True)
     interrupted = solution.status == "interrupted"
     code = 128 + signals[-1] if signals and interrupted else None
     raise typer.Exit(EXIT_CODES[solution.status] if code is None else code)
@@ -90,6 +101,31 @@ def _solve(job: Job, *, quiet: bool) -> Solution:
         callbacks=[] if quiet else [progress.shown()],
         gap_every=gap_every(job),
     )
+
+
+def _extras(solution: Solution, job: Job, claimed: Claim) -> list[tuple[str, str]]:
+    """Write the certificate and, where its extra is installed, the report."""
+    from pffl.certify import certify
+    from pffl.errors import MissingExtraError
+    from pffl.report.page import render
+    from pffl.run_directory import result_text
+
+    if solution.status == "interrupted":
+        return []
+    added = []
+    if solution.problem.n_cells:
+        certificate = certify(
+            solution, job.federation, confidence=job.options.confidence
+        )
+        text = result_text(certificate.as_dict())
+        claimed.add("certificate.json", text.encode())
+        added.append(("Certificate", "certificate.json"))
+    try:
+        claimed.add("report.html", render([claimed.directory]).encode())
+        added.append(("Report", "report.html"))
+    except MissingExtraError as error:
+        console.note(str(error))
+    return added
 
 
 def gap_every(job: Job) -> int:

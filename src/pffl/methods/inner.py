@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from pffl.errors import UsageError
+from pffl.fairness.base import Cells
 from pffl.methods import _steps
 from pffl.methods.base import check_choice, check_parameters
 from pffl.models.base import trained
@@ -145,6 +146,31 @@ class LocalTraining:
             ridge,
             loss_power,
             self.asked(problem, round),
+        )
+
+    def ask_over(
+        self,
+        problem: Problem,
+        inner: Inner,
+        round: int,
+        cells: Cells,
+        row_weights: FloatArray,
+        *,
+        shares: FloatArray | None = None,
+    ) -> Train:
+        """Ask for training on Σ_i c_i ℓ_i + (μ/2)‖w‖², with c_i by cells of one's own.
+
+        `shares` replaces the p_k.
+        """
+        task = problem.with_cells(cells)
+        return self.ask(
+            problem,
+            inner,
+            round,
+            cell_weights=np.concatenate([np.zeros(problem.n_cells), row_weights]),
+            risk_weight=0.0,
+            ridge=problem.l2,
+            task=task if shares is None else replace(task, shares=shares),
         )
 
     def asked(self, problem: Problem, round: int) -> tuple[int, ...] | None:
