@@ -55,6 +55,9 @@ class Candidate:
         if "dual_rounds" in known and "rounds_per_dual" in known:
             parameters["rounds_per_dual"] = ROUNDS_PER_DUAL
             parameters["dual_rounds"] = max(1, budget // (steps * ROUNDS_PER_DUAL))
+        elif "stage_one_rounds" in known:
+            parameters["stage_one_rounds"] = max(1, 2 * budget // 3)
+            parameters["stage_two_rounds"] = max(1, budget // 3)
         elif "rounds" in known:
             parameters["rounds"] = max(1, budget // steps)
         return kind(**{k: v for k, v in parameters.items() if k in known})

@@ -5,6 +5,7 @@ from typing import Any
 from pffl.methods.afl import AFL as AFL
 from pffl.methods.base import Method as Method
 from pffl.methods.exact import Exact as Exact
+from pffl.methods.fairfed import FairFed as FairFed
 from pffl.methods.fairgrad import FairGrad as FairGrad
 from pffl.methods.fcfl import FCFL as FCFL
 from pffl.methods.fedavg import FedAvg as FedAvg
@@ -32,6 +33,7 @@ METHODS: dict[str, type[Any]] = {
         FedFB,
         FedFair,
         FCFL,
+        FairFed,
         FairGrad,
         Reductions,
         Pooled,

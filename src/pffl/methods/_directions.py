@@ -61,15 +61,15 @@ def stage_one(d_L: FloatArray, d_G: FloatArray, *, inside: bool) -> FloatArray:
     return np.array([c, 1.0 - c])
 
 
-def stage_two(losses: FloatArray, d_G: FloatArray) -> FloatArray:
+def stage_two(directions: FloatArray) -> FloatArray:
     """Return c on the (K+1)-simplex for d(c) = Σ c_k ∇l_k + c_{K+1} d_G, by an LP.
 
-    Maximise ⟨d(c), mean of ∇l_k⟩ subject to ⟨d(c), each direction⟩ ≥ 0. The point of
-    least norm satisfies that, so the LP fails only by rounding: then that point is it.
+    Maximise ⟨d(c), mean of ∇l_k⟩ subject to ⟨d(c), each direction⟩ ≥ 0; d_G is the last
+    row of the directions. The point of least norm satisfies that, so the LP fails only
+    by rounding: then that point is it.
     """
     from scipy.optimize import linprog
 
-    directions = np.vstack([losses, d_G])
     gram = directions @ directions.T
     scale = max(float(gram.max()), 1e-300)
     found = linprog(

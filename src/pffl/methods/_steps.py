@@ -74,21 +74,24 @@ def smoothness(majorant: Expansion, problem: Problem, multipliers: FloatArray) -
 
 
 def curvatures(majorant: Expansion) -> FloatArray:
-    """Return L_z: the mean loss of cell z never curves more, at any w."""
-    largest = np.linalg.eigvalsh(majorant.hessians)[:, -1]
-    return np.asarray(largest, dtype=np.float64)
+    """Return L_z of each cell's mean loss, over all silos and in any one, (2, Z)."""
+    whole = np.linalg.eigvalsh(majorant.hessians)[:, -1]
+    local = np.zeros_like(whole) if majorant.peaks is None else majorant.peaks[1:]
+    return np.stack([whole, local])
 
 
 def weighted_smoothness(
     curvatures: FloatArray, problem: Problem, weights: FloatArray
 ) -> float:
-    """Return a bound on L for Σ_z λ_z × mean loss of z, with λ of any sign, and ridge.
+    """Return L for Σ_z λ_z × mean loss of z, with λ of any sign, and the ridge.
 
-    The problem is one without risk (`Problem.over`). Σ|λ_z|L_z costs no eigenvalues of
-    its own, so weights may change in every round.
+    As `smoothness`, with Σ|λ_z|L_z for the largest eigenvalue: weights may change in
+    every round. The problem is one without risk (`Problem.over`).
     """
     size = np.abs(weights)
-    return float(size @ curvatures) * concentration(problem, size) + problem.l2
+    whole, local = curvatures @ size
+    largest = max(whole * concentration(problem, size), local / STABLE)
+    return float(largest) + problem.l2
 
 
 def concentration(problem: Problem, multipliers: FloatArray) -> float:

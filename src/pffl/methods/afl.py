@@ -126,7 +126,7 @@ class AFL(LocalTraining):
         own = self.silos(problem)
         if isinstance(total, CurvatureTotal):
             majorant = own.expand(state.inner.w, total)
-            L = float(_steps.curvatures(majorant).max()) + self.decay(problem)
+            L = float(_steps.curvatures(majorant)[0].max()) + self.decay(problem)
             return replace(
                 state,
                 inner=replace(state.inner, smoothness=L),

@@ -5,8 +5,7 @@ Enabling Group Fairness in Federated Learning*, AAAI 2023 (and the version of 20
 
     1  ω_k ← m_k/m, w ← 0
     2  for t = 1 … T:
-    3      rates of positive predictions per silo, label and group, at w
-                                                               questions.evaluate
+    3      rates of ŷ = 1 per silo, label and group, at w      questions.evaluate
     4      F ← gap over all rows, F_k ← gap in silo k
     5      Δ_k ← |F − F_k|;  where F_k is undefined, |accuracy − accuracy of silo k|
     6      2023:  ω_k ← max(0, ω_k − β(Δ_k − mean of Δ));  ω ← ω/Σω
@@ -15,10 +14,10 @@ Enabling Group Fairness in Federated Learning*, AAAI 2023 (and the version of 20
     8  return w
 
 The gap is that of equal opportunity (EOD, among y = 1) or of demographic parity (SPD),
-with its sign. With more than two groups, it is that of the two groups which are furthest
-apart over all rows. ω starts at shares, not at counts, against which β would mean
-nothing. Silos debias locally by reweighing (Kamiran, Calders 2012): a row of silo k
-counts P(a)P(y)/P(a, y) times. Lines 3 and 7 are a question each: a round asks twice.
+with its sign. With more than two groups, it is that of the two which are furthest apart
+over all rows. ω starts at shares, not at counts, against which β would mean nothing.
+Silos debias locally by reweighing (Kamiran, Calders 2012): a row of silo k counts
+P(a)P(y)/P(a, y) times. A round asks twice.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pffl.errors import DataError, UsageError
+from pffl.errors import DataError
 from pffl.fairness.base import Cells
 from pffl.fairness.conditional import ConditionalBoundedGroupLoss
 from pffl.methods import _steps
-from pffl.methods.base import check_two_classes
+from pffl.methods.base import check_choice, check_two_classes
 from pffl.methods.inner import Inner, LocalTraining
 from pffl.objective import Point, Problem
 from pffl.questions import (
@@ -43,7 +42,7 @@ from pffl.questions import (
     Train,
     TrainTotal,
 )
-from pffl.typing import BoolArray, FloatArray
+from pffl.typing import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +78,7 @@ class FairFed(LocalTraining):
     """
 
     metric: Literal["eod", "spd"] = "eod"
-    fairness_budget: float = 1.0
+    fairness_budget: float = 0.05
     variant: Literal["2023", "2021"] = "2023"
     debiasing: Literal["reweighing", "none"] = "reweighing"
     rounds: int = 200
@@ -90,16 +89,9 @@ class FairFed(LocalTraining):
 
     def __post_init__(self) -> None:
         self.check(nonnegative=("fairness_budget",), counts=("rounds",))
-        for name, allowed in (
-            ("metric", ("eod", "spd")),
-            ("variant", ("2023", "2021")),
-            ("debiasing", ("reweighing", "none")),
-        ):
-            if getattr(self, name) not in allowed:
-                raise UsageError(
-                    f"The '{name}' parameter of FairFed must be one of "
-                    f"{', '.join(allowed)}. Got {getattr(self, name)!r} instead."
-                )
+        check_choice(self, "metric", ("eod", "spd"))
+        check_choice(self, "variant", ("2023", "2021"))
+        check_choice(self, "debiasing", ("reweighing", "none"))
 
     @property
     def planned_rounds(self) -> int:
@@ -108,8 +100,7 @@ class FairFed(LocalTraining):
 
     def cells(self, problem: Problem) -> Cells:
         """Sets (silo, label, group)."""
-        every = ConditionalBoundedGroupLoss(0.0, by=self.by)
-        names = problem.silo_names
+        every, names = ConditionalBoundedGroupLoss(0.0, by=self.by), problem.silo_names
         return every.cells(problem.schema, names).in_each_silo(names)
 
     def counts(self, problem: Problem) -> FloatArray:
@@ -123,8 +114,7 @@ class FairFed(LocalTraining):
         counts = self.counts(problem)
         if (self.among(counts).sum(axis=0) > 0).sum() < 2:
             raise DataError("FairFed compares groups, and fewer than two have rows")
-        rows = counts.sum(axis=(1, 2))
-        return State(0, self.start(problem), rows / rows.sum())
+        return State(0, self.start(problem), counts.sum(axis=(1, 2)) / counts.sum())
 
     def among(self, sums: FloatArray) -> FloatArray:
         """From (silo, label, group) to (silo, group): the labels that count."""
@@ -138,22 +128,14 @@ class FairFed(LocalTraining):
             return None
         if state.inner.smoothness is None and self.wants_majorant(problem):
             return self.ask_majorant(problem)
-        task = problem.with_cells(self.cells(problem))
+        cells, inner = self.cells(problem), state.inner
         if not state.measured:
-            return Evaluate(task, state.inner.w, "train")
-        counts = self.counts(problem)
+            return Evaluate(problem.with_cells(cells), inner.w, "train")
+        counts, omega = self.counts(problem), state.silo_weights
         times = reweighing(counts) if self.debiasing == "reweighing" else counts > 0
-        share = state.silo_weights / counts.sum(axis=(1, 2))  # ω_k/m_k
+        share = omega / counts.sum(axis=(1, 2))  # ω_k/m_k
         c = (share[:, None, None] * times).reshape(-1)
-        return self.ask(
-            problem,
-            state.inner,
-            state.round,
-            cell_weights=np.append(np.zeros(problem.n_cells), c),
-            risk_weight=0.0,
-            ridge=problem.l2,
-            task=replace(task, shares=state.silo_weights),
-        )
+        return self.ask_over(problem, inner, state.round, cells, c, shares=omega)
 
     def step(
         self,
@@ -163,8 +145,9 @@ class FairFed(LocalTraining):
     ) -> State:
         """Lines 4 to 7."""
         if isinstance(total, CurvatureTotal):
-            majorant = problem.expand(state.inner.w, total)
-            L = _steps.smoothness(majorant, problem, np.zeros(problem.n_cells))
+            plain = replace(problem, risk_weight=1.0)
+            majorant = plain.expand(state.inner.w, total)
+            L = _steps.smoothness(majorant, plain, np.zeros(problem.n_cells))
             return replace(state, inner=replace(state.inner, smoothness=L))
         if isinstance(total, TrainTotal):
             inner = self.move(problem, state.inner, state.round, total)
@@ -176,9 +159,8 @@ class FairFed(LocalTraining):
         )
         away = distances(self.among(positive), self.among(counts))  # Δ, NaN: undefined
         rows = counts.sum(axis=(1, 2))
-        accuracy = correct.sum(axis=(1, 2)) / rows
-        overall = correct.sum() / rows.sum()
-        away = np.where(np.isnan(away), np.abs(overall - accuracy), away)
+        off = np.abs(correct.sum() / rows.sum() - correct.sum(axis=(1, 2)) / rows)
+        away = np.where(np.isnan(away), off, away)
         weights = self.weigh(state.silo_weights, away, rows / rows.sum())
         return replace(state, silo_weights=weights, measured=True)
 
@@ -198,27 +180,22 @@ class FairFed(LocalTraining):
 
 def distances(positive: FloatArray, counts: FloatArray) -> FloatArray:
     """|F − F_k| per silo, from sums per (silo, group); NaN where F_k is undefined."""
-    pooled = _rates(positive.sum(axis=0), counts.sum(axis=0))
-    high, low = int(np.nanargmax(pooled)), int(np.nanargmin(pooled))
-    if high == low:  # all alike: any two groups that exist
-        high, low = np.flatnonzero(~np.isnan(pooled))[:2].tolist()
-    local = _rates(positive, counts)
-    overall = pooled[high] - pooled[low]
-    return np.asarray(np.abs(overall - (local[:, high] - local[:, low])))
+    pooled = ratio(positive.sum(axis=0), counts.sum(axis=0), np.nan)
+    order = np.argsort(pooled)  # NaN last: groups that nobody belongs to
+    low, high = order[0], order[(~np.isnan(pooled)).sum() - 1]
+    local = ratio(positive, counts, np.nan)
+    gap = pooled[high] - pooled[low]  # F
+    return np.asarray(np.abs(gap - (local[:, high] - local[:, low])))
 
 
 def reweighing(counts: FloatArray) -> FloatArray:
-    """P(a)P(y)/P(a, y) in each silo, shape (silos, labels, groups); 0 where nobody is."""
+    """P(a)P(y)/P(a, y) per (silo, label, group); 0 where nobody is."""
     rows = counts.sum(axis=(1, 2), keepdims=True)
     expected = counts.sum(axis=1, keepdims=True) * counts.sum(axis=2, keepdims=True)
-    return _fill(expected / rows, counts, 0.0)
+    return ratio(expected / rows, counts, 0.0)
 
 
-def _rates(sums: FloatArray, counts: FloatArray) -> FloatArray:
-    return _fill(sums, counts, np.nan)
-
-
-def _fill(numerator: FloatArray, denominator: FloatArray, empty: float) -> FloatArray:
-    there: BoolArray = denominator > 0
+def ratio(numerator: FloatArray, denominator: FloatArray, empty: float) -> FloatArray:
+    """Divide; `empty` where there is nobody."""
     out = np.full_like(denominator, empty)
-    return np.divide(numerator, denominator, out=out, where=there)
+    return np.divide(numerator, denominator, out=out, where=denominator > 0)

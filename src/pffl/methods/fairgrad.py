@@ -18,8 +18,7 @@ A level is positive for those who are better off than all together:
     demographic parity  F_a = P(ŷ=1|a) − P(ŷ=1)
     equal opportunity   F_a = err_{y=1} − err_{y=1,a}; equalized odds: for every label
 
-DecLearn repeats a level for each label, which only changes η. Lines 3 and 7 are a
-question each, so a round asks twice.
+DecLearn repeats a level for each label, which only changes η. A round asks twice.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pffl.errors import DataError, UsageError
+from pffl.errors import DataError
 from pffl.fairness.base import Cells
 from pffl.fairness.conditional import ConditionalBoundedGroupLoss
 from pffl.methods import _steps
-from pffl.methods.base import check_two_classes
+from pffl.methods.base import check_choice, check_two_classes
 from pffl.methods.inner import Inner, LocalTraining
 from pffl.objective import Point, Problem
 from pffl.questions import (
@@ -94,11 +93,7 @@ class FairGrad(LocalTraining):
 
     def __post_init__(self) -> None:
         self.check(nonnegative=("gap_bound", "dual_step_size"), counts=("rounds",))
-        if self.notion not in NOTIONS:
-            raise UsageError(
-                f"The 'notion' parameter of FairGrad must be one of "
-                f"{', '.join(NOTIONS)}. Got {self.notion!r} instead."
-            )
+        check_choice(self, "notion", NOTIONS)
 
     @property
     def planned_rounds(self) -> int:
@@ -131,25 +126,17 @@ class FairGrad(LocalTraining):
         if state.round == self.rounds:
             return None
         cells = self.cells(problem)
-        task, own = problem.with_cells(cells), problem.over(cells)
+        own = problem.over(cells)
         if state.curvatures is None and self.wants_majorant(problem):
             return self.ask_majorant(own)
         if not state.measured:
-            return Evaluate(task, state.inner.w, "train")
-        lam = self.weights(problem, state)
+            return Evaluate(problem.with_cells(cells), state.inner.w, "train")
+        weights = self.weights(problem, state)
         inner = state.inner
         if state.curvatures is not None:
-            size = _steps.weighted_smoothness(state.curvatures, own, lam)
-            inner = replace(inner, smoothness=size)
-        return self.ask(
-            problem,
-            inner,
-            state.round,
-            cell_weights=np.append(np.zeros(problem.n_cells), lam / own.counts),
-            risk_weight=0.0,
-            ridge=problem.l2,
-            task=task,
-        )
+            L = _steps.weighted_smoothness(state.curvatures, own, weights)
+            inner = replace(inner, smoothness=L)
+        return self.ask_over(problem, inner, state.round, cells, weights / own.counts)
 
     def weights(self, problem: Problem, state: State) -> FloatArray:
         """Line 6, times m_g: the weight of each set's mean loss."""

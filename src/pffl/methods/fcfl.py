@@ -19,9 +19,8 @@ rates of positive predictions (among y = 1 for equal opportunity).
     7      where 0.1‖d‖ ≤ δ and δ > 10⁻⁴:  δ ← 0.01 δ, for (d_L, δ_l) and for (d_G, δ_g)
     8  return w
 
-Silos in which the gap is undefined have no g_k. With more than two groups, every pair of
-groups has a gap. Gaps per silo let a small silo dominate: `pooled` takes those over all
-rows instead.
+Silos in which the gap is undefined have no g_k. With more than two groups, every pair
+has a gap. In gaps per silo a small silo dominates: `pooled` takes one over all rows.
 """
 
 from __future__ import annotations
@@ -31,20 +30,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pffl.errors import DataError, UsageError
+from pffl.errors import DataError
 from pffl.fairness.base import Cells
 from pffl.fairness.conditional import ConditionalBoundedGroupLoss
-from pffl.fairness.per_silo import PerSilo
-from pffl.methods import _steps
-from pffl.methods._directions import (
-    Slopes,
-    cooled,
-    guarded_step,
-    softmax,
-    stage_one,
-    stage_two,
-)
-from pffl.methods.base import check_parameters, check_two_classes
+from pffl.methods import _directions, _steps
+from pffl.methods._directions import Slopes, softmax
+from pffl.methods.base import check_choice, check_parameters, check_two_classes
 from pffl.objective import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal
 from pffl.typing import FloatArray
@@ -60,7 +51,7 @@ class State:
     round: int
     w: FloatArray
     temperatures: FloatArray  # δ_l, δ_g
-    curvatures: FloatArray | None = None  # L of each silo's loss, for step sizes
+    smoothness: float | None = None  # L of the silos' losses, for step sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,11 +99,7 @@ class FCFL:
             counts=("stage_one_rounds", "stage_two_rounds"),
             optional=("step_size", "weight_decay"),
         )
-        if self.notion not in ("dp", "eo"):
-            raise UsageError(
-                "The 'notion' parameter of FCFL must be one of dp, eo. "
-                f"Got {self.notion!r} instead."
-            )
+        check_choice(self, "notion", ("dp", "eo"))
 
     @property
     def planned_rounds(self) -> int:
@@ -121,8 +108,7 @@ class FCFL:
 
     def cells(self, problem: Problem) -> Cells:
         """Sets (silo, label, group)."""
-        every = ConditionalBoundedGroupLoss(0.0, by=self.by)
-        names = problem.silo_names
+        every, names = ConditionalBoundedGroupLoss(0.0, by=self.by), problem.silo_names
         return every.cells(problem.schema, names).in_each_silo(names)
 
     def counts(self, problem: Problem) -> FloatArray:
@@ -147,18 +133,18 @@ class FCFL:
         """Line 2."""
         if state.round == self.planned_rounds:
             return None
-        if self.step_size is None and state.curvatures is None:
-            silos = PerSilo(0.0).cells(problem.schema, problem.silo_names)
-            return Curvature(problem.over(silos).task, state.w, majorant=True)
+        if self.step_size is None and state.smoothness is None:
+            return Curvature(problem.task, state.w, majorant=True)
         task = problem.with_cells(self.cells(problem))
         return Curvature(task, state.w, order=1, sharpness=self.sharpness)
 
     def step(self, problem: Problem, state: State, total: CurvatureTotal) -> State:
         """Lines 3 to 7."""
-        if self.step_size is None and state.curvatures is None:
-            silos = PerSilo(0.0).cells(problem.schema, problem.silo_names)
-            majorant = problem.over(silos).expand(state.w, total)
-            return replace(state, curvatures=_steps.curvatures(majorant))
+        if self.step_size is None and state.smoothness is None:
+            plain = replace(problem, risk_weight=1.0)
+            majorant = plain.expand(state.w, total)
+            L = _steps.smoothness(majorant, plain, np.zeros(problem.n_cells))
+            return replace(state, smoothness=L)
         at_w = self.slopes(problem, total)
         losses, gaps = at_w.loss_gradients, at_w.gap_gradients
         delta_l, delta_g = state.temperatures
@@ -166,19 +152,27 @@ class FCFL:
         d_L, d_G = a_l @ losses, a_g @ gaps
         worst = float(at_w.gaps.max())
         if state.round < self.stage_one_rounds:
-            c = stage_one(d_L, d_G, inside=worst <= self.gap_bound)
-            shares = np.append(c[0] * a_l, c[1])
+            c = _directions.stage_one(d_L, d_G, inside=worst <= self.gap_bound)
+            shares, directions = c, np.stack([d_L, d_G])
         else:
-            d_G = d_G if worst >= self.gap_bound else np.zeros_like(d_G)
-            shares = stage_two(losses, d_G)
-        d = shares @ np.vstack([losses, d_G])  # d(c)
+            used = d_G if worst >= self.gap_bound else np.zeros_like(d_G)
+            directions = np.vstack([losses, used])
+            shares = _directions.stage_two(directions)
+        d = shares @ directions  # d(c)
         decay = problem.l2 if self.weight_decay is None else self.weight_decay
-        eta = self.step_size or self.step_length(state, shares, d, at_w)
+        L = state.smoothness or 1.0
+        eta = self.step_size or _directions.guarded_step(
+            d,
+            at_w,
+            self.gap_bound,
+            loss_bend=L * (1 - float(shares[-1])),
+            gap_bend=2 * L * BEND * self.sharpness**2,  # as if groups curve as silos do
+        )
         return replace(
             state,
             round=state.round + 1,
             w=state.w - eta * (d + decay * state.w),
-            temperatures=cooled(state.temperatures, (d_L, d_G)),
+            temperatures=_directions.cooled(state.temperatures, (d_L, d_G)),
         )
 
     def slopes(self, problem: Problem, total: CurvatureTotal) -> Slopes:
@@ -203,16 +197,6 @@ class FCFL:
             np.abs(gaps),
             np.sign(gaps)[:, None] * gap_slopes,
         )
-
-    def step_length(
-        self, state: State, shares: FloatArray, d: FloatArray, at_w: Slopes
-    ) -> float:
-        """η for d(c), taking a group's rows to curve as those of its silo do."""
-        if state.curvatures is None:
-            return _steps.UNTUNED
-        bend = 2 * self.sharpness**2 * BEND * float(state.curvatures.max())
-        loss_bend = float(shares[:-1] @ state.curvatures)
-        return guarded_step(d, at_w, self.gap_bound, loss_bend=loss_bend, gap_bend=bend)
 
     def finish(self, problem: Problem, state: State) -> Point:
         """Line 8."""

@@ -125,15 +125,7 @@ class FedFair(LocalTraining):
         local = cells.in_each_silo(problem.silo_names)
         c = 1 / problem.silo_counts.sum() + self.prices(state) @ self.gaps(problem)
         inner = replace(state.inner, smoothness=self.smoothness(problem, state, c))
-        return self.ask(
-            problem,
-            inner,
-            state.round,
-            cell_weights=np.append(np.zeros(problem.n_cells), c),
-            risk_weight=0.0,
-            ridge=problem.l2,
-            task=problem.with_cells(local),
-        )
+        return self.ask_over(problem, inner, state.round, local, c)
 
     def prices(self, state: State) -> FloatArray:
         """λ_a − λ_b."""
@@ -148,7 +140,7 @@ class FedFair(LocalTraining):
         labels = problem.schema.n_labels
         in_gaps = group_prices(self.prices(state), len(cells) // labels)
         weights = in_risk + np.tile(in_gaps, labels)
-        L = float(weights @ state.curvatures) + problem.l2
+        L = float(weights @ state.curvatures[0]) + problem.l2
         if self.local_steps == 1:
             return L  # the silos' mean step is one step on the whole
         own = problem.over(cells.in_each_silo(problem.silo_names))

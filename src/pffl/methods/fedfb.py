@@ -29,11 +29,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pffl.errors import DataError, UsageError
+from pffl.errors import DataError
 from pffl.fairness.base import Cells
 from pffl.fairness.conditional import ConditionalBoundedGroupLoss
 from pffl.methods import _steps
-from pffl.methods.base import check_two_classes
+from pffl.methods.base import check_choice, check_two_classes
 from pffl.methods.inner import Inner, LocalTraining
 from pffl.numerics import project_simplex
 from pffl.objective import Point, Problem
@@ -79,11 +79,7 @@ class FedFB(LocalTraining):
 
     def __post_init__(self) -> None:
         self.check(nonnegative=("alpha",), counts=("rounds",))
-        if self.notion not in ("dp", "eo"):
-            raise UsageError(
-                "The 'notion' parameter of FedFB must be one of dp, eo. "
-                f"Got {self.notion!r} instead."
-            )
+        check_choice(self, "notion", ("dp", "eo"))
 
     @property
     def planned_rounds(self) -> int:
@@ -115,26 +111,14 @@ class FedFB(LocalTraining):
         own = problem.over(cells)
         if state.curvatures is None and self.wants_majorant(problem):
             return self.ask_majorant(own)
-        c = self.row_weights(problem, state.weights)
+        m = problem.count(cells).reshape(2, -1)
+        rows = np.maximum(m.sum(axis=0) if self.notion == "dp" else m, 1.0)
+        c = np.asarray(state.weights / rows).reshape(-1)
         inner = state.inner
         if state.curvatures is not None:
-            size = _steps.weighted_smoothness(state.curvatures, own, c * own.counts)
-            inner = replace(inner, smoothness=size)
-        return self.ask(
-            problem,
-            inner,
-            state.round,
-            cell_weights=np.concatenate([np.zeros(problem.n_cells), c]),
-            risk_weight=0.0,
-            ridge=problem.l2,
-            task=problem.with_cells(cells),
-        )
-
-    def row_weights(self, problem: Problem, weights: FloatArray) -> FloatArray:
-        """c_i of the rows of each (y, z)."""
-        m = problem.count(self.cells(problem)).reshape(2, -1)
-        rows = np.maximum(m.sum(axis=0) if self.notion == "dp" else m, 1.0)
-        return np.asarray(weights / rows).reshape(-1)
+            L = _steps.weighted_smoothness(state.curvatures, own, c * own.counts)
+            inner = replace(inner, smoothness=L)
+        return self.ask_over(problem, inner, state.round, cells, c)
 
     def step(
         self, problem: Problem, state: State, total: TrainTotal | CurvatureTotal
@@ -144,9 +128,8 @@ class FedFB(LocalTraining):
             own = problem.over(self.cells(problem))
             majorant = own.expand(state.inner.w, total)
             return replace(state, curvatures=_steps.curvatures(majorant))
-        asked = self.asked(problem, state.round)
         losses = total.cell_losses[problem.n_cells :].reshape(2, -1)  # S_{y,z}
-        cells = self.cells(problem)
+        cells, asked = self.cells(problem), self.asked(problem, state.round)
         seen = problem.count(cells, asked).reshape(2, -1)  # m_{y,z} of those asked
         sizes = problem.count(cells).reshape(2, -1)
         step_size = self.alpha / np.sqrt(state.round + 1)

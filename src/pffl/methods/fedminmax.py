@@ -125,12 +125,11 @@ class FedMinMax(LocalTraining):
         own = problem.over(problem.cells)
         if isinstance(total, CurvatureTotal):
             majorant = own.expand(state.inner.w, total)
-            L = float(_steps.curvatures(majorant).max())
-            if self.local_steps > 1 and majorant.peaks is not None:  # in every silo
-                L = max(L, float(majorant.peaks[1:].max()) / _steps.STABLE)
+            whole, local = _steps.curvatures(majorant).max(axis=1)
+            L = whole if self.local_steps == 1 else max(whole, local / _steps.STABLE)
             return replace(
                 state,
-                inner=replace(state.inner, smoothness=L + self.decay(problem)),
+                inner=replace(state.inner, smoothness=float(L) + self.decay(problem)),
                 dual_step_size=state.dual_step_size or _steps.ascent_step(majorant),
             )
         asked = self.asked(problem, state.round)

@@ -164,7 +164,7 @@ class LocalTraining:
         """
         task = problem.with_cells(cells)
         return self.ask(
-            problem,
+            replace(problem, risk_weight=1.0),  # the ridge is all that is left of it
             inner,
             round,
             cell_weights=np.concatenate([np.zeros(problem.n_cells), row_weights]),

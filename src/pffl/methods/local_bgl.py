@@ -161,7 +161,7 @@ class LocalBGL(LocalTraining):
         largest = np.linalg.eigvalsh(majorant.risk_hessian)[-1]
         if majorant.peaks is not None:
             largest = max(largest, majorant.peaks[0] / _steps.STABLE)
-        L = np.append(largest, _steps.curvatures(majorant))
+        L = np.append(largest, _steps.curvatures(majorant)[0])
         eta = state.dual_step_size or _steps.contracting_local_step(
             majorant, problem, multipliers(problem, state), state.cells.silo
         )

@@ -90,7 +90,7 @@ def _recomputed(
     }
     for name, rows in plain.items():
         found = rows.sums(w, basis, basis.samples[name].splits)
-        out += facts.sums(basis, name, found)
+        out += facts.sums(basis, name, found, rows.precision)
     training = plain[basis.training]
     if not training.counts.all():
         return [*out, Check("rows in every cell", "some", "none", False)]

@@ -9,6 +9,7 @@ from typing import Any
 
 EXACT = 0.0
 SUMS = 1e-9  # relative: sums over the same rows in another order
+SINGLE = 1e-5  # the same, of losses that were computed in 32 bits
 BOUNDS = 1e-7  # relative: bounds solved by another method
 
 

@@ -111,10 +111,12 @@ def _overlap(basis: Basis, federation: Federation) -> int | None:
     return sum(repeated_in(federation, split) for split in sample.splits)
 
 
-def sums(basis: Basis, name: str, found: Sample) -> Iterator[Check]:
+def sums(
+    basis: Basis, name: str, found: Sample, precision: float = SUMS
+) -> Iterator[Check]:
     """Compare counts and sums of one sample, cell by cell, and per group and label."""
     stated = basis.samples[name]
-    yield same(f"{name}: risk", stated.risk, found.risk, tolerance=SUMS)
+    yield same(f"{name}: risk", stated.risk, found.risk, tolerance=precision)
     labels: list[str | None] = [*basis.labels] or [None]
     atoms = [
         group if label is None else f"{group}, {label}"
@@ -131,7 +133,7 @@ def sums(basis: Basis, name: str, found: Sample) -> Iterator[Check]:
                 partial(_named, what, names),
                 tables[0].get(column, []),
                 tables[1].get(column, []),
-                tolerance=EXACT if column in COUNTS else SUMS,
+                tolerance=EXACT if column in COUNTS else precision,
             )
 
 

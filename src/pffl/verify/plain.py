@@ -19,6 +19,7 @@ from pffl.data.schema import Schema
 from pffl.errors import ArtefactError
 from pffl.models.base import Model
 from pffl.typing import BoolArray, FloatArray, IntArray
+from pffl.verify.check import SINGLE, SUMS
 
 KNOWN = ("logistic", "softmax", "least-squares", "huber", "probabilities")
 NUMBERS = ("least-squares", "huber")
@@ -63,8 +64,11 @@ class Plain:
         X, y, group, silo = (
             np.concatenate([pool[i] for pool in pools]) for i in range(4)
         )
-        scaled = (X.astype(np.float64) - model.inputs.mean) / model.inputs.scale
         kind = str(model.describe().get("kind"))
+        if kind in KNOWN:
+            scaled = (X.astype(np.float64) - model.inputs.mean) / model.inputs.scale
+        else:
+            scaled = model.inputs.apply(X)
         if kind in KNOWN and getattr(model, "intercept", False):
             scaled = np.column_stack([scaled, np.ones(len(scaled))])
         members = [membership(cell, federation, group, y, silo) for cell in basis.cells]
@@ -73,8 +77,21 @@ class Plain:
         part = np.repeat(np.arange(len(pools)), sizes) * len(federation) + silo
         weights = risk_weights(federation, basis.weighting, part)
         return cls(
-            kind, outputs, scaled, y, group, silo, np.array(members), weights, model
+            kind,
+            outputs,
+            scaled,
+            y,
+            group,
+            silo,
+            np.array(members),
+            weights,
+            model,
         )
+
+    @property
+    def precision(self) -> float:
+        """How closely sums can be found again: networks compute in 32 bits."""
+        return SUMS if self.kind in KNOWN else SINGLE
 
     @property
     def cut(self) -> float:

@@ -63,8 +63,9 @@ def _per_cell(
 ) -> Iterator[Check]:
     stated: Any = statement.inputs["upper"]
     names = case.basis.names
+    tolerance = max(BOUNDS, case.rows.precision)
     yield from same_list(
-        lambda z: f"{what} of '{names[z]}'", stated, found, tolerance=BOUNDS
+        lambda z: f"{what} of '{names[z]}'", stated, found, tolerance=tolerance
     )
 
 

@@ -1,0 +1,147 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.compare import CANDIDATES, Candidate, Setting, chosen_candidates, compare
+from pffl.compare.comparison import best, standard_error
+from pffl.compare.trial import MEASURES, Row, trial
+from pffl.errors import NotMetError, UsageError
+from pffl.methods import METHODS
+from pffl.preparation import Options
+
+BUDGET = 60
+
+
+def load(seed):
+    return pffl.datasets.synthetic(
+        400, silos=3, features=3, seed=seed, validation_fraction=0.25
+    )
+
+
+def setting(bound=0.6):
+    return Setting(
+        pffl.BoundedGroupLoss(bound), pffl.LogisticRegression(), Options(), BUDGET
+    )
+
+
+def test_every_method_has_a_candidate():
+    assert set(CANDIDATES) == set(METHODS)
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_every_method_runs_within_the_budget(name):
+    candidate = CANDIDATES[name]
+    chosen = candidate.trials(1, 0)[0]
+    row = trial(setting(), load(0), candidate, chosen, seed=0)
+    assert row.reason is None
+    assert set(row.measures) == set(MEASURES)
+    assert 0 <= row.measures["error"] <= 1
+    if name not in ("exact", "pooled", "reductions"):  # these end by themselves
+        assert row.costs["gradients"] <= BUDGET + 2  # one more to find step sizes
+
+
+def test_trials_are_distinct_and_start_with_the_default():
+    candidate = Candidate("pffl", {}, {"a": (1, 2, 3), "b": ("x", "y")})
+    trials = candidate.trials(4, seed=0)
+    assert trials[0] == {"a": 1, "b": "x"}
+    assert len({json.dumps(t) for t in trials}) == 4
+    assert len(candidate.trials(100, seed=0)) == 6
+
+
+def test_the_same_table_when_resumed(tmp_path):
+    some = chosen_candidates(("fedavg", "exact"))
+    whole = compare(load, setting(), some, seeds=[0, 1], out=tmp_path)
+    assert len(whole.rows) == 4
+    before = (tmp_path / "rows.jsonl").read_bytes()
+    asked = []
+    again = compare(
+        load,
+        setting(),
+        some,
+        seeds=[0, 1],
+        out=tmp_path,
+        report=lambda *what: asked.append(what),
+    )
+    assert (tmp_path / "rows.jsonl").read_bytes() == before
+    assert again.rows == whole.rows
+    assert [done for _, done, _ in asked] == [0, 1, 2, 3]
+    table = whole.table
+    errors = [r.measures["error"] for r in whole.rows if r.method == "exact"]
+    assert table.loc["exact", "error"] == pytest.approx(np.mean(errors))
+    assert table.loc["exact", "error_se"] == pytest.approx(
+        np.std(errors, ddof=1) / np.sqrt(2)
+    )
+
+
+def test_tuning_looks_at_validation_only():
+    some = chosen_candidates(("fedavg", "pffl"))
+    found = compare(load, setting(), some, seeds=[0], trials=2)
+    splits = [row.split for row in found.rows]
+    assert splits.count("test") == 2
+    assert splits.count("validation") == 4 + 2 * 2  # l2 by FedAvg, then two trials each
+    tried = [r for r in found.rows if r.method == "pffl" and r.split == "validation"]
+    chosen = next(r for r in found.rows if r.method == "pffl" and r.split == "test")
+    assert dict(chosen.parameters) == dict(best(tried).parameters)
+
+
+def test_one_failure_does_not_end_a_comparison(monkeypatch):
+    def broken(self, problem):
+        raise UsageError("broken on purpose")
+
+    monkeypatch.setattr(pffl.PFFL, "init", broken)
+    found = compare(load, setting(), chosen_candidates(("fedavg", "pffl")), seeds=[0])
+    assert found.table.loc["pffl", "failed"] == "broken on purpose"
+    assert np.isnan(found.table.loc["pffl", "error"])
+    assert found.table.loc["fedavg", "failed"] == ""
+    with pytest.raises(NotMetError, match="every trial failed"):
+        compare(load, setting(), chosen_candidates(("pffl",)), seeds=[0])
+
+
+def test_unknown_methods_are_refused():
+    with pytest.raises(UsageError, match="no methods"):
+        chosen_candidates(("fedavg", "other"))
+
+
+def test_small_things():
+    assert np.isnan(standard_error([1.0]))
+    assert best([Row("a", 0, "test", {}, reason="x"), row := _row(0.5)]) is row
+
+
+def _row(loss):
+    return Row("a", 0, "test", {}, {"worst_cell_loss": loss})
+
+
+def test_command(tmp_path):
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from pffl.cli import main; main()",
+            "compare",
+            "synthetic",
+            "--set",
+            "data.rows=400",
+            "--silos",
+            "3",
+            "--methods",
+            "fedavg,exact",
+            "--seeds",
+            "2",
+            "--budget",
+            "20",
+            "--out",
+            str(tmp_path / "out"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "fedavg" in done.stdout
+    assert "±" in done.stdout
+    for name in ("rows.jsonl", "table.csv", "rows.json", "figure.png"):
+        assert (tmp_path / "out" / name).stat().st_size > 0

@@ -1,0 +1,144 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.compare.trial import Row
+from pffl.errors import ArtefactError, UsageError
+from pffl.methods import METHODS
+from pffl.reproduce import FIGURES, load, run_figure
+from pffl.reproduce.spec import Claim, parse
+from pffl.reproduce.study import Point, check, choose, outcome
+from pffl.sweep.grid import NOTIONS
+
+FOLDER = Path(__file__).parents[2] / "reproduction"
+CLAIM = Claim("a beats b", "a", ("b",), "worst_cell_loss", 0.01)
+TINY = {
+    "seeds": 2,
+    "budget": 10,
+    "panel": [
+        {
+            "name": "tiny",
+            "data": {"name": "synthetic"},
+            "notion": "bgl",
+            "fallback_bound": 0.6,
+            "measures": ["worst_cell_loss"],
+            "curve": [
+                {"label": "a", "method": "exact", "bounds": [0.5, 0.7]},
+                {"label": "b", "method": "fedavg"},
+            ],
+            "claim": [
+                {
+                    "text": "a beats b",
+                    "better": "a",
+                    "than": ["b"],
+                    "measure": "worst_cell_loss",
+                    "within_error": 0.05,
+                }
+            ],
+        }
+    ],
+}
+
+
+def point(curve, error, loss, test_loss=None):
+    measures = {"error": error, "worst_cell_loss": loss}
+    test = {"error": error, "worst_cell_loss": loss if test_loss is None else test_loss}
+    return Point(
+        curve,
+        0.5,
+        Row("m", 0, "validation", {}, measures),
+        Row("m", 0, "test", {}, test),
+    )
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_every_figure_has_its_folder(figure):
+    spec = load(figure)
+    assert (FOLDER / figure / "README.md").is_file()
+    assert (FOLDER / figure / "expected.json").is_file()
+    for panel in spec.panels:
+        assert panel.notion in NOTIONS
+        labels = {curve.label for curve in panel.curves}
+        assert all(curve.method in METHODS for curve in panel.curves)
+        for claim in panel.claims:
+            assert {claim.better, *claim.others} <= labels
+    expected = json.loads((FOLDER / figure / "expected.json").read_text())
+    assert set(expected) <= {panel.name for panel in spec.panels}
+
+
+def test_other_figures_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="no figure"):
+        load("figure-9")
+    bad = tmp_path / "spec.toml"
+    bad.write_text("seeds = 1\n")
+    with pytest.raises(ArtefactError, match="spec"):
+        load("tradeoff", bad)
+
+
+def test_points_are_chosen_on_validation_within_the_error_allowed():
+    points = [
+        point("a", 0.30, 0.70),
+        point("a", 0.305, 0.60, test_loss=0.9),
+        point("a", 0.40, 0.10),
+        point("b", 0.30, 0.65),
+    ]
+    assert choose(points, "a", CLAIM) is points[1]
+    assert choose(points[2:], "a", CLAIM) is points[2]
+    assert choose(points, "c", CLAIM) is None
+
+
+def test_a_claim_is_judged_by_paired_differences():
+    def seeds(values):
+        return [[point("a", 0.3, 0.6 + d), point("b", 0.3, 0.6)] for d in values]
+
+    for values, said in (
+        ([-0.10, -0.11, -0.09], "holds"),
+        ([0.10, 0.11, 0.09], "does not hold"),
+        ([-0.10, 0.12, 0.01], "no difference measured"),
+        ([-0.1], "no difference measured"),
+    ):
+        checked = check(CLAIM, seeds(values))
+        assert checked.outcomes == {"b": said}
+        assert checked.chosen["a"][0] == pytest.approx(0.6 + np.mean(values))
+    assert outcome(np.array([np.nan, 1.0])) == "no difference measured"
+
+
+def test_a_small_figure_runs_and_resumes(tmp_path):
+    figure = parse("tiny", TINY)
+
+    def open_data(section, seed):
+        return pffl.datasets.synthetic(
+            300, silos=2, features=2, seed=seed, validation_fraction=0.2
+        )
+
+    (result,) = run_figure(figure, open_data, out=tmp_path)
+    table = result.table
+    assert set(table["curve"]) == {"a", "b"}
+    assert len(table) == 3
+    assert table["error"].between(0, 1).all()
+    lines = (tmp_path / "rows.jsonl").read_bytes()
+    (again,) = run_figure(figure, open_data, out=tmp_path)
+    assert (tmp_path / "rows.jsonl").read_bytes() == lines
+    assert again.table.equals(table)
+    from pffl.cli.reproduce import markdown
+
+    assert "| a |" in markdown(result)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("figure", FIGURES)
+def test_the_figures_come_out_as_written(figure, tmp_path):
+    from pffl.cli.reproduce import open_data
+
+    expected = json.loads((FOLDER / figure / "expected.json").read_text())
+    results = run_figure(load(figure), open_data, panels=list(expected), out=tmp_path)
+    for result in results:
+        for checked, wanted in zip(
+            result.checked, expected[result.panel.name], strict=True
+        ):
+            for label, (mean, tolerance) in wanted["chosen"].items():
+                assert checked.chosen[label][0] == pytest.approx(mean, abs=tolerance)
+            assert checked.outcomes == wanted["outcomes"]
