@@ -36,7 +36,7 @@ def test_every_method_has_a_candidate():
 def test_every_method_runs_within_the_budget(name):
     candidate = CANDIDATES[name]
     chosen = candidate.trials(1, 0)[0]
-    row = trial(setting(), load(0), candidate, chosen, seed=0)
+    (row,) = trial(setting(), load(0), candidate, chosen, seed=0)
     assert row.reason is None
     assert set(row.measures) == set(MEASURES)
     assert 0 <= row.measures["error"] <= 1

@@ -103,7 +103,8 @@ def compare(
     def once(federation: Federation, at: Setting, c: Candidate, **what: Any) -> Row:
         nonlocal done
         report(f"{c.name}, seed {what['seed']}", done, count)
-        row = book.find_or_run(federation, at, c, **what)
+        what["splits"] = (what.pop("split"),)
+        (row,) = book.find_or_run(federation, at, c, **what)
         done += 1
         return row
 
@@ -186,22 +187,31 @@ class Book:
         federation: Federation,
         setting: Setting,
         candidate: Candidate,
-        **what: Any,
-    ) -> Row:
-        """Return the row if it is there, and run it otherwise."""
-        key = key_of(
-            federation.fingerprint,
-            candidate.name,
-            dict(setting.model.describe()),
-            dict(setting.constraint.describe()),
-            setting.options.weighting,
-            setting.budget,
-            what["seed"],
-            what["split"],
-            dict(what["parameters"]),
-        )
-        self.asked[key] = None
-        if key not in self.journal or self.journal[key]["reason"] is not None:
-            row = trial(setting, federation, candidate, **what)
-            self.journal.put(key, row.as_dict())
-        return Row(**self.journal[key])
+        *,
+        parameters: Parameters,
+        seed: int,
+        splits: Sequence[str] = ("test",),
+    ) -> list[Row]:
+        """Return the rows if they are there, and train otherwise, once for all."""
+        keys = [
+            key_of(
+                federation.fingerprint,
+                candidate.name,
+                dict(setting.model.describe()),
+                dict(setting.constraint.describe()),
+                setting.options.weighting,
+                setting.budget,
+                seed,
+                split,
+                dict(parameters),
+            )
+            for split in splits
+        ]
+        self.asked |= dict.fromkeys(keys)
+        if any(k not in self.journal or self.journal[k]["reason"] for k in keys):
+            rows = trial(
+                setting, federation, candidate, parameters, seed=seed, splits=splits
+            )
+            for key, row in zip(keys, rows, strict=True):
+                self.journal.put(key, row.as_dict())
+        return [Row(**self.journal[key]) for key in keys]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from pffl.compare.candidates import Candidate, Parameters
 from pffl.data.federation import Federation
+from pffl.engines.base import Engine
 from pffl.engines.counted import Counted
 from pffl.engines.local import Local
 from pffl.errors import PFFLError
@@ -19,8 +20,10 @@ from pffl.fairness.metrics import mean_losses, metrics
 from pffl.fairness.per_silo import PerSilo
 from pffl.loop import iterate
 from pffl.models.base import Model
+from pffl.objective import Problem
 from pffl.preparation import Options, prepare
 from pffl.questions import Evaluate
+from pffl.typing import FloatArray
 
 MEASURES = (
     "error",
@@ -82,9 +85,23 @@ def trial(
     parameters: Parameters,
     *,
     seed: int,
-    split: str = "test",
-) -> Row:
-    """Train one method and measure it; a failure is a row with its reason."""
+    splits: Sequence[str] = ("test",),
+) -> list[Row]:
+    """Train one method once and measure it on each split.
+
+    A failure is a row with its reason.
+    """
+
+    def rows(
+        measures: Mapping[str, Mapping[str, float | None]],
+        costs: Mapping[str, float],
+        reason: str | None = None,
+    ) -> list[Row]:
+        return [
+            Row(candidate.name, seed, s, parameters, measures.get(s, {}), costs, reason)
+            for s in splits
+        ]
+
     try:
         method = candidate.build(setting.budget, parameters)
         engine = Counted(Local(federation))
@@ -93,25 +110,26 @@ def trial(
         )
         started = time.perf_counter()
         run = iterate(engine, problem, method)
-        seconds = time.perf_counter() - started
-        bill = engine.bill
         costs = {
             "rounds": run.rounds,
-            "gradients": bill.gradients,
-            "bytes": bill.sent + bill.received,
-            "seconds": seconds,
+            "gradients": engine.bill.gradients,
+            "bytes": engine.bill.sent + engine.bill.received,
+            "seconds": time.perf_counter() - started,
         }
         if run.stopped is not None:
-            reason = f"the run {run.stopped}"
-            return Row(candidate.name, seed, split, parameters, {}, costs, reason)
-        silos = PerSilo(0.0).cells(federation.schema, federation.silo_names)
-        task = problem.with_cells(silos)
-        total = engine.engine.ask(Evaluate(task, run.point.w, split))
-        found = metrics(total, federation.schema, n_cells=problem.n_cells).as_dict()
-        found["worst_silo_loss"] = float(
-            np.nanmax(mean_losses(total)[problem.n_cells :])
-        )
-        measures = {name: found[name] for name in MEASURES}
-        return Row(candidate.name, seed, split, parameters, measures, costs)
+            return rows({}, costs, f"the run {run.stopped}")
+        found = {s: measured(engine.engine, problem, run.point.w, s) for s in splits}
+        return rows(found, costs)
     except (PFFLError, ArithmeticError, ValueError) as error:
-        return Row(candidate.name, seed, split, parameters, reason=str(error))
+        return rows({}, {}, str(error))
+
+
+def measured(
+    engine: Engine, problem: Problem, w: FloatArray, split: str
+) -> dict[str, float | None]:
+    """Return `MEASURES` of w on a split."""
+    silos = PerSilo(0.0).cells(problem.schema, problem.silo_names)
+    total = engine.ask(Evaluate(problem.with_cells(silos), w, split))
+    found = metrics(total, problem.schema, n_cells=problem.n_cells).as_dict()
+    found["worst_silo_loss"] = float(np.nanmax(mean_losses(total)[problem.n_cells :]))
+    return {name: found[name] for name in MEASURES}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from pffl.models._torch_state import Replica, join, training_mode
+from pffl.models._torch_state import Replica, join
 from pffl.models.network import Network
 from pffl.questions import Train, TrainTotal, View, add_all
 from pffl.typing import FloatArray, IntArray
@@ -86,7 +86,7 @@ def steps(model: Network, question: Train, silos: Sequence[Batches]) -> FloatArr
     """Take all local steps of a block; return each silo's w, shape (silos, p)."""
     replica = model.replica
     replica.load(question.w)
-    training_mode(replica.module, silos[0].length)
+    replica.training(silos[0].length)
     anchor = {n: t.detach().clone() for n, t in replica.trained.items()}
     state = {
         name: tensor.detach().expand(len(silos), *tensor.shape).clone()

@@ -22,6 +22,8 @@ def check_parameters(network: Any, problems: Problems) -> None:
         wrong.append(("module", "a torch.nn.Module"))
     elif not any(p.requires_grad for p in network.module.parameters()):
         problems.add("the module has no parameters to train")
+    elif len(kinds := floating_types(network.module)) > 1:
+        problems.add(f"the module mixes {' and '.join(kinds)}: give it one type")
     for name, allowed in CHOICES.items():
         if getattr(network, name) not in allowed:
             wrong.append((name, f"one of {', '.join(allowed)}"))
@@ -42,11 +44,17 @@ def check_parameters(network: Any, problems: Problems) -> None:
         problems.add(f"The device {network.device!r} cannot be used: {line}")
 
 
+def floating_types(module: nn.Module) -> list[str]:
+    """Names of the floating types of a module's parameters and buffers."""
+    tensors = [*module.parameters(), *module.buffers()]
+    return sorted({str(t.dtype) for t in tensors if t.is_floating_point()})
+
+
 def check_takes(module: nn.Module, rows: Tensor) -> tuple[int, ...]:
     """Return the shape of the outputs; refuse a module that cannot take the rows."""
     try:
         with torch.inference_mode():
-            return tuple(module.eval()(rows).shape)
+            return tuple(module(rows).shape)
     except (RuntimeError, ValueError, TypeError, IndexError) as reason:
         line = (str(reason).splitlines() or ["unknown"])[0]
         raise UsageError(

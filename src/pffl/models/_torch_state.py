@@ -20,6 +20,8 @@ class Replica:
     averaged but not descended: frozen parameters, and buffers such as the running mean
     and variance of batch norm. Buffers of whole numbers (counts of batches) cannot be
     averaged: they start from what they were in the module.
+
+    All tensors of w are views of one, so a state is loaded or read in one copy.
     """
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
@@ -32,48 +34,63 @@ class Replica:
             for name, buffer in self.module.named_buffers()
             if name in kept and buffer.is_floating_point()
         }
+        self.tensors = self.trained | self.statistics
+        self.sizes = [tensor.numel() for tensor in self.tensors.values()]
+        self.n_trained = sum(tensor.numel() for tensor in self.trained.values())
+        self.state = torch.cat([t.detach().reshape(-1) for t in self.tensors.values()])
+        for name, part in self.split(self.state).items():
+            self.tensors[name].data = part
         self._counts = [
             (buffer, buffer.clone())
             for buffer in self.module.buffers()
             if not buffer.is_floating_point()
         ]
-
-    @property
-    def tensors(self) -> dict[str, Tensor]:
-        """Everything in w, by name, in its order."""
-        return self.trained | self.statistics
-
-    @property
-    def n_trained(self) -> int:
-        """How many numbers are descended."""
-        return sum(tensor.numel() for tensor in self.trained.values())
-
-    @property
-    def n_parameters(self) -> int:
-        """Length of w."""
-        return sum(tensor.numel() for tensor in self.tensors.values())
+        self._mode: tuple[bool, bool] | None = None
 
     def load(self, w: FloatArray) -> None:
         """Take the state from w."""
-        tensors = self.tensors
-        with torch.no_grad():
-            for name, part in self.split(torch.tensor(w)).items():
-                tensors[name].copy_(part)
-            for buffer, first in self._counts:
-                buffer.copy_(first)
+        self.state.copy_(torch.from_numpy(w))
+        for buffer, first in self._counts:
+            buffer.copy_(first)
 
     def split(self, stacked: Tensor) -> dict[str, Tensor]:
         """Cut w, or a stack of several, shape (…, p), into the module's tensors."""
-        tensors = self.tensors
-        parts = torch.split(stacked, [t.numel() for t in tensors.values()], dim=-1)
+        parts = torch.split(stacked, self.sizes, dim=-1)
         return {
             name: part.reshape(*stacked.shape[:-1], *tensor.shape)
-            for (name, tensor), part in zip(tensors.items(), parts, strict=True)
+            for (name, tensor), part in zip(self.tensors.items(), parts, strict=True)
         }
 
     def vector(self) -> FloatArray:
         """Return the state as w."""
-        return join(list(self.tensors.values()))
+        return numbers(self.state)
+
+    def run_statistics(self) -> FloatArray:
+        """Return the part of w that is not trained."""
+        return numbers(self.state[self.n_trained :])
+
+    def training(self, rows: int) -> nn.Module:
+        """Switch to training, and return the module.
+
+        A single row has no variance: batch norm keeps its own, as in evaluation.
+        """
+        self._switch((True, rows == 1))
+        return self.module
+
+    def evaluating(self) -> nn.Module:
+        """Switch to evaluation, and return the module."""
+        self._switch((False, False))
+        return self.module
+
+    def _switch(self, mode: tuple[bool, bool]) -> None:
+        if mode == self._mode:
+            return
+        training, single = self._mode = mode
+        self.module.train(training)
+        if single:
+            for part in self.module.modules():
+                if isinstance(part, nn.BatchNorm1d):
+                    part.eval()
 
 
 def join(tensors: Sequence[Tensor], stack: int = 0) -> FloatArray:
@@ -93,15 +110,6 @@ def numbers(tensor: Tensor) -> FloatArray:
 def dtype_of(module: nn.Module) -> torch.dtype:
     """Return the floating type that a module computes in: its first parameter's."""
     return next(p.dtype for p in module.parameters() if p.requires_grad)
-
-
-def training_mode(module: nn.Module, rows: int) -> None:
-    """Switch to training; a single row has no variance, so batch norm keeps its own."""
-    module.train()
-    if rows == 1:
-        for part in module.modules():
-            if isinstance(part, nn.BatchNorm1d):
-                part.eval()
 
 
 def draw(module: nn.Module, seed: int) -> None:

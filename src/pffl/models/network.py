@@ -38,7 +38,6 @@ from pffl.models._torch_state import (
     numbers,
     rng_state,
     seeded,
-    training_mode,
 )
 from pffl.models.architectures import description_of
 
@@ -102,7 +101,7 @@ class Network:
             inputs = Inputs.identity(schema.n_features)
         bound = replace(self, inputs=replace(inputs, deferred=True))
         rows = bound.tensor(bound._two_rows)
-        shape = check_takes(bound.replica.module, rows)
+        shape = check_takes(bound.replica.evaluating(), rows)
         outputs.check_outputs(self.loss, shape, len(rows), needed)
         return bound
 
@@ -129,7 +128,7 @@ class Network:
     @cached_property
     def n_parameters(self) -> int:
         """Length p of w, statistics included."""
-        return self.replica.n_parameters
+        return len(self.replica.state)
 
     @cached_property
     def n_trained(self) -> int:
@@ -186,7 +185,7 @@ class Network:
         """
         replica = self.replica
         replica.load(w)
-        replica.module.eval()
+        replica.evaluating()
         losses, gradient = np.empty(len(X)), np.zeros(len(w))
         for rows in self._batches(len(X)):
             part = self._loss_gradient(replica, X[rows], y[rows], weights[rows])
@@ -205,14 +204,13 @@ class Network:
         """Return w after one step in training mode, on all these rows at once."""
         replica, n = self.replica, self.n_trained
         replica.load(w)
-        training_mode(replica.module, len(X))
+        replica.training(len(X))
         with seeded(step.key, self.torch_device) if self.random else nullcontext():
             _, gradient = self._loss_gradient(replica, X, y, weights)
         v = w[:n]
         gradient += step.ridge * v
         gradient += step.proximal * (v - step.anchor[:n])
-        statistics = join(list(replica.statistics.values()))
-        return np.concatenate([v - step.size * gradient, statistics])
+        return np.concatenate([v - step.size * gradient, replica.run_statistics()])
 
     def classes(self, w: FloatArray, X: FloatArray) -> FloatArray | None:
         """Return predicted label codes, or None for a numeric target."""
@@ -286,7 +284,7 @@ class Network:
         """Yield rows and the module's outputs for them, batch by batch."""
         replica = self.replica
         replica.load(w)
-        replica.module.eval()
+        replica.evaluating()
         for rows in self._batches(len(X)):
             with torch.inference_mode():  # not across the yield: it would leak out
                 z = replica.module(self.tensor(X[rows]))

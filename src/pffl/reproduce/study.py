@@ -147,21 +147,17 @@ def _point(
     parameters: Mapping[str, Any],
     seed: int,
 ) -> Point:
-    """Train one point (once per split that it is measured on, the second for free)."""
+    """Train one point and measure it on validation and test rows."""
     setting = Setting(NOTIONS[panel.notion](bound), model, Options(), figure.budget)
-    candidate = Candidate(curve.method, {}, {})
-    rows = [
-        book.find_or_run(
-            federation,
-            setting,
-            candidate,
-            parameters=parameters,
-            seed=seed,
-            split=split,
-        )
-        for split in ("validation", "test")
-    ]
-    return Point(curve.label, bound, *rows)
+    validation, test = book.find_or_run(
+        federation,
+        setting,
+        Candidate(curve.method, {}, {}),
+        parameters=parameters,
+        seed=seed,
+        splits=("validation", "test"),
+    )
+    return Point(curve.label, bound, validation, test)
 
 
 def choose(points: Sequence[Point], curve: str, claim: Claim) -> Point | None:
