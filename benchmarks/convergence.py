@@ -57,7 +57,9 @@ def rounds(
 def main() -> None:
     """Print a Markdown table."""
     most = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000
-    print("| COMPAS, 10 silos | method | " + " | ".join(f"{t:g}" for t in TARGETS) + " |")
+    print(
+        "| COMPAS, 10 silos | method | " + " | ".join(f"{t:g}" for t in TARGETS) + " |"
+    )
     print("|---|---|" + "---|" * len(TARGETS))
     for words, constraint in (
         ("BGL 0.606, B = 10", pffl.BoundedGroupLoss(0.606)),

@@ -1,6 +1,6 @@
 """The `local` engine against bare NumPy, against itself, and against `reference`.
 
-    .venv/bin/python benchmarks/engine.py
+.venv/bin/python benchmarks/engine.py
 """
 
 from __future__ import annotations
@@ -54,6 +54,11 @@ def question(engine: Reference, steps: int) -> Train:
     return Train(problem.task, w, 1.0, weights, np.full(steps, 0.01))
 
 
+def timed(engine: Reference, ask: Train, repeats: int = 5) -> float:
+    """Seconds of one question."""
+    return seconds(lambda: engine.ask(ask), repeats)
+
+
 def against_products() -> None:
     """(a) One full weighted gradient against the two bare products."""
     data = federation(49, 45_730)  # 2,240,770 rows, as the ACS file has
@@ -74,7 +79,7 @@ def against_many_silos() -> None:
     for steps in (1, 5):
         many, few = Local(federation(10_000, 200)), Local(federation(10, 200_000))
         ask_many, ask_few = question(many, steps), question(few, steps)
-        ratio = seconds(lambda: many.ask(ask_many)) / seconds(lambda: few.ask(ask_few))
+        ratio = timed(many, ask_many) / timed(few, ask_few)
         show(
             f"(b) 10,000 silos of 200 against 10 of 200,000, J = {steps}",
             ratio,
@@ -110,7 +115,11 @@ def against_one_by_one() -> None:
         iterate(engine, problem, method)
     one_by_one = time.perf_counter() - start
     stack = seconds(lambda: iterate_many(engine, problems, methods), repeats=2)
-    show("(c) stack of 40 PFFL runs on COMPAS against 40 runs", stack / one_by_one, "≤ 0.25")
+    show(
+        "(c) stack of 40 PFFL runs on COMPAS against 40 runs",
+        stack / one_by_one,
+        "≤ 0.25",
+    )
 
 
 def against_reference() -> None:
@@ -120,9 +129,8 @@ def against_reference() -> None:
         plain, fast = Reference(data), Local(data)
         for steps in (1, 5):
             slow_ask, fast_ask = question(plain, steps), question(fast, steps)
-            ratio = seconds(lambda: plain.ask(slow_ask), repeats=2) / seconds(
-                lambda: fast.ask(fast_ask)
-            )
+            slow = timed(plain, slow_ask, repeats=2)
+            ratio = slow / timed(fast, fast_ask)
             show(
                 f"(d) reference against local, 10,000 silos of {rows}, J = {steps}",
                 ratio,

@@ -59,7 +59,9 @@ def test_fault_24_a_misspelt_key_is_refused_with_a_suggestion(
 
 
 def test_fault_24_a_key_of_another_kind_says_whose_it_is() -> None:
-    assert "(pffl, local-bgl have it)" in refusal(method={"kind": "exact", "dual_rounds": 3})
+    assert "(pffl, local-bgl have it)" in refusal(
+        method={"kind": "exact", "dual_rounds": 3}
+    )
     assert "(cbgl has it)" in refusal(constraint={"bound": 1, "labels": ["class 1"]})
 
 

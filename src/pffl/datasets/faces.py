@@ -34,7 +34,7 @@ def faces(
     mixed: float = 0.05,
     beard: float = 0.6,
     label_noise: float = 0.02,
-    noise: float = 0.08,
+    noise: float = 0.05,
     test_fraction: float = 0.2,
     validation_fraction: float = 0.0,
     seed: int = 0,
@@ -186,7 +186,7 @@ def _draw_block(
     hair, skin = people.hair[silo], people.skin[silo]
 
     picture = np.empty((3, n, size, size), dtype=np.float32)
-    picture[:] = generator.uniform(0.1, 0.9, (3, n, 1, 1))
+    picture[:] = generator.uniform(0.3, 0.8, (3, n, 1, 1))
     long = np.where(man, 0.0, 0.16).astype(np.float32)
     _paint(picture, _ellipse(x, y - long, wide * 1.25, high * 1.15 + long, soft), hair)
     _paint(picture, _ellipse(x, y - 0.03, wide, high, soft), skin)
@@ -196,12 +196,12 @@ def _draw_block(
     _paint(picture, man * beard * below * _ellipse(x, y - 0.03, wide, high, soft), hair)
 
     # A mouth is the parabola y = base − bend·x²: corners up (smaller y) for a smile.
-    bend = np.where(smiling, 1.0, -0.6) + 0.35 * generator.standard_normal(n)
-    bend = (2.2 * bend)[:, None, None].astype(np.float32)
-    away = np.abs(y - 0.19 - bend * (0.006 - x**2)) - 0.018
-    mouth = np.clip(0.5 - away / soft, 0, 1) * (np.abs(x) < 0.13)
+    bend = np.where(smiling, 1.0, -1.0) + 0.5 * generator.standard_normal(n)
+    bend = (4.0 * bend)[:, None, None].astype(np.float32)
+    away = np.abs(y - 0.19 - bend * (0.008 - x**2)) - 0.028
+    mouth = np.clip(0.5 - away / soft, 0, 1) * (np.abs(x) < 0.15)
     mouth *= np.where(man, 1.0 - beard, 1.0)
-    lips = np.clip(skin * np.array([0.75, 0.35, 0.4]), 0, 1)
+    lips = np.clip(skin * np.array([0.6, 0.15, 0.2]), 0, 1)
     _paint(picture, mouth, lips)
     return picture
 

@@ -183,8 +183,7 @@ def distances(positive: FloatArray, counts: FloatArray) -> FloatArray:
     pooled = ratio(positive.sum(axis=0), counts.sum(axis=0), np.nan)
     order = np.argsort(pooled)  # NaN last: groups that nobody belongs to
     low, high = order[0], order[(~np.isnan(pooled)).sum() - 1]
-    local = ratio(positive, counts, np.nan)
-    gap = pooled[high] - pooled[low]  # F
+    local, gap = ratio(positive, counts, np.nan), pooled[high] - pooled[low]  # F
     return np.asarray(np.abs(gap - (local[:, high] - local[:, low])))
 
 

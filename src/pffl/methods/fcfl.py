@@ -121,8 +121,7 @@ class FCFL:
         check_two_classes(self, problem.schema)
         if not ((self.among(self.counts(problem)) > 0).sum(axis=1) > 1).any():
             raise DataError("FCFL compares groups, and no silo has rows of two")
-        w = problem.task.model.start(problem.seed)
-        return State(0, w, np.full(2, START))
+        return State(0, problem.task.model.start(problem.seed), np.full(2, START))
 
     def among(self, sums: FloatArray) -> FloatArray:
         """Add sums per (silo, label, group, …) to those that the gap compares."""
@@ -161,12 +160,9 @@ class FCFL:
         d = shares @ directions  # d(c)
         decay = problem.l2 if self.weight_decay is None else self.weight_decay
         L = state.smoothness or 1.0
+        bend = 2 * L * BEND * self.sharpness**2  # L_g, as if groups curve as silos do
         eta = self.step_size or _directions.guarded_step(
-            d,
-            at_w,
-            self.gap_bound,
-            loss_bend=L * (1 - float(shares[-1])),
-            gap_bend=2 * L * BEND * self.sharpness**2,  # as if groups curve as silos do
+            d, at_w, self.gap_bound, loss_bend=L * (1 - shares[-1]), gap_bend=bend
         )
         return replace(
             state,
@@ -185,8 +181,8 @@ class FCFL:
         size = self.among(counts)
         safe = np.maximum(size, 1.0)
         rates = self.among(total.cell_scores[n:].reshape(counts.shape)) / safe
-        slopes = self.among(total.cell_score_gradients[n:].reshape(deep))
-        slopes = slopes / safe[:, :, None]
+        score_slopes = total.cell_score_gradients[n:].reshape(deep)
+        slopes = self.among(score_slopes) / safe[:, :, None]
         a, b = np.triu_indices(size.shape[1], 1)
         both = (size[:, a] > 0) & (size[:, b] > 0)  # where the gap is defined
         gaps = (rates[:, a] - rates[:, b])[both]  # Δ

@@ -49,7 +49,7 @@ class Replica:
 
     def load(self, w: FloatArray) -> None:
         """Take the state from w."""
-        self.state.copy_(torch.from_numpy(w))
+        self.state.copy_(torch.tensor(w))
         for buffer, first in self._counts:
             buffer.copy_(first)
 
