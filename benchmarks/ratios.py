@@ -1,4 +1,4 @@
-"""Measure ratios inside one run: machines are shared and noisy, seconds are not kept."""
+"""Measure ratios inside one run: machines are shared, so seconds are not kept."""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,6 +32,13 @@ def reproduce(
     data: Annotated[
         str | None, typer.Option(help="Only panels on this data set.", metavar="NAME")
     ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(help="File or folder that holds the data.", metavar="PATH"),
+    ] = None,
+    budget: Annotated[
+        int | None, typer.Option(min=1, help="Gradients per silo for each method.")
+    ] = None,
     seeds: Annotated[int | None, typer.Option(min=2, help="How many splits.")] = None,
     out: Annotated[
         Path | None,
@@ -56,7 +65,12 @@ def reproduce(
     folder = out or Path("runs") / f"reproduce-{figure}"
     with batch_progress() as report:
         results = run_figure(
-            spec, open_data, panels=chosen, seeds=seeds, out=folder, report=report
+            replace(spec, budget=budget or spec.budget),
+            partial(open_data, source=source),
+            panels=chosen,
+            seeds=seeds,
+            out=folder,
+            report=report,
         )
     for result in results:
         save(result, folder)
@@ -64,11 +78,15 @@ def reproduce(
     console.stdout().print(f"Saved in {folder}", soft_wrap=True)
 
 
-def open_data(section: Mapping[str, Any], seed: int) -> Federation:
+def open_data(
+    section: Mapping[str, Any], seed: int, source: str | None = None
+) -> Federation:
     """Open a panel's data with another seed and a validation part."""
     from pffl.spec import parse
 
-    extra = {"seed": seed, "validation_fraction": VALIDATION}
+    extra: dict[str, Any] = {"seed": seed, "validation_fraction": VALIDATION}
+    if source is not None:
+        extra["source"] = source
     return parse({"data": {**section, **extra}}, source="spec").data.open()
 
 

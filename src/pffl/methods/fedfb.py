@@ -40,6 +40,8 @@ from pffl.objective import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
 from pffl.typing import FloatArray
 
+ROUNDING = 1e-12  # mean losses that differ by less are the same
+
 
 @dataclass(frozen=True, eq=False)
 class State:
@@ -183,7 +185,7 @@ def move_eo(
     d = np.zeros(len(known))
     d[known] = means - means.mean()
     largest = float(np.abs(d).max())
-    if largest == 0:
+    if largest <= ROUNDING * float(means.max()):
         return weights
     able = sizes[1] > 0  # the groups that have such rows at all
     moved = np.zeros(len(able))
