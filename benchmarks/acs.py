@@ -134,7 +134,7 @@ def whole(engine: Local, bound: float, product: Product | None = None) -> Spent:
 
 def points(engine: Local, product: Product) -> None:
     """Every (bound, B): the method alone."""
-    print("bound     B  rounds      gap  seconds   ratio  (processor)")
+    print("bound     B  rounds       gap  seconds   ratio  (processor)")
     most, worst, ratios = 0, 0.0, []
     for bound in BOUNDS:
         for price in PRICES:
@@ -147,7 +147,7 @@ def points(engine: Local, product: Product) -> None:
             ratios.append(ratio)
             most, worst = max(most, run.rounds), max(worst, gap)
             print(
-                f"{bound:5.3f} {price:5g} {run.rounds:7d} {gap:8.1e} {spent.wall:8.2f} "
+                f"{bound:5.3f} {price:5g} {run.rounds:7d} {gap:9.2e} {spent.wall:8.2f} "
                 f"{ratio.wall:7.2f}  ({ratio.processor:.2f})",
                 flush=True,
             )
