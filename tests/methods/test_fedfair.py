@@ -1,4 +1,4 @@
-"""FedFair by hand from raw rows: the mean of local gaps, its gradient, its multipliers."""
+"""FedFair by hand from raw rows: the mean of local gaps, its slope, its multipliers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_every_round_is_gradient_descent_and_ascent_by_hand(name, engine):
         np.testing.assert_allclose(state.inner.w, w, atol=1e-7)
         np.testing.assert_allclose(state.multipliers_a, lam_a, atol=1e-7)
         np.testing.assert_allclose(state.multipliers_b, lam_b, atol=1e-7)
-    assert np.abs(lam_a - lam_b).max() > 0.05, "the gap had a price"
+    assert np.abs(lam_a - lam_b).max() > 0.01, "the gap had a price"
 
 
 def test_the_gap_is_of_one_group_minus_the_other():

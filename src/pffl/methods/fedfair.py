@@ -184,7 +184,7 @@ def gap_weights(counts: FloatArray) -> FloatArray:
         for group, sign in ((a, 1.0), (b, -1.0)):
             rows = np.where(both, counts[:, :, group], 1.0)
             weights[p, :, :, group] = sign * both / (having * rows)
-    return weights.reshape(len(pairs), -1)
+    return weights.reshape(len(pairs), counts.size)
 
 
 def group_prices(prices: FloatArray, groups: int) -> FloatArray:
