@@ -11,7 +11,7 @@ from pffl.data.federation import Federation
 from pffl.models.base import Inputs
 from pffl.typing import FloatArray, IntArray
 
-PIECE_BYTES = 2**19  # of inputs: a piece stays in cache between its two products
+PIECE_BYTES = 2**20  # of inputs: a piece stays in cache between its two products
 GROUP_COST = 3000  # a group of silos costs as much as so many scores
 
 

@@ -89,7 +89,7 @@ class Local(Reference):
     def layout(self, question: Question) -> Layout:
         """Rows of the question's split, laid out once per scaling."""
         inputs = question.task.model.inputs
-        if self._scaling is not inputs:
+        if not _equal(self._scaling, inputs):
             self._scaling, self._layouts = inputs, {}
         if question.split not in self._layouts:
             self._layouts[question.split] = Layout.of(
@@ -125,4 +125,13 @@ def _same(questions: Sequence[Question]) -> bool:
         == (first.majorant, first.order, first.sharpness)
         and np.array_equal(q.w, first.w)
         for q in questions
+    )
+
+
+def _equal(one: Inputs | None, other: Inputs) -> bool:
+    """Whether two scalings are the same: each `solve` makes its own from the census."""
+    return one is other or (
+        one is not None
+        and np.array_equal(one.mean, other.mean)
+        and np.array_equal(one.scale, other.scale)
     )

@@ -163,6 +163,17 @@ class LinearModel(ABC):
         return full.reshape(q * c, q * c)
 
     def _gram(self, X: FloatArray, curvatures: FloatArray) -> FloatArray:
+        if curvatures.min(initial=0.0) < 0:  # between two outputs of softmax
+            return self._mixed_gram(X, curvatures)
+        root = np.sqrt(curvatures)
+        rows = np.empty((len(X), self.n_columns))
+        np.multiply(X, root[:, None], out=rows[:, : X.shape[1]])
+        if self.intercept:
+            rows[:, -1] = root
+        # The product of one matrix with itself takes BLAS half the work (syrk).
+        return rows.T @ rows
+
+    def _mixed_gram(self, X: FloatArray, curvatures: FloatArray) -> FloatArray:
         weighted = X * curvatures[:, None]
         d = X.shape[1]
         gram = np.empty((self.n_columns, self.n_columns))
