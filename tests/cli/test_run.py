@@ -30,7 +30,10 @@ def test_the_verdict_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(column in seen.out for column in COLUMNS)
     assert "MET: " in seen.out
     assert "synthetic data" in seen.out
-    assert one_line(seen.out).endswith("Saved in runs/synthetic-001")
+    assert "Saved in runs/synthetic-001" in one_line(seen.out)
+    for name in ("certificate.json", "report.html"):
+        assert f"runs/synthetic-001/{name}" in seen.out
+        assert Path("runs/synthetic-001", name).is_file()
 
 
 def test_the_same_numbers_as_the_library(capsys: pytest.CaptureFixture[str]) -> None:

@@ -128,10 +128,7 @@ def test_those_worse_off_come_to_weigh_more():
     raw = Raw.of(federation)
     asker, problem = set_up(federation)
     method = FairGrad(notion="accuracy", rounds=2, dual_step_size=1.0, gap_bound=0.0)
-    state = None
-    for state in states(asker, problem, method):
-        if state.round == 1 and state.measured:
-            break
+    state = next(s for s in states(asker, problem, method) if s.measured)
     F = levels(raw, raw.positive(state.inner.w), "accuracy")
     weights = method.weights(problem, state).reshape(2, 2).sum(axis=0)
     before = table(raw).sum(axis=0) / len(raw)

@@ -1,0 +1,306 @@
+"""FCFL: slopes from raw rows, directions against LPs, and both stages of a run."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+from scipy.special import expit
+
+import pffl
+from pffl.engines import Local, Reference
+from pffl.errors import DataError, UsageError
+from pffl.methods import _directions
+from pffl.methods._directions import (
+    Slopes,
+    cooled,
+    guarded_step,
+    least_norm,
+    stage_one,
+    stage_two,
+)
+from pffl.methods.fcfl import FCFL
+from tests.helpers import (
+    Oracle,
+    make_federation,
+    make_problem,
+    make_schema,
+    repartition,
+)
+from tests.methods.biased import Raw, biased, copies, fit, set_up, states, without
+
+L2 = 0.02
+
+
+def smooth_gaps(raw, w, *, notion="dp", pooled=False, s=10.0):
+    """|Δ| of every silo (or of all rows) and pair of groups, where it is defined."""
+    scores = expit(s * raw.X @ w)
+    among = raw.y == 1 if notion == "eo" else np.ones(len(raw), bool)
+    silo = np.zeros_like(raw.silo) if pooled else raw.silo
+    out = []
+    for k in range(silo.max() + 1):
+        groups = [scores[among & (silo == k) & (raw.group == a)]
+                  for a in range(raw.group.max() + 1)]  # fmt: skip
+        for a in range(len(groups)):
+            out += [
+                abs(groups[a].mean() - groups[b].mean())
+                for b in range(a + 1, len(groups))
+                if len(groups[a]) and len(groups[b])
+            ]
+    return np.array(out)
+
+
+def silo_losses(raw, w):
+    losses = raw.losses(w)
+    return np.array([losses[raw.silo == k].mean() for k in range(raw.silo.max() + 1)])
+
+
+def jacobian(function, w, h=1e-6):
+    steps = h * np.eye(len(w))
+    return np.stack([(function(w + e) - function(w - e)) / (2 * h) for e in steps], 1)
+
+
+FEDERATIONS = {
+    "two groups": lambda: biased(0),
+    "three groups": lambda: biased(1, groups=3),
+    "a missing group": lambda: without(biased(2, groups=3), 1, group=0),
+    "a missing cell": lambda: without(biased(3), 0, group=1, label=1),
+}
+
+
+@pytest.mark.parametrize("engine", [Local, Reference])
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("notion", ["dp", "eo"])
+@pytest.mark.parametrize("name", FEDERATIONS)
+def test_losses_gaps_and_gradients_are_those_of_the_rows(name, notion, pooled, engine):
+    federation = FEDERATIONS[name]()
+    raw = Raw.of(federation)
+    asker, problem = set_up(federation, engine=engine)
+    method = FCFL(notion=notion, pooled=pooled, step_size=0.1)
+    w = np.array([0.3, -0.2, 0.1, 0.05])
+    state = method.init(problem)
+    question = method.question(problem, type(state)(0, w, state.temperatures))
+    at_w = method.slopes(problem, asker.ask(question))
+    kind = {"notion": notion, "pooled": pooled}
+    np.testing.assert_allclose(at_w.losses, silo_losses(raw, w), atol=1e-12)
+    np.testing.assert_allclose(at_w.gaps, smooth_gaps(raw, w, **kind), atol=1e-12)
+    np.testing.assert_allclose(
+        at_w.loss_gradients, jacobian(lambda v: silo_losses(raw, v), w), atol=1e-7
+    )
+    np.testing.assert_allclose(
+        at_w.gap_gradients,
+        jacobian(lambda v: smooth_gaps(raw, v, **kind), w),
+        atol=1e-6,
+    )
+
+
+def softmax(values):
+    return np.exp(values - values.max()) / np.exp(values - values.max()).sum()
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_every_round_is_the_papers(pooled):
+    federation = biased(4)
+    raw = Raw.of(federation)
+    asker, problem = set_up(federation, l2=L2)
+    eps, eta = 0.05, 0.1
+    method = FCFL(
+        pooled=pooled,
+        gap_bound=eps,
+        step_size=eta,
+        stage_one_rounds=40,
+        stage_two_rounds=15,
+    )
+    w, delta = np.zeros(4), np.array([0.5, 0.5])
+    kinds = set()
+    seen = list(states(asker, problem, method))
+    assert len(seen) == method.planned_rounds == 55
+    for t, state in enumerate(seen):
+        l, g = silo_losses(raw, w), smooth_gaps(raw, w, pooled=pooled)  # noqa: E741
+        grad_l = jacobian(lambda v: silo_losses(raw, v), w, 1e-5)
+        grad_g = jacobian(lambda v: smooth_gaps(raw, v, pooled=pooled), w, 1e-5)
+        if t == 0:
+            grad_g = 0 * grad_g  # |Δ| has a kink at w = 0
+        d_L, d_G = softmax(l / delta[0]) @ grad_l, softmax(g / delta[1]) @ grad_g
+        if t < 40:
+            D = np.stack([d_L, d_G])
+            goal, kept = (d_L, []) if g.max() <= eps else (d_G, [d_L])
+        else:
+            D = np.vstack([grad_l, d_G if g.max() >= eps else 0 * d_G])
+            goal, kept = grad_l.mean(axis=0), list(D)
+        kinds.add((t < 40, bool(g.max() <= eps)))
+        found = linprog(
+            -D @ goal,
+            A_ub=-np.array([D @ v for v in kept]) if kept else None,
+            b_ub=np.zeros(len(kept)) if kept else None,
+            A_eq=np.ones((1, len(D))),
+            b_eq=[1],
+        )
+        w = w - eta * (found.x @ D + L2 * w)
+        norms = np.array([np.linalg.norm(d_L), np.linalg.norm(d_G)])
+        cold = (0.1 * norms <= delta) & (delta > 1e-4)
+        delta = np.where(cold, 0.01 * delta, delta)
+        np.testing.assert_allclose(state.w, w, atol=2e-5)
+        np.testing.assert_allclose(state.temperatures, delta)
+    assert kinds >= {(True, True), (True, False), (False, False)}
+
+
+vectors = st.integers(0, 100_000).map(
+    lambda seed: np.random.default_rng(seed).normal(size=(2, 4))
+)
+
+
+@given(vectors, st.booleans())
+def test_stage_one_solves_its_linear_program(directions, inside):
+    d_L, d_G = directions
+    c = stage_one(d_L, d_G, inside=inside)
+    assert c.min() >= 0
+    assert c.sum() == pytest.approx(1)
+    goal = d_L if inside else d_G
+    keep = {} if inside else {"A_ub": -(directions @ d_L)[None], "b_ub": [0.0]}
+    best = linprog(-directions @ goal, A_eq=np.ones((1, 2)), b_eq=[1], **keep)
+    assert (c @ directions) @ goal == pytest.approx(-best.fun, abs=1e-9)
+    if not inside:
+        assert (c @ directions) @ d_L >= -1e-12
+
+
+@given(st.integers(0, 100_000))
+def test_stage_two_raises_no_loss_and_is_best(seed):
+    rng = np.random.default_rng(seed)
+    D = rng.normal(size=(4, 5)) + 0.3
+    c = stage_two(D)
+    assert c.min() >= -1e-12
+    assert c.sum() == pytest.approx(1)
+    d = c @ D
+    assert (D @ d).min() >= -1e-7, "no direction is climbed"
+    least = least_norm(D) @ D
+    mean = D[:-1].mean(axis=0)
+    assert d @ mean >= least @ mean - 1e-7
+
+
+@given(st.integers(0, 100_000))
+def test_least_norm_is_the_quadratic_programs(seed):
+    rng = np.random.default_rng(seed)
+    D = rng.normal(size=(4, 6)) + 0.4
+    c = cp.Variable(4, nonneg=True)
+    cp.Problem(cp.Minimize(cp.sum_squares(D.T @ c)), [cp.sum(c) == 1]).solve(
+        solver=cp.CLARABEL
+    )
+    ours = least_norm(D)
+    assert ours.sum() == pytest.approx(1)
+    assert np.linalg.norm(ours @ D) == pytest.approx(
+        np.linalg.norm(c.value @ D), abs=1e-6
+    )
+    shortest = ours @ D
+    assert (D @ shortest).min() >= shortest @ shortest - 1e-9
+
+
+def test_stage_two_falls_back_to_the_least_norm(monkeypatch):
+    import scipy.optimize
+
+    D = np.array([[1.0, 0.2], [-0.5, 1.0], [0.0, 0.0]])
+    failed = linprog([1.0], A_ub=[[1.0]], b_ub=[-1.0])  # x ≥ 0 cannot be ≤ −1
+    assert failed.status != 0
+    monkeypatch.setattr(scipy.optimize, "linprog", lambda *_, **__: failed)
+    np.testing.assert_allclose(_directions.stage_two(D), least_norm(D))
+
+
+def test_temperatures_fall_when_directions_are_short():
+    start = np.array([0.5, 0.005])
+    long, short = np.array([10.0, 0.0]), np.array([0.01, 0.0])
+    np.testing.assert_allclose(cooled(start, (long, short)), [0.5, 0.00005])
+    np.testing.assert_allclose(cooled(start, (short, long)), [0.005, 0.005])
+    coldest = np.array([5e-5, 5e-5])
+    np.testing.assert_array_equal(cooled(coldest, (short, short)), coldest)
+
+
+def test_a_guarded_step_keeps_gaps_under_their_bound():
+    zeros = np.zeros((1, 2))
+    at_w = Slopes(
+        np.ones(1), zeros, np.array([0.02, 0.0]), np.array([[-1.0, 0], [0, 1.0]])
+    )
+    d = np.array([0.3, 0.4])
+    eta = guarded_step(d, at_w, 0.05, loss_bend=0.01, gap_bend=20.0)
+    rise = 0.3 * eta + 0.5 * 20.0 * 0.25 * eta**2
+    assert rise == pytest.approx(0.03), "what is left is used up"
+    free = guarded_step(d, at_w, 10.0, loss_bend=1.0, gap_bend=2.0)
+    assert free == 1.0
+    above = guarded_step(d, at_w, 0.01, loss_bend=0.01, gap_bend=2.0)
+    assert above == 0.5, "climbing: never more than 1/L of the gap"
+    down = guarded_step(-d, at_w, 0.01, loss_bend=0.01, gap_bend=0.5)
+    assert down == 2.0
+    still = guarded_step(0 * d, at_w, 0.01, loss_bend=0.0, gap_bend=0.5)
+    assert still == 2.0
+
+
+def test_a_wide_bound_and_one_silo_leave_the_plain_optimum():
+    federation = copies(biased(5), 1)
+    method = FCFL(gap_bound=10.0, stage_one_rounds=150, stage_two_rounds=50)
+    optimum = Oracle.of(federation, [], [], l2=L2).saddle()[1]
+    np.testing.assert_allclose(fit(federation, method, l2=L2), optimum, atol=0.02)
+
+
+def test_stage_two_raises_no_silos_loss():
+    federation = biased(6)
+    raw = Raw.of(federation)
+    asker, problem = set_up(federation, l2=0.0)
+    method = FCFL(gap_bound=0.1, stage_one_rounds=60, stage_two_rounds=60)
+    seen = list(states(asker, problem, method))
+    before, after = silo_losses(raw, seen[60].w), silo_losses(raw, seen[-1].w)
+    assert (after <= before + 1e-4).all()
+    assert after.mean() < before.mean()
+
+
+@pytest.mark.parametrize("notion", ["dp", "eo"])
+@pytest.mark.parametrize(("pooled", "groups"), [(False, 2), (True, 2), (True, 3)])
+def test_gaps_stay_under_the_bound(pooled, groups, notion):
+    federation = biased(12, sizes=(150, 120, 200), groups=groups, pull=4.0)
+    raw = Raw.of(federation)
+    parameters = {"notion": notion, "pooled": pooled}
+    rounds = {"stage_one_rounds": 100, "stage_two_rounds": 50}
+    free = fit(federation, FCFL(gap_bound=10.0, **parameters, **rounds))
+    held = fit(federation, FCFL(gap_bound=0.1, **parameters, **rounds))
+    assert smooth_gaps(raw, free, **parameters).max() > 0.2
+    assert smooth_gaps(raw, held, **parameters).max() <= 0.11
+    assert raw.losses(held).mean() < 0.67, "and there is something to show for it"
+
+
+def test_silos_engines_and_their_order():
+    federation = biased(8)
+    turned = repartition(federation, 2 - federation.pooled("train").silo)
+    method = FCFL(stage_one_rounds=15, stage_two_rounds=5)
+    w = fit(federation, method)
+    np.testing.assert_allclose(fit(turned, method), w, atol=1e-8)
+    np.testing.assert_allclose(fit(federation, method, engine=Reference), w, atol=1e-8)
+    one, four = (fit(copies(federation, k), method) for k in (1, 4))
+    np.testing.assert_allclose(one, four, atol=1e-6)
+
+
+def test_silos_without_two_groups_have_no_gap():
+    federation = without(without(biased(9), 0, group=0), 1, group=1)
+    asker, problem = set_up(federation)
+    *_, last = states(asker, problem, FCFL(stage_one_rounds=5, stage_two_rounds=5))
+    assert np.isfinite(last.w).all()
+    federation = without(federation, 2, group=1)
+    asker, problem = set_up(federation)
+    with pytest.raises(DataError, match="no silo has rows of two"):
+        FCFL().init(problem)
+    assert FCFL(pooled=True).init(problem).round == 0
+
+
+def test_what_it_cannot_do_is_refused():
+    with pytest.raises(UsageError, match="3 problems"):
+        FCFL(gap_bound=-1.0, sharpness=0.0, stage_one_rounds=0)
+    with pytest.raises(UsageError, match="one of dp, eo"):
+        FCFL(notion="eodds")
+    three = make_federation(labels=3)
+    problem = make_problem(Local(three), None, model=pffl.SoftmaxRegression())
+    with pytest.raises(UsageError, match="two classes"):
+        FCFL().init(problem)
+    alone = make_schema(attributes=(("sex", ("f",)),))
+    problem = make_problem(Local(make_federation(schema=alone)), None)
+    with pytest.raises(DataError, match="no silo"):
+        FCFL().init(problem)
