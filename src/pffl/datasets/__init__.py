@@ -9,12 +9,16 @@ from collections.abc import Callable
 from pffl.data.federation import Federation
 from pffl.datasets.acs import acs as acs
 from pffl.datasets.adult import adult as adult
+from pffl.datasets.celeba import celeba as celeba
 from pffl.datasets.compas import compas as compas
+from pffl.datasets.faces import faces as faces
 from pffl.datasets.synthetic import synthetic as synthetic
 
 DATASETS: dict[str, tuple[Callable[..., Federation], str]] = {
     "acs": (acs, "US census persons by state, 2014 on: employment, income, insurance"),
     "adult": (adult, "income over $50,000, US census 1994: 48,842 people, real"),
+    "celeba": (celeba, "faces by person, real; from a folder, see docs/celeba.md"),
     "compas": (compas, "two-year recidivism, ProPublica 2016: 6,172 people, real"),
+    "faces": (faces, "drawn faces in the shape of CelebA, 472 people, offline"),
     "synthetic": (synthetic, "generated census-like rows, any size, offline"),
 }

@@ -47,7 +47,7 @@ def check_archive(
         if len(entries) > MAX_MEMBERS:
             problems.add(f"{len(entries)} members, at most {MAX_MEMBERS} are allowed")
         else:
-            problems.found.extend(filter(None, map(_suspicion, entries)))
+            problems.found.extend(filter(None, map(suspicion, entries)))
         wanted = [info for info in entries if info.filename == member]
         if len(wanted) != 1:
             problems.add(f"{len(wanted)} members are called '{member}', expected one")
@@ -58,7 +58,7 @@ def check_archive(
     return wanted[0]
 
 
-def _suspicion(info: zipfile.ZipInfo) -> str | None:
+def suspicion(info: zipfile.ZipInfo) -> str | None:
     """What is wrong with an entry: where it would go, or how far it would grow."""
     path = info.filename
     windows = PureWindowsPath(path)

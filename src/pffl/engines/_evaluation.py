@@ -22,7 +22,7 @@ def evaluate(layout: Layout, question: Evaluate, spread: Spread) -> EvaluateTota
     sums = np.sum(
         spread(
             lambda pieces: evaluate_pass(layout, question, model, pieces),
-            layout.pieces,
+            layout.pieces(),
             len(layout.X),
         ),
         axis=0,

@@ -25,7 +25,7 @@ def expand(layout: Layout, question: Curvature, spread: Spread) -> CurvatureTota
         lambda pieces: curvature_pass(
             layout, question, model, pieces, risk_weights, packing
         ),
-        layout.pieces,
+        layout.pieces(),
         len(layout.X) * p,
     )
     risk = np.sum([r.risk for r in results], axis=0)

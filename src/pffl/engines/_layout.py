@@ -92,13 +92,18 @@ class Layout:
         return np.diff(self.starts)
 
     @cached_property
-    def pieces(self) -> tuple[Piece, ...]:
-        """All rows, cut into pieces of about `PIECE_BYTES`, whatever the silos."""
-        step = piece_rows(self.X.shape[1])
-        return tuple(
-            self.piece(slice(start, min(start + step, len(self.X))))
-            for start in range(0, len(self.X), step)
-        )
+    def _cut(self) -> dict[int, tuple[Piece, ...]]:
+        return {}
+
+    def pieces(self, columns: int = 1) -> tuple[Piece, ...]:
+        """All rows, cut into pieces that fit in cache with so many score columns."""
+        step = piece_rows(self.X.shape[1], columns)
+        if step not in self._cut:
+            self._cut[step] = tuple(
+                self.piece(slice(start, min(start + step, len(self.X))))
+                for start in range(0, len(self.X), step)
+            )
+        return self._cut[step]
 
     def piece(self, rows: slice) -> Piece:
         """Find the runs in some consecutive rows."""
@@ -114,7 +119,7 @@ class Layout:
         padding would cost more than a group of its own does, or when it would not fit
         in cache; a large silo stands alone.
         """
-        limit = piece_rows(self.X.shape[1])
+        limit = piece_rows(self.X.shape[1], columns)
         groups, first, rows = [], 0, 0
         for position in range(self.n_silos):
             size = int(self.sizes[position])
@@ -142,9 +147,9 @@ class Layout:
         return out
 
 
-def piece_rows(n_features: int) -> int:
-    """Rows that fit in a piece."""
-    return max(64, PIECE_BYTES // (8 * max(1, n_features)))
+def piece_rows(n_features: int, columns: int = 1) -> int:
+    """Rows that fit in a piece: their inputs, or their scores, slopes and weights."""
+    return max(64, PIECE_BYTES // (8 * max(1, n_features, 3 * columns)))
 
 
 def _scaled_rows(

@@ -109,7 +109,7 @@ def _block_gradient(
 ) -> FloatArray:
     """Weighted gradients of a block: silo b has its own w[b] and its rows X[b]."""
     d = X.shape[2]
-    step = max(64, piece_rows(d) // len(X))
+    step = max(64, piece_rows(d, w.shape[1]) // len(X))
     gradient = np.empty_like(w)
     if X.shape[1] <= step:
         _write_gradient(model, w, X, y, weights, gradient)

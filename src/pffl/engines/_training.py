@@ -65,7 +65,7 @@ def _one_step(
     """One full gradient step: the silos' mean is one step on the whole."""
     results = spread(
         lambda pieces: gradient_pass(layout, columns, pieces, weights),
-        layout.pieces,
+        layout.pieces(len(columns.w)),
         len(layout.X) * len(columns.w),
     )
     sums = np.sum([r[0] for r in results], axis=0)
@@ -82,7 +82,7 @@ def _losses(
 ) -> FloatArray:
     results = spread(
         lambda pieces: losses_pass(layout, columns, pieces, models),
-        layout.pieces,
+        layout.pieces(len(columns.w)),
         len(layout.X) * len(columns.w),
     )
     return np.sum(results, axis=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, Self, TypeGuard
 
 import numpy as np
 
@@ -118,7 +118,6 @@ class Step:
     key: tuple[int, ...] = ()
 
 
-@runtime_checkable
 class Stateful(Protocol):
     """A model whose w ends with running statistics, such as those of batch norm.
 
@@ -141,6 +140,11 @@ class Stateful(Protocol):
         """Return w after one step, its statistics moved by these rows."""
 
 
+def is_stateful(model: Model | Stateful) -> TypeGuard[Stateful]:
+    """Whether a model has running statistics; asked often, so not by its protocol."""
+    return hasattr(type(model), "n_trained")
+
+
 def local_step(
     model: Model,
     w: FloatArray,
@@ -150,7 +154,7 @@ def local_step(
     step: Step,
 ) -> FloatArray:
     """Return w after one local step: the model's own, or a plain gradient step."""
-    if isinstance(model, Stateful):
+    if is_stateful(model):
         return model.local_step(w, X, y, weights, step)
     _, gradient = model.losses_and_gradient(w, X, y, weights)
     gradient += step.ridge * w
@@ -160,4 +164,4 @@ def local_step(
 
 def trained(model: Model, w: FloatArray) -> FloatArray:
     """Return the part of w that is descended: all of it, without the statistics."""
-    return w[: model.n_trained] if isinstance(model, Stateful) else w
+    return w[: model.n_trained] if is_stateful(model) else w

@@ -1,0 +1,315 @@
+"""CelebA from official-format files that are small and drawn; damage of every kind."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.datasets import _celeba_lists, _celeba_pictures, celeba
+from pffl.errors import DataError, MissingExtraError, UsageError
+from tests.datasets.archives import zip_with_link
+from tests.datasets.celeba_files import ATTRIBUTES, Drawn, colour, jpeg
+
+
+@pytest.fixture
+def drawn(tmp_path):
+    return Drawn(tmp_path / "celeba")
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Return `celeba` for drawn files, with a cache of its own."""
+
+    def call(folder, **changes):
+        settings = {
+            "edition": "any",
+            "clients": None,
+            "size": 8,
+            "cache_dir": tmp_path / "cache",
+        }
+        return celeba(folder, **{**settings, **changes})
+
+    return call
+
+
+def rows_by_name(drawn, federation):
+    """Recognise each row's picture by its colour; return {name: (silo, y, group)}."""
+    known = {}
+    for silo in federation.silos:
+        for rows in silo.splits.values():
+            for x, y, group in zip(rows.X, rows.y, rows.group, strict=True):
+                middle = x.reshape(8, 8, 3)[4, 4].astype(int)
+                near = [
+                    k
+                    for k in range(len(drawn.names))
+                    if np.abs(middle - colour(k)).max() <= 2
+                ]
+                known.setdefault(silo.name, []).append((near, int(y), int(group)))
+    return known
+
+
+@pytest.mark.parametrize("ending", ["\r\n", "\n"])
+@pytest.mark.parametrize("place", ["zip", "folder", "beside", "Anno and Img"])
+def test_people_are_silos_and_pictures_are_rows(tmp_path, load, place, ending):
+    drawn = Drawn(tmp_path / "celeba", ending=ending)
+    folder = drawn.folder
+    if place == "folder":
+        drawn.unzipped()
+    elif place == "beside":
+        drawn.unzipped(beside=True)
+    else:
+        drawn.zipped()
+    if place == "Anno and Img":
+        for part, files in (("Anno", "*.txt"), ("Img", "*.zip")):
+            (folder / part).mkdir()
+            for file in folder.glob(files):
+                file.rename(folder / part / file.name)
+    federation = load(folder)
+    assert (federation.schema.n_features, federation.synthetic) == (8 * 8 * 3, False)
+    assert federation.schema.groups == ("not Male", "Male")
+    assert federation.schema.labels == ("not Smiling", "Smiling")
+    counts = {p: int((drawn.person == p).sum()) for p in np.unique(drawn.person)}
+    kept = {f"person {p}": n for p, n in counts.items() if n >= 5}
+    assert {
+        silo.name: sum(map(len, silo.splits.values())) for silo in federation.silos
+    } == kept
+    assert federation.pooled("train").X.dtype == np.uint8
+    # Every row is one of the person's own pictures, with its own label and group.
+    male, smiling = ATTRIBUTES.index("Male"), ATTRIBUTES.index("Smiling")
+    for name, rows in rows_by_name(drawn, federation).items():
+        own = np.flatnonzero(drawn.person == int(name.split()[1]))
+        expected = sorted(
+            (k % 40, int(drawn.flags[k, smiling] > 0), int(drawn.flags[k, male] > 0))
+            for k in own
+        )
+        found = sorted((near[0] % 40, y, g) for near, y, g in rows)
+        assert found == expected
+
+
+def test_pictures_are_squeezed_as_leaf_does_with_colours_last(drawn, load):
+    half = np.zeros((218, 178, 3), dtype=np.uint8)
+    half[:109] = (250, 10, 10)
+    half[109:] = (10, 10, 250)
+    from PIL import Image
+
+    from pffl.datasets._celeba_pictures import decoder
+
+    path = drawn.folder / "half.jpg"
+    Image.fromarray(half).save(path, "JPEG", quality=95)
+    picture = decoder(16)(path.read_bytes()).reshape(16, 16, 3)
+    assert picture[1, 8, 0] > 230 > 30 > picture[1, 8, 2]
+    assert picture[14, 8, 2] > 230 > 30 > picture[14, 8, 0]
+
+
+def test_any_attributes(drawn, load):
+    federation = load(drawn.zipped(), label="Young", group="Eyeglasses")
+    assert federation.schema.groups == ("not Eyeglasses", "Eyeglasses")
+    assert federation.schema.target == "Young"
+    with pytest.raises(DataError, match=r"no attribute 'Happy': there are Bald, Eye"):
+        load(drawn.folder, label="Happy")
+
+
+def test_the_sample_of_people_is_seeded(drawn, load):
+    folder = drawn.zipped()
+    first, again = load(folder, clients=4, seed=1), load(folder, clients=4, seed=1)
+    assert first.silo_names == again.silo_names
+    assert first.fingerprint == again.fingerprint
+    assert len(first) == 4
+    drawn_people = {load(folder, clients=4, seed=k).silo_names for k in range(6)}
+    assert len(drawn_people) > 1
+    with pytest.raises(DataError, match="9 people have at least 5 pictures"):
+        load(folder, clients=10)
+    assert len(load(folder, clients=None, least_images=1)) == 12
+
+
+def test_pictures_are_decoded_once_and_a_damaged_cache_is_written_anew(
+    drawn, load, tmp_path, monkeypatch
+):
+    folder, seen = drawn.zipped(), []
+    first = load(folder, progress=lambda done, of: seen.append((done, of)))
+    assert seen[-1][0] == seen[-1][1] == first.rows("train") + first.rows("test")
+    (cached,) = (tmp_path / "cache" / "celeba").glob("*.npy")
+    with monkeypatch.context() as patch:
+        patch.setattr(_celeba_pictures, "decoder", lambda size: pytest.fail("again"))
+        assert load(folder).fingerprint == first.fingerprint
+    content = bytearray(cached.read_bytes())
+    content[-1] ^= 255
+    for damage in (bytes(content), bytes(content[:-100]), b"", b"\x93NUMPY"):
+        cached.write_bytes(damage)
+        assert load(folder).fingerprint == first.fingerprint
+    facts = cached.with_suffix(".json")
+    assert set(json.loads(facts.read_text())) == {"sha256", "pictures", "size"}
+    facts.write_text("[]")
+    assert load(folder).fingerprint == first.fingerprint
+    assert not list(cached.parent.glob("*arriving*"))
+
+
+def test_decoding_is_the_same_with_any_number_of_threads(
+    drawn, load, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(_celeba_pictures, "BLOCK", 3)
+    one = load(drawn.zipped(), workers=1, cache_dir=tmp_path / "one")
+    four = load(drawn.folder, workers=4, cache_dir=tmp_path / "four")
+    assert one.fingerprint == four.fingerprint
+
+
+def test_missing_and_corrupt_pictures_are_named(drawn, load, tmp_path):
+    kept = [n for n, p in zip(drawn.names, drawn.person, strict=True) if p == 107]
+    cut, text, gone = kept[:3]
+    drawn.pictures[cut] = drawn.pictures[cut][:400]
+    drawn.pictures[text] = b"not a picture"
+    with pytest.raises(DataError, match="2 pictures cannot be read") as caught:
+        load(drawn.zipped())
+    assert cut in str(caught.value)
+    assert text in str(caught.value)
+    assert not list((tmp_path / "cache").rglob("*.npy"))
+    del drawn.pictures[gone]
+    folder = drawn.zipped()
+    with pytest.raises(DataError, match=f"1 pictures are missing: {gone}"):
+        load(folder)
+    (folder / "img_align_celeba.zip").unlink()
+    with pytest.raises(DataError, match=f"1 pictures are missing: {gone}"):
+        load(drawn.unzipped())
+
+
+def test_a_picture_of_another_kind_or_of_enormous_size_is_refused(
+    drawn, load, monkeypatch
+):
+    name = next(n for n, p in zip(drawn.names, drawn.person, strict=True) if p == 107)
+    drawn.pictures[name] = jpeg((1, 2, 3), size=(5000, 8))
+    with pytest.raises(DataError, match=f"{name} .5000 × 8 pixels"):
+        load(drawn.zipped())
+    monkeypatch.setattr(_celeba_pictures, "LARGEST_FILE", 100)
+    for folder in (drawn.folder, drawn.unzipped()):
+        with pytest.raises(DataError, match="more than 100 bytes"):
+            load(folder)
+        (folder / "img_align_celeba.zip").unlink(missing_ok=True)
+
+
+def test_fault_19_another_edition_is_refused_by_its_hash(drawn, load):
+    folder = drawn.zipped()
+    with pytest.raises(DataError, match="2 problems") as caught:
+        load(folder, edition="official")
+    for name in ("list_attr_celeba.txt", "identity_CelebA.txt"):
+        assert _celeba_lists.MD5[name] in str(caught.value)
+
+
+def test_fault_19_the_archive_is_hashed_before_it_is_opened(drawn, load, monkeypatch):
+    folder = drawn.zipped()
+    official = {
+        name: _celeba_lists.md5(folder / name)
+        for name in ("list_attr_celeba.txt", "identity_CelebA.txt")
+    }
+    monkeypatch.setattr(_celeba_lists, "MD5", {**_celeba_lists.MD5, **official})
+    with pytest.raises(DataError, match="00d2c5bc6d35e252742224ab0c1e8fcb"):
+        load(folder, edition="official")
+    whole = _celeba_lists.md5(folder / "img_align_celeba.zip")
+    monkeypatch.setitem(_celeba_lists.MD5, "img_align_celeba.zip", whole)
+    assert len(load(folder, edition="official")) == 9
+
+
+def test_fault_19_truncated_files_are_refused(drawn, load):
+    folder = drawn.zipped()
+    archive = folder / "img_align_celeba.zip"
+    whole = archive.read_bytes()
+    archive.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"archive 'img_align_celeba\.zip' is damaged"):
+        load(folder)
+    archive.write_bytes(whole)
+    attributes = folder / "list_attr_celeba.txt"
+    lines = attributes.read_bytes().splitlines(keepends=True)
+    attributes.write_bytes(b"".join(lines[:-7]))
+    with pytest.raises(DataError, match="announces 68 pictures and lists 61"):
+        load(folder)
+    attributes.write_bytes(b"".join(lines)[:-9])
+    with pytest.raises(DataError, match="lines 70 cannot be read"):
+        load(folder)
+
+
+def test_lists_that_do_not_fit_are_refused_with_names(drawn, load):
+    folder = drawn.zipped()
+    identities = folder / "identity_CelebA.txt"
+    lines = identities.read_text().splitlines()
+    for change, message in (
+        (lines[1:], "without a person: 000001.jpg"),
+        ([*lines, "999999.jpg 7"], "without attributes: 999999.jpg"),
+        ([*lines, lines[0]], "lists a picture twice"),
+        ([*lines[1:], "../../x.jpg 3"], "not names of pictures"),
+        ([*lines[1:], "000001.jpg somebody"], "lines 68 cannot be read"),
+    ):
+        identities.write_text("\n".join(change))
+        with pytest.raises(DataError, match=message):
+            load(folder)
+    identities.write_bytes(b"\xff\xfe00")
+    with pytest.raises(DataError, match="byte 0 is not text"):
+        load(folder)
+    drawn.write_lists()
+    (folder / "list_attr_celeba.txt").write_text("hello\n")
+    with pytest.raises(DataError, match="not CelebA's list of attributes"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["../evil.jpg", "/etc/evil.jpg", "C:\\evil.jpg"])
+def test_fault_21_an_archive_that_leaves_its_folder_is_refused(drawn, load, name):
+    folder = drawn.zipped(**{name: b"x"})
+    with pytest.raises(DataError, match="path"):
+        load(folder)
+
+
+def test_fault_21_links_bombs_and_twins_are_refused(drawn, load):
+    folder = drawn.folder
+    zip_with_link(folder / "img_align_celeba.zip", "000001.jpg", "/etc/passwd")
+    with pytest.raises(DataError, match="symbolic link"):
+        load(folder)
+    with zipfile.ZipFile(
+        folder / "img_align_celeba.zip", "w", zipfile.ZIP_DEFLATED
+    ) as archive:
+        archive.writestr("000001.jpg", b"\0" * (4 << 20))
+    with pytest.raises(DataError, match="grows from"):
+        load(folder)
+    drawn.zipped(**{"other/000001.jpg": b"x"})
+    with pytest.raises(DataError, match="the same name"):
+        load(folder)
+
+
+def test_what_is_missing_is_said_with_where_to_get_it(drawn, load, tmp_path):
+    with pytest.raises(DataError, match=r"docs/celeba\.md"):
+        celeba()
+    with pytest.raises(DataError, match="is not a folder"):
+        load(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="2 problems"):
+        load(tmp_path / "empty")
+    with pytest.raises(DataError, match=r"neither img_align_celeba\.zip nor pictures"):
+        load(drawn.folder)
+
+
+def test_bad_parameters_are_listed_at_once(drawn):
+    with pytest.raises(UsageError, match="5 problems"):
+        celeba(
+            drawn.folder,
+            clients=0,
+            least_images=-1,
+            size=0,
+            edition="mine",
+            label="Male",
+        )
+
+
+def test_without_pillow_the_extra_is_named(drawn, load, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'pffl\[celeba\]'"):
+        load(drawn.zipped())
+
+
+def test_decoding_is_logged_and_the_set_is_known_by_name(drawn, load, caplog):
+    with caplog.at_level(logging.INFO, logger="pffl"):
+        load(drawn.zipped())
+    assert "decoded" in caplog.text
+    assert {"celeba", "faces"} <= set(pffl.datasets.DATASETS)
