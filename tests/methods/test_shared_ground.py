@@ -1,4 +1,4 @@
-"""What the methods on parity have in common: groups by name, any constraint, `solve`."""
+"""What the methods on parity share: groups by name, any constraint, `solve`."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def _table(found: Comparison, titles: Mapping[str, str]) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("method", no_wrap=True)
     for title in titles.values():
         table.add_column(title, justify="right", no_wrap=True)
@@ -210,6 +210,7 @@ def _number(row: Any, name: str) -> str:
     if math.isnan(value):
         return "-"
     if name in COSTS:
-        return f"{value / 1e6:.2f}" if name == "bytes" else f"{value:,.3g}"
+        shown = {"bytes": f"{value / 1e6:.2f}", "seconds": f"{value:.2f}"}
+        return shown.get(name, f"{value:,.0f}")
     spread = "" if math.isnan(error) else f"±{error:.3f}".replace("0.", ".", 1)
     return f"{value:.3f}{spread}"

@@ -2,8 +2,10 @@
 
 Every face is a few ellipses and a mouth, corners up or down. A client is a person:
 skin, hair and shape of the face are theirs, and so is how often they smile. Most
-clients have one gender only, as in CelebA. Men are fewer, and a beard hides their
-mouths, so a model that learns what pays for most learns to read theirs last.
+clients have one gender only, as in CelebA. Men are fewer and harder to read: a beard
+hides their mouths, more or less, and the corners lie lower, so that the same mouth means
+another thing on a man; hair tells who is one, but not always. A model that learns what
+pays for most learns to read women.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ def faces(
     men: float = 0.25,
     mixed: float = 0.05,
     beard: float = 0.6,
+    reserve: float = 0.7,
     label_noise: float = 0.02,
     noise: float = 0.05,
     test_fraction: float = 0.2,
@@ -57,7 +60,9 @@ def faces(
     mixed
         Share of clients whose pictures are of both genders.
     beard
-        How much of a man's mouth a beard hides: 0 nothing, 1 all of it.
+        How much of a man's mouth a beard hides at most: 0 nothing, 1 all of it.
+    reserve
+        How much less a man's mouth bends up, smiling or not, where 1 is a smile.
     label_noise
         Share of labels that are wrong, in both groups alike.
     noise
@@ -81,6 +86,7 @@ def faces(
             ("men", men),
             ("mixed", mixed),
             ("beard", beard),
+            ("reserve", reserve),
             ("label_noise", label_noise),
             ("noise", noise),
         ):
@@ -92,7 +98,8 @@ def faces(
     silo = np.repeat(np.arange(clients), sizes)
     male = generator.random(len(silo)) < people.male[silo]
     smiling = generator.random(len(silo)) < people.smiling[silo]
-    X = draw_faces(generator, people, silo, male, smiling, size, beard, noise)
+    style = Style(size, beard, reserve, noise)
+    X = draw_faces(generator, people, silo, male, smiling, style)
     wrong = generator.random(len(silo)) < label_noise
     width = len(str(clients))
     return Federation.from_rows(
@@ -118,6 +125,18 @@ class People:
     skin: FloatArray
     hair: FloatArray
     shape: FloatArray  # half-width and half-height of the face
+    long_hair: FloatArray  # as a draw from [0, 1]: below a share, it is long
+    beard: FloatArray  # of a man's, as a share of the thickest
+
+
+@dataclass(frozen=True)
+class Style:
+    """How all faces are drawn; see `faces`."""
+
+    size: int
+    beard: float
+    reserve: float
+    noise: float
 
 
 def draw_people(
@@ -131,7 +150,11 @@ def draw_people(
     skin = tone * np.array([1.0, 0.8, 0.65]) + generator.normal(0, 0.02, (clients, 3))
     hair = generator.uniform(0.05, 0.6, (clients, 1)) * np.array([1.0, 0.75, 0.5])
     shape = generator.uniform((0.26, 0.34), (0.34, 0.42), (clients, 2))
-    return People(male, generator.beta(2, 2, clients), skin, hair, shape)
+    smiling, (long_hair, beard) = (
+        generator.beta(2, 2, clients),
+        generator.random((2, clients)),
+    )
+    return People(male, smiling, skin, hair, shape, long_hair, beard)
 
 
 def draw_faces(
@@ -140,22 +163,21 @@ def draw_faces(
     silo: IntArray,
     male: NDArray[np.bool_],
     smiling: NDArray[np.bool_],
-    size: int,
-    beard: float,
-    noise: float,
+    style: Style,
 ) -> NDArray[np.uint8]:
     """Draw all pictures, block by block, shape (n, size · size · 3)."""
+    size = style.size
     out = np.empty((len(silo), size, size, 3), dtype=np.uint8)
     step = max(1, BLOCK // (size * size))
     for start in range(0, len(silo), step):
         part = slice(start, start + step)
         picture = _draw_block(
-            generator, people, silo[part], male[part], smiling[part], size, beard
+            generator, people, silo[part], male[part], smiling[part], style
         )
         light = generator.normal(1.0, 0.1, (picture.shape[1], 1, 1))
         picture *= light.astype(np.float32)
         grain = generator.standard_normal(picture.shape, dtype=np.float32)
-        grain *= noise
+        grain *= style.noise
         picture += grain
         picture *= 255.0
         np.clip(picture, 0, 255, out=picture)
@@ -169,14 +191,13 @@ def _draw_block(
     silo: IntArray,
     male: NDArray[np.bool_],
     smiling: NDArray[np.bool_],
-    size: int,
-    beard: float,
+    style: Style,
 ) -> Pixels:
     """Paint from back to front: background, hair, face, eyes, beard, mouth.
 
     Colours come first here, shape (3, n, size, size): planes are painted one by one.
     """
-    n, soft = len(silo), 1.5 / size
+    n, size, soft = len(silo), style.size, 1.5 / style.size
     line = ((np.arange(size) + 0.5) / size).astype(np.float32)
     shift = generator.normal(0, 0.02, (2, n, 1, 1)).astype(np.float32)
     x = line[None, None, :] - 0.5 - shift[0]  # (n, 1, size)
@@ -187,20 +208,23 @@ def _draw_block(
 
     picture = np.empty((3, n, size, size), dtype=np.float32)
     picture[:] = generator.uniform(0.3, 0.8, (3, n, 1, 1))
-    long = np.where(man, 0.0, 0.16).astype(np.float32)
+    is_long = people.long_hair[silo, None, None] < np.where(man, 0.1, 0.7)
+    long = np.where(is_long, 0.16, 0.0).astype(np.float32)
     _paint(picture, _ellipse(x, y - long, wide * 1.25, high * 1.15 + long, soft), hair)
     _paint(picture, _ellipse(x, y - 0.03, wide, high, soft), skin)
     eyes = _ellipse(np.abs(x) - 0.12, y + 0.1, 0.035, 0.022, soft)
     _paint(picture, eyes, np.full((n, 3), 0.1))
     below = np.clip((y - 0.02) / soft, 0, 1)  # of the face, what a beard may cover
-    _paint(picture, man * beard * below * _ellipse(x, y - 0.03, wide, high, soft), hair)
+    hidden = man * (style.beard * people.beard[silo])[:, None, None]
+    _paint(picture, hidden * below * _ellipse(x, y - 0.03, wide, high, soft), hair)
 
     # A mouth is the parabola y = base − bend·x²: corners up (smaller y) for a smile.
     bend = np.where(smiling, 1.0, -1.0) + 0.5 * generator.standard_normal(n)
+    bend -= style.reserve * male
     bend = (4.0 * bend)[:, None, None].astype(np.float32)
     away = np.abs(y - 0.19 - bend * (0.008 - x**2)) - 0.028
     mouth = np.clip(0.5 - away / soft, 0, 1) * (np.abs(x) < 0.15)
-    mouth *= np.where(man, 1.0 - beard, 1.0)
+    mouth *= 1.0 - hidden
     lips = np.clip(skin * np.array([0.6, 0.15, 0.2]), 0, 1)
     _paint(picture, mouth, lips)
     return picture
