@@ -3,7 +3,7 @@
 Every face is a few ellipses and a mouth, corners up or down. A client is a person:
 skin, hair and shape of the face are theirs, and so is how often they smile. Most
 clients have one gender only, as in CelebA. Men are fewer and harder to read: a beard
-hides their mouths, more or less, and the corners lie lower, so that the same mouth means
+hides their mouths, more or less, and the corners lie lower, so the same mouth means
 another thing on a man; hair tells who is one, but not always. A model that learns what
 pays for most learns to read women.
 """
