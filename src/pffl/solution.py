@@ -14,7 +14,7 @@ import numpy as np
 from pffl.callbacks import Round
 from pffl.data.schema import Schema
 from pffl.data.silo import as_inputs
-from pffl.errors import DataError, NotMetError
+from pffl.errors import DataError, NotMetError, UsageError
 from pffl.fairness.metrics import Metrics
 from pffl.objective import Problem
 from pffl.typing import FloatArray
@@ -168,6 +168,40 @@ class Solution:
         if codes is None:
             return model.predict_values(self.w, inputs)
         return np.asarray(self.schema.labels)[codes.astype(np.int64)]
+
+    def metric_frame(
+        self,
+        X: object,
+        y: object,
+        *,
+        sensitive_features: object,
+        metrics: object = None,
+    ) -> object:
+        """Return a fairlearn `MetricFrame` of the predictions for some rows.
+
+        Parameters
+        ----------
+        X, y
+            Raw (unscaled) features, and labels by name (or numbers).
+        sensitive_features, metrics
+            As for fairlearn; the metric is the accuracy by default, or the mean squared
+            error of a numeric target.
+        """
+        try:
+            from fairlearn.metrics import MetricFrame
+        except ImportError as error:
+            raise UsageError(
+                "a MetricFrame needs fairlearn: pip install fairlearn"
+            ) from error
+        from sklearn.metrics import accuracy_score, mean_squared_error
+
+        default = accuracy_score if self.schema.labels else mean_squared_error
+        return MetricFrame(
+            metrics=default if metrics is None else metrics,
+            y_true=y,
+            y_pred=self.predict(X),
+            sensitive_features=sensitive_features,
+        )
 
     def _inputs(self, X: object) -> FloatArray:
         columns = getattr(X, "columns", None)

@@ -148,8 +148,8 @@ def test_distances_of_signed_gaps():
     F = 14 / 30 - 9 / 20
     expected = [abs(F - 0.7), abs(F + 0.7), np.nan]  # opposite gaps are far apart
     np.testing.assert_allclose(distances(positive, counts), expected)
-    alike = distances(np.full((2, 3), 2.0), np.full((2, 3), 4.0))
-    np.testing.assert_array_equal(alike, 0.0)
+    even = np.array([[3.0, 1.0], [1.0, 3.0]])  # alike over all rows, not in a silo
+    np.testing.assert_allclose(distances(even, np.full((2, 2), 4.0)), [0.5, 0.5])
 
 
 def test_reweighing_makes_group_and_label_independent():

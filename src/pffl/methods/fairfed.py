@@ -133,8 +133,7 @@ class FairFed(LocalTraining):
             return Evaluate(problem.with_cells(cells), inner.w, "train")
         counts, omega = self.counts(problem), state.silo_weights
         times = reweighing(counts) if self.debiasing == "reweighing" else counts > 0
-        share = omega / counts.sum(axis=(1, 2))  # ω_k/m_k
-        c = (share[:, None, None] * times).reshape(-1)
+        c = ((omega / counts.sum(axis=(1, 2)))[:, None, None] * times).reshape(-1)
         return self.ask_over(problem, inner, state.round, cells, c, shares=omega)
 
     def step(
@@ -160,9 +159,9 @@ class FairFed(LocalTraining):
         away = distances(self.among(positive), self.among(counts))  # Δ, NaN: undefined
         rows = counts.sum(axis=(1, 2))
         off = np.abs(correct.sum() / rows.sum() - correct.sum(axis=(1, 2)) / rows)
-        away = np.where(np.isnan(away), off, away)
-        weights = self.weigh(state.silo_weights, away, rows / rows.sum())
-        return replace(state, silo_weights=weights, measured=True)
+        away, m = np.where(np.isnan(away), off, away), rows / rows.sum()
+        omega = self.weigh(state.silo_weights, away, m)
+        return replace(state, silo_weights=omega, measured=True)
 
     def weigh(self, weights: FloatArray, away: FloatArray, m: FloatArray) -> FloatArray:
         """Line 6."""
@@ -181,7 +180,7 @@ class FairFed(LocalTraining):
 def distances(positive: FloatArray, counts: FloatArray) -> FloatArray:
     """|F − F_k| per silo, from sums per (silo, group); NaN where F_k is undefined."""
     pooled = ratio(positive.sum(axis=0), counts.sum(axis=0), np.nan)
-    order = np.argsort(pooled)  # NaN last: groups that nobody belongs to
+    order = np.argsort(pooled)  # NaN last; two groups also where all are alike
     low, high = order[0], order[(~np.isnan(pooled)).sum() - 1]
     local, gap = ratio(positive, counts, np.nan), pooled[high] - pooled[low]  # F
     return np.asarray(np.abs(gap - (local[:, high] - local[:, low])))

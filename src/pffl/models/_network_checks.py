@@ -32,6 +32,8 @@ def check_parameters(network: Any, problems: Problems) -> None:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not np.isfinite(value) or value < least:
             wrong.append((name, f"a finite number {words}"))
+    if not isinstance(network.standardize, bool | None):
+        wrong.append(("standardize", "true, false or None"))
     for name, words in wrong:
         problems.add(
             f"The '{name}' parameter of Network must be {words}. "

@@ -1,0 +1,491 @@
+"""A torch module as a model: its w, its losses, its local steps."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime
+from scipy.special import expit, log_softmax
+
+torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")
+
+from torch import nn  # noqa: E402
+
+import pffl  # noqa: E402
+from pffl.errors import DataError, UsageError  # noqa: E402
+from pffl.models import Inputs, celeba_cnn, mlp  # noqa: E402
+from pffl.models.base import Step  # noqa: E402
+from pffl.models.network import Network  # noqa: E402
+from tests.helpers import make_schema  # noqa: E402
+from tests.models.networks import LABELS, MODULES, Own, network  # noqa: E402
+
+LOSSES = list(LABELS)
+
+
+def draw(loss, seed=0, n=23, features=3):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, features))
+    y = 2 * rng.normal(size=n)
+    if LABELS[loss]:
+        y = rng.integers(LABELS[loss], size=n).astype(float)
+    return rng, X, y, rng.uniform(0, 2, n)
+
+
+def plain_step(size=0.1, w=None, **changes):
+    settings = {"ridge": 0.0, "proximal": 0.0, "anchor": w, "key": (0, 0, 0, 0)}
+    return Step(size, **{**settings, **changes})
+
+
+# Losses and predictions
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_losses_are_their_definition(loss):
+    model = network(loss, hidden=(), delta=0.7)
+    rng, X, y, _ = draw(loss)
+    w = rng.normal(size=model.n_parameters)
+    z = X @ w[:-1].reshape(-1, 3).T + w[-1] if loss != "cross_entropy" else None
+    if loss == "cross_entropy":
+        z = X @ w[:9].reshape(3, 3).T + w[9:]
+        expected = -log_softmax(z, axis=1)[np.arange(len(y)), y.astype(int)]
+    elif loss == "binary":
+        expected = np.logaddexp(0, np.where(y == 1, -z[:, 0], z[:, 0]))
+    else:
+        r = np.abs(z[:, 0] - y)
+        expected = r**2
+        if loss == "huber":
+            expected = np.where(r <= 0.7, r**2, 2 * 0.7 * r - 0.7**2)
+    np.testing.assert_allclose(model.losses(w, X, y), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gradient_agrees_with_differences(loss):
+    model = network(loss)
+    rng, X, y, weights = draw(loss, 1)
+    w = rng.normal(size=model.n_parameters)
+    losses, gradient = model.losses_and_gradient(w, X, y, weights)
+    np.testing.assert_allclose(losses, model.losses(w, X, y), rtol=1e-12)
+    numeric = approx_fprime(w, lambda v: weights @ model.losses(v, X, y), 1e-7)
+    np.testing.assert_allclose(gradient, numeric, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 23, 1000])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_batches_of_evaluation_change_nothing(loss, batch_size):
+    whole, parts = network(loss), network(loss, batch_size=batch_size)
+    rng, X, y, weights = draw(loss, 2)
+    w = rng.normal(size=whole.n_parameters)
+    for name, arguments in (
+        ("losses", (X, y)),
+        ("classes", (X,)),
+        ("predict_values", (X,)),
+        ("losses_and_gradient", (X, y, weights)),
+    ):
+        found = getattr(parts, name)(w, *arguments)
+        expected = getattr(whole, name)(w, *arguments)
+        if expected is None:
+            assert found is None
+        else:
+            for a, b in zip(found, expected, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_no_rows_have_no_losses(loss):
+    model = network(loss)
+    w, X = model.start(0), np.zeros((0, 3))
+    assert model.losses(w, X, np.zeros(0)).shape == (0,)
+    assert model.predict_values(w, X).shape[0] == 0
+    classes = model.classes(w, X)
+    assert (classes is None) == (LABELS[loss] == 0)
+
+
+def test_probabilities_and_classes():
+    for loss in ("cross_entropy", "binary"):
+        model = network(loss)
+        rng, X, *_ = draw(loss, 3)
+        w = rng.normal(size=model.n_parameters)
+        found = model.predict_proba(w, X)
+        z = model.predict_values(w, X)
+        expected = (
+            np.exp(log_softmax(z, axis=1))
+            if loss == "cross_entropy"
+            else np.column_stack([1 - expit(z), expit(z)])
+        )
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+        np.testing.assert_array_equal(model.classes(w, X), found.argmax(axis=1))
+    model = network("squared")
+    with pytest.raises(UsageError, match="predicts numbers"):
+        model.predict_proba(model.start(0), np.zeros((2, 3)))
+    # A refusal in the middle of a pass leaves torch able to train.
+    step = plain_step(w=model.start(0))
+    model.local_step(model.start(0), np.ones((2, 3)), np.ones(2), np.ones(2), step)
+
+
+def test_scores_of_ten_thousand_stay_finite():
+    for loss in ("cross_entropy", "binary"):
+        model = network(loss, hidden=())
+        w = np.full(model.n_parameters, 1e4)
+        w[:3] = -1e4
+        X, y = np.array([[1.0, 1.0, 1.0]] * 2), np.array([0.0, 1.0])
+        losses, gradient = model.losses_and_gradient(w, X, y, np.ones(2))
+        assert np.isfinite(losses).all()
+        assert np.isfinite(gradient).all()
+
+
+# The vector w
+
+
+def test_w_holds_trained_parameters_first_then_what_is_averaged():
+    module = Own()
+    model = Network(module, initial="given", standardize=False).bind(
+        make_schema(), Inputs.identity(3)
+    )
+    w = model.start(0)
+    trained = [p for p in module.parameters() if p.requires_grad]
+    rest = [*module.frozen.parameters(), module.shift]
+    flat = torch.cat([t.detach().reshape(-1) for t in [*trained, *rest]])
+    np.testing.assert_array_equal(w, flat.double().numpy())
+    assert model.n_trained == sum(p.numel() for p in trained)
+    assert model.n_parameters == len(w)
+    other = w + np.arange(len(w))
+    state = model.state_dict(other)
+    again = Own()
+    again.load_state_dict(state)
+    np.testing.assert_allclose(again.shift.numpy(), other[-8:], rtol=1e-6)
+    np.testing.assert_array_equal(
+        Network(again, initial="given").start(0), other.astype(np.float32)
+    )
+
+
+def test_the_start_is_drawn_from_the_seed_and_nothing_else_is_touched():
+    module = mlp(3, (4,), 2, batch_norm=True)
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    model = Network(module).bind(make_schema(), Inputs.identity(3))
+    starts = [model.start(seed) for seed in (0, 0, 1)]
+    _, X, y, weights = draw("binary", 4)
+    w = model.local_step(starts[0], X, y, weights, plain_step(w=starts[0]))
+    model.losses(w, X, y)
+    np.testing.assert_array_equal(torch.rand(3).numpy(), expected.numpy())
+    np.testing.assert_array_equal(starts[0], starts[1])
+    assert not np.array_equal(starts[0], starts[2])
+    for name, tensor in module.state_dict().items():
+        np.testing.assert_array_equal(tensor.numpy(), before[name].numpy())
+    assert module.training
+    # Running statistics start at mean 0 and variance 1.
+    np.testing.assert_array_equal(starts[0][model.n_trained :], [0] * 4 + [1] * 4)
+
+
+def test_two_networks_of_one_module_do_not_share_state():
+    module = mlp(3, (4,), 2)
+    one, two = (
+        Network(module, loss).bind(make_schema(), Inputs.identity(3))
+        for loss in ("cross_entropy", "cross_entropy")
+    )
+    X, y = np.ones((2, 3)), np.zeros(2)
+    w = one.start(0)
+    first = one.losses(w, X, y)
+    two.losses(2 * w, X, y)
+    np.testing.assert_array_equal(one.losses(w, X, y), first)
+
+
+# Inputs
+
+
+def test_bytes_are_scaled_in_batches_and_never_copied_as_a_whole():
+    rng = np.random.default_rng(0)
+    X = rng.integers(256, size=(50, 3), dtype=np.uint8)
+    scaled = Inputs.from_sums(50, X.sum(axis=0), (X.astype(float) ** 2).sum(axis=0))
+    module = mlp(3, (), 2).double()
+    model = Network(module, batch_size=8).bind(make_schema(), scaled)
+    by_hand = Network(module, standardize=False).bind(make_schema(), Inputs.identity(3))
+    assert model.inputs.apply(X) is X
+    w, y = model.start(0), rng.integers(2, size=50).astype(float)
+    np.testing.assert_allclose(
+        model.losses(w, X, y), by_hand.losses(w, scaled.apply(X), y), rtol=1e-12
+    )
+    raw = by_hand.losses(w, X.astype(float), y)
+    np.testing.assert_allclose(by_hand.losses(w, X, y), raw, rtol=1e-12)
+
+
+def test_rows_that_cannot_be_written_to_are_read_without_a_warning():
+    model = network("binary")
+    _, X, y, _ = draw("binary")
+    X.flags.writeable = False
+    w = model.start(0)
+    w.flags.writeable = False
+    assert np.isfinite(model.losses(w, X, y)).all()
+
+
+def test_a_module_may_say_that_it_scales_its_inputs_itself():
+    assert not Network(celeba_cnn(12, width=2)).standardized
+    assert Network(celeba_cnn(12, width=2), standardize=True).standardized
+    assert Network(mlp(3, (2,), 2)).standardized
+
+
+# Local steps
+
+
+def reference_training(module, X, y, weights, sizes):
+    """Train as torch's own users do; return the state dict."""
+    module.train()
+    for size in sizes:
+        z = module(torch.tensor(X))
+        losses = nn.functional.cross_entropy(
+            z, torch.tensor(y).long(), reduction="none"
+        )
+        (losses * torch.tensor(weights)).sum().backward()
+        for parameter in module.parameters():
+            parameter.data -= size * parameter.grad
+            parameter.grad = None
+    return module.state_dict()
+
+
+@pytest.mark.parametrize("kind", ["dense", "batch norm", "convolution"])
+def test_local_steps_are_those_of_torch(kind):
+    module = MODULES[kind]().double()
+    model = Network(module, standardize=False, initial="given").bind(
+        make_schema(), Inputs.identity(3)
+    )
+    _, X, y, weights = draw("binary", 5)
+    w = model.start(0)
+    for size in (0.1, 0.05, 0.2):
+        w = model.local_step(w, X, y, weights, plain_step(size, w))
+    expected = reference_training(module, X, y, weights, (0.1, 0.05, 0.2))
+    for name, tensor in model.state_dict(w).items():
+        if tensor.is_floating_point():
+            np.testing.assert_allclose(
+                tensor.numpy(), expected[name].numpy(), rtol=1e-10
+            )
+
+
+def test_statistics_move_by_the_batch_and_by_nothing_else():
+    module = mlp(3, (4,), 2, batch_norm=True).double()
+    model = Network(module, standardize=False).bind(make_schema(), Inputs.identity(3))
+    _, X, y, weights = draw("binary", 6)
+    w, n = model.start(0), model.n_trained
+    anchor = w + 1.0
+    moved = model.local_step(
+        w, X, y, weights, plain_step(0.1, anchor, ridge=3.0, proximal=2.0)
+    )
+    hidden = X @ w[:12].reshape(4, 3).T + w[12:16]
+    np.testing.assert_allclose(moved[n : n + 4], 0.1 * hidden.mean(axis=0))
+    np.testing.assert_allclose(moved[n + 4 :], 0.9 + 0.1 * hidden.var(axis=0, ddof=1))
+    free = model.local_step(w, X, y, weights, plain_step(0.1, w))
+    pulled = free[:n] - 0.1 * (3.0 * w[:n] + 2.0 * (w[:n] - anchor[:n]))
+    np.testing.assert_allclose(moved[:n], pulled, rtol=1e-12)
+    np.testing.assert_array_equal(moved[n:], free[n:])
+    # Evaluation leaves them alone.
+    _, gradient = model.losses_and_gradient(w, X, y, weights)
+    np.testing.assert_array_equal(gradient[n:], 0.0)
+
+
+def test_fault_16_a_batch_of_one_row_keeps_the_statistics():
+    model = Network(mlp(3, (4,), 2, batch_norm=True).double(), standardize=False)
+    model = model.bind(make_schema(), Inputs.identity(3))
+    w, n = model.start(0), model.n_trained
+    moved = model.local_step(
+        w, np.ones((1, 3)), np.ones(1), np.ones(1), plain_step(w=w)
+    )
+    np.testing.assert_array_equal(moved[n:], w[n:])
+    assert not np.array_equal(moved[:n], w[:n])
+    # … and the next batch moves them again.
+    _, X, y, weights = draw("binary")
+    assert not np.array_equal(
+        model.local_step(w, X, y, weights, plain_step(w=w))[n:], w[n:]
+    )
+
+
+def test_a_cumulative_batch_norm_starts_anew_with_each_local_step():
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=None))
+    module.append(nn.Linear(4, 2)).double()
+    model = Network(module, standardize=False).bind(make_schema(), Inputs.identity(3))
+    _, X, y, weights = draw("binary")
+    w = model.start(0)
+    steps = [model.local_step(w, X, y, weights, plain_step(w=w)) for _ in range(3)]
+    np.testing.assert_array_equal(steps[0], steps[1])
+    np.testing.assert_array_equal(steps[0], steps[2])
+
+
+@pytest.mark.parametrize("kind", ["dropout", "hidden dropout"])
+def test_dropout_is_drawn_from_the_key_of_the_step(kind):
+    model = Network(MODULES[kind](), standardize=False)
+    model = model.bind(make_schema(), Inputs.identity(3))
+    assert model.random
+    _, X, y, weights = draw("binary")
+    w = model.start(0)
+    keys = [(0, 0, 0, 0), (0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 1, 0), (1, 0, 0, 0)]
+    found = [
+        model.local_step(w, X, y, weights, plain_step(w=w, key=key)) for key in keys
+    ]
+    np.testing.assert_array_equal(found[0], found[1])
+    assert len({v.tobytes() for v in found}) == 4
+    np.testing.assert_array_equal(model.losses(w, X, y), model.losses(w, X, y))
+    assert not network("binary").random
+
+
+# Refusals
+
+
+def test_bad_parameters_are_listed_at_once():
+    with pytest.raises(UsageError, match="8 problems") as caught:
+        Network(
+            "cnn",
+            loss="hinge",
+            l2=-1.0,
+            delta=0.0,
+            initial="zero",
+            batch_size=0,
+            device="abacus",
+            standardize="yes",
+        )
+    assert "The 'loss' parameter of Network must be one of" in str(caught.value)
+    frozen = nn.Linear(2, 2).requires_grad_(False)
+    with pytest.raises(UsageError, match="no parameters to train"):
+        Network(frozen)
+    mixed = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double())
+    with pytest.raises(UsageError, match=r"mixes torch\.float32 and torch\.float64"):
+        Network(mixed)
+
+
+@pytest.mark.parametrize(
+    ("loss", "labels", "advice"),
+    [
+        ("cross_entropy", 0, "'squared'"),
+        ("binary", 3, "'cross_entropy'"),
+        ("binary", 0, "'squared'"),
+        ("squared", 2, "'binary'"),
+        ("huber", 5, "'cross_entropy'"),
+    ],
+)
+def test_labels_that_a_loss_cannot_have_are_refused(loss, labels, advice):
+    model = Network(mlp(3, (), 1), loss)
+    with pytest.raises(DataError, match=f"the loss '{loss}' needs .*use {advice}"):
+        model.bind(make_schema(labels=labels), Inputs.identity(3))
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    schema = make_schema(labels=3)
+    for outputs, loss, labels in ((2, "cross_entropy", 3), (2, "binary", 2)):
+        model = Network(mlp(3, (), outputs), loss)
+        with pytest.raises(UsageError, match=r"outputs of shape \(2, 2\)"):
+            model.bind(make_schema(labels=labels), Inputs.identity(3))
+    with pytest.raises(UsageError, match="does not take rows of 3 features"):
+        Network(mlp(4, (), 3)).bind(schema, Inputs.identity(3))
+    flat = nn.Sequential(nn.Linear(3, 1), nn.Flatten(0))
+    Network(flat, "binary").bind(make_schema(), Inputs.identity(3))
+
+
+# Architectures, and what a file can hold
+
+
+def test_the_cnn_is_leafs():
+    module = celeba_cnn()
+    shapes = [tuple(p.shape) for p in module.parameters() if p.ndim > 1]
+    assert shapes == [(32, 3, 3, 3), *[(32, 32, 3, 3)] * 3, (2, 6 * 6 * 32)]
+    kinds = [type(layer).__name__ for layer in module.blocks[:4]]
+    assert kinds == ["Conv2d", "BatchNorm2d", "MaxPool2d", "ReLU"]
+    # A row holds colours last; the first channel of the first block sees red.
+    rows = torch.zeros(2, 12, 12, 3)
+    rows[0, ..., 0] = 255.0
+    small = celeba_cnn(12, width=1).eval()
+    with torch.no_grad():
+        for layer in small.blocks:
+            if isinstance(layer, nn.Conv2d):
+                layer.weight.zero_()
+                layer.weight[:, 0, 1, 1] = 1.0
+                layer.bias.zero_()
+        small.dense.weight.fill_(1.0)
+        small.dense.bias.zero_()
+        out = small(rows.reshape(2, -1))
+    np.testing.assert_allclose(out[0].numpy(), 1.0, rtol=1e-4)
+    np.testing.assert_allclose(out[1].numpy(), 0.0, atol=1e-6)
+
+
+ARCHITECTURES = {
+    "mlp": (lambda: mlp(3, (4, 2), 2, batch_norm=True), 3),
+    "linear": (lambda: mlp(3, (), 2).double(), 3),
+    "cnn": (lambda: celeba_cnn(12, width=2), 432),
+}
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_a_network_is_rebuilt_from_its_description(kind):
+    build, features = ARCHITECTURES[kind]
+    schema, inputs = make_schema(features=features), Inputs.identity(features)
+    model = Network(build(), l2=0.1, delta=2.0, initial="given").bind(schema, inputs)
+    described = model.describe()
+    again = pffl.models.rebuild(described, parameters=model.n_parameters)
+    again = again.bind(schema, inputs)
+    assert again.describe() == described
+    w = model.start(0) + 0.1
+    X, y = np.ones((4, features)), np.zeros(4)
+    np.testing.assert_array_equal(again.losses(w, X, y), model.losses(w, X, y))
+
+
+def test_descriptions_of_anything_else_are_refused():
+    model = network("cross_entropy")
+    good = dict(model.describe())
+    size = model.n_parameters
+    wide = {"name": "mlp", "inputs": 3, "hidden": [1 << 20] * 900, "outputs": 2}
+    for changes in (
+        {"architecture": {"name": "own module", "class": "Own"}},
+        {"architecture": {"name": "os.system"}},
+        {"architecture": "mlp"},
+        {"architecture": {**wide, "batch_norm": False}},  # 10¹⁵ numbers
+        {"architecture": {**wide, "hidden": [1] * 1001}},
+        {"architecture": {**wide, "hidden": "4"}},
+        {"architecture": {**wide, "inputs": 3.5}},
+        {"architecture": {**wide, "size": 3}},
+        {"dtype": "object"},
+        {"loss": "hinge"},
+        {"l2": "little"},
+        {"l2": True},
+        {"standardize": 1},
+        {"device": "cuda"},
+        {"kind": "forest"},
+    ):
+        with pytest.raises(UsageError):
+            pffl.models.rebuild({**good, **changes}, parameters=size)
+    for junk in (None, [], "network", {"kind": ["network"]}, {}):
+        with pytest.raises(UsageError, match="no model of this version"):
+            pffl.models.rebuild(junk, parameters=size)
+    with pytest.raises(UsageError, match=f"has {size} parameters, not {size + 1}"):
+        pffl.models.rebuild(good, parameters=size + 1)
+    own = Network(Own()).describe()["architecture"]
+    assert own == {"name": "own module", "class": "Own"}
+
+
+def test_bad_architectures_are_refused():
+    with pytest.raises(UsageError, match="3 problems"):
+        mlp(0, (3, -1), True)
+    with pytest.raises(UsageError, match="'size' must be a whole number"):
+        celeba_cnn(8.5)
+    with pytest.raises(UsageError, match="'batch_norm'"):
+        mlp(3, batch_norm="yes")
+
+
+def test_without_torch_the_extra_is_named_and_the_rest_works():
+    code = """
+import sys
+sys.modules["torch"] = None
+import pffl, pffl.models
+for name in ("pffl.Network", "pffl.models.mlp", "pffl.models.celeba_cnn"):
+    try:
+        eval(name)
+    except pffl.PFFLError as error:
+        assert "pip install 'pffl[torch]'" in str(error), error
+    else:
+        raise SystemExit(name)
+pffl.solve(pffl.datasets.synthetic(200, silos=2), pffl.BoundedGroupLoss(1.0), seed=0)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
