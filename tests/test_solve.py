@@ -766,3 +766,21 @@ def test_a_metric_frame_agrees_with_our_own_metrics():
         ),
     )
     assert frame.difference() == pytest.approx(solution.test.dp_gap, abs=1e-12)
+
+
+def test_a_solution_shows_itself_in_a_notebook() -> None:
+    rng = np.random.default_rng(0)
+    nasty = "<script>alert(1)</script>"
+    group = np.where(rng.random(200) < 0.5, nasty, "b")
+    X = rng.normal(size=(200, 2))
+    y = X[:, 0] + rng.normal(size=200) > 0
+    data = pffl.Federation.from_arrays(
+        X, y, sensitive_features={"kind": group}, silo=rng.integers(0, 2, 200)
+    )
+    html = pffl.solve(data, pffl.BoundedGroupLoss(0.68), seed=0)._repr_html_()
+    assert html.startswith('<article class="pffl-solution"><h3>Solution: met</h3>')
+    assert nasty not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert "http" not in html
+    assert html.count("<table>") == 2
+    assert "<td>0.68</td>" in html

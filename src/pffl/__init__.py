@@ -1,41 +1,92 @@
-"""Train one model over data that stays in silos, under a bound for every group."""
+"""Train one model over data that stays in silos, under a bound for every group.
+
+Names are loaded when they are first used, so that ``import pffl`` takes no time.
+"""
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
-
-from pffl.certificates import Certificate as Certificate
-from pffl.certify import certify as certify
-from pffl.data import Federation as Federation
-from pffl.errors import PFFLError as PFFLError
-from pffl.fairness import BoundedGroupLoss as BoundedGroupLoss
-from pffl.fairness import ConditionalBoundedGroupLoss as ConditionalBoundedGroupLoss
-from pffl.fairness import MinMax as MinMax
-from pffl.fairness import PerSilo as PerSilo
-from pffl.methods import PFFL as PFFL
-from pffl.methods import Exact as Exact
-from pffl.methods import FedAvg as FedAvg
-from pffl.models import HuberRegression as HuberRegression
-from pffl.models import LeastSquares as LeastSquares
-from pffl.models import LogisticRegression as LogisticRegression
-from pffl.models import SoftmaxRegression as SoftmaxRegression
-from pffl.preparation import Options as Options
-from pffl.solution import Solution as Solution
-from pffl.solve import solve as solve
-from pffl.solve import solve_many as solve_many
 
 if TYPE_CHECKING:
     from pffl import datasets as datasets
+    from pffl.certificates import Certificate as Certificate
+    from pffl.certify import certify as certify
+    from pffl.data import Federation as Federation
+    from pffl.errors import PFFLError as PFFLError
+    from pffl.fairness import BoundedGroupLoss as BoundedGroupLoss
+    from pffl.fairness import ConditionalBoundedGroupLoss as ConditionalBoundedGroupLoss
+    from pffl.fairness import MinMax as MinMax
+    from pffl.fairness import PerSilo as PerSilo
+    from pffl.methods import PFFL as PFFL
+    from pffl.methods import Exact as Exact
+    from pffl.methods import FedAvg as FedAvg
+    from pffl.models import HuberRegression as HuberRegression
+    from pffl.models import LeastSquares as LeastSquares
+    from pffl.models import LogisticRegression as LogisticRegression
     from pffl.models import Network as Network
+    from pffl.models import SoftmaxRegression as SoftmaxRegression
+    from pffl.preparation import Options as Options
+    from pffl.solution import Solution as Solution
+    from pffl.solve import solve as solve
+    from pffl.solve import solve_many as solve_many
 
 __version__ = "0.1.0"
 
+#: Where each public name lives.
+_HOMES = {
+    "BoundedGroupLoss": "fairness",
+    "Certificate": "certificates",
+    "ConditionalBoundedGroupLoss": "fairness",
+    "Exact": "methods",
+    "FedAvg": "methods",
+    "Federation": "data",
+    "HuberRegression": "models",
+    "LeastSquares": "models",
+    "LogisticRegression": "models",
+    "MinMax": "fairness",
+    "Network": "models",
+    "Options": "preparation",
+    "PFFL": "methods",
+    "PFFLError": "errors",
+    "PerSilo": "fairness",
+    "SoftmaxRegression": "models",
+    "Solution": "solution",
+    "certify": "certify",
+    "solve": "solve",
+    "solve_many": "solve",
+}
+
+__all__ = ["__version__", "datasets", *_HOMES]
+
 
 def __getattr__(name: str) -> object:
-    """Load what is heavy when it is first used: `import pffl` stays light."""
+    """Load a public name."""
     if name == "datasets":
         return import_module("pffl.datasets")
-    if name == "Network":
-        return import_module("pffl.models.network").Network
-    raise AttributeError(f"module 'pffl' has no attribute '{name}'")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pffl' has no attribute '{name}'")
+    value: object = getattr(import_module(f"pffl.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """The package itself: `solve` and `certify` are functions in it, always.
+
+    Python binds a module that was imported to its name in the package; for these two
+    that name is the function's.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pffl.callbacks import Callback, Round
+from pffl.checkpoint import Checkpoint, Standing
 from pffl.engines.base import Engine
 from pffl.gap import measure
 from pffl.methods.base import Method
@@ -56,44 +57,70 @@ def iterate(
     *,
     callbacks: Sequence[Callback] = (),
     gap_every: int = 0,
+    checkpoint: Checkpoint | None = None,
 ) -> Run:
     """Run one method to its end.
 
     With `gap_every`, the gap is measured every so many rounds and shown; it does not
-    change the run.
+    change the run. With a `checkpoint`, the run goes on where that one stands, and
+    saves where it stands itself; callbacks see the rounds from there on.
     """
-    state = good = method.init(problem)
-    history: list[Round] = []
-    rounds, started = 0, time.monotonic()
+    at = _begin(problem, method, checkpoint)
+    started = time.monotonic() - at.seconds
     stopped: Literal["diverged", "interrupted"] | None = None
     for callback in callbacks:
         callback.before(problem, getattr(method, "planned_rounds", None))
     try:
-        while (question := method.question(problem, state)) is not None:
+        while (question := _next(problem, method, at)) is not None:
             total = engine.ask(question)
-            rounds += 1
-            row = observe(problem, question, total, state, time.monotonic() - started)
-            if diverged(row, history, total):
+            seconds = time.monotonic() - started
+            row = observe(problem, question, total, at.state, seconds)
+            if diverged(row, at.log, total):
                 stopped = "diverged"
                 break
-            good, state = state, method.step(problem, state, total)
+            state = method.step(problem, at.state, total)
+            if row is not None:
+                row = replace(row, number=at.rounds + 1, gap=_known_gap(state))
+                if gap_every and row.number % gap_every == 0 and _convex(problem):
+                    pair = method.finish(problem, state)
+                    row = replace(row, gap=measure(engine, problem, pair).value)
+            # One assignment: an interruption comes before a round or after it.
+            at = at.after(state, row, seconds)
+            if checkpoint is not None:
+                checkpoint.offer(at)
             if row is None:
                 continue
-            row = replace(row, number=rounds, gap=_known_gap(state))
-            if gap_every and rounds % gap_every == 0 and problem.task.model.convex:
-                pair = method.finish(problem, state)
-                row = replace(row, gap=measure(engine, problem, pair).value)
-            history.append(row)
             answers = [callback.after_round(problem, row) for callback in callbacks]
             if any(answers):
-                break
-    except KeyboardInterrupt:
+                at = replace(at, ended=True)
+                if checkpoint is not None:
+                    checkpoint.offer(at)
+                    checkpoint.flush()
+    except BaseException as error:
+        if checkpoint is not None:
+            checkpoint.flush()
+        if not isinstance(error, KeyboardInterrupt):
+            raise
         stopped = "interrupted"
     finally:
         for callback in callbacks:
             callback.after(problem)
-    last = good if stopped == "diverged" else state
-    return Run(method.finish(problem, last), tuple(history), rounds, stopped)
+    failed = stopped == "diverged"
+    point = method.finish(problem, at.good if failed else at.state)
+    return Run(point, at.history, at.rounds + failed, stopped)
+
+
+def _begin(
+    problem: Problem, method: Method[Any], checkpoint: Checkpoint | None
+) -> Standing:
+    """Start at the method's first state, or where the checkpoint stands."""
+    first = method.init(problem)
+    saved = None if checkpoint is None else checkpoint.load(first)
+    return Standing(first, first, 0, [], 0) if saved is None else saved
+
+
+def _next(problem: Problem, method: Method[Any], at: Standing) -> Question | None:
+    return None if at.ended else method.question(problem, at.state)
 
 
 def iterate_many(
@@ -199,3 +226,7 @@ def _known_gap(state: object) -> float | None:
     """The gap of methods that bound it themselves."""
     gap = getattr(state, "gap", None)
     return float(gap) if gap is not None and np.isfinite(gap) else None
+
+
+def _convex(problem: Problem) -> bool:
+    return problem.task.model.convex

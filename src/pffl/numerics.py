@@ -11,7 +11,10 @@ def is_number(value: object) -> bool:
     """Whether a value is a finite real number (and not True, nor text)."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         return False
-    return bool(np.isreal(value) and np.isfinite(value))
+    try:
+        return bool(np.isreal(value) and np.isfinite(float(value)))
+    except OverflowError:  # a whole number beyond any float
+        return False
 
 
 def capped_softmax(theta: FloatArray, total: float) -> FloatArray:

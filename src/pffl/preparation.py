@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
-from pffl.engines import ENGINES
+from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
 from pffl.errors import DataError, Problems, UsageError
 from pffl.fairness.base import Cells, Constraint
@@ -25,6 +26,21 @@ from pffl.typing import FloatArray
 Weighting = Literal["silos", "rows"]
 
 RADIUS = 100.0  # of the declared norm ball, in the scaled inputs' units
+OUTWEIGHS = 20  # a silo so many times smaller than the mean is named
+MOST_NAMED = 5
+STEPS_WITHOUT_SOME = (  # those that ask no `train` question need every silo anyway
+    "exact",
+    "fairfed",
+    "fairgrad",
+    "fcfl",
+    "fedavg",
+    "group-weighted",
+    "local-bgl",
+    "pffl",
+    "pooled",
+    "qffl",
+    "reductions",
+)
 LOSS_BOUND = 3.0  # M of confidence statements for classifiers: probability 0.05
 
 
@@ -85,6 +101,11 @@ def open_engine(federation: Federation | Engine, engine: str) -> Engine:
     """Return the named engine for a federation, or the engine itself."""
     if not isinstance(federation, Federation):
         return federation
+    if engine == DEPLOYED:
+        raise UsageError(
+            "the engine 'flower' reaches rows that are elsewhere: pffl run --engine "
+            "flower, or pffl.flower.server_app"
+        )
     if engine not in ENGINES:
         raise UsageError(f"no engine '{engine}': there are {sorted(ENGINES)}")
     return ENGINES[engine](federation)
@@ -114,6 +135,7 @@ def prepare(
     seed: int,
 ) -> tuple[Problem, tuple[str, ...]]:
     """Ask the census and build the problem; also return notes for the record."""
+    _check_quorum(engine, method)
     schema = engine.schema
     census = engine.census()
     inputs = Inputs.from_sums(
@@ -126,6 +148,9 @@ def prepare(
         else constraint.cells(schema, engine.silo_names)
     )
     cells, counts, notes = _covered(cells, census, options)
+    notes = (*getattr(engine, "notes", ()), *notes)
+    if options.weighting == "silos":
+        notes += _outweighing(engine.silo_names, census)
     beta, multiplier_bound = prices(constraint, method)
     _warn(cells, counts, beta, constraint)
     problem = Problem(
@@ -140,6 +165,28 @@ def prepare(
         seed,
     )
     return problem, notes
+
+
+def _check_quorum(engine: Engine, method: Method[Any]) -> None:
+    """Refuse a quorum below all with methods that need every cell's loss (FAULTS 41).
+
+    Cells in which a missing silo has rows come in as NaN.
+    """
+    asker: object = engine
+    while (inner := getattr(asker, "engine", None)) is not None:
+        asker = inner
+    if not getattr(asker, "partial", False):
+        return
+    if method.name not in STEPS_WITHOUT_SOME:
+        raise UsageError(
+            f"{type(method).__name__} needs every silo in every round, and the quorum "
+            f"is smaller: ask for all, or use one of {', '.join(STEPS_WITHOUT_SOME)}"
+        )
+    if getattr(method, "participation", 1.0) < 1:
+        raise UsageError(
+            "a quorum below all goes with participation=1 only: rounds that ask some "
+            "silos weigh them as if all of those answered"
+        )
 
 
 def reprice(problem: Problem, bounds: FloatArray, beta: float, bound: float) -> Problem:
@@ -178,6 +225,22 @@ def _covered(
         raise DataError("no cell has training rows")
     note = f"cells without rows, not covered: {', '.join(empty)}"
     return cells.take(kept), counts[kept], (note,)
+
+
+def _outweighing(names: Sequence[str], census: CensusTotal) -> tuple[str, ...]:
+    """Name silos whose few rows each weigh many times as much as others'."""
+    found = [
+        f"{name} ({rows:,})"
+        for name, rows in zip(names, census.rows.tolist(), strict=True)
+        if rows * OUTWEIGHS < census.rows.mean()
+    ]
+    if not found:
+        return ()
+    more = f" and {len(found) - MOST_NAMED:,} more" if len(found) > MOST_NAMED else ""
+    return (
+        f"every silo weighs the same in the risk, also those with few training rows: "
+        f"{', '.join(found[:MOST_NAMED])}{more}; weighting='rows' counts rows",
+    )
 
 
 def _warn(

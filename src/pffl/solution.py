@@ -157,6 +157,26 @@ class Solution:
             )
         return out
 
+    def _repr_html_(self) -> str:
+        """Show the verdict in a notebook; every text is escaped."""
+        from pffl.certificates._render import element
+
+        keys = ["cell", "count", "bound", "before_train_loss", "train_loss"]
+        keys += ["multiplier", "test_loss", "test_upper"]
+        cells = sorted(self.cell_results, key=lambda row: -row.violation)
+        splits = {"train": self.train, "test": self.test}
+        return element(
+            "solution",
+            f"Solution: {self.status}",
+            [self.message, *self.notes],
+            [{key: getattr(row, key) for key in keys} for row in cells],
+            [
+                {"split": split, **found.as_dict()}
+                for split, found in splits.items()
+                if found is not None
+            ],
+        )
+
     def predict_proba(self, X: object) -> FloatArray:
         """Class probabilities for raw (unscaled) features."""
         return self.problem.task.model.predict_proba(self.w, self._inputs(X))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from pffl.callbacks import Callback
+from pffl.checkpoint import Checkpoint, identity
 from pffl.conclude import conclude
 from pffl.data.federation import Federation
 from pffl.engines.base import Engine
@@ -41,6 +44,7 @@ def solve(
     seed: int | None = None,
     callbacks: Sequence[Callback] = (),
     gap_every: int = 0,
+    checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
 ) -> Solution:
     """Train one model under a bound per cell, and say how far the promise holds.
 
@@ -62,16 +66,50 @@ def solve(
         Seed of the run; drawn and recorded if None.
     callbacks, gap_every
         Shown between rounds; see `loop.iterate`.
+    checkpoint
+        A directory in which to save where the run stands. If the same run was stopped
+        there, by an interruption, an error or a crash, it goes on, and ends as if it
+        had not been; the seed may be left out. The files go away once the run is
+        finished; those of a `Checkpoint` stay, until its owner removes them.
     """
     settings = options or Options()
     started = time.monotonic()
     asker = open_engine(federation, engine)
-    seed = secrets.randbits(32) if seed is None else int(seed)
+    keeper = (
+        checkpoint
+        if checkpoint is None or isinstance(checkpoint, Checkpoint)
+        else Checkpoint(checkpoint)
+    )
+    saved = keeper.saved() if keeper is not None and seed is None else None
+    seed = saved[0] if saved else secrets.randbits(32) if seed is None else int(seed)
     bound_model = model or default_model(asker.schema)
     chosen = default_method(bound_model) if method is None else method
     problem, notes = prepare(asker, constraint, bound_model, chosen, settings, seed)
-    run = iterate(asker, problem, chosen, callbacks=callbacks, gap_every=gap_every)
-    return conclude(asker, problem, run, constraint, chosen, settings, notes, started)
+    if keeper is not None:
+        keeper.identity = identity(
+            asker, problem, constraint, chosen, options=settings, gap_every=gap_every
+        )
+    try:
+        run = iterate(
+            asker,
+            problem,
+            chosen,
+            callbacks=callbacks,
+            gap_every=gap_every,
+            checkpoint=keeper,
+        )
+        solution = conclude(
+            asker, problem, run, constraint, chosen, settings, notes, started
+        )
+    except BaseException:
+        if keeper is not None:
+            keeper.flush()
+        raise
+    if keeper is None:
+        return solution
+    if keeper is not checkpoint and solution.status != "interrupted":
+        keeper.remove()
+    return replace(solution, seconds=solution.seconds + keeper.elapsed)
 
 
 def solve_many(

@@ -23,6 +23,14 @@ Status = Literal[
     "met", "within_slack", "not_met", "infeasible", "diverged", "interrupted"
 ]
 
+EXIT_CODES: dict[Status, int] = {
+    "met": 0,
+    "within_slack": 0,
+    "not_met": 4,
+    "infeasible": 4,
+    "diverged": 4,
+    "interrupted": 130,
+}
 TOLERANCE = 1e-6  # a loss this little above its bound counts as met: solver rounding
 
 

@@ -335,3 +335,22 @@ def test_requests_that_make_no_sense(tmp_path, wrong, message):
 def test_all_states_have_codes():
     assert len(FIPS) == 52
     assert list(FIPS.values()) == sorted(FIPS.values())
+
+
+def test_some_people_of_each_state(tmp_path):
+    path = folder(tmp_path)
+    everyone = load(path)
+    some = load(path, people=60, test_fraction=0.25)
+    assert [len(silo.rows()) for silo in some.silos] == [45, 45, 45]
+    assert some.rows("test") == 45
+    assert "180 drawn: at most 60 of each state" in some.notes
+    assert load(path, people=60, test_fraction=0.25).fingerprint == some.fingerprint
+    other = load(path, people=60, test_fraction=0.25, seed=1)
+    assert other.fingerprint != some.fingerprint
+    for drawn, whole in zip(some.silos, everyone.silos, strict=True):
+        known = {row.tobytes() for row in whole.rows().X}
+        for split in ("train", "test"):
+            assert {row.tobytes() for row in drawn.rows(split).X} <= known
+    assert load(path, people=10_000).fingerprint == everyone.fingerprint
+    with pytest.raises(UsageError, match="'people' must be a whole number"):
+        load(path, people=0)

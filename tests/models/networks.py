@@ -15,15 +15,15 @@ torch.set_num_threads(1)  # tests run side by side; torch's threads would wait f
 class Own(nn.Module):
     """A module of a user's own: frozen and free parameters, buffers of every kind."""
 
-    def __init__(self, outputs: int = 2) -> None:
+    def __init__(self, outputs: int = 2, hidden: int = 8) -> None:
         super().__init__()
-        self.first = nn.Linear(3, 8)
-        self.norm = nn.LayerNorm(8)
-        self.frozen = nn.Linear(8, 8)
+        self.first = nn.Linear(3, hidden)
+        self.norm = nn.LayerNorm(hidden)
+        self.frozen = nn.Linear(hidden, hidden)
         self.frozen.requires_grad_(False)
-        self.scale = nn.Parameter(torch.full((8,), 0.5))
-        self.last = nn.Linear(8, outputs)
-        self.register_buffer("shift", torch.arange(8.0))
+        self.scale = nn.Parameter(torch.full((hidden,), 0.5))
+        self.last = nn.Linear(hidden, outputs)
+        self.register_buffer("shift", torch.arange(float(hidden)))
         self.register_buffer("twice", torch.tensor([2.0]), persistent=False)
         self.register_buffer("steps", torch.tensor(0))
 
@@ -55,7 +55,7 @@ class Choosing(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = self.first(x)
-        chosen = hidden if float(self.first.weight.sum()) > 0 else hidden.abs()
+        chosen = hidden if float(self.first.weight.detach().sum()) > 0 else hidden.abs()
         return self.last(chosen)
 
 

@@ -117,6 +117,32 @@ def test_fault_78_any_number_of_cells_is_drawn(count):
     assert len(svg) < 60_000
 
 
+def test_a_huge_upper_bound_does_not_press_the_rest_together():
+    def cell(name, upper):
+        return {
+            "cell": name,
+            "bound": 0.6,
+            "violation": 0.0,
+            "train_loss": 0.6,
+            "before_train_loss": 0.62,
+            "test_loss": 0.58,
+            "test_upper": upper,
+        }
+
+    low, high = charts.cell_range([cell("a", 0.7), cell("b", 40.0)])
+    assert 0.5 < low < 0.58
+    assert 0.7 < high < 1.0
+    svg = charts.cell_chart([cell("a", 0.7), cell("b", 40.0)])
+    assert "b, unseen at most: 40.0000" in svg
+    drawn = [float(n) for n in re.findall(r'(?:cx="|H)([\d.]+)', svg)]
+    assert max(drawn) <= charts.WIDTH
+    assert max(drawn) - min(drawn) > 100
+    _, plain = charts.cell_range([cell("a", 0.7)])
+    assert plain < high
+    _, nothing = charts.cell_range([cell("a", None)])
+    assert nothing == pytest.approx(0.62, abs=0.01)
+
+
 def test_fault_78_ten_thousand_points_stay_small(tmp_path):
     rng = np.random.default_rng(0)
     cells = [

@@ -10,10 +10,11 @@ from pffl.errors import ArtefactError, UsageError
 from pffl.methods import METHODS
 from pffl.reproduce import FIGURES, load, run_figure
 from pffl.reproduce.spec import Claim, parse
-from pffl.reproduce.study import Point, check, choose, outcome
+from pffl.reproduce.study import Point, build_model, check, choose, outcome
 from pffl.sweep.grid import NOTIONS
 
 FOLDER = Path(__file__).parents[2] / "reproduction"
+ACS = FOLDER.parents[1] / "shared/data/acs_employment_2024_48st_dc.parquet"
 CLAIM = Claim("a beats b", "a", ("b",), "worst_cell_loss", 0.01)
 TINY = {
     "seeds": 2,
@@ -128,13 +129,66 @@ def test_a_small_figure_runs_and_resumes(tmp_path):
     assert "| a |" in markdown(result)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("figure", FIGURES)
-def test_the_figures_come_out_as_written(figure, tmp_path):
+def test_a_panel_may_have_its_own_budget_and_model():
+    tiny = TINY["panel"][0]
+    figure = parse("tiny", {**TINY, "panel": [{**tiny, "budget": 7, "model": "mlp"}]})
+    assert figure.panels[0].budget == 7
+
+    def open_data(section, seed):
+        return pffl.datasets.synthetic(
+            200, silos=2, features=2, seed=seed, validation_fraction=0.2
+        )
+
+    with pytest.raises(UsageError, match="'celeba_cnn' or none"):
+        run_figure(figure, open_data)
+    figure = parse("tiny", {**TINY, "panel": [{**tiny, "budget": 7}]})
+    spent = {
+        budget: {
+            p.test.costs["gradients"]
+            for points in run_figure(figure, open_data, budget=budget)[0].points
+            for p in points
+            if p.curve == "b"
+        }
+        for budget in (None, 30)
+    }
+    assert max(spent[None]) < 10 < max(spent[30])
+
+
+def test_a_panel_of_pictures_trains_the_network_of_the_paper():
+    pytest.importorskip("torch", reason="networks need the extra 'torch'")
+    from pffl.models import Network
+
+    model = build_model("celeba_cnn", pffl.datasets.faces(3, images=4, size=16))
+    assert isinstance(model, Network)
+    assert model.module.description["size"] == 16
+
+
+def opener(section, seed):
+    """Open a panel's data; ACS from the extract beside the project."""
     from pffl.cli.reproduce import open_data
 
+    source = str(ACS) if section["name"] == "acs" else None
+    return open_data(section, seed, source)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("figure", "panel"),
+    [
+        (figure, panel)
+        for figure in FIGURES
+        for panel in json.loads((FOLDER / figure / "expected.json").read_text())
+    ],
+)
+def test_the_figures_come_out_as_written(figure, panel, tmp_path):
     expected = json.loads((FOLDER / figure / "expected.json").read_text())
-    results = run_figure(load(figure), open_data, panels=list(expected), out=tmp_path)
+    if panel.startswith("acs"):
+        if not ACS.is_file():
+            pytest.skip(f"no {ACS.name} beside the project")
+        pytest.importorskip("pyarrow")
+    if panel.startswith("faces"):
+        pytest.importorskip("torch", reason="networks need the extra 'torch'")
+    results = run_figure(load(figure), opener, panels=[panel], out=tmp_path)
     for result in results:
         for checked, wanted in zip(
             result.checked, expected[result.panel.name], strict=True

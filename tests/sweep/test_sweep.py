@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -149,6 +150,18 @@ def test_front_and_best(found):
         found.best(worst_loss_at_most=0.0, notion="bgl")
     with pytest.raises(UsageError, match="one of them"):
         found.best(notion="bgl")
+
+
+def test_a_sweep_shows_itself_in_a_notebook(found):
+    html = found._repr_html_()
+    assert html.startswith('<article class="pffl-sweep"><h3>Sweep: ')
+    assert "16 points trained" in html
+    assert "chosen on validation rows" in html
+    fronts = sum(len(found.front(notion=n)) for n in ("bgl", "cbgl-y1"))
+    assert html.count("<tr>") == 1 + fronts
+    failed = replace(found, rows=({"reason": "<b>no</b>", "status": None},), data="<b>")
+    assert "0 points trained, 1 failed" in failed._repr_html_()
+    assert "<b>" not in failed._repr_html_()
 
 
 def test_failed_points_keep_their_reason():

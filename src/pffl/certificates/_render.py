@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 #: Joiners that emoji and several scripts need; they do nothing by themselves.
 _JOINERS = "\u200c\u200d"
 _LONGEST = 60
+_MOST_ROWS = 50
 
 
 def visible(text: str) -> str:
@@ -103,7 +104,8 @@ def as_text(certificate: Certificate) -> str:
     return "\n".join(lines)
 
 
-def _html_table(rows: Sequence[Mapping[str, Json]]) -> str:
+def html_table(rows: Sequence[Mapping[str, Json]]) -> str:
+    """Return rows as an HTML table, every text escaped; nothing for none."""
     if not rows:
         return ""
     names = _columns(rows)
@@ -125,7 +127,7 @@ def _html_statement(statement: Statement) -> str:
     return (
         f"<section><h4>{escape(visible(statement.kind))}: {mark(statement)}</h4>"
         f"<p>{escape(visible(statement.text))}</p>"
-        f"{_html_table(statement.per_cell or ())}"
+        f"{html_table(statement.per_cell or ())}"
         f"{f'<ul>{grounds}</ul>' if grounds else ''}</section>"
     )
 
@@ -146,3 +148,22 @@ def as_html(certificate: Certificate) -> str:
         + (f"<ul>{prints}</ul>" if prints else "")
         + "</article>"
     )
+
+
+def element(
+    kind: str,
+    title: str,
+    texts: Sequence[str],
+    *tables: Sequence[Mapping[str, Json]],
+) -> str:
+    """Return a title, paragraphs and tables as one HTML element, in the same look.
+
+    Of a long table the first rows are shown.
+    """
+    out = [f'<article class="pffl-{escape(kind)}"><h3>{escape(visible(title))}</h3>']
+    out += [f"<p>{escape(visible(text))}</p>" for text in texts]
+    for rows in tables:
+        out.append(html_table(rows[:_MOST_ROWS]))
+        if len(rows) > _MOST_ROWS:
+            out.append(f"<p>and {len(rows) - _MOST_ROWS:,} more rows</p>")
+    return "".join(out) + "</article>"

@@ -14,10 +14,12 @@ from pffl.cli import (
     certify,
     compare,
     data,
+    deploy,
     feasible,
     report,
     reproduce,
     run,
+    site,
     sweep,
     verify,
 )
@@ -40,6 +42,8 @@ app.command()(compare.compare)
 app.command()(sweep.sweep)
 app.command()(reproduce.reproduce)
 app.command()(report.report)
+app.command()(deploy.deploy)
+app.add_typer(site.app, name="site")
 app.add_typer(data.app, name="data")
 
 

@@ -18,13 +18,20 @@ def batch_progress() -> Iterator[Callable[[str, int, int], None]]:
 
     target = console.stderr()
     if not target.is_terminal or target.is_dumb_terminal:
-        last = -SECONDS_BETWEEN
+        last, begun, first = -SECONDS_BETWEEN, time.monotonic(), -1
 
         def line(what: str, done: int, total: int) -> None:
-            nonlocal last
-            if time.monotonic() - last >= SECONDS_BETWEEN or done == total:
-                last = time.monotonic()
-                target.print(f"{done}/{total} {console.clean(what)}", markup=False)
+            nonlocal last, first
+            now = time.monotonic()
+            first = done if first < 0 else first  # what an earlier run had done
+            if now - last < SECONDS_BETWEEN and done != total:
+                return
+            last = now
+            text = f"{done}/{total} {console.clean(what)}"
+            if first < done < total:
+                left = (now - begun) / (done - first) * (total - done)
+                text += f", {left:.0f} s left"
+            target.print(text, markup=False, soft_wrap=True)
 
         yield line
         return

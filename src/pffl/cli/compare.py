@@ -13,6 +13,7 @@ import typer
 from pffl.cli import console
 from pffl.cli.batch import batch_progress
 from pffl.cli.draft import Draft
+from pffl.cli.loading import build
 from pffl.cli.options import takes
 from pffl.errors import UsageError
 
@@ -103,10 +104,10 @@ def bounded(draft: Draft) -> tuple[Job, Constraint]:
         or "bound" in section
         or section.get("kind") == "minmax"
     ):
-        job = draft.check().build()
+        job = build(draft.check())
         if job.constraint is not None:
             return job, job.constraint
-    job = with_bound(draft, 0.0).check().build()
+    job = build(with_bound(draft, 0.0).check())
     constraint = job.constraint
     if constraint is not None:
         least = smallest_bound(job.federation, constraint, job.model)

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pffl.cli.console import clean
+from pffl.cli.picture import picture
 from pffl.cli.show import (
     LONGEST_NAME,
     LONGEST_TITLE,
@@ -45,7 +46,7 @@ def described(texts: Mapping[str, str]) -> Table:
 def show(
     console: Console, federation: Federation, constraint: Constraint | None = None
 ) -> None:
-    """Show rows per silo and group, label rates, empty cells and notes."""
+    """Show rows per silo and group, label rates, empty cells, notes, a picture."""
     schema = federation.schema
     counts = atom_counts(federation)
     kind = f"{len(schema.labels)} classes" if schema.labels else "a number"
@@ -65,6 +66,9 @@ def show(
     if schema.labels:
         print_whole(console, group_table(federation, counts, console.width))
         console.print()
+    for drawn in picture(schema.groups, counts, console.width):
+        console.print(drawn, soft_wrap=True)
+    console.print()
     for line in empty_cells(federation, counts, constraint):
         console.print(Text(line))
 

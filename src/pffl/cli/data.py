@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="List, fetch and look into data.")
 
+FETCH_HELP = "Which part of it, such as data.year=2018."
 Name = Annotated[str, typer.Argument(help="A data set, as in `pffl data list`.")]
 
 
@@ -29,11 +30,20 @@ def list_data() -> None:
 
 
 @app.command()
-def fetch(name: Name) -> None:
-    """Download a data set, check it, and keep it in the cache."""
-    from pffl.spec import parse
+def fetch(
+    name: Name,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help=FETCH_HELP, metavar="KEY=VALUE"),
+    ] = None,
+) -> None:
+    """Download a data set, check it, and keep it in the cache.
 
-    federation = parse({"data": {"name": name}}, source="data").data.open()
+    Example: pffl data fetch acs --set data.year=2018 --set 'data.states=["CA"]'
+    """
+    from pffl.cli.loading import open_data
+
+    federation = open_data(Draft.of(name, {}, settings or ()).check().data)
     console.stdout().print(_ready(federation), soft_wrap=True)
 
 
@@ -45,9 +55,10 @@ def info(draft: Draft) -> None:
     Example: pffl data info people.csv --label income --group sex --silo state
     """
     from pffl.cli import counts
+    from pffl.cli.loading import open_data
 
     spec = draft.check()
-    federation = spec.data.open()
+    federation = open_data(spec.data)
     counts.show(console.stdout(), federation, spec.constraint)
 
 

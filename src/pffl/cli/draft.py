@@ -37,7 +37,7 @@ class Draft:
     @classmethod
     def of(
         cls,
-        data: str,
+        data: str | None,
         given: Mapping[tuple[str, ...], Any],
         settings: Sequence[str] = (),
     ) -> Draft:
@@ -52,8 +52,11 @@ class Draft:
         settings
             As ``section.key=value``.
         """
+        from pffl.errors import UsageError
         from pffl.spec import toml
 
+        if data is None:
+            raise UsageError("DATA is missing: give it, or --resume DIR")
         sections, source, base = named(data)
         options: dict[str, Any] = {}
         for keys, value in given.items():
@@ -65,6 +68,31 @@ class Draft:
             options = toml.merge(options, toml.parse_setting(setting))
         sections = _other_kinds_forgotten(sections, options)
         return cls(toml.merge(sections, options), source, base)
+
+    @classmethod
+    def resumed(
+        cls,
+        place: Path,
+        data: str | None,
+        given: Mapping[tuple[str, ...], Any],
+        settings: Sequence[str] = (),
+    ) -> Draft:
+        """Return the run that was stopped in a directory; nothing else may be given."""
+        from pffl.checkpoint import SPEC as STOPPED
+        from pffl.errors import ArtefactError, UsageError
+
+        others = [keys[-1] for keys, value in given.items() if value not in (None, [])]
+        others += [] if data is None else [f"DATA {data}"]
+        if others or settings:
+            raise UsageError(
+                f"--resume goes on with the run of '{place}' as it was: leave out "
+                f"{', '.join([*others, *settings])}"
+            )
+        if not (place / STOPPED).is_file():
+            raise ArtefactError(
+                f"'{place}' holds no run that was stopped: there is no {STOPPED}"
+            )
+        return cls.of(str(place / STOPPED), {})
 
     def check(self) -> RunSpec:
         """Turn it into typed objects; all problems at once."""

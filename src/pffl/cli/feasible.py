@@ -11,6 +11,7 @@ import typer
 
 from pffl.cli import console
 from pffl.cli.draft import Draft
+from pffl.cli.loading import build
 from pffl.cli.options import takes
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def feasible(
     from pffl.preparation import prepare
 
     draft, bounded = with_a_bound(draft)
-    job = draft.check().build()
+    job = build(draft.check())
     engine = ENGINES[job.engine](job.federation)
     method = Exact(multiplier_bound=1.0, risk_weight=0.0)
     problem, notes = prepare(

@@ -17,6 +17,7 @@ import typer
 from pffl.cli.draft import Draft
 
 DATA_HELP = "A data set (pffl data list), a CSV or Parquet file, or a run file (.toml)."
+RESUME = "resume"  # option of a command that can go on with a stopped run
 SET_HELP = "Any key of a run file: --set section.key=value."
 
 
@@ -29,7 +30,8 @@ class Shared:
     flag
         Its name, without dashes.
     type
-        `str`, `int` or `float`; `list` for text that may be given several times.
+        `str`, `int` or `float`; `list` for text that may be given several times, and
+        `tuple` for names, which may also stand in one text, with commas between them.
     help, metavar
         What `--help` shows.
     keys
@@ -57,14 +59,22 @@ class Shared:
             rich_help_panel=section.capitalize(),
             show_default=False,
         )
-        kind: Any = list[str] | None if self.type is list else self.type | None
+        several = self.type in (list, tuple)
+        kind: Any = list[str] | None if several else self.type | None
         return _parameter(self.name, kind, option)
+
+    def read(self, value: Any) -> Any:
+        """Return what was given; names cut at commas."""
+        if self.type is not tuple or value is None:
+            return value
+        names = (name.strip() for text in value for name in text.split(","))
+        return [name for name in names if name]
 
 
 OPTIONS: dict[str, tuple[Shared, ...]] = {
     "data": (
         Shared("label", str, "Column to predict (of a file).", "COLUMN"),
-        Shared("group", list, "Protected attribute; repeat to cross several.", "NAME"),
+        Shared("group", tuple, "Protected attribute; several are crossed.", "NAMES"),
         Shared("silo", str, "Column that says where a row lives.", "COLUMN"),
         Shared("silos", int, "Number of silos to simulate.", "N"),
         Shared("partition", str, "How to simulate: equal, dirichlet, quantile_bands."),
@@ -72,8 +82,10 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
             "partition-by", str, "Column to cut silos by.", "COLUMN", keys=("data.by",)
         ),
         Shared("positive", str, "Which of two labels is the positive one.", "VALUE"),
-        Shared("drop", list, "Column that is no input; may be repeated.", "COLUMN"),
+        Shared("drop", tuple, "Columns that are no inputs.", "COLUMNS"),
+        Shared("categorical", tuple, "Columns whose numbers are codes.", "COLUMNS"),
         Shared("missing", str, "Missing inputs: refuse, indicator, drop_column."),
+        Shared("missing-group", str, "Missing groups: refuse, or missing (a group)."),
         Shared("test-fraction", float, "Share of each silo kept for testing."),
         Shared(
             "seed",
@@ -97,13 +109,14 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
             "NUMBER",
         ),
         Shared("labels", list, "Label that cbgl bounds; may be repeated.", "LABEL"),
-        Shared("by", list, "Attribute that makes the groups; repeat to cross.", "NAME"),
+        Shared("by", tuple, "Attribute that makes the groups; several cross.", "NAMES"),
     ),
     "model": (
         Shared(
             "model",
             str,
-            "logistic, softmax or least-squares; default: by the labels.",
+            "logistic, softmax, least-squares, huber; mlp, celeba_cnn (networks, extra "
+            "torch). Default: by the labels.",
             "KIND",
             keys=("model.kind",),
         ),
@@ -123,7 +136,7 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         Shared("iterate", str, "Which model to return: average, last or best."),
     ),
     "run": (
-        Shared("engine", str, "local (fast) or reference (plain loop)."),
+        Shared("engine", str, "local (fast), reference (plain loop) or flower."),
         Shared("weighting", str, "Weight of a silo: silos (all alike) or rows."),
         Shared("empty-cells", str, "Cells without rows: refuse or remove."),
         Shared("radius", float, "Norm ball over which infeasibility is proved."),
@@ -134,10 +147,14 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
 
 
 def takes(*sections: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command DATA, the options of these sections, and ``--set``."""
+    """Give a command DATA, the options of these sections, and ``--set``.
+
+    A command with an option of its own named `resume` takes DATA and options, or the
+    directory of a run that was stopped.
+    """
     shared = [(section, option) for section in sections for option in OPTIONS[section]]
-    keys = {
-        option.name: option.keys or (f"{section}.{option.name}",)
+    known = {
+        option.name: (option, option.keys or (f"{section}.{option.name}",))
         for section, option in shared
     }
 
@@ -147,13 +164,21 @@ def takes(*sections: str) -> Callable[[Callable[..., None]], Callable[..., None]
         @functools.wraps(command)
         def wrapper(**values: Any) -> None:
             data, settings = values.pop("data"), values.pop("set_") or []
-            given = {key: (targets, values.pop(key)) for key, targets in keys.items()}
-            values[draft.name] = Draft.of(data, dict(given.values()), settings)
+            given = {
+                targets: option.read(values.pop(name))
+                for name, (option, targets) in known.items()
+            }
+            place = values.get(RESUME)
+            values[draft.name] = (
+                Draft.of(data, given, settings)
+                if place is None
+                else Draft.resumed(place, data, given, settings)
+            )
             command(**values)
 
         signature = inspect.Signature(
             [
-                _parameter("data", str, typer.Argument(help=DATA_HELP, metavar="DATA")),
+                _data(optional=any(p.name == RESUME for p in own)),
                 *(option.parameter(section) for section, option in shared),
                 *(p.replace(kind=p.KEYWORD_ONLY) for p in own),
                 _parameter(
@@ -169,6 +194,15 @@ def takes(*sections: str) -> Callable[[Callable[..., None]], Callable[..., None]
         return wrapper
 
     return decorate
+
+
+def _data(*, optional: bool) -> inspect.Parameter:
+    """Return DATA; it may be left out where a stopped run can go on instead."""
+    default, kind = (None, str | None) if optional else (..., str)
+    argument = typer.Argument(
+        default, help=DATA_HELP, metavar="DATA", show_default=False
+    )
+    return _parameter("data", kind, argument)
 
 
 def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -65,9 +64,10 @@ def reproduce(
     folder = out or Path("runs") / f"reproduce-{figure}"
     with batch_progress() as report:
         results = run_figure(
-            replace(spec, budget=budget or spec.budget),
+            spec,
             partial(open_data, source=source),
             panels=chosen,
+            budget=budget,
             seeds=seeds,
             out=folder,
             report=report,

@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import math
-import signal
+import secrets
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pffl.cli import console
+from pffl.cli import console, deployed
 from pffl.cli.draft import Draft
+from pffl.cli.interruption import code_of, how_to_go_on, interruptible, resumable
+from pffl.cli.loading import build
 from pffl.cli.options import takes
+from pffl.engines import DEPLOYED
+from pffl.errors import UsageError
+from pffl.verdict import EXIT_CODES
 
 if TYPE_CHECKING:
+    from pffl.checkpoint import Checkpoint
     from pffl.run_directory import Claim
     from pffl.solution import Solution
     from pffl.spec import Job
 
-INTERRUPTED = 128 + signal.SIGINT
-EXIT_CODES = {
-    "met": 0,
-    "within_slack": 0,
-    "not_met": 4,
-    "infeasible": 4,
-    "diverged": 4,
-    "interrupted": INTERRUPTED,
-}
 GAPS_SHOWN = 20  # times the gap is measured in a run of known length
 
 
@@ -40,6 +35,10 @@ def run(
     out: Annotated[
         Path | None,
         typer.Option(help="Run directory. Default: the next free runs/NAME-001."),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="Go on with the run that was stopped in this directory."),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print result.json, and nothing else.")
@@ -53,43 +52,74 @@ def run(
             "--extras/--no-extras", help="Also write a certificate and a report page."
         ),
     ] = True,
+    app: Annotated[
+        Path | None,
+        typer.Option(help="App of 'pffl deploy' (engine flower). Default: app."),
+    ] = None,
+    superlink: Annotated[
+        str | None,
+        typer.Option(help="Flower's name of the SuperLink (engine flower)."),
+    ] = None,
 ) -> None:
     """Train one model over all silos, with a bound on the loss of every group.
 
     Ends with exit code 0 if the bounds are met (or within the stated slack), 4 if not.
+    A run that was stopped (Ctrl-C, SIGTERM, error, crash) goes on with --resume DIR.
 
     Example: pffl run compas --bound 0.62
     """
     spec = draft.check()
-    with _interruptible() as signals, _claim(out, spec.data.name) as claimed:
-        job = spec.build()
-        solution = _solve(job, quiet=quiet)
-        directory = claimed.directory
-        claimed.save(solution, job.dump(directory, seed=solution.seed))
-        added = _extras(solution, job, claimed) if extras else []
+    if spec.settings.engine == DEPLOYED:
+        place = app or draft.base / "app"
+        deployed.run(
+            spec, place, superlink, out, resume, quiet=quiet, json=json, extras=extras
+        )
+    if app is not None or superlink is not None:
+        raise UsageError("--app and --superlink are for --engine flower")
+    with interruptible() as signals, _claim(out, resume, spec.data.name) as claimed:
+        job, directory = build(spec), claimed.directory
+        seed = secrets.randbits(32) if job.seed is None else job.seed
+        text = job.dump(directory, seed=seed)
+        checkpoint = claimed.begin(text)
+        with resumable(checkpoint, fresh=resume is None):
+            solution = _solve(job, seed, checkpoint, quiet=quiet)
+            claimed.save(solution, text)
+            added = _extras(solution, job, claimed) if extras else []
+            interrupted = solution.status == "interrupted"
+            if not interrupted:
+                checkpoint.remove()
     _tell(solution, directory, job, as_json=json, quiet=quiet)
     if not quiet:
         target = console.stderr() if json else console.stdout()
         for title, name in added:
             target.print(f"{title}: {directory / name}", soft_wrap=True)
-    interrupted = solution.status == "interrupted"
-    code = 128 + signals[-1] if signals and interrupted else None
-    raise typer.Exit(EXIT_CODES[solution.status] if code is None else code)
+    if interrupted:
+        console.note(how_to_go_on(directory))
+    raise typer.Exit(code_of(signals) if interrupted else EXIT_CODES[solution.status])
 
 
-def _claim(out: Path | None, name: str) -> AbstractContextManager[Claim]:
+def _claim(
+    out: Path | None, resume: Path | None, name: str
+) -> AbstractContextManager[Claim]:
     """Take hold of the run directory before any time is spent on training."""
     from pffl import run_directory
 
+    if resume is not None and out is not None:
+        raise UsageError("--resume goes on in the directory it names: leave out --out")
+    if resume is not None:
+        return run_directory.claim(resume, unfinished=True)
     if out is None:
         return run_directory.claim_next("runs", name)
     return run_directory.claim(out)
 
 
-def _solve(job: Job, *, quiet: bool) -> Solution:
+def _solve(job: Job, seed: int, checkpoint: Checkpoint, *, quiet: bool) -> Solution:
     from pffl.cli import progress
     from pffl.solve import solve
 
+    saved = checkpoint.saved()
+    if saved is not None and not quiet:
+        console.note(f"going on after round {saved[1]}")
     return solve(
         job.federation,
         job.constraint,
@@ -97,34 +127,23 @@ def _solve(job: Job, *, quiet: bool) -> Solution:
         method=job.method,
         engine=job.engine,
         options=job.options,
-        seed=job.seed,
+        seed=seed,
         callbacks=[] if quiet else [progress.shown()],
         gap_every=gap_every(job),
+        checkpoint=checkpoint,
     )
 
 
 def _extras(solution: Solution, job: Job, claimed: Claim) -> list[tuple[str, str]]:
     """Write the certificate and, where its extra is installed, the report."""
-    from pffl.certify import certify
-    from pffl.errors import MissingExtraError
-    from pffl.report.page import render
-    from pffl.run_directory import result_text
+    from pffl.run_directory import write_extras
 
-    if solution.status == "interrupted":
-        return []
-    added = []
-    if solution.problem.n_cells:
-        certificate = certify(
-            solution, job.federation, confidence=job.options.confidence
-        )
-        text = result_text(certificate.as_dict())
-        claimed.add("certificate.json", text.encode())
-        added.append(("Certificate", "certificate.json"))
-    try:
-        claimed.add("report.html", render([claimed.directory]).encode())
-        added.append(("Report", "report.html"))
-    except MissingExtraError as error:
-        console.note(str(error))
+    confidence = job.options.confidence
+    added, notes = write_extras(
+        claimed, solution, job.federation, confidence=confidence
+    )
+    for note in notes:
+        console.note(note)
     return added
 
 
@@ -151,28 +170,3 @@ def _tell(
         show.verdict(target, solution, file="path" in job.source.values)
     target.print(show.sentence(solution))
     target.print(f"Saved in {directory}", soft_wrap=True)
-
-
-@contextmanager
-def _interruptible() -> Iterator[list[int]]:
-    """Treat SIGTERM like Ctrl-C, and remember which one it was."""
-    seen: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield seen  # only the main thread may handle signals
-        return
-
-    def remember(number: int, frame: object) -> None:
-        seen.append(number)
-        raise KeyboardInterrupt
-
-    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, remember)
-    try:
-        yield seen
-    except KeyboardInterrupt:
-        console.error("interrupted before there was anything to save")
-        raise typer.Exit(128 + seen[-1] if seen else INTERRUPTED) from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

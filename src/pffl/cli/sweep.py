@@ -11,6 +11,7 @@ import typer
 from pffl.cli import console
 from pffl.cli.batch import batch_progress
 from pffl.cli.draft import Draft
+from pffl.cli.loading import build
 from pffl.cli.options import takes
 from pffl.errors import NotMetError, UsageError
 
@@ -60,7 +61,7 @@ def sweep(
     from pffl.sweep import sweep as run
 
     sections = toml.merge({"data": {"validation_fraction": VALIDATION}}, draft.sections)
-    job = Draft(sections, draft.source, draft.base).check().build()
+    job = build(Draft(sections, draft.source, draft.base).check())
     chosen = _grid(
         grid, job, _words(notions), bounds, _numbers(multiplier_bounds), points
     )

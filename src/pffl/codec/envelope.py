@@ -180,4 +180,11 @@ def _check(header: Mapping[str, Any]) -> None:
 
 
 def _name(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= LONGEST
+    """Whether a value is a short text that can be written down again."""
+    if not isinstance(value, str) or len(value) > LONGEST:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half of a pair
+        return False
+    return True

@@ -122,7 +122,10 @@ def infer_columns(
             found.notes.append(f"column '{name}' left out: {absent} missing values")
             continue
         if absent and missing == "refuse":
-            problems.add(f"column '{name}': {absent} missing values")
+            problems.add(
+                f"column '{name}': {absent} missing values; missing='indicator' marks "
+                "them, missing='drop_column' leaves the column out"
+            )
         if absent == len(series):
             found.notes.append(f"column '{name}' left out: it has no values")
         elif name in categorical:

@@ -125,6 +125,9 @@ def encode_table(
     rows = encoding.rows(frame)
     ids = None if options.id is None else category_codes(frame[options.id])[1]
     notes += inputs.notes + inputs.warnings + _label_note(labels, options)
+    copies = int(frame.duplicated().sum())
+    if copies:
+        notes.append(f"{copies:,} rows are copies of earlier ones, and were kept")
     return EncodedTable(encoding, rows, silo, silo_names, ids, tuple(notes))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 import zipfile
+import zlib
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from pffl.errors import DataError, Problems
@@ -11,6 +12,14 @@ from pffl.errors import DataError, Problems
 MAX_MEMBERS = 100_000
 MAX_RATIO = 200
 MEGABYTE = 1 << 20
+# What the standard library raises on a broken, encrypted or foreign archive.
+DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+)
 
 
 def extract_member(
@@ -34,7 +43,7 @@ def extract_member(
                             f"archive '{archive.name}': '{member}' is too large"
                         )
                     sink.write(chunk)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+    except DAMAGED as error:
         raise DataError(f"archive '{archive.name}' is damaged: {error}") from error
 
 

@@ -39,6 +39,7 @@ def acs(
     filter: Filter = "folktables",
     encoding: Literal["onehot", "ordinal"] = "onehot",
     group: str | Sequence[str] = "race",
+    people: int | None = None,
     seed: int = 0,
     test_fraction: float = 0.2,
     validation_fraction: float = 0.0,
@@ -88,8 +89,10 @@ def acs(
         How codes become inputs.
     group
         ``"race"``, ``"sex"`` or both; races and sexes that do not occur are left out.
+    people
+        At most so many of each state's persons, drawn at random. Default: all.
     seed
-        Seed of each state's split.
+        Seed of that draw and of each state's split.
     test_fraction, validation_fraction
         Share of each state's rows kept for testing and validation.
     dtype
@@ -121,12 +124,19 @@ def acs(
     )
     notes = _notes(persons, chosen, files, year, downloaded=source is None)
     codes, names = _silo_codes(persons, wanted)
+    drawn = _drawn(codes, people, seed)
+    if len(drawn) < len(codes):
+        notes = (*notes, f"{len(drawn):,} drawn: at most {people:,} of each state")
     plan, _ = split_index(
-        codes,
+        codes[drawn],
         names,
         {"test": test_fraction, "validation": validation_fraction},
         seed=seed,
     )
+    plan = [
+        (name, {split: drawn[rows] for split, rows in index.items()})
+        for name, index in plan
+    ]
     schema, groups = _schema(persons, chosen, protected)
     silos = persons.silos(plan, groups, np.dtype(dtype).type)
     name = files[0].path.name if files[0].extract else str(year)
@@ -142,6 +152,19 @@ def _silo_codes(
     lookup = np.zeros(256, dtype=np.int64)
     lookup[[FIPS[name] for name in names]] = np.arange(len(names))
     return lookup[persons.state], names
+
+
+def _drawn(codes: IntArray, people: int | None, seed: int) -> IntArray:
+    """Places of at most so many persons of each silo, in their order."""
+    if people is None:
+        return np.arange(len(codes))
+    if isinstance(people, bool) or int(people) != people or people < 1:
+        raise UsageError(f"'people' must be a whole number ≥ 1. Got {people} instead.")
+    shuffled = np.random.default_rng(seed).permutation(len(codes))
+    ordered = shuffled[np.argsort(codes[shuffled], kind="stable")]
+    counts = np.bincount(codes)
+    rank = np.arange(len(codes)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.sort(ordered[rank < people])
 
 
 def _schema(

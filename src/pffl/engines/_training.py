@@ -127,13 +127,17 @@ def _unit_weights(
     layout: Layout, questions: Sequence[Train], asked: FloatArray
 ) -> FloatArray:
     """Return c_i per unit (silo position × atom) and question."""
-    task = questions[0].task
-    per_row = asked / layout.sizes
+    cells = questions[0].task.cells
+    risk_weights = np.array([q.risk_weight for q in questions])
     weights = np.empty((layout.n_silos, layout.n_atoms, len(questions)))
-    for s, q in enumerate(questions):
-        by_silo = task.cells.spread(q.cell_weights, layout.n_silos)
-        weights[:, :, s] = by_silo[layout.order]
-        weights[:, :, s] += q.risk_weight * per_row[:, None]
+    weights[:] = ((asked / layout.sizes)[:, None] * risk_weights)[:, None]
+    if cells.everywhere.all():
+        by_cell = np.stack([q.cell_weights for q in questions], axis=1)
+        weights += cells.membership.T.astype(np.float64) @ by_cell
+    else:
+        for s, q in enumerate(questions):
+            by_silo = cells.spread(q.cell_weights, layout.n_silos)
+            weights[:, :, s] += by_silo[layout.order]
     weights[asked == 0] = 0.0
     return weights.reshape(-1, len(questions))
 

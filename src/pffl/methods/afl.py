@@ -26,7 +26,7 @@ import numpy as np
 from pffl.fairness.per_silo import PerSilo
 from pffl.methods import _steps
 from pffl.methods.base import check_choice
-from pffl.methods.inner import Inner, LocalTraining
+from pffl.methods.inner import Inner, LocalTraining, returns_average
 from pffl.numerics import project_simplex
 from pffl.objective import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
@@ -59,7 +59,8 @@ class AFL(LocalTraining):
         Weight of (ridge/2)‖w‖² in the objective; None for the model's μ, 0 for none, as
         in the paper.
     iterate
-        What to return: "average" or "last".
+        What to return: "average" or "last"; None takes the average for convex models
+        (guaranteed) and the last for others.
     local_steps, step_size, schedule, batch_size, …
         J, η_w and the rest of the inner solver, see `LocalTraining`.
     """
@@ -68,7 +69,7 @@ class AFL(LocalTraining):
     rounds: int = 1000
     dual_step_size: float | None = None
     ridge: float | None = None
-    iterate: Literal["average", "last"] = "average"
+    iterate: Literal["average", "last"] | None = None
     name: ClassVar[str] = "afl"
     multiplier_bound: ClassVar[float] = 0.0
     risk_weight: ClassVar[float] = 1.0
@@ -80,7 +81,7 @@ class AFL(LocalTraining):
             counts=("rounds",),
             optional=("dual_step_size", "ridge"),
         )
-        check_choice(self, "iterate", ("last", "average"))
+        check_choice(self, "iterate", (None, "last", "average"))
 
     @property
     def planned_rounds(self) -> int:
@@ -143,6 +144,6 @@ class AFL(LocalTraining):
 
     def finish(self, problem: Problem, state: State) -> Point:
         """Line 6. λ weighs silos, not the constraint's cells: those have none."""
-        average = self.iterate == "average" and state.round > 0
+        average = returns_average(self.iterate, problem) and state.round > 0
         w = state.w_sum / state.round if average else state.inner.w
         return Point(w, np.zeros(problem.n_cells))

@@ -218,3 +218,10 @@ class LocalTraining:
 def round_half_up(number: float) -> int:
     """Round to the nearest whole number; Python's own rounds halves to even."""
     return int(np.floor(number + 0.5))
+
+
+def returns_average(iterate: str | None, problem: Problem) -> bool:
+    """Whether the average is returned; unasked, only where it has a guarantee."""
+    if iterate is None:
+        return problem.task.model.convex
+    return iterate == "average"

@@ -29,7 +29,7 @@ from pffl import dual
 from pffl.fairness.base import Cells
 from pffl.methods import _steps
 from pffl.methods.base import check_choice
-from pffl.methods.inner import Inner, LocalTraining
+from pffl.methods.inner import Inner, LocalTraining, returns_average
 from pffl.models.linear import LinearModel
 from pffl.objective import Expansion, Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
@@ -63,7 +63,8 @@ class LocalBGL(LocalTraining):
     dual_rounds, rounds_per_dual, dual_step_size
         E, T and η_θ, as for `PFFL`.
     iterate
-        What to return: "average" (guaranteed for convex models) or "last".
+        What to return: "average" or "last"; None takes the average for convex models
+        (guaranteed) and the last for others.
     local_steps, step_size, schedule, batch_size, …
         J, η_w and the rest of the inner solver, see `LocalTraining`.
     """
@@ -73,7 +74,7 @@ class LocalBGL(LocalTraining):
     dual_rounds: int = 100
     rounds_per_dual: int = 10
     dual_step_size: float | None = None
-    iterate: Literal["average", "last"] = "average"
+    iterate: Literal["average", "last"] | None = None
     name: ClassVar[str] = "local-bgl"
 
     def __post_init__(self) -> None:
@@ -83,7 +84,7 @@ class LocalBGL(LocalTraining):
             counts=("dual_rounds", "rounds_per_dual"),
             optional=("dual_step_size",),
         )
-        check_choice(self, "iterate", ("average", "last"))
+        check_choice(self, "iterate", (None, "average", "last"))
 
     @property
     def planned_rounds(self) -> int:
@@ -138,7 +139,7 @@ class LocalBGL(LocalTraining):
 
     def finish(self, problem: Problem, state: State) -> Point:
         """Line 9, with Σ_k p_k λ_{k,z} as the price of the constraint's cell z."""
-        average = self.iterate == "average" and state.round > 0
+        average = returns_average(self.iterate, problem) and state.round > 0
         w = state.w_sum / state.round if average else state.inner.w
         lam = multipliers(problem, state)
         lam = state.multiplier_sum / state.round if average else lam

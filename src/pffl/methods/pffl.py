@@ -137,7 +137,7 @@ class PFFL(LocalTraining):
             w_sum=state.w_sum + inner.w,
             multiplier_sum=state.multiplier_sum + lam,
         )
-        if state.round % self.rounds_per_dual:
+        if state.round % self.rounds_per_dual or (len(r) and np.isnan(r).all()):
             return state
         known = np.nan_to_num(r)  # a cell that nobody reported does not move its θ
         eta = state.dual_step_size or _steps.regret_dual_step(known, self.dual_rounds)

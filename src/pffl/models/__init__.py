@@ -15,6 +15,7 @@ from pffl.models.linear import LeastSquares as LeastSquares
 from pffl.models.linear import LinearModel as LinearModel
 from pffl.models.linear import LogisticRegression as LogisticRegression
 from pffl.models.linear import SoftmaxRegression as SoftmaxRegression
+from pffl.numerics import is_number
 
 if TYPE_CHECKING:
     from pffl.models.architectures import celeba_cnn as celeba_cnn
@@ -40,12 +41,13 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module 'pffl.models' has no attribute '{name}'")
 
 
-def rebuild(described: object, *, parameters: int) -> Model:
+def rebuild(described: object, *, parameters: int, module: object = None) -> Model:
     """Return the unbound model that a `describe()` stands for; refuse anything else.
 
     Only names of our own tables are looked up: no code is ever loaded, and a network
     that would not have exactly so many `parameters` is refused before memory is given
-    to it. One with a module of the user's own cannot be rebuilt without that module.
+    to it. One with a module of the user's own needs that `module`, which must be what
+    was described.
     """
     values = dict(described) if isinstance(described, Mapping) else {}
     kind = values.pop("kind", None)
@@ -57,8 +59,9 @@ def rebuild(described: object, *, parameters: int) -> Model:
             values.pop("architecture", None),
             values.pop("dtype", None),
         )
-        build = import_module("pffl.models.architectures").build
-        module = build(architecture, dtype, parameters=parameters)
+        if module is None:
+            build = import_module("pffl.models.architectures").build
+            module = build(architecture, dtype, parameters=parameters)
         network: Model = import_module("pffl.models.network").Network(module)
         expected = {"kind", "architecture", "dtype", *values}
     elif isinstance(kind, str) and kind in LINEAR_MODELS:
@@ -69,6 +72,8 @@ def rebuild(described: object, *, parameters: int) -> Model:
     if set(network.describe()) != expected:
         raise unknown
     model: Model = replace(network, **values)  # type: ignore[type-var]
+    if kind == "network" and model.describe() != described:
+        raise UsageError(f"the module given is not what is described: {described!r}")
     return model
 
 
@@ -77,5 +82,5 @@ def _is_plain(name: object, value: object) -> bool:
     if name in ("intercept", "standardize"):
         return isinstance(value, bool)
     if name in ("l2", "delta"):
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number(value)
     return True

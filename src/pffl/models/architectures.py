@@ -17,6 +17,7 @@ try:
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("torch", "a network") from error
 
+OWN = "own module"
 DTYPES = ("float32", "float64")
 DEEPEST = 1000
 LARGEST = 1 << 20  # of any number in a description: more is a mistake, or an attack
@@ -163,11 +164,14 @@ def build(
         raise UsageError(f"'dtype' must be one of {DTYPES}. Got {dtype!r} instead.")
     values = dict(description) if isinstance(description, Mapping) else {}
     name = values.pop("name", None)
-    if not isinstance(name, str) or name not in ARCHITECTURES:
+    if name == OWN:
         raise UsageError(
-            f"no architecture {name!r}: there are {sorted(ARCHITECTURES)}; a network "
-            "with a module of your own needs that module"
+            f"the network is a module of your own, of the class {values.get('class')}: "
+            "read it in Python and pass that module, as read_model(path, module=…) or "
+            "run_directory.load(directory, module=…)"
         )
+    if not isinstance(name, str) or name not in ARCHITECTURES:
+        raise UsageError(f"no architecture {name!r}: there are {sorted(ARCHITECTURES)}")
     try:
         if parameters is not None:
             with torch.device("meta"):  # shapes only
@@ -194,7 +198,7 @@ def description_of(module: nn.Module) -> Mapping[str, object]:
     known = getattr(module, "description", None)
     if isinstance(module, Perceptron | CelebACNN) and isinstance(known, Mapping):
         return dict(known)
-    return {"name": "own module", "class": type(module).__qualname__}
+    return {"name": OWN, "class": type(module).__qualname__}
 
 
 def _check_sizes(problems: Problems, **sizes: object) -> None:

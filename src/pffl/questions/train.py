@@ -109,8 +109,9 @@ class Train:
     def powers(self, loss: float, update: FloatArray) -> FloatArray:
         """Return F^q and q F^{q−1}‖Δ‖² for one silo."""
         q, safe = self.loss_power, loss + TINY
-        length = float(update @ update)
-        return np.array([safe**q, q * safe ** (q - 1) * length if q else 0.0])
+        if not q:
+            return np.array([1.0, 0.0])
+        return np.array([safe**q, q * safe ** (q - 1) * float(update @ update)])
 
     def batches(self, index: int, rows: int) -> Iterator[IntArray | slice]:
         """Yield the rows of each local step."""

@@ -16,6 +16,7 @@ LABEL = 160  # pixels for names
 ROW = 30
 MOST_CELLS = 40
 LONGEST = 22
+FURTHEST = 0.5  # how far beyond the largest loss, as a part of it, upper bounds go
 
 
 def shorten(name: str, longest: int = LONGEST) -> str:
@@ -42,12 +43,7 @@ def cell_chart(cells: Sequence[Mapping[str, Any]]) -> str:
     shown = sorted(cells, key=lambda c: -float(c["violation"]))[:MOST_CELLS]
     if not shown:
         return ""
-    keys = ("train_loss", "test_loss", "test_upper", "before_train_loss")
-    values = [c[k] for c in shown for k in keys if c.get(k) is not None]
-    values += [c["bound"] for c in shown if c["bound"] > 0]
-    low, high = min(values), max(values)
-    pad = 0.06 * (high - low or 0.1)
-    low, high = max(0.0, low - pad), high + pad
+    low, high = cell_range(shown)
     height = ROW * len(shown) + 40
 
     def x(value: float) -> float:
@@ -55,9 +51,26 @@ def cell_chart(cells: Sequence[Mapping[str, Any]]) -> str:
 
     parts = [_grid(x, low, high, height)]
     for i, cell in enumerate(shown):
-        parts.append(_cell_row(cell, x, ROW * i + ROW / 2 + 4))
+        parts.append(_cell_row(cell, x, ROW * i + ROW / 2 + 4, high))
     words = "Mean loss of each cell: before, after, its bound, unseen people at most"
     return _svg(height, words, parts)
+
+
+def cell_range(cells: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """Ends of the axis: all losses and bounds, and upper bounds as far as is useful.
+
+    One small cell may have an upper bound of many times its loss; drawn in full it
+    would press everything else into a corner, so the axis ends before it.
+    """
+    keys = ("train_loss", "test_loss", "before_train_loss")
+    values = [float(c[k]) for c in cells for k in keys if c.get(k) is not None]
+    values += [float(c["bound"]) for c in cells if c["bound"] > 0]
+    low, high = min(values), max(values)
+    furthest = high + max(high - low, FURTHEST * high)
+    uppers = [float(c["test_upper"]) for c in cells if c.get("test_upper") is not None]
+    high = max(high, min(max(uppers, default=high), furthest))
+    pad = 0.06 * (high - low or 0.1)
+    return max(0.0, low - pad), high + pad
 
 
 def _grid(x: Any, low: float, high: float, height: int) -> str:
@@ -71,7 +84,24 @@ def _grid(x: Any, low: float, high: float, height: int) -> str:
     return "".join(lines)
 
 
-def _cell_row(cell: Mapping[str, Any], x: Any, y: float) -> str:
+def _interval(
+    name: str, x: Any, ends: tuple[float, float], y: float, high: float
+) -> str:
+    """Draw a line to the upper bound; an arrow where that is beyond the axis."""
+    test, upper = ends
+    at = x(min(upper, high))
+    head = (
+        f"M{at:.1f} {y - 5}V{y + 5}"
+        if upper <= high
+        else f"M{at - 6:.1f} {y - 5}L{at:.1f} {y}L{at - 6:.1f} {y + 5}"
+    )
+    return (
+        f'<path class="interval" d="M{x(test):.1f} {y}H{at:.1f}{head}">'
+        f"<title>{name}, unseen at most: {upper:.4f}</title></path>"
+    )
+
+
+def _cell_row(cell: Mapping[str, Any], x: Any, y: float, high: float) -> str:
     name = escape(str(cell["cell"]))
     out = [
         f'<text class="name" x="{LABEL - 10}" y="{y + 4:.1f}"><title>{name}</title>'
@@ -79,12 +109,7 @@ def _cell_row(cell: Mapping[str, Any], x: Any, y: float) -> str:
     ]
     test, upper = cell.get("test_loss"), cell.get("test_upper")
     if test is not None and upper is not None:
-        out.append(
-            f'<line class="interval" x1="{x(test):.1f}" x2="{x(upper):.1f}" '
-            f'y1="{y}" y2="{y}"/>'
-            f'<line class="interval" x1="{x(upper):.1f}" x2="{x(upper):.1f}" '
-            f'y1="{y - 5}" y2="{y + 5}"/>'
-        )
+        out.append(_interval(name, x, (test, upper), y, high))
     if test is not None:
         at = x(test)
         out.append(

@@ -74,7 +74,11 @@ class Claim:
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot: data, notion and curves."""
+    """One plot: data, notion and curves.
+
+    `budget` is of this panel alone: gradients per silo, where the figure's would take
+    too long. `model` names what is trained; by default what the labels ask for.
+    """
 
     name: str
     data: Mapping[str, Any]
@@ -83,6 +87,8 @@ class Panel:
     measures: tuple[str, ...]
     curves: tuple[Curve, ...]
     claims: tuple[Claim, ...]
+    budget: int | None = None
+    model: str | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,8 @@ def parse(name: str, table: Mapping[str, Any]) -> Figure:
             tuple(panel["measures"]),
             tuple(_curve(c) for c in panel["curve"]),
             tuple(_claim(c) for c in panel["claim"]),
+            panel.get("budget"),
+            panel.get("model"),
         )
         for panel in table["panel"]
     )

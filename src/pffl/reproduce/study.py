@@ -13,6 +13,7 @@ from pffl.compare.candidates import Candidate
 from pffl.compare.comparison import Book, standard_error
 from pffl.compare.trial import Row, Setting
 from pffl.data.federation import Federation
+from pffl.errors import UsageError
 from pffl.models.base import Model
 from pffl.preparation import Options, default_model
 from pffl.reproduce.spec import Claim, Curve, Figure, Panel
@@ -96,11 +97,15 @@ def run_figure(
     open_data: Open,
     *,
     panels: Sequence[str] | None = None,
+    budget: int | None = None,
     seeds: int | None = None,
     out: Path | None = None,
     report: Report = lambda what, done, total: None,
 ) -> list[PanelResult]:
-    """Run the panels asked for (all by default); finished points are not run again."""
+    """Run the panels asked for (all by default); finished points are not run again.
+
+    `budget` (gradients per silo) and `seeds` stand above those of the figure.
+    """
     wanted = [p for p in figure.panels if panels is None or p.name in panels]
     book, count = Book(out), seeds or figure.seeds
     total = count * sum(
@@ -111,24 +116,19 @@ def run_figure(
         by_seed = []
         for seed in range(count):
             federation = open_data(panel.data, seed)
-            model = default_model(federation.schema)
+            shared = _Shared(
+                book,
+                federation,
+                build_model(panel.model, federation),
+                panel.notion,
+                budget or panel.budget or figure.budget,
+                seed,
+            )
             points = []
             for curve in panel.curves:
                 for bound, parameters in curve.points(panel.fallback):
                     report(f"{panel.name}: {curve.label}, seed {seed}", done, total)
-                    points.append(
-                        _point(
-                            book,
-                            federation,
-                            model,
-                            figure,
-                            panel,
-                            curve,
-                            bound,
-                            parameters,
-                            seed,
-                        )
-                    )
+                    points.append(shared.point(curve, bound, parameters))
                     done += 1
             by_seed.append(points)
         checked = [check(claim, by_seed) for claim in panel.claims]
@@ -136,28 +136,41 @@ def run_figure(
     return results
 
 
-def _point(
-    book: Book,
-    federation: Federation,
-    model: Model,
-    figure: Figure,
-    panel: Panel,
-    curve: Curve,
-    bound: float,
-    parameters: Mapping[str, Any],
-    seed: int,
-) -> Point:
-    """Train one point and measure it on validation and test rows."""
-    setting = Setting(NOTIONS[panel.notion](bound), model, Options(), figure.budget)
-    validation, test = book.find_or_run(
-        federation,
-        setting,
-        Candidate(curve.method, {}, {}),
-        parameters=parameters,
-        seed=seed,
-        splits=("validation", "test"),
-    )
-    return Point(curve.label, bound, validation, test)
+@dataclass(frozen=True)
+class _Shared:
+    """What all points of a panel and seed have in common."""
+
+    book: Book
+    federation: Federation
+    model: Model
+    notion: str
+    budget: int
+    seed: int
+
+    def point(self, curve: Curve, bound: float, parameters: Mapping[str, Any]) -> Point:
+        """Train one point and measure it on validation and test rows."""
+        constraint = NOTIONS[self.notion](bound)
+        validation, test = self.book.find_or_run(
+            self.federation,
+            Setting(constraint, self.model, Options(), self.budget),
+            Candidate(curve.method, {}, {}),
+            parameters=parameters,
+            seed=self.seed,
+            splits=("validation", "test"),
+        )
+        return Point(curve.label, bound, validation, test)
+
+
+def build_model(name: str | None, federation: Federation) -> Model:
+    """Return the model of a panel: what the labels ask for, or the CNN of the paper."""
+    if name is None:
+        return default_model(federation.schema)
+    if name != "celeba_cnn":
+        raise UsageError(f"no model '{name}': a panel's model is 'celeba_cnn' or none")
+    from pffl.models import Network, celeba_cnn
+
+    size = int(np.sqrt(federation.schema.n_features / 3))
+    return Network(celeba_cnn(size))
 
 
 def choose(points: Sequence[Point], curve: str, claim: Claim) -> Point | None:

@@ -14,12 +14,16 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from pffl import checkpoint
+from pffl.checkpoint import Checkpoint
 from pffl.errors import ArtefactError
 from pffl.run_directory import contents, files
 from pffl.solution import Solution
 
 LOCK = ".lock"
 OWNER = ".owner.json"
+AUDIT = ("record.jsonl", "session.json")  # of a deployed run
+STOPPED = {checkpoint.SPEC, checkpoint.CURRENT, checkpoint.PREVIOUS}
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,16 @@ class Claim:
         self._write(written, {})
         files.remove(self.directory, sorted(set(stale) - set(written)))
         return self.directory
+
+    def begin(self, spec_text: str) -> Checkpoint:
+        """Write down which run is about to start; return where to save its rounds.
+
+        An earlier run of the directory stays whole until `save`. Of a run that was
+        stopped there, what was written down then stays.
+        """
+        if not (self.directory / checkpoint.SPEC).exists():
+            files.write_all(self.directory, {checkpoint.SPEC: spec_text.encode()})
+        return Checkpoint(self.directory)
 
     def add(self, name: str, content: bytes) -> None:
         """Write one more file (a certificate, say) and enter it in the manifest."""
@@ -65,21 +79,24 @@ def save(
     spec_text
         The run file that repeats the run.
     """
-    with claim(directory) as claimed:
+    with claim(directory, unfinished=True) as claimed:
         return claimed.save(solution, spec_text)
 
 
 @contextmanager
-def claim(directory: str | os.PathLike[str]) -> Iterator[Claim]:
+def claim(
+    directory: str | os.PathLike[str], *, unfinished: bool = False
+) -> Iterator[Claim]:
     """Hold a directory; refuse one that holds something else or is in use (FAULTS 70).
 
-    A directory that was made for the claim and stays empty is taken away again.
+    A directory that was made for the claim and stays empty is taken away again. One
+    with a run that was stopped is refused, unless `unfinished` asks for it.
     """
     place = Path(directory)
     made = not place.exists()
     try:
         place.mkdir(parents=True, exist_ok=True)
-        _refuse_foreign(place)
+        _refuse_foreign(place, unfinished)
         lock = FileLock(place / LOCK, timeout=0)
         lock.acquire()
     except Timeout as error:
@@ -90,7 +107,7 @@ def claim(directory: str | os.PathLike[str]) -> Iterator[Claim]:
     except OSError as error:
         raise files.cannot_write(place, error) from error
     try:
-        _refuse_foreign(place)
+        _refuse_foreign(place, unfinished)
         files.write_all(place, {OWNER: _me()})
         yield Claim(place)
     finally:
@@ -119,10 +136,16 @@ def claim_next(parent: str | os.PathLike[str], name: str) -> Iterator[Claim]:
             place.rmdir()
 
 
-def _refuse_foreign(place: Path) -> None:
-    """Refuse a directory with files in it that no run wrote."""
+def _refuse_foreign(place: Path, unfinished: bool) -> None:
+    """Refuse a directory with files in it that no run wrote, or an unfinished one."""
     names = {entry.name for entry in place.iterdir()} - {LOCK, OWNER}
     names = {n for n in names if not (n.startswith(".") and n.endswith(".tmp"))}
+    if names & STOPPED and not unfinished:
+        raise ArtefactError(
+            f"'{place}' holds a run that was stopped: go on with it "
+            f"(pffl run --resume '{place}'), or choose another directory"
+        )
+    names -= STOPPED | set(AUDIT)
     if names and files.MANIFEST not in names:
         shown = ", ".join(sorted(names)[:3])
         raise ArtefactError(

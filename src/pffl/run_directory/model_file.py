@@ -83,19 +83,29 @@ def write_model(solution: Solution) -> bytes:
     return save(plain, metadata=metadata)
 
 
-def read_model(path: str | os.PathLike[str]) -> ModelFile:
-    """Read a model; refuse whatever is not one, with the reason."""
+def read_model(path: str | os.PathLike[str], *, module: object = None) -> ModelFile:
+    """Read a model; refuse whatever is not one, with the reason.
+
+    Parameters
+    ----------
+    path
+        A `model.safetensors`.
+    module
+        Of a network with a module of your own: one of that class, built as it was for
+        training. Its weights are those of the file; no code is ever loaded from one.
+    """
     place = Path(path)
     try:
         with open(place, "rb") as stream:
             header = _header(stream, place.stat().st_size)
             _check_header(header, stream.tell(), place.stat().st_size)
             stream.seek(0)
-            return _assemble(_tensors(stream.read()), header["__metadata__"])
+            tensors = _tensors(stream.read())
+            return _assemble(tensors, header["__metadata__"], module)
     except OSError as error:
         raise ArtefactError(f"'{place}' cannot be read: {error.strerror}") from error
     except _Refused as error:
-        raise ArtefactError(f"'{place}' is not a model of pffl: {error}") from error
+        raise ArtefactError(f"'{place}' cannot be read as a model: {error}") from error
 
 
 class _Refused(Exception):
@@ -157,7 +167,7 @@ def _tensors(content: bytes) -> dict[str, FloatArray]:
 
 
 def _assemble(
-    tensors: Mapping[str, FloatArray], metadata: Mapping[str, str]
+    tensors: Mapping[str, FloatArray], metadata: Mapping[str, str], module: object
 ) -> ModelFile:
     """Bind the model to its schema, and check every length against it."""
     described = _parse(metadata.get("model", ""), "model")
@@ -167,7 +177,7 @@ def _assemble(
         raise _Refused("the names of the cells are not a list")
     inputs = Inputs(tensors["input_mean"], tensors["input_scale"])
     try:
-        unbound = rebuild(described, parameters=len(tensors["w"]))
+        unbound = rebuild(described, parameters=len(tensors["w"]), module=module)
         model = unbound.bind(schema, inputs)
     except PFFLError as error:
         raise _Refused(str(error)) from error

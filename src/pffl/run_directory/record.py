@@ -82,7 +82,10 @@ class RunRecord:
 
 
 def load(
-    directory: str | os.PathLike[str], *, require_verified: bool = False
+    directory: str | os.PathLike[str],
+    *,
+    require_verified: bool = False,
+    module: object = None,
 ) -> RunRecord:
     """Read a run directory.
 
@@ -93,6 +96,8 @@ def load(
     require_verified
         Refuse a directory that was edited by hand, instead of saying so in
         `RunRecord.mismatches` (FAULTS 74).
+    module
+        Of a network with a module of your own; see `read_model`.
     """
     place = Path(directory)
     hashes = files.read_manifest(place)
@@ -105,7 +110,7 @@ def load(
     record = RunRecord(
         place,
         _result(place / RESULT),
-        read_model(place / MODEL),
+        read_model(place / MODEL, module=module),
         spec.decode("utf-8", errors="replace"),
         tuple(problem for problem in mismatches if problem),
     )

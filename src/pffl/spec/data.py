@@ -1,7 +1,11 @@
-"""The [data] section: a data set by name, one table, or one table per silo."""
+"""The [data] section: a data set by name, one table, or one table per silo.
+
+Or `federation`, a federation.json: the rows are elsewhere, and stay there.
+"""
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -12,10 +16,11 @@ from pffl.data import tabular
 from pffl.data.federation import Federation
 from pffl.data.table import TableOptions
 from pffl.datasets import DATASETS
-from pffl.errors import Problems
-from pffl.spec.sections import check, construct, required, suggestion, wrong
+from pffl.errors import Problems, UsageError
+from pffl.sections import check, construct, required, suggestion, wrong
+from pffl.site.agreement import Agreement
 
-PATHS = ("path", "source", "cache_dir")
+PATHS = ("path", "source", "cache_dir", "federation")
 
 
 @dataclass(frozen=True)
@@ -27,14 +32,17 @@ class DataSource:
     name
         What to call a run on these data.
     open
-        Opens them.
+        Opens them; ``progress=`` is handed to loaders that show how far they are.
     values
         The section as it was given, with paths that do not depend on its place.
+    agreement
+        Reads what the sites agreed on, where their rows stay with them.
     """
 
     name: str
-    open: Callable[[], Federation]
+    open: Callable[..., Federation]
     values: Mapping[str, object]
+    agreement: Callable[[], Agreement] | None = None
 
     def sections(self, directory: str | os.PathLike[str]) -> dict[str, object]:
         """Return the section as it reads in a file in `directory`."""
@@ -47,6 +55,8 @@ def read_data(
 ) -> DataSource | None:
     """Read [data]; paths start from `base`."""
     values = dict(table)
+    if "federation" in values:
+        return _elsewhere(values, base, problems)
     path: Any = values.pop("path", None)
     name = values.get("name")
     if path is None and name is None:
@@ -67,7 +77,37 @@ def read_data(
     load = DATASETS[str(name)][0]
     section = check(values, load, str(name), problems)
     options = _map_paths(section.values, lambda path: str(base / path))
-    return DataSource(str(name), lambda: load(**options), {"name": name, **options})
+
+    def opened(progress: object = None) -> Federation:
+        shows = (
+            progress is not None and "progress" in inspect.signature(load).parameters
+        )
+        return load(**options, **({"progress": progress} if shows else {}))
+
+    return DataSource(str(name), opened, {"name": name, **options})
+
+
+def _elsewhere(
+    values: Mapping[str, object], base: Path, problems: Problems
+) -> DataSource | None:
+    """Rows that stay with the sites: there is nothing to open."""
+    given = values["federation"]
+    others = sorted(set(values) - {"federation"})
+    if others:
+        problems.add(f"[data] has a federation file, so nothing else: not {others}")
+    if not isinstance(given, str) or not given:
+        problems.add(wrong("federation", "[data]", "text", given))
+        return None
+    path = base / given
+
+    def opened(progress: object = None) -> Federation:
+        raise UsageError(
+            f"the rows of '{path}' stay with the sites: deploy the run (pffl deploy)"
+        )
+
+    return DataSource(
+        path.stem, opened, {"federation": str(path)}, lambda: Agreement.read(path)
+    )
 
 
 def _tables(
@@ -91,7 +131,7 @@ def _tables(
     fallback = Path(path).stem if isinstance(path, str) else "tables"
     return DataSource(
         str(options.get("name", fallback)),
-        lambda: make(Federation, place["path"], **options),
+        lambda progress=None: make(Federation, place["path"], **options),
         {**place, **options},
     )
 

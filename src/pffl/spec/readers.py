@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeVar
 
-from pffl.engines import ENGINES
+from pffl.admission import Policy
+from pffl.engines import DEPLOYED, ENGINES
 from pffl.errors import Problems, UsageError
 from pffl.fairness import (
     BoundedGroupLoss,
@@ -18,16 +19,23 @@ from pffl.fairness import (
     PerSilo,
 )
 from pffl.methods import METHODS, Method
-from pffl.models import LINEAR_MODELS, LinearModel, LogisticRegression, Model
+from pffl.methods.pffl import PFFL
+from pffl.models import LINEAR_MODELS, LinearModel, LogisticRegression
+from pffl.models.recipes import RECIPES, Recipe
 from pffl.preparation import Options
+from pffl.sections import check, construct, parameters, suggestion, wrong
 from pffl.solve import default_method
-from pffl.spec.sections import check, construct, parameters, suggestion, wrong
 
 T = TypeVar("T")
 
 CONSTRAINTS: dict[str, type[Any]] = {
     kind.name: kind
     for kind in (BoundedGroupLoss, ConditionalBoundedGroupLoss, MinMax, PerSilo)
+}
+
+MODELS: dict[str, Callable[..., LinearModel | Recipe]] = {
+    **LINEAR_MODELS,
+    **RECIPES,
 }
 
 
@@ -40,21 +48,24 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         with Problems("run", UsageError) as problems:
-            if self.engine not in ENGINES:
-                hint = suggestion(self.engine, ENGINES)
+            known = (*ENGINES, DEPLOYED)
+            if self.engine not in known:
+                hint = suggestion(self.engine, known)
                 problems.add(f"no engine '{self.engine}': {hint}")
             if self.seed is not None and self.seed < 0:
                 problems.add(wrong("seed", "[run]", "a whole number ≥ 0", self.seed))
 
 
-def read_model(table: Mapping[str, object], problems: Problems) -> LinearModel | None:
+def read_model(
+    table: Mapping[str, object], problems: Problems
+) -> LinearModel | Recipe | None:
     """Read [model]."""
     values = dict(table)
-    kind = _kind(values, LINEAR_MODELS, "model", LogisticRegression.name, problems)
+    kind = _kind(values, MODELS, "model", LogisticRegression.name, problems)
     if kind is None:
         return None
-    section = check(values, LINEAR_MODELS[kind], kind, problems)
-    return construct(LINEAR_MODELS[kind], section.values, problems)
+    section = check(values, MODELS[kind], kind, problems, others=MODELS)
+    return construct(MODELS[kind], section.values, problems)
 
 
 def read_constraint(given: object, problems: Problems) -> Constraint | None:
@@ -86,11 +97,14 @@ def _one_constraint(values: dict[str, object], problems: Problems) -> Any:
 
 
 def read_method(
-    table: Mapping[str, object], model: Model | None, problems: Problems
+    table: Mapping[str, object],
+    model: LinearModel | Recipe | None,
+    problems: Problems,
 ) -> Method[Any] | None:
     """Read [method]; the model says which method is meant where no kind is given."""
     values = dict(table)
-    default = default_method(model or LogisticRegression()).name
+    network = isinstance(model, Recipe)
+    default = PFFL.name if network else default_method(LogisticRegression()).name
     kind = _kind(values, METHODS, "method", default, problems)
     if kind is None:
         return None
@@ -111,6 +125,12 @@ def read_run(
         _part(Options, table, problems),
         _part(RunSettings, table, problems),
     )
+
+
+def read_policy(table: Mapping[str, object], problems: Problems) -> Policy | None:
+    """Read [policy]: what a deployed run asks of its sites."""
+    section = check(table, Policy, "[policy]", problems)
+    return construct(Policy, section.values, problems)
 
 
 def _part(

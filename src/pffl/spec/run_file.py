@@ -5,6 +5,7 @@
 [constraint]   kind, bound, …; or several [[constraint]] at once
 [method]       kind and parameters
 [run]          engine, seed, weighting, confidence, …
+[policy]       of a deployed run: quorum, seconds, …
 """
 
 from __future__ import annotations
@@ -12,17 +13,21 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pffl.admission import Policy
 from pffl.data.federation import Federation
+from pffl.data.schema import Schema
 from pffl.errors import Problems, UsageError
 from pffl.fairness import Constraint
 from pffl.methods import Method
 from pffl.methods.base import describe
 from pffl.models import LinearModel, Model
+from pffl.models.recipes import Recipe, section_of
 from pffl.preparation import Options, default_model
+from pffl.sections import parameters, suggestion
 from pffl.spec import toml
 from pffl.spec.data import DataSource, read_data
 from pffl.spec.readers import (
@@ -31,11 +36,11 @@ from pffl.spec.readers import (
     read_constraint,
     read_method,
     read_model,
+    read_policy,
     read_run,
 )
-from pffl.spec.sections import parameters, suggestion
 
-TABLES = ("data", "model", "method", "run")
+TABLES = ("data", "model", "method", "run", "policy")
 SECTIONS = (*TABLES, "constraint")
 
 
@@ -70,15 +75,12 @@ class Job:
         seed
             The seed that was used.
         """
-        settings = {"engine": self.engine, "seed": seed, **asdict(self.options)}
-        return toml.dumps(
-            {
-                "data": self.source.sections(directory),
-                "model": self.model.describe(),
-                "constraint": constraint_sections(self.constraint),
-                "method": describe(self.method),
-                "run": settings,
-            }
+        return _dumped(
+            self.source.sections(directory),
+            self.model,
+            self.constraint,
+            self.method,
+            {"engine": self.engine, "seed": seed, **asdict(self.options)},
         )
 
 
@@ -91,37 +93,89 @@ class RunSpec:
     data
         Where the rows come from.
     model
-        The model, or its parameters for whatever the labels ask for.
+        The model, or its parameters for whatever the labels ask for, or a network
+        whose sizes are the data's.
     any_model
         Whether the kind of the model is left to the labels.
+    policy
+        What a deployed run asks of its sites.
     """
 
     data: DataSource
-    model: LinearModel
+    model: LinearModel | Recipe
     any_model: bool
     constraint: Constraint | None
     method: Method[Any]
     options: Options
     settings: RunSettings
+    policy: Policy = field(default_factory=Policy)
 
-    def build(self) -> Job:
-        """Open the data and fit the pieces together."""
-        federation = self.data.open()
-        model: Model = self.model
-        if self.any_model:
-            chosen = type(default_model(federation.schema))
-            values = {n: getattr(self.model, n) for n in parameters(chosen)}
-            model = chosen(**values)
+    def build(self, progress: object = None) -> Job:
+        """Open the data, with `progress` as there, and fit the pieces together."""
+        federation = self.data.open(progress=progress)
         return Job(
             federation=federation,
             constraint=self.constraint,
-            model=model,
+            model=self.model_for(federation.schema),
             method=self.method,
             options=self.options,
             engine=self.settings.engine,
             seed=self.settings.seed,
             source=self.data,
         )
+
+    def model_for(self, schema: Schema) -> Model:
+        """Return the model, of the kind that the labels ask for if none was named."""
+        if isinstance(self.model, Recipe):
+            return self.model.build(schema)
+        if not self.any_model:
+            return self.model
+        chosen = type(default_model(schema))
+        return chosen(**{n: getattr(self.model, n) for n in parameters(chosen)})
+
+    def dump(
+        self, directory: str | os.PathLike[str], *, schema: Schema, seed: int
+    ) -> str:
+        """Write the run file of a deployed run, whose rows are elsewhere.
+
+        Parameters
+        ----------
+        directory
+            Where the file will lie: paths are written relative to it.
+        schema
+            What the sites agree on.
+        seed
+            The seed that was used.
+        """
+        return _dumped(
+            self.data.sections(directory),
+            self.model_for(schema),
+            self.constraint,
+            self.method,
+            {"engine": self.settings.engine, "seed": seed, **asdict(self.options)},
+            asdict(self.policy),
+        )
+
+
+def _dumped(
+    data: object,
+    model: Model,
+    constraint: Constraint | None,
+    method: Method[Any],
+    run: Mapping[str, object],
+    policy: Mapping[str, object] | None = None,
+) -> str:
+    """Return the text of a run file."""
+    return toml.dumps(
+        {
+            "data": data,
+            "model": section_of(model),
+            "constraint": constraint_sections(constraint),
+            "method": describe(method),
+            "run": run,
+            "policy": policy,
+        }
+    )
 
 
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> RunSpec:
@@ -168,8 +222,9 @@ def parse(
     constraint = read_constraint(sections.get("constraint"), problems)
     method = read_method(tables["method"], model, problems)
     options, settings = read_run(tables["run"], problems)
+    policy = read_policy(tables["policy"], problems)
     problems.raise_if_any()
-    if not (data and model and method and options and settings):
+    if not (data and model and method and options and settings and policy):
         raise UsageError(f"{source}: incomplete")
     return RunSpec(
         data=data,
@@ -179,6 +234,7 @@ def parse(
         method=method,
         options=options,
         settings=settings,
+        policy=policy,
     )
 
 

@@ -112,6 +112,30 @@ class Sweep:
             )
         return inside.iloc[int(inside[wanted].to_numpy(dtype=float).argmin())]
 
+    def _repr_html_(self) -> str:
+        """Show every notion's front in a notebook; every text is escaped."""
+        from pffl.certificates._render import element
+
+        good = [row for row in self.rows if row["reason"] is None]
+        failed = len(self.rows) - len(good)
+        texts = [
+            f"{len(good):,} points trained" + f", {failed:,} failed" * bool(failed)
+        ]
+        if not good:
+            return element("sweep", f"Sweep: {self.data}", texts)
+        chosen = self._choice(None)
+        texts.append(f"Pareto fronts, chosen on {chosen} rows:")
+        measured = "test" if self._has("test") else chosen
+        keys = ["notion", "bound", "multiplier_bound", "status"]
+        keys += [f"{measured}_{name}" for name in ("error", "worst_cell_loss")]
+        keys += [f"{measured}_{name}" for name in ("dp_gap", "eo_gap")]
+        fronts = [
+            {key: row[key] for key in keys}
+            for notion in dict.fromkeys(str(row["notion"]) for row in good)
+            for row in self.front(notion=notion).to_dict("records")
+        ]
+        return element("sweep", f"Sweep: {self.data}", texts, fronts)
+
     def _points(self, notion: str | None) -> pd.DataFrame:
         table = self.trained
         notions = sorted(table["notion"].unique())

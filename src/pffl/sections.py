@@ -1,4 +1,4 @@
-"""What a section of a run file may hold, read off the objects that it becomes.
+"""What a section of a TOML file may hold, read off the objects that it becomes.
 
 The parameters of a method are the fields of its class, those of a data set the
 parameters of its function; so a new method or data set needs no line here. Types are

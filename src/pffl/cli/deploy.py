@@ -1,0 +1,68 @@
+"""`pffl deploy`: from a run file to a folder for each machine of the federation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pffl.cli import console
+from pffl.cli.draft import Draft
+from pffl.cli.options import takes
+
+
+@takes("data", "constraint", "method", "model", "run")
+def deploy(
+    draft: Draft,
+    out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")],
+    sites: Annotated[
+        str | None,
+        typer.Option(help="Names of the sites, with commas; default: the silos'."),
+    ] = None,
+    address: Annotated[
+        str,
+        typer.Option(
+            help="Where sites reach the server: one interface.", metavar="HOST:PORT"
+        ),
+    ] = "127.0.0.1:8000",
+    trial_certificates: Annotated[
+        bool,
+        typer.Option(
+            "--trial-certificates", help="Also make certificates and keys, for trials."
+        ),
+    ] = False,
+    trial_data: Annotated[
+        bool,
+        typer.Option("--trial-data", help="Also write each site's rows, for trials."),
+    ] = False,
+) -> None:
+    """Write a Flower app, and folders for the server and for every site.
+
+    The data are opened for the names of columns, groups and silos; no rows are written.
+
+    Example: pffl deploy spec.toml -o deployment --address fl.example.org:8443
+    """
+    from pffl.cli.loading import progress
+    from pffl.deploy import deploy as write
+    from pffl.deploy.names import Address, site_names
+
+    spec = draft.check()
+    with progress() as show:
+        made = write(
+            spec,
+            draft.sections,
+            out,
+            address=Address.parse(address),
+            sites=None if sites is None else site_names(sites),
+            trial_certificates=trial_certificates,
+            trial_data=trial_data,
+            progress=show,
+        )
+    for note in made.notes:
+        console.note(note)
+    target = console.stdout()
+    target.print(f"Server and app: {made.folder / 'server'}", soft_wrap=True)
+    for name, folder in made.sites.items():
+        target.print(f"Site {console.clean(name)}: {folder}", soft_wrap=True)
+    target.print(f"Begin with {made.folder / 'README.md'}", soft_wrap=True)

@@ -1,0 +1,177 @@
+"""`pffl run --engine flower`: start a deployed run, watch it, and end as it ends.
+
+Flower's `flwr run` starts the ServerApp on the SuperLink's machine, which is this one;
+what it writes into the run directory is shown here as it comes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+import typer
+
+from pffl.cli import console
+from pffl.cli.interruption import how_to_go_on, interruptible
+from pffl.cli.launch import Launch
+from pffl.errors import FederationError, UsageError
+
+if TYPE_CHECKING:
+    from pffl.solution import Solution
+    from pffl.spec import RunSpec
+
+SPEC, FEDERATION, RECORD = "spec.toml", "federation.json", "record.jsonl"
+PAUSE = 0.5  # seconds between two looks at the record
+ASK_AFTER = 60.0  # seconds of silence, after which Flower is asked about the run
+
+
+def run(
+    spec: RunSpec,
+    app: Path,
+    superlink: str | None,
+    out: Path | None,
+    resume: Path | None,
+    *,
+    quiet: bool,
+    json: bool,
+    extras: bool,
+) -> NoReturn:
+    """Do what `pffl run` does, with silos that are elsewhere."""
+    if resume is not None and out is not None:
+        raise UsageError("--resume goes on in the directory it names: leave out --out")
+    place = (resume or out or _next_free(spec.data.name)).resolve()
+    planned = Launch(app.resolve(), superlink, place, resume is not None, extras)
+    with interruptible():
+        code = launch(spec, planned, quiet=quiet)
+    if code in (0, 4):
+        _tell(place, as_json=json, quiet=quiet)
+    raise typer.Exit(code)
+
+
+def launch(spec: RunSpec, planned: Launch, *, quiet: bool) -> int:
+    """Start a run, show its rounds, and return the exit code that it ended with."""
+    _check(spec, planned.app)
+    record = planned.out / RECORD
+    begin = record.stat().st_size if planned.resume and record.exists() else 0
+    run = planned.start()
+    if not quiet:
+        console.note(f"Flower run {run}: stop it with Ctrl-C")
+    try:
+        ended = _watch(planned, run, begin, quiet=quiet)
+    except KeyboardInterrupt:
+        planned.stop(run)
+        console.note(how_to_go_on(planned.out))
+        raise
+    if ended["code"] not in (0, 4):
+        console.error(str(ended["message"]))
+        console.note(how_to_go_on(planned.out))
+    return int(ended["code"])
+
+
+def follow(path: Path, begin: int = 0) -> Iterator[dict[str, Any] | None]:
+    """Yield the entries of a record as they are written; None when there is no more."""
+    place = begin
+    while True:
+        size = path.stat().st_size if path.exists() else 0
+        if size > place:
+            with path.open("rb") as stream:
+                stream.seek(place)
+                whole, _, _ = stream.read().rpartition(b"\n")
+            place += len(whole) + 1 if whole else 0
+            for line in whole.splitlines():
+                yield json.loads(line)
+        yield None
+
+
+def _watch(planned: Launch, run: int, begin: int, *, quiet: bool) -> Mapping[str, Any]:
+    """Show rounds until the run's last entry."""
+    from pffl.flower.live import ENDED, ROUND, line
+
+    heard, finished = time.monotonic(), False
+    for entry in follow(planned.out / RECORD, begin):
+        if entry is None:
+            if finished:
+                raise FederationError(
+                    f"the ServerApp of run {run} ended without a word; what it said: "
+                    f"flwr log {run}. {how_to_go_on(planned.out)}"
+                )
+            if time.monotonic() - heard > ASK_AFTER:
+                heard = time.monotonic()
+                finished = planned.status(run).startswith("finished")
+            time.sleep(PAUSE)
+            continue
+        heard = time.monotonic()
+        if entry.get("event") == ENDED:
+            return entry
+        if entry.get("event") == ROUND and not quiet:
+            console.stderr().print(console.clean(line(entry)), soft_wrap=True)
+        if entry.get("refused") and not quiet:
+            console.note("; ".join(f"{who}: {why}" for who, why in entry["refused"]))
+    raise AssertionError("a record is followed for ever")
+
+
+def _check(spec: RunSpec, app: Path) -> None:
+    """Refuse an app that was made from another run file."""
+    from pffl.methods.base import describe
+    from pffl.site import Agreement
+    from pffl.spec import load
+
+    if not (app / SPEC).is_file():
+        raise UsageError(
+            f"'{app}' is no app of pffl: pffl deploy RUN_FILE -o DIR writes one, in "
+            "DIR/app (--app)"
+        )
+    there, schema = load(app / SPEC), Agreement.read(app / FEDERATION).schema
+    parts: dict[str, Callable[[RunSpec], object]] = {
+        "model": lambda s: dict(s.model_for(schema).describe()),
+        "constraint": lambda s: s.constraint and s.constraint.describe(),
+        "method": lambda s: describe(s.method),
+        "run": lambda s: s.options,
+        "policy": lambda s: s.policy,
+    }
+    other = [f"[{name}]" for name, part in parts.items() if part(spec) != part(there)]
+    if there.settings.seed not in (None, spec.settings.seed):
+        other.append("the seed")
+    if other:
+        raise UsageError(
+            f"'{app}' was made from another run file: {', '.join(other)} differ. "
+            "Write it again: pffl deploy"
+        )
+
+
+def _next_free(name: str) -> Path:
+    """Return the first of runs/NAME-001, runs/NAME-002 and so on that is not there."""
+    places = (Path("runs") / f"{name}-{number:03d}" for number in itertools.count(1))
+    return next(place for place in places if not place.exists())
+
+
+def _tell(directory: Path, *, as_json: bool, quiet: bool) -> None:
+    """Show the verdict that the ServerApp left."""
+    from pffl import run_directory
+    from pffl.cli import show
+    from pffl.solution import CellResult
+
+    result = run_directory.load(directory).result
+    if as_json:
+        sys.stdout.write((directory / "result.json").read_text("utf-8"))
+    if quiet:
+        return
+    target = console.stderr() if as_json else console.stdout()
+    cells = [CellResult(**cell) for cell in result["cells"]]
+    told = SimpleNamespace(
+        status=result["status"],
+        message=result["message"],
+        cell_results=cells,
+        constraint=result["constraint"] or {},
+    )
+    solution = cast("Solution", told)
+    if not as_json and cells:
+        show.print_whole(target, show.cell_table(solution, target.width))
+    target.print(show.sentence(solution))
+    target.print(f"Saved in {directory}", soft_wrap=True)

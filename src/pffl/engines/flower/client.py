@@ -1,0 +1,110 @@
+"""A site's side of Flower: a ClientApp that answers the four questions.
+
+Flower starts a new process for every message, so the rows are opened each time: from
+the folder that `pffl site prepare` wrote (memory-mapped), or by a function of the
+user's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from pffl.codec.questions import Rebuild
+from pffl.data.schema import Schema
+from pffl.data.silo import Rows, Silo
+from pffl.data.split import split_rows
+from pffl.engines.flower import wire
+from pffl.errors import PFFLError, UsageError
+from pffl.site import Rules, Site
+
+Arrays: TypeAlias = tuple[Any, Any, Any]
+Opener: TypeAlias = Callable[[Context], Silo | Arrays]
+TEST_FRACTION = 0.2
+
+
+class Unanswered(RuntimeError):
+    """A site that could not be opened; says nothing of why to the outside."""
+
+
+def client_app(
+    rows: Opener | None = None,
+    *,
+    schema: Schema | None = None,
+    rules: Rules | None = None,
+    test_fraction: float = TEST_FRACTION,
+    own_model: Rebuild | None = None,
+) -> ClientApp:
+    """Make the ClientApp of a site.
+
+    Parameters
+    ----------
+    rows
+        None: open the prepared folder that the SuperNode's ``--node-config`` names,
+        ``site="…"``. Or a function from Flower's Context to a `Silo`, or to arrays
+        (X, y, group) with label and group codes of the schema; then the node's
+        configuration holds the site's name, ``silo="…"``, and ``state="…"``, a folder
+        in which the site remembers what it has answered.
+    schema
+        What the sites agree on; only with `rows`.
+    rules
+        What the site refuses; only with `rows` (a folder has its own in site.toml).
+    test_fraction
+        Share of arrays that is kept for testing, drawn alike each time.
+    own_model
+        Rebuilds models with a module of the user's own; see `decode_question`.
+    """
+    if rows is not None and schema is None:
+        raise UsageError("client_app: rows of your own need a schema")
+    app = ClientApp()
+
+    def answer(message: Message, context: Context) -> Message:
+        try:
+            site = (
+                Site.open(_named(context, "site"))
+                if rows is None or schema is None
+                else Site.of(
+                    _silo(rows(context), context, test_fraction),
+                    schema,
+                    rules or Rules(),
+                    Path(_named(context, "state")),
+                )
+            )
+            site.own_model = own_model
+        except PFFLError as error:
+            print(f"pffl: the site cannot be opened: {error}", flush=True)
+            raise Unanswered(type(error).__name__) from None
+        except Exception as error:  # its text may hold data
+            raise Unanswered(type(error).__name__) from None
+        content = wire.unwrap(message)
+        return Message(wire.wrap(site.answer(content or b"")), reply_to=message)
+
+    for register in (
+        app.query("census"),
+        app.train(),
+        app.evaluate(),
+        app.query("curvature"),
+    ):
+        register(answer)
+    return app
+
+
+def _silo(given: Silo | Arrays, context: Context, test_fraction: float) -> Silo:
+    if isinstance(given, Silo):
+        return given
+    whole = Rows.of(*given)
+    fractions = {"test": test_fraction} if test_fraction else {}
+    splits = split_rows(whole, fractions, np.random.default_rng(0))
+    return Silo(_named(context, "silo"), 0, splits)
+
+
+def _named(context: Context, key: str) -> str:
+    value = context.node_config.get(key)
+    if not isinstance(value, str) or not value:
+        raise UsageError(f'the SuperNode\'s --node-config must hold {key}="…"')
+    return value

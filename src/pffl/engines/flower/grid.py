@@ -1,0 +1,96 @@
+"""A transport over Flower's Grid: push, then pull with a short pause between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+
+import httpx
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from pffl.engines.flower import wire
+from pffl.engines.remote.transport import Reply
+from pffl.errors import FederationError
+
+PAUSE = 0.2  # seconds between two looks for replies
+GRACE = 3600.0  # seconds by which a site's clock may be wrong
+LONGEST = 300  # characters of Flower's own error that are kept
+
+
+class GridTransport:
+    """Reach the nodes of a Flower federation; an address is a node id as text.
+
+    Replies are matched by the message that they answer: the sender of an error is the
+    SuperLink, not the node that is gone. Deadlines run on the monotonic clock; Flower's
+    own expiry of messages compares clocks of two machines, so it is set an hour later.
+
+    Parameters
+    ----------
+    grid
+        What Flower gives to a ServerApp.
+    pause
+        Seconds between two looks for replies.
+    """
+
+    def __init__(self, grid: Grid, *, pause: float = PAUSE) -> None:
+        self._grid = grid
+        self._pause = pause
+
+    def addresses(self) -> Collection[str]:
+        """Return the nodes that are there now."""
+        try:
+            return [str(node) for node in self._grid.get_node_ids()]
+        except httpx.HTTPError as error:
+            raise _unreachable(error) from error
+
+    def exchange(
+        self, requests: Mapping[str, bytes], seconds: float, kind: str
+    ) -> Iterator[Reply]:
+        """Send all at once, and yield replies as they come, until the deadline."""
+        deadline = time.monotonic() + seconds
+        messages = messages_of(requests, seconds, kind)
+        try:
+            pushed = set(self._grid.push_messages(list(messages.values())))
+            waiting: dict[str, str] = {}
+            for address, message in messages.items():
+                if message.metadata.message_id in pushed:
+                    waiting[message.metadata.message_id] = address
+                else:
+                    yield Reply(address, None, "Flower did not take the message")
+            while waiting:
+                for message in self._grid.pull_messages(list(waiting)):
+                    found = waiting.pop(message.metadata.reply_to_message_id, None)
+                    if found is not None:
+                        yield reply_of(found, message)
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return
+                if waiting:
+                    time.sleep(min(self._pause, left))
+        except httpx.HTTPError as error:
+            raise _unreachable(error) from error
+
+
+def messages_of(
+    requests: Mapping[str, bytes], seconds: float, kind: str
+) -> dict[str, Message]:
+    """Return one Flower message for each address."""
+    type_, ttl = wire.TYPES[kind], seconds + GRACE
+    return {
+        address: Message(wire.wrap(content), int(address), type_, ttl=ttl)
+        for address, content in requests.items()
+    }
+
+
+def reply_of(address: str, message: Message) -> Reply:
+    """Read a Flower message that answers one of ours."""
+    if message.has_error():
+        reason = " ".join((message.error.reason or "").split())[:LONGEST]
+        return Reply(address, None, f"Flower error {message.error.code}: {reason}")
+    content = wire.unwrap(message)
+    return Reply(address, content, "" if content is not None else "not our message")
+
+
+def _unreachable(error: httpx.HTTPError) -> FederationError:
+    return FederationError(f"the SuperLink does not answer: {type(error).__name__}")

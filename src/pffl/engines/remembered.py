@@ -1,0 +1,123 @@
+"""An engine that asks no question twice: over machines every round costs seconds.
+
+A method's last expansion is also what the gap needs, and a certificate measures what
+`solve` has just measured. Sites are asked less, too, and have a budget of questions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pffl.data.schema import Schema
+from pffl.engines.base import Engine
+from pffl.questions import CensusTotal, Curvature, Evaluate, Question, Total
+
+MOST_BYTES = 256 << 20
+
+
+class Remembered:
+    """Pass questions on to another engine, and keep the answers of `MOST_BYTES`.
+
+    Training is not kept: no method asks for the same steps from the same w again.
+    """
+
+    def __init__(self, engine: Engine, *, most_bytes: int = MOST_BYTES) -> None:
+        self.engine = engine
+        self._most = most_bytes
+        self._known: dict[bytes, Total] = {}
+        self._census: dict[str, CensusTotal] = {}
+
+    @property
+    def schema(self) -> Schema:
+        """What the silos agree on."""
+        return self.engine.schema
+
+    @property
+    def silo_names(self) -> tuple[str, ...]:
+        """Names of the silos, in order."""
+        return self.engine.silo_names
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Splits that every silo has."""
+        return self.engine.splits
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks of the engine inside."""
+        return tuple(getattr(self.engine, "notes", ()))
+
+    def census(self, split: str = "train") -> CensusTotal:
+        """Ask for counts and feature sums, once."""
+        if split not in self._census:
+            self._census[split] = self.engine.census(split)
+        return self._census[split]
+
+    def ask(self, question: Question) -> Any:
+        """Ask, unless the answer is known."""
+        return self.ask_many([question])[0]
+
+    def ask_many(self, questions: Sequence[Question]) -> list[Total]:
+        """Ask those questions whose answers are not known."""
+        keys = [_key(question) for question in questions]
+        new = [
+            place
+            for place, key in enumerate(keys)
+            if key is None or key not in self._known
+        ]
+        found: dict[int, Total] = {}
+        if len(new) == 1:
+            found[new[0]] = self.engine.ask(questions[new[0]])
+        elif new:
+            totals = self.engine.ask_many([questions[place] for place in new])
+            found = dict(zip(new, totals, strict=True))
+        answers = [
+            found[place] if place in found else self._known[key]  # type: ignore[index]
+            for place, key in enumerate(keys)
+        ]
+        for place, total in found.items():
+            if (key := keys[place]) is not None:
+                self._keep(key, total)
+        return answers
+
+    def _keep(self, key: bytes, total: Total) -> None:
+        self._known[key] = total
+        sizes = {key: _size(known) for key, known in self._known.items()}
+        for oldest in list(self._known):
+            if sum(sizes.values()) <= self._most:
+                return
+            del self._known[oldest], sizes[oldest]
+
+
+def _key(question: Question) -> bytes | None:
+    """Return a hash of all that the answer depends on; None for training."""
+    task = question.task
+    if isinstance(question, Evaluate):
+        own: list[object] = [question.split, float(question.loss_bound)]
+    elif isinstance(question, Curvature):
+        own = [question.majorant, question.order, question.sharpness]
+    else:
+        return None
+    plain = [type(question).__name__, own, dict(task.model.describe())]
+    content = hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode())
+    inputs = task.model.inputs
+    for array in (
+        question.w,
+        task.shares,
+        task.cells.membership,
+        task.cells.silo,
+        inputs.mean,
+        inputs.scale,
+    ):
+        content.update(repr(np.shape(array)).encode())
+        content.update(np.ascontiguousarray(array).tobytes())
+    return content.digest()
+
+
+def _size(total: Total) -> int:
+    return sum(np.asarray(value).nbytes for value in vars(total).values())

@@ -1,0 +1,107 @@
+"""The run record: one JSON line for each question, for audit.
+
+It says who was asked, who answered, what was refused and why, and the SHA-256 of every
+message. No figure of any silo or group is in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pffl.errors import ArtefactError
+
+KEPT = 1000  # entries in memory
+
+
+class Record:
+    """Entries, in memory (the last ones) and, with a path, in a file.
+
+    Parameters
+    ----------
+    path
+        File to append to; None keeps them in memory only.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self.entries: deque[dict[str, Any]] = deque(maxlen=KEPT)
+
+    def write(self, entry: Mapping[str, Any]) -> None:
+        """Append an entry, on disk before this returns."""
+        full = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **entry}
+        self.entries.append(full)
+        if self.path is None:
+            return
+        line = json.dumps(full, allow_nan=False) + "\n"
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise ArtefactError(f"{self.path}: {error.strerror}") from error
+
+
+@dataclass
+class Page:
+    """What one question brings in, until it is written.
+
+    Attributes
+    ----------
+    asked, answered
+        Names of silos; those who answered in order of arrival.
+    refused
+        Pairs of a silo's name (or an address) and the reason, once for each reply.
+    clipped, flagged
+        Silos whose update was shortened; pairs of a silo and what is odd.
+    sent, received
+        Bytes.
+    messages
+        SHA-256 of requests and answers, in order, by silo or address.
+    """
+
+    asked: list[str] = field(default_factory=list)
+    answered: list[str] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    clipped: list[str] = field(default_factory=list)
+    flagged: list[tuple[str, str]] = field(default_factory=list)
+    sent: int = 0
+    received: int = 0
+    messages: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+
+    def out(self, name: str, content: bytes) -> None:
+        """Note a request."""
+        self.sent += len(content)
+        self._note(name, "requests", content)
+
+    def back(self, name: str, content: bytes) -> None:
+        """Note a reply."""
+        self.received += len(content)
+        self._note(name, "answers", content)
+
+    def _note(self, name: str, way: str, content: bytes) -> None:
+        kept = self.messages.setdefault(name, {"requests": [], "answers": []})
+        kept[way].append(hashlib.sha256(content).hexdigest())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain form."""
+        missing = [name for name in self.asked if name not in set(self.answered)]
+        return {
+            "asked": self.asked,
+            "answered": self.answered,
+            "missing": missing,
+            "refused": [list(pair) for pair in self.refused],
+            "clipped": self.clipped,
+            "flagged": [list(pair) for pair in self.flagged],
+            "bytes_sent": self.sent,
+            "bytes_received": self.received,
+            "messages": self.messages,
+        }

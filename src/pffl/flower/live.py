@@ -1,0 +1,105 @@
+"""A line for every round of a deployed run: in the ServerApp's log, and in the record.
+
+`pffl run --engine flower` shows the same lines, read from the record.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+import numpy as np
+
+from pffl.callbacks import Callback, Round
+from pffl.engines.remote import Record
+from pffl.objective import Problem
+
+ROUND, ENDED = "round", "ended"
+
+
+@dataclass
+class Live(Callback):
+    """Write a line and an entry after each round.
+
+    The figures are totals over all silos, as in `history.csv`; none is of one silo.
+    """
+
+    record: Record
+    silos: int
+    stream: TextIO = field(default_factory=lambda: sys.stdout)
+    _planned: int | None = field(default=None, init=False)
+    _first: tuple[int, float] | None = field(default=None, init=False)
+
+    def before(self, problem: Problem, planned_rounds: int | None) -> None:
+        """Note how many rounds are planned."""
+        self._planned = planned_rounds
+
+    def after_round(self, problem: Problem, row: Round) -> bool:
+        """Tell how the run goes."""
+        entry: dict[str, Any] = {
+            "event": ROUND,
+            "round": row.number,
+            "planned": self._planned,
+            "silos": self.silos,
+            "answered": self._answered(),
+            "risk": _finite(row.risk),
+            "gap": _finite(row.gap),
+            "seconds": round(row.seconds, 3),
+            "left": self._left(row),
+        }
+        if problem.n_cells and not np.isnan(row.violation).all():
+            worst = int(np.nanargmax(row.violation))
+            violation = float(row.violation[worst])
+            entry["worst"] = problem.cells.names[worst]
+            entry["loss"] = _finite(violation + float(problem.cells.bounds[worst]))
+            entry["violation"] = _finite(violation)
+        self.record.write(entry)
+        print(line(entry), file=self.stream, flush=True)
+        return False
+
+    def _answered(self) -> int:
+        """How many silos answered the last question."""
+        for entry in reversed(self.record.entries):
+            if "answered" in entry and "asked" in entry:
+                return len(entry["answered"])
+        return self.silos
+
+    def _left(self, row: Round) -> float | None:
+        """Seconds to the planned end; None where there is no plan."""
+        if self._first is None:
+            self._first = (row.number, row.seconds)
+        number, seconds = self._first
+        if self._planned is None or row.number == number:
+            return None
+        pace = (row.seconds - seconds) / (row.number - number)
+        return round((self._planned - row.number) * pace, 1)
+
+
+def line(entry: Mapping[str, Any]) -> str:
+    """One line about a round, from its entry in the record.
+
+    >>> line({"round": 3, "planned": 10, "answered": 2, "silos": 3, "worst": "Female",
+    ...       "loss": 0.63, "violation": 0.01, "left": 45.0})
+    'round 3 of 10 · 2 of 3 silos · worst Female 0.6300 (+0.0100 to its bound) · 45 s left'
+    """
+    planned = entry.get("planned")
+    parts = [f"round {entry['round']}" + (f" of {planned}" if planned else "")]
+    parts.append(f"{entry['answered']} of {entry['silos']} silos")
+    if entry.get("worst") is not None and entry.get("loss") is not None:
+        parts.append(
+            f"worst {entry['worst']} {entry['loss']:.4f} "
+            f"({entry['violation']:+.4f} to its bound)"
+        )
+    elif entry.get("risk") is not None:
+        parts.append(f"risk {entry['risk']:.4f}")
+    if entry.get("gap") is not None:
+        parts.append(f"gap {entry['gap']:.1e}")
+    if entry.get("left") is not None:
+        parts.append(f"{entry['left']:.0f} s left")
+    return " · ".join(parts)
+
+
+def _finite(value: float | None) -> float | None:
+    return float(value) if value is not None and np.isfinite(value) else None

@@ -1,0 +1,149 @@
+"""Networks as a run file names them: what the data decide is left to the data.
+
+    [model]
+    kind = "mlp"
+    hidden = [64, 32]
+
+The number of inputs and outputs, or the size of the pictures, comes from the schema.
+Nothing here needs torch before `build`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from importlib import import_module
+from typing import Any, ClassVar, Literal
+
+from pffl.data.schema import Schema
+from pffl.errors import Problems, UsageError
+from pffl.models.base import Model
+from pffl.numerics import is_number
+
+COLOURS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What all networks of a run file share; see `pffl.Network`.
+
+    Parameters
+    ----------
+    l2, delta, standardize, device
+        As for `pffl.Network`.
+    loss
+        As there; None takes "cross_entropy" for classes and "squared" for numbers.
+    dtype
+        Of the weights and of all sums inside the network.
+    """
+
+    l2: float = 0.0
+    loss: Literal["cross_entropy", "binary", "squared", "huber"] | None = None
+    delta: float = 1.0
+    standardize: bool | None = None
+    dtype: Literal["float32", "float64"] = "float32"
+    device: str = "cpu"
+
+    name: ClassVar[str] = ""
+    sizes: ClassVar[tuple[str, ...]] = ()  # counts, or lists of them
+
+    def __post_init__(self) -> None:
+        with Problems(self.name, UsageError) as problems:
+            if not is_number(self.l2) or self.l2 < 0:
+                problems.add(self._wrong("l2", "a finite number ≥ 0"))
+            if not is_number(self.delta) or self.delta <= 0:
+                problems.add(self._wrong("delta", "a finite number > 0"))
+            for name in self.sizes:
+                value: Any = getattr(self, name)
+                if any(n < 1 for n in (value if isinstance(value, tuple) else [value])):
+                    problems.add(self._wrong(name, "made of whole numbers ≥ 1"))
+
+    def build(self, schema: Schema) -> Model:
+        """Return the network for these data, not yet bound to them."""
+        loss = self.loss or ("cross_entropy" if schema.labels else "squared")
+        outputs = len(schema.labels) if loss == "cross_entropy" else 1
+        described = {"name": self.name, **self.architecture(schema, max(outputs, 1))}
+        build = import_module("pffl.models.architectures").build
+        network: Model = import_module("pffl.models.network").Network(
+            build(described, self.dtype),
+            loss,
+            self.l2,
+            delta=self.delta,
+            standardize=self.standardize,
+            device=self.device,
+        )
+        return network
+
+    def architecture(self, schema: Schema, outputs: int) -> dict[str, object]:
+        """Return what the builder of the architecture takes."""
+        raise NotImplementedError
+
+    def _wrong(self, name: str, wanted: str) -> str:
+        return (
+            f"The '{name}' parameter of {self.name} must be {wanted}. "
+            f"Got {getattr(self, name)!r} instead."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLP(Recipe):
+    """A perceptron; see `pffl.models.mlp`."""
+
+    hidden: tuple[int, ...] = (64,)
+    batch_norm: bool = False
+
+    name: ClassVar[str] = "mlp"
+    sizes: ClassVar[tuple[str, ...]] = ("hidden",)
+
+    def architecture(self, schema: Schema, outputs: int) -> dict[str, object]:
+        """Inputs and outputs are the data's."""
+        return {
+            "inputs": schema.n_features,
+            "hidden": list(self.hidden),
+            "outputs": outputs,
+            "batch_norm": self.batch_norm,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class CelebACNN(Recipe):
+    """LEAF's network for CelebA; see `pffl.models.celeba_cnn`."""
+
+    width: int = 32
+
+    name: ClassVar[str] = "celeba_cnn"
+    sizes: ClassVar[tuple[str, ...]] = ("width",)
+
+    def architecture(self, schema: Schema, outputs: int) -> dict[str, object]:
+        """The size of the pictures is the data's."""
+        size = math.isqrt(schema.n_features // COLOURS)
+        if size * size * COLOURS != schema.n_features:
+            raise UsageError(
+                "celeba_cnn takes rows of size × size × 3 colours; these data have "
+                f"{schema.n_features} inputs, which are no such picture: use mlp"
+            )
+        return {"size": size, "classes": outputs, "width": self.width}
+
+
+RECIPES: dict[str, type[Recipe]] = {kind.name: kind for kind in (MLP, CelebACNN)}
+
+
+def section_of(model: Model) -> Mapping[str, object]:
+    """Return [model] of a run file that asks for this model again.
+
+    Where to compute (`device`) is left to whoever runs the file.
+    """
+    described = model.describe()
+    if described.get("kind") != "network":
+        return described
+    architecture: Any = described["architecture"]
+    kind = RECIPES.get(architecture["name"])
+    if kind is None:
+        raise UsageError(
+            f"a run file cannot name the module '{architecture.get('class')}' of a "
+            f"network: there are {', '.join(RECIPES)}"
+        )
+    known = {**described, **architecture}
+    names = [field.name for field in fields(kind) if field.name in known]
+    return {"kind": kind.name, **{name: known[name] for name in names}}

@@ -1,0 +1,164 @@
+"""`site.toml`: where a site's rows are, how they are split, and what it allows."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pffl.data.split import check_fractions
+from pffl.errors import Problems, UsageError
+from pffl.sections import check, construct, suggestion, wrong
+from pffl.site import agreement
+from pffl.site.agreement import Agreement
+from pffl.site.rules import Rules
+
+FILE = "site.toml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """How the rows are cut: by a column that says so, or at random.
+
+    Parameters
+    ----------
+    column
+        Column with ``train``, ``test`` or ``validation`` in every row.
+    test, validation
+        Shares drawn at random with `seed`, if there is no such column.
+    """
+
+    column: str | None = None
+    test: float = 0.2
+    validation: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_fractions(self.fractions)
+        if self.seed < 0:
+            raise UsageError(wrong("seed", "[split]", "≥ 0", self.seed))
+
+    @property
+    def fractions(self) -> dict[str, float]:
+        """Shares by name."""
+        return {"test": self.test, "validation": self.validation}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The [site] section.
+
+    Parameters
+    ----------
+    name
+        Name of the site, as in federation.json.
+    table
+        CSV or Parquet file with the rows; not needed where they are prepared already.
+    prepared
+        Folder of the prepared rows.
+    federation
+        What the sites agreed on.
+    """
+
+    name: str
+    table: str | None = None
+    prepared: str = "prepared"
+    federation: str = agreement.FILE
+
+
+@dataclass(frozen=True)
+class SiteConfig:
+    """A site file that was checked.
+
+    Attributes
+    ----------
+    folder
+        Where the file lies: relative paths start there, and the guard's memory and
+        the log of refusals lie there.
+    place, split, rules
+        Its sections [site], [split] and [limits].
+    columns
+        From the federation's names of columns to the site's, where they differ.
+    """
+
+    folder: Path
+    place: Place
+    split: Split = field(default_factory=Split)
+    rules: Rules = field(default_factory=Rules)
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Name of the site."""
+        return self.place.name
+
+    @property
+    def prepared(self) -> Path:
+        """Folder of the prepared rows."""
+        return self.folder / self.place.prepared
+
+    @property
+    def table(self) -> Path | None:
+        """File with the rows."""
+        return None if self.place.table is None else self.folder / self.place.table
+
+    def agreement(self) -> Agreement:
+        """Read what the sites agreed on; refuse a site that is not among them."""
+        path = self.folder / self.place.federation
+        agreed = Agreement.read(path)
+        if self.name not in agreed.sites:
+            hint = suggestion(self.name, agreed.sites)
+            raise UsageError(f"'{path}' knows no site '{self.name}': {hint}")
+        return agreed
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> SiteConfig:
+        """Read a site file, or the one in a folder; all its problems at once."""
+        place = Path(path)
+        place = place / FILE if place.is_dir() else place
+        try:
+            sections = tomllib.loads(place.read_text("utf-8"))
+        except OSError as error:
+            raise UsageError(f"'{place}' cannot be read: {error.strerror}") from error
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise UsageError(f"'{place}' is not TOML: {error}") from error
+        return cls.parse(sections, place.parent, source=str(place))
+
+    @classmethod
+    def parse(
+        cls, sections: Mapping[str, Any], folder: Path, *, source: str = FILE
+    ) -> SiteConfig:
+        """Check the sections of a site file."""
+        kinds = {"site": Place, "split": Split, "limits": Rules}
+        known = [*kinds, "columns"]
+        built: dict[str, Any] = {}
+        with Problems(source, UsageError) as problems:
+            for name in sections:
+                if name not in known:
+                    hint = suggestion(name, known)
+                    problems.add(f"there is no section [{name}]: {hint}")
+            for name, kind in kinds.items():
+                built[name] = _section(name, kind, sections.get(name, {}), problems)
+            columns = sections.get("columns", {})
+            texts = isinstance(columns, Mapping) and all(
+                isinstance(value, str) for value in columns.values()
+            )
+            if not texts:
+                problems.add('[columns] must be a table of texts: name = "theirs"')
+        return cls(folder, built["site"], built["split"], built["limits"], columns)
+
+
+def _section(name: str, kind: type[Any], values: object, problems: Problems) -> Any:
+    owner = f"[{name}]"
+    if not isinstance(values, Mapping):
+        problems.add(f"{owner} must be a table. Got {values!r} instead.")
+        return None
+    if kind is Place and not values.get("name"):
+        problems.add(f"{owner} needs a 'name'")
+    section = check(values, kind, owner, problems)
+    if kind is Place and not section.values.get("name"):
+        return None
+    return construct(kind, section.values, problems)

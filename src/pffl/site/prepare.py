@@ -1,0 +1,133 @@
+"""From a site's table to rows that can be asked about, once and for all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pffl.data.checks import listing
+from pffl.data.columns import category_codes
+from pffl.data.reading import read_table
+from pffl.data.silo import Rows, Silo
+from pffl.data.split import split_rows
+from pffl.errors import DataError, Problems
+from pffl.sections import suggestion
+from pffl.site import store
+from pffl.site.agreement import Agreement
+from pffl.site.answer import Site
+from pffl.site.config import SiteConfig
+from pffl.typing import BoolArray, IntArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a site will answer from; for its own eyes.
+
+    Attributes
+    ----------
+    site
+        The site, ready to answer.
+    counts, hidden
+        Per split: rows of each (group, label), and which of them are withheld.
+    notes
+        How the table was read.
+    """
+
+    site: Site
+    counts: dict[str, IntArray]
+    hidden: dict[str, BoolArray]
+    notes: tuple[str, ...] = ()
+
+
+def prepare(config: SiteConfig) -> Summary:
+    """Read, check, split and store the rows; or check those stored already."""
+    agreed = config.agreement()
+    notes: list[str] = []
+    if config.table is not None:
+        frame, notes = read_table(config.table)
+        splits = _split(frame, config, agreed)
+        _check(splits, config, agreed)
+        silo = Silo(config.name, 0, splits)
+        store.write(config.prepared, silo, agreed.schema.hash)
+    return _summary(Site.configured(config), tuple(notes))
+
+
+def _summary(site: Site, notes: tuple[str, ...]) -> Summary:
+    counts = {}
+    for split in site.silo.splits:
+        rows = site.silo.rows(split)
+        atoms = site.schema.atoms(rows.group, rows.y)
+        counts[split] = np.bincount(atoms, minlength=site.schema.n_atoms)
+    hidden = {split: site.hidden(split) for split in counts}
+    return Summary(site, counts, hidden, notes)
+
+
+def _split(
+    frame: pd.DataFrame, config: SiteConfig, agreed: Agreement
+) -> dict[str, Rows]:
+    _check_columns(frame, config, agreed)
+    own = {name: frame[config.columns.get(name, name)] for name in agreed.columns}
+    rows = agreed.encoding.rows(frame.assign(**own)[list(agreed.columns)])
+    column = config.split.column
+    if column is None:
+        generator = np.random.default_rng(config.split.seed)
+        return split_rows(rows, config.split.fractions, generator)
+    names, codes = category_codes(frame[column])
+    unknown = [
+        f"'{name}' ({int((codes == code).sum())})"
+        for code, name in enumerate(names)
+        if name not in store.SPLITS
+    ]
+    if unknown:
+        raise DataError(
+            f"column '{column}' must say {', '.join(store.SPLITS)} in every row: "
+            f"it says {listing(unknown)}"
+        )
+    return {
+        split: rows.take(np.flatnonzero(codes == names.index(split)))
+        for split in store.SPLITS
+        if split in names
+    }
+
+
+def _check_columns(frame: pd.DataFrame, config: SiteConfig, agreed: Agreement) -> None:
+    there = [str(name) for name in frame.columns]
+    with Problems(f"site '{config.name}'", DataError) as problems:
+        for name in config.columns:
+            if name not in agreed.columns:
+                hint = suggestion(name, agreed.columns)
+                problems.add(
+                    f"[columns]: the federation has no column '{name}': {hint}"
+                )
+        for name in agreed.columns:
+            own = config.columns.get(name, name)
+            if own not in there:
+                hint = suggestion(own, there)
+                called = f"'{own}'" if own == name else f"'{own}' (for '{name}')"
+                problems.add(f"the table has no column {called}: {hint}")
+        column = config.split.column
+        if column is not None and column not in there:
+            hint = suggestion(column, there)
+            problems.add(f"[split]: the table has no column '{column}': {hint}")
+
+
+def _check(splits: dict[str, Rows], config: SiteConfig, agreed: Agreement) -> None:
+    with Problems(f"site '{config.name}'", DataError) as problems:
+        for split in agreed.splits:
+            if split not in splits:
+                problems.add(
+                    f"there are no rows for '{split}', which the federation needs: see "
+                    "[split] of the site file"
+                )
+        floor = max(config.rules.floor, 1)
+        for split, rows in splits.items():
+            if len(rows) < floor and (len(rows) or split == "train"):
+                problems.add(
+                    f"'{split}' has {len(rows)} rows, and the floor is {floor}: "
+                    "nothing could be answered about it"
+                )

@@ -1,0 +1,138 @@
+"""Prepared rows: arrays on disk that a process maps into memory for one message.
+
+A client process lives for one message, so the table is read once, by `pffl site
+prepare`. A split is mapped, and its hashes checked, when it is first asked about.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pffl.data.silo import INPUT_TYPES, Rows, Silo
+from pffl.errors import ArtefactError
+from pffl.site import files
+
+MANIFEST = "manifest.json"
+FORMAT = "pffl prepared rows"
+VERSION = 1
+ARRAYS = ("X", "y", "group")
+SPLITS = ("train", "test", "validation")
+
+
+def write(folder: Path, silo: Silo, schema_hash: str) -> None:
+    """Write a silo's rows; the manifest comes last."""
+    files.folder(folder)
+    (folder / MANIFEST).unlink(missing_ok=True)
+    splits: dict[str, dict[str, Any]] = {}
+    for split, rows in silo.splits.items():
+        splits[split] = {"rows": len(rows)}
+        for name in ARRAYS:
+            path = folder / f"{split}.{name}.npy"
+            save = partial(_save, np.ascontiguousarray(getattr(rows, name)))
+            files.write(path, save)
+            splits[split][name] = _digest(path)
+    plain = {
+        "format": FORMAT,
+        "version": VERSION,
+        "site": silo.name,
+        "schema_hash": schema_hash,
+        "splits": splits,
+    }
+    files.write(folder / MANIFEST, json.dumps(plain, indent=1).encode())
+
+
+class Stored(Mapping[str, Rows]):
+    """The splits of a prepared folder, mapped when they are first asked for."""
+
+    def __init__(self, folder: Path, splits: Mapping[str, Mapping[str, Any]]) -> None:
+        self.folder = folder
+        self.splits = splits
+        self._mapped: dict[str, Rows] = {}
+
+    def __getitem__(self, split: str) -> Rows:
+        if split not in self._mapped:
+            known = self.splits[split]
+            arrays = {name: self._map(split, name, known[name]) for name in ARRAYS}
+            rows = Rows(arrays["X"], arrays["y"], arrays["group"])
+            _check(rows, int(known["rows"]), self.folder)
+            self._mapped[split] = rows
+        return self._mapped[split]
+
+    def __contains__(self, split: object) -> bool:
+        return split in self.splits
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.splits)
+
+    def __len__(self) -> int:
+        return len(self.splits)
+
+    def _map(self, split: str, name: str, expected: str) -> NDArray[Any]:
+        path = self.folder / f"{split}.{name}.npy"
+        if _digest(path) != expected:
+            raise ArtefactError(
+                f"'{path}' has changed since it was prepared: run pffl site prepare"
+            )
+        empty = not self.splits[split]["rows"]
+        try:
+            return np.load(path, "r" if not empty else None, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise ArtefactError(f"'{path}' cannot be read: {error}") from error
+
+
+def read(folder: Path, *, name: str, schema_hash: str) -> Silo:
+    """Open prepared rows; refuse those of another site or schema."""
+    path = folder / MANIFEST
+    try:
+        plain = json.loads(path.read_bytes())
+        found = plain["format"], plain["version"], plain["site"], plain["schema_hash"]
+        splits = {
+            str(split): {"rows": int(known["rows"])}
+            | {a: str(known[a]) for a in ARRAYS}
+            for split, known in plain["splits"].items()
+        }
+    except FileNotFoundError as error:
+        raise ArtefactError(
+            f"'{folder}' holds no prepared rows: run pffl site prepare"
+        ) from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArtefactError(f"'{path}' cannot be read: {error}") from error
+    expected = (FORMAT, VERSION, name, schema_hash)
+    if found != expected or not set(splits) <= set(SPLITS) or "train" not in splits:
+        raise ArtefactError(
+            f"'{path}' is of {found}, and expected is {expected}: run pffl site prepare"
+        )
+    return Silo(name, 0, Stored(folder, splits))
+
+
+def _save(array: NDArray[Any], to: BinaryIO) -> None:
+    np.save(to, array, allow_pickle=False)
+
+
+def _check(rows: Rows, count: int, folder: Path) -> None:
+    """Refuse arrays that do not fit each other (the hashes are the manifest's)."""
+    good = (
+        rows.X.ndim == 2
+        and rows.X.dtype in INPUT_TYPES
+        and rows.y.dtype == np.float64
+        and rows.group.dtype == np.int64
+        and rows.X.shape[:1] == rows.y.shape == rows.group.shape == (count,)
+    )
+    if not good:
+        raise ArtefactError(f"'{folder}': the arrays do not fit each other")
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise ArtefactError(f"'{path}' cannot be read: {error.strerror}") from error

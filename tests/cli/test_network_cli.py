@@ -1,0 +1,89 @@
+"""A network from the command line: run, certify, verify, report, run again."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.cli.helpers import one_line, pffl
+
+torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")
+
+from pffl import BoundedGroupLoss, FedAvg, Network, run_directory, solve  # noqa: E402
+from tests.helpers import make_federation  # noqa: E402
+from tests.models.networks import Own  # noqa: E402
+
+FACES = ("faces", "--set", "data.clients=8", "--set", "data.size=12", "--seed", "1")
+SHORT = ("--dual-rounds", "2", "--rounds-per-dual", "2", "--step-size", "0.05")
+FILES = ("certificate.json", "report.html", "model.safetensors", "spec.toml")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        ("--model", "celeba_cnn", "--set", "model.width=2"),
+        ("--model", "mlp", "--set", "model.hidden=[4]"),
+    ],
+    ids=["cnn", "mlp"],
+)
+def test_from_run_to_verified_certificate(model, tmp_path, capsys):
+    run = tmp_path / "run"
+    ended = pffl(capsys, "run", *FACES, *model, *SHORT, "--bound", "3", "--out", run)
+    assert ended.code == 0, ended.err
+    assert all((run / name).is_file() for name in FILES)
+    assert pffl(capsys, "certify", run).code == 0
+    verified = pffl(capsys, "verify", run / "certificate.json")
+    assert verified.code == 0, verified.out
+    assert "VERIFIED" in verified.out
+    page = tmp_path / "page.html"
+    assert pffl(capsys, "report", run, "-o", page).code == 0
+    assert "not Male" in page.read_text("utf-8")
+    again = tmp_path / "again"
+    assert pffl(capsys, "run", run / "spec.toml", "--out", again).code == 0
+    first, second = run_directory.load(run), run_directory.load(again)
+    np.testing.assert_array_equal(first.w, second.w)
+
+
+def test_a_changed_weight_is_found(tmp_path, capsys):
+    from safetensors import safe_open
+    from safetensors.numpy import load_file, save_file
+
+    run = tmp_path / "run"
+    model = ("--model", "mlp", "--set", "model.hidden=[4]", "--bound", "3")
+    assert pffl(capsys, "run", *FACES, *model, *SHORT, "--out", run).code == 0
+    place = run / "model.safetensors"
+    with safe_open(place, "numpy") as opened:
+        metadata = opened.metadata()
+    tensors = load_file(place)
+    tensors["w"] = tensors["w"] * 1.5
+    save_file(tensors, place, metadata)
+    found = pffl(capsys, "verify", run / "certificate.json", "--json")
+    assert found.code == 6
+    wrong = [check["what"] for check in json.loads(found.out) if not check["agrees"]]
+    assert "fingerprint of the model" in wrong
+    assert any("loss sum" in what for what in wrong)
+
+
+def test_a_module_of_ones_own_is_asked_for(tmp_path, capsys):
+    federation = make_federation(1)
+    solution = solve(
+        federation,
+        BoundedGroupLoss(3.0),
+        model=Network(Own()),
+        method=FedAvg(rounds=2, step_size=0.05),
+        seed=0,
+    )
+    run = run_directory.save(solution, tmp_path / "run")
+    refused = pffl(capsys, "certify", run)
+    assert refused.code == 6
+    assert "of the class Own: read it in Python and pass that module" in one_line(
+        refused.err
+    )
+    assert pffl(capsys, "report", run, "-o", tmp_path / "page.html").code == 0
+    record = run_directory.load(run, module=Own())
+    X = federation.silos[0].rows("test").X
+    np.testing.assert_array_equal(
+        record.saved.predict_proba(X), solution.predict_proba(X)
+    )

@@ -1,0 +1,147 @@
+"""A user's own CSV, with the flaws that such files have: `pffl run people.csv …`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pffl import run_directory
+from tests.cli.helpers import one_line, pffl
+
+Table = list[list[str]]
+HEADER = ["âge", "revenu", "métier", "sexe", "race", "branche", "embauché"]
+COLUMNS = ("--label", "embauché", "--group", "sexe,race", "--silo", "branche")
+RUN = (*COLUMNS, "--bound", "0.9", "--seed", "0", "--no-extras")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def people(number: int = 300) -> Table:
+    rng = random.Random(1)  # noqa: S311
+    rows = []
+    for _ in range(number):
+        age, sex = rng.randint(18, 70), rng.choice("fm")
+        income = f"{rng.gauss(3, 1):.4f}"
+        hired = age / 70 + float(income) / 5 + rng.gauss(0, 0.4) > 1.2
+        place = [rng.choice(["noir", "blanc"]), rng.choice(["Zürich", "Bern"])]
+        job = rng.choice(["fermière", "clerc"])
+        rows.append([str(age), income, job, sex, *place, "oui" if hired else "non"])
+    return rows
+
+
+def write(
+    rows: Table,
+    *,
+    separator: str = ",",
+    encoding: str = "utf-8",
+    decimal: str = ".",
+    end: str = "\n",
+) -> None:
+    lines = [HEADER, *([a, b.replace(".", decimal), *rest] for a, b, *rest in rows)]
+    text = end.join(separator.join(line) for line in lines) + end
+    Path("people.csv").write_bytes(text.encode(encoding))
+
+
+DIALECTS: dict[str, Callable[[Table], None]] = {
+    "plain": write,
+    "byte-order mark": lambda rows: write(rows, encoding="utf-8-sig", end="\r\n"),
+    "Excel, French": lambda rows: write(
+        rows, separator=";", encoding="latin-1", decimal=",", end="\r\n"
+    ),
+    "tabs, UTF-16": lambda rows: write(rows, separator="\t", encoding="utf-16"),
+}
+
+
+def test_dialects_give_the_same_run(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {}
+    for name, dialect in DIALECTS.items():
+        dialect(people())
+        seen = pffl(capsys, "run", "people.csv", *RUN, "--json", "--quiet")
+        assert seen.code == 0, name
+        found[name] = seen.json["cells"]
+    assert all(cells == found["plain"] for cells in found.values())
+    assert [cell["cell"] for cell in found["plain"]] == [
+        "f × blanc",
+        "f × noir",
+        "m × blanc",
+        "m × noir",
+    ]
+
+
+def test_odd_rows_make_a_run_that_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = people()
+    for row in rows[:8]:
+        row[4:6] = ["autre", "Bern"]  # a group in one silo only
+    rows.append([*rows[20][:5], "Genève", "oui"])  # a silo with one row
+    rows += [list(row) for row in rows[30:37]]  # copies
+    write(rows, encoding="utf-8-sig")
+    seen = pffl(capsys, "run", "people.csv", *RUN)
+    text = one_line(seen.out + seen.err)
+    assert seen.code == 0
+    assert "7 rows are copies of earlier ones, and were kept" in text
+    assert "cells with fewer than 10 training rows: f × autre, m × autre" in text
+    assert "few training rows: Genève (1); weighting='rows' counts rows" in text
+    result = run_directory.load("runs/people-001").result
+    assert result["data"]["silos"] == 3
+    assert sum(cell["count"] for cell in result["cells"]) == result["train"]["rows"]
+    by_rows = pffl(capsys, "run", "people.csv", *RUN, "--weighting", "rows")
+    assert "few training rows: Genève" not in one_line(by_rows.out)
+
+
+def test_everything_wrong_is_listed_in_one_message(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = people()
+    rows[0][0] = rows[1][0] = "unknown"
+    for row in rows[2:6]:
+        row[1] = ""
+    for row in rows[6:9]:
+        row[3] = ""
+    rows[10][6] = rows[11][5] = ""
+    write(rows, encoding="utf-8-sig")
+    seen = pffl(capsys, "run", "people.csv", *RUN)
+    assert seen.code == 3
+    assert seen.out == ""
+    assert "table: 5 problems" in seen.err
+    for part in (
+        "column 'âge': numbers mixed with 'unknown' (2)",
+        "column 'revenu': 4 missing values; missing='indicator' marks them",
+        "label 'embauché': 1 missing values",
+        "protected attribute 'sexe': 3 missing values; missing_group='missing'",
+        "silo 'branche': 1 missing values",
+    ):
+        assert part in seen.err
+    assert list(Path("runs").iterdir()) == []
+
+
+def test_what_the_message_advises_works(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = people()
+    rows[0][0] = "unknown"
+    rows[2][1] = rows[6][3] = ""
+    write(rows)
+    advised = ("--missing", "indicator", "--missing-group", "missing")
+    advised += ("--categorical", "âge", "--set", "run.empty_cells=remove")
+    seen = pffl(capsys, "run", "people.csv", *RUN, *advised)
+    assert seen.code == 0
+    names = [c["cell"] for c in run_directory.load("runs/people-001").result["cells"]]
+    assert any(name.startswith("missing × ") for name in names)
+
+
+def test_names_may_be_repeated_or_joined_by_commas(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write(people())
+    apart = ("--group", "sexe", "--group", "race", "--drop", "âge", "--drop", "métier")
+    joined = ("--group", "sexe, race", "--drop", "âge,métier")
+    outs = [
+        pffl(capsys, "data", "info", "people.csv", *COLUMNS[:2], *COLUMNS[4:], *way).out
+        for way in (apart, joined)
+    ]
+    assert outs[0] == outs[1]
+    assert "1 inputs" in outs[0]

@@ -1,0 +1,134 @@
+"""`pffl site` and `pffl deploy`, as they are typed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from pffl.codec import read_answer
+from pffl.site import Agreement, Site
+from tests.cli.helpers import one_line, pffl
+from tests.site.sites import census, message, write_site
+
+
+def test_prepare_shows_counts_and_what_is_withheld(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = '[site]\nname = "north"\ntable = "rows.csv"\n[limits]\nfloor = 35\n'
+    folder = write_site(tmp_path / "north", text)
+    seen = pffl(capsys, "site", "prepare", folder / "site.toml")
+    assert seen.code == 0, seen.err
+    shown = one_line(seen.out)
+    assert "site 'north', for your eyes only" in shown
+    assert "all 160 40" in shown
+    assert "withheld" in shown
+    assert "fewer than 35 rows" in shown
+
+
+def test_prepare_lists_what_is_wrong(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = write_site(tmp_path, '[site]\nnam = "north"\n[limits]\nflor = 3\n')
+    seen = pffl(capsys, "site", "prepare", folder)
+    assert seen.code == 2
+    assert "did you mean 'name'?" in seen.err
+    assert "did you mean 'floor'?" in seen.err
+
+
+def test_dry_run_prints_exactly_the_bytes_that_leave(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = write_site(tmp_path)
+    assert pffl(capsys, "site", "prepare", folder).code == 0
+    site = Site.open(folder)
+    question = tmp_path / "question"
+    question.write_bytes(message(site, census(site, "test"), (3, 4)))
+    arguments = ("site", "answer", folder, "--dry-run", "--question", question)
+    seen = pffl(capsys, *arguments, "--json")
+    assert not (folder / "guard.json").exists()
+    content = site.answer(question.read_bytes())  # what does leave
+    assert bytes.fromhex(seen.json["bytes"]) == content
+    assert seen.json["size"] == len(content)
+    assert seen.json["sha256"] == hashlib.sha256(content).hexdigest()
+    assert seen.json["arrays"]["rows"] == [40]
+    refused = pffl(capsys, *arguments, "--json").json
+    assert "answered twice" in refused["header"]["refusal"]
+
+
+def test_dry_run_is_readable_and_whole(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = write_site(tmp_path)
+    assert pffl(capsys, "site", "prepare", folder).code == 0
+    seen = pffl(capsys, "site", "answer", folder, "--dry-run")
+    assert seen.code == 0
+    head, _, dump = seen.out.partition("\nbytes\n")
+    content = b"".join(bytes.fromhex(line[10:57]) for line in dump.splitlines())
+    assert hashlib.sha256(content).hexdigest() in head
+    assert read_answer(content).silo == "north"
+    assert "counts int64[1, 4]" in head
+
+
+def test_nothing_is_sent_from_the_command_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    seen = pffl(capsys, "site", "answer", write_site(tmp_path))
+    assert seen.code == 2
+    assert "--dry-run" in seen.err
+
+
+def test_describe_writes_names_and_no_rows(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    table = tmp_path / "sample.csv"
+    rows = [
+        f"{i * 7 % 101},{'fm'[i % 2]},{'no' if i % 3 else 'yes'}" for i in range(90)
+    ]
+    table.write_text("\n".join(["age,sex,sick", *rows]) + "\n")
+    out = tmp_path / "federation.json"
+    columns = ("--label", "sick", "--group", "sex")
+    seen = pffl(
+        capsys, "site", "describe", table, *columns, "--sites", "a,b, c", "-o", out
+    )
+    assert seen.code == 0, seen.err
+    agreed = Agreement.read(out)
+    assert agreed.sites == ("a", "b", "c")
+    assert agreed.columns == ("age", "sex", "sick")
+    assert "sites a, b, c" in one_line(seen.out)
+
+
+def test_from_a_run_file_to_an_answer(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    spec = tmp_path / "spec.toml"
+    spec.write_text(
+        '[data]\nname = "synthetic"\nrows = 900\nsilos = 3\n'
+        '[constraint]\nkind = "bgl"\nbound = 0.62\n'
+    )
+    out = tmp_path / "out"
+    trial = ("--trial-data", "--sites", "a,b,c", "--address", "127.0.0.1:8441")
+    seen = pffl(capsys, "deploy", spec, "-o", out, *trial)
+    assert seen.code == 0, seen.err
+    assert "Begin with" in seen.out
+    assert pffl(capsys, "site", "prepare", out / "sites" / "b").code == 0
+    answer = pffl(capsys, "site", "answer", out / "sites" / "b", "--dry-run", "--json")
+    assert answer.json["header"]["silo"] == "b"
+    run = pffl(capsys, "run", out / "app" / "spec.toml", "--out", tmp_path / "run")
+    assert run.code == 2
+    assert "stay with the sites" in one_line(run.err)
+
+
+def test_deploy_refuses_every_interface_and_a_full_folder(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    seen = pffl(
+        capsys, "deploy", "synthetic", "-o", tmp_path / "x", "--address", "0.0.0.0:1"
+    )
+    assert seen.code == 2
+    assert "every interface" in seen.err
+    (tmp_path / "mine").write_text(json.dumps({}))
+    seen = pffl(capsys, "deploy", "synthetic", "-o", tmp_path)
+    assert seen.code == 6

@@ -1,0 +1,389 @@
+"""What `pffl deploy` writes: whole, linted, without rows, followed to the answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pffl.data import Federation
+from pffl.deploy import deploy
+from pffl.deploy.names import Address, folders, site_names
+from pffl.deploy.rows import table_of
+from pffl.deploy.texts import PLACE
+from pffl.errors import ArtefactError, UsageError
+from pffl.site import Agreement, Site, SiteConfig, prepare
+from pffl.spec import load, parse
+from tests.site.sites import census, send
+
+SECTIONS: dict[str, Any] = {
+    "data": {"name": "synthetic", "rows": 900, "silos": 3, "seed": 1},
+    "constraint": {"kind": "bgl", "bound": 0.62},
+    "method": {"kind": "exact", "multiplier_bound": 10.0},
+}
+LOCAL = Address("127.0.0.1", 8441)
+
+
+def made(out: Path, sections: dict[str, Any] = SECTIONS, **options: Any) -> Path:
+    spec = parse(sections)
+    return deploy(spec, sections, out, **{"address": LOCAL, **options}).folder
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A deployment with certificates and rows; left as it is by all tests."""
+    out = tmp_path_factory.mktemp("deployed") / "out"
+    names = ("north", "Süd", 'it\'s "west"; $(touch x)')
+    return made(out, sites=names, trial_certificates=True, trial_data=True)
+
+
+def scripts(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.sh"))
+
+
+def test_folders_and_their_files(trial: Path) -> None:
+    site = trial / "sites" / "north"
+    names = {path.name for path in site.iterdir() if path.suffix != ".fab"}
+    assert names == {
+        "site.toml",
+        "federation.json",
+        "README.md",
+        "start.sh",
+        "pffl-north.service",
+        "ca.crt",
+        "node_key",
+        "node_key.pub",
+        "rows.csv",
+    }
+    assert {path.name for path in (trial / "app").iterdir()} == {
+        "LICENSE",
+        "client_app.py",
+        "federation.json",
+        "pyproject.toml",
+        "server_app.py",
+        "spec.toml",
+    }
+    assert {path.name for path in (trial / "sites").iterdir()} == {
+        "north",
+        "s-d",
+        "it-s-west-touch-x",
+    }
+    for script in scripts(trial):
+        assert stat.S_IMODE(script.stat().st_mode) == 0o755
+    for secret in ("server/server.key", "sites/north/node_key", "sites/north/rows.csv"):
+        assert stat.S_IMODE((trial / secret).stat().st_mode) == 0o600
+
+
+def test_no_place_is_left_unfilled(trial: Path) -> None:
+    for path in trial.rglob("*"):
+        if path.is_file() and path.suffix in (".sh", ".md", ".service", ".toml"):
+            assert not PLACE.search(path.read_text("utf-8")), path
+
+
+def test_shellcheck_finds_nothing(trial: Path) -> None:
+    program = shutil.which("shellcheck")
+    if program is None:
+        pytest.skip("shellcheck is not installed")
+    run = subprocess.run(
+        [program, *map(str, scripts(trial))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout
+    assert len(scripts(trial)) == 5
+
+
+def test_units_are_accepted_by_systemd(trial: Path, tmp_path: Path) -> None:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze is not installed")
+    for unit in trial.rglob("*.service"):
+        text = unit.read_text("utf-8")
+        folder = "server" if unit.parent.name == "server" else unit.parent.name
+        assert f"ExecStart=/srv/pffl/{folder}/start.sh" in text
+        here = tmp_path / unit.name
+        text = text.replace(f"/srv/pffl/{folder}", str(unit.parent))
+        here.write_text(text.replace("User=pffl", "User=root"))
+        run = subprocess.run(
+            [program, "verify", "--man=no", str(here)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        ours = [line for line in run.stderr.splitlines() if here.name in line]
+        assert ours == []
+
+
+def test_scripts_switch_off_what_calls_home(trial: Path) -> None:
+    for script in scripts(trial):
+        text = script.read_text()
+        assert "FLWR_TELEMETRY_ENABLED=0" in text
+        assert "FLWR_DISABLE_UPDATE_CHECK=1" in text
+        assert "--insecure" not in text
+        assert "0.0.0.0" not in text  # noqa: S104 - that is what is tested
+    server = (trial / "server" / "start.sh").read_text()
+    assert "--enable-supernode-auth" in server
+    assert "--disable-runtime-dependency-installation" in server
+    assert "127.0.0.1" in server
+
+
+FLAGS = {
+    "server/start.sh": ("flower-superlink", "flwr.superlink.cli.flower_superlink"),
+    "sites/north/start.sh": ("flower-supernode", "flwr.supernode.cli.flower_supernode"),
+}
+
+
+@pytest.mark.parametrize("script", FLAGS)
+def test_flower_knows_every_flag(trial: Path, script: str) -> None:
+    pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+    command, _ = FLAGS[script]
+    text = (trial / script).read_text()
+    flags = {word for word in text.split() if word.startswith("--")}
+    assert len(flags) >= 6
+    program = Path(sys.executable).with_name(command)
+    shown = subprocess.run(
+        [str(program), "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=quiet(),
+    ).stdout
+    known = {word.strip("[],|") for word in shown.split() if "--" in word}
+    assert flags <= known
+    for flag in flags:
+        start = shown.rindex(f"  {flag} ") if f"  {flag} " in shown else 0
+        assert "deprecated" not in shown[start : start + 160].lower()
+
+
+def quiet() -> dict[str, str]:
+    switches = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+    return os.environ | switches
+
+
+def test_a_script_says_what_is_missing(tmp_path: Path) -> None:
+    out = made(tmp_path / "out")
+    for folder, file in (("server", "ca.crt"), ("sites/silo-1", "prepared/manifest")):
+        run = subprocess.run(
+            [str(out / folder / "start.sh")],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == 1
+        assert f"'{file}" in run.stderr
+        assert "README.md" in run.stderr
+
+
+@pytest.mark.filterwarnings("ignore:GitWildMatch:DeprecationWarning")
+def test_flower_accepts_the_app(trial: Path) -> None:
+    pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+    from flwr.cli.build import build_fab_from_disk
+    from flwr.cli.config_utils import load_and_validate
+
+    config, warnings = load_and_validate(trial / "app" / "pyproject.toml")
+    assert warnings == []
+    assert config["tool"]["flwr"]["app"]["fab-format-version"] == 1
+    (bundle,) = (trial / "sites" / "north").glob("*.fab")
+    assert bundle.read_bytes() == build_fab_from_disk(trial / "app")
+
+
+PIN = """
+import os, subprocess, sys
+from pathlib import Path
+from flwr.cli.build import build_fab_from_disk
+from flwr.cli.install import install_from_fab
+home, app = Path(os.environ["FLWR_HOME"]), Path(sys.argv[1])
+fab = build_fab_from_disk(app)
+(app / "client_app.py").write_text("raise SystemExit('foreign code')")
+foreign = build_fab_from_disk(app)
+install_from_fab(fab, app.parent / "warm", skip_prompt=True)  # loads all modules
+if os.geteuid() == 0:
+    os.setgid(65534); os.setuid(65534)
+install_from_fab(fab, skip_prompt=True)
+subprocess.run(["chmod", "-R", "a-w", str(home / "apps")], check=True)
+install_from_fab(fab, skip_prompt=True)
+print("own app: runs")
+try:
+    install_from_fab(foreign, skip_prompt=True)
+except PermissionError:
+    print("foreign app: refused")
+subprocess.run(["chmod", "-R", "u+w", str(home / "apps")], check=True)
+"""
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that another user can reach, which pytest's own are not."""
+    folder = Path(tempfile.mkdtemp())
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_a_foreign_app_cannot_be_installed(trial: Path, open_folder: Path) -> None:
+    """As start.sh does it: installed apps are there, and their folder is read-only."""
+    pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+    shutil.copytree(trial / "app", open_folder / "app")
+    home = open_folder / "home"
+    home.mkdir()
+    for path in (open_folder, home):
+        path.chmod(0o777)
+    env = quiet() | {"FLWR_HOME": str(home), "TMPDIR": str(open_folder)}
+    run = subprocess.run(
+        [sys.executable, "-c", PIN, str(open_folder / "app")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=env,
+    )
+    assert "own app: runs" in run.stdout, run.stderr
+    assert "foreign app: refused" in run.stdout
+
+
+def test_the_run_file_names_the_federation_and_no_rows(trial: Path) -> None:
+    spec = load(trial / "app" / "spec.toml")
+    assert spec.data.agreement is not None
+    agreed = spec.data.agreement()
+    assert agreed.sites == ("north", "Süd", 'it\'s "west"; $(touch x)')
+    with pytest.raises(UsageError, match="stay with the sites"):
+        spec.data.open()
+    assert spec.method.multiplier_bound == 10.0  # type: ignore[attr-defined]
+
+
+def test_without_trial_data_no_rows_are_written(tmp_path: Path) -> None:
+    out = made(tmp_path / "out")
+    assert not list(out.rglob("*.csv"))
+    assert not list(out.rglob("*key"))
+    assert not list(out.rglob("*.crt"))
+    sizes = [path.stat().st_size for path in out.rglob("*") if path.is_file()]
+    assert max(sizes) < 20_000
+
+
+def test_trial_sites_answer_as_the_silos_do(trial: Path) -> None:
+    federation = parse(SECTIONS).data.open()
+    for index, folder in enumerate(["north", "s-d", "it-s-west-touch-x"]):
+        place = trial / "sites" / folder
+        prepare(SiteConfig.load(place))
+        site = Site.open(place)
+        for split in federation.splits:
+            rows, known = site.silo.rows(split), federation.silos[index].rows(split)
+            assert np.array(rows.X) == pytest.approx(known.X, rel=1e-15)
+            assert np.array_equal(rows.y, known.y)
+            assert np.array_equal(rows.group, known.group)
+        answer = send(site, census(site))
+        assert answer.silo == SiteConfig.load(place).name
+        assert not answer.refusal
+
+
+def test_deploying_from_a_federation_file(trial: Path, tmp_path: Path) -> None:
+    shutil.copy(trial / "app" / "federation.json", tmp_path / "agreed.json")
+    sections = SECTIONS | {"data": {"federation": str(tmp_path / "agreed.json")}}
+    out = made(tmp_path / "out", sections)
+    agreed = Agreement.read(trial / "app" / "federation.json")
+    assert Agreement.read(out / "app" / "federation.json") == agreed
+    with pytest.raises(UsageError, match="no rows"):
+        made(tmp_path / "b", sections, trial_data=True)
+    with pytest.raises(UsageError, match="names north"):
+        made(tmp_path / "c", sections, sites=("a", "b", "c"))
+
+
+def test_questions_are_enough_for_the_method(tmp_path: Path) -> None:
+    method = {"kind": "pffl", "dual_rounds": 40, "rounds_per_dual": 25}
+    out = made(tmp_path / "out", SECTIONS | {"method": method})
+    config = SiteConfig.load(out / "sites" / "silo-1")
+    assert config.rules.questions == 1050
+    assert "asks about 1,000" in (out / "sites/silo-1/site.toml").read_text()
+
+
+def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("x")
+    with pytest.raises(ArtefactError, match="not empty"):
+        made(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.txt"}
+
+
+def test_names_for_the_wrong_number_of_silos(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="2 names for 3 silos"):
+        made(tmp_path / "out", sites=("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0.0.0.0:8000", "every interface"),
+        ("[::]:8000", "every interface"),
+        (":8000", "every interface"),
+        ("host", "must be HOST:PORT"),
+        ("host:0", "must be HOST:PORT"),
+        ("host:99999", "must be HOST:PORT"),
+        ("a b:80", "neither a name nor an address"),
+        ("$(x):80", "neither a name nor an address"),
+    ],
+)
+def test_addresses_that_are_refused(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        Address.parse(text)
+
+
+def test_addresses_and_names() -> None:
+    assert str(Address.parse("fl.example.org:8443")) == "fl.example.org:8443"
+    assert str(Address.parse("[fd00::1]:8443")) == "[fd00::1]:8443"
+    assert site_names("a, b") == ("a", "b")
+    with pytest.raises(UsageError):
+        site_names("a,a")
+    assert len(set(folders(["A b", "a-b", "a.b", "…"]).values())) == 4
+
+
+def test_tables_are_read_back_as_the_same_rows() -> None:
+    rng = np.random.default_rng(0)
+    n = 200
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(50, 10, n),
+            "weight": rng.normal(70, 10, n),
+            "ward": rng.choice(["a", "b", "c"], n),
+            "split": rng.choice(["x", "y"], n),
+            "sex": rng.choice(["f", "m"], n),
+            "race": rng.choice(["r", "s", "t"], n),
+            "site": rng.choice(["north", "south"], n),
+            "sick": rng.choice(["no", "yes"], n),
+        }
+    )
+    frame.loc[::9, "age"] = np.nan
+    frame.loc[::11, "ward"] = None
+    federation = Federation.from_table(
+        frame,
+        label="sick",
+        group=("race", "sex"),
+        silo="site",
+        missing="indicator",
+    )
+    encoding = federation.encoding
+    assert encoding is not None
+    for silo in federation.silos:
+        table, split = table_of(silo, encoding)
+        assert split == "split_"
+        for name in federation.splits:
+            rows = encoding.rows(table[table[split] == name])
+            assert np.array_equal(rows.X, silo.rows(name).X)
+            assert np.array_equal(rows.y, silo.rows(name).y)
+            assert np.array_equal(rows.group, silo.rows(name).group)
+
+
+def test_site_files_are_read_back(trial: Path) -> None:
+    text = (trial / "sites" / "north" / "site.toml").read_text("utf-8")
+    assert tomllib.loads(text)["site"]["name"] == "north"
+    plain = json.loads((trial / "sites/north/federation.json").read_text("utf-8"))
+    assert plain["sites"][0] == "north"

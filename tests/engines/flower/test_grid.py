@@ -1,0 +1,260 @@
+"""Runs over a Flower Grid in this process: real messages, real ClientApps."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.admission import Policy
+from pffl.engines.remembered import Remembered
+from pffl.engines.remote import Remote
+from pffl.errors import FederationError
+from pffl.site import Rules
+from tests.helpers import make_federation
+
+pytest.importorskip("flwr")
+
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from pffl.engines.flower import GridTransport, client_app
+from tests.engines.flower.memory import MemoryGrid, grid_of
+
+CONSTRAINTS = {
+    "bgl": pffl.BoundedGroupLoss(0.62),
+    "cbgl": pffl.ConditionalBoundedGroupLoss(0.7),
+}
+METHODS = {
+    "exact": pffl.Exact(),
+    "pffl": pffl.PFFL(dual_rounds=4, rounds_per_dual=3),
+}
+QUICK = Policy(seconds=2.0, join_seconds=2.0)
+
+
+def transport(grid):
+    return GridTransport(grid, pause=0.001)
+
+
+def remote(grid, federation, policy=QUICK):
+    schema, names = federation.schema, federation.silo_names
+    return Remote(transport(grid), schema, names, policy=policy)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_same_result_as_in_one_process(tmp_path, constraint, method):
+    federation = make_federation(silos=4, rows=200)
+    how = {"method": METHODS[method], "seed": 3}
+    here = pffl.solve(federation, CONSTRAINTS[constraint], **how)
+    engine = Remembered(remote(grid_of(federation, tmp_path), federation))
+    there = pffl.solve(engine, CONSTRAINTS[constraint], **how)
+    np.testing.assert_allclose(there.w, here.w, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(there.multipliers, here.multipliers, atol=1e-10)
+    assert (there.status, there.rounds) == (here.status, here.rounds)
+    assert there.gap == pytest.approx(here.gap, abs=1e-10)
+
+
+def test_questions_travel_as_their_own_message_types(tmp_path):
+    federation = make_federation(silos=2, rows=200)
+    grid = grid_of(federation, tmp_path)
+    pffl.solve(
+        remote(grid, federation), CONSTRAINTS["bgl"], method=METHODS["pffl"], seed=0
+    )
+    assert set(grid.kinds) == {"query.census", "train", "evaluate", "query.curvature"}
+    assert grid.kinds.count("train") == 2 * 12
+
+
+def test_nothing_but_one_byte_string_travels(tmp_path):
+    seen = []
+
+    class Spy(MemoryGrid):
+        def deliver(self, message):
+            reply = super().deliver(message)
+            seen.extend([message.content, reply.content])
+            return reply
+
+    federation = make_federation(silos=2, rows=200)
+    pffl.solve(
+        remote(grid_of(federation, tmp_path, grid=Spy), federation),
+        CONSTRAINTS["bgl"],
+        seed=0,
+    )
+    assert len(seen) > 10
+    for content in seen:
+        assert list(content) == ["pffl"]
+        assert [(k, type(v)) for k, v in content["pffl"].items()] == [("parcel", bytes)]
+
+
+def test_an_error_of_the_superlink_is_matched_to_the_node_that_was_asked(tmp_path):
+    class OneIsGone(MemoryGrid):
+        def deliver(self, message):
+            if message.metadata.dst_node_id == min(self.nodes):
+                return self.failed(message, 5, "Node Unavailable")
+            return super().deliver(message)
+
+    federation = make_federation(silos=3, rows=200)
+    grid = grid_of(federation, tmp_path, grid=OneIsGone)
+    requests = {str(node): b"" for node in grid.nodes}
+    replies = {r.address: r for r in transport(grid).exchange(requests, 5.0, "census")}
+    gone = replies.pop(str(min(grid.nodes)))
+    assert gone.content is None
+    assert gone.error == "Flower error 5: Node Unavailable"
+    assert len(replies) == 2
+    assert all(reply.content for reply in replies.values())
+
+
+def test_a_node_that_never_answers_costs_the_deadline_and_no_more(tmp_path):
+    class Silent(MemoryGrid):
+        def pull_messages(self, message_ids):
+            return []
+
+    grid = grid_of(make_federation(silos=2, rows=200), tmp_path, grid=Silent)
+    began = time.monotonic()
+    assert (
+        list(
+            transport(grid).exchange(
+                {"5": b""} and {str(node): b"" for node in grid.nodes}, 0.3, "census"
+            )
+        )
+        == []
+    )
+    assert 0.3 <= time.monotonic() - began < 2.0
+
+
+def test_fault_58_a_clock_that_jumps_changes_no_deadline(tmp_path, monkeypatch):
+    federation = make_federation(silos=3, rows=200)
+    here = pffl.solve(federation, CONSTRAINTS["bgl"], seed=0)
+    jumps = iter(range(0, 10**9, 86_400))
+    monkeypatch.setattr(time, "time", lambda: 1e9 + next(jumps))
+    there = pffl.solve(
+        remote(grid_of(federation, tmp_path), federation), CONSTRAINTS["bgl"], seed=0
+    )
+    np.testing.assert_allclose(there.w, here.w, rtol=0, atol=1e-10)
+
+
+def test_messages_outlive_their_deadline_by_an_hour_of_wrong_clocks(tmp_path):
+    lives = []
+
+    class Spy(MemoryGrid):
+        def deliver(self, message):
+            lives.append(message.metadata.ttl)
+            return super().deliver(message)
+
+    grid = grid_of(make_federation(silos=2, rows=200), tmp_path, grid=Spy)
+    requests = {str(node): b"" for node in grid.nodes}
+    list(transport(grid).exchange(requests, 7.0, "census"))
+    assert lives == [3607.0, 3607.0]
+
+
+def test_a_message_that_flower_does_not_take_is_an_error_at_once(tmp_path):
+    class Full(MemoryGrid):
+        def push_messages(self, messages):
+            return super().push_messages(messages[:1])
+
+    grid = grid_of(make_federation(silos=2, rows=200), tmp_path, grid=Full)
+    requests = {str(node): b"" for node in grid.nodes}
+    errors = [r.error for r in transport(grid).exchange(requests, 5.0, "census")]
+    assert sorted(errors) == ["", "Flower did not take the message"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"other": ConfigRecord({"parcel": b"x"})},
+        {"pffl": ConfigRecord({"parcel": "text"})},
+        {"pffl": ConfigRecord({"parcel": b"x", "more": 1})},
+        {"pffl": ConfigRecord({"parcel": b"x"}), "more": ConfigRecord()},
+    ],
+)
+def test_other_content_is_no_message_of_ours(tmp_path, content):
+    federation = make_federation(silos=1, rows=200)
+    grid = grid_of(federation, tmp_path)
+    (node,) = grid.nodes
+    message = Message(RecordDict(content), node, "query.census")
+    grid.push_messages([message])
+    reply = grid.replies.popitem()[1]
+    assert b"pffl refusal" in reply.content["pffl"]["parcel"]
+
+
+def test_a_site_that_cannot_be_opened_says_only_that(tmp_path, capsys):
+    secret = "patient 4711 has no label"
+
+    def rows(context):
+        raise ValueError(secret)
+
+    federation = make_federation(silos=1, rows=200)
+    app = client_app(rows, schema=federation.schema)
+    grid = MemoryGrid({7: (app, {"silo": "silo 1", "state": str(tmp_path)})})
+    (reply,) = transport(grid).exchange({"7": b"x"}, 5.0, "census")
+    assert reply.content is None
+    assert "ValueError" in reply.error
+    assert "4711" not in reply.error + capsys.readouterr().out
+
+
+def test_a_node_without_its_configuration_is_told_so_in_its_own_log(capsys):
+    grid = MemoryGrid({7: (client_app(), {})})
+    (reply,) = transport(grid).exchange({"7": b"x"}, 5.0, "census")
+    assert "UsageError" in reply.error
+    assert '--node-config must hold site="…"' in capsys.readouterr().out
+
+
+def test_arrays_of_the_users_own_are_split_alike_in_every_process(tmp_path):
+    federation = make_federation(silos=3, rows=200)
+    nodes = {}
+    for silo in federation.silos:
+        rows = silo.rows("train")
+        app = client_app(
+            lambda _, rows=rows: (rows.X, rows.y, rows.group),
+            schema=federation.schema,
+            rules=Rules(floor=0),
+        )
+        state = tmp_path / silo.name
+        state.mkdir()
+        nodes[10 + silo.index] = (app, {"silo": silo.name, "state": str(state)})
+    engine = remote(MemoryGrid(nodes), federation)
+    assert engine.splits == ("train", "test")
+    total = sum(len(silo.rows("train")) for silo in federation.silos)
+    train, test = engine.census("train").rows.sum(), engine.census("test").rows.sum()
+    assert (train + test, test) == (total, round(0.2 * total))
+    solution = pffl.solve(engine, CONSTRAINTS["bgl"], seed=0)
+    assert solution.status == "met"
+
+
+def test_rows_of_the_users_own_need_a_schema():
+    with pytest.raises(pffl.PFFLError, match="need a schema"):
+        client_app(lambda context: None)
+
+
+def test_fault_56_too_few_nodes_are_waited_for_and_then_named(tmp_path):
+    federation = make_federation(silos=3, rows=200)
+    grid = grid_of(federation, tmp_path)
+    del grid.nodes[sorted(grid.nodes)[0]]
+    there = {config["silo"] for _, config in grid.nodes.values()}
+    (missing,) = set(federation.silo_names) - there
+    policy = Policy(seconds=1.0, join_seconds=0.4)
+    began = time.monotonic()
+    with pytest.raises(FederationError, match=f"1 of 3 sites .* '{missing}'") as caught:
+        remote(grid, federation, policy).census()
+    assert caught.value.exit_code == 5
+    assert 0.4 <= time.monotonic() - began < 5.0
+
+
+def test_fault_54_a_node_that_comes_back_under_another_id_is_the_same_site(tmp_path):
+    class Restarting(MemoryGrid):
+        def deliver(self, message):
+            count = self.kinds.count("query.curvature")
+            if count == 5 and message.metadata.message_type == "query.curvature":
+                node = message.metadata.dst_node_id
+                self.nodes[node + 10_000] = self.nodes.pop(node)
+                return self.failed(message, 5, "Node Unavailable")
+            return super().deliver(message)
+
+    federation = make_federation(silos=3, rows=200)
+    here = pffl.solve(federation, CONSTRAINTS["bgl"], seed=0)
+    grid = grid_of(federation, tmp_path, grid=Restarting)
+    there = pffl.solve(remote(grid, federation), CONSTRAINTS["bgl"], seed=0)
+    assert sum(node > 10_002 for node in grid.nodes) == 1
+    np.testing.assert_allclose(there.w, here.w, rtol=0, atol=1e-12)

@@ -1,0 +1,186 @@
+"""Sites in this process that answer bytes with bytes, and ways to spoil a message."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from pffl.admission import Policy
+from pffl.codec import (
+    Answer,
+    decode_question,
+    encode_total,
+    read_answer,
+    read_request,
+    write_answer,
+)
+from pffl.data import Federation, Schema, Silo
+from pffl.engines.remote import InMemory, Remote, Reply
+from pffl.parcel import Parcel
+from pffl.questions import Census, View
+
+QUICK = Policy(seconds=5.0, join_seconds=5.0)
+
+
+@dataclass
+class PlainSite:
+    """Answers every question, and keeps nothing but the scaled rows."""
+
+    silo: Silo
+    schema: Schema
+    _view: Any = None
+
+    def __call__(self, content: bytes) -> bytes:
+        request = read_request(content)
+        question, index = decode_question(request.body, self.schema)
+        if isinstance(question, Census):
+            total = question.answer(self.silo)
+        else:
+            total = question.answer(self.view(question, index))
+        answer = Answer(
+            request.run,
+            request.session,
+            request.sequence,
+            version("pffl"),
+            self.silo.name,
+            self.schema.hash,
+            tuple(self.silo.splits),
+            body=encode_total(total),
+        )
+        return write_answer(answer)
+
+    def view(self, question, index) -> View:
+        inputs = question.task.model.inputs
+        key = (index, question.split, inputs.mean.tobytes(), inputs.scale.tobytes())
+        if self._view is None or self._view[0] != key:
+            here = replace(self.silo, index=index)
+            model, split = question.task.model, question.split
+            self._view = (key, View.of(here, self.schema, model, split))
+        return self._view[1]
+
+
+def sites_of(federation: Federation) -> dict[str, Callable[[bytes], bytes]]:
+    """One node for each silo."""
+    return {
+        f"node {silo.index}": PlainSite(silo, federation.schema)
+        for silo in federation.silos
+    }
+
+
+def remote(
+    federation: Federation,
+    sites: Mapping[str, Callable[[bytes], bytes]] | None = None,
+    *,
+    policy: Policy = QUICK,
+    wrap: Callable[[Any], Any] = lambda transport: transport,
+    **options: Any,
+) -> Remote:
+    """Return the engine over sites in memory."""
+    transport = wrap(InMemory(sites_of(federation) if sites is None else sites))
+    return Remote(
+        transport, federation.schema, federation.silo_names, policy=policy, **options
+    )
+
+
+def spoil(site, kinds=("train",), *, change=None, header=None, body=None, times=None):
+    """Change a site's answers to some kinds of question.
+
+    `change` takes the arrays (copies) and returns them; `header` the envelope's
+    fields; `body` the parcel. Only the first `times` answers are changed, or all.
+    """
+    left = [np.inf if times is None else times]
+
+    def answer(content: bytes) -> bytes:
+        reply = site(content)
+        kind = read_request(content).body.header["question"]
+        if kind not in kinds or left[0] <= 0:
+            return reply
+        left[0] -= 1
+        sent = read_answer(reply)
+        parcel = sent.body
+        if change is not None:
+            arrays = {k: v.copy() for k, v in parcel.arrays.items()}
+            parcel = Parcel(parcel.header, change(arrays))
+        if body is not None:
+            parcel = body(parcel)
+        return write_answer(replace(sent, body=parcel, **(header or {})))
+
+    return answer
+
+
+class Faulty:
+    """A transport that drops, delays, duplicates, corrupts and lies, now and then.
+
+    Each fault strikes with `rate`; no message of a silo is struck more than `in_a_row`
+    times in a row, so that every fault passes.
+    """
+
+    KINDS = ("drop", "error", "delay", "duplicate", "corrupt", "truncate", "lie")
+
+    def __init__(self, transport, *, seed=0, rate=0.2, in_a_row=2, kinds=KINDS):
+        self.transport, self.rate, self.kinds = transport, rate, kinds
+        self.in_a_row = in_a_row
+        self.random = np.random.default_rng(seed)
+        self.struck: dict[str, int] = {}
+        self.held: list[Reply] = []
+        self.done: dict[str, int] = dict.fromkeys(self.KINDS, 0)
+
+    def addresses(self):
+        return self.transport.addresses()
+
+    def exchange(self, requests, seconds, kind):
+        held, self.held = self.held, []
+        yield from held  # late ones of earlier exchanges
+        for reply in self.transport.exchange(requests, seconds, kind):
+            yield from self.strike(reply)
+
+    def strike(self, reply: Reply):
+        row = self.struck.get(reply.address, 0)
+        if row >= self.in_a_row or self.random.random() > self.rate:
+            self.struck[reply.address] = 0
+            yield reply
+            return
+        fault = self.kinds[self.random.integers(len(self.kinds))]
+        self.done[fault] += 1
+        self.struck[reply.address] = row + (fault != "duplicate")
+        if fault == "error":
+            yield Reply(reply.address, None, "RuntimeError")
+        elif fault == "delay":
+            self.held.append(reply)
+        elif fault == "duplicate":
+            yield reply
+            yield reply
+        elif fault == "corrupt":
+            content = bytearray(reply.content)
+            place = self.random.integers(8, len(content) // 2)
+            content[place] ^= 1 << int(self.random.integers(8))
+            yield Reply(reply.address, bytes(content[:place]) + b"\0" + content[place:])
+        elif fault == "truncate":
+            yield Reply(reply.address, reply.content[: len(reply.content) // 2])
+        elif fault == "lie":
+            yield Reply(reply.address, lie(reply.content))
+
+
+def lie(content: bytes) -> bytes:
+    """Return an answer with losses below zero, or counts that cannot be."""
+    sent = read_answer(content)
+    arrays = {k: v.copy() for k, v in sent.body.arrays.items()}
+    for name in ("counts", "cell_losses", "atoms", "risk"):
+        if name in arrays:
+            arrays[name] = -1 - arrays[name]
+    return write_answer(replace(sent, body=Parcel(sent.body.header, arrays)))
+
+
+def slow(site, seconds):
+    """Answer after a while."""
+
+    def answer(content):
+        time.sleep(seconds)
+        return site(content)
+
+    return answer

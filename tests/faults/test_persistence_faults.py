@@ -1,0 +1,566 @@
+"""FAULTS, row 53 and rows 65 to 71: what is saved while a run is under way.
+
+Rows 68 to 70 for what a finished run leaves behind: `test_artefact_faults.py`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl import run_directory
+from pffl.checkpoint import CURRENT, PREVIOUS, SPEC, Checkpoint
+from pffl.checkpoint import standing as file
+from pffl.engines import Local
+from pffl.errors import ArtefactError
+from pffl.parcel import Parcel, pack, unpack
+from pffl.preparation import Options
+from tests.cli.helpers import SMALL, one_line
+from tests.cli.helpers import pffl as command
+from tests.interrupting import Stopping, assert_same_outcome
+
+FEDERATION = pffl.datasets.synthetic(300, silos=3, seed=0)
+METHOD = pffl.PFFL(dual_rounds=4, rounds_per_dual=3, step_size=0.5, dual_step_size=1.0)
+BOUND = pffl.BoundedGroupLoss(0.6)
+MAIN = (sys.executable, "-c", "from pffl.cli import main; main()")
+LONG = (
+    *("run", *SMALL, "--method", "pffl", "--bound", "0.6", "--no-extras"),
+    *("--batch-size", "20", "--dual-rounds", "60"),
+)
+
+
+def run(engine: Any = FEDERATION, place: Path | None = None) -> pffl.Solution:
+    return pffl.solve(engine, BOUND, method=METHOD, seed=0, checkpoint=place)
+
+
+@pytest.fixture(scope="module")
+def whole() -> pffl.Solution:
+    return run()
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    """Stop after 6 rounds; every one of them saved."""
+    place = tmp_path / "run"
+    for at in (3, 5):
+        solution = run(Stopping(Local(FEDERATION), at), place)
+    assert (solution.status, solution.rounds) == ("interrupted", 6)
+    return place
+
+
+def call(*arguments: str | Path, cwd: Path, **more: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*MAIN, *map(str, arguments)],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **more,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=240)
+    return process.returncode, out, err
+
+
+def wait_for(path: Path, process: subprocess.Popen[Any]) -> None:
+    """Wait for a file, or for the end of the process."""
+    deadline = time.monotonic() + 120
+    while not path.exists() and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def result_of(place: Path) -> dict[str, Any]:
+    """Everything that a run directory says, times left out."""
+    record = run_directory.load(place, require_verified=True)
+    known = dict(record.result)
+    known.pop("seconds")
+    history = (place / "history.csv").read_text("utf-8").splitlines()
+    column = history[0].split(",").index("seconds")
+    lines = [line.split(",") for line in history]
+    return {
+        "result": known,
+        "history": [line[:column] + line[column + 1 :] for line in lines],
+        "w": record.w.tobytes(),
+        "multipliers": record.multipliers.tobytes(),
+        "files": sorted(p.name for p in place.iterdir() if p.name[0] != "."),
+    }
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    place = tmp_path_factory.mktemp("uninterrupted")
+    assert finish(call(*LONG, "--out", "run", cwd=place))[0] in (0, 4)
+    return result_of(place / "run")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_fault_53_a_server_killed_anywhere_ends_with_the_same_model(
+    seed: int, tmp_path: Path, uninterrupted: dict[str, Any]
+) -> None:
+    place, rng = tmp_path / "cut", np.random.default_rng(seed)
+    process, kills = call(*LONG, "--out", "cut", cwd=tmp_path), 0
+    while kills < 4:
+        wait_for(place / CURRENT, process)
+        time.sleep(rng.uniform(0.0, 0.25))
+        process.kill()
+        finish(process)
+        if not (place / SPEC).exists():
+            break  # it was finished before
+        kills += 1
+        process = call("run", "--resume", "cut", "--no-extras", cwd=tmp_path)
+    code, _, err = finish(process)
+    assert kills > 0
+    assert code in (0, 4, -signal.SIGKILL), err
+    assert result_of(place) == uninterrupted
+
+
+SAVE_FOREVER = """
+import sys
+import numpy as np
+from pffl import parcel
+from pffl.checkpoint import Checkpoint, Standing
+from pffl.objective import Point
+checkpoint, point = Checkpoint(sys.argv[1]), Point(np.zeros(50_000), np.zeros(3))
+at = checkpoint.load(point) or Standing(point, point, 0, [], 0)
+print("ready", flush=True)
+while True:
+    number = at.rounds + 1.0
+    at = at.after(Point(np.full(50_000, number), np.full(3, number)), None, number)
+    checkpoint.offer(at)
+    checkpoint.flush()
+"""
+
+
+def test_fault_65_kill_during_a_save_leaves_a_whole_one(tmp_path: Path) -> None:
+    from pffl.objective import Point
+
+    like, rng, last = Point(np.zeros(50_000), np.zeros(3)), np.random.default_rng(0), 0
+    for _ in range(12):
+        process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", SAVE_FOREVER, str(tmp_path)],
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        wait_for(tmp_path / CURRENT, process)
+        time.sleep(rng.uniform(0.0, 0.1))
+        process.kill()
+        process.communicate()
+        for name in (CURRENT, PREVIOUS):
+            if (tmp_path / name).exists():
+                file.read(tmp_path / name)  # whole, whatever was going on
+        checkpoint = Checkpoint(tmp_path)
+        if (tmp_path / CURRENT).exists():
+            found = checkpoint.load(like)
+        else:
+            with pytest.warns(UserWarning, match="going on from the previous one"):
+                found = checkpoint.load(like)
+        assert found is not None
+        assert found.rounds >= last
+        assert (found.state.w == found.rounds).all()
+        last = found.rounds
+    assert last > 12
+
+
+def test_fault_65_killed_between_the_two_renames(
+    stopped: Path, whole: pffl.Solution
+) -> None:
+    os.replace(stopped / CURRENT, stopped / PREVIOUS)
+    with pytest.warns(UserWarning, match="going on from the previous one, after round"):
+        assert_same_outcome(run(place=stopped), whole)
+
+
+def flip(place: int) -> Callable[[bytes], bytes]:
+    def damage(content: bytes) -> bytes:
+        flipped = bytearray(content)
+        flipped[place % len(content)] ^= 0x04
+        return bytes(flipped)
+
+    return damage
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "half": lambda content: content[: len(content) // 2],
+    "one byte less": lambda content: content[:-1],
+    "one byte more": lambda content: content + b"\0",
+    "zeros": lambda content: bytes(len(content)),
+    **{f"bit {place}": flip(place) for place in (0, 9, 200, 1000, -1, -5000)},
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_fault_66_a_damaged_checkpoint_gives_way_to_the_previous_one(
+    stopped: Path, whole: pffl.Solution, damage: str
+) -> None:
+    path = stopped / CURRENT
+    path.write_bytes(DAMAGE[damage](path.read_bytes()))
+    with pytest.warns(UserWarning, match="going on from the previous one, after round"):
+        assert_same_outcome(run(place=stopped), whole)
+
+
+def test_fault_66_no_bit_may_flip_unnoticed(stopped: Path) -> None:
+    content = (stopped / CURRENT).read_bytes()
+    path, good = stopped / "flipped", file.read(stopped / CURRENT)
+    for place in range(0, len(content), 41):
+        path.write_bytes(flip(place)(content))
+        with pytest.raises(file.Damaged):
+            file.read(path)
+    assert good.header["rounds"] == 6
+
+
+def test_fault_66_the_good_one_is_not_lost_when_the_damaged_one_is_replaced(
+    stopped: Path,
+) -> None:
+    (stopped / CURRENT).write_bytes(b"damaged")
+    engine = Stopping(Local(FEDERATION), at=2)
+    with pytest.warns(UserWarning, match="going on from the previous one"):
+        run(engine, stopped)
+    for name in (CURRENT, PREVIOUS):
+        file.read(stopped / name)
+
+
+def test_fault_66_without_any_the_run_is_refused(stopped: Path) -> None:
+    for name in (CURRENT, PREVIOUS):
+        (stopped / name).write_bytes((stopped / name).read_bytes()[:-1])
+    with pytest.raises(ArtefactError, match="no checkpoint is left") as refused:
+        run(place=stopped)
+    assert refused.value.exit_code == 6
+    assert CURRENT in str(refused.value)
+    assert PREVIOUS in str(refused.value)
+
+
+OTHER_RUNS: dict[str, tuple[dict[str, Any], str]] = {
+    "bound": (
+        {"constraint": pffl.BoundedGroupLoss(0.7)},
+        "constraint.bound: 0.6 in the checkpoint, 0.7 now",
+    ),
+    "constraint": (
+        {"constraint": pffl.PerSilo(0.6)},
+        "constraint.kind: bgl in the checkpoint, per-silo now",
+    ),
+    "model": (
+        {"model": pffl.LogisticRegression(l2=0.5)},
+        "model.l2: 0.001 in the checkpoint, 0.5 now",
+    ),
+    "method": (
+        {"method": pffl.FedAvg()},
+        "method.kind: pffl in the checkpoint, fedavg now",
+    ),
+    "parameter": (
+        {"method": pffl.PFFL(dual_rounds=4, rounds_per_dual=3, step_size=0.4)},
+        "method.step_size: 0.5 in the checkpoint, 0.4 now",
+    ),
+    "options": (
+        {"options": Options(weighting="rows")},
+        "options.weighting: silos in the checkpoint, rows now",
+    ),
+    "seed": ({"seed": 1}, "run.seed: 0 in the checkpoint, 1 now"),
+    "data": (
+        {"federation": pffl.datasets.synthetic(300, silos=3, seed=1)},
+        "data.fingerprint: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OTHER_RUNS)
+def test_fault_67_a_checkpoint_of_another_run_is_refused_with_a_diff(
+    stopped: Path, what: str
+) -> None:
+    changes, line = OTHER_RUNS[what]
+    before = {p.name: p.read_bytes() for p in stopped.iterdir()}
+    given = {"federation": FEDERATION, "constraint": BOUND, "method": METHOD, "seed": 0}
+    with pytest.raises(ArtefactError, match="is of another run") as refused:
+        pffl.solve(**{**given, **changes}, checkpoint=stopped)
+    assert f"  - {line}" in str(refused.value)
+    assert refused.value.exit_code == 6
+    assert {p.name: p.read_bytes() for p in stopped.iterdir()} == before
+
+
+def test_fault_67_another_format_version_is_refused(
+    stopped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "VERSION", 2)
+    with pytest.raises(ArtefactError, match="version: 1 in the checkpoint, 2 now"):
+        run(place=stopped)
+
+
+def forge(change: Callable[[dict[str, Any], dict[str, Any]], object]) -> Any:
+    """Change header or arrays, and state the hash that goes with it."""
+
+    def damage(content: bytes) -> bytes:
+        parcel = unpack(content)
+        header, arrays = dict(parcel.header), dict(parcel.arrays)
+        header.pop("sha256")
+        change(header, arrays)
+        header["sha256"] = file._digest(header, arrays)
+        return pack(Parcel(header, arrays))
+
+    return damage
+
+
+def first(header: dict[str, Any]) -> str:
+    name: str = header["state"]["inner"]["w"]["array"]
+    return name
+
+
+FOREIGN: dict[str, Callable[[bytes], bytes]] = {
+    "pickle": lambda _: pickle.dumps({"state": [1.0, 2.0]}),
+    "text": lambda _: b"this is no checkpoint, but it is long enough to look at",
+    "header of 2^63 bytes": lambda content: (2**63).to_bytes(8, "little") + content[8:],
+    "a parcel of something else": lambda _: pack(Parcel({"format": "pffl model"})),
+    "no hash": lambda c: pack(Parcel({"format": file.FORMAT}, unpack(c).arrays)),
+    "NaN": forge(lambda h, a: a.update({first(h): a[first(h)] * np.nan})),
+    "infinity": forge(lambda h, a: a.update({first(h): a[first(h)] + np.inf})),
+    "wrong shape": forge(lambda h, a: a.update({first(h): a[first(h)][:-1]})),
+    "a matrix": forge(lambda h, a: a.update({first(h): a[first(h)][None]})),
+    "another type": forge(lambda h, a: a.update({first(h): a[first(h)].astype(int)})),
+    "an array less": forge(lambda h, a: a.pop(first(h))),
+    "a field less": forge(lambda h, a: h["state"].pop("theta")),
+    "a field more": forge(lambda h, a: h["state"].update(code="import os")),
+    "text as a number": forge(lambda h, a: h["state"].update(round="6")),
+    "NaN as a number": forge(lambda h, a: h["state"].update(best_value="nan")),
+    "no state": forge(lambda h, a: h.pop("state")),
+    "no list of axes": forge(lambda h, a: h["state"]["theta"].update(axes="0")),
+    "no name of an array": forge(lambda h, a: h["state"]["theta"].update(array={})),
+    "short history": forge(lambda h, a: a.update({"history.risk": np.zeros(2)})),
+    "no history": forge(lambda h, a: a.pop("history.gap")),
+    "scalar history": forge(lambda h, a: a.update({"history.risk": np.zeros(())})),
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_fault_68_foreign_checkpoints_are_refused(stopped: Path, what: str) -> None:
+    path = stopped / CURRENT
+    (stopped / PREVIOUS).unlink()
+    path.write_bytes(FOREIGN[what](path.read_bytes()))
+    with pytest.raises(ArtefactError, match=r"checkpoint\.safetensors") as refused:
+        run(place=stopped)
+    assert refused.value.exit_code == 6
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("target", ["pffl.disk._write", "pffl.disk.os.replace"])
+def test_fault_69_a_full_disk_stops_the_run_and_keeps_what_there_was(
+    stopped: Path, whole: pffl.Solution, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    before = {p.name: p.read_bytes() for p in stopped.iterdir()}
+    engine = Stopping(Local(FEDERATION), at=-1)
+    monkeypatch.setattr(target, full_disk)
+    with pytest.raises(ArtefactError, match="No space left") as refused:
+        run(engine, stopped)
+    monkeypatch.undo()
+    assert str(stopped) in str(refused.value)
+    assert engine.asked == 1, "it stops at once"
+    assert {p.name: p.read_bytes() for p in stopped.iterdir()} == before
+    assert_same_outcome(run(place=stopped), whole)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_fault_69_a_disk_that_is_really_full(stopped: Path) -> None:
+    before = {p.name: p.read_bytes() for p in stopped.iterdir()}
+    (stopped / f".{CURRENT}.tmp").symlink_to("/dev/full")
+    with pytest.raises(ArtefactError, match="No space left"):
+        run(place=stopped)
+    assert {p.name: p.read_bytes() for p in stopped.iterdir()} == before
+
+
+def test_fault_69_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    place = tmp_path / "file" / "run"
+    engine = Stopping(Local(FEDERATION), at=-1)
+    with pytest.raises(ArtefactError, match="cannot be written") as refused:
+        run(engine, place)
+    assert str(place) in str(refused.value)
+    assert engine.asked == 1
+
+
+def test_fault_69_an_earlier_run_is_intact_while_the_next_one_is_under_way(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "run"
+    assert command(capsys, "run", *SMALL, "--bound", "0.7", "--out", place).code == 0
+    before = result_of(place)
+    monkeypatch.setattr("pffl.checkpoint.checkpoint.Checkpoint._write", full_disk)
+    seen = command(capsys, "run", *SMALL, "--bound", "0.8", "--out", place)
+    assert seen.code != 0
+    monkeypatch.undo()
+    assert result_of(place) == before
+
+
+def start(place: Path, rounds: int = 100_000) -> subprocess.Popen[str]:
+    """Start a long run, and wait for its first checkpoint."""
+    process = call(*LONG, "--dual-rounds", str(rounds), "--out", "run", cwd=place)
+    wait_for(place / "run" / CURRENT, process)
+    return process
+
+
+def test_fault_70_a_run_that_is_under_way_cannot_be_resumed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    process = start(tmp_path)
+    try:
+        seen = command(capsys, "run", "--resume", tmp_path / "run")
+        assert seen.code == 6
+        assert f"process {process.pid}" in seen.err
+    finally:
+        process.kill()
+        finish(process)
+
+
+def test_fault_70_a_stopped_run_is_not_overwritten(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    process = start(tmp_path)
+    process.kill()
+    finish(process)
+    seen = command(capsys, "run", *SMALL, "--bound", "0.7", "--out", tmp_path / "run")
+    assert seen.code == 6
+    assert "--resume" in seen.err
+    assert (tmp_path / "run" / CURRENT).exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
+def test_fault_71_a_signal_ends_cleanly_and_the_run_goes_on(
+    number: signal.Signals,
+    code: int,
+    tmp_path: Path,
+    uninterrupted: dict[str, Any],
+) -> None:
+    process = start(tmp_path, 60)
+    process.send_signal(number)
+    ended, out, err = finish(process)
+    assert ended == code, err
+    assert "INTERRUPTED: " in out
+    assert "to go on: pffl run --resume run" in one_line(err)
+    place = tmp_path / "run"
+    found = run_directory.load(place, require_verified=True)
+    assert found.result["status"] == "interrupted"
+    saved = Checkpoint(place).saved()
+    assert saved == (1, found.result["rounds"])
+    ended, out, err = finish(
+        call("run", "--resume", "run", "--no-extras", cwd=tmp_path)
+    )
+    assert ended in (0, 4), err
+    assert f"going on after round {saved[1]}" in err
+    assert result_of(place) == uninterrupted
+
+
+HANGS = """
+import signal, sys, time
+import pffl.solve
+from pffl.cli import main
+def forever(*a, **k):
+    print("concluding", file=sys.stderr, flush=True)
+    while True:
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:
+            pass
+sys.modules["pffl.solve"].conclude = forever
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_fault_71_the_second_signal_ends_at_once(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    arguments = [*LONG, "--dual-rounds", "100000", "--out", "run", "--quiet"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", HANGS, *arguments],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(tmp_path / "run" / CURRENT, process)
+    process.send_signal(number)
+    assert process.stderr is not None
+    while "concluding" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(number)
+    began = time.monotonic()
+    process.communicate(timeout=60)
+    assert time.monotonic() - began < 5
+    assert process.returncode == -number  # which a shell shows as 130 and 143
+    assert Checkpoint(tmp_path / "run").saved() is not None
+
+
+def test_fault_71_interrupted_while_measuring(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    options = ("run", *SMALL, "--bound", "0.7", "--no-extras", "--out")
+    monkeypatch.setattr(sys.modules["pffl.solve"], "conclude", interrupt)
+    seen = command(capsys, *options, tmp_path / "run")
+    monkeypatch.undo()
+    assert seen.code == 130
+    assert "pffl run --resume" in one_line(seen.err)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    again = command(capsys, "run", "--resume", tmp_path / "run", "--no-extras")
+    assert command(capsys, *options, tmp_path / "whole").code == again.code == 0
+    assert result_of(tmp_path / "run") == result_of(tmp_path / "whole")
+    assert "spec.toml" in result_of(tmp_path / "run")["files"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("run",), 2, "DATA is missing"),
+        (("run", "--resume", "nowhere"), 6, "holds no run that was stopped"),
+        (("run", "compas", "--resume", "run"), 2, "leave out DATA compas"),
+        (("run", "--resume", "run", "--bound", "0.5"), 2, "leave out constraint.bound"),
+        (("run", "--resume", "run", "--set", "run.seed=1"), 2, "leave out run.seed=1"),
+        (("run", "--resume", "run", "--out", "other"), 2, "leave out --out"),
+    ],
+)
+def test_resume_takes_a_stopped_run_and_nothing_else(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    code: int,
+    words: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / SPEC).write_text('[data]\nname = "synthetic"\n')
+    seen = command(capsys, *arguments)
+    assert seen.code == code
+    assert words in one_line(seen.err)
+
+
+def test_fault_67_an_edited_run_file_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    process = start(tmp_path)
+    process.kill()
+    finish(process)
+    path = tmp_path / "run" / SPEC
+    text = path.read_text("utf-8")
+    path.write_text(text.replace("bound = 0.6\n", "bound = 0.7\n", 1), "utf-8")
+    seen = command(capsys, "run", "--resume", tmp_path / "run")
+    assert seen.code == 6
+    assert "constraint.bound: 0.6 in the checkpoint, 0.7 now" in seen.err

@@ -1,0 +1,171 @@
+"""FAULTS 23, 57, 60 and 64, at a site: what the server asks is not what it gets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pffl.codec import read_answer
+from pffl.questions import Census, Curvature, Evaluate
+from pffl.site import Rules, Site
+from tests.site.sites import (
+    OPEN,
+    ask,
+    census,
+    log_of,
+    message,
+    problem_of,
+    send,
+    small_site,
+)
+
+VICTIM = 1  # atom (f, class 1), which has one row
+
+
+def attack(site: Site, size: float = 1.0) -> tuple[np.ndarray, list[str]]:
+    """Ask for the loss at w = size·e_1 … size·e_p, and invert it for the one row."""
+    alone = small_site(f1=1)
+    task = problem_of(alone).task
+    learnt, refusals = np.full(task.model.n_parameters, np.nan), []
+    for j, w in enumerate(size * np.eye(task.model.n_parameters)):
+        answer = send(site, Evaluate(task, w, "train"), (0, j))
+        if answer.refusal:
+            refusals.append(answer.refusal)
+            continue
+        loss = answer.body.arrays["atoms"][VICTIM, 1]
+        learnt[j] = -np.log(np.expm1(loss)) / size if loss > 0 else np.nan
+    return learnt, refusals
+
+
+def record() -> np.ndarray:
+    """The scaled inputs of the one row, and 1 for the intercept."""
+    site = small_site(f1=1)
+    rows = site.silo.rows("train")
+    atoms = site.schema.atoms(rows.group, rows.y)
+    inputs = problem_of(site).task.model.inputs
+    return np.append(inputs.apply(rows.X[atoms == VICTIM])[0], 1.0)
+
+
+def test_060_without_rules_the_probe_reads_a_record() -> None:
+    """The attack works where nothing stops it; otherwise these tests show nothing."""
+    learnt, refusals = attack(small_site(OPEN, f1=1))
+    assert refusals == []
+    assert learnt == pytest.approx(record(), rel=1e-9)
+
+
+def test_060_floor_stops_the_probe() -> None:
+    learnt, refusals = attack(small_site(Rules(), f1=1))
+    assert refusals == []
+    assert np.isnan(learnt).all()
+
+
+def test_060_budget_stops_the_probe() -> None:
+    learnt, refusals = attack(small_site(Rules(floor=1, questions=2), f1=1))
+    assert np.isfinite(learnt).sum() == 2
+    assert len(refusals) == 2
+    assert all("budget" in refusal for refusal in refusals)
+
+
+def test_060_norm_ball_stops_the_probe(tmp_path: Path) -> None:
+    learnt, refusals = attack(small_site(Rules(floor=1, radius=0.5), tmp_path, f1=1))
+    assert np.isnan(learnt).all()
+    assert all("norm ball of 0.5" in refusal for refusal in refusals)
+    assert [line["refused"] for line in log_of(tmp_path)] == refusals
+
+
+def test_060_repeated_round_is_refused_and_logged(tmp_path: Path) -> None:
+    site = small_site(OPEN, tmp_path)
+    content = message(site, census(site), (2, 7))
+    assert not read_answer(site.answer(content)).refusal
+    refusal = read_answer(site.answer(content)).refusal
+    assert "(2, 7)" in refusal
+    (line,) = log_of(tmp_path)
+    assert (line["number"], line["refused"]) == ([2, 7], refusal)
+
+
+def test_023_cell_below_the_floor_is_withheld_and_said() -> None:
+    site = small_site(Rules(floor=10), f1=3, m1=11)
+    answer = send(site, census(site))
+    assert answer.withheld == 2  # with the next smallest: one alone is a difference
+    counts = ask(site, census(site), (0, 2))
+    assert counts.counts.tolist() == [[40, 0, 40, 0]]
+    assert counts.rows.tolist() == [94]
+    task = problem_of(small_site(f1=3, m1=11)).task
+    w = np.full(task.model.n_parameters, 0.1)
+    total = ask(site, Curvature(task, w), (0, 3))
+    shown = task.cells.membership[:, [0, 2]].any(axis=1)
+    assert (total.cell_losses[~shown] == 0).all()
+    assert (total.cell_hessians[~shown] == 0).all()
+    assert (total.cell_losses[shown] > 0).all()
+
+
+def test_023_nothing_that_leaves_depends_on_who_is_in_a_withheld_cell() -> None:
+    """Labels of withheld rows swapped within their group: all cells stay the same."""
+    one = small_site(Rules(floor=10), f1=4, f0=6)
+    two = small_site(Rules(floor=10), f1=6, f0=4)
+    for site in (one, two):
+        rows = site.silo.rows("train")
+        assert (rows.group[:10] == 0).all()
+    a, b = (ask(site, census(site)) for site in (one, two))
+    assert a.counts.tolist() == b.counts.tolist() == [[0, 0, 40, 40]]
+    task = problem_of(small_site(f1=4, f0=6)).task
+    w = np.full(task.model.n_parameters, 0.1)
+    a, b = (ask(s, Evaluate(task, w, "train"), (0, 2)) for s in (one, two))
+    assert a.cells == pytest.approx(b.cells, rel=1e-12)
+    assert a.atoms == pytest.approx(b.atoms, rel=1e-12)
+
+
+def test_057_other_version_is_refused_and_both_are_shown(tmp_path: Path) -> None:
+    site = small_site(OPEN, tmp_path)
+    refusal = send(site, census(site), version="9.9").refusal
+    assert "pffl 9.9" in refusal
+    assert "this site 0." in refusal
+    assert log_of(tmp_path)[0]["refused"] == refusal
+
+
+def test_057_other_protocol_is_refused() -> None:
+    site = small_site()
+    content = message(site, census(site))
+    other = content.replace(b'\\"protocol\\": 1', b'\\"protocol\\": 2')
+    assert other != content
+    assert "this is protocol 1" in read_answer(site.answer(other)).refusal
+
+
+def test_057_other_schema_is_refused_and_both_are_shown() -> None:
+    site = small_site()
+    refusal = send(site, census(site), schema="ab" * 32).refusal
+    assert "abababababab" in refusal
+    assert site.schema.hash[:12] in refusal
+
+
+@pytest.fixture
+def everything_logged(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
+    caplog.set_level(logging.DEBUG)
+    yield []
+    caplog.clear()
+
+
+def test_064_debug_logs_hold_no_group_figure(
+    everything_logged: list[str],
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """Counts that would be recognised appear in no log, file or stream."""
+    site = small_site(Rules(floor=10), tmp_path, f0=1237, f1=1553, m0=7, m1=1019)
+    task = problem_of(small_site(f0=1237, f1=1553, m0=7, m1=1019)).task
+    w = np.full(task.model.n_parameters, 0.1)
+    for number, question in enumerate(
+        [Census(site.schema), Evaluate(task, w, "train"), Curvature(task, w)]
+    ):
+        assert not send(site, question, (0, number)).refusal
+        assert send(site, question, (0, number)).refusal
+    seen = [record.getMessage() for record in caplog.records]
+    streams = capfd.readouterr()
+    files = [path.read_text() for path in tmp_path.iterdir() if path.is_file()]
+    text = "\n".join([*seen, streams.out, streams.err, *files])
+    assert not any(figure in text for figure in ("1237", "1553", "1019"))

@@ -1,0 +1,244 @@
+"""Huber regression: its definition, its curvature, and exact solutions with it."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime, minimize
+from sklearn.linear_model import HuberRegressor
+
+import pffl
+from pffl.data import Rows, Silo
+from pffl.errors import DataError, UsageError
+from pffl.models import LINEAR_MODELS, Inputs
+from tests.helpers import from_silos, group_masks, make_federation, make_schema
+
+DELTAS = [0.1, 1.0, 10.0]
+
+
+def bound(delta=1.0, features=3, **options):
+    model = pffl.HuberRegression(delta=delta, **options)
+    schema = make_schema(features=features, labels=0)
+    return model.bind(schema, Inputs.identity(features))
+
+
+def draw(seed=0, n=60, features=3):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, features))
+    y = X @ np.linspace(1, -1, features) + rng.standard_t(2, size=n)
+    return rng, X, y, rng.uniform(0, 2, n)
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+def test_losses_are_their_definition(delta):
+    model = bound(delta)
+    rng, X, y, _ = draw()
+    w = rng.normal(size=4)
+    expected = []
+    for x, target in zip(X, y, strict=True):
+        r = abs(x @ w[:3] + w[3] - target)
+        expected.append(r**2 if r <= delta else 2 * delta * r - delta**2)
+    np.testing.assert_allclose(model.losses(w, X, y), expected, rtol=1e-12)
+
+
+def test_a_large_delta_is_least_squares():
+    rng, X, y, weights = draw(1)
+    schema = make_schema(labels=0)
+    squares = pffl.LeastSquares().bind(schema, Inputs.identity(3))
+    w = rng.normal(size=4)
+    for a, b in zip(
+        bound(1e6).losses_and_gradient(w, X, y, weights),
+        squares.losses_and_gradient(w, X, y, weights),
+        strict=True,
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    np.testing.assert_array_equal(
+        bound(1e6).hessian(w, X, y, weights), squares.hessian(w, X, y, weights)
+    )
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+def test_gradient_and_curvature_agree_with_differences(delta):
+    model = bound(delta)
+    rng, X, y, weights = draw(2)
+    w = rng.normal(size=4)
+    _, gradient = model.losses_and_gradient(w, X, y, weights)
+    numeric = approx_fprime(w, lambda v: weights @ model.losses(v, X, y), 1e-7)
+    np.testing.assert_allclose(gradient, numeric, rtol=1e-4, atol=1e-4)
+    # Up to δ the curvature is that of the loss.
+    z = model.scores(w, X)
+    inside = np.abs(z - y) < 0.99 * delta
+    step = 1e-6
+    slopes = (model.score_slopes(z + step, y) - model.score_slopes(z - step, y)) / (
+        2 * step
+    )
+    found = model.score_curvatures(z, y, majorant=False)
+    np.testing.assert_allclose(found[inside], slopes[inside], rtol=1e-6)
+    # Beyond it the loss has none; the stand-in is positive, and no more than a tenth
+    # of that of the parabola that touches the loss from above.
+    outside = np.abs(z - y) > 1.01 * delta
+    assert outside.any()
+    parabola = 2 * delta / np.abs(z - y)
+    np.testing.assert_allclose(found[outside], 0.1 * parabola[outside])
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e4])
+def test_majorant_is_above_the_curvature_everywhere(scale):
+    model = bound(0.3)
+    rng, X, y, weights = draw(3)
+    majorant = model.hessian(np.zeros(4), X, y, weights, majorant=True)
+    for _ in range(5):
+        w = scale * rng.normal(size=4)
+        hessian = model.hessian(w, X, y, weights)
+        assert np.linalg.eigvalsh(majorant - hessian)[0] >= -1e-10
+        assert np.linalg.eigvalsh(hessian)[0] >= -1e-12
+
+
+def test_wild_residuals_stay_finite():
+    model = bound(1.0, features=1)
+    X, y = np.array([[1e8], [-1e8]]), np.array([1e300, -1e300])
+    losses, gradient = model.losses_and_gradient(np.ones(2), X, y, np.ones(2))
+    assert np.isfinite(losses).all()
+    assert np.isfinite(gradient).all()
+    assert np.isfinite(model.hessian(np.ones(2), X, y, np.ones(2))).all()
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+def test_exact_finds_what_a_general_solver_finds(delta):
+    federation = make_federation(4, sizes=(70,), labels=0)
+    solution = pffl.solve(
+        federation, None, model=pffl.HuberRegression(l2=0.01, delta=delta), seed=0
+    )
+    pooled = federation.pooled("train")
+    model = solution.problem.task.model
+    X = model.inputs.apply(pooled.X)
+
+    def objective(w):
+        losses, gradient = model.losses_and_gradient(
+            w, X, pooled.y, np.full(len(X), 1 / len(X))
+        )
+        return losses.mean() + 0.005 * w @ w, gradient + 0.01 * w
+
+    found = minimize(objective, np.zeros(4), jac=True, method="BFGS", tol=1e-11)
+    assert objective(solution.w)[0] == pytest.approx(found.fun, abs=2e-8)
+    np.testing.assert_allclose(solution.w, found.x, atol=2e-3)
+    assert solution.gap < 1e-7
+
+
+def test_scikit_learns_regressor_agrees():
+    # Its scale σ is estimated; with ours set to ε·σ both minimise the same function.
+    rng, X, y, _ = draw(5, n=300)
+    theirs = HuberRegressor(epsilon=1.5, alpha=1e-10, max_iter=1000, tol=1e-9).fit(X, y)
+    rows = Rows.of(X, y, rng.integers(2, size=300))
+    federation = from_silos(
+        make_federation(0, labels=0), [Silo("only", 0, {"train": rows})]
+    )
+    model = pffl.HuberRegression(l2=1e-10, delta=1.5 * theirs.scale_, standardize=False)
+    ours = pffl.solve(federation, None, model=model, seed=0)
+    np.testing.assert_allclose(ours.w[:3], theirs.coef_, atol=1e-4)
+    assert ours.w[3] == pytest.approx(theirs.intercept_, abs=1e-4)
+
+
+def saddle(federation, solution, delta, zeta, price, l2):
+    """Solve min βF + B·max(0, max r) by cvxpy, from pooled rows."""
+    pooled = federation.pooled("train")
+    inputs = solution.problem.task.model.inputs
+    X = np.column_stack([inputs.apply(pooled.X), np.ones(len(pooled.y))])
+    w, worst = cp.Variable(X.shape[1]), cp.Variable(nonneg=True)
+    losses = cp.huber(X @ w - pooled.y, delta)
+    sizes = np.bincount(pooled.silo)
+    risk = (1 / len(sizes) / sizes[pooled.silo]) @ losses + l2 / 2 * cp.sum_squares(w)
+    limits = [
+        cell / cell.sum() @ losses - zeta <= worst for cell in group_masks(federation)
+    ]
+    problem = cp.Problem(cp.Minimize(risk + price * worst), limits)
+    problem.solve(solver=cp.CLARABEL)
+    return float(problem.value)
+
+
+@pytest.mark.parametrize("delta", [0.05, 0.5, 3.0])
+@pytest.mark.parametrize("share", [0.5, 0.97])
+def test_exact_reaches_the_saddle_point_of_bounded_group_loss(delta, share):
+    federation = make_federation(6, sizes=(50, 40, 30), labels=0)
+    model = pffl.HuberRegression(l2=0.01, delta=delta)
+    free = pffl.solve(federation, pffl.BoundedGroupLoss(1e6), model=model, seed=0)
+    zeta = share * max(row.train_loss for row in free.cell_results)
+    solution = pffl.solve(
+        federation,
+        pffl.BoundedGroupLoss(zeta),
+        model=model,
+        method=pffl.Exact(multiplier_bound=5.0),
+        seed=0,
+    )
+    expected = saddle(federation, solution, delta, zeta, 5.0, 0.01)
+    worst = max(row.violation for row in solution.cell_results)
+    reached = solution.train.risk + 0.005 * solution.w @ solution.w
+    reached += 5.0 * max(0.0, worst)
+    assert reached == pytest.approx(expected, abs=1e-6)
+    assert solution.gap < 1e-6
+
+
+def test_one_wild_value_does_not_decide():
+    federation = make_federation(7, sizes=(60, 60), labels=0)
+    silos = list(federation.silos)
+    rows = silos[0].rows("train")
+    y = rows.y.copy()
+    y[0] = 1e6
+    silos[0] = Silo("site 0", 0, {"train": Rows.of(rows.X, y, rows.group)})
+    silos[1] = Silo("site 1", 1, {"train": silos[1].rows("train")})
+    wild = from_silos(federation, silos)
+    for model, limit in ((pffl.HuberRegression(), 1.0), (pffl.LeastSquares(), 1e9)):
+        before = pffl.solve(federation, None, model=model, seed=0)
+        after = pffl.solve(wild, None, model=model, seed=0)
+        assert np.abs(after.w - before.w).max() < limit
+    assert np.abs(after.w - before.w).max() > 100
+
+
+def test_the_engine_and_pffl_know_it():
+    federation = make_federation(8, labels=0)
+    model = pffl.HuberRegression(l2=0.1, delta=0.5)
+    exact = pffl.solve(federation, pffl.BoundedGroupLoss(0.6), model=model, seed=0)
+    slow = pffl.solve(
+        federation,
+        pffl.BoundedGroupLoss(0.6),
+        model=model,
+        method=pffl.PFFL(dual_rounds=200),
+        seed=0,
+    )
+    plain = pffl.solve(
+        federation, pffl.BoundedGroupLoss(0.6), model=model, seed=0, engine="reference"
+    )
+    np.testing.assert_allclose(plain.w, exact.w, atol=1e-6)
+    assert slow.gap < 0.05
+    assert slow.gap > 0
+
+
+def test_bad_parameters_labels_and_uses_are_refused():
+    for delta in (0.0, -1.0, float("nan"), float("inf"), "wide"):
+        with pytest.raises(UsageError, match="'delta' parameter of HuberRegression"):
+            pffl.HuberRegression(delta=delta)
+    with pytest.raises(UsageError, match="'l2' parameter of HuberRegression"):
+        pffl.HuberRegression(l2=-1.0)
+    with pytest.raises(DataError, match="numeric target"):
+        pffl.HuberRegression().bind(make_schema(labels=2), Inputs.identity(3))
+    with pytest.raises(UsageError, match="predicts numbers"):
+        bound().predict_proba(np.zeros(4), np.zeros((1, 3)))
+    assert bound().classes(np.zeros(4), np.zeros((1, 3))) is None
+
+
+def test_it_is_described_named_and_rebuilt():
+    model = bound(0.25, l2=0.5, intercept=False)
+    described = model.describe()
+    assert described == {
+        "kind": "huber",
+        "l2": 0.5,
+        "intercept": False,
+        "standardize": True,
+        "delta": 0.25,
+    }
+    assert pffl.models.rebuild(described, parameters=3).describe() == described
+    assert LINEAR_MODELS["huber"] is pffl.HuberRegression
+    for model_type in LINEAR_MODELS.values():
+        plain = model_type().describe()
+        assert pffl.models.rebuild(plain, parameters=1).describe() == plain

@@ -1,0 +1,195 @@
+"""Many silos' networks at once answer as the plain loop over silos does."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")
+
+from torch import nn  # noqa: E402
+
+import pffl  # noqa: E402
+from pffl.engines import Local, Reference, _networks, _stacked  # noqa: E402
+from pffl.errors import FederationError  # noqa: E402
+from pffl.models.network import Network  # noqa: E402
+from pffl.questions import Curvature, Evaluate  # noqa: E402
+from tests.helpers import (  # noqa: E402
+    assert_same_total,
+    draw_multipliers,
+    make_federation,
+    make_problem,
+    train_question,
+)
+from tests.models.networks import MODULES, Own  # noqa: E402
+
+FEDERATIONS = {
+    "three silos": lambda: make_federation(0),
+    "unequal": lambda: make_federation(
+        1, sizes=(1, 300, 2, 90, 9, 10, 11), test=(0, 5, 0, 70, 1, 2, 3)
+    ),
+    "single rows": lambda: make_federation(4, sizes=(1,) * 12, test=1),
+}
+
+TRAINING = {
+    "one step": {"steps": [0.1]},
+    "three steps": {"steps": [0.1, 0.05, 0.02]},
+    "proximal": {"steps": [0.1] * 3, "proximal": 0.7},
+    "batches": {"steps": [0.1] * 4, "batch_size": 8, "seed": 5, "round": 2},
+    "own ridge, loss power": {"steps": [0.1] * 2, "ridge": 0.3, "loss_power": 1.5},
+    "some silos": {"steps": [0.1] * 2, "silos": (0, 2)},
+}
+
+
+def both(federation, module, **options):
+    """Return both engines, the problem and a random (w, λ)."""
+    fast, plain = Local(federation, threads=2), Reference(federation)
+    problem = make_problem(
+        plain,
+        pffl.BoundedGroupLoss(0.5) & pffl.PerSilo(0.7),
+        model=Network(module, l2=0.01, **options),
+        beta=0.8,
+    )
+    lam = draw_multipliers(np.random.default_rng(9), problem)
+    return fast, plain, problem, problem.task.model.start(3), lam
+
+
+@contextmanager
+def torch_threads(count):
+    """Let torch use so many threads, and see that nobody changes that."""
+    torch.set_num_threads(count)
+    yield
+    assert torch.get_num_threads() == count
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("kind", MODULES)
+@pytest.mark.parametrize("shape", FEDERATIONS)
+def test_train_and_evaluate(shape, kind):
+    federation = FEDERATIONS[shape]()
+    fast, plain, problem, w, lam = both(federation, MODULES[kind]().double())
+    for changes in TRAINING.values():
+        steps = 0.02 * np.asarray(changes["steps"])
+        question = train_question(problem, w, lam, **{**changes, "steps": steps})
+        assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
+    for question in (
+        Evaluate(problem.task, w, "train"),
+        Evaluate(problem.task, w, "test", loss_bound=0.5),
+    ):
+        assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
+
+
+@pytest.mark.parametrize("kind", ["convolution", "dropout"])
+def test_two_threads_give_the_same_and_are_given_back(kind):
+    federation = make_federation(1, sizes=(9,) * 40, test=9)
+    module = MODULES[kind]().double()
+    _, plain, problem, w, lam = both(federation, module, batch_size=16)
+    train = train_question(problem, w, lam, steps=[0.01] * 2)
+    evaluate = Evaluate(problem.task, w, "test")
+    expected = plain.ask(train)
+    for engine_threads in (2, 3, 2):
+        with torch_threads(2):
+            engine = Local(federation, threads=engine_threads)
+            total, evaluated = engine.ask(train), engine.ask(evaluate)
+        assert_same_total(total, expected, 1e-12)
+        assert_same_total(evaluated, plain.ask(evaluate), 1e-12)
+
+
+@pytest.mark.parametrize("kind", ["dense", "batch norm", "convolution"])
+def test_single_precision_agrees_within_its_rounding(kind):
+    federation = FEDERATIONS["unequal"]()
+    fast, plain, problem, w, lam = both(federation, MODULES[kind]())
+    question = train_question(problem, w, lam, steps=[0.002] * 3)
+    assert_same_total(fast.ask(question), plain.ask(question), 3e-6)
+
+
+def test_dense_networks_are_stacked_and_others_looped(monkeypatch):
+    federation = make_federation(1, sizes=(5, 9, 30))
+    calls = []
+    true_steps = _stacked.steps
+
+    def counted(model, question, silos):
+        calls.append(len(silos))
+        return true_steps(model, question, silos)
+
+    monkeypatch.setattr(_stacked, "steps", counted)
+    for kind, stacked in (
+        ("dense", True),
+        ("batch norm", True),
+        ("own", True),
+        ("convolution", False),
+        ("dropout", False),
+        ("hidden dropout", False),
+        ("recurrent", False),
+    ):
+        fast, _, problem, w, lam = both(federation, MODULES[kind]())
+        calls.clear()
+        fast.ask(train_question(problem, w, lam, steps=[0.01] * 2))
+        assert bool(calls) == stacked, kind
+    # What vmap cannot stack is tried once.
+    fast, _, problem, w, lam = both(federation, MODULES["choosing"]())
+    calls.clear()
+    for _ in range(3):
+        fast.ask(train_question(problem, w, lam, steps=[0.01] * 2))
+    assert len(calls) == 1
+
+
+def test_blocks_are_limited_in_memory_and_padding(monkeypatch):
+    federation = make_federation(1, sizes=(5, 6, 7, 30, 31, 40, 300))
+    fast, plain, problem, w, lam = both(federation, MODULES["dense"]().double())
+    question = train_question(problem, w, lam, steps=[0.01] * 2)
+    silos = [_stacked.Batches.of(question, view) for view in plain.views(question)]
+    model = problem.task.model
+    assert list(_stacked.blocks(model, silos)) == [[0, 1, 2], [3, 4, 5], [6]]
+    norm = Network(MODULES["batch norm"]()).bind(problem.schema, model.inputs)
+    assert len(list(_stacked.blocks(norm, silos))) == 7
+    monkeypatch.setattr(_stacked, "BLOCK_NUMBERS", 2 * model.n_parameters)
+    assert [len(block) for block in _stacked.blocks(model, silos)] == [2, 1, 1, 1, 1, 1]
+    assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
+
+
+def test_evaluation_pools_the_silos_into_full_batches():
+    batches = list(_networks.pooled_batches([3, 0, 5, 1, 4], 4))
+    assert [sum(r.stop - r.start for _, r in batch) for batch in batches] == [
+        4,
+        4,
+        4,
+        1,
+    ]
+    rows = [
+        (k, i) for batch in batches for k, r in batch for i in range(r.start, r.stop)
+    ]
+    assert rows == [(k, i) for k, n in enumerate([3, 0, 5, 1, 4]) for i in range(n)]
+
+
+class Failing(nn.Module):
+    """A convolution that fails on batches of seven rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = MODULES["convolution"]()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training and len(x) == 7:
+            raise ArithmeticError("seven")
+        return self.body(x)
+
+
+def test_fault_40_a_silo_that_fails_is_named():
+    federation = make_federation(1, sizes=(9, 7, *[8] * 20))
+    fast, plain, problem, w, lam = both(federation, Failing())
+    question = train_question(problem, w, lam, steps=[0.01])
+    for engine, threads in ((fast, 1), (fast, 2), (plain, 1)):
+        with (
+            torch_threads(threads),
+            pytest.raises(FederationError, match=r"'site 1' failed to answer .*seven"),
+        ):
+            engine.ask(question)
+
+
+def test_networks_have_no_curvature():
+    fast, _, problem, w, _ = both(make_federation(0), Own())
+    with pytest.raises(pffl.PFFLError, match="use the method PFFL"):
+        fast.ask(Curvature(problem.task, w))

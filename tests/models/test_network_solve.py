@@ -1,0 +1,297 @@
+"""Networks from data to verdict: the same run as a linear model, and every notion."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")
+
+from torch import nn  # noqa: E402
+
+import pffl  # noqa: E402
+from pffl.engines import Local  # noqa: E402
+from pffl.errors import ArtefactError  # noqa: E402
+from pffl.loop import iterate  # noqa: E402
+from pffl.methods import METHODS  # noqa: E402
+from pffl.models import mlp  # noqa: E402
+from pffl.models.network import Network  # noqa: E402
+from pffl.questions import Evaluate  # noqa: E402
+from pffl.run_directory.model_file import read_model, write_model  # noqa: E402
+from pffl.solve import default_method  # noqa: E402
+from tests.helpers import make_federation, make_problem  # noqa: E402
+from tests.models.networks import Own  # noqa: E402
+
+FEW = {"dual_rounds": 4, "rounds_per_dual": 5, "local_steps": 2, "step_size": 0.1}
+
+
+def zeros(features, outputs=1):
+    """Return a dense layer of doubles that starts at 0, as linear models do."""
+    layer = nn.Linear(features, outputs).double()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.zero_()
+    return layer
+
+
+PAIRS = {
+    "logistic": (pffl.LogisticRegression, "binary", 2),
+    "least squares": (pffl.LeastSquares, "squared", 0),
+    "huber": (pffl.HuberRegression, "huber", 0),
+}
+
+
+@pytest.mark.parametrize("engine", ["local", "reference"])
+@pytest.mark.parametrize("batch_size", [None, 8])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_torch_model_and_the_numpy_one_give_the_same_run(pair, batch_size, engine):
+    linear, loss, labels = PAIRS[pair]
+    federation = make_federation(2, sizes=(40, 25, 60, 12), labels=labels)
+    method = pffl.PFFL(
+        dual_rounds=15,
+        rounds_per_dual=4,
+        local_steps=3,
+        step_size=0.02,
+        dual_step_size=1.0,
+        batch_size=batch_size,
+        proximal=0.1,
+        multiplier_bound=3.0,
+        iterate="average",
+    )
+    constraint = pffl.BoundedGroupLoss(0.5) & pffl.PerSilo(0.7)
+    models = (
+        linear(l2=0.01),
+        Network(zeros(3), loss, l2=0.01, initial="given"),
+    )
+    numpy_run, torch_run = (
+        pffl.solve(
+            federation, constraint, model=m, method=method, seed=4, engine=engine
+        )
+        for m in models
+    )
+    np.testing.assert_allclose(torch_run.w, numpy_run.w, atol=1e-10)
+    np.testing.assert_allclose(torch_run.multipliers, numpy_run.multipliers, atol=1e-10)
+    columns = [
+        c for c in numpy_run.history if c not in ("gap", "seconds", "worst_cell")
+    ]
+    np.testing.assert_allclose(
+        torch_run.history[columns], numpy_run.history[columns], atol=1e-9
+    )
+    assert torch_run.test.error == numpy_run.test.error
+    for a, b in zip(torch_run.cell_results, numpy_run.cell_results, strict=True):
+        assert a.test_loss == pytest.approx(b.test_loss, abs=1e-9)
+    assert torch_run.gap is None
+
+
+def test_softmax_as_a_network():
+    federation = make_federation(3, labels=3)
+    method = pffl.PFFL(**FEW, dual_step_size=1.0, iterate="last")
+    layer = zeros(3, 3)
+    runs = [
+        pffl.solve(
+            federation, pffl.BoundedGroupLoss(0.9), model=model, method=method, seed=0
+        )
+        for model in (
+            pffl.SoftmaxRegression(l2=0.01),
+            Network(layer, "cross_entropy", l2=0.01, initial="given"),
+        )
+    ]
+    # Linear models keep each output's weights and intercept together.
+    w = runs[1].w
+    rows = np.concatenate([w[:9].reshape(3, 3), w[9:, None]], axis=1)
+    np.testing.assert_allclose(rows.reshape(-1), runs[0].w, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("loss", "notion"),
+    [
+        ("cross_entropy", "bgl"),
+        ("cross_entropy", "cbgl"),
+        ("binary", "bgl"),
+        ("binary", "cbgl"),
+        ("squared", "bgl"),  # a numeric target has no labels to condition on
+        ("huber", "bgl"),
+    ],
+)
+def test_every_loss_end_to_end(loss, notion):
+    labels = {"cross_entropy": 3, "binary": 2}.get(loss, 0)
+    federation = make_federation(5, sizes=(60, 50, 70), labels=labels)
+    constraint = (
+        pffl.BoundedGroupLoss(0.8)
+        if notion == "bgl"
+        else pffl.ConditionalBoundedGroupLoss(1.0)
+    )
+    outputs = labels if loss == "cross_entropy" else 1
+    model = Network(mlp(3, (8,), outputs), loss)
+    method = pffl.PFFL(
+        multiplier_bound=1.0,
+        dual_rounds=10,
+        rounds_per_dual=5,
+        local_steps=3,
+        step_size=0.1,
+    )
+    solution = pffl.solve(federation, constraint, model=model, method=method, seed=0)
+    risk = solution.history["risk"]
+    assert risk.iloc[-1] < 0.95 * risk.iloc[0]
+    assert solution.status in ("met", "not_met")
+    assert solution.gap is None
+    rows = federation.silos[0].rows("test").X
+    if labels:
+        assert set(solution.predict(rows)) <= set(federation.schema.labels)
+        np.testing.assert_allclose(
+            solution.predict_proba(rows).sum(axis=1), 1, rtol=1e-6
+        )
+        assert all(row.test_upper >= row.test_loss for row in solution.cell_results)
+    else:
+        assert solution.predict(rows).shape == (len(rows),)
+
+
+def test_regression_and_classes_with_linear_models_under_every_notion():
+    for model, labels in (
+        (pffl.LeastSquares(), 0),
+        (pffl.HuberRegression(delta=0.5), 0),
+        (pffl.SoftmaxRegression(), 3),
+    ):
+        federation = make_federation(5, sizes=(60, 50, 70), labels=labels)
+        notions = [pffl.BoundedGroupLoss(0.95)]
+        if labels:
+            notions.append(pffl.ConditionalBoundedGroupLoss(1.05))
+        for constraint in notions:
+            solution = pffl.solve(federation, constraint, model=model, seed=0)
+            assert solution.gap < 1e-6
+            assert solution.status in ("met", "within_slack", "infeasible")
+
+
+def test_the_default_method_and_iterate():
+    federation = make_federation(0)
+    model = Network(mlp(3, (4,), 2))
+    assert isinstance(default_method(model), pffl.PFFL)
+    engine = Local(federation)
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.6), model=model)
+    runs = {
+        choice: iterate(engine, problem, pffl.PFFL(**FEW, iterate=choice)).point.w
+        for choice in (None, "best", "last", "average")
+    }
+    np.testing.assert_array_equal(runs[None], runs["best"])
+    assert not np.array_equal(runs["best"], runs["average"])
+    # With some silos in each round, the best of them is only the luckiest draw.
+    some = pffl.PFFL(**FEW, participation=0.5)
+    assert some.returned(problem) == "last"
+    convex = make_problem(engine, pffl.BoundedGroupLoss(0.6))
+    assert pffl.PFFL().returned(convex) == "average"
+
+
+@pytest.mark.parametrize("kind", ["afl", "fedminmax", "fedavg", "qffl", "local-bgl"])
+def test_no_method_averages_the_iterates_of_a_network_unasked(kind):
+    method, engine = METHODS[kind], Local(make_federation(0))
+    few = {"dual_rounds": 2} if kind == "local-bgl" else {"rounds": 4}
+    problem = make_problem(
+        engine, pffl.BoundedGroupLoss(0.6), model=Network(mlp(3, (4,), 2))
+    )
+    plain, last, average = (
+        iterate(engine, problem, method(**few, step_size=0.1, **choice)).point.w
+        for choice in ({}, {"iterate": "last"}, {"iterate": "average"})
+    )
+    np.testing.assert_array_equal(plain, last)
+    assert not np.array_equal(plain, average)
+
+
+def test_a_run_is_repeated_by_its_seed_and_changed_by_another():
+    federation = make_federation(0)
+    for module in (mlp(3, (4,), 2, batch_norm=True), Own()):
+        method = pffl.PFFL(**FEW, batch_size=8)
+        first, again, other = (
+            pffl.solve(
+                federation,
+                pffl.BoundedGroupLoss(0.6),
+                model=Network(module),
+                method=method,
+                seed=seed,
+            )
+            for seed in (1, 1, 2)
+        )
+        np.testing.assert_array_equal(first.w, again.w)
+        assert not np.array_equal(first.w, other.w)
+
+
+@pytest.mark.parametrize("server", ["mean", "momentum", "adam", "yogi"])
+@pytest.mark.parametrize("weighting", ["silos", "rows"])
+def test_statistics_are_averaged_whatever_the_server_does(server, weighting):
+    federation = make_federation(0, sizes=(4, 300, 9, 20))
+    method = pffl.FedAvg(
+        rounds=15,
+        local_steps=2,
+        step_size=0.05,
+        server=server,
+        server_step_size=0.3,
+        participation=0.5,
+    )
+    model = Network(mlp(3, (4,), 2, batch_norm=True))
+    engine = Local(federation)
+    options = pffl.Options(weighting=weighting)
+    problem = make_problem(engine, None, model=model, options=options)
+    run = iterate(engine, problem, method)
+    assert run.stopped is None
+    variances = run.point.w[-4:]
+    assert (variances > 0).all()
+    total = engine.ask(Evaluate(problem.task, run.point.w, "test"))
+    assert np.isfinite(total.risk)
+
+
+def test_the_ridge_covers_what_is_trained_and_nothing_else():
+    federation = make_federation(0)
+    model = Network(mlp(3, (4,), 2, batch_norm=True), l2=0.5)
+    problem = make_problem(Local(federation), None, model=model)
+    n = problem.task.model.n_trained
+    w = np.ones(problem.n_parameters)
+    assert n == problem.n_parameters - 8
+    assert problem.ridge(w) == pytest.approx(0.25 * n)
+
+
+def test_a_certificate_says_what_a_network_cannot_have():
+    federation = make_federation(1, sizes=(80, 90), test=200)
+    solution = pffl.solve(
+        federation,
+        pffl.BoundedGroupLoss(0.9),
+        model=Network(mlp(3, (4,), 2)),
+        method=pffl.PFFL(**FEW),
+        seed=0,
+    )
+    certificate = pffl.certify(solution, federation, confidence=0.9)
+    text = str(certificate.as_dict())
+    assert "convex" in text
+    rows = solution.cell_results
+    assert all(row.test_loss < row.test_upper < 3.0 for row in rows)
+
+
+def test_a_network_is_saved_and_read_back(tmp_path):
+    federation = make_federation(1)
+    solution = pffl.solve(
+        federation,
+        pffl.BoundedGroupLoss(0.9),
+        model=Network(mlp(3, (4,), 2, batch_norm=True)),
+        method=pffl.PFFL(**FEW),
+        seed=0,
+    )
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(write_model(solution))
+    saved = read_model(path)
+    X = federation.silos[0].rows("test").X
+    np.testing.assert_array_equal(saved.predict_proba(X), solution.predict_proba(X))
+    own = pffl.solve(
+        federation,
+        pffl.BoundedGroupLoss(0.9),
+        model=Network(Own()),
+        method=pffl.PFFL(**FEW),
+        seed=0,
+    )
+    path.write_bytes(write_model(own))
+    with pytest.raises(ArtefactError, match="a module of your own, of the class Own"):
+        read_model(path)
+    saved = read_model(path, module=Own())
+    np.testing.assert_array_equal(saved.predict_proba(X), own.predict_proba(X))
+    for other in (mlp(3, (4,), 2), Own().double(), nn.Linear(3, 2)):
+        with pytest.raises(ArtefactError, match="not what is described"):
+            read_model(path, module=other)
+    with pytest.raises(ArtefactError, match=r"'w' has .* numbers"):
+        read_model(path, module=Own(outputs=2, hidden=9))

@@ -1,0 +1,82 @@
+"""Networks that a run file names: sizes from the data, and the way back to a file."""
+
+from __future__ import annotations
+
+import pytest
+
+from pffl.errors import Problems, UsageError
+from pffl.models.recipes import RECIPES, CelebACNN, section_of
+from pffl.spec.readers import read_method, read_model
+from tests.helpers import make_schema
+
+torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")
+
+import pffl  # noqa: E402
+from pffl.models import mlp  # noqa: E402
+from tests.models.networks import Own  # noqa: E402
+
+
+def read(table):
+    problems = Problems("file", UsageError)
+    model = read_model(table, problems)
+    method = read_method({}, model, problems)
+    problems.raise_if_any()
+    return model, method
+
+
+@pytest.mark.parametrize(
+    ("labels", "loss", "outputs"),
+    [(2, None, 2), (3, None, 3), (0, None, 1), (2, "binary", 1), (0, "huber", 1)],
+)
+def test_sizes_and_loss_come_from_the_data(labels, loss, outputs):
+    table = {"kind": "mlp", "hidden": [5, 4], "l2": 0.1, "batch_norm": True}
+    recipe, method = read(table if loss is None else {**table, "loss": loss})
+    assert isinstance(method, pffl.PFFL)
+    model = recipe.build(make_schema(features=7, labels=labels))
+    assert model.describe()["architecture"] == {
+        "name": "mlp",
+        "inputs": 7,
+        "hidden": [5, 4],
+        "outputs": outputs,
+        "batch_norm": True,
+    }
+    expected = loss or ("cross_entropy" if labels else "squared")
+    assert model.describe()["loss"] == expected
+    assert model.l2 == 0.1
+
+
+def test_pictures_have_their_size_or_are_none():
+    recipe, _ = read({"kind": "celeba_cnn", "width": 4, "dtype": "float64"})
+    model = recipe.build(make_schema(features=16 * 16 * 3))
+    assert model.describe()["architecture"]["size"] == 16
+    assert model.describe()["dtype"] == "float64"
+    with pytest.raises(UsageError, match="767 inputs, which are no such picture"):
+        recipe.build(make_schema(features=16 * 16 * 3 - 1))
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_a_file_written_from_a_model_asks_for_it_again(kind):
+    schema = make_schema(features=12 * 12 * 3)
+    model = read({"kind": kind, "l2": 0.3, "standardize": True})[0].build(schema)
+    section = section_of(model)
+    assert section["kind"] == kind
+    assert read(section)[0].build(schema).describe() == model.describe()
+
+
+def test_a_module_of_ones_own_has_no_name_in_a_file():
+    with pytest.raises(UsageError, match="cannot name the module 'Own'"):
+        section_of(pffl.Network(Own()))
+    assert section_of(pffl.Network(mlp(3, (4,), 2)))["kind"] == "mlp"
+    linear = pffl.LogisticRegression()
+    assert section_of(linear) == linear.describe()
+
+
+def test_everything_wrong_is_listed_at_once():
+    with pytest.raises(UsageError) as caught:
+        read({"kind": "mlp", "hidden": [3, 0], "l2": -1.0, "width": 3})
+    text = str(caught.value)
+    assert "'hidden' parameter of mlp must be made of whole numbers ≥ 1" in text
+    assert "'l2' parameter of mlp" in text
+    assert "celeba_cnn has one" in text or "no parameter 'width'" in text
+    with pytest.raises(UsageError, match="width"):
+        CelebACNN(width=0)

@@ -1,0 +1,128 @@
+"""Sites over small rows, and questions as a server would send them."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import pffl
+from pffl.codec import (
+    Answer,
+    Request,
+    decode_total,
+    encode_question,
+    read_answer,
+    write_request,
+)
+from pffl.data import Rows, Schema, Silo
+from pffl.engines import Reference
+from pffl.objective import Problem
+from pffl.preparation import Options, prepare
+from pffl.questions import Census
+from pffl.site import Agreement, Rules, Site
+from tests.helpers import make_federation, make_rows, make_schema
+
+OPEN = Rules(floor=1, questions=10_000)
+
+
+def make_silo(
+    counts: dict[tuple[int, int], int], schema: Schema, seed: int = 0
+) -> Silo:
+    """Draw rows with so many of each (group, label), in train and test alike."""
+    rng = np.random.default_rng(seed)
+    splits = {}
+    for split in ("train", "test"):
+        n = sum(counts.values())
+        group = np.repeat([g for g, _ in counts], list(counts.values()))
+        y = np.repeat([y for _, y in counts], list(counts.values()))
+        X = make_rows(rng, schema, n).X
+        splits[split] = Rows.of(X, y, group)
+    return Silo("north", 0, splits)
+
+
+def small_site(rules: Rules = OPEN, state: Path | None = None, **sizes: int) -> Site:
+    """A site with groups f and m, and 40 rows of each label but what is said."""
+    schema = make_schema()
+    counts = {(g, y): sizes.get(f"{'fm'[g]}{y}", 40) for g in (0, 1) for y in (0, 1)}
+    return Site.of(make_silo(counts, schema), schema, rules, state)
+
+
+def problem_of(site: Site, constraint: Any = None, model: Any = None) -> Problem:
+    """What a server knows after its census, here of this site alone."""
+    federation = pffl.Federation(site.schema, (site.silo,), "one")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # small cells are the point
+        problem, _ = prepare(
+            Reference(federation),
+            constraint or pffl.ConditionalBoundedGroupLoss(0.7),
+            model or pffl.LogisticRegression(),
+            pffl.Exact(multiplier_bound=10),
+            Options(),
+            0,
+        )
+    return problem
+
+
+def message(
+    site: Site,
+    question: Any,
+    number: tuple[int, int] = (0, 1),
+    *,
+    index: int = 0,
+    run: str = "run",
+    **changes: Any,
+) -> bytes:
+    """The bytes that a server sends."""
+    fields = {"version": version("pffl"), "schema": site.schema.hash} | changes
+    body = encode_question(question, index)
+    return write_request(Request(run, *number, body=body, **fields))
+
+
+def ask(
+    site: Site, question: Any, number: tuple[int, int] = (0, 1), **more: Any
+) -> Any:
+    """The total that a site answers with."""
+    answer = send(site, question, number, **more)
+    assert not answer.refusal, answer.refusal
+    return decode_total(answer.body, question, 0, site.schema.hash)
+
+
+def send(
+    site: Site, question: Any, number: tuple[int, int] = (0, 1), **more: Any
+) -> Answer:
+    """What a site answers with."""
+    return read_answer(site.answer(message(site, question, number, **more)))
+
+
+def census(site: Site, split: str = "train") -> Census:
+    return Census(site.schema, split)
+
+
+def log_of(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "refusals.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def write_site(folder: Path, text: str = "", *, seed: int = 0) -> Path:
+    """A folder as `pffl deploy` leaves it, with a table of 200 rows; not prepared."""
+    federation = make_federation(seed, sizes=(200, 60), test=20)
+    agreed = Agreement.of(federation, ("north", "south"))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "federation.json").write_text(agreed.text(), "utf-8")
+    (folder / "site.toml").write_text(
+        text or '[site]\nname = "north"\ntable = "rows.csv"\n', "utf-8"
+    )
+    rows = federation.silos[0].rows("train")
+    schema = federation.schema
+    lines = [",".join([*schema.features, "sex", schema.target])]
+    lines += [
+        ",".join([*map(repr, x.tolist()), schema.groups[g], schema.labels[int(y)]])
+        for x, y, g in zip(rows.X, rows.y, rows.group, strict=True)
+    ]
+    (folder / "rows.csv").write_text("\n".join(lines) + "\n")
+    return folder

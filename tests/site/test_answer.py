@@ -1,0 +1,186 @@
+"""A site's answers are those of the plain functions, and what it refuses is said."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.codec import read_answer
+from pffl.questions import Curvature, Evaluate, Train, View
+from pffl.site import Rules, Site, suppression
+from tests.helpers import make_federation
+from tests.site.sites import (
+    OPEN,
+    ask,
+    census,
+    log_of,
+    message,
+    problem_of,
+    send,
+    small_site,
+)
+
+
+def questions(site: Site) -> list[Any]:
+    problem = problem_of(site)
+    task, p = problem.task, problem.task.model.n_parameters
+    w = np.linspace(-0.5, 0.5, p)
+    z = len(task.cells)
+    return [
+        Train(task, w, 1.0, np.full(z, 0.1), np.full(3, 0.2), batch_size=32, seed=5),
+        Evaluate(task, w, "test", 0.9),
+        Evaluate(task, w, "train"),
+        Curvature(task, w),
+    ]
+
+
+def same(a: Any, b: Any) -> None:
+    for field in fields(a):
+        np.testing.assert_allclose(
+            getattr(a, field.name), getattr(b, field.name), rtol=1e-13, atol=1e-15
+        )
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_answers_are_those_of_the_plain_functions(place: int) -> None:
+    site = small_site()
+    question = questions(site)[place]
+    view = View.of(site.silo, site.schema, question.task.model, question.split)
+    same(ask(site, question), question.answer(view))
+
+
+def test_census_is_that_of_the_rows() -> None:
+    site = small_site(f1=17)
+    answer = send(site, census(site))
+    total = ask(site, census(site), (0, 2))
+    assert total.counts.tolist() == [[40, 17, 40, 40]]
+    assert total.rows.tolist() == [137]
+    assert answer.silo == "north"
+    assert answer.splits == ("train", "test")
+    assert answer.withheld == 0
+
+
+def test_a_question_for_another_place_uses_that_place() -> None:
+    federation = make_federation(3, sizes=(60, 80))
+    site = Site.of(federation.silos[1], federation.schema, OPEN)
+    question = questions(small_site())[0]
+    both = np.array([0.25, 0.75])
+    question = Train(
+        type(question.task)(question.task.model, question.task.cells, both),
+        question.w,
+        1.0,
+        question.cell_weights,
+        question.step_sizes,
+        batch_size=16,
+    )
+    answer = send(site, question, index=1)
+    view = View.of(federation.silos[1], site.schema, question.task.model, "train")
+    expected = question.answer(view)
+    assert answer.body.arrays["update"] == pytest.approx(expected.update, rel=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("counts", "floor", "expected"),
+    [
+        ([40, 40, 40, 40], 10, [0, 0, 0, 0]),
+        ([3, 40, 12, 0], 10, [1, 0, 1, 0]),  # one alone would be the difference
+        ([3, 4, 40, 30], 10, [1, 1, 0, 1]),  # two of 7 rows are still too few
+        ([6, 7, 40, 30], 10, [1, 1, 0, 0]),
+        ([3, 0, 0, 50], 10, [1, 0, 0, 1]),
+        ([3, 0, 0, 0], 10, [1, 0, 0, 0]),
+        ([1, 1, 1, 1], 1, [0, 0, 0, 0]),
+    ],
+)
+def test_withheld(counts: list[int], floor: int, expected: list[int]) -> None:
+    hidden = suppression.withheld(np.array(counts), floor)
+    assert hidden.tolist() == [bool(e) for e in expected]
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_withheld_rows_train_and_are_in_no_cell(place: int) -> None:
+    """Against an oracle that takes the rows out of the cells by hand."""
+    site = small_site(Rules(floor=10), f1=4, f0=12)
+    question = questions(small_site(f1=4, f0=12))[place]
+    total = ask(site, question)
+    view = View.of(site.silo, site.schema, question.task.model, question.split)
+    whole = question.answer(view)
+    hidden = np.array([True, True, False, False])
+    membership = question.task.cells.membership & ~hidden
+    cells = type(question.task.cells)(
+        question.task.cells.names,
+        question.task.cells.bounds,
+        membership,
+        question.task.cells.silo,
+    )
+    cut = type(question.task)(question.task.model, cells, question.task.shares)
+    by_hand = type(question)(
+        **{f.name: getattr(question, f.name) for f in fields(question)} | {"task": cut}
+    )
+    expected = by_hand.answer(view)
+    assert total.risk == pytest.approx(whole.risk, rel=1e-13)
+    for name in ("cell_losses", "update", "cells", "cell_gradients", "risk_gradient"):
+        if hasattr(total, name):
+            seen = getattr(total, name)
+            assert seen == pytest.approx(getattr(expected, name), rel=1e-12)
+    if isinstance(question, Evaluate):
+        assert (total.atoms[:2] == 0).all()
+        assert total.atoms[2:] == pytest.approx(whole.atoms[2:])
+
+
+def test_preview_is_the_answer_and_remembers_nothing() -> None:
+    site = small_site(Rules(questions=1, floor=1))
+    question = questions(site)[1]
+    content = message(site, question)
+    first = site.preview(content)
+    assert site.preview(content) == first
+    assert site.answer(content) == first
+    assert read_answer(site.preview(content)).refusal
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\0" * 100, b"x" * 10_000, b"\xff" * 8 + b"{}"]
+)
+def test_nonsense_is_refused_and_never_raises(content: bytes, tmp_path: Any) -> None:
+    site = small_site(state=tmp_path)
+    answer = read_answer(site.answer(content))
+    assert answer.refusal
+    assert len(log_of(tmp_path)) == 1
+
+
+def test_other_errors_leave_by_name_only() -> None:
+    site = small_site()
+    question = questions(site)[1]
+    rows = site.silo.rows("test")
+    secret = rows.X[:, :2]  # too few columns: NumPy says so, with the shapes
+    site.silo.splits["test"] = type(rows)(secret, rows.y, rows.group)  # type: ignore[index]
+    answer = send(site, question)
+    assert answer.refusal == "ValueError at the site"
+
+
+def test_large_messages_are_refused() -> None:
+    site = small_site(Rules(largest_message=200))
+    assert "at most 200 are accepted" in send(site, census(site)).refusal
+
+
+def test_unknown_split_is_refused_by_name() -> None:
+    site = small_site()
+    assert "no split 'validation'" in send(site, census(site, "validation")).refusal
+
+
+def test_split_below_the_floor_is_not_answered() -> None:
+    site = small_site(Rules(floor=300))
+    for question in (census(site), *questions(small_site())):
+        assert "fewer rows than the site's floor" in send(site, question).refusal
+
+
+def test_solution_over_a_site_with_small_cells_differs_only_by_them() -> None:
+    """BGL of the group that is shown: same loss sums as without a floor."""
+    site = small_site(Rules(floor=10), f1=4, f0=12)
+    problem = problem_of(small_site(f1=4, f0=12), pffl.BoundedGroupLoss(0.7))
+    w = np.zeros(problem.task.model.n_parameters)
+    total = ask(site, Evaluate(problem.task, w, "train"))
+    assert total.column("count", of="cells").tolist() == [0.0, 80.0]

@@ -1,0 +1,245 @@
+"""What the guard refuses, that it says why, and that it remembers."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import stat
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.models import Inputs
+from pffl.questions import Evaluate, Task, Train
+from pffl.site import Rules, Site
+from tests.site.sites import OPEN, census, log_of, message, problem_of, send, small_site
+
+
+def evaluate(site: Site, **changes: Any) -> Evaluate:
+    task = problem_of(site).task
+    w = changes.pop("w", np.zeros(task.model.n_parameters))
+    return replace(Evaluate(task, w, "train"), **changes)
+
+
+def with_scale(question: Evaluate, factor: float) -> Evaluate:
+    model = question.task.model
+    inputs = Inputs(model.inputs.mean, model.inputs.scale * factor)
+    return replace(
+        question, task=replace(question.task, model=replace(model, inputs=inputs))
+    )
+
+
+def with_cells(question: Evaluate, seed: int) -> Evaluate:
+    cells = question.task.cells
+    chosen = np.random.default_rng(seed).integers(0, 2, cells.membership.shape) > 0
+    return replace(
+        question,
+        task=Task(
+            question.task.model, replace(cells, membership=chosen), question.task.shares
+        ),
+    )
+
+
+def train(question: Evaluate, **changes: Any) -> Train:
+    z = np.zeros(len(question.task.cells))
+    start = Train(question.task, question.w, 1.0, z, np.array([0.1]))
+    return replace(start, **changes)
+
+
+def test_numbers_only_grow() -> None:
+    site = small_site()
+    question = evaluate(site)
+    assert not send(site, question, (0, 5)).refusal
+    for number in [(0, 5), (0, 4)]:
+        refusal = send(site, question, number).refusal
+        assert "no number is answered twice" in refusal
+        assert str(number) in refusal
+    assert not send(site, question, (0, 6)).refusal
+    assert not send(site, question, (1, 0)).refusal  # a restarted server
+    assert send(site, question, (0, 7)).refusal
+    assert not send(site, question, (0, 1), run="another").refusal
+
+
+def test_census_takes_a_number_but_no_budget() -> None:
+    site = small_site(Rules(questions=1, floor=1))
+    for sequence in range(5):
+        assert not send(site, census(site), (0, sequence)).refusal
+    assert send(site, census(site), (0, 3)).refusal
+    assert not send(site, evaluate(site), (0, 5)).refusal
+
+
+def test_budget_of_questions_and_runs() -> None:
+    site = small_site(Rules(questions=3, runs=2, floor=1))
+    question = evaluate(site)
+    refusals = [send(site, question, (0, i)).refusal for i in range(5)]
+    assert refusals[:3] == ["", "", ""]
+    assert all("3 questions, which is the site's budget" in r for r in refusals[3:])
+    assert not send(site, question, run="second").refusal
+    assert "answers 2 runs" in send(site, question, run="third").refusal
+
+
+def test_layouts_of_cells() -> None:
+    site = small_site(Rules(layouts=2, floor=1))
+    question = evaluate(site)
+    asked = [question, with_cells(question, 1), question, with_cells(question, 1)]
+    for number, one in enumerate(asked):
+        assert not send(site, one, (0, number)).refusal
+    refusal = send(site, with_cells(question, 2), (0, 9)).refusal
+    assert "the site allows 2 in a run" in refusal
+    assert not send(site, with_cells(question, 2), (0, 1), run="another").refusal
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda q: with_scale(q, 2.0),
+        lambda q: replace(
+            q,
+            task=replace(q.task, model=replace(q.task.model, intercept=False)),
+            w=q.w[:-1],
+        ),
+    ],
+    ids=["scaling", "model"],
+)
+def test_scaling_and_model_are_fixed(change: Callable[[Evaluate], Evaluate]) -> None:
+    site = small_site()
+    question = evaluate(site)
+    assert not send(site, question, (0, 1)).refusal
+    refusal = send(site, change(question), (0, 2)).refusal
+    assert refusal == "the input scaling or model changed within the run"
+    ridge = replace(question.task, model=replace(question.task.model, l2=0.5))
+    assert not send(site, replace(question, task=ridge), (0, 3)).refusal
+
+
+def test_norm_ball() -> None:
+    site = small_site(Rules(radius=2.0, floor=1))
+    p = problem_of(site).task.model.n_parameters
+    w = np.zeros(p)
+    w[0] = 2.0
+    assert not send(site, evaluate(site, w=w), (0, 1)).refusal
+    refusal = send(site, evaluate(site, w=w * 1.001), (0, 2)).refusal
+    assert "norm ball of 2" in refusal
+
+
+def test_steep_inputs_do_not_evade_the_ball() -> None:
+    site = small_site()
+    refusal = send(site, with_scale(evaluate(site), 1e-5)).refusal
+    assert "below a thousandth of its spread" in refusal
+
+
+def test_raw_inputs_of_large_spread_do_not_evade_it_either() -> None:
+    site = small_site()
+    rows = site.silo.rows("train")
+    rows.X[:] *= 1e4
+    problem = problem_of(site, model=pffl.LogisticRegression(standardize=False))
+    w = np.zeros(problem.task.model.n_parameters)
+    assert (
+        "needs scaled inputs" in send(site, Evaluate(problem.task, w, "train")).refusal
+    )
+
+
+def test_batches_below_the_floor_and_other_batches() -> None:
+    """A batch of one row would send that row's gradient, which is its inputs."""
+    site = small_site(Rules(floor=10))
+    base = evaluate(site)
+    assert "site's floor is 10" in send(site, train(base, batch_size=1)).refusal
+    assert not send(site, train(base, batch_size=20), (0, 2)).refusal
+    for other in ({"batch_size": 21}, {"batch_size": 20, "seed": 9}):
+        refusal = send(site, train(base, **other), (0, 3)).refusal
+        assert refusal == "the batch size or its seed changed within the run"
+    assert not send(site, train(base, batch_size=20, round=3), (0, 4)).refusal
+
+
+def test_loss_bounds_are_few() -> None:
+    site = small_site()
+    bounds = [0.5, 0.6, 0.7, 0.8, 0.5, np.inf]
+    for number, bound in enumerate(bounds):
+        assert not send(site, evaluate(site, loss_bound=bound), (0, number)).refusal
+    assert "loss bounds" in send(site, evaluate(site, loss_bound=0.9), (0, 9)).refusal
+
+
+def test_refused_questions_cost_nothing() -> None:
+    site = small_site(Rules(questions=2, radius=1.0, floor=1))
+    far = evaluate(site, w=np.full(4, 9.0))
+    for number in range(5):
+        assert send(site, far, (0, number)).refusal
+    assert not send(site, evaluate(site), (0, 0)).refusal
+    assert not send(site, evaluate(site), (0, 1)).refusal
+
+
+def test_the_guard_remembers_over_processes(tmp_path: Path) -> None:
+    rules = Rules(questions=2, floor=1)
+    first = small_site(rules, tmp_path)
+    question = evaluate(first)
+    assert not send(first, question, (0, 1)).refusal
+    second = small_site(rules, tmp_path)
+    assert "answered twice" in send(second, question, (0, 1)).refusal
+    assert not send(second, question, (0, 2)).refusal
+    third = small_site(rules, tmp_path)
+    assert "budget" in send(third, question, (0, 3)).refusal
+    assert stat.S_IMODE((tmp_path / "guard.json").stat().st_mode) == 0o600
+
+
+def test_a_damaged_memory_answers_nothing(tmp_path: Path) -> None:
+    site = small_site(OPEN, tmp_path)
+    (tmp_path / "guard.json").write_text("{}")
+    assert send(site, census(site)).refusal == "ArtefactError at the site"
+
+
+def test_no_figure_of_the_rows_is_remembered_or_logged(tmp_path: Path) -> None:
+    site = small_site(Rules(floor=10), tmp_path, f1=7, f0=23)
+    question = evaluate(site)
+    send(site, question)
+    send(site, question)
+    send(site, census(site), (0, 2), schema="0" * 64)
+    kept = json.loads((tmp_path / "guard.json").read_text())["runs"]["run"]
+    assert set(kept) == {
+        "last",
+        "questions",
+        "layouts",
+        "scaling",
+        "batches",
+        "loss_bounds",
+    }
+    lines = log_of(tmp_path)
+    assert [line["question"] for line in lines] == ["evaluate", "census"]
+    assert all(
+        set(line) == {"time", "run", "number", "question", "refused"} for line in lines
+    )
+    assert stat.S_IMODE((tmp_path / "refusals.jsonl").stat().st_mode) == 0o600
+
+
+def _ask_many(folder: Path, contents: list[bytes], answered: Any) -> None:
+    from pffl.codec import read_answer
+
+    for content in contents:
+        site = small_site(Rules(questions=10, floor=1), folder)
+        if not read_answer(site.answer(content)).refusal:
+            with answered.get_lock():
+                answered.value += 1
+
+
+def test_processes_at_once_answer_no_number_twice(tmp_path: Path) -> None:
+    site = small_site()
+    question = evaluate(site)
+    contents = [message(site, question, (0, i)) for i in range(1, 9)]
+    context = multiprocessing.get_context("spawn")
+    answered = context.Value("i", 0)
+    workers = [
+        context.Process(target=_ask_many, args=(tmp_path, contents, answered))
+        for _ in range(2)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    assert 1 <= answered.value <= 8
+    kept = json.loads((tmp_path / "guard.json").read_text())["runs"]["run"]
+    assert kept["questions"] == answered.value
+    assert kept["last"] == [0, 8]

@@ -1,0 +1,245 @@
+"""site.toml, the agreement, and the way from a table to prepared rows."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pffl
+from pffl.data import Federation
+from pffl.errors import ArtefactError, DataError, UsageError
+from pffl.site import Agreement, Site, SiteConfig, prepare
+from tests.helpers import make_federation
+from tests.site.sites import census, send, write_site
+
+
+def test_a_table_becomes_rows_that_answer(tmp_path: Path) -> None:
+    folder = write_site(tmp_path / "north")
+    summary = prepare(SiteConfig.load(folder))
+    assert {split: int(n.sum()) for split, n in summary.counts.items()} == {
+        "train": 160,
+        "test": 40,
+    }
+    site = Site.open(folder)
+    assert isinstance(site.silo.rows("train").X, np.memmap)
+    answer = send(site, census(site))
+    assert not answer.refusal
+    assert answer.silo == "north"
+    expected = make_federation(0, sizes=(200, 60), test=20).silos[0].rows("train")
+    stored = np.concatenate([site.silo.rows(s).X for s in ("train", "test")])
+    assert np.sort(stored, axis=0) == pytest.approx(np.sort(expected.X, axis=0))
+
+
+def test_prepared_files_are_for_their_owner(tmp_path: Path) -> None:
+    folder = write_site(tmp_path / "north")
+    prepare(SiteConfig.load(folder))
+    place = folder / "prepared"
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    names = {path.name for path in place.iterdir()}
+    assert names == {"manifest.json"} | {
+        f"{s}.{a}.npy" for s in ("train", "test") for a in ("X", "y", "group")
+    }
+    assert {stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()} == {0o600}
+
+
+def test_the_split_is_that_of_its_seed(tmp_path: Path) -> None:
+    def rows(seed: int, folder: str) -> np.ndarray:
+        text = f'[site]\nname = "north"\ntable = "rows.csv"\n[split]\nseed = {seed}\n'
+        place = write_site(tmp_path / folder, text)
+        return np.array(prepare(SiteConfig.load(place)).site.silo.rows("test").X)
+
+    assert np.array_equal(rows(1, "a"), rows(1, "b"))
+    assert not np.array_equal(rows(1, "a"), rows(2, "c"))
+
+
+def test_columns_are_mapped_and_a_column_splits(tmp_path: Path) -> None:
+    text = """
+[site]
+name = "north"
+table = "mine.csv"
+[columns]
+x0 = "AGE"
+sex = "gender at birth"
+[split]
+column = "part"
+"""
+    folder = write_site(tmp_path / "north", text)
+    frame = pd.read_csv(folder / "rows.csv")
+    frame = frame.rename(columns={"x0": "AGE", "sex": "gender at birth"})
+    frame["x0"] = "something else that has the federation's name"
+    frame["part"] = np.where(np.arange(len(frame)) < 150, "train", "test")
+    frame.to_csv(folder / "mine.csv", index=False)
+    site = prepare(SiteConfig.load(folder)).site
+    assert len(site.silo.rows("train")) == 150
+    assert np.array(site.silo.rows("train").X[:, 0]) == pytest.approx(
+        frame["AGE"][:150].to_numpy()
+    )
+
+
+def test_all_problems_of_a_site_file_at_once(tmp_path: Path) -> None:
+    text = """
+[site]
+table = 3
+[splitt]
+[limits]
+flor = 3
+questions = -1
+radius = "big"
+[columns]
+x = 3
+"""
+    with pytest.raises(UsageError) as error:
+        SiteConfig.load(write_site(tmp_path, text))
+    said = str(error.value)
+    for part in (
+        "needs a 'name'",
+        "'table' parameter of [site] must be text",
+        "no section [splitt]: did you mean 'split'?",
+        "did you mean 'floor'?",
+        "'questions' parameter of [limits] must be a whole number ≥ 0",
+        "'radius' parameter of [limits] must be a finite number",
+        "[columns] must be a table of texts",
+    ):
+        assert part in said
+
+
+def test_all_problems_of_a_table_at_once(tmp_path: Path) -> None:
+    text = """
+[site]
+name = "north"
+table = "rows.csv"
+[columns]
+sexx = "SEX"
+x0 = "x00"
+[split]
+column = "prat"
+"""
+    with pytest.raises(DataError) as error:
+        prepare(SiteConfig.load(write_site(tmp_path, text)))
+    said = str(error.value)
+    assert "has no column 'sexx': did you mean 'sex'?" in said
+    assert "no column 'x00' (for 'x0'): did you mean 'x0'?" in said
+    assert "[split]: the table has no column 'prat'" in said
+
+
+def test_values_of_the_split_column(tmp_path: Path) -> None:
+    text = '[site]\nname = "north"\ntable = "rows.csv"\n[split]\ncolumn = "sex"\n'
+    with pytest.raises(DataError, match="must say train, test, validation"):
+        prepare(SiteConfig.load(write_site(tmp_path, text)))
+
+
+def test_splits_below_the_floor_and_missing_ones(tmp_path: Path) -> None:
+    text = (
+        '[site]\nname = "north"\ntable = "rows.csv"\n'
+        "[split]\ntest = 0.0\nvalidation = 0.02\n"
+    )
+    with pytest.raises(DataError) as error:
+        prepare(SiteConfig.load(write_site(tmp_path, text)))
+    assert "no rows for 'test'" in str(error.value)
+    assert "'validation' has 4 rows, and the floor is 10" in str(error.value)
+
+
+def test_a_site_that_is_not_agreed_on(tmp_path: Path) -> None:
+    text = '[site]\nname = "noth"\ntable = "rows.csv"\n'
+    with pytest.raises(UsageError, match="did you mean 'north'"):
+        prepare(SiteConfig.load(write_site(tmp_path, text)))
+
+
+def test_changed_rows_are_not_answered_from(tmp_path: Path) -> None:
+    folder = write_site(tmp_path)
+    prepare(SiteConfig.load(folder))
+    path = folder / "prepared" / "train.X.npy"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    site = Site.open(folder)
+    assert send(site, census(site)).refusal == "ArtefactError at the site"
+    with pytest.raises(ArtefactError, match="changed since it was prepared"):
+        site.silo.rows("train")
+    assert not send(site, census(site, "test"), (0, 2)).refusal
+
+
+def test_rows_of_another_schema_are_not_opened(tmp_path: Path) -> None:
+    folder = write_site(tmp_path)
+    prepare(SiteConfig.load(folder))
+    agreed = json.loads((folder / "federation.json").read_text())
+    agreed["target"] = "something else"
+    schema = pffl.data.Schema(
+        tuple(column["name"] for column in agreed["columns"]),
+        tuple(pffl.data.Attribute(n, tuple(v)) for n, v in agreed["attributes"]),
+        tuple(agreed["labels"]),
+        agreed["target"],
+    )
+    agreed["schema_hash"] = schema.hash
+    (folder / "federation.json").write_text(json.dumps(agreed))
+    with pytest.raises(ArtefactError, match="run pffl site prepare"):
+        Site.open(folder)
+
+
+def test_an_unprepared_site_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="run pffl site prepare"):
+        Site.open(write_site(tmp_path))
+
+
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    n = 120
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(50, 20, n),
+            "weight": rng.normal(70, 20, n),
+            "ward": rng.choice(["a", "b", "c"], n),
+            "sex": rng.choice(["f", "m"], n),
+            "race": rng.choice(["x", "y", "z"], n),
+            "site": rng.choice(["north", "south"], n),
+            "sick": rng.choice(["no", "yes"], n),
+        }
+    )
+    frame.loc[::7, "age"] = np.nan
+    return frame
+
+
+def test_the_agreement_is_read_as_written(tmp_path: Path) -> None:
+    federation = Federation.from_table(
+        table(), label="sick", group=("sex", "race"), silo="site", missing="indicator"
+    )
+    agreed = Agreement.of(federation)
+    path = tmp_path / "federation.json"
+    path.write_text(agreed.text(), "utf-8")
+    again = Agreement.read(path)
+    assert again == agreed
+    assert again.schema.hash == federation.schema.hash
+    rows = again.encoding.rows(table())
+    assert pytest.approx(federation.encoding.rows(table()).X) == rows.X  # type: ignore[union-attr]
+    assert again.columns == ("age", "weight", "ward", "sex", "race", "sick")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"version": 2}, "this version reads"),
+        ({"extra": 1}, "missing or unknown"),
+        ({"labels": ["no", "maybe"]}, "do not have the hash"),
+        ({"sites": ["a", "a"]}, "one twice"),
+        ({"sites": []}, "none"),
+        ({"columns": [{"name": "x"}]}, "kind"),
+        ({"columns": 3}, "not a pffl federation file"),
+        ({"attributes": [["sex", ["f", 3]]]}, "expected a name"),
+    ],
+)
+def test_what_is_no_agreement_is_refused(
+    change: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    agreed = Agreement.of(make_federation())
+    path = tmp_path / "federation.json"
+    path.write_text(json.dumps(agreed.as_dict() | change))
+    with pytest.raises(DataError, match=said):
+        Agreement.read(path)
+    path.write_text("[]")
+    with pytest.raises(DataError):
+        Agreement.read(path)

@@ -1,0 +1,459 @@
+"""The gate: never refuses what is true, and refuses what cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pffl
+from pffl.admission import Gate, Policy, Refused, missing_cells
+from pffl.admission.ceilings import Ceilings
+from pffl.admission.reports import update_limit
+from pffl.data import Federation, Rows, Silo
+from pffl.engines import Reference
+from pffl.errors import UsageError
+from pffl.questions import Census, Curvature, Evaluate, Train, View
+from tests.helpers import make_federation, make_problem, make_schema, train_question
+
+MODELS = {
+    "logistic": (pffl.LogisticRegression(), 2),
+    "softmax": (pffl.SoftmaxRegression(), 3),
+    "least squares": (pffl.LeastSquares(), 0),
+    "huber": (pffl.HuberRegression(delta=0.7), 0),
+}
+
+
+def wild(rng, labels, n_silos=3) -> Federation:
+    """Draw silos with columns far from 0, constant ones, huge and tiny ones."""
+    schema = make_schema(features=4, labels=labels)
+    offset = rng.choice([0.0, 1.0, 1e4], size=4)
+    size = rng.choice([0.0, 1e-3, 1.0, 1e3], size=4)
+    dtype = rng.choice([np.float64, np.float32])
+    silos = []
+    for k in range(n_silos):
+        parts = {}
+        for split in ("train", "test"):
+            n = int(rng.integers(1, 60))
+            tails = rng.standard_t(2, size=(n, 4))
+            X = (offset + size * tails * rng.choice([0.1, 10.0])).astype(dtype)
+            group = rng.integers(2, size=n)
+            group[0] = k % 2
+            y = rng.integers(max(labels, 1), size=n).astype(float)
+            if labels == 0:
+                y = 5 * rng.normal(size=n)
+            parts[split] = Rows.of(X, y, group)
+        silos.append(Silo(f"site {k}", k, parts))
+    return Federation(schema, tuple(silos))
+
+
+def questions(problem, rng, J):
+    """Draw one question of each kind, at a w that may be large."""
+    w = rng.normal(size=problem.n_parameters) * rng.choice([0.0, 0.1, 1.0, 30.0])
+    z = problem.n_cells
+    batch = rng.choice([None, 1, 7])
+    sizes = rng.choice([1e-3, 0.1, 1.0]) * rng.random(J)
+    train = Train(
+        problem.task,
+        w,
+        float(rng.choice([0.0, 1.0])),
+        (np.abs if rng.integers(2) else np.positive)(rng.normal(size=z))
+        / problem.counts,
+        sizes,
+        None if batch is None else int(batch),
+        float(rng.choice([0.0, 0.5])),
+        1,
+        2,
+        None,
+        float(rng.choice([0.0, 1.0, 2.5])),
+    )
+    yield train
+    yield Evaluate(problem.task, w, "test", float(rng.choice([np.inf, 0.5, 3.0])))
+    yield Evaluate(problem.task, w, "train")
+    yield Curvature(problem.task, w, majorant=bool(rng.integers(2)))
+    sharp = 10.0 if problem.task.model.n_outputs == 1 else 0.0
+    yield Curvature(problem.task, w, order=1, sharpness=sharp)
+
+
+def opened(federation, policy=None) -> Gate:
+    """Return a gate that knows the federation's census."""
+    gate = Gate(policy or Policy(), federation.schema)
+    for silo in federation.silos:
+        for split in silo.splits:
+            total = Census(federation.schema, split).answer(silo)
+            gate.census(silo.index, split, total, 0)
+    return gate
+
+
+def answer(federation, question, k):
+    view = View.of(
+        federation.silos[k], federation.schema, question.task.model, question.split
+    )
+    return question.answer(view)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=25, deadline=None)
+def test_an_honest_silo_is_never_refused_clipped_or_flagged(name, seed):
+    rng = np.random.default_rng(seed)
+    model, labels = MODELS[name]
+    model = replace(
+        model, intercept=bool(rng.integers(2)), standardize=bool(rng.integers(4))
+    )
+    federation = wild(rng, labels)
+    engine = Reference(federation)
+    constraint = (
+        pffl.PerSilo(1.0)
+        if rng.integers(2) or not labels
+        else pffl.BoundedGroupLoss(0.5)
+    )
+    options = pffl.preparation.Options(
+        empty_cells="remove", weighting=str(rng.choice(["silos", "rows"]))
+    )
+    problem = make_problem(engine, constraint, model=model, options=options)
+    gate = opened(federation)
+    steps = int(rng.choice([1, 1, 2, 5]))
+    for _ in range(2):
+        for question in questions(problem, rng, steps):
+            for k in range(len(federation)):
+                with np.errstate(over="ignore", invalid="ignore"):
+                    total = answer(federation, question, k)
+                if isinstance(question, Train) and not np.isfinite(total.update).all():
+                    continue  # squares with too large a step
+                verdict = gate.report(question, k, total)
+                assert not verdict.clipped
+                assert verdict.flags == () or (
+                    steps > 1 and verdict.flags == ("slope",)
+                )
+                assert verdict.total is total
+
+
+def test_the_ceiling_of_a_loss_sum_is_the_formula():
+    rng = np.random.default_rng(0)
+    federation = make_federation(1)
+    problem = make_problem(Reference(federation), pffl.BoundedGroupLoss(0.6))
+    w = rng.normal(size=4)
+    gate = opened(federation)
+    ceilings = gate.known(train_question(problem, w, np.zeros(2)), 0).ceilings
+    rows = federation.silos[0].rows("train")
+    X = problem.task.model.inputs.apply(rows.X)
+    S = (X**2).sum() + len(X)
+    assert ceilings.total == pytest.approx(np.sqrt(S), rel=1e-9)
+    n = np.array([7.0])
+    low, high = ceilings.losses(w, n)
+    # Column by column is never looser than Cauchy and Schwarz over all of w.
+    coarse = n * np.log(2) + np.linalg.norm(w) * np.sqrt(n * S)
+    assert high <= coarse
+    assert low >= 0
+    z = X @ w[:3] + w[3]
+    reach = ceilings.reach(w)
+    assert np.linalg.norm(z) <= reach <= np.linalg.norm(w) * np.sqrt(S) * (1 + 1e-9)
+    at_zero = ceilings.losses(np.zeros(4), n)
+    np.testing.assert_allclose(at_zero, [[7 * np.log(2)]] * 2)
+
+
+def test_the_ceiling_of_an_update_is_reached_when_all_pull_one_way():
+    schema = make_schema(features=1)
+    X = np.full((10, 1), 1.0)
+    rows = Rows.of(X, np.r_[np.ones(9), 0.0], np.arange(10) % 2)
+    federation = Federation(schema, (Silo("a", 0, {"train": rows}),))
+    model = pffl.LogisticRegression(l2=0.0, standardize=False)
+    problem = make_problem(Reference(federation), None, model=model)
+    w = np.array([-40.0, -40.0])  # everyone with label 1 is far on the wrong side
+    question = train_question(problem, w, np.zeros(0), steps=[0.5])
+    gate = opened(federation)
+    reached = np.linalg.norm(answer(federation, question, 0).update)
+    limit = update_limit(gate.known(question, 0), question, 72.0)
+    assert reached <= limit <= reached / 0.9 * (1 + 1e-6)
+
+
+def setting(name="logistic", seed=3, policy=None):
+    rng = np.random.default_rng(seed)
+    model, labels = MODELS[name]
+    federation = make_federation(seed, labels=labels)
+    problem = make_problem(
+        Reference(federation), pffl.BoundedGroupLoss(0.6), model=model
+    )
+    w = rng.normal(size=problem.n_parameters)
+    return federation, problem, w, opened(federation, policy)
+
+
+def tampered(total, name, change):
+    value = np.array(getattr(total, name), dtype=float)
+    changed = change(value)
+    value = value if changed is None else changed
+    return replace(total, **{name: float(value) if value.ndim == 0 else value})
+
+
+def put(value, *place):
+    def change(array):
+        array[place] = value
+
+    return change
+
+
+TRAIN_LIES = {
+    "negative loss": ("cell_losses", put(-1.0, 0)),
+    "loss too large": ("cell_losses", put(1e4, 0)),
+    "loss too small": ("cell_losses", put(0.0, 0)),
+    "losses do not add up": ("cell_losses", lambda a: a * 0.9),
+    "another share": ("share", lambda a: a * 2),
+    "risk": ("risk", lambda a: a * 1.5),
+    "power": ("powers", put(0.5, 0)),
+    "second power": ("powers", put(0.5, 1)),
+    "huge": ("update", put(1e200, 0)),
+    "not a number": ("update", put(np.nan, 0)),
+    "far too long": ("update", lambda a: a * 1e7),
+}
+
+
+@pytest.mark.parametrize("lie", TRAIN_LIES)
+def test_a_train_report_that_cannot_be_is_refused(lie):
+    federation, problem, w, gate = setting()
+    question = train_question(problem, 0.1 * w, np.ones(2), loss_power=1.0)
+    total = answer(federation, question, 1)
+    gate.report(question, 1, total)
+    with pytest.raises(Refused):
+        gate.report(question, 1, tampered(total, *TRAIN_LIES[lie]))
+
+
+EVALUATE_LIES = {
+    "count": ("atoms", put(99.0, 0, 0)),
+    "fractional count": ("atoms", lambda a: a + np.eye(*a.shape) * 0.5),
+    "loss": ("atoms", put(-1.0, 0, 1)),
+    "squares too small": ("atoms", put(0.0, 0, 2)),
+    "squares too large": ("atoms", put(1e6, 0, 2)),
+    "capped above loss": ("atoms", put(1e4, 0, 3)),
+    "capped squares": ("atoms", put(1e4, 0, 4)),
+    "correct": ("atoms", put(99.0, 0, 5)),
+    "positive": ("atoms", put(1.5, 0, 6)),
+    "positive does not fit": (
+        "atoms",
+        lambda a: a + np.eye(1, a.size, 6).reshape(a.shape),
+    ),
+    "cells": ("cells", put(3.0, 0, 1)),
+    "risk": ("risk", lambda a: a * 0.5),
+    "share": ("share", lambda a: a * 0.5),
+}
+
+
+@pytest.mark.parametrize("lie", EVALUATE_LIES)
+@pytest.mark.parametrize("bound", [np.inf, 1.0])
+def test_an_evaluate_report_that_cannot_be_is_refused(lie, bound):
+    federation, problem, w, gate = setting()
+    question = Evaluate(problem.task, w, "test", bound)
+    total = answer(federation, question, 1)
+    gate.report(question, 1, total)
+    false = tampered(total, *EVALUATE_LIES[lie])
+    if EVALUATE_LIES[lie][0] == "atoms":  # a careful liar keeps the cells in line
+        false = replace(false, cells=problem.cells.of_silo(1) @ false.atoms)
+    with pytest.raises(Refused):
+        gate.report(question, 1, false)
+
+
+CURVATURE_LIES = {
+    "loss": ("cell_losses", put(-1.0, 0)),
+    "risk": ("risk", lambda a: a + 1.0),
+    "gradient": ("risk_gradient", lambda a: a + 1e3),
+    "cell gradient": ("cell_gradients", lambda a: a + 1e3),
+    "diagonal below 0": ("cell_hessians", put(-1.0, 0, 0, 0)),
+    "diagonal too large": ("cell_hessians", put(1e6, 0, 0, 0)),
+    "not a Hessian": ("cell_hessians", put(1e3, 0, 0, 1)),
+    "risk's Hessian": ("risk_hessian", put(-1.0, 0, 0)),
+    "score above the count": ("cell_scores", put(1e3, 0)),
+    "score below 0": ("cell_scores", put(-1e-3, 0)),
+    "score gradient": ("cell_score_gradients", lambda a: a + 1e3),
+    "peak": ("peaks", lambda a: a + 1.0),
+}
+
+
+@pytest.mark.parametrize("lie", CURVATURE_LIES)
+@pytest.mark.parametrize("majorant", [False, True])
+def test_a_curvature_report_that_cannot_be_is_refused(lie, majorant):
+    federation, problem, w, gate = setting()
+    question = Curvature(problem.task, w, majorant=majorant, sharpness=2.0)
+    total = answer(federation, question, 1)
+    gate.report(question, 1, total)
+    with pytest.raises(Refused):
+        gate.report(question, 1, tampered(total, *CURVATURE_LIES[lie]))
+
+
+CENSUS_LIES = {
+    "negative": lambda t: replace(t, counts=t.counts - 50),
+    "more than rows": lambda t: replace(t, counts=t.counts + 1),
+    "too many rows": lambda t: replace(t, rows=t.rows + 10**15),
+    "unsaid": lambda t: replace(t, counts=t.counts * [[0, 1, 1, 1]]),
+    "squares": lambda t: replace(t, feature_squares=t.feature_squares * 1e-3),
+    "not finite": lambda t: replace(t, feature_sums=t.feature_sums * np.nan),
+}
+
+
+@pytest.mark.parametrize("lie", CENSUS_LIES)
+def test_a_census_that_cannot_be_is_refused(lie):
+    federation = make_federation(0)
+    gate = Gate(Policy(), federation.schema)
+    total = Census(federation.schema).answer(federation.silos[0])
+    with pytest.raises(Refused):
+        gate.census(0, "train", CENSUS_LIES[lie](total), 0)
+    gate.census(0, "train", total, 0)
+    rows = total.rows.copy()
+    moved = replace(total, counts=total.counts[:, ::-1], rows=rows)
+    with pytest.raises(Refused, match="changed"):
+        gate.census(0, "train", moved, 0)
+
+
+def test_withheld_counts_may_be_missing_but_not_more():
+    federation = make_federation(0)
+    total = Census(federation.schema).answer(federation.silos[0])
+    short = replace(total, counts=total.counts * [[0, 1, 1, 0]])
+    assert Gate(Policy(), federation.schema).census(0, "train", short, 2) is short
+    for withheld in (0, 3):
+        with pytest.raises(Refused):
+            Gate(Policy(), federation.schema).census(0, "train", short, withheld)
+
+
+def test_rows_of_withheld_atoms_count_in_the_risk_and_in_no_cell():
+    federation, problem, w, _ = setting()
+    gate = Gate(Policy(), federation.schema)
+    census = Census(federation.schema).answer(federation.silos[0])
+    short = census.counts * [[0, 1, 0, 1]]
+    gate.census(0, "train", replace(census, counts=short), 2)
+    question = train_question(problem, w, np.ones(2))
+    whole = answer(federation, question, 0)
+    atoms = Evaluate(problem.task, w, "train")
+    table = answer(federation, atoms, 0)
+    kept = table.atoms * np.array([0, 1, 0, 1])[:, None]
+    cells = problem.cells.of_silo(0) @ kept
+    gate.report(atoms, 0, replace(table, atoms=kept, cells=cells))
+    gate.report(question, 0, replace(whole, cell_losses=cells[:, 1]))
+    with pytest.raises(Refused):
+        gate.report(question, 0, replace(whole, cell_losses=100 * cells[:, 1]))
+    with pytest.raises(Refused, match="changed"):
+        gate.report(atoms, 0, table)
+
+
+def test_a_loss_bound_of_ones_own_replaces_none():
+    federation, problem, w, gate = setting(
+        "least squares", policy=Policy(loss_bound=50)
+    )
+    question = Curvature(problem.task, 0 * w, order=1)
+    total = answer(federation, question, 0)
+    gate.report(question, 0, total)
+    far = Curvature(problem.task, 100 * w, order=1)
+    with pytest.raises(Refused, match="loss"):
+        gate.report(far, 0, answer(federation, far, 0))
+
+
+def test_an_update_above_the_clip_is_shortened_and_far_above_refused():
+    federation, problem, w, _ = setting()
+    question = train_question(problem, w, np.ones(2), loss_power=1.0)
+    total = answer(federation, question, 0)
+    norm = np.linalg.norm(total.update) / total.powers[0]
+    gate = opened(federation, Policy(update_clip=norm / 4))
+    verdict = gate.report(question, 0, total)
+    assert verdict.clipped
+    np.testing.assert_allclose(verdict.total.update, total.update / 4, rtol=1e-6)
+    np.testing.assert_allclose(verdict.total.powers[1], total.powers[1] / 16, rtol=1e-6)
+    gate = opened(federation, Policy(update_clip=norm / 200))
+    with pytest.raises(Refused, match="longer"):
+        gate.report(question, 0, total)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_change_that_the_move_of_w_does_not_allow_is_flagged(name):
+    federation, problem, w, gate = setting(name)
+    near = 1e-3 * w
+    question = Train(problem.task, w, 1.0, np.zeros(2), np.array([0.01]))
+    total = answer(federation, question, 0)
+    gate.report(question, 0, total)
+    there = replace(question, w=w + near)
+    again = answer(federation, there, 0)
+    assert gate.report(there, 0, again).flags == ()
+    back = replace(question, w=w + 2 * near)
+    false = answer(federation, back, 0)
+    move = 0.05 * false.cell_losses[0] * np.array([1.0, -1.0])
+    false = replace(false, cell_losses=false.cell_losses + move)
+    assert gate.report(back, 0, false).flags == ("jump",)
+
+
+def test_the_same_update_for_another_w_is_flagged():
+    federation, problem, w, gate = setting()
+    question = train_question(problem, 0 * w, np.zeros(2))
+    total = answer(federation, question, 0)
+    assert gate.report(question, 0, total).flags == ()
+    there = replace(question, w=1e-6 * w)
+    moved = replace(answer(federation, there, 0), update=total.update)
+    assert "repeated" in gate.report(there, 0, moved).flags
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+@pytest.mark.parametrize("name", MODELS)
+def test_an_update_with_its_sign_turned_contradicts_the_losses(name, steps):
+    federation, problem, w, gate = setting(name)
+    liar = opened(federation)
+    question = Train(problem.task, 0.1 * w, 1.0, np.zeros(2), np.full(steps, 0.02))
+    seen = []
+    for _ in range(4):
+        total = answer(federation, question, 0)
+        assert gate.report(question, 0, total).flags == ()
+        turned = replace(total, update=-total.update)
+        seen += liar.report(question, 0, turned).flags
+        question = replace(question, w=question.w + total.update / total.share)
+    assert "slope" in seen
+    assert set(seen) == {"slope"}
+
+
+def test_cells_of_a_missing_silo_have_no_loss():
+    federation, problem, w, gate = setting()
+    question = train_question(problem, w, np.zeros(2))
+    assert not missing_cells(gate, question, ()).any()
+    assert np.isnan(missing_cells(gate, question, (1,))).all()
+    own = make_problem(Reference(federation), pffl.PerSilo(1.0))
+    question = train_question(own, w, np.zeros(3))
+    np.testing.assert_array_equal(
+        np.isnan(missing_cells(gate, question, (1,))), [False, True, False]
+    )
+
+
+def test_reasons_hold_no_figures():
+    federation, problem, w, gate = setting()
+    question = train_question(problem, w, np.ones(2), loss_power=1.0)
+    total = answer(federation, question, 1)
+    for lie in TRAIN_LIES.values():
+        with pytest.raises(Refused) as error:
+            gate.report(question, 1, tampered(total, *lie))
+        assert not any(letter.isdigit() for letter in str(error.value))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"quorum": 0},
+        {"quorum": 1.5},
+        {"quorum": True},
+        {"seconds": 0.0},
+        {"join_seconds": float("inf")},
+        {"retries": -1},
+        {"patience": 1.5},
+        {"loss_bound": -1.0},
+        {"update_clip": 0.0},
+        {"largest_message": 0},
+    ],
+)
+def test_a_policy_of_nonsense_is_refused(wrong):
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        Policy(**wrong)
+
+
+def test_unknown_models_have_no_ceiling():
+    class Own(pffl.LogisticRegression):
+        pass
+
+    ceilings = Ceilings.of(Own(), 3, np.zeros(2), np.zeros(2))
+    low, high = ceilings.losses(np.zeros(3), np.ones(2))
+    assert (low == 0).all()
+    assert np.isinf(high).all()

@@ -1,0 +1,411 @@
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
+
+import pffl
+from pffl.callbacks import Callback
+from pffl.checkpoint import CURRENT, PREVIOUS, Checkpoint, Standing, identity
+from pffl.checkpoint import standing as file
+from pffl.checkpoint.identity import differences
+from pffl.checkpoint.tree import NotFinite, Reader, Unreadable, Writer
+from pffl.engines import Local, Reference
+from pffl.errors import ArtefactError, FederationError
+from pffl.loop import iterate
+from pffl.methods import METHODS
+from pffl.objective import Point
+from pffl.parcel import Parcel, pack, unpack
+from pffl.preparation import Options
+from pffl.typing import BoolArray, FloatArray, IntArray
+from tests.helpers import make_federation, make_problem
+from tests.interrupting import Stopping, assert_same_bits, assert_same_outcome
+from tests.methods.biased import biased
+
+FEDERATION = biased(0)
+CONSTRAINT = pffl.BoundedGroupLoss(0.6)
+SHORT: dict[str, dict[str, Any]] = {
+    "exact": {},
+    "pffl": {"dual_rounds": 4, "rounds_per_dual": 3},
+    "local-bgl": {"dual_rounds": 4, "rounds_per_dual": 3},
+    "fcfl": {"stage_one_rounds": 6, "stage_two_rounds": 6},
+    "reductions": {"iterations": 5},
+    "pooled": {},
+}
+VARIANTS: dict[str, Any] = {
+    **{
+        name: method(**SHORT.get(name, {"rounds": 10}))
+        for name, method in METHODS.items()
+    },
+    "pffl, batches and momentum": pffl.PFFL(
+        dual_rounds=4,
+        rounds_per_dual=3,
+        batch_size=7,
+        server="momentum",
+        participation=0.5,
+        iterate="best",
+    ),
+    "fedavg, adam and decay": pffl.FedAvg(rounds=10, server="adam", schedule="decay"),
+}
+
+
+def solve(method: Any, engine: Any = FEDERATION, **more: Any) -> pffl.Solution:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "cells with fewer than 10")
+        return pffl.solve(
+            engine, CONSTRAINT, method=method, seed=3, gap_every=4, **more
+        )
+
+
+class Seen(Callback):
+    """The rounds that were run, by number."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+    def after_round(self, problem: Any, row: Any) -> bool:
+        self.numbers.append(row.number)
+        return False
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_interrupted_and_resumed_is_uninterrupted(name: str, tmp_path: Path) -> None:
+    method, counted = VARIANTS[name], Stopping(Local(FEDERATION), at=-1)
+    whole = solve(method, counted)
+    last = counted.asked
+    for at in sorted({1, 2, 3, last // 2, whole.rounds, whole.rounds + 1, last}):
+        place, seen = tmp_path / str(at), Seen()
+        stopping = Stopping(Local(FEDERATION), at, FederationError)
+        with pytest.raises(FederationError):
+            solve(method, stopping, checkpoint=place, callbacks=[seen])
+        resumed = solve(method, checkpoint=place, callbacks=[seen])
+        assert_same_outcome(resumed, whole)
+        assert seen.numbers == [row.number for row in whole.rows], "none run twice"
+        assert not any(place.iterdir())
+
+
+@pytest.mark.parametrize("name", ["exact", "pffl", "fairgrad"])
+def test_stopped_again_and_again(name: str, tmp_path: Path) -> None:
+    method, stops = VARIANTS[name], 0
+    whole = solve(method)
+    while True:
+        engine = Stopping(Local(FEDERATION), at=2 if stops < whole.rounds else -1)
+        try:
+            solution = solve(method, engine, checkpoint=tmp_path)
+        except KeyboardInterrupt:
+            solution = None
+        if solution is not None and solution.status != "interrupted":
+            break
+        stops += 1
+        assert stops < 60
+    assert stops >= whole.rounds
+    assert_same_outcome(solution, whole)
+
+
+def test_ctrl_c_returns_what_there_is_and_leaves_a_checkpoint(tmp_path: Path) -> None:
+    method = VARIANTS["pffl"]
+    engine = Stopping(Local(FEDERATION), at=4)
+    solution = solve(method, engine, checkpoint=tmp_path)
+    assert (solution.status, solution.rounds) == ("interrupted", 3)
+    assert Checkpoint(tmp_path).saved() == (3, 3)
+    assert_same_outcome(solve(method, checkpoint=tmp_path), solve(method))
+
+
+def test_the_seed_may_be_left_out_of_a_resumed_run(tmp_path: Path) -> None:
+    method = VARIANTS["pffl, batches and momentum"]
+    first = pffl.solve(
+        Stopping(Local(FEDERATION), at=5),
+        CONSTRAINT,
+        method=method,
+        checkpoint=tmp_path,
+    )
+    second = pffl.solve(FEDERATION, CONSTRAINT, method=method, checkpoint=tmp_path)
+    assert second.seed == first.seed
+    whole = pffl.solve(FEDERATION, CONSTRAINT, method=method, seed=first.seed)
+    assert_same_outcome(second, whole)
+
+
+def test_a_diverging_run_diverges_alike(tmp_path: Path) -> None:
+    method = pffl.FedAvg(rounds=30, step_size=1e3)
+    whole = solve(method)
+    assert whole.status == "diverged"
+    for at in range(1, whole.rounds + 2):
+        place = tmp_path / str(at)
+        stopping = Stopping(Local(FEDERATION), at, FederationError)
+        with pytest.raises(FederationError):
+            solve(method, stopping, checkpoint=place)
+        assert_same_outcome(solve(method, checkpoint=place), whole)
+
+
+class StopAfter(Callback):
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def after_round(self, problem: Any, row: Any) -> bool:
+        return row.number >= self.number
+
+
+def test_a_run_that_a_callback_ended_stays_ended(tmp_path: Path) -> None:
+    method = VARIANTS["fedavg"]
+    counted = Stopping(Local(FEDERATION), at=-1)
+    whole = solve(method, counted, callbacks=[StopAfter(4)])
+    last = Stopping(Local(FEDERATION), counted.asked, FederationError)  # in `conclude`
+    with pytest.raises(FederationError):
+        solve(method, last, callbacks=[StopAfter(4)], checkpoint=tmp_path)
+    assert_same_outcome(solve(method, checkpoint=tmp_path), whole)
+
+
+def test_networks(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from tests.models.networks import network
+
+    federation = make_federation(0)
+    method = pffl.PFFL(dual_rounds=3, rounds_per_dual=2, server="yogi", batch_size=8)
+
+    def run(engine: Any, **more: Any) -> pffl.Solution:
+        return pffl.solve(
+            engine,
+            pffl.BoundedGroupLoss(0.9),
+            model=network(labels=2),
+            method=method,
+            seed=1,
+            **more,
+        )
+
+    whole = run(Reference(federation))
+    run(Stopping(Reference(federation), at=4), checkpoint=tmp_path)
+    resumed = Stopping(Reference(federation), at=-1)
+    assert_same_outcome(run(resumed, checkpoint=tmp_path), whole)
+    assert resumed.asked < whole.rounds
+
+
+def test_every_round_is_saved_where_rounds_are_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds, now = [], [0.0]
+    monkeypatch.setattr("pffl.checkpoint.checkpoint.time.monotonic", lambda: now[0])
+    flush = Checkpoint.flush
+
+    def noted(self: Checkpoint) -> None:
+        if self._latest is not None:
+            rounds.append(self._latest.rounds)
+        flush(self)
+
+    class Slow(Callback):
+        def __init__(self, seconds: float) -> None:
+            self.seconds = seconds
+
+        def after_round(self, problem: Any, row: Any) -> bool:
+            now[0] += self.seconds
+            return False
+
+    def costly(self: Checkpoint, content: bytes) -> None:
+        now[0] += 1.0  # second
+
+    monkeypatch.setattr(Checkpoint, "flush", noted)
+    monkeypatch.setattr(Checkpoint, "_write", costly)
+    method = pffl.FedAvg(rounds=12, step_size=0.1)
+    solve(method, callbacks=[Slow(10.0)], checkpoint=tmp_path)
+    assert rounds == list(range(1, 13))
+    rounds.clear()
+    solve(method, callbacks=[Slow(4.0)], checkpoint=tmp_path)
+    assert rounds == [1, 4, 7, 10]
+
+
+def test_the_previous_checkpoint_is_kept(tmp_path: Path) -> None:
+    checkpoint, standing = small(tmp_path)
+    for _ in range(3):
+        standing = standing.after(standing.state, None, 1.0)
+        checkpoint.offer(standing)
+        checkpoint.flush()
+    found = {name: file.read(tmp_path / name) for name in (CURRENT, PREVIOUS)}
+    assert {n: p.header["rounds"] for n, p in found.items()} == {
+        CURRENT: 3,
+        PREVIOUS: 2,
+    }
+    checkpoint.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def small(place: Path) -> tuple[Checkpoint, Standing]:
+    engine = Reference(make_federation(0))
+    problem, method = make_problem(engine, pffl.BoundedGroupLoss(0.6)), pffl.Exact()
+    known = identity(engine, problem, CONSTRAINT, method, options=Options())
+    state = method.init(problem)
+    return Checkpoint(place, known), Standing(state, state, 0, [], 0)
+
+
+def test_iterate_alone(tmp_path: Path) -> None:
+    engine = Reference(make_federation(0))
+    problem, method = make_problem(engine, pffl.BoundedGroupLoss(0.6)), pffl.Exact()
+    whole = iterate(engine, problem, method)
+    cut = iterate(Stopping(engine, 3), problem, method, checkpoint=Checkpoint(tmp_path))
+    assert (cut.stopped, cut.rounds) == ("interrupted", 2)
+    rest = iterate(engine, problem, method, checkpoint=Checkpoint(tmp_path))
+    assert rest.rounds == whole.rounds
+    assert_same_bits(rest.point, whole.point)
+
+
+def test_a_state_with_nan_is_not_saved(tmp_path: Path) -> None:
+    checkpoint, standing = small(tmp_path)
+    checkpoint.offer(standing.after(standing.state, None, 0.0))
+    state = standing.state
+    bad = type(state)(1, state.w * np.nan, state.multipliers, state.best)
+    checkpoint.offer(standing.after(bad, None, 0.0))
+    checkpoint.flush()
+    assert checkpoint.saved() == (0, 1)
+
+
+def test_identity_names_what_differs() -> None:
+    old = {"constraint": {"bound": {"A": 0.5, "B": 0.6}}, "run": {"seed": 1}}
+    new = {"constraint": {"bound": {"A": 0.5}}, "run": {"seed": 2}}
+    assert differences(old, new) == [
+        ("constraint.bound.B", "0.6", "nothing"),
+        ("run.seed", "1", "2"),
+    ]
+    assert differences(old, old) == []
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_parameter_of_a_method_is_in_its_identity(name: str) -> None:
+    engine = Reference(FEDERATION)
+    problem = make_problem(engine, CONSTRAINT)
+    method = METHODS[name]()
+    known = identity(engine, problem, CONSTRAINT, method, options=Options())
+    assert set(known["method"]) == {"kind", *(field.name for field in fields(method))}
+
+
+def test_a_warm_start_is_in_the_identity() -> None:
+    engine = Reference(FEDERATION)
+    problem = make_problem(engine, CONSTRAINT)
+    p, z = problem.n_parameters, problem.n_cells
+
+    def known(value: float) -> dict[str, Any]:
+        point = Point(np.full(p, value), np.zeros(z))
+        method = pffl.Exact(warm_start=point)
+        return identity(engine, problem, CONSTRAINT, method, options=Options())
+
+    assert [key for key, *_ in differences(known(0.0), known(1e-12))] == [
+        "method.warm_start.w"
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    numbers: FloatArray
+    marks: BoolArray
+    codes: IntArray
+    maybe: FloatArray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    count: int
+    value: float
+    flag: bool
+    text: str
+    choice: Literal["a", "b"]
+    pair: tuple[int, float]
+    names: tuple[str, ...]
+    leaf: Leaf
+    other: Leaf | None
+    limit: float | None
+
+
+numbers = st.floats(allow_nan=False)
+shapes = arrays_of.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
+floats = arrays_of.arrays(
+    np.float64, shapes, elements=st.floats(allow_nan=False, allow_infinity=False)
+)
+leaves = st.builds(
+    Leaf,
+    floats.map(lambda a: a.T),
+    arrays_of.arrays(np.bool_, shapes),
+    arrays_of.arrays(np.int64, shapes),
+    st.none() | floats,
+)
+trees = st.builds(
+    Tree,
+    st.integers(),
+    numbers,
+    st.booleans(),
+    st.text(st.characters(exclude_categories=["Cs"])),
+    st.sampled_from(["a", "b"]),
+    st.tuples(st.integers(), numbers),
+    st.lists(st.text(st.characters(exclude_categories=["Cs"]))).map(tuple),
+    leaves,
+    st.none() | leaves,
+    st.none() | numbers,
+)
+
+
+@given(trees)
+def test_what_is_written_is_read(tree: Tree) -> None:
+    writer = Writer()
+    plain = writer.write(tree, Tree)
+    parcel = unpack(pack(Parcel({"tree": plain}, writer.arrays)))
+    back = Reader(parcel.arrays).read(parcel.header["tree"], Tree, like=tree)
+    assert_same_bits(back, tree)
+    order = tree.leaf.numbers.flags
+    if tree.leaf.numbers.size > 1 and 1 not in tree.leaf.numbers.shape:
+        assert back.leaf.numbers.flags.f_contiguous == order.f_contiguous
+        assert back.leaf.numbers.flags.c_contiguous == order.c_contiguous
+
+
+plain_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | numbers | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(trees, st.data())
+def test_what_was_not_written_is_refused_or_of_the_type(tree: Tree, data: Any) -> None:
+    writer = Writer()
+    plain = writer.write(tree, Tree)
+    key = data.draw(st.sampled_from(sorted(plain)))
+    plain[key] = data.draw(plain_values)
+    try:
+        back = Reader(writer.arrays).read(plain, Tree)
+    except Unreadable:
+        return
+    Writer().write(back, Tree)  # every value is of the type that is declared
+
+
+def test_equal_arrays_are_kept_once() -> None:
+    w = np.arange(3.0)
+    writer = Writer()
+    trees = [writer.write(Point(w, w), Point), writer.write(Point(w, w + 1), Point)]
+    assert len(writer.arrays) == 2
+    first, _ = (Reader(writer.arrays).read(tree, Point) for tree in trees)
+    assert first.w is first.multipliers
+
+
+@pytest.mark.parametrize(
+    ("point", "error"),
+    [
+        (Point(np.array([np.nan]), np.zeros(1)), NotFinite),
+        (Point(np.array([np.inf]), np.zeros(1)), NotFinite),
+        (Point(np.zeros(1, dtype=np.float32), np.zeros(1)), TypeError),
+        ((np.zeros(1), np.zeros(1)), TypeError),
+    ],
+)
+def test_what_cannot_be_written(point: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        Writer().write(point, Point)
+
+
+def test_a_checkpoint_that_could_not_be_read_back_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pffl.checkpoint.checkpoint.LARGEST", 100)
+    checkpoint, standing = small(tmp_path)
+    with pytest.raises(ArtefactError, match="run without a checkpoint"):
+        checkpoint.offer(standing)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,288 @@
+"""Questions and answers as bytes: what goes in comes out, and nothing else comes in."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pffl
+from pffl.codec import (
+    Answer,
+    Request,
+    decode_question,
+    decode_total,
+    encode_question,
+    encode_total,
+    read_answer,
+    read_request,
+    refusal,
+    write_answer,
+    write_request,
+)
+from pffl.engines import Reference
+from pffl.errors import PFFLError
+from pffl.parcel import Malformed, Parcel
+from pffl.questions import Census, Curvature, Evaluate, Train, View
+from tests.helpers import make_federation, make_problem
+
+MODELS = {
+    "logistic": (pffl.LogisticRegression(l2=0.5), 2),
+    "softmax": (pffl.SoftmaxRegression(intercept=False), 3),
+    "least squares": (pffl.LeastSquares(standardize=False), 0),
+    "huber": (pffl.HuberRegression(delta=0.3), 0),
+}
+LOGISTIC = dict(pffl.LogisticRegression().describe())
+NAMES = st.text(max_size=40)
+WHOLE = st.integers(0, 2**53 - 1)
+
+
+def setting(name, seed=0):
+    model, labels = MODELS[name]
+    federation = make_federation(seed, labels=labels)
+    problem = make_problem(
+        Reference(federation), pffl.BoundedGroupLoss(0.5), model=model
+    )
+    return federation, problem
+
+
+def ask(problem, rng, kind):
+    """Draw a question."""
+    w = rng.normal(size=problem.n_parameters)
+    if kind == "train":
+        return Train(
+            problem.task,
+            w,
+            float(rng.random()),
+            rng.normal(size=problem.n_cells),
+            rng.random(int(rng.integers(1, 5))),
+            None if rng.integers(2) else int(rng.integers(1, 9)),
+            float(rng.random()),
+            int(rng.integers(2**32)),
+            int(rng.integers(100)),
+            None if rng.integers(2) else float(rng.random()),
+            float(rng.integers(3)),
+        )
+    if kind == "evaluate":
+        return Evaluate(problem.task, w, "test", rng.choice([np.inf, 2.0]))
+    sharpness = float(rng.integers(2)) if problem.task.model.n_outputs == 1 else 0.0
+    order = int(rng.integers(1, 3))
+    return Curvature(problem.task, w, bool(rng.integers(2)), order, sharpness)
+
+
+def same(a, b):
+    for field in fields(a):
+        x, y = getattr(a, field.name), getattr(b, field.name)
+        if field.name == "task":
+            continue
+        if "hessian" in field.name:  # symmetric to rounding, and sent as a triangle
+            np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
+        elif isinstance(x, np.ndarray):
+            np.testing.assert_array_equal(x, y)
+        else:
+            assert x == y
+
+
+@pytest.mark.parametrize("name", MODELS)
+@given(
+    seed=st.integers(0, 2**32),
+    kind=st.sampled_from(["train", "evaluate", "curvature"]),
+    k=st.integers(0, 2),
+)
+@settings(max_examples=40, deadline=None)
+def test_a_question_and_its_answer_arrive_as_they_were_sent(name, seed, kind, k):
+    federation, problem = setting(name)
+    question = ask(problem, np.random.default_rng(seed), kind)
+    schema = federation.schema
+    request = Request("r", 1, 2, "0", schema.hash, encode_question(question, k))
+    arrived = read_request(write_request(request))
+    again, index = decode_question(arrived.body, schema)
+    assert index == k
+    assert type(again) is type(question)
+    same(question, again)
+    assert again.task.shares[k] == problem.task.shares[k]
+    assert again.task.model.describe() == problem.task.model.describe()
+    np.testing.assert_array_equal(again.task.cells.of_silo(k), problem.cells.of_silo(k))
+    model, split = problem.task.model, question.split
+    view = View.of(federation.silos[k], schema, model, split)
+    far = View.of(federation.silos[k], schema, again.task.model, split)
+    total = question.answer(view)
+    same(total, again.answer(far))  # to the last bit
+    answer = Answer("r", 1, 2, "0", "s", schema.hash, body=encode_total(total))
+    came = read_answer(write_answer(answer))
+    same(total, decode_total(came.body, question, k, schema.hash))
+
+
+def test_a_question_tells_nothing_of_other_silos():
+    federation, _ = setting("logistic")
+    own = make_problem(Reference(federation), pffl.PerSilo(0.5))
+    question = Evaluate(own.task, np.zeros(own.n_parameters))
+    parcel = encode_question(question, 1)
+    assert parcel.arrays["membership"].sum(axis=1).tolist() == [0.0, 4.0, 0.0]
+    text = str(parcel.header)
+    assert "site" not in text
+    assert "shares" not in text
+
+
+@given(NAMES, WHOLE, WHOLE, NAMES, NAMES, st.lists(NAMES, max_size=3), WHOLE)
+@settings(max_examples=100, deadline=None)
+def test_envelopes_arrive_as_they_were_sent(
+    run, session, sequence, version, silo, splits, withheld
+):
+    body = Parcel({"total": "x"}, {"a": np.arange(3.0)})
+    sent = Answer(
+        run, session, sequence, version, silo, "h", tuple(splits), withheld, "", body
+    )
+    got = read_answer(write_answer(sent))
+    for field in fields(sent):
+        if field.name != "body":
+            assert getattr(got, field.name) == getattr(sent, field.name)
+    assert got.number == (session, sequence)
+    request = Request(run, session, sequence, version, "h", body)
+    assert read_request(write_request(request)).number == (session, sequence)
+
+
+def test_a_refusal_arrives_and_has_no_arrays():
+    sent = refusal(None, version="1", silo="s", schema="h", reason="x" * 500)
+    got = read_answer(write_answer(sent))
+    assert len(got.refusal) == 300
+    assert refusal(None, version="1", silo="s", schema="h", reason="").refusal
+    full = replace(sent, body=Parcel({}, {"a": np.zeros(1)}))
+    with pytest.raises(Malformed, match="refusal with arrays"):
+        read_answer(write_answer(full))
+
+
+def test_half_a_character_is_no_name():
+    content = write_answer(Answer("r", 1, 2, "0", "north", "h"))
+    half = content.replace(b"north", b"\\\\ud800")  # an escape, inside JSON inside JSON
+    half = (int.from_bytes(half[:8], "little") + 2).to_bytes(8, "little") + half[8:]
+    with pytest.raises(Malformed, match="silo"):
+        read_answer(half)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"share": 1.5}, "share"),
+        ({"share": -0.5}, "share"),
+        ({"index": -1}, "index"),
+        ({"index": 10**9}, "index"),
+        ({"index": True}, "index"),
+        ({"model": {"kind": "logistic"}}, "model"),
+        ({"model": {"kind": "os.system"}}, "model"),
+        ({"model": 3}, "model"),
+        ({"model": {**LOGISTIC, "l2": 10**400}}, "model"),
+        ({"model": {**LOGISTIC, "l2": True}}, "model"),
+        ({"model": {**LOGISTIC, "kind": "huber", "delta": 10**400}}, "model"),
+        ({"question": "rows"}, "question"),
+        ({"seed": 1.5}, "seed"),
+        ({"loss_power": 1e301}, "loss_power"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_a_question_with_a_wrong_field_is_refused(change, reason):
+    federation, problem = setting("logistic")
+    parcel = encode_question(ask(problem, np.random.default_rng(0), "train"), 0)
+    with pytest.raises(Malformed, match=reason):
+        decode_question(
+            Parcel({**parcel.header, **change}, parcel.arrays), federation.schema
+        )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"w": np.zeros(3)},
+        {"w": np.full(4, np.inf)},
+        {"w": np.zeros(4, np.float32)},
+        {"w": np.zeros((4, 1))},
+        {"membership": np.full((2, 4), 0.5)},
+        {"membership": np.zeros((2, 5))},
+        {"input_scale": np.zeros(3)},
+        {"step_sizes": np.zeros(0)},
+        {"cell_weights": np.zeros(3)},
+        {"more": np.zeros(1)},
+    ],
+)
+def test_a_question_with_a_wrong_array_is_refused(change):
+    federation, problem = setting("logistic")
+    parcel = encode_question(ask(problem, np.random.default_rng(0), "train"), 0)
+    with pytest.raises(Malformed):
+        decode_question(
+            Parcel(parcel.header, {**parcel.arrays, **change}), federation.schema
+        )
+
+
+def messages():
+    """One request and one answer of each kind, and how to read each to the end."""
+    federation, problem = setting("logistic")
+    rng, schema = np.random.default_rng(0), federation.schema
+    for kind in ("census", "train", "evaluate", "curvature"):
+        question = Census(schema) if kind == "census" else ask(problem, rng, kind)
+        if kind == "census":
+            total = question.answer(federation.silos[0])
+        else:
+            model, split = problem.task.model, question.split
+            total = question.answer(View.of(federation.silos[0], schema, model, split))
+        body = encode_question(question, 0)
+        sent = write_request(Request("r", 1, 2, "0", schema.hash, body))
+        back = write_answer(
+            Answer("r", 1, 2, "0", "s", schema.hash, body=encode_total(total))
+        )
+
+        def read_sent(content):
+            return decode_question(read_request(content).body, schema)
+
+        def read_back(content, question=question):
+            return decode_total(read_answer(content).body, question, 0, schema.hash)
+
+        yield sent, read_sent
+        yield back, read_back
+
+
+def mutated(rng, content):
+    """Flip, insert, cut, repeat; now and then inside numbers of the JSON header."""
+    out = bytearray(content)
+    for _ in range(int(rng.integers(1, 4))):
+        place = int(rng.integers(len(out)))
+        way = int(rng.integers(6))
+        if way == 0:
+            out[place] ^= 1 << int(rng.integers(8))
+        elif way == 1:
+            out[place:place] = rng.bytes(int(rng.integers(1, 5)))
+        elif way == 2:
+            del out[place : place + int(rng.integers(1, 20))]
+        elif way == 3:
+            out[place] = ord(rng.choice(list('0123456789eE-+.,:{}[]"nt')))
+        elif way == 4:
+            out = out[: max(1, place)]
+        else:
+            digits = [i for i, c in enumerate(out[:2000]) if 48 <= c <= 57 and i > 8]
+            if digits:
+                spot = int(rng.choice(digits))
+                grown = b"9" * int(rng.choice([1, 5, 30, 400]))
+                out[spot:spot] = grown
+                out[:8] = (int.from_bytes(out[:8], "little") + len(grown)).to_bytes(
+                    8, "little", signed=False
+                )
+    return bytes(out)
+
+
+def test_the_decoder_survives_ten_thousand_mutated_messages():
+    rng, refused = np.random.default_rng(7), 0
+    samples = list(messages())
+    for number in range(10_000):
+        content, read = samples[number % len(samples)]
+        if number % 5 == 0:
+            garbage = rng.bytes(int(rng.integers(0, 200)))
+            changed = garbage if number % 10 else content[:8] + garbage
+        else:
+            changed = mutated(rng, content)
+        try:
+            read(changed)
+        except PFFLError:
+            refused += 1
+    assert refused > 8_000
