@@ -1,7 +1,7 @@
 """One round of local training over 472 clients of CelebA's shape: ours and plain loops.
 
-    .venv/bin/python benchmarks/network.py            about five minutes
-    .venv/bin/python benchmarks/network.py 59         an eighth of the clients
+    .venv/bin/python benchmarks/network.py            472 clients, 28 × 28 and 84 × 84
+    .venv/bin/python benchmarks/network.py 59 84      an eighth of them, 84 × 84 only
 
 A round is what PFFL asks for: losses of all rows at the w that was sent, then local
 steps. All ways take the same steps on the same rows, and take turns, so that whatever
@@ -198,6 +198,7 @@ def tables(clients: int, rows: int, steps: int) -> None:
 if __name__ == "__main__":
     header()
     many = int(sys.argv[1]) if len(sys.argv) > 1 else 472
+    sizes = [int(text) for text in sys.argv[2:]] or [28, 84]
     tables(many, 40, 5)
-    faces(many, 20, 4, 10)
-    faces(many, 84, 1, 10)
+    for size in sizes:
+        faces(many, size, 1, 10)

@@ -407,6 +407,16 @@ def test_an_update_with_its_sign_turned_contradicts_the_losses(name, steps):
     assert set(seen) == {"slope"}
 
 
+def test_the_same_update_at_convergence_is_not_flagged():
+    federation, problem, w, gate = setting()
+    question = train_question(problem, w, np.zeros(2))
+    total = answer(federation, question, 0)
+    gate.report(question, 0, total)
+    there = replace(question, w=np.nextafter(w, 9.0))
+    again = replace(answer(federation, there, 0), update=total.update)
+    assert gate.report(there, 0, again).flags == ()
+
+
 def test_cells_of_a_missing_silo_have_no_loss():
     federation, problem, w, gate = setting()
     question = train_question(problem, w, np.zeros(2))

@@ -180,6 +180,8 @@ def data_facts(engine: Engine) -> Mapping[str, object]:
     facts: dict[str, object] = {
         "silos": len(engine.silo_names),
         "schema": engine.schema.hash,
+        "name": getattr(engine, "name", "data"),
+        "synthetic": None,  # rows that are elsewhere: not known
     }
     if isinstance(federation, Federation):
         facts |= {

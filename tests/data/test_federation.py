@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pffl.data import DataWarning, Federation, Rows, Silo, encode_groups
+from pffl.data.schema import Attribute, Schema
 from pffl.data.split import draw_parts
 from pffl.errors import DataError, UsageError
 from tests.data.tables import SCHEMA, rows, silo
@@ -191,3 +192,11 @@ def test_import_stays_light():
         env={"PYTHONPATH": ":".join(sys.path)},
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_the_hash_knows_the_order_of_the_attributes():
+    sex, race = Attribute("sex", ("f", "m")), Attribute("race", ("a", "b"))
+    one = Schema(("x",), (sex, race), ("no", "yes"))
+    other = Schema(("x",), (race, sex), ("no", "yes"))
+    assert one.groups != other.groups
+    assert one.hash != other.hash

@@ -23,7 +23,7 @@ from pffl.deploy import deploy
 from pffl.deploy.names import Address, folders, site_names
 from pffl.deploy.rows import table_of
 from pffl.deploy.texts import PLACE
-from pffl.errors import ArtefactError, UsageError
+from pffl.errors import ArtefactError, MissingExtraError, UsageError
 from pffl.site import Agreement, Site, SiteConfig, prepare
 from pffl.spec import load, parse
 from tests.site.sites import census, send
@@ -387,3 +387,76 @@ def test_site_files_are_read_back(trial: Path) -> None:
     assert tomllib.loads(text)["site"]["name"] == "north"
     plain = json.loads((trial / "sites/north/federation.json").read_text("utf-8"))
     assert plain["sites"][0] == "north"
+
+
+def commands(readme: str, *steps: str) -> list[str]:
+    """The commands of some steps, as they stand there."""
+    parts = {part.partition("\n")[0][:1]: part for part in readme.split("\n## ")[1:]}
+    lines = [line for step in steps for line in parts[step].splitlines()]
+    return [line.strip() for line in lines if line.startswith("    ")]
+
+
+def test_the_site_readme_is_followed_word_by_word(tmp_path: Path) -> None:
+    """Steps 4 and 5; what step 2 installs is the environment of these tests."""
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("ssh-keygen is not installed")
+    environment = Path(sys.executable).parent.parent
+    if not (environment / "bin" / "pffl").exists():
+        pytest.skip("there is no pffl command beside this Python")
+    site = made(tmp_path / "out", trial_data=True) / "sites" / "silo-1"
+    readme = (site / "README.md").read_text("utf-8")
+    install = commands(readme, "2")
+    assert install[0] == "python3 -m venv venv"
+    assert install[1].startswith("venv/bin/pip install 'pffl[flower]==")
+    (site / "venv").symlink_to(environment)
+    done = commands(readme, "4", "5")
+    assert len(done) == 3
+    for command in done:
+        run = subprocess.run(
+            ["sh", "-c", command], cwd=site, capture_output=True, text=True, check=False
+        )
+        assert run.returncode == 0, (command, run.stderr)
+    assert (site / "prepared" / "manifest.json").exists()
+    assert stat.S_IMODE((site / "node_key").stat().st_mode) == 0o600
+    pytest.importorskip("cryptography", reason="cryptography is missing")
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+    assert load_ssh_private_key((site / "node_key").read_bytes(), None).key_size == 384
+    assert [line for line in commands(readme, "6") if line == "./start.sh"]
+
+
+def test_the_server_readme_names_every_site(trial: Path) -> None:
+    readme = (trial / "server" / "README.md").read_text("utf-8")
+    keys = [line for line in commands(readme, "5") if "register" in line]
+    assert len(keys) == 3
+    for line in keys:
+        script, *_, key, _, _ = line.split()
+        assert (trial / "server" / script).exists()
+        assert (trial / "server" / key).exists()
+    assert "./flwr.sh run ../app --stream" in commands(readme, "6")
+
+
+def test_without_flower_there_is_no_bundle_and_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "flwr.cli.build", None)  # as if not installed
+    spec = parse(SECTIONS)
+    deployed = deploy(spec, SECTIONS, tmp_path / "out", address=LOCAL)
+    assert not list(deployed.folder.rglob("*.fab"))
+    assert "would run any app" in deployed.notes[0]
+
+
+def test_certificates_without_their_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(MissingExtraError, match=r"pffl\[flower\]"):
+        made(tmp_path / "out", trial_certificates=True)
+
+
+def test_a_federation_file_goes_with_nothing_else() -> None:
+    data = {"federation": "federation.json", "silos": 3}
+    with pytest.raises(UsageError, match="nothing else: not \\['silos'\\]"):
+        parse(SECTIONS | {"data": data})
+    with pytest.raises(UsageError, match="must be text"):
+        parse(SECTIONS | {"data": {"federation": 3}})

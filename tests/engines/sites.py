@@ -24,6 +24,7 @@ from pffl.engines.remote import InMemory, Remote, Reply
 from pffl.parcel import Parcel
 from pffl.questions import Census, View
 
+VERSION = version("pffl")
 QUICK = Policy(seconds=5.0, join_seconds=5.0)
 
 
@@ -46,7 +47,7 @@ class PlainSite:
             request.run,
             request.session,
             request.sequence,
-            version("pffl"),
+            VERSION,
             self.silo.name,
             self.schema.hash,
             tuple(self.silo.splits),

@@ -74,6 +74,8 @@ def test_every_method_ends_where_it_ends_locally(name, constraint):
     assert (there.status, there.rounds) == (here.status, here.rounds)
     assert not any(entry["refused"] for entry in engine.record.entries)
     assert not any(entry["clipped"] for entry in engine.record.entries)
+    flags = [what for e in engine.record.entries for _, what in e["flagged"]]
+    assert "jump" not in flags
 
 
 @pytest.mark.parametrize(
@@ -235,6 +237,20 @@ def test_strangers_and_namesakes_are_refused():
         FederationError, match=r"two nodes .* 'site 1': node 1 and node"
     ):
         remote(federation, sites).census()
+
+
+def test_a_namesake_that_comes_later_does_not_stop_the_run():
+    federation = biased(0)
+    sites = sites_of(federation)
+    engine = remote(federation, sites)
+    question = ask(engine)
+    sites["node y"] = sites["node 1"]
+    sites["node z"] = sites.pop("node 0")
+    total = engine.ask(question)
+    assert_same_total(total, Local(federation).ask(question), 1e-10)
+    ((node, reason),) = last(engine)["refused"]
+    assert node == "node y"
+    assert "node 1 and node y" in reason
 
 
 def test_another_schema_is_refused_with_both_shown():

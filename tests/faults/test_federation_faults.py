@@ -13,6 +13,7 @@ import pytest
 
 import pffl
 from pffl.admission.reports import update_limit
+from pffl.codec import read_request
 from pffl.engines import Local
 from pffl.engines.remote import Record
 from pffl.errors import FederationError, UsageError
@@ -122,6 +123,30 @@ def test_fault_41_a_partial_quorum_skips_the_dual_step_of_uncovered_cells():
     np.testing.assert_array_equal(thetas[3], thetas[1])
     assert (thetas[4] != thetas[3]).all()
     assert np.isfinite(state.inner.w).all()
+
+
+def test_fault_41_a_run_with_a_quorum_ends_where_all_silos_judge_it():
+    federation = biased(0)
+    sites, rounds = sites_of(federation), []
+    honest = sites["node 1"]
+
+    def away(content):
+        kind = read_request(content).body.header["question"]
+        rounds.append(kind)
+        if kind == "train" and rounds.count("train") in (3, 4):
+            raise OSError
+        return honest(content)
+
+    sites["node 1"] = away
+    engine = remote(federation, sites, policy=TWO)
+    solution = run(engine, CONSTRAINTS["bgl"], short("pffl"))
+    whole = run(Local(federation), CONSTRAINTS["bgl"], short("pffl"))
+    assert solution.rounds == whole.rounds
+    assert np.isfinite(solution.w).all()
+    assert np.abs(solution.w - whole.w).max() > 1e-6
+    missing = [np.isnan(row.violation).all() for row in solution.rows]
+    assert [number for number, gone in enumerate(missing) if gone] == [2, 3]
+    assert all(np.isfinite(cell.train_loss) for cell in solution.cell_results)
 
 
 @pytest.mark.parametrize("name", METHODS)

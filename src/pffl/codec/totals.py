@@ -6,6 +6,7 @@ Hessians are symmetric, and travel as their upper triangles.
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -129,14 +130,20 @@ def expected_shapes(question: Question | Census) -> dict[str, tuple[int, ...]]:
 
 def _folded(hessians: NDArray[Any]) -> NDArray[Any]:
     """Keep the upper triangles of the last two axes."""
-    rows, columns = np.triu_indices(hessians.shape[-1])
+    rows, columns = _triangle(hessians.shape[-1])
     return np.ascontiguousarray(hessians[..., rows, columns])
 
 
 def _unfolded(triangles: NDArray[Any], p: int) -> NDArray[Any]:
     """Give the lower triangles back."""
     hessians = np.zeros((*triangles.shape[:-1], p, p))
-    rows, columns = np.triu_indices(p)
+    rows, columns = _triangle(p)
     hessians[..., rows, columns] = triangles
     hessians[..., columns, rows] = triangles
     return hessians
+
+
+@lru_cache(maxsize=4)
+def _triangle(p: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return where the upper triangle is; finding it takes longer than using it."""
+    return np.triu_indices(p)

@@ -123,5 +123,5 @@ class Schema:
     @cached_property
     def hash(self) -> str:
         """SHA-256 of the plain form; silos with another hash are refused."""
-        text = json.dumps(self.as_dict(), sort_keys=True, ensure_ascii=False)
+        text = json.dumps(self.as_dict(), ensure_ascii=False)  # order matters
         return hashlib.sha256(text.encode()).hexdigest()

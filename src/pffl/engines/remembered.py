@@ -21,13 +21,25 @@ MOST_BYTES = 256 << 20
 
 
 class Remembered:
-    """Pass questions on to another engine, and keep the answers of `MOST_BYTES`.
+    """Pass questions on to another engine, and keep the last answers.
 
     Training is not kept: no method asks for the same steps from the same w again.
+
+    Parameters
+    ----------
+    engine
+        Whom to ask.
+    name
+        What to call the data in results.
+    most_bytes
+        Of the answers that are kept.
     """
 
-    def __init__(self, engine: Engine, *, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self, engine: Engine, *, name: str = "data", most_bytes: int = MOST_BYTES
+    ) -> None:
         self.engine = engine
+        self.name = name
         self._most = most_bytes
         self._known: dict[bytes, Total] = {}
         self._census: dict[str, CensusTotal] = {}
@@ -51,6 +63,11 @@ class Remembered:
     def notes(self) -> tuple[str, ...]:
         """Remarks of the engine inside."""
         return tuple(getattr(self.engine, "notes", ()))
+
+    @property
+    def partial(self) -> bool:
+        """Whether a round of training may do without some of the silos."""
+        return bool(getattr(self.engine, "partial", False))
 
     def census(self, split: str = "train") -> CensusTotal:
         """Ask for counts and feature sums, once."""

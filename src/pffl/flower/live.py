@@ -80,9 +80,9 @@ class Live(Callback):
 def line(entry: Mapping[str, Any]) -> str:
     """One line about a round, from its entry in the record.
 
-    >>> line({"round": 3, "planned": 10, "answered": 2, "silos": 3, "worst": "Female",
+    >>> line({"round": 3, "planned": 10, "answered": 2, "silos": 3, "worst": "f",
     ...       "loss": 0.63, "violation": 0.01, "left": 45.0})
-    'round 3 of 10 · 2 of 3 silos · worst Female 0.6300 (+0.0100 to its bound) · 45 s left'
+    'round 3 of 10 · 2 of 3 silos · worst f 0.6300 (+0.0100 to its bound) · 45 s left'
     """
     planned = entry.get("planned")
     parts = [f"round {entry['round']}" + (f" of {planned}" if planned else "")]

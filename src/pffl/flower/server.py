@@ -100,7 +100,8 @@ def run(
                     record=record,
                     run=session.run,
                     session=session.session,
-                )
+                ),
+                name=agreed.name,
             )
             solution = _solve(engine, job, claimed, record, extras=extras)
         except BaseException as error:

@@ -120,7 +120,7 @@ class PFFLStrategy(Strategy):
         Returns
         -------
         Result
-            `arrays` is the last iterate; the averaged one is ``solution.w``.
+            `arrays` is the last iterate that was sent; the model is ``solution.w``.
         """
         if initial_arrays is not None or train_config or evaluate_config:
             raise UsageError(
@@ -137,7 +137,8 @@ class PFFLStrategy(Strategy):
             first = handover.next()
             if isinstance(first, Asked):
                 seconds = self.policy.seconds if timeout is None else timeout
-                self._loop(grid, rounds, seconds, _weights(first), evaluate_fn)
+                self._result.arrays = _weights(first) or ArrayRecord()
+                self._loop(grid, rounds, seconds, evaluate_fn)
             self._serve(transport)
         finally:
             handover.close()
@@ -169,8 +170,8 @@ class PFFLStrategy(Strategy):
             return None, None
         answered = self._deliver(replies)
         pending = self._pending
-        if isinstance(pending, Asked) and (weights := _weights(pending)) is not None:
-            self._result.arrays = weights
+        if isinstance(pending, Asked) and not self._limit.over:
+            self._result.arrays = _weights(pending) or self._result.arrays
         metrics = MetricRecord({"silos": answered, **self._limit.metrics})
         self._result.train_metrics_clientapp[server_round] = metrics
         return self._result.arrays, metrics
@@ -214,7 +215,6 @@ class PFFLStrategy(Strategy):
         grid: Grid,
         rounds: int,
         seconds: float,
-        arrays: ArrayRecord | None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None,
     ) -> None:
         """Run Flower's own loop; its result is collected here, as it may end early."""
@@ -225,11 +225,10 @@ class PFFLStrategy(Strategy):
                 self._result.evaluate_metrics_serverapp[number] = found
             return found
 
-        begin = ArrayRecord() if arrays is None else arrays
         with suppress(Finished):
             super().start(
                 grid,
-                begin,
+                self._result.arrays,
                 rounds,
                 seconds,
                 evaluate_fn=None if evaluate_fn is None else noted,

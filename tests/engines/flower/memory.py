@@ -60,6 +60,8 @@ class MemoryGrid(Grid):
     def deliver(self, message: Message) -> Message:
         """Let the node answer."""
         node = message.metadata.dst_node_id
+        if node not in self.nodes:
+            return self.failed(message, 5, "Node Unavailable")
         app, config = self.nodes[node]
         context = Context(1, node, dict(config), RecordDict(), {})
         try:

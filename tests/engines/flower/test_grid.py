@@ -33,6 +33,10 @@ METHODS = {
 QUICK = Policy(seconds=2.0, join_seconds=2.0)
 
 
+def drawn(silos):
+    return make_federation(sizes=(200,) * silos, test=60)
+
+
 def transport(grid):
     return GridTransport(grid, pause=0.001)
 
@@ -45,7 +49,7 @@ def remote(grid, federation, policy=QUICK):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("constraint", CONSTRAINTS)
 def test_same_result_as_in_one_process(tmp_path, constraint, method):
-    federation = make_federation(silos=4, rows=200)
+    federation = drawn(4)
     how = {"method": METHODS[method], "seed": 3}
     here = pffl.solve(federation, CONSTRAINTS[constraint], **how)
     engine = Remembered(remote(grid_of(federation, tmp_path), federation))
@@ -57,7 +61,7 @@ def test_same_result_as_in_one_process(tmp_path, constraint, method):
 
 
 def test_questions_travel_as_their_own_message_types(tmp_path):
-    federation = make_federation(silos=2, rows=200)
+    federation = drawn(2)
     grid = grid_of(federation, tmp_path)
     pffl.solve(
         remote(grid, federation), CONSTRAINTS["bgl"], method=METHODS["pffl"], seed=0
@@ -75,7 +79,7 @@ def test_nothing_but_one_byte_string_travels(tmp_path):
             seen.extend([message.content, reply.content])
             return reply
 
-    federation = make_federation(silos=2, rows=200)
+    federation = drawn(2)
     pffl.solve(
         remote(grid_of(federation, tmp_path, grid=Spy), federation),
         CONSTRAINTS["bgl"],
@@ -94,7 +98,7 @@ def test_an_error_of_the_superlink_is_matched_to_the_node_that_was_asked(tmp_pat
                 return self.failed(message, 5, "Node Unavailable")
             return super().deliver(message)
 
-    federation = make_federation(silos=3, rows=200)
+    federation = drawn(3)
     grid = grid_of(federation, tmp_path, grid=OneIsGone)
     requests = {str(node): b"" for node in grid.nodes}
     replies = {r.address: r for r in transport(grid).exchange(requests, 5.0, "census")}
@@ -110,21 +114,15 @@ def test_a_node_that_never_answers_costs_the_deadline_and_no_more(tmp_path):
         def pull_messages(self, message_ids):
             return []
 
-    grid = grid_of(make_federation(silos=2, rows=200), tmp_path, grid=Silent)
+    grid = grid_of(drawn(2), tmp_path, grid=Silent)
     began = time.monotonic()
-    assert (
-        list(
-            transport(grid).exchange(
-                {"5": b""} and {str(node): b"" for node in grid.nodes}, 0.3, "census"
-            )
-        )
-        == []
-    )
+    requests = {str(node): b"" for node in grid.nodes}
+    assert list(transport(grid).exchange(requests, 0.3, "census")) == []
     assert 0.3 <= time.monotonic() - began < 2.0
 
 
 def test_fault_58_a_clock_that_jumps_changes_no_deadline(tmp_path, monkeypatch):
-    federation = make_federation(silos=3, rows=200)
+    federation = drawn(3)
     here = pffl.solve(federation, CONSTRAINTS["bgl"], seed=0)
     jumps = iter(range(0, 10**9, 86_400))
     monkeypatch.setattr(time, "time", lambda: 1e9 + next(jumps))
@@ -142,7 +140,7 @@ def test_messages_outlive_their_deadline_by_an_hour_of_wrong_clocks(tmp_path):
             lives.append(message.metadata.ttl)
             return super().deliver(message)
 
-    grid = grid_of(make_federation(silos=2, rows=200), tmp_path, grid=Spy)
+    grid = grid_of(drawn(2), tmp_path, grid=Spy)
     requests = {str(node): b"" for node in grid.nodes}
     list(transport(grid).exchange(requests, 7.0, "census"))
     assert lives == [3607.0, 3607.0]
@@ -153,7 +151,7 @@ def test_a_message_that_flower_does_not_take_is_an_error_at_once(tmp_path):
         def push_messages(self, messages):
             return super().push_messages(messages[:1])
 
-    grid = grid_of(make_federation(silos=2, rows=200), tmp_path, grid=Full)
+    grid = grid_of(drawn(2), tmp_path, grid=Full)
     requests = {str(node): b"" for node in grid.nodes}
     errors = [r.error for r in transport(grid).exchange(requests, 5.0, "census")]
     assert sorted(errors) == ["", "Flower did not take the message"]
@@ -170,7 +168,7 @@ def test_a_message_that_flower_does_not_take_is_an_error_at_once(tmp_path):
     ],
 )
 def test_other_content_is_no_message_of_ours(tmp_path, content):
-    federation = make_federation(silos=1, rows=200)
+    federation = drawn(1)
     grid = grid_of(federation, tmp_path)
     (node,) = grid.nodes
     message = Message(RecordDict(content), node, "query.census")
@@ -180,14 +178,14 @@ def test_other_content_is_no_message_of_ours(tmp_path, content):
 
 
 def test_a_site_that_cannot_be_opened_says_only_that(tmp_path, capsys):
-    secret = "patient 4711 has no label"
+    private = "patient 4711 has no label"
 
     def rows(context):
-        raise ValueError(secret)
+        raise ValueError(private)
 
-    federation = make_federation(silos=1, rows=200)
+    federation = drawn(1)
     app = client_app(rows, schema=federation.schema)
-    grid = MemoryGrid({7: (app, {"silo": "silo 1", "state": str(tmp_path)})})
+    grid = MemoryGrid({7: (app, {"silo": "site 0", "state": str(tmp_path)})})
     (reply,) = transport(grid).exchange({"7": b"x"}, 5.0, "census")
     assert reply.content is None
     assert "ValueError" in reply.error
@@ -202,7 +200,7 @@ def test_a_node_without_its_configuration_is_told_so_in_its_own_log(capsys):
 
 
 def test_arrays_of_the_users_own_are_split_alike_in_every_process(tmp_path):
-    federation = make_federation(silos=3, rows=200)
+    federation = drawn(3)
     nodes = {}
     for silo in federation.silos:
         rows = silo.rows("train")
@@ -219,8 +217,7 @@ def test_arrays_of_the_users_own_are_split_alike_in_every_process(tmp_path):
     total = sum(len(silo.rows("train")) for silo in federation.silos)
     train, test = engine.census("train").rows.sum(), engine.census("test").rows.sum()
     assert (train + test, test) == (total, round(0.2 * total))
-    solution = pffl.solve(engine, CONSTRAINTS["bgl"], seed=0)
-    assert solution.status == "met"
+    assert pffl.solve(engine, CONSTRAINTS["bgl"], seed=0).gap < 1e-6
 
 
 def test_rows_of_the_users_own_need_a_schema():
@@ -229,7 +226,7 @@ def test_rows_of_the_users_own_need_a_schema():
 
 
 def test_fault_56_too_few_nodes_are_waited_for_and_then_named(tmp_path):
-    federation = make_federation(silos=3, rows=200)
+    federation = drawn(3)
     grid = grid_of(federation, tmp_path)
     del grid.nodes[sorted(grid.nodes)[0]]
     there = {config["silo"] for _, config in grid.nodes.values()}
@@ -242,19 +239,30 @@ def test_fault_56_too_few_nodes_are_waited_for_and_then_named(tmp_path):
     assert 0.4 <= time.monotonic() - began < 5.0
 
 
-def test_fault_54_a_node_that_comes_back_under_another_id_is_the_same_site(tmp_path):
+@pytest.mark.parametrize("absent", [0, 5], ids=["at once", "after a while"])
+def test_fault_54_a_node_that_comes_back_is_the_same_site(tmp_path, absent):
     class Restarting(MemoryGrid):
+        """The node that is asked fifth dies, and comes back under another id."""
+
+        gone, looks = None, 0
+
         def deliver(self, message):
-            count = self.kinds.count("query.curvature")
-            if count == 5 and message.metadata.message_type == "query.curvature":
-                node = message.metadata.dst_node_id
-                self.nodes[node + 10_000] = self.nodes.pop(node)
+            node = message.metadata.dst_node_id
+            if self.kinds.count("query.curvature") == 5 and self.gone is None:
+                self.gone = self.nodes.pop(node)
                 return self.failed(message, 5, "Node Unavailable")
             return super().deliver(message)
 
-    federation = make_federation(silos=3, rows=200)
+        def get_node_ids(self):
+            if self.gone is not None:
+                self.looks += 1
+                if self.looks > absent:
+                    self.nodes[20_000] = self.gone
+            return super().get_node_ids()
+
+    federation = drawn(3)
     here = pffl.solve(federation, CONSTRAINTS["bgl"], seed=0)
     grid = grid_of(federation, tmp_path, grid=Restarting)
     there = pffl.solve(remote(grid, federation), CONSTRAINTS["bgl"], seed=0)
-    assert sum(node > 10_002 for node in grid.nodes) == 1
+    assert 20_000 in grid.nodes
     np.testing.assert_allclose(there.w, here.w, rtol=0, atol=1e-12)

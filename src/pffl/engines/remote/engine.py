@@ -168,6 +168,7 @@ class Remote:
                 f"{self._listing(missing)}.{self._unfit()} Start the missing sites' "
                 "nodes (or raise join_seconds), and run again"
             )
+        self._roll.complete = True
 
     def _joined(self, index: int, answer: Answer) -> None:
         """Take the census that comes with a site's first answer, or its return."""
@@ -208,18 +209,27 @@ class Remote:
                 missing = [k for k in asked if k not in found]
                 if not missing:
                     break
-                self._look(missing, attempt, page)
+                short = len(found) < self._needed(question, asked)
+                self._look(missing, page, wait=not attempt or (attempt == 1 and short))
                 gathering.exchange(missing)
         finally:
             self._write(gathering.kind, page, started)
         self._demand(question, asked, found, page)
         return found
 
-    def _look(self, missing: Sequence[int], attempt: int, page: Page) -> None:
-        """Call new nodes, and wait for silos that have none, if they were there."""
-        patient = any(self._absent[k] == 0 for k in missing)
-        seconds = self.policy.seconds if patient and not attempt else 0.0
+    def _look(self, missing: Sequence[int], page: Page, *, wait: bool) -> None:
+        """Call new nodes, and wait for silos that have none, if they were there.
+
+        A node may be lost before a question or while it is out (FAULTS 54).
+        """
+        patient = wait and any(self._absent[k] == 0 for k in missing)
+        seconds = self.policy.seconds if patient else 0.0
         self._roll.find(missing, Census(self._schema), seconds, page)
+
+    def _needed(self, question: Question | Census, asked: Sequence[int]) -> int:
+        """Return how many of those asked must answer."""
+        train = isinstance(question, Train)
+        return self.policy.needed(len(asked)) if train else len(asked)
 
     def _demand(
         self,
@@ -231,7 +241,7 @@ class Remote:
         """Go on only with a quorum, and not without a silo for ever (FAULTS 41, 42)."""
         missing = [k for k in asked if k not in found]
         train = isinstance(question, Train)
-        needed = self.policy.needed(len(asked)) if train else len(asked)
+        needed = self._needed(question, asked)
         kind = type(question).__name__.lower()
         reasons = dict(page.refused)
         if len(found) < needed:

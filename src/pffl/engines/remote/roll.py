@@ -40,6 +40,8 @@ class Roll:
         Silos that did not answer when last asked: another node may take their place.
     unfit
         Nodes that are not called again, and why.
+    complete
+        Whether all silos have been there once.
     """
 
     transport: Transport
@@ -51,6 +53,7 @@ class Roll:
     address: dict[int, str] = field(default_factory=dict)
     silent: set[int] = field(default_factory=set)
     unfit: dict[str, str] = field(default_factory=dict)
+    complete: bool = False
     _failures: dict[str, int] = field(default_factory=dict)
 
     def find(
@@ -116,10 +119,10 @@ class Roll:
         index = self.names.index(answer.silo)
         other = self.address.get(index)
         if other is not None and index not in self.silent:
-            raise FederationError(
-                f"two nodes answer as silo '{answer.silo}': {other} and {address}; "
-                "stop one of them, or give it its own name"
-            )
+            twice = f"two nodes answer as silo '{answer.silo}': {other} and {address}"
+            if self.complete:  # the run goes on with the one that it knows
+                raise Unfit(twice)
+            raise FederationError(f"{twice}; stop one of them, or give it its own name")
         self.admit(index, answer)
         self.address[index] = address
         self.silent.discard(index)

@@ -1,0 +1,245 @@
+"""What the ServerApp does over a Grid in this process: run directory, resume."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl import run_directory, spec
+from pffl.errors import ArtefactError, FederationError
+from tests.helpers import make_federation
+
+pytest.importorskip("flwr")
+
+from flwr.app import Context, RecordDict
+
+from pffl.engines.flower import GridTransport
+from pffl.flower import server, server_app
+from pffl.site import Agreement
+from tests.engines.flower.memory import MemoryGrid, grid_of
+
+RUN_FILE = """
+[data]
+federation = "federation.json"
+
+[constraint]
+kind = "bgl"
+bound = {bound}
+
+[method]
+{method}
+
+[run]
+engine = "flower"
+seed = 7
+baseline = false
+
+[policy]
+seconds = 3.0
+join_seconds = 1.0
+retries = 0
+"""
+EXACT = 'kind = "exact"'
+PFFL = 'kind = "pffl"\ndual_rounds = 3\nrounds_per_dual = 2'
+
+
+class Killed(BaseException):
+    """What a test uses in place of SIGKILL: nothing catches it."""
+
+
+class Dying(MemoryGrid):
+    """A grid whose server dies when the n-th message of a kind is sent."""
+
+    kind, count = "", 0
+
+    def deliver(self, message):
+        if self.kinds.count(self.kind) == self.count:
+            raise Killed
+        return super().deliver(message)
+
+
+@pytest.fixture
+def federation():
+    return make_federation(sizes=(200, 150, 250), test=60)
+
+
+@pytest.fixture
+def folder(tmp_path, federation):
+    place = tmp_path / "app"
+    place.mkdir()
+    (place / "federation.json").write_text(Agreement.of(federation).text())
+    write(place)
+    return place
+
+
+def write(folder, bound=0.6, method=EXACT):
+    (folder / "spec.toml").write_text(RUN_FILE.format(bound=bound, method=method))
+
+
+def run(grid, folder, out, **given):
+    transport = GridTransport(grid, pause=0.001)
+    return server.run(transport, folder, out, **{"extras": False, **given})
+
+
+def entries(out):
+    text = (out / "record.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def local(federation, folder):
+    job = spec.load(folder / "spec.toml")
+    return pffl.solve(
+        federation,
+        job.constraint,
+        model=job.model,
+        method=job.method,
+        options=job.options,
+        seed=7,
+    )
+
+
+def test_leaves_the_run_directory_of_a_local_run(tmp_path, federation, folder, capsys):
+    out = tmp_path / "out"
+    run(grid_of(federation, tmp_path), folder, out, extras=True)
+    found, here = run_directory.load(out), local(federation, folder)
+    assert found.verified
+    np.testing.assert_allclose(found.w, here.w, rtol=0, atol=1e-12)
+    assert found.result["status"] == here.status
+    names = {path.name for path in out.iterdir()}
+    assert names >= {
+        "result.json",
+        "model.safetensors",
+        "history.csv",
+        "spec.toml",
+        "certificate.json",
+        "report.html",
+        "record.jsonl",
+        "session.json",
+        "manifest.json",
+    }
+    assert not any("checkpoint" in name for name in names)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("round 1 · 3 of 3 silos · worst ")
+    assert said[-1].startswith("pffl: exit status 4: ")
+    assert "gap" in said[1]
+
+
+def test_what_is_saved_repeats_the_run(tmp_path, federation, folder):
+    first, second = tmp_path / "first", tmp_path / "second"
+    run(grid_of(federation, tmp_path / "a"), folder, first)
+    text = (first / "spec.toml").read_text()
+    again = spec.load(first / "spec.toml")
+    assert again.settings.seed == 7
+    assert again.policy.seconds == 3.0
+    (folder / "spec.toml").write_text(text.replace("../app/", ""))
+    run(grid_of(federation, tmp_path / "b"), folder, second)
+    np.testing.assert_array_equal(
+        run_directory.load(first).w, run_directory.load(second).w
+    )
+
+
+@pytest.mark.parametrize(("bound", "code"), [(0.7, 0), (0.3, 4)])
+def test_the_record_ends_with_the_exit_code(tmp_path, federation, folder, bound, code):
+    write(folder, bound)
+    run(grid_of(federation, tmp_path), folder, tmp_path / "out")
+    last = entries(tmp_path / "out")[-1]
+    assert (last["event"], last["code"]) == ("ended", code)
+    assert last["message"] == local(federation, folder).message
+
+
+def test_the_record_says_of_every_round_who_answered(tmp_path, federation, folder):
+    run(grid_of(federation, tmp_path), folder, tmp_path / "out")
+    found = entries(tmp_path / "out")
+    rounds = [e for e in found if e.get("event") == "round"]
+    asked = [e for e in found if e.get("question") == "curvature"]
+    assert [e["round"] for e in rounds] == list(range(1, len(rounds) + 1))
+    assert all((e["answered"], e["silos"]) == (3, 3) for e in rounds)
+    assert all(set(e["answered"]) == set(federation.silo_names) for e in asked)
+
+
+@pytest.mark.parametrize("method", [EXACT, PFFL], ids=["exact", "pffl"])
+@pytest.mark.parametrize("message", [4, 5, 8])
+def test_fault_53_a_server_killed_mid_round_goes_on_to_the_same_model(
+    tmp_path, federation, folder, method, message
+):
+    write(folder, method=method)
+    out, state = tmp_path / "out", tmp_path / "state"
+    grid = grid_of(federation, state, grid=Dying)
+    grid.kind = "train" if method is PFFL else "query.curvature"
+    grid.count = message
+    with pytest.raises(Killed):
+        run(grid, folder, out)
+    assert entries(out)[-1]["message"] == "Killed"
+    again = run(grid_of(federation, state), folder, out, resume=True)
+    here = local(federation, folder)
+    np.testing.assert_allclose(again.w, here.w, rtol=0, atol=1e-12)
+    assert (again.status, again.rounds) == (here.status, here.rounds)
+    assert run_directory.load(out).verified
+    session = json.loads((out / "session.json").read_text())
+    assert session["session"] == 1
+    refused = [pair for e in entries(out) for pair in e.get("refused", [])]
+    assert refused == []
+
+
+def test_killed_while_it_concludes(tmp_path, federation, folder):
+    write(folder, bound=0.7)
+    out, state = tmp_path / "out", tmp_path / "state"
+    grid = grid_of(federation, state, grid=Dying)
+    grid.kind, grid.count = "evaluate", 2
+    with pytest.raises(Killed):
+        run(grid, folder, out)
+    later = grid_of(federation, state)
+    again = run(later, folder, out, resume=True)
+    np.testing.assert_allclose(again.w, local(federation, folder).w, atol=1e-12)
+    assert later.kinds.count("query.curvature") < 3 * again.rounds
+
+
+def test_a_missing_site_ends_the_run_with_its_name_and_a_checkpoint(
+    tmp_path, federation, folder
+):
+    class OneLeaves(MemoryGrid):
+        def deliver(self, message):
+            if self.kinds.count("query.curvature") == 4:
+                gone = [n for n, (_, c) in self.nodes.items() if c["silo"] == "site 1"]
+                for node in gone:
+                    del self.nodes[node]
+            return super().deliver(message)
+
+    out, state = tmp_path / "out", tmp_path / "state"
+    with pytest.raises(FederationError, match="site"):
+        run(grid_of(federation, state, grid=OneLeaves), folder, out)
+    last = entries(out)[-1]
+    assert last["code"] == 5
+    assert "'site 1'" in last["message"]
+    assert (out / "checkpoint.safetensors").exists()
+    again = run(grid_of(federation, state), folder, out, resume=True)
+    np.testing.assert_allclose(again.w, local(federation, folder).w, atol=1e-12)
+
+
+def test_a_stopped_run_is_not_started_anew_by_mistake(tmp_path, federation, folder):
+    out, state = tmp_path / "out", tmp_path / "state"
+    grid = grid_of(federation, state, grid=Dying)
+    grid.kind, grid.count = "query.curvature", 5
+    with pytest.raises(Killed):
+        run(grid, folder, out)
+    with pytest.raises(ArtefactError, match="holds a run that was stopped"):
+        run(grid_of(federation, state), folder, out)
+
+
+def test_the_app_takes_its_settings_from_the_run(tmp_path, federation, folder):
+    grid = grid_of(federation, tmp_path)
+    out = tmp_path / "out"
+    config = {"out": str(out), "extras": False, "seconds": 2.0}
+    context = Context(1, 1, {}, RecordDict(), config)
+    server_app(folder)(grid, context)
+    assert spec.load(out / "spec.toml").policy.seconds == 2.0
+    assert not (out / "certificate.json").exists()
+
+
+def test_the_app_needs_a_directory(federation, tmp_path, folder):
+    context = Context(1, 1, {}, RecordDict(), {"out": ""})
+    with pytest.raises(pffl.PFFLError, match="needs a directory"):
+        server_app(folder)(grid_of(federation, tmp_path), context)

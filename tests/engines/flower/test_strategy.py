@@ -1,0 +1,187 @@
+"""PFFLStrategy in Flower's own loop, over a Grid in this process."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.admission import Policy
+from pffl.errors import FederationError, UsageError
+from tests.helpers import make_federation
+
+pytest.importorskip("flwr")
+
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.serverapp.strategy import Strategy
+
+from pffl.codec import read_request
+from pffl.engines.flower.wire import unwrap
+from pffl.flower import PFFLStrategy
+from tests.engines.flower.memory import MemoryGrid, grid_of
+
+CONSTRAINTS = {
+    "bgl": pffl.BoundedGroupLoss(0.62),
+    "cbgl": pffl.ConditionalBoundedGroupLoss(0.7),
+}
+METHODS = {
+    "exact": pffl.Exact(),
+    "pffl": pffl.PFFL(dual_rounds=3, rounds_per_dual=2),
+    "fairfed": pffl.methods.METHODS["fairfed"](rounds=3),
+}
+QUICK = Policy(seconds=2.0, join_seconds=2.0)
+
+
+@pytest.fixture
+def federation():
+    return make_federation(sizes=(200, 150, 250), test=60)
+
+
+class Looped(MemoryGrid):
+    """Notes what Flower's own loop sends, and what goes past it."""
+
+    def __init__(self, nodes):
+        super().__init__(nodes)
+        self.looped = []
+
+    def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        self.looped += [message.metadata.message_type for message in messages]
+        return super().send_and_receive(messages, timeout=timeout)
+
+
+def strategy(federation, constraint="bgl", method="exact", **given):
+    return PFFLStrategy(
+        federation.schema,
+        federation.silo_names,
+        CONSTRAINTS[constraint],
+        method=METHODS[method],
+        seed=3,
+        **{"policy": QUICK, **given},
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_same_result_as_solve(tmp_path, federation, constraint, method):
+    how = {"method": METHODS[method], "seed": 3}
+    here = pffl.solve(federation, CONSTRAINTS[constraint], **how)
+    tried = strategy(federation, constraint, method)
+    tried.start(grid_of(federation, tmp_path))
+    there = tried.solution
+    np.testing.assert_allclose(there.w, here.w, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(there.multipliers, here.multipliers, atol=1e-10)
+    assert (there.status, there.rounds) == (here.status, here.rounds)
+
+
+def test_training_goes_through_flowers_own_loop(tmp_path, federation):
+    grid = grid_of(federation, tmp_path, grid=Looped)
+    result = strategy(federation, method="pffl").start(grid)
+    assert grid.looped.count("train") == grid.kinds.count("train") == 3 * 6
+    assert "evaluate" in grid.looped
+    assert "query.census" not in grid.looped
+    # One round finds the step size, six train.
+    assert list(result.train_metrics_clientapp) == list(range(1, 8))
+    metrics = result.train_metrics_clientapp[7]
+    assert metrics["silos"] == 3
+    assert {"risk", "worst_violation"} <= set(metrics)
+
+
+def test_arrays_are_the_last_iterate_that_was_sent(tmp_path, federation):
+    sent = []
+
+    class Spy(MemoryGrid):
+        def deliver(self, message):
+            if message.metadata.message_type == "train":
+                sent.append(read_request(unwrap(message)).body.arrays["w"])
+            return super().deliver(message)
+
+    tried = strategy(federation, method="pffl")
+    result = tried.start(grid_of(federation, tmp_path, grid=Spy))
+    np.testing.assert_array_equal(result.arrays["w"].numpy(), sent[-1])
+    assert not np.allclose(sent[-1], tried.solution.w)
+
+
+def test_rounds_are_at_most_those_asked_for(tmp_path, federation):
+    tried = strategy(federation, method="pffl")
+    result = tried.start(grid_of(federation, tmp_path), num_rounds=3)
+    assert max(result.train_metrics_clientapp) == 3
+    assert tried.solution.rounds == 3
+    assert tried.solution.gap is not None
+
+
+def test_own_evaluation_sees_every_iterate(tmp_path, federation):
+    seen = []
+
+    def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord:
+        seen.append((number, arrays["w"].numpy().copy()))
+        return MetricRecord({"norm": float(np.linalg.norm(seen[-1][1]))})
+
+    tried = strategy(federation)
+    result = tried.start(grid_of(federation, tmp_path), evaluate_fn=evaluate)
+    assert [number for number, _ in seen] == list(range(tried.solution.rounds + 1))
+    assert not seen[0][1].any()
+    assert list(result.evaluate_metrics_serverapp) == [number for number, _ in seen]
+
+
+def test_a_missing_site_is_named_and_no_thread_is_left(tmp_path, federation):
+    import threading
+
+    grid = grid_of(federation, tmp_path)
+    gone = next(n for n, (_, c) in grid.nodes.items() if c["silo"] == "site 2")
+    del grid.nodes[gone]
+    before = threading.active_count()
+    tried = strategy(federation, policy=Policy(seconds=1.0, join_seconds=0.2))
+    with pytest.raises(FederationError, match="'site 2'"):
+        tried.start(grid)
+    assert tried.solution is None
+    assert threading.active_count() == before
+
+
+def test_when_flower_fails_the_solver_ends_too(tmp_path, federation):
+    import threading
+
+    class Broken(MemoryGrid):
+        def send_and_receive(self, messages, *, timeout=None):
+            list(messages)
+            raise ConnectionError("no SuperLink")
+
+    before = threading.active_count()
+    with pytest.raises(ConnectionError):
+        strategy(federation).start(grid_of(federation, tmp_path, grid=Broken))
+    assert threading.active_count() == before
+
+
+def test_a_node_that_fails_in_a_round_is_asked_again(tmp_path, federation):
+    class FailsOnce(MemoryGrid):
+        failed_once = False
+
+        def deliver(self, message):
+            curvature = message.metadata.message_type == "query.curvature"
+            if curvature and not self.failed_once:
+                self.failed_once = True
+                return self.failed(message, 8, "ClientApp crashed")
+            return super().deliver(message)
+
+    here = pffl.solve(federation, CONSTRAINTS["bgl"], method=METHODS["exact"], seed=3)
+    tried = strategy(federation)
+    tried.start(grid_of(federation, tmp_path, grid=FailsOnce))
+    np.testing.assert_allclose(tried.solution.w, here.w, rtol=0, atol=1e-10)
+
+
+def test_it_can_be_started_again(tmp_path, federation):
+    tried = strategy(federation)
+    first = tried.start(grid_of(federation, tmp_path / "a"))
+    w = tried.solution.w
+    second = tried.start(grid_of(federation, tmp_path / "b"))
+    np.testing.assert_array_equal(tried.solution.w, w)
+    assert list(first.train_metrics_clientapp) == list(second.train_metrics_clientapp)
+
+
+def test_it_is_a_strategy_and_refuses_what_it_cannot_honour(tmp_path, federation):
+    tried = strategy(federation)
+    assert isinstance(tried, Strategy)
+    with pytest.raises(UsageError, match="leave initial_arrays"):
+        tried.start(grid_of(federation, tmp_path), ArrayRecord())
+    with pytest.raises(UsageError, match="by its method `start` only"):
+        tried.configure_train(1, ArrayRecord(), None, None)

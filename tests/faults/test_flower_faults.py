@@ -1,0 +1,193 @@
+"""FAULTS 53–56 on real Flower processes, killed by id and turned away at the door."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import numpy as np
+import pytest
+
+from pffl import run_directory
+from pffl.deploy import certificates
+from pffl.deploy.names import Address
+
+pytest.importorskip("flwr")
+if sys.platform != "linux":
+    pytest.skip("processes are looked after by /proc", allow_module_level=True)
+
+from tests.engines.flower.processes import (
+    Net,
+    ended,
+    entries,
+    running,
+    wait_for,
+)
+from tests.engines.flower.runs import local, run_file
+
+pytestmark = pytest.mark.slow
+
+TURNED_AWAY = 90.0  # seconds in which a node must be refused
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("net")
+    policy = "seconds = 150.0\njoin_seconds = 300.0"
+    with running(folder / "net", run_file(folder, policy=policy)) as net:
+        yield net
+
+
+def rounds(out):
+    return [e["round"] for e in entries(out) if e.get("event") == "round"]
+
+
+def in_round(out, number):
+    """Wait until a round is over, and the next question is out."""
+    wait_for(lambda: number in rounds(out), f"round {number}")
+
+
+def assert_same_model(net, out):
+    found = run_directory.load(out, require_verified=True)
+    here = local(net.folder / "deployment.toml")
+    np.testing.assert_allclose(found.w, here.w, rtol=0, atol=1e-12)
+    assert found.result["status"] == here.status
+    assert found.result["rounds"] == here.rounds
+
+
+def test_fault_53_the_serverapp_is_killed_and_the_run_resumed(net):
+    out = net.folder / "out-53"
+    net.submit(net.app, out)
+    in_round(out, 2)
+    os.kill(net.server_app(), signal.SIGKILL)
+    assert (out / "checkpoint.safetensors").exists()
+    seen = len(entries(out))
+    done = net.pffl("run", "--resume", str(out), "--app", str(net.app), "--no-extras")
+    assert done.returncode == 0, done.stdout + done.stderr + net.logs()
+    assert_same_model(net, out)
+    later = entries(out)[seen:]
+    assert rounds(out)[:3] == [1, 2, 3]
+    assert {e["session"] for e in later if "session" in e} == {1}
+    assert not any("checkpoint" in path.name for path in out.iterdir())
+
+
+def test_fault_53_the_superlink_is_killed_and_the_run_resumed(net):
+    out = net.folder / "out-link"
+    net.submit(net.app, out)
+    in_round(out, 2)
+    net.kill("link")
+    net.start_link()
+    done = net.pffl("run", "--resume", str(out), "--app", str(net.app), "--no-extras")
+    assert done.returncode == 0, done.stdout + done.stderr + net.logs()
+    assert_same_model(net, out)
+
+
+def test_fault_54_a_node_is_killed_mid_round_and_started_again(net):
+    name = list(net.sites)[1]
+    out = net.folder / "out-54"
+    net.submit(net.app, out)
+    in_round(out, 2)
+    net.kill(name)
+
+    def back():
+        # Its old heartbeat must expire first: until then its key is refused.
+        if net.processes.get(name) is None or net.processes[name].poll() is not None:
+            net.start_node(name)
+        return ended(out)
+
+    last = wait_for(back, "the run")
+    assert last["code"] == 0, last["message"]
+    assert_same_model(net, out)
+    lost = [who for e in entries(out) for who, why in e.get("refused", [])]
+    assert set(lost) <= {name}
+
+
+def test_fault_56_a_site_that_stays_away_is_named(net):
+    name = list(net.sites)[2]
+    net.kill(name)
+    out = net.folder / "out-56"
+    text = run_file(net.folder, policy="seconds = 80.0\njoin_seconds = 20.0")
+    app, _ = net.write(text, "impatient")
+    path = net.folder / "impatient.toml"
+    done = net.pffl(
+        "run", str(path), "--app", str(app), "--out", str(out), "--no-extras"
+    )
+    assert done.returncode == 5, done.stdout + done.stderr
+    assert f"'{name}'" in done.stderr
+    assert "to go on: pffl run --resume" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory):
+    """A SuperLink alone, which knows the key of one site."""
+    folder = tmp_path_factory.mktemp("door")
+    net = Net(folder / "net", run_file(folder))
+    try:
+        net.start_link()
+        net.register(next(iter(net.sites)))
+        yield net
+    finally:
+        net.stop()
+
+
+def turned_away(net, log, **given):
+    """Start a node that must not get in; return what it said."""
+    name = next(iter(net.sites))
+    process = net.start_node(name, log=log, **given)
+    said = wait_for(
+        lambda: net.log(log) if refused(process, net.log(log)) else "",
+        f"{log}: turned away",
+        TURNED_AWAY,
+    )
+    assert "SuperNode ID" not in said
+    net.kill(log)
+    return said
+
+
+def refused(process, text):
+    return process.poll() is not None or "rror" in text or "retrying" in text
+
+
+def test_fault_55_an_unregistered_key(door, tmp_path):
+    certificates.write_node_key(tmp_path)
+    said = turned_away(door, "unregistered", key=tmp_path / "node_key")
+    assert "305" in said or "not registered" in said.lower(), said
+
+
+def test_fault_55_no_key(door):
+    said = turned_away(door, "keyless", key=None)
+    assert "305" in said or "auth" in said.lower(), said
+
+
+def test_fault_55_plaintext(door):
+    said = turned_away(door, "plaintext", key=None, authority=None)
+    assert "SuperNode ID" not in said
+
+
+def test_fault_55_another_authority(door, tmp_path):
+    certificates.write_server(tmp_path, Address.parse(door.address))
+    said = turned_away(door, "other-authority", authority=tmp_path / "ca.crt")
+    assert "certificate" in said.lower() or "ssl" in said.lower(), said
+
+
+def test_fault_55_an_expired_certificate(door, tmp_path, monkeypatch):
+    monkeypatch.setattr(certificates, "DAYS", -0.001)
+    folder = tmp_path / "expired"
+    folder.mkdir()
+    authority = certificates.write_server(folder, Address.parse(door.address))
+    assert authority
+    door.kill("link")
+    door.start_link(folder)
+    try:
+        said = turned_away(door, "expired", authority=folder / "ca.crt")
+        assert "certificate" in said.lower() or "ssl" in said.lower(), said
+        door.write_connection(folder / "ca.crt")
+        done = door.pffl(
+            "run", str(door.folder / "deployment.toml"), "--app", str(door.app)
+        )
+        assert done.returncode == 5
+    finally:
+        door.write_connection(door.server / "ca.crt")
+        door.kill("link")
+        door.start_link()
