@@ -31,8 +31,8 @@ LOCAL = {
 SMILING, SOBER = "Smiling", "not Smiling"
 NOTIONS = {
     "bgl": (pffl.BoundedGroupLoss(0.28), 1.0),
-    "cbgl, Y = 1": (pffl.ConditionalBoundedGroupLoss(0.3, labels=(SMILING,)), 1.0),
-    "cbgl, Y = 0": (pffl.ConditionalBoundedGroupLoss(0.2, labels=(SOBER,)), 0.5),
+    "cbgl, Y = 1": (pffl.ConditionalBoundedGroupLoss(0.45, labels=(SMILING,)), 0.08),
+    "cbgl, Y = 0": (pffl.ConditionalBoundedGroupLoss(0.2, labels=(SOBER,)), 0.08),
 }
 
 
@@ -75,9 +75,7 @@ def compared(seed, notion):
     ]
     found = [*zip(losses, (plain.test.error, bounded.test.error), strict=True)]
     for name, (by_cell, error) in zip(("fedavg", "pffl"), found, strict=True):
-        words = ", ".join(
-            f"{c} {x:.3f}" for c, x in zip(cells, by_cell, strict=True)
-        )
+        words = ", ".join(f"{c} {x:.3f}" for c, x in zip(cells, by_cell, strict=True))
         print(f"{notion}, seed {seed}: {name:6} {words}; error {error:.4f}", flush=True)
     return found
 

@@ -16,9 +16,7 @@ from pffl.cli.draft import Draft
 from pffl.cli.interruption import code_of, how_to_go_on, interruptible, resumable
 from pffl.cli.loading import build
 from pffl.cli.options import takes
-from pffl.engines import DEPLOYED
 from pffl.errors import UsageError
-from pffl.verdict import EXIT_CODES
 
 if TYPE_CHECKING:
     from pffl.checkpoint import Checkpoint
@@ -68,6 +66,9 @@ def run(
 
     Example: pffl run compas --bound 0.62
     """
+    from pffl.engines import DEPLOYED
+    from pffl.verdict import EXIT_CODES
+
     spec = draft.check()
     if spec.settings.engine == DEPLOYED:
         place = app or draft.base / "app"

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 GUARD = "guard.json"
 LOG = "refusals.jsonl"
+OURS = version("pffl")
 Admit = Callable[[Request, "Question | Census"], None]
 
 
@@ -155,7 +156,7 @@ class Site:
                 request.run,
                 request.session,
                 request.sequence,
-                version("pffl"),
+                OURS,
                 self.name,
                 self.schema.hash,
                 tuple(self.silo.splits),
@@ -166,10 +167,9 @@ class Site:
 
     def _shake_hands(self, request: Request) -> None:
         """Refuse another version or schema, and show both."""
-        ours = version("pffl")
-        if request.version != ours:
+        if request.version != OURS:
             raise Refused(
-                f"the server has pffl {request.version[:40]}, this site {ours}: "
+                f"the server has pffl {request.version[:40]}, this site {OURS}: "
                 "install the same version everywhere"
             )
         if request.schema != self.schema.hash:
@@ -190,7 +190,7 @@ class Site:
     def _refusal(self, request: Request | None, reason: str) -> Answer:
         return refusal(
             request,
-            version=version("pffl"),
+            version=OURS,
             silo=self.name,
             schema=self.schema.hash,
             reason=reason,

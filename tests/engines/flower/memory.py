@@ -18,7 +18,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from pffl.data import Federation
 from pffl.engines.flower import client_app
-from pffl.site import Rules
+from pffl.site import Rules, Site
 
 EASY = Rules(floor=0, questions=10_000, layouts=100)
 
@@ -87,6 +87,16 @@ class MemoryGrid(Grid):
 def travelled(message: Message) -> Message:
     """A message that was bytes in between."""
     return message_from_proto(message_to_proto(message))
+
+
+def lasting_grid(federation: Federation) -> MemoryGrid:
+    """A grid whose sites live as long as this process, and write nothing."""
+    sites = [Site.of(silo, federation.schema, EASY) for silo in federation.silos]
+    apps = [
+        client_app(lambda _, site=site: site, schema=federation.schema)
+        for site in sites
+    ]
+    return MemoryGrid({node: (app, {}) for node, app in enumerate(apps, start=2)})
 
 
 def grid_of(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from tests.helpers import make_federation
 
 pytest.importorskip("flwr")
 
-from flwr.app import ArrayRecord, MetricRecord
+from flwr.app import ArrayRecord, Context, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Strategy
 
 from pffl.codec import read_request
@@ -185,3 +187,24 @@ def test_it_is_a_strategy_and_refuses_what_it_cannot_honour(tmp_path, federation
         tried.start(grid_of(federation, tmp_path), ArrayRecord())
     with pytest.raises(UsageError, match="by its method `start` only"):
         tried.configure_train(1, ArrayRecord(), None, None)
+
+
+def test_the_example_of_the_documentation(tmp_path, capsys):
+    text = (Path(__file__).parents[3] / "docs" / "flower.md").read_text("utf-8")
+    code = text.partition("```python\n")[2].partition("```")[0]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 30
+    example: dict = {}
+    exec(compile(code, "docs/flower.md", "exec"), example)  # noqa: S102
+    rng = np.random.default_rng(0)
+    nodes = {}
+    for node, name in enumerate(["north", "south"], start=5):
+        group, age, income = rng.integers(2, size=300), *rng.normal(size=(2, 300))
+        label = (age + 0.5 * group + rng.normal(size=300) > 0).astype(int)
+        table, state = tmp_path / f"{name}.csv", tmp_path / name
+        np.savetxt(table, np.stack([age, income, label, group], 1), delimiter=",")
+        state.mkdir()
+        config = {"silo": name, "state": str(state), "table": str(table)}
+        nodes[node] = (example["client"], config)
+    context = Context(1, 1, {}, RecordDict(), {})
+    example["server"](MemoryGrid(nodes), context)
+    assert capsys.readouterr().out.splitlines()[-1] == "met 5 rounds"

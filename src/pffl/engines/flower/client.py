@@ -24,7 +24,7 @@ from pffl.errors import PFFLError, UsageError
 from pffl.site import Rules, Site
 
 Arrays: TypeAlias = tuple[Any, Any, Any]
-Opener: TypeAlias = Callable[[Context], Silo | Arrays]
+Opener: TypeAlias = Callable[[Context], Silo | Arrays | Site]
 TEST_FRACTION = 0.2
 
 
@@ -49,7 +49,7 @@ def client_app(
         ``site="…"``. Or a function from Flower's Context to a `Silo`, or to arrays
         (X, y, group) with label and group codes of the schema; then the node's
         configuration holds the site's name, ``silo="…"``, and ``state="…"``, a folder
-        in which the site remembers what it has answered.
+        in which the site remembers what it has answered. Or to a `Site`.
     schema
         What the sites agree on; only with `rows`.
     rules
@@ -63,19 +63,20 @@ def client_app(
         raise UsageError("client_app: rows of your own need a schema")
     app = ClientApp()
 
+    def opened(context: Context) -> Site:
+        if rows is None or schema is None:
+            return Site.open(_named(context, "site"))
+        found = rows(context)
+        if isinstance(found, Site):
+            return found
+        silo = _silo(found, context, test_fraction)
+        state = Path(_named(context, "state"))
+        return Site.of(silo, schema, rules or Rules(), state)
+
     def answer(message: Message, context: Context) -> Message:
         try:
-            site = (
-                Site.open(_named(context, "site"))
-                if rows is None or schema is None
-                else Site.of(
-                    _silo(rows(context), context, test_fraction),
-                    schema,
-                    rules or Rules(),
-                    Path(_named(context, "state")),
-                )
-            )
-            site.own_model = own_model
+            site = opened(context)
+            site.own_model = own_model or site.own_model
         except PFFLError as error:
             print(f"pffl: the site cannot be opened: {error}", flush=True)
             raise Unanswered(type(error).__name__) from None

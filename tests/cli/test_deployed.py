@@ -1,0 +1,101 @@
+"""`pffl run --engine flower`: what it refuses before anything is started."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pffl import spec
+from pffl.cli.deployed import follow
+from pffl.deploy import deploy
+from pffl.deploy.names import Address
+from tests.cli.helpers import invoke
+
+RUN_FILE = """
+[data]
+name = "synthetic"
+rows = 600
+silos = 3
+
+[constraint]
+bound = 0.6
+
+[run]
+engine = "flower"
+"""
+
+
+@pytest.fixture
+def run_file(tmp_path):
+    path = tmp_path / "spec.toml"
+    path.write_text(RUN_FILE)
+    return path
+
+
+@pytest.fixture
+def app(tmp_path, run_file):
+    address = Address.parse("127.0.0.1:8000")
+    made = deploy(
+        spec.load(run_file),
+        spec.read_sections(run_file),
+        tmp_path / "d",
+        address=address,
+    )
+    return made.folder / "app"
+
+
+def test_an_app_that_is_not_there(run_file):
+    done = invoke("run", str(run_file))
+    assert done.exit_code == 2
+    assert "is no app of pffl" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [
+        (("--bound", "0.7"), "[constraint]"),
+        (("--method", "pffl"), "[method]"),
+        (("--l2", "0.5"), "[model]"),
+        (("--weighting", "rows"), "[run]"),
+        (("--set", "policy.seconds=5.0"), "[policy]"),
+    ],
+)
+def test_an_app_of_another_run_file(run_file, app, option, named):
+    done = invoke("run", str(run_file), "--app", str(app), *option)
+    assert done.exit_code == 2
+    assert "was made from another run file" in done.stderr
+    assert named in done.stderr
+
+
+def test_a_superlink_that_is_not_there_is_exit_5(run_file, app, tmp_path, monkeypatch):
+    pytest.importorskip("flwr")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.toml").write_text(
+        '[superlink]\ndefault = "x"\n[superlink.x]\naddress = "127.0.0.1:1"\n'
+        f'root-certificates = "{tmp_path / "none.crt"}"\n'
+    )
+    monkeypatch.setenv("FLWR_HOME", str(home))
+    monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "0")
+    monkeypatch.setenv("FLWR_DISABLE_UPDATE_CHECK", "1")
+    done = invoke("run", str(run_file), "--app", str(app), "--out", str(tmp_path / "o"))
+    assert done.exit_code == 5
+    assert "flwr run failed" in done.stderr
+
+
+def test_app_is_for_flower_alone(run_file, app):
+    done = invoke("run", str(run_file), "--engine", "local", "--app", str(app))
+    assert done.exit_code == 2
+    assert "--engine flower" in done.stderr
+
+
+def test_a_record_is_followed_line_by_line(tmp_path):
+    path = tmp_path / "record.jsonl"
+    found = follow(path)
+    assert next(found) is None
+    path.write_text(json.dumps({"a": 1}) + "\n" + '{"b"')
+    assert [next(found), next(found)] == [{"a": 1}, None]
+    with path.open("a") as stream:
+        stream.write(": 2}\n")
+    assert [next(found), next(found)] == [{"b": 2}, None]
