@@ -39,8 +39,8 @@ TurnTaking = dict[str, Callable[[], TrainTotal]]
 
 
 def question(problem: Problem, steps: int, batch: int | None) -> Train:
-    """Ask for local steps with two weighted cells."""
-    weights = problem.cell_weights(np.array([0.3, 0.7]))
+    """Ask for local steps with weighted cells."""
+    weights = problem.cell_weights(np.linspace(0.3, 0.7, problem.n_cells))
     w = problem.task.model.start(0)
     return Train(problem.task, w, 1.0, weights, np.full(steps, 0.05), batch)
 

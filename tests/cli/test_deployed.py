@@ -10,7 +10,7 @@ from pffl import spec
 from pffl.cli.deployed import follow
 from pffl.deploy import deploy
 from pffl.deploy.names import Address
-from tests.cli.helpers import invoke
+from tests.cli.helpers import one_line, pffl
 
 RUN_FILE = """
 [data]
@@ -45,10 +45,10 @@ def app(tmp_path, run_file):
     return made.folder / "app"
 
 
-def test_an_app_that_is_not_there(run_file):
-    done = invoke("run", str(run_file))
-    assert done.exit_code == 2
-    assert "is no app of pffl" in done.stderr
+def test_an_app_that_is_not_there(capsys, run_file):
+    done = pffl(capsys, "run", str(run_file))
+    assert done.code == 2
+    assert "is no app of pffl" in one_line(done.err)
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,16 @@ def test_an_app_that_is_not_there(run_file):
         (("--set", "policy.seconds=5.0"), "[policy]"),
     ],
 )
-def test_an_app_of_another_run_file(run_file, app, option, named):
-    done = invoke("run", str(run_file), "--app", str(app), *option)
-    assert done.exit_code == 2
-    assert "was made from another run file" in done.stderr
-    assert named in done.stderr
+def test_an_app_of_another_run_file(capsys, run_file, app, option, named):
+    done = pffl(capsys, "run", str(run_file), "--app", str(app), *option)
+    assert done.code == 2
+    assert "was made from another run file" in one_line(done.err)
+    assert named in one_line(done.err)
 
 
-def test_a_superlink_that_is_not_there_is_exit_5(run_file, app, tmp_path, monkeypatch):
+def test_a_superlink_that_is_not_there_is_exit_5(
+    capsys, run_file, app, tmp_path, monkeypatch
+):
     pytest.importorskip("flwr")
     home = tmp_path / "home"
     home.mkdir()
@@ -79,15 +81,17 @@ def test_a_superlink_that_is_not_there_is_exit_5(run_file, app, tmp_path, monkey
     monkeypatch.setenv("FLWR_HOME", str(home))
     monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "0")
     monkeypatch.setenv("FLWR_DISABLE_UPDATE_CHECK", "1")
-    done = invoke("run", str(run_file), "--app", str(app), "--out", str(tmp_path / "o"))
-    assert done.exit_code == 5
-    assert "flwr run failed" in done.stderr
+    done = pffl(
+        capsys, "run", str(run_file), "--app", str(app), "--out", str(tmp_path / "o")
+    )
+    assert done.code == 5
+    assert "flwr run failed" in one_line(done.err)
 
 
-def test_app_is_for_flower_alone(run_file, app):
-    done = invoke("run", str(run_file), "--engine", "local", "--app", str(app))
-    assert done.exit_code == 2
-    assert "--engine flower" in done.stderr
+def test_app_is_for_flower_alone(capsys, run_file, app):
+    done = pffl(capsys, "run", str(run_file), "--engine", "local", "--app", str(app))
+    assert done.code == 2
+    assert "--engine flower" in one_line(done.err)
 
 
 def test_a_record_is_followed_line_by_line(tmp_path):

@@ -67,7 +67,7 @@ def test_different_questions_are_all_asked_and_none_twice(inner):
     assert len(inner.asked) == len(different)
     for one, other, question in zip(first, again, different, strict=True):
         assert one is other
-        assert_same_total(other, Local(inner.federation).ask(question))
+        assert_same_total(other, Local(inner.federation).ask(question), 1e-12)
 
 
 def test_training_is_always_asked(inner):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.errors import DataError, UsageError
+from pffl.errors import DataError, FederationError, UsageError
 from pffl.sweep import GridPoint, full_grid, paper_grid, random_grid, sweep
 
 pytestmark = pytest.mark.filterwarnings("ignore:a bound of 0")
@@ -179,6 +179,35 @@ def test_failed_points_keep_their_reason():
     assert "numeric target" in broken.rows[0]["reason"]
     with pytest.raises(DataError, match="no trained points"):
         broken.front()
+
+
+def test_several_methods_train_every_point(federation, points, found):
+    few = [point for point in points if point.notion == "bgl"][:3]
+    methods = [pffl.Exact(), pffl.FedAvg(rounds=3)]
+    both = sweep(federation, few, method=methods)
+    assert [row["method"] for row in both.rows] == ["exact"] * 3 + ["fedavg"] * 3
+    same(both.rows[:3], sweep(federation, few).rows)
+    assert len({row["train_error"] for row in both.rows[3:]}) == 1  # knows no bounds
+
+
+def test_a_point_that_fails_is_a_row_and_the_others_go_on(
+    federation, points, monkeypatch
+):
+    module = sys.modules["pffl.sweep.sweep"]
+    whole = module.iterate
+
+    def failing(engine, problem, method):
+        if problem.cells.bounds[0] == 0.6:
+            raise FederationError("silo 'b' failed to answer")
+        return whole(engine, problem, method)
+
+    monkeypatch.setattr(module, "iterate", failing)
+    few = [point for point in points if point.notion == "bgl"]
+    rows = sweep(federation, few).rows
+    assert [row["reason"] for row in rows if row["bound"] == 0.6] == [
+        "silo 'b' failed to answer"
+    ] * 2
+    assert all(row["status"] for row in rows if row["bound"] != 0.6)
 
 
 def test_grids():

@@ -78,9 +78,13 @@ class Launch:
             "run", str(self.app), *self._link(), "-c", pairs, "--format", "json"
         )
         try:
-            return int(json.loads(said)["run-id"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise FederationError(f"flwr run gave no run id: {said[-300:]}") from error
+            plain = json.loads(said)
+            why = plain.get("error-message", "it gave no run id")
+            if "run-id" in plain:
+                return int(plain["run-id"])
+        except (ValueError, TypeError, AttributeError):
+            why = said[-500:]
+        raise FederationError(f"flwr run failed: {' '.join(str(why).split())}")
 
     def status(self, run: int) -> str:
         """Return what Flower knows of the run."""

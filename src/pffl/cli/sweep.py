@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,6 +18,7 @@ from pffl.errors import NotMetError, UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from pffl.methods import Method
     from pffl.spec import Job
     from pffl.sweep import GridPoint, Sweep
 
@@ -43,6 +44,10 @@ def sweep(
     multiplier_bounds: Annotated[
         str, typer.Option(help="Multiplier bounds.", metavar="LIST")
     ] = MULTIPLIER_BOUNDS,
+    methods: Annotated[
+        str,
+        typer.Option(help="Further methods, with their defaults.", metavar="LIST"),
+    ] = "",
     points: Annotated[int, typer.Option(min=1, help="Points of a random grid.")] = 40,
     front_on: Annotated[
         Literal["validation", "test"],
@@ -70,7 +75,7 @@ def sweep(
         found = run(
             job.federation,
             chosen,
-            method=job.method,
+            method=[job.method, *_methods(_words(methods))],
             model=job.model,
             options=job.options,
             seed=job.seed or 0,
@@ -92,6 +97,16 @@ def _numbers(text: str) -> list[float]:
         return [float(word) for word in _words(text)]
     except ValueError as error:
         raise UsageError(f"not a list of numbers: {text!r}") from error
+
+
+def _methods(names: Sequence[str]) -> list[Method[Any]]:
+    """Return methods by name, with their defaults."""
+    from pffl.methods import METHODS
+
+    unknown = [name for name in names if name not in METHODS]
+    if unknown:
+        raise UsageError(f"no methods {unknown}: there are {sorted(METHODS)}")
+    return [METHODS[name]() for name in names]
 
 
 def _grid(
@@ -151,8 +166,8 @@ def _tell(found: Sweep, folder: Path, front_on: str) -> None:
         f"{len(found.rows)} points: {counts}" + (f", {failed} failed" * (failed > 0))
     )
     target.print(
-        f"The front is chosen on {front_on} rows; figures are of test rows, with the "
-        "interval of the error."
+        f"The front is chosen on {front_on} rows; figures are of test rows; their "
+        "intervals are in sweep.csv."
     )
     target.print(f"Saved in {folder}", soft_wrap=True)
 
@@ -162,14 +177,18 @@ def _front(found: Sweep, notion: str, front_on: str) -> Table:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"{notion}: Pareto front")
+    several = found.trained["method"].nunique() > 1
+    if several:
+        table.add_column("method", no_wrap=True)
     for title in ("bound", "B", "status", "error", "worst loss", "ΔDP", "ΔEO"):
         table.add_column(title, justify="right", no_wrap=True)
     front = found.front(notion=notion, chosen_on=front_on)
     for _, row in front.head(MOST_ROWS).iterrows():
         error = f"{row['test_error']:.3f}"
-        if "test_error_low" in row:
+        if "test_error_low" in row and not several:
             error += f" ({row['test_error_low']:.3f}-{row['test_error_high']:.3f})"
         table.add_row(
+            *([str(row["method"])] if several else []),
             f"{row['bound']:g}",
             f"{row['multiplier_bound']:g}",
             str(row["status"]),

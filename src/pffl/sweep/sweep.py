@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from pffl.sweep.table import Sweep
 STACK = 64  # configurations trained side by side
 
 Report = Callable[[str, int, int], None]
+Trained: TypeAlias = "tuple[GridPoint, Problem, Run | PFFLError, float]"
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def sweep(
     federation: Federation,
     points: Sequence[GridPoint],
     *,
-    method: Method[Any] | None = None,
+    method: Method[Any] | Sequence[Method[Any]] | None = None,
     model: Model | None = None,
     options: Options | None = None,
     seed: int = 0,
@@ -63,38 +64,42 @@ def sweep(
     Parameters
     ----------
     method
-        Its parameters hold for every point, except for the multiplier bound, which is
-        the point's. Default: `Exact`.
+        One, or several that each train every point. Its parameters hold for every
+        point, except for the multiplier bound, which is the point's. Default: `Exact`.
     out
         A folder: finished points are kept in ``points.jsonl`` and not run again.
     report
         Called with what runs now, how many are done, and how many there are.
     """
-    plan = Plan(
-        model or default_model(federation.schema),
-        method or Exact(),
-        replace(options or Options(), baseline=False),
-        seed,
-    )
+    methods = method if isinstance(method, Sequence) else [method or Exact()]
+    chosen_model = model or default_model(federation.schema)
+    settings = replace(options or Options(), baseline=False)
+    plans = [Plan(chosen_model, each, settings, seed) for each in methods]
     journal = Journal(None if out is None else out / "points.jsonl")
-    keys = {point: _key(federation, plan, point) for point in points}
+    keys = {
+        (number, point): _key(federation, plan, point)
+        for number, plan in enumerate(plans)
+        for point in points
+    }
     wanted = [
-        point
-        for point in dict.fromkeys(points)
-        if keys[point] not in journal or journal[keys[point]]["reason"] is not None
+        place
+        for place, key in keys.items()
+        if key not in journal or journal[key]["reason"] is not None
     ]
     engine, done = Local(federation), len(keys) - len(wanted)
-    for notion in dict.fromkeys(point.notion for point in wanted):
+    for number, notion in dict.fromkeys((n, point.notion) for n, point in wanted):
         chosen = sorted(
-            (p for p in wanted if p.notion == notion),
+            (p for n, p in wanted if (n, p.notion) == (number, notion)),
             key=lambda p: (p.multiplier_bound, p.bound),
         )
-        report(notion, done, len(keys))
+        plan = plans[number]
+        what = notion if len(plans) == 1 else f"{plan.method.name}, {notion}"
+        report(what, done, len(keys))
         for point, row in _run(engine, plan, chosen):
-            journal.put(keys[point], row)
+            journal.put(keys[number, point], row)
             done += 1
-            report(notion, done, len(keys))
-    rows = tuple(journal[keys[point]] for point in dict.fromkeys(points))
+            report(what, done, len(keys))
+    rows = tuple(journal[key] for key in keys.values())
     return Sweep(rows, federation.name, federation.synthetic)
 
 
@@ -134,6 +139,9 @@ def _run(
         runs = _stacked(engine, plan, first, points)
     base = float(first.cells.bounds[0])
     for point, problem, run, started in runs:
+        if isinstance(run, PFFLError):
+            yield point, failed(point, plan, str(run))
+            continue
         shifted = None if known is None else known.at(point.bound - base)
         solution = conclude(
             engine,
@@ -157,7 +165,7 @@ def _problem(first: Problem, plan: Plan, point: GridPoint) -> Problem:
 
 def _one_by_one(
     engine: Engine, plan: Plan, first: Problem, points: Sequence[GridPoint]
-) -> Iterator[tuple[GridPoint, Problem, Run, float]]:
+) -> Iterator[Trained]:
     """Each point starts from its neighbour's solution, where the method can."""
     start: Point | None = None
     for point in points:
@@ -165,19 +173,27 @@ def _one_by_one(
         problem, method = _problem(first, plan, point), plan.method
         if isinstance(method, Exact):
             method = replace(method, warm_start=start)
-        run = iterate(engine, problem, method)
+        try:
+            run = iterate(engine, problem, method)
+        except PFFLError as error:
+            yield point, problem, error, started
+            continue
         start = run.point
         yield point, problem, run, started
 
 
 def _stacked(
     engine: Engine, plan: Plan, first: Problem, points: Sequence[GridPoint]
-) -> Iterator[tuple[GridPoint, Problem, Run, float]]:
+) -> Iterator[Trained]:
     """Points side by side: each round is one pass over the rows."""
     for at in range(0, len(points), STACK):
         started, part = time.monotonic(), points[at : at + STACK]
         problems = [_problem(first, plan, point) for point in part]
-        runs = iterate_many(engine, problems, [plan.method] * len(part))
+        runs: Sequence[Run | PFFLError]
+        try:
+            runs = iterate_many(engine, problems, [plan.method] * len(part))
+        except PFFLError as error:
+            runs = [error] * len(part)
         for point, problem, run in zip(part, problems, runs, strict=True):
             yield point, problem, run, started
 

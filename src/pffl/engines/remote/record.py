@@ -1,7 +1,7 @@
 """The run record: one JSON line for each question, for audit.
 
 It says who was asked, who answered, what was refused and why, and the SHA-256 of every
-message. No figure of any silo or group is in it.
+message. No figure of a silo is in it; those of a round are totals over all silos.
 """
 
 from __future__ import annotations
