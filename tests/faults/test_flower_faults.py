@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 
 import numpy as np
@@ -18,6 +19,7 @@ if sys.platform != "linux":
     pytest.skip("processes are looked after by /proc", allow_module_level=True)
 
 from tests.engines.flower.processes import (
+    MINUTES,
     Net,
     ended,
     entries,
@@ -60,7 +62,8 @@ def test_fault_53_the_serverapp_is_killed_and_the_run_resumed(net):
     out = net.folder / "out-53"
     net.submit(net.app, out)
     in_round(out, 2)
-    os.kill(net.server_app(), signal.SIGKILL)
+    (server_app,) = net.server_apps()
+    os.kill(server_app, signal.SIGKILL)
     assert (out / "checkpoint.safetensors").exists()
     seen = len(entries(out))
     done = net.pffl("run", "--resume", str(out), "--app", str(net.app), "--no-extras")
@@ -78,6 +81,26 @@ def test_fault_53_the_superlink_is_killed_and_the_run_resumed(net):
     in_round(out, 2)
     net.kill("link")
     net.start_link()
+    done = net.pffl("run", "--resume", str(out), "--app", str(net.app), "--no-extras")
+    assert done.returncode == 0, done.stdout + done.stderr + net.logs()
+    assert_same_model(net, out)
+
+
+def test_ctrl_c_stops_the_run_and_resume_goes_on(net):
+    out = net.folder / "out-stopped"
+    command = [sys.executable, "-m", "pffl", "run", str(net.folder / "deployment.toml")]
+    command += ["--app", str(net.app), "--out", str(out), "--no-extras"]
+    run = subprocess.Popen(
+        command, env=net.environment, stderr=subprocess.PIPE, text=True
+    )
+    net.started.append(run)
+    in_round(out, 1)
+    run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=MINUTES)
+    assert run.returncode == 130, said
+    assert "to go on: pffl run --resume" in said
+    wait_for(lambda: not net.server_apps(), "the end of the ServerApp")
+    assert ended(out) is None or ended(out)["code"] != 0
     done = net.pffl("run", "--resume", str(out), "--app", str(net.app), "--no-extras")
     assert done.returncode == 0, done.stdout + done.stderr + net.logs()
     assert_same_model(net, out)

@@ -5,7 +5,8 @@ pooled into full batches. Local steps are not: each silo has its own w. There ar
 ways to take them, and the module decides which is faster:
 
 - stacked (`_stacked`): the silos' weights are stacked and one `torch.func.vmap` runs
-  them all. Small dense networks are all overhead, which this pays once for many silos.
+  them all. Small dense networks are all overhead, which this pays once for many silos
+  (of each thread: torch's own threads would wait for each other in every layer).
 - looped: one silo after the other, in as many threads as torch may use, one thread
   each. Convolutions are all arithmetic; stacked they become grouped convolutions, which
   take four to six times as long on a CPU, and torch's own threads would wait for each
@@ -15,6 +16,7 @@ ways to take them, and the module decides which is faster:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 from weakref import WeakSet
@@ -50,9 +52,13 @@ def train(
     """Answer for all silos."""
     model = network_of(question)
     losses = [found[0] for found in evaluated(model, question.w, views, spread)]
+
+    def together(part: slice) -> TrainTotal:
+        return _stacked.train(model, views[part], question, losses[part])
+
     if stackable(model):
         try:
-            return _stacked.train(model, views, question, losses)
+            return add_all(side_by_side(spread, together, parts(len(views), spread)))
         except RuntimeError:  # vmap cannot stack this module
             _UNSTACKABLE.add(model.module)
 
@@ -103,6 +109,13 @@ def stackable(model: Network) -> bool:
     if model.random or model.module in _UNSTACKABLE:
         return False
     return not any(isinstance(part, LOOPED) for part in model.module.modules())
+
+
+def parts(silos: int, spread: Spread) -> list[slice]:
+    """Cut the silos into one part for each thread that may work."""
+    workers = max(1, min(spread.threads, torch.get_num_threads(), silos))
+    cuts = np.linspace(0, silos, workers + 1).astype(int).tolist()
+    return [slice(a, b) for a, b in itertools.pairwise(cuts)]
 
 
 def evaluated(

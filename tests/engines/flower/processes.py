@@ -224,20 +224,19 @@ class Net:
         """End a process and what it started, at once (SIGKILL)."""
         end_tree(self.processes.pop(name))
 
-    def server_app(self) -> int:
-        """Return the id of the ServerApp's process."""
-        found = [
-            pid
-            for pid in descendants(self.processes["link"].pid)
-            if "flwr-serverapp" in command_line(pid)
-        ]
-        assert len(found) == 1, found
-        return found[0]
+    def server_apps(self) -> list[int]:
+        """Return the ids of the ServerApps' processes."""
+        below = descendants(self.processes["link"].pid)
+        return [pid for pid in below if "flwr-serverapp" in command_line(pid)]
 
     def stop(self) -> None:
         """End everything that was started here."""
         for process in reversed(self.started):
             end_tree(process)
+        # A node that was turned away may leave its child behind: it has our home.
+        for pid in with_environment(f"FLWR_HOME={self.home}"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 FLWR = (sys.executable, "-m", "flwr.cli.app")
@@ -306,6 +305,17 @@ def descendants(pid: int) -> list[int]:
         below = children.get(unseen.pop(), [])
         found += below
         unseen += below
+    return found
+
+
+def with_environment(setting: str) -> list[int]:
+    """Ids of the processes that were started with a setting."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            known = entry.name.isdigit() and (entry / "environ").read_bytes()
+            if known and setting.encode() in known.split(b"\0"):
+                found.append(int(entry.name))
     return found
 
 
