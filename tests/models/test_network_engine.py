@@ -81,7 +81,7 @@ def test_train_and_evaluate(shape, kind):
         assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
 
 
-@pytest.mark.parametrize("kind", ["convolution", "dropout"])
+@pytest.mark.parametrize("kind", ["convolution", "dropout", "dense", "batch norm"])
 def test_two_threads_give_the_same_and_are_given_back(kind):
     federation = make_federation(1, sizes=(9,) * 40, test=9)
     module = MODULES[kind]().double()
