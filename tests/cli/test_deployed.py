@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from pffl import spec
-from pffl.cli.deployed import follow
+from pffl.cli.deployed import follow, launch
+from pffl.cli.launch import Launch
 from pffl.deploy import deploy
 from pffl.deploy.names import Address
 from tests.cli.helpers import one_line, pffl
@@ -103,3 +105,62 @@ def test_a_record_is_followed_line_by_line(tmp_path):
     with path.open("a") as stream:
         stream.write(": 2}\n")
     assert [next(found), next(found)] == [{"b": 2}, None]
+
+
+def ended(code):
+    entry = {"event": "ended", "code": code, "message": "", "time": code}
+    return json.dumps(entry) + "\n"
+
+
+def test_the_record_of_an_earlier_run_is_passed_over(tmp_path):
+    """A second run into the same directory must not end as the first one did."""
+    path = tmp_path / "record.jsonl"
+    path.write_text(ended(0))
+    found = follow(path)
+    assert next(found) is None
+    path.unlink()
+    assert next(found) is None
+    path.write_text(ended(4))  # as long as the old one
+    assert next(found)["code"] == 4
+
+
+def test_a_run_that_goes_on_is_followed_from_where_it_was(tmp_path):
+    path = tmp_path / "record.jsonl"
+    path.write_text(ended(5))
+    found = follow(path)
+    with path.open("a") as stream:
+        stream.write(ended(0))
+    assert next(found)["code"] == 0
+
+
+class Started(Launch):
+    """A launch whose ServerApp writes this as its record's last line."""
+
+    def start(self):
+        self.out.mkdir(exist_ok=True)
+        (self.out / "record.jsonl").write_text(ended(5))
+        return 7
+
+
+def test_how_to_go_on_names_the_app(capsys, run_file, app, tmp_path):
+    planned = Started(app, "other", tmp_path / "o", False, False)
+    assert launch(spec.load(run_file), planned, quiet=True) == 5
+    assert "to go on" not in capsys.readouterr().err  # nothing was saved
+    (tmp_path / "o" / "record.jsonl").unlink()
+    (tmp_path / "o" / "checkpoint.toml").touch()
+    again = replace(planned, resume=True)
+    assert launch(spec.load(run_file), again, quiet=True) == 5
+    said = one_line(capsys.readouterr().err)
+    assert f"--resume {tmp_path / 'o'} --app {app} --superlink other" in said
+
+
+def test_a_directory_of_something_else_is_refused_at_once(
+    capsys, run_file, app, tmp_path
+):
+    (tmp_path / "o").mkdir()
+    (tmp_path / "o" / "letters.txt").touch()
+    done = pffl(
+        capsys, "run", str(run_file), "--app", str(app), "--out", str(tmp_path / "o")
+    )
+    assert done.code == 6
+    assert "flwr" not in done.err

@@ -27,7 +27,7 @@ from pffl.questions import Census
 from pffl.site import Agreement, Rules, Site
 from tests.helpers import make_federation, make_rows, make_schema
 
-OPEN = Rules(floor=1, questions=10_000)
+OPEN = Rules(floor=1, questions=10_000, batches=True)
 
 
 def make_silo(

@@ -103,7 +103,7 @@ def test_withheld(counts: list[int], floor: int, expected: list[int]) -> None:
 @pytest.mark.parametrize("place", range(4))
 def test_withheld_rows_train_and_are_in_no_cell(place: int) -> None:
     """Against an oracle that takes the rows out of the cells by hand."""
-    site = small_site(Rules(floor=10), f1=4, f0=12)
+    site = small_site(Rules(floor=10, batches=True), f1=4, f0=12)
     question = questions(small_site(f1=4, f0=12))[place]
     total = ask(site, question)
     view = View.of(site.silo, site.schema, question.task.model, question.split)

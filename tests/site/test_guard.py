@@ -14,10 +14,20 @@ import numpy as np
 import pytest
 
 import pffl
+from pffl.methods.fcfl import FCFL
 from pffl.models import Inputs
-from pffl.questions import Evaluate, Task, Train
+from pffl.questions import Curvature, Evaluate, Task, Train
 from pffl.site import Rules, Site
-from tests.site.sites import OPEN, census, log_of, message, problem_of, send, small_site
+from tests.site.sites import (
+    OPEN,
+    ask,
+    census,
+    log_of,
+    message,
+    problem_of,
+    send,
+    small_site,
+)
 
 
 def evaluate(site: Site, **changes: Any) -> Evaluate:
@@ -143,11 +153,78 @@ def test_raw_inputs_of_large_spread_do_not_evade_it_either() -> None:
     )
 
 
-def test_batches_below_the_floor_and_other_batches() -> None:
-    """A batch of one row would send that row's gradient, which is its inputs."""
-    site = small_site(Rules(floor=10))
+def test_a_site_that_is_steeper_than_the_others_counts_in_its_own_units() -> None:
+    """Scales of a thousandth would make a ball of 100 one of 100,000."""
+    site = small_site(Rules())
+    w = np.array([2.0, 0.0, 0.0, 0.0])
+    assert not send(site, with_scale(evaluate(site, w=w), 0.1)).refusal
+    steep = with_scale(evaluate(site, w=w), 0.01)
+    assert "norm ball of 100" in send(site, steep, (0, 2)).refusal
+
+
+@pytest.mark.parametrize(
+    "steps", [{"step_sizes": np.array([-1.0])}, {"ridge": 1e6}, {"proximal": 1e6}]
+)
+def test_local_steps_do_not_lead_out_of_the_ball(steps: dict[str, Any]) -> None:
+    """With a ridge of 10⁶, w is 10⁵ times as long after one step."""
+    site = small_site(Rules())
+    question = train(evaluate(site, w=np.array([1.0, 0.0, 0.0, 0.0])))
+    assert not send(site, question).refusal
+    refusal = send(site, replace(question, **steps), (0, 2)).refusal
+    assert "out of the norm ball" in refusal
+
+
+def test_sharp_scores_do_not_single_out_a_row() -> None:
+    """With w = e_1 − x_1 of a row and s large, only that row has a slope."""
+    site = small_site(OPEN)
+    task = problem_of(site).task
+    rows = task.model.inputs.apply(site.silo.rows("train").X)
+    w = np.array([1.0, 0.0, 0.0, -rows[60, 0]])
+    site.rules = Rules(floor=1, radius=1e12)
+    found = ask(site, Curvature(task, w, order=1, sharpness=1e9)).cell_score_gradients
+    (read,) = found[found[:, -1] != 0]
+    assert read[:-1] / read[-1] == pytest.approx(rows[60], rel=1e-9)
+    site.rules = Rules()
+    sharp = Curvature(task, w, order=1, sharpness=1e9)
+    assert "norm ball of 100" in send(site, sharp, (0, 2)).refusal
+    usual = Curvature(task, w, order=1, sharpness=FCFL.sharpness)
+    assert not send(site, usual, (0, 3)).refusal
+
+
+def rows_read(site: Site, batch_size: int) -> int:
+    """How many of 60 steps on a batch, with weight on one cell, are one row's."""
     base = evaluate(site)
-    assert "site's floor is 10" in send(site, train(base, batch_size=1)).refusal
+    rows = site.silo.rows("train")
+    inputs = base.task.model.inputs.apply(rows.X)
+    weights = np.eye(len(base.task.cells))[0]
+    read = 0
+    for turn in range(60):
+        asked = {"risk_weight": 0.0, "cell_weights": weights, "round": turn}
+        answer = send(site, train(base, batch_size=batch_size, **asked), (0, turn))
+        if answer.refusal:
+            continue
+        update = answer.body.arrays["update"]
+        if update[-1]:
+            read += np.isclose(inputs, update[:-1] / update[-1]).all(axis=1).any()
+    return read
+
+
+def test_batches_are_refused_unless_the_site_allows_them() -> None:
+    """A cell with one row in a batch sends that row, whatever the batch's size."""
+    assert rows_read(small_site(Rules(batches=True)), 10) > 0
+    site = small_site(Rules())
+    assert rows_read(site, 10) == 0
+    refusal = send(site, train(evaluate(site), batch_size=10)).refusal
+    assert "'batches' in site.toml" in refusal
+    assert not send(site, train(evaluate(site), batch_size=160)).refusal  # all rows
+
+
+def test_batches_below_the_floor_and_other_batches() -> None:
+    """A batch of one row, or of all but one, would send that row's gradient."""
+    site = small_site(Rules(floor=10, batches=True))
+    base = evaluate(site)
+    for size in (1, 159):
+        assert "site's floor is 10" in send(site, train(base, batch_size=size)).refusal
     assert not send(site, train(base, batch_size=20), (0, 2)).refusal
     for other in ({"batch_size": 21}, {"batch_size": 20, "seed": 9}):
         refusal = send(site, train(base, **other), (0, 3)).refusal

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pffl.spec import RunSpec
 
 SPEC, FEDERATION, RECORD = "spec.toml", "federation.json", "record.jsonl"
+CHECKPOINT = "checkpoint.toml"
+CERTIFICATE, REPORT = "certificate.json", "report.html"
 PAUSE = 0.5  # seconds between two looks at the record
 ASK_AFTER = 60.0  # seconds of silence, after which Flower is asked about the run
 
@@ -56,50 +59,93 @@ def run(
 
 def launch(spec: RunSpec, planned: Launch, *, quiet: bool) -> int:
     """Start a run, show its rounds, and return the exit code that it ended with."""
+    from pffl.run_directory import claim
+
     _check(spec, planned.app)
-    record = planned.out / RECORD
-    begin = record.stat().st_size if planned.resume and record.exists() else 0
+    with claim(planned.out, unfinished=planned.resume):
+        pass  # what the ServerApp would refuse is refused here
+    entries = follow(planned.out / RECORD)
     run = planned.start()
     if not quiet:
         console.note(f"Flower run {run}: stop it with Ctrl-C")
     try:
-        ended = _watch(planned, run, begin, quiet=quiet)
+        ended = _watch(planned, run, entries, quiet=quiet)
     except KeyboardInterrupt:
         planned.stop(run)
-        console.note(how_to_go_on(planned.out))
+        _say_how_to_go_on(planned)
         raise
     if ended["code"] not in (0, 4):
         console.error(str(ended["message"]))
-        console.note(how_to_go_on(planned.out))
+        _say_how_to_go_on(planned)
     return int(ended["code"])
 
 
-def follow(path: Path, begin: int = 0) -> Iterator[dict[str, Any] | None]:
-    """Yield the entries of a record as they are written; None when there is no more."""
-    place = begin
+def follow(path: Path) -> Iterator[dict[str, Any] | None]:
+    """Return the entries that a record gets from now on; None when there is no more.
+
+    What an earlier run left there is passed over. A new run begins a new file, which is
+    known by its first line.
+    """
+    return _entries(path, *_seen(path, 0))
+
+
+def _entries(
+    path: Path, first: bytes, before: bytes
+) -> Iterator[dict[str, Any] | None]:
+    place = len(before)
     while True:
-        size = path.stat().st_size if path.exists() else 0
-        if size > place:
-            with path.open("rb") as stream:
-                stream.seek(place)
-                whole, _, _ = stream.read().rpartition(b"\n")
-            place += len(whole) + 1 if whole else 0
-            for line in whole.splitlines():
-                yield json.loads(line)
+        now, found = _seen(path, place)
+        if now != first:
+            place = 0 if first else place
+            first = now
+            continue
+        whole, _, _ = found.rpartition(b"\n")
+        place += len(whole) + 1 if whole else 0
+        for line in whole.splitlines():
+            yield json.loads(line)
         yield None
 
 
-def _watch(planned: Launch, run: int, begin: int, *, quiet: bool) -> Mapping[str, Any]:
+def _seen(path: Path, place: int) -> tuple[bytes, bytes]:
+    """Return a file's first line, and what it holds from a place on."""
+    try:
+        with path.open("rb") as stream:
+            first = stream.readline()
+            stream.seek(place)
+            return (first if first.endswith(b"\n") else b""), stream.read()
+    except FileNotFoundError:
+        return b"", b""
+
+
+def _say_how_to_go_on(planned: Launch) -> None:
+    """Name the command, if there is something to go on with."""
+    if (planned.out / CHECKPOINT).is_file():
+        console.note(_how_to_go_on(planned))
+
+
+def _how_to_go_on(planned: Launch) -> str:
+    link = [] if planned.superlink is None else ["--superlink", planned.superlink]
+    more = shlex.join(["--app", str(planned.app), *link])
+    return f"{how_to_go_on(planned.out)} {more}"
+
+
+def _watch(
+    planned: Launch,
+    run: int,
+    entries: Iterator[dict[str, Any] | None],
+    *,
+    quiet: bool,
+) -> Mapping[str, Any]:
     """Show rounds until the run's last entry."""
     from pffl.flower.live import ENDED, ROUND, line
 
     heard, finished = time.monotonic(), False
-    for entry in follow(planned.out / RECORD, begin):
+    for entry in entries:
         if entry is None:
             if finished:
                 raise FederationError(
                     f"the ServerApp of run {run} ended without a word; what it said: "
-                    f"flwr log {run}. {how_to_go_on(planned.out)}"
+                    f"flwr log {run}. {_how_to_go_on(planned)}"
                 )
             if time.monotonic() - heard > ASK_AFTER:
                 heard = time.monotonic()
@@ -175,3 +221,6 @@ def _tell(directory: Path, *, as_json: bool, quiet: bool) -> None:
         show.print_whole(target, show.cell_table(solution, target.width))
     target.print(show.sentence(solution))
     target.print(f"Saved in {directory}", soft_wrap=True)
+    for title, name in (("Certificate", CERTIFICATE), ("Report", REPORT)):
+        if (directory / name).is_file():
+            target.print(f"{title}: {directory / name}", soft_wrap=True)

@@ -53,8 +53,8 @@ class Candidate:
         else:
             steps = 1
         if "dual_rounds" in known and "rounds_per_dual" in known:
-            parameters["rounds_per_dual"] = ROUNDS_PER_DUAL
-            parameters["dual_rounds"] = max(1, budget // (steps * ROUNDS_PER_DUAL))
+            inner = int(parameters.setdefault("rounds_per_dual", ROUNDS_PER_DUAL))
+            parameters["dual_rounds"] = max(1, budget // (steps * inner))
         elif "stage_one_rounds" in known:
             parameters["stage_one_rounds"] = max(1, 2 * budget // 3)
             parameters["stage_two_rounds"] = max(1, budget // 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -208,10 +208,11 @@ def _limits(spec: RunSpec) -> tuple[Rules, str]:
     planned *= int(getattr(method, "rounds_per_dual", 1) or 1)
     planned = planned or int(getattr(method, "rounds", 0) or 0)
     name = str(method.name)
-    if planned + SPARE <= Rules().questions:
-        return Rules(), f"The method is {name}."
+    rules = Rules(batches=getattr(method, "batch_size", None) is not None)
+    if planned + SPARE <= rules.questions:
+        return rules, f"The method is {name}."
     asks = f"The method is {name}, which asks about {planned:,}."
-    return Rules(questions=planned + SPARE), asks
+    return replace(rules, questions=planned + SPARE), asks
 
 
 def _flower() -> str:

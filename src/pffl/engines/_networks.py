@@ -131,7 +131,7 @@ def evaluated(
         return model.losses_and_classes(w, X, y)
 
     sizes = [len(view) for view in views]
-    batches = list(pooled_batches(sizes, model.batch_size))
+    batches = list(pooled_batches(sizes, model.rows_at_once))
     found = side_by_side(spread, work, batches)
     cuts = np.cumsum(sizes)[:-1]
     losses = np.split(np.concatenate([f[0] for f in found] or [np.zeros(0)]), cuts)

@@ -29,6 +29,8 @@ def check_parameters(network: Any, problems: Problems) -> None:
             wrong.append((name, f"one of {', '.join(allowed)}"))
     for name, (least, words) in LEAST.items():
         value = getattr(network, name)
+        if value is None and name == "batch_size":
+            continue
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not np.isfinite(value) or value < least:
             wrong.append((name, f"a finite number {words}"))

@@ -77,7 +77,7 @@ class Panel:
     """One plot: data, notion and curves.
 
     `budget` is of this panel alone: gradients per silo, where the figure's would take
-    too long. `model` names what is trained; by default what the labels ask for.
+    too long. `model` is the section of a network; by default what the labels ask for.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Panel:
     curves: tuple[Curve, ...]
     claims: tuple[Claim, ...]
     budget: int | None = None
-    model: str | None = None
+    model: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from pffl.compare.trial import Row, Setting
 from pffl.data.federation import Federation
 from pffl.errors import UsageError
 from pffl.models.base import Model
+from pffl.models.recipes import RECIPES
 from pffl.preparation import Options, default_model
 from pffl.reproduce.spec import Claim, Curve, Figure, Panel
 from pffl.sweep.grid import NOTIONS
@@ -161,16 +162,16 @@ class _Shared:
         return Point(curve.label, bound, validation, test)
 
 
-def build_model(name: str | None, federation: Federation) -> Model:
-    """Return the model of a panel: what the labels ask for, or the CNN of the paper."""
-    if name is None:
+def build_model(section: Mapping[str, Any] | None, federation: Federation) -> Model:
+    """Return a panel's model: the network it names, or what the labels ask for."""
+    if section is None:
         return default_model(federation.schema)
-    if name != "celeba_cnn":
-        raise UsageError(f"no model '{name}': a panel's model is 'celeba_cnn' or none")
-    from pffl.models import Network, celeba_cnn
-
-    size = int(np.sqrt(federation.schema.n_features / 3))
-    return Network(celeba_cnn(size))
+    values = dict(section)
+    kind = values.pop("kind", None)
+    if kind not in RECIPES:
+        there = ", ".join(RECIPES)
+        raise UsageError(f"no model '{kind}': a panel's model is one of {there}")
+    return RECIPES[kind](**values).build(federation.schema)
 
 
 def choose(points: Sequence[Point], curve: str, claim: Claim) -> Point | None:

@@ -27,7 +27,7 @@ from pffl.errors import UsageError
 from pffl.parcel import Malformed
 from pffl.questions import Census, Question, Total, View
 from pffl.site import log, store, suppression
-from pffl.site.guard import Guard, check_ball
+from pffl.site.guard import Guard, check_ball, check_batches
 from pffl.site.rules import Refused, Rules
 from pffl.typing import BoolArray
 
@@ -145,8 +145,8 @@ class Site:
                 f"split '{question.split}' has fewer rows than the site's floor"
             )
         if not isinstance(question, Census):
-            X = self.silo.rows(question.split).X
-            check_ball(question, self.rules.radius, X)
+            check_ball(question, self.rules.radius, self.silo.rows(question.split).X)
+            check_batches(question, self.rules, rows)
         admit(request, question)
         hidden = self.hidden(question.split)
         total = self._total(question, index, hidden)

@@ -21,7 +21,8 @@ from filelock import FileLock, Timeout
 from pffl.codec import Request
 from pffl.errors import ArtefactError
 from pffl.models import LinearModel
-from pffl.questions import Census, Evaluate, Question, Task, Train
+from pffl.models.base import trained
+from pffl.questions import Census, Curvature, Evaluate, Question, Task, Train
 from pffl.site import files
 from pffl.site.rules import Refused, Rules
 from pffl.typing import FloatArray
@@ -109,11 +110,6 @@ class Guard:
                 "a run ('layouts' in site.toml)"
             )
         if isinstance(question, Train) and question.batch_size is not None:
-            if question.batch_size < self.rules.floor:
-                raise Refused(
-                    f"batches of {question.batch_size} rows, and the site's floor is "
-                    f"{self.rules.floor}"
-                )
             kept = f"{question.batch_size} {question.seed}"
             _keep(asked, "batches", kept, "the batch size or its seed")
         if isinstance(question, Evaluate) and np.isfinite(question.loss_bound):
@@ -158,27 +154,55 @@ class Guard:
         files.write(self.path, json.dumps(plain).encode())
 
 
-def check_ball(question: Question, radius: float, X: FloatArray) -> None:
-    """Refuse a linear model outside the ball, or inputs scaled to evade it.
+def check_batches(question: Question, rules: Rules, rows: int) -> None:
+    """Refuse batches, unless the site allows them, and all but all of the rows.
 
-    Steep inputs have the effect of large parameters, so a column's spread at the site
-    must not be far above the server's scale. The spread over all sites is at least
-    √(own share of rows) times the site's, so an honest scale passes.
+    What a batch is short of the whole is a batch, too.
+    """
+    size = question.batch_size if isinstance(question, Train) else None
+    if size is None or size >= rows:
+        return
+    if not rules.batches:
+        raise Refused(
+            "the site takes steps on all of its rows, not on batches ('batches' in "
+            "site.toml)"
+        )
+    if min(size, rows - size) < rules.floor:
+        raise Refused(
+            f"batches of {size} rows, and the site's floor is {rules.floor}: too few "
+            "are in them, or left out"
+        )
+
+
+def check_ball(question: Question, radius: float, X: FloatArray) -> None:
+    """Refuse a model outside the ball, or one whose inputs or scores evade it.
+
+    Steep inputs have the effect of large parameters, and so have sharp scores: with
+    them a sum takes in, or leaves out, single rows. So the parameters count with the
+    spread that their inputs have at the site, and with the sharpness.
     """
     model = question.task.model
-    if not isinstance(model, LinearModel):
-        return
-    w: FloatArray = question.w  # type: ignore[attr-defined]
-    if float(np.linalg.norm(w)) > radius:
+    w = trained(model, question.w)  # type: ignore[attr-defined]
+    norm = float(np.linalg.norm(w))
+    if isinstance(model, LinearModel):
+        spread = X.std(axis=0, dtype=np.float64) if len(X) else np.zeros(X.shape[1])
+        if (spread > STEEPEST * model.inputs.scale).any():
+            raise Refused(
+                "an input's scale is below a thousandth of its spread: the norm ball "
+                "needs scaled inputs (standardize = true)"
+            )
+        table = w.reshape(model.n_outputs, -1)[:, : len(spread)]
+        norm = max(norm, float(np.linalg.norm(table * (spread / model.inputs.scale))))
+    if isinstance(question, Curvature):
+        norm *= max(question.sharpness, 1.0)
+    if isinstance(question, Train):
+        sizes, pull = question.step_sizes, question.ridge_weight + question.proximal
+        if (sizes < 0).any() or (sizes * pull > 2).any():
+            raise Refused("steps that lead out of the norm ball whatever the rows are")
+    if not norm <= radius * (1 + 1e-9):
         raise Refused(
             f"parameters outside the site's norm ball of {radius:g} ('radius' in "
             "site.toml)"
-        )
-    spread = X.std(axis=0, dtype=np.float64) if len(X) else np.zeros(X.shape[1])
-    if (spread > STEEPEST * model.inputs.scale).any():
-        raise Refused(
-            "an input's scale is below a thousandth of its spread: the norm ball needs "
-            "scaled inputs (standardize = true)"
         )
 
 

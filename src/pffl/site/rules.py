@@ -27,7 +27,11 @@ class Rules:
     runs
         Runs that are answered in all: names of runs are the server's to choose.
     radius
-        Largest norm of a linear model's parameters, for inputs of spread about 1.
+        Largest norm of a model's parameters; of a linear one also in units in which
+        every input has spread 1 at the site, and times the sharpness of smooth scores.
+    batches
+        Whether steps on batches of the rows are answered. The server weighs the cells,
+        and a cell may have one row in a batch: its gradient is that row.
     layouts
         Ways to cut the rows into cells that a run may use.
     largest_message
@@ -38,13 +42,21 @@ class Rules:
     questions: int = 200
     runs: int = 100
     radius: float = 100.0
+    batches: bool = False
     layouts: int = 4
     largest_message: int = 64 << 20
 
     def __post_init__(self) -> None:
         with Problems("limits", UsageError) as problems:
+            if not isinstance(self.batches, bool):
+                problems.add(
+                    "The 'batches' parameter of [limits] must be true or false. Got "
+                    f"{self.batches!r} instead."
+                )
             for field in fields(self):
                 value = getattr(self, field.name)
+                if field.name == "batches":
+                    continue
                 whole = field.name != "radius"
                 good = is_number(value) and value >= 0
                 if not good or (whole and type(value) is not int):

@@ -22,7 +22,8 @@ for file in ca.crt server.crt server.key; do
 done
 mkdir -p flwr
 
-exec flower-superlink \
+# Flower's SuperLink; its commands (register, run) are taken from this machine only.
+exec python -m pffl.flower.superlink \
     --host "${PFFL_HOST:-@HOST@}" --port "${PFFL_PORT:-@PORT@}" \
     --ssl-ca-certfile ca.crt \
     --ssl-certfile server.crt \
