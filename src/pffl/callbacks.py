@@ -31,7 +31,7 @@ class Round:
     multipliers
         λ in use, shape (Z,).
     upper
-        βF(w) + B·max(0, max r(w)).
+        βF(w) + B·max(0, max r(w)); NaN where some r is not known.
     gap
         Measured gap of the pair so far, where it was measured.
     seconds

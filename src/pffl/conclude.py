@@ -103,12 +103,12 @@ def conclude(
         constraint={} if constraint is None else constraint.describe(),
         weighting=options.weighting,
         seed=problem.seed,
-        data={**data_facts(engine), "card": data_card(problem)},
+        data={**data_facts(engine), "card": data_card(engine, problem)},
         confidence=options.confidence,
         loss_bound=loss_bound,
         witness=_witness(problem, feasible) if impossible else None,
         smallest_bound=_smallest(problem, losses.violation, feasible),
-        notes=tuple(notes),
+        notes=tuple(dict.fromkeys([*notes, *getattr(engine, "notes", ())])),
     )
 
 
@@ -193,18 +193,22 @@ def data_facts(engine: Engine) -> Mapping[str, object]:
     return facts
 
 
-def data_card(problem: Problem) -> Mapping[str, object] | None:
+def data_card(engine: Engine, problem: Problem) -> Mapping[str, object] | None:
     """Rows per silo and group, small ones withheld; None for very many silos.
 
-    No totals stand beside the counts, so a single withheld one cannot be recovered.
+    No totals stand beside the counts, so a single withheld one cannot be recovered. Of
+    silos that are elsewhere only totals are shown: what one of them has is its own.
     """
-    if len(problem.silo_names) > MOST_SILOS:
-        return None
+    silos: Sequence[str] = problem.silo_names
     schema = problem.schema
-    shape = (len(problem.silo_names), len(schema.groups), schema.n_labels)
+    shape = (len(silos), len(schema.groups), schema.n_labels)
     counts = problem.silo_counts.reshape(shape).sum(axis=2)
+    if not isinstance(getattr(engine, "federation", None), Federation):
+        silos, counts = [f"all {len(silos)} silos"], counts.sum(axis=0, keepdims=True)
+    if len(silos) > MOST_SILOS:
+        return None
     return {
-        "silos": list(problem.silo_names),
+        "silos": list(silos),
         "groups": list(schema.groups),
         "rows": [
             [n if n == 0 or n >= FLOOR else None for n in r] for r in counts.tolist()

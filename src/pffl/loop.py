@@ -202,7 +202,8 @@ def observe(
     loss = max(risk, float(losses.max(initial=0.0)))
     if not np.isfinite(loss):
         return Round(0, risk, violation, lam, np.inf, None, seconds, loss)
-    upper = upper_value(risk, violation[known], problem)
+    # A cell that is not known is not one without a violation (FAULTS 41).
+    upper = upper_value(risk, violation, problem) if known.all() else np.nan
     return Round(0, risk, violation, lam, upper, None, seconds, loss)
 
 
@@ -216,7 +217,7 @@ def diverged(row: Round | None, history: Sequence[Round], total: Total) -> bool:
         return True
     if row is None:
         return False
-    if not np.isfinite(row.upper):
+    if np.isinf(row.upper):
         return True
     first = history[0].loss if history else row.loss
     return isinstance(total, TrainTotal) and row.loss > DIVERGED * max(first, 1e-12)

@@ -67,6 +67,8 @@ class Problem:
         R of the declared norm ball ‖w‖ ≤ R; bounds use it only where βμ = 0.
     seed
         Seed of the run.
+    withheld
+        Whether sites withhold small counts: rows that are in F and in no cell.
     """
 
     task: Task
@@ -78,6 +80,7 @@ class Problem:
     multiplier_bound: float
     radius: float
     seed: int = 0
+    withheld: bool = False
 
     @property
     def cells(self) -> Cells:

@@ -163,8 +163,14 @@ def prepare(
         multiplier_bound,
         options.radius,
         seed,
+        withholds(census),
     )
     return problem, notes
+
+
+def withholds(census: CensusTotal) -> bool:
+    """Whether some rows are in no count, being few at their site."""
+    return bool(census.rows.sum() > census.counts.sum())
 
 
 def _check_quorum(engine: Engine, method: Method[Any]) -> None:
@@ -215,10 +221,11 @@ def _covered(
     if not empty:
         return cells, counts, ()
     if options.empty_cells == "refuse":
+        few = " (sites withhold small counts)" if withholds(census) else ""
         raise DataError(
-            f"no training rows in any silo for {', '.join(empty)}: a promise to nobody "
-            "cannot be kept or broken (empty_cells='remove' leaves these cells out and "
-            "says so)"
+            f"no training rows in any silo for {', '.join(empty)}{few}: a promise to "
+            "nobody cannot be kept or broken (empty_cells='remove' leaves these cells "
+            "out and says so)"
         )
     kept = np.flatnonzero(counts)
     if len(kept) == 0:

@@ -133,7 +133,7 @@ class Solution:
         out: list[dict[str, object]] = []
         for row in self.rows:
             known = np.nan_to_num(row.violation, nan=-np.inf)
-            worst = int(known.argmax()) if len(names) else None
+            worst = int(known.argmax()) if np.isfinite(known).any() else None
             out.append(
                 {
                     "round": row.number,

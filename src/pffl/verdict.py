@@ -108,7 +108,12 @@ def lemma_slack(
 
 
 def implied_risk_of(problem: Problem) -> float | None:
-    """Bound F over the ball for every model that meets all bounds; None if none."""
+    """Bound F over the ball for every model that meets all bounds; None if none.
+
+    Rows that sites withhold are in F, and no bound speaks of them.
+    """
+    if problem.withheld:
+        return None
     counts = problem.silo_counts
     silos, atoms = counts.shape
     member = np.stack([problem.cells.of_silo(k) for k in range(silos)], axis=1)

@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 
 from pffl import spec
+from pffl.cli import deployed
 from pffl.cli.deployed import follow, launch
 from pffl.cli.launch import Launch
 from pffl.deploy import deploy
 from pffl.deploy.names import Address
+from pffl.errors import FederationError
 from tests.cli.helpers import one_line, pffl
 
 RUN_FILE = """
@@ -164,3 +166,40 @@ def test_a_directory_of_something_else_is_refused_at_once(
     )
     assert done.code == 6
     assert "flwr" not in done.err
+
+
+class Gone(Launch):
+    """A launch whose SuperLink is gone once the run has begun."""
+
+    def start(self):
+        self.out.mkdir(exist_ok=True)
+        (self.out / "checkpoint.toml").touch()
+        return 7
+
+    def call(self, *arguments):
+        raise FederationError(f"flwr {arguments[0]} failed: nobody answers")
+
+
+def test_ctrl_c_is_130_even_if_the_superlink_is_gone(
+    capsys, run_file, app, tmp_path, monkeypatch
+):
+    def interrupted(seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(deployed.time, "sleep", interrupted)
+    planned = Gone(app, None, tmp_path / "o", False, False)
+    with pytest.raises(KeyboardInterrupt):
+        launch(spec.load(run_file), planned, quiet=True)
+    said = one_line(capsys.readouterr().err)
+    assert "run 7 may still go on: flwr stop failed" in said
+    assert "to go on: pffl run --resume" in said
+
+
+def test_a_superlink_that_goes_away_says_how_to_go_on(
+    capsys, run_file, app, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(deployed, "ASK_AFTER", 0.0)
+    planned = Gone(app, None, tmp_path / "o", False, False)
+    with pytest.raises(FederationError, match="flwr list failed"):
+        launch(spec.load(run_file), planned, quiet=True)
+    assert "to go on: pffl run --resume" in one_line(capsys.readouterr().err)

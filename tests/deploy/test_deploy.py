@@ -301,12 +301,28 @@ def test_deploying_from_a_federation_file(trial: Path, tmp_path: Path) -> None:
         made(tmp_path / "c", sections, sites=("a", "b", "c"))
 
 
-def test_questions_are_enough_for_the_method(tmp_path: Path) -> None:
-    method = {"kind": "pffl", "dual_rounds": 40, "rounds_per_dual": 25}
+@pytest.mark.parametrize(
+    ("method", "asked"),
+    [
+        ({"kind": "pffl", "dual_rounds": 40, "rounds_per_dual": 25}, 1000),
+        ({"kind": "fcfl", "stage_one_rounds": 300, "stage_two_rounds": 100}, 400),
+        ({"kind": "fairfed", "rounds": 200}, 400),  # two questions a round
+    ],
+)
+def test_questions_are_enough_for_the_method(
+    tmp_path: Path, method: dict[str, Any], asked: int
+) -> None:
     out = made(tmp_path / "out", SECTIONS | {"method": method})
     config = SiteConfig.load(out / "sites" / "silo-1")
-    assert config.rules.questions == 1050
-    assert "asks about 1,000" in (out / "sites/silo-1/site.toml").read_text()
+    assert config.rules.questions == asked + 50
+    assert not config.rules.batches
+    assert f"asks about {asked:,}" in (out / "sites/silo-1/site.toml").read_text()
+
+
+def test_batches_are_allowed_if_the_method_takes_them(tmp_path: Path) -> None:
+    method = {"kind": "fedavg", "rounds": 10, "batch_size": 32}
+    out = made(tmp_path / "out", SECTIONS | {"method": method})
+    assert SiteConfig.load(out / "sites" / "silo-1").rules.batches
 
 
 def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
@@ -346,6 +362,7 @@ def test_addresses_and_names() -> None:
     with pytest.raises(UsageError):
         site_names("a,a")
     assert len(set(folders(["A b", "a-b", "a.b", "…"]).values())) == 4
+    assert len(set(folders(["a-3", "a", "A"]).values())) == 3
 
 
 def test_tables_are_read_back_as_the_same_rows() -> None:

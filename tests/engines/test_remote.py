@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from dataclasses import replace
 from itertools import pairwise
@@ -20,6 +21,7 @@ from pffl.methods import METHODS
 from pffl.questions import Evaluate, Train
 from pffl.site.answer import Site
 from pffl.site.rules import Rules
+from pffl.verdict import implied_risk_of
 from tests.engines.sites import QUICK, remote, sites_of, spoil
 from tests.helpers import assert_same_total, make_federation, make_problem
 from tests.methods.biased import biased
@@ -117,12 +119,53 @@ def test_a_guarded_site_withholds_small_cells_and_passes_the_gate():
     solution = run(engine, CONSTRAINTS["bgl"], short("pffl"))
     assert np.isfinite(solution.w).all()
     assert not any(entry["refused"] for entry in engine.record.entries)
-    withheld = [note for note in engine.notes if "withholds" in note]
-    assert any("'site 1' withholds" in note for note in withheld)
+    withheld = [note for note in engine.notes if "withhold small" in note]
+    assert any("'site 1'" in note for note in withheld)
     shown = engine.census().counts
     true = Local(federation).census().counts
     assert ((shown == true) | (shown == 0)).all()
     assert (shown != true).any()
+
+
+def test_what_is_withheld_is_said_of_every_split_and_bounds_no_risk():
+    """Rows in no cell are in F: the bounds imply nothing about them."""
+    federation = biased(0)
+    found = {}
+    for floor in (0, 14):
+        rules = Rules(floor=floor)
+        sites = {
+            silo.name: Site.of(silo, federation.schema, rules).answer
+            for silo in federation.silos
+        }
+        found[floor] = run(remote(federation, sites), CONSTRAINTS["bgl"], pffl.Exact())
+    assert implied_risk_of(found[0].problem) is not None
+    assert found[0].notes == ()
+    assert implied_risk_of(found[14].problem) is None
+    assert any("train rows are in no cell" in note for note in found[14].notes)
+    assert any("test rows are in no cell" in note for note in found[14].notes)
+
+
+def test_a_cell_that_every_site_withholds_is_refused_as_such():
+    federation = biased(0)
+    rows = min(int(n) for n in Local(federation).census().counts.max(axis=0) if n)
+    sites = {
+        silo.name: Site.of(silo, federation.schema, Rules(floor=rows + 1)).answer
+        for silo in federation.silos
+    }
+    with pytest.raises(DataError, match="sites withhold small counts"):
+        run(remote(federation, sites), CONSTRAINTS["cbgl"], pffl.Exact())
+
+
+def test_a_nodes_nonsense_is_named_printable():
+    """What a node sends ends in the record, in logs and on terminals."""
+    header = {"format": "pffl answer", "protocol": 2, "version": "\x1b[2J\ud800"}
+    table = json.dumps({"__metadata__": {"pffl": json.dumps(header)}}).encode()
+    content = len(table).to_bytes(8, "little") + table
+    federation = biased(0, sizes=(120,))
+    engine = remote(federation, {"1": lambda _: content})
+    with pytest.raises(FederationError, match="protocol 2") as caught:
+        engine.census()
+    assert str(caught.value).isprintable()
 
 
 def test_a_federation_of_one_silo():

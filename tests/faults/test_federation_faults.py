@@ -146,6 +146,9 @@ def test_fault_41_a_run_with_a_quorum_ends_where_all_silos_judge_it():
     assert np.abs(solution.w - whole.w).max() > 1e-6
     missing = [np.isnan(row.violation).all() for row in solution.rows]
     assert [number for number, gone in enumerate(missing) if gone] == [2, 3]
+    history = solution.history  # not known is not "no violation"
+    assert history["upper"].isna().tolist() == missing
+    assert history["worst_cell"].isna().tolist() == missing
     assert all(np.isfinite(cell.train_loss) for cell in solution.cell_results)
 
 

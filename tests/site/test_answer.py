@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -149,6 +151,31 @@ def test_nonsense_is_refused_and_never_raises(content: bytes, tmp_path: Any) -> 
     answer = read_answer(site.answer(content))
     assert answer.refusal
     assert len(log_of(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"protocol": 2, "version": "\ud800", "body": {}},
+        {"body": {"question": "census", "split": "\ud800"}},
+        {"version": "\x1b[2J", "body": {"question": "census", "split": "train"}},
+        {"x" * 10_000: 1, "body": {}},
+    ],
+    ids=["half a pair in a version", "in a split", "control", "long"],
+)
+def test_a_servers_text_is_told_back_printable_and_short(
+    changes: dict[str, Any], tmp_path: Any
+) -> None:
+    site = small_site(state=tmp_path)
+    header: dict[str, Any] = {"format": "pffl question", "protocol": 1, "run": "run"}
+    header |= {"session": 0, "sequence": 1, "schema": site.schema.hash}
+    header |= {"version": version("pffl")} | changes
+    table = json.dumps({"__metadata__": {"pffl": json.dumps(header)}}).encode()
+    content = len(table).to_bytes(8, "little") + table
+    refusal = read_answer(site.answer(content)).refusal
+    assert refusal
+    assert refusal.isprintable()
+    assert [line["refused"] for line in log_of(tmp_path)] == [refusal]
 
 
 def test_other_errors_leave_by_name_only() -> None:

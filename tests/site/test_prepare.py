@@ -243,3 +243,19 @@ def test_what_is_no_agreement_is_refused(
     path.write_text("[]")
     with pytest.raises(DataError):
         Agreement.read(path)
+
+
+def test_inputs_that_set_few_rows_apart_are_named(tmp_path: Path) -> None:
+    """The sum of an indicator is a count, and its gradient that of these rows."""
+    folder = write_site(tmp_path / "north")
+    config = SiteConfig.load(folder)
+    assert prepare(config).notes == ()
+    lines = (folder / "rows.csv").read_text().splitlines()
+    first = ["1.0" if n < 3 else "0.0" for n in range(len(lines) - 1)]
+    body = [
+        f"{x},{row.split(',', 1)[1]}" for x, row in zip(first, lines[1:], strict=True)
+    ]
+    (folder / "rows.csv").write_text("\n".join([lines[0], *body]) + "\n")
+    (note,) = prepare(config).notes
+    assert f"'{config.agreement().schema.features[0]}'" in note
+    assert "fewer than 10" in note

@@ -77,7 +77,7 @@ def basis_for(subject: Subject, request: Request) -> Basis:
         promise=subject.promise,
         minimax=subject.minimax,
         stopped=subject.stopped,
-        data="data" if here is None else here.name,
+        data=getattr(engine, "name", "data") if here is None else here.name,
         silos=len(engine.silo_names),
         other_data=subject.other_data,
         weighting=subject.weighting,

@@ -17,7 +17,7 @@ from pffl.errors import DataError
 from pffl.fairness.group_loss import BoundedGroupLoss
 from pffl.models.base import Model
 from pffl.objective import Point, Problem
-from pffl.preparation import Weighting, open_engine, shares
+from pffl.preparation import Weighting, open_engine, shares, withholds
 from pffl.solution import Solution
 from pffl.typing import FloatArray
 
@@ -192,6 +192,7 @@ def on_rows_of(engine: Engine, problem: Problem, weighting: Weighting) -> Proble
         silo_names=names,
         counts=counts,
         silo_counts=census.counts,
+        withheld=withholds(census),
     )
 
 

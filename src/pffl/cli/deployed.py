@@ -59,11 +59,12 @@ def run(
 
 def launch(spec: RunSpec, planned: Launch, *, quiet: bool) -> int:
     """Start a run, show its rounds, and return the exit code that it ended with."""
-    from pffl.run_directory import claim
+    from pffl.run_directory import claim, refuse_recorded
 
     _check(spec, planned.app)
     with claim(planned.out, unfinished=planned.resume):
-        pass  # what the ServerApp would refuse is refused here
+        if not planned.resume:  # what the ServerApp would refuse is refused here
+            refuse_recorded(planned.out)
     entries = follow(planned.out / RECORD)
     run = planned.start()
     if not quiet:
@@ -71,7 +72,13 @@ def launch(spec: RunSpec, planned: Launch, *, quiet: bool) -> int:
     try:
         ended = _watch(planned, run, entries, quiet=quiet)
     except KeyboardInterrupt:
-        planned.stop(run)
+        try:
+            planned.stop(run)
+        except FederationError as error:
+            console.error(f"run {run} may still go on: {error}")
+        _say_how_to_go_on(planned)
+        raise
+    except FederationError:
         _say_how_to_go_on(planned)
         raise
     if ended["code"] not in (0, 4):
@@ -119,14 +126,11 @@ def _seen(path: Path, place: int) -> tuple[bytes, bytes]:
 
 def _say_how_to_go_on(planned: Launch) -> None:
     """Name the command, if there is something to go on with."""
-    if (planned.out / CHECKPOINT).is_file():
-        console.note(_how_to_go_on(planned))
-
-
-def _how_to_go_on(planned: Launch) -> str:
+    if not (planned.out / CHECKPOINT).is_file():
+        return
     link = [] if planned.superlink is None else ["--superlink", planned.superlink]
     more = shlex.join(["--app", str(planned.app), *link])
-    return f"{how_to_go_on(planned.out)} {more}"
+    console.note(f"{how_to_go_on(planned.out)} {more}")
 
 
 def _watch(
@@ -145,7 +149,7 @@ def _watch(
             if finished:
                 raise FederationError(
                     f"the ServerApp of run {run} ended without a word; what it said: "
-                    f"flwr log {run}. {_how_to_go_on(planned)}"
+                    f"flwr log {run}"
                 )
             if time.monotonic() - heard > ASK_AFTER:
                 heard = time.monotonic()

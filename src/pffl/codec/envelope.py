@@ -124,8 +124,17 @@ def refusal(
         version,
         silo,
         schema,
-        refusal=reason[:LONGEST] or "no reason given",
+        refusal=shown(reason, LONGEST) or "no reason given",
     )
+
+
+def shown(text: str, longest: int = 80) -> str:
+    r"""Return another's text fit for a message: short, one line, nothing hidden.
+
+    >>> shown("north\x1b[2J\nsouth")
+    'north [2J south'
+    """
+    return "".join(c if c.isprintable() else " " for c in text[:longest])
 
 
 def _write(kind: str, message: Request | Answer) -> bytes:

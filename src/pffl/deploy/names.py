@@ -65,9 +65,13 @@ def folders(names: Sequence[str]) -> dict[str, str]:
     {'North Hospital': 'north-hospital', 'Süd': 's-d'}
     """
     plain: dict[str, str] = {}
-    for place, name in enumerate(names, start=1):
+    for name in names:
         stem = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "site"
-        plain[name] = f"{stem}-{place}" if stem in plain.values() else stem
+        folder, number = stem, 1
+        while folder in plain.values():
+            number += 1
+            folder = f"{stem}-{number}"
+        plain[name] = folder
     return plain
 
 

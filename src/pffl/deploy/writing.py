@@ -204,11 +204,10 @@ def _values(agreed: Agreement, address: Address) -> dict[str, str]:
 def _limits(spec: RunSpec) -> tuple[Rules, str]:
     """Return limits that the planned run keeps, and how many questions it asks."""
     method: Any = spec.method
-    planned = int(getattr(method, "dual_rounds", 0) or 0)
-    planned *= int(getattr(method, "rounds_per_dual", 1) or 1)
-    planned = planned or int(getattr(method, "rounds", 0) or 0)
-    name = str(method.name)
+    name, planned = str(method.name), getattr(method, "planned_rounds", None)
     rules = Rules(batches=getattr(method, "batch_size", None) is not None)
+    if planned is None:
+        return rules, f"The method is {name}, which asks until it is done."
     if planned + SPARE <= rules.questions:
         return rules, f"The method is {name}."
     asks = f"The method is {name}, which asks about {planned:,}."

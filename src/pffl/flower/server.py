@@ -18,7 +18,7 @@ from pffl.engines.remote import Record, Remote, Transport
 from pffl.errors import PFFLError, UsageError
 from pffl.flower.live import ENDED, Live
 from pffl.flower.session import Session
-from pffl.run_directory import Claim, claim, write_extras
+from pffl.run_directory import Claim, claim, refuse_recorded, write_extras
 from pffl.site import Agreement
 from pffl.solution import Solution
 from pffl.solve import solve
@@ -83,6 +83,7 @@ def run(
     """
     with claim(out, unfinished=resume) as claimed:
         if not resume:
+            refuse_recorded(claimed.directory)
             (claimed.directory / RECORD).unlink(missing_ok=True)
         record = Record(claimed.directory / RECORD)
         session = Session.begin(claimed.directory, resume=resume)

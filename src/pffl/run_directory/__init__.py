@@ -11,6 +11,7 @@ from pffl.run_directory.claim import AUDIT as AUDIT
 from pffl.run_directory.claim import Claim as Claim
 from pffl.run_directory.claim import claim as claim
 from pffl.run_directory.claim import claim_next as claim_next
+from pffl.run_directory.claim import refuse_recorded as refuse_recorded
 from pffl.run_directory.claim import save as save
 from pffl.run_directory.contents import result_text as result_text
 from pffl.run_directory.extras import write_extras as write_extras

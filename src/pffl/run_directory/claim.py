@@ -114,6 +114,16 @@ def claim(
         _leave(place, lock, made=made)
 
 
+def refuse_recorded(directory: str | os.PathLike[str]) -> None:
+    """Refuse to begin a deployed run where another one ended: its record is kept."""
+    place = Path(directory)
+    if (place / files.MANIFEST).exists() and (place / AUDIT[0]).exists():
+        raise ArtefactError(
+            f"'{place}' holds the record of an earlier run, which is kept: choose "
+            "another directory"
+        )
+
+
 @contextmanager
 def claim_next(parent: str | os.PathLike[str], name: str) -> Iterator[Claim]:
     """Claim the first free of ``parent/name-001``, ``parent/name-002`` and so on."""

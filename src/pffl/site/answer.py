@@ -197,8 +197,9 @@ class Site:
         )
 
     def _refuse(self, request: Request | None, reason: str) -> bytes:
-        log.refused(self._log, request, reason)
-        return write_answer(self._refusal(request, reason))
+        answer = self._refusal(request, reason)
+        log.refused(self._log, request, answer.refusal)
+        return write_answer(answer)
 
 
 def _reason(error: Exception) -> str:

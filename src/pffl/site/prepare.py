@@ -10,6 +10,7 @@ import numpy as np
 from pffl.data.checks import listing
 from pffl.data.columns import category_codes
 from pffl.data.reading import read_table
+from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
 from pffl.data.split import split_rows
 from pffl.errors import DataError, Problems
@@ -64,7 +65,26 @@ def _summary(site: Site, notes: tuple[str, ...]) -> Summary:
         atoms = site.schema.atoms(rows.group, rows.y)
         counts[split] = np.bincount(atoms, minlength=site.schema.n_atoms)
     hidden = {split: site.hidden(split) for split in counts}
+    rare = rare_inputs(site.silo.rows("train"), site.schema, site.rules.floor)
+    if rare:
+        notes += (
+            f"inputs that set fewer than {site.rules.floor} training rows apart: "
+            f"{listing(rare)}. Their sums tell of these few, and the floor does not "
+            "withhold them: agree to merge such values, or to leave the column out",
+        )
     return Summary(site, counts, hidden, notes)
+
+
+def rare_inputs(rows: Rows, schema: Schema, floor: int) -> list[str]:
+    """Name inputs of two values, one of which few rows have, but some."""
+    found = []
+    for j, name in enumerate(schema.features):
+        if len(np.unique(rows.X[:1000, j])) > 2:
+            continue  # no need to look at all of them
+        values, counts = np.unique(rows.X[:, j], return_counts=True)
+        if len(values) == 2 and counts.min() < floor:
+            found.append(f"'{name}'")
+    return found
 
 
 def _split(

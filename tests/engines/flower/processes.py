@@ -113,7 +113,9 @@ class Net:
         server = server or self.server
         self.spawn(
             "link",
-            "flower-superlink",
+            "python",
+            "-m",
+            "pffl.flower.superlink",  # as start.sh does
             f"--ssl-ca-certfile={server / 'ca.crt'}",
             f"--ssl-certfile={server / 'server.crt'}",
             f"--ssl-keyfile={server / 'server.key'}",

@@ -243,3 +243,12 @@ def test_the_app_needs_a_directory(federation, tmp_path, folder):
     context = Context(1, 1, {}, RecordDict(), {"out": ""})
     with pytest.raises(pffl.PFFLError, match="needs a directory"):
         server_app(folder)(grid_of(federation, tmp_path), context)
+
+
+def test_the_record_of_a_finished_run_is_not_written_over(folder, federation, tmp_path):
+    out = tmp_path / "out"
+    grid = GridTransport(grid_of(federation, tmp_path / "sites"))
+    server.run(grid, folder, out, extras=False)
+    with pytest.raises(ArtefactError, match="record of an earlier run"):
+        server.run(grid, folder, out, extras=False)
+    assert run_directory.load(out).verified

@@ -8,6 +8,8 @@ from importlib.metadata import version
 
 from pffl.admission import Refused
 from pffl.codec import Answer, Request, read_answer, write_request
+from pffl.codec.envelope import LONGEST
+from pffl.codec.envelope import shown as shown
 from pffl.errors import PFFLError
 from pffl.parcel import Parcel
 
@@ -58,10 +60,10 @@ class Desk:
         try:
             answer = read_answer(content, largest=self.largest)
         except PFFLError as error:
-            raise Refused(f"not an answer: {error}") from error
+            raise Refused(f"not an answer: {shown(str(error), LONGEST)}") from error
         self.check_hand(answer)
         if answer.refusal:
-            raise Refused(f"the site refuses: {shown(answer.refusal, 300)}")
+            raise Refused(f"the site refuses: {shown(answer.refusal, LONGEST)}")
         if answer.run != self.run:
             raise Refused("an answer of another run")
         if answer.number not in numbers:
@@ -82,15 +84,6 @@ class Desk:
                 f"its schema is {shown(answer.schema, 12)}, and this run's "
                 f"{self.schema[:12]}: prepare the site with this run's schema"
             )
-
-
-def shown(text: str, longest: int = 80) -> str:
-    r"""Return another's text fit for a message: short, one line, nothing hidden.
-
-    >>> shown("north\x1b[2J\nsouth")
-    'north [2J south'
-    """
-    return "".join(c if c.isprintable() else " " for c in text[:longest])
 
 
 class Late(Refused):

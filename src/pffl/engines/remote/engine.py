@@ -100,15 +100,20 @@ class Remote:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What to know of the sites, for the result."""
-        found = [
-            (name, self.gate.frozen(k, "train")) for k, name in enumerate(self._names)
-        ]
-        return tuple(
-            f"site '{name}' withholds {known.withheld} small (group, label) counts"
-            for name, known in found
-            if known is not None and known.withheld
-        )
+        """What to know of the sites, for the result: who withholds what (FAULTS 23)."""
+        notes = []
+        for split in ("train", "test", "validation"):
+            known = [self.gate.frozen(k, split) for k in range(len(self._names))]
+            cut = [k for k, census in enumerate(known) if census and census.withheld]
+            if cut:
+                rows = sum(int(c.total.rows[0]) for c in known if c)
+                counted = sum(int(c.total.counts.sum()) for c in known if c)
+                notes.append(
+                    f"{self._listing(cut)} withhold small (group, label) counts: "
+                    f"{rows - counted:,} of all {rows:,} {split} rows are in no cell, "
+                    "and no statement speaks of people like them"
+                )
+        return tuple(notes)
 
     def census(self, split: str = "train") -> CensusTotal:
         """Return the counts and feature sums; asked once a split, then frozen."""

@@ -47,7 +47,9 @@ class Record:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise ArtefactError(f"{self.path}: {error.strerror}") from error
+            raise ArtefactError(
+                f"'{self.path}' cannot be written: {error.strerror}"
+            ) from error
 
 
 @dataclass
