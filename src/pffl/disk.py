@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from pffl.errors import ArtefactError
 
@@ -27,7 +28,7 @@ def write_all(
     try:
         for name, content in files.items():
             path = beside[name]
-            _write(path, content)
+            write_through(path, content)
         for name in files:
             path = directory / name
             if previous and name in previous:
@@ -65,9 +66,21 @@ def read(path: Path, *, largest: int = -1) -> bytes:
         ) from error
 
 
-def _write(path: Path, content: bytes) -> None:
-    with open(path, "wb") as stream:
-        stream.write(content)
+def write_through(
+    path: Path,
+    content: bytes | Callable[[BinaryIO], None],
+    *,
+    opener: Callable[[str, int], int] | None = None,
+) -> None:
+    """Write a file (bytes, or what a function writes), and force it to the disk.
+
+    `opener` is that of the built-in `open`.
+    """
+    with open(path, "wb", opener=opener) as stream:
+        if isinstance(content, bytes):
+            stream.write(content)
+        else:
+            content(stream)
         stream.flush()
         os.fsync(stream.fileno())
 

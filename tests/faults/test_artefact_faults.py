@@ -152,7 +152,7 @@ def test_fault_69_a_full_disk_names_the_path_and_keeps_earlier_results(
     solution: pffl.Solution, saved: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     before = visible(saved)
-    target = "pffl.disk._write" if when == "_write" else when
+    target = "pffl.disk.write_through" if when == "_write" else when
     with run_directory.claim(saved) as claimed:
         monkeypatch.setattr(target, full_disk)
         with pytest.raises(ArtefactError, match=r"No space left") as refused:

@@ -358,7 +358,7 @@ def full_disk(*_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.parametrize("target", ["pffl.disk._write", "pffl.disk.os.replace"])
+@pytest.mark.parametrize("target", ["pffl.disk.write_through", "pffl.disk.os.replace"])
 def test_fault_69_a_full_disk_stops_the_run_and_keeps_what_there_was(
     stopped: Path, whole: pffl.Solution, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:

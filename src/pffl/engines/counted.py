@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pffl.data.schema import Schema
+from pffl.engines.around import Around
 from pffl.engines.base import Engine
 from pffl.questions import CensusTotal, Evaluate, Question, Total, Train
 
@@ -36,28 +36,13 @@ class Bill:
     received: int = 0
 
 
-class Counted:
+class Counted(Around):
     """Pass everything on to another engine, and keep a bill."""
 
     def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+        super().__init__(engine)
         self.bill = Bill()
         self._rows = 0.0
-
-    @property
-    def schema(self) -> Schema:
-        """What the silos agree on."""
-        return self.engine.schema
-
-    @property
-    def silo_names(self) -> tuple[str, ...]:
-        """Names of the silos, in order."""
-        return self.engine.silo_names
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """Splits that every silo has."""
-        return self.engine.splits
 
     def census(self, split: str = "train") -> CensusTotal:
         """Pass on; not billed."""

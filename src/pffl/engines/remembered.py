@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from pffl.data.schema import Schema
+from pffl.engines.around import Around
 from pffl.engines.base import Engine
 from pffl.questions import CensusTotal, Curvature, Evaluate, Question, Total
 
 MOST_BYTES = 256 << 20
 
 
-class Remembered:
+class Remembered(Around):
     """Pass questions on to another engine, and keep the last answers.
 
     Training is not kept: no method asks for the same steps from the same w again.
@@ -38,36 +38,11 @@ class Remembered:
     def __init__(
         self, engine: Engine, *, name: str = "data", most_bytes: int = MOST_BYTES
     ) -> None:
-        self.engine = engine
+        super().__init__(engine)
         self.name = name
         self._most = most_bytes
         self._known: dict[bytes, Total] = {}
         self._census: dict[str, CensusTotal] = {}
-
-    @property
-    def schema(self) -> Schema:
-        """What the silos agree on."""
-        return self.engine.schema
-
-    @property
-    def silo_names(self) -> tuple[str, ...]:
-        """Names of the silos, in order."""
-        return self.engine.silo_names
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """Splits that every silo has."""
-        return self.engine.splits
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Remarks of the engine inside."""
-        return tuple(getattr(self.engine, "notes", ()))
-
-    @property
-    def partial(self) -> bool:
-        """Whether a round of training may do without some of the silos."""
-        return bool(getattr(self.engine, "partial", False))
 
     def census(self, split: str = "train") -> CensusTotal:
         """Ask for counts and feature sums, once."""

@@ -90,7 +90,7 @@ class Replica:
         if single:
             for part in self.module.modules():
                 if isinstance(part, nn.BatchNorm1d):
-                    part.eval()
+                    part.train(False)
 
 
 def join(tensors: Sequence[Tensor], stack: int = 0) -> FloatArray:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+from pffl.disk import cannot_write, write_through
 from pffl.errors import ArtefactError
 
 OWN_FILE = 0o600
@@ -18,20 +19,16 @@ def write(path: Path, content: bytes | Callable[[BinaryIO], None]) -> None:
     beside = path.with_name(f".{path.name}.tmp")
     try:
         beside.unlink(missing_ok=True)
-        number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWN_FILE)
-        with os.fdopen(number, "wb") as stream:
-            if isinstance(content, bytes):
-                stream.write(content)
-            else:
-                content(stream)
-            stream.flush()
-            os.fsync(stream.fileno())
+        write_through(beside, content, opener=_own)
         os.replace(beside, path)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise ArtefactError(
-            f"'{path}' cannot be written: {error.strerror or error}"
-        ) from error
+        raise cannot_write(path, error) from error
+
+
+def _own(path: str, flags: int) -> int:
+    """Make a file that was not there, for its owner alone."""
+    return os.open(path, flags | os.O_EXCL, OWN_FILE)
 
 
 def folder(path: Path) -> Path:
