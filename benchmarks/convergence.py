@@ -13,7 +13,7 @@ import time
 
 import pffl
 from pffl.callbacks import Callback, Round
-from pffl.objective import Problem
+from pffl.problem import Problem
 
 TARGETS = (1e-2, 1e-4, 1e-6)
 

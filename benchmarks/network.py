@@ -32,8 +32,8 @@ import pffl
 from pffl.engines import Local, Reference
 from pffl.models import celeba_cnn, mlp
 from pffl.models.network import Network
-from pffl.objective import Problem
 from pffl.preparation import Options, prepare
+from pffl.problem import Problem
 from pffl.questions import Train, TrainTotal, View
 
 REPEATS = 3

@@ -15,9 +15,9 @@ from typing import ClassVar
 import numpy as np
 
 import pffl
+from pffl.constraints import Cells
+from pffl.constraints.base import EVERY_SILO, resolve_bounds
 from pffl.data import Schema
-from pffl.fairness import Cells
-from pffl.fairness.base import EVERY_SILO, resolve_bounds
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from scipy.special import expit, logsumexp
 import pffl
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
 from pffl.engines import Reference
-from pffl.objective import Problem
 from pffl.preparation import Options, prepare
+from pffl.problem import Problem
 from pffl.questions import Train
 
 MODELS = {
@@ -166,7 +166,7 @@ def assert_same_total(a: Any, b: Any, tolerance: float) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Oracle:
-    """F, r and G from pooled rows, straight from DESIGN §1.
+    """F, r and G from pooled rows, straight from docs/architecture.md.
 
     `X` is scaled and has a column of ones; `cells` marks each cell's rows, (Z, n).
     """

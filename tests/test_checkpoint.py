@@ -21,9 +21,9 @@ from pffl.engines import Local, Reference
 from pffl.errors import ArtefactError, FederationError
 from pffl.loop import iterate
 from pffl.methods import METHODS
-from pffl.objective import Point
 from pffl.parcel import Parcel, pack, unpack
 from pffl.preparation import Options
+from pffl.problem import Point
 from pffl.typing import BoolArray, FloatArray, IntArray
 from tests.helpers import make_federation, make_problem
 from tests.interrupting import Stopping, assert_same_bits, assert_same_outcome

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import pffl
 from pffl.engines import Local
 from pffl.gap import EFFORT, Gap, best_response, expand, measure
-from pffl.objective import Point
 from pffl.preparation import Options
+from pffl.problem import Point
 from tests.helpers import (
     MODELS,
     Oracle,

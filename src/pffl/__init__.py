@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from pffl import datasets as datasets
     from pffl.certificates import Certificate as Certificate
     from pffl.certify import certify as certify
+    from pffl.constraints import BoundedGroupLoss as BoundedGroupLoss
+    from pffl.constraints import (
+        ConditionalBoundedGroupLoss as ConditionalBoundedGroupLoss,
+    )
+    from pffl.constraints import MinMax as MinMax
+    from pffl.constraints import PerSilo as PerSilo
     from pffl.data import Federation as Federation
     from pffl.errors import PFFLError as PFFLError
-    from pffl.fairness import BoundedGroupLoss as BoundedGroupLoss
-    from pffl.fairness import ConditionalBoundedGroupLoss as ConditionalBoundedGroupLoss
-    from pffl.fairness import MinMax as MinMax
-    from pffl.fairness import PerSilo as PerSilo
     from pffl.methods import PFFL as PFFL
     from pffl.methods import Exact as Exact
     from pffl.methods import FedAvg as FedAvg
@@ -37,21 +39,21 @@ __version__ = "0.1.0"
 
 #: Where each public name lives.
 _HOMES = {
-    "BoundedGroupLoss": "fairness",
+    "BoundedGroupLoss": "constraints",
     "Certificate": "certificates",
-    "ConditionalBoundedGroupLoss": "fairness",
+    "ConditionalBoundedGroupLoss": "constraints",
     "Exact": "methods",
     "FedAvg": "methods",
     "Federation": "data",
     "HuberRegression": "models",
     "LeastSquares": "models",
     "LogisticRegression": "models",
-    "MinMax": "fairness",
+    "MinMax": "constraints",
     "Network": "models",
     "Options": "preparation",
     "PFFL": "methods",
     "PFFLError": "errors",
-    "PerSilo": "fairness",
+    "PerSilo": "constraints",
     "SoftmaxRegression": "models",
     "Solution": "solution",
     "certify": "certify",

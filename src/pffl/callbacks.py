@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
-from pffl.objective import Problem
+from pffl.problem import Problem
 from pffl.typing import FloatArray
 
 if TYPE_CHECKING:

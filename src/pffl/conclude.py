@@ -11,21 +11,21 @@ import numpy as np
 
 from pffl.certificates import CellLosses
 from pffl.certificates.holdout import split_delta, upper_bounds
+from pffl.constraints.base import Cells, Constraint
+from pffl.constraints.metrics import mean_losses, metrics
 from pffl.data.federation import Federation
 from pffl.engines.base import Engine
-from pffl.fairness.base import Cells, Constraint
-from pffl.fairness.metrics import mean_losses, metrics
 from pffl.feasibility import Feasibility, feasibility
 from pffl.gap import Gap, measure
 from pffl.loop import Run, iterate
 from pffl.methods.base import Method, describe
 from pffl.methods.exact import LARGEST, Exact
 from pffl.models.linear import LinearModel
-from pffl.objective import Problem
 from pffl.preparation import (
     LOSS_BOUND,
     Options,
 )
+from pffl.problem import Problem
 from pffl.questions import Evaluate, EvaluateTotal
 from pffl.solution import CellResult, Solution
 from pffl.typing import FloatArray

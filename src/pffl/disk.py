@@ -21,7 +21,7 @@ def write_all(
 
     All are first written beside their targets and forced to the disk; only then do they
     take their names, one by one. A file named in `previous` that is there already takes
-    that other name just before. Reference: FAULTS 65 and 69.
+    that other name just before. Reference: faults 65 and 69.
     """
     beside = {name: directory / f".{name}.tmp" for name in files}
     path = directory

@@ -16,7 +16,7 @@ from pffl.engines.base import Engine
 from pffl.gap import expand, newton_step
 from pffl.loop import iterate
 from pffl.methods.exact import Exact
-from pffl.objective import Expansion, Problem
+from pffl.problem import Expansion, Problem
 from pffl.typing import FloatArray
 
 

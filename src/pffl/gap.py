@@ -2,7 +2,7 @@
 
 The gap is max_λ' G(w; λ') − min_w' G(w'; λ). The maximum is known in closed form. The
 minimum is bounded from below by one gradient at *any* w'; a few Newton steps on
-G(·; λ) make that bound tight. Reference: DESIGN §5, first row.
+G(·; λ) make that bound tight. See docs/certificates.md.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pffl.engines.base import Engine
-from pffl.objective import (
+from pffl.problem import (
     Expansion,
     Point,
     Problem,

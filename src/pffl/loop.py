@@ -14,7 +14,7 @@ from pffl.checkpoint import Checkpoint, Standing
 from pffl.engines.base import Engine
 from pffl.gap import measure
 from pffl.methods.base import Method
-from pffl.objective import Point, Problem, upper_value
+from pffl.problem import Point, Problem, upper_value
 from pffl.questions import (
     Curvature,
     CurvatureTotal,
@@ -202,7 +202,7 @@ def observe(
     loss = max(risk, float(losses.max(initial=0.0)))
     if not np.isfinite(loss):
         return Round(0, risk, violation, lam, np.inf, None, seconds, loss)
-    # A cell that is not known is not one without a violation (FAULTS 41).
+    # A cell that is not known is not one without a violation (fault 41).
     upper = upper_value(risk, violation, problem) if known.all() else np.nan
     return Round(0, risk, violation, lam, upper, None, seconds, loss)
 
@@ -211,7 +211,7 @@ def diverged(row: Round | None, history: Sequence[Round], total: Total) -> bool:
     """Whether a number is not finite, or a loss ten times that of the start.
 
     The largest of F and the cells' mean losses is compared: neither a high price B nor
-    a tight bound makes it large. Reference: FAULTS 30.
+    a tight bound makes it large. Reference: fault 30.
     """
     if isinstance(total, TrainTotal) and not np.isfinite(total.update).all():
         return True

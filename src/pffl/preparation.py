@@ -9,17 +9,17 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pffl.constraints.base import Cells, Constraint
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
 from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
 from pffl.errors import DataError, Problems, UsageError
-from pffl.fairness.base import Cells, Constraint
 from pffl.methods.base import Method
 from pffl.models.base import Inputs, Model
 from pffl.models.linear import LeastSquares, LogisticRegression, SoftmaxRegression
 from pffl.numerics import is_number
-from pffl.objective import Problem
+from pffl.problem import Problem
 from pffl.questions import CensusTotal, Task
 from pffl.typing import FloatArray
 
@@ -174,7 +174,7 @@ def withholds(census: CensusTotal) -> bool:
 
 
 def _check_quorum(engine: Engine, method: Method[Any]) -> None:
-    """Refuse a quorum below all with methods that need every cell's loss (FAULTS 41).
+    """Refuse a quorum below all with methods that need every cell's loss (fault 41).
 
     Cells in which a missing silo has rows come in as NaN.
     """
@@ -210,7 +210,7 @@ def shares(census: CensusTotal, weighting: Weighting) -> FloatArray:
 def _covered(
     cells: Cells, census: CensusTotal, options: Options
 ) -> tuple[Cells, FloatArray, tuple[str, ...]]:
-    """Count the cells' rows; refuse or remove those without any (FAULTS 3, 4)."""
+    """Count the cells' rows; refuse or remove those without any (faults 3, 4)."""
     counts = cells.totals(census.counts.astype(np.float64))
     empty = [
         name for name, count in zip(cells.names, counts, strict=True) if count == 0
@@ -250,7 +250,7 @@ def _outweighing(names: Sequence[str], census: CensusTotal) -> tuple[str, ...]:
 def _warn(
     cells: Cells, counts: FloatArray, beta: float, constraint: Constraint | None
 ) -> None:
-    """Warn of bounds and cells that cannot end well (FAULTS 26, 38)."""
+    """Warn of bounds and cells that cannot end well (faults 26, 38)."""
     if beta > 0 and len(cells) and (cells.bounds == 0).any():
         warnings.warn(
             "a bound of 0 is met only by a model without any loss; expect 'infeasible'",

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pffl.callbacks import Round
+from pffl.constraints.metrics import Metrics
 from pffl.data.schema import Schema
 from pffl.data.silo import as_inputs
 from pffl.errors import DataError, NotMetError, UsageError
-from pffl.fairness.metrics import Metrics
-from pffl.objective import Problem
+from pffl.problem import Problem
 from pffl.typing import FloatArray
 from pffl.verdict import Status
 

@@ -12,10 +12,10 @@ from typing import Any
 from pffl.callbacks import Callback
 from pffl.checkpoint import Checkpoint, identity
 from pffl.conclude import conclude
+from pffl.constraints.base import Constraint
 from pffl.data.federation import Federation
 from pffl.engines.base import Engine
 from pffl.errors import UsageError
-from pffl.fairness.base import Constraint
 from pffl.loop import iterate, iterate_many
 from pffl.methods.base import Method
 from pffl.methods.exact import Exact

@@ -17,7 +17,7 @@ from pffl.certificates.empirical import (
 )
 from pffl.certificates.words import down, up, words
 from pffl.feasibility import Feasibility
-from pffl.objective import Problem
+from pffl.problem import Problem
 
 Status = Literal[
     "met", "within_slack", "not_met", "infeasible", "diverged", "interrupted"
@@ -88,7 +88,7 @@ def lemma_slack(
     """Return (βM + 2ν)/B; None where no M is known.
 
     M bounds F of the best feasible model: F of a feasible model already found, or what
-    the bounds themselves imply. Reference: Lemma 1 with β, DESIGN §2 and §5.
+    the bounds themselves imply. Reference: Lemma 1 with β, see docs/paper.md.
     """
     if gap is None or problem.multiplier_bound <= 0:
         return None

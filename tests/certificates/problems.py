@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """F and r of DESIGN §1 by loops over rows, for logistic or squared loss."""
+    """F and r of docs/architecture.md by loops over rows."""
 
     X: np.ndarray
     y: np.ndarray

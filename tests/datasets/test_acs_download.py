@@ -1,4 +1,4 @@
-"""The Census's archives from a server on the loopback interface: FAULTS 19, 20, 22."""
+"""The Census's archives from a server on the loopback interface: faults 19, 20, 22."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of persons that are cut off, mixed up or made to harm: FAULTS 18, 19, 21."""
+"""Files of persons that are cut off, mixed up or made to harm: faults 18, 19, 21."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FAULTS, rows 65 to 77: damaged, foreign and hostile files and names."""
+"""Faults 65 to 77: damaged, foreign and hostile files and names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FAULTS 2–4, 10, 16, 17, 26–28: silos, cells and bounds that are odd or hopeless."""
+"""Faults 2–4, 10, 16, 17, 26–28: silos, cells and bounds that are odd or hopeless."""
 
 from __future__ import annotations
 

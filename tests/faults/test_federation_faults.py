@@ -1,4 +1,4 @@
-"""FAULTS, rows 40 to 52 and 56 to 58: sites that fail, stray, or lie."""
+"""Faults 40 to 52 and 56 to 58: sites that fail, stray, or lie."""
 
 from __future__ import annotations
 

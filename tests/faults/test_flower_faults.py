@@ -1,4 +1,4 @@
-"""FAULTS 53–56 on real Flower processes, killed by id and turned away at the door."""
+"""Faults 53–56 on real Flower processes, killed by id and turned away at the door."""
 
 from __future__ import annotations
 

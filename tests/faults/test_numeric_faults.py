@@ -1,4 +1,4 @@
-"""FAULTS 30, 35–37 and 39: numbers that are too large, too small or too short."""
+"""Faults 30, 35–37 and 39: numbers that are too large, too small or too short."""
 
 from __future__ import annotations
 

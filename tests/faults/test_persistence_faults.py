@@ -1,4 +1,4 @@
-"""FAULTS, row 53 and rows 65 to 71: what is saved while a run is under way.
+"""Faults 53 and rows 65 to 71: what is saved while a run is under way.
 
 Rows 68 to 70 for what a finished run leaves behind: `test_artefact_faults.py`.
 """
@@ -134,7 +134,7 @@ import sys
 import numpy as np
 from pffl import parcel
 from pffl.checkpoint import Checkpoint, Standing
-from pffl.objective import Point
+from pffl.problem import Point
 checkpoint, point = Checkpoint(sys.argv[1]), Point(np.zeros(50_000), np.zeros(3))
 at = checkpoint.load(point) or Standing(point, point, 0, [], 0)
 print("ready", flush=True)
@@ -147,7 +147,7 @@ while True:
 
 
 def test_fault_65_kill_during_a_save_leaves_a_whole_one(tmp_path: Path) -> None:
-    from pffl.objective import Point
+    from pffl.problem import Point
 
     like, rng, last = Point(np.zeros(50_000), np.zeros(3)), np.random.default_rng(0), 0
     for _ in range(12):

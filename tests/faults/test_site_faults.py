@@ -1,4 +1,4 @@
-"""FAULTS 23, 57, 60 and 64, at a site: what the server asks is not what it gets."""
+"""Faults 23, 57, 60 and 64, at a site: what the server asks is not what it gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FAULTS, rows 24 to 34: what a run file or a command line may get wrong."""
+"""Faults 24 to 34: what a run file or a command line may get wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Promises that hold for the whole tree: SECURITY.md, and DESIGN section 8."""
+"""Promises that hold for the whole tree: SECURITY.md, and docs/architecture.md."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from pffl.gap import expand, measure
 from pffl.loop import iterate
 from pffl.methods import _capped_qp, _saddle, _trial
 from pffl.methods.exact import candidate_multipliers
-from pffl.objective import Point, lower_value
 from pffl.preparation import Options
+from pffl.problem import Point, lower_value
 from tests.helpers import (
     MODELS,
     Oracle,

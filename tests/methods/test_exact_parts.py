@@ -12,8 +12,8 @@ import pffl
 from pffl.engines import Reference
 from pffl.methods import _capped_qp, _saddle
 from pffl.methods._forecast import Forecast, forecast
-from pffl.objective import Expansion, Problem
 from pffl.preparation import Options
+from pffl.problem import Expansion, Problem
 from tests.helpers import make_federation, make_problem
 
 

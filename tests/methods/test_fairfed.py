@@ -57,7 +57,7 @@ def away_by_hand(raw, w, metric):
 
 
 def naive(raw, *, metric, variant, debiasing, beta, rounds, steps, eta):
-    """METHODS §11: every ω and w."""
+    """docs/methods.md, 11: every ω and w."""
     K, N = raw.silo.max() + 1, len(raw)
     shares = np.bincount(raw.silo) / N
     omega, w, out = shares.copy(), np.zeros(raw.X.shape[1]), []

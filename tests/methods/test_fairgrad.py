@@ -59,7 +59,7 @@ def test_levels_are_their_definitions(notion, groups):
 
 
 def naive(raw, *, notion, rounds, steps, eta, dual, eps):
-    """METHODS §12, row by row: every w, up and lo."""
+    """docs/methods.md, 12, row by row: every w, up and lo."""
     m, N = table(raw), len(raw)
     offsets, slopes = constants(notion, m)
     up, lo, w = np.zeros(len(offsets)), np.zeros(len(offsets)), np.zeros(raw.X.shape[1])

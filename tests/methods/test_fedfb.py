@@ -23,7 +23,7 @@ L2 = 0.02
 
 
 def naive(raw, *, notion, alpha, rounds, steps, eta):
-    """METHODS §8, one row after the other: every w and λ_{y,z}."""
+    """docs/methods.md, 8, one row after the other: every w and λ_{y,z}."""
     Z, N = raw.group.max() + 1, len(raw)
     m = np.array([[((raw.y == y) & (raw.group == z)).sum() for z in range(Z)]
                   for y in (0, 1)], dtype=float)  # fmt: skip
@@ -165,7 +165,7 @@ def test_equal_opportunity_moves_towards_the_largest_mean_loss():
 
 
 def surrogate(raw, w):
-    """f_1 of METHODS §8 at w."""
+    """f_1 of docs/methods.md, 8 at w."""
     sign = np.where(raw.y == 0, 1.0, -1.0) * raw.losses(w)
     one, other = ((sign + raw.y)[raw.group == z].mean() for z in (1, 0))
     return one - other

@@ -1,4 +1,4 @@
-"""Algorithm 1 against a naive loop, and what DESIGN §2 says of it."""
+"""Algorithm 1 against a naive loop, and what docs/paper.md says of it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOUNDS = {"f": 0.55, "m": 0.6}
 
 
 def naive_pffl(oracle, silo, *, dual_rounds, rounds, steps, eta, dual_eta):
-    """Run Algorithm 1 of DESIGN on pooled arrays: all w, all λ, all upper values."""
+    """Run Algorithm 1 of docs/methods.md on pooled arrays: all w, λ, upper values."""
     K, Z = silo.max() + 1, len(oracle.cells)
     w, theta = np.zeros(oracle.classes * oracle.X.shape[1]), np.zeros(Z)
     ws, lams, seen = [], [], []
@@ -113,7 +113,7 @@ def test_every_iterate_is_the_naive_loops(kind, engine_type):
 
 
 def test_with_one_dual_round_the_gap_never_closes():
-    # λ moves E times, not E·T times (DESIGN §2): inner rounds cannot replace dual ones.
+    # λ moves E times, not E·T times (docs/paper.md): dual rounds cannot be replaced.
     engine = Local(make_federation(1, sizes=(80, 60)), threads=1)
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.55), budget=5.0)
     gaps = {}

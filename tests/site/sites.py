@@ -21,8 +21,8 @@ from pffl.codec import (
 )
 from pffl.data import Rows, Schema, Silo
 from pffl.engines import Reference
-from pffl.objective import Problem
 from pffl.preparation import Options, prepare
+from pffl.problem import Problem
 from pffl.questions import Census
 from pffl.site import Agreement, Rules, Site
 from tests.helpers import make_federation, make_rows, make_schema

@@ -79,7 +79,7 @@ class Gate:
     def census(
         self, index: int, split: str, total: CensusTotal, withheld: int
     ) -> CensusTotal:
-        """Freeze a silo's census, or compare it with the frozen one (FAULTS 48)."""
+        """Freeze a silo's census, or compare it with the frozen one (fault 48)."""
         _check_size(total)
         check_census(total, withheld, split, self.schema, self.policy)
         found = Frozen(total, withheld)
@@ -157,7 +157,7 @@ def missing_cells(gate: Gate, question: Train, missing: tuple[int, ...]) -> Floa
     """Mark with NaN the cells in which silos that did not answer have rows.
 
     Their sums would be of some rows only: no dual step is made on them, and they never
-    count as "no violation" (FAULTS 41).
+    count as "no violation" (fault 41).
     """
     blank = np.zeros(len(question.task.cells))
     for k in missing:

@@ -60,7 +60,7 @@ class Known:
     schema: Schema
 
     def loss_sums(self, w: FloatArray, n: FloatArray, sums: FloatArray) -> None:
-        """Refuse loss sums of n rows that no honest silo can have (FAULTS 49)."""
+        """Refuse loss sums of n rows that no honest silo can have (fault 49)."""
         low, high = self.ceilings.losses(w, n)
         if self.policy.loss_bound is not None:
             high = np.minimum(high, self.policy.loss_bound * n)
@@ -91,7 +91,7 @@ class Known:
 def check_census(
     total: CensusTotal, withheld: int, split: str, schema: Schema, policy: Policy
 ) -> None:
-    """Judge counts and feature sums before they are frozen (FAULTS 48)."""
+    """Judge counts and feature sums before they are frozen (fault 48)."""
     rows, counts = int(total.rows[0]), total.counts[0]
     require(0 <= rows <= policy.largest_rows, "an impossible number of rows")
     within(counts, np.zeros(len(counts)), np.full(len(counts), rows), "a count")
@@ -135,7 +135,7 @@ def check_train(known: Known, question: Train, total: TrainTotal) -> TrainTotal:
 
 
 def update_limit(known: Known, question: Train, mean: float) -> float:
-    """Return the longest update that is taken as it is (FAULTS 50)."""
+    """Return the longest update that is taken as it is (fault 50)."""
     per_atom = question.cell_weights @ known.member
     in_risk = question.risk_weight / known.rows
     kinds = np.append(in_risk + per_atom / known.share, in_risk)

@@ -17,14 +17,14 @@ from pffl.audit.probabilities import Probabilities as Probabilities
 from pffl.audit.probabilities import with_probabilities as with_probabilities
 from pffl.certificates import Certificate
 from pffl.certify import Request, Subject, certify_subject
+from pffl.constraints.base import Constraint
 from pffl.data.federation import Federation
 from pffl.engines.base import Engine
 from pffl.errors import UsageError
-from pffl.fairness.base import Constraint
 from pffl.methods.exact import Exact
 from pffl.models.base import Model
-from pffl.objective import Point
 from pffl.preparation import LOSS_BOUND, Options, open_engine, prepare
+from pffl.problem import Point
 from pffl.typing import FloatArray
 
 

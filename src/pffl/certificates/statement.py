@@ -191,7 +191,7 @@ class Certificate:
     statements
         The claims, in the order in which they are shown.
     verdict
-        One of DESIGN §7.
+        One of the statuses of a run.
     sentence
         The verdict in words, with the worst cell, its loss, its bound, the margin.
     confidence

@@ -1,7 +1,7 @@
 """`certify`: everything that can be promised of a model, in one certificate.
 
 `basis` is what the certificate stands on, `training` and `unseen` compute figures,
-`stating` puts them into words, `concluding` adds the verdict. Reference: DESIGN §5.
+`stating` puts them into words, `concluding` adds the verdict. See docs/certificates.md.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from pffl.certificates.interval import Interval
 from pffl.engines.base import Engine
 from pffl.feasibility import Feasibility, feasibility
 from pffl.gap import expand, newton_step
-from pffl.objective import Expansion, Problem
+from pffl.problem import Expansion, Problem
 from pffl.typing import FloatArray
 
 STEPS = 30  # of Newton's method

@@ -24,7 +24,7 @@ from pffl.certificates.plan import local_smoothness
 from pffl.certify.basis import Basis
 from pffl.certify.subject import Subject
 from pffl.certify.unseen import longest_input
-from pffl.objective import Problem
+from pffl.problem import Problem
 from pffl.typing import FloatArray
 
 CLASSIFIERS = {"logistic": (0.25, 1.0), "softmax": (0.5, math.sqrt(2.0))}

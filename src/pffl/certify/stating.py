@@ -202,7 +202,7 @@ def planned(basis: Basis, figures: Figures) -> Statement:
 
 
 def needs_convexity(kind: str) -> Statement:
-    """Refuse a statement that holds for convex losses only (FAULTS 32)."""
+    """Refuse a statement that holds for convex losses only (fault 32)."""
     ground = w.convexity(False)
     return Statement.not_available(kind, ground.text, (ground,))
 

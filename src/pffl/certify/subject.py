@@ -10,14 +10,14 @@ from typing import Literal
 
 import numpy as np
 
+from pffl.constraints.group_loss import BoundedGroupLoss
 from pffl.data.federation import Federation
 from pffl.data.overlap import repeated_rows
 from pffl.engines.base import Engine
 from pffl.errors import DataError
-from pffl.fairness.group_loss import BoundedGroupLoss
 from pffl.models.base import Model
-from pffl.objective import Point, Problem
 from pffl.preparation import Weighting, open_engine, shares, withholds
+from pffl.problem import Point, Problem
 from pffl.solution import Solution
 from pffl.typing import FloatArray
 

@@ -24,7 +24,7 @@ from pffl.feasibility import Feasibility, feasibility
 from pffl.gap import measure
 from pffl.methods.exact import LARGEST
 from pffl.models.linear import LinearModel
-from pffl.objective import Problem
+from pffl.problem import Problem
 from pffl.verdict import TOLERANCE, implied_risk_of
 
 Figures = Mapping[str, Any]

@@ -34,7 +34,7 @@ class Checkpoint:
     finished round.
 
     A save is written beside its target, forced to the disk, and renamed; the one before
-    is kept under another name. So there is a whole one at any time (FAULTS 65, 66).
+    is kept under another name. So there is a whole one at any time (faults 65, 66).
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class Checkpoint:
         self._whole = self.ready = True
 
     def _refuse_other(self, path: Path, parcel: Parcel) -> None:
-        """Refuse the checkpoint of another run, and say what differs (FAULTS 67)."""
+        """Refuse the checkpoint of another run, and say what differs (fault 67)."""
         header = parcel.header
         saved = {"version": header.get("version"), **_mapping(header.get("identity"))}
         now = {"version": file.VERSION, **self.identity}

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from pffl.constraints.base import Constraint
 from pffl.data.federation import Federation
 from pffl.engines.base import Engine
-from pffl.fairness.base import Constraint
 from pffl.methods.base import Method
-from pffl.objective import Problem
+from pffl.problem import Problem
 
 LONGEST = 60  # characters of a value in a message
 

@@ -190,8 +190,8 @@ def subject_of(record: RunRecord, job: Job) -> Subject:
     from pffl.certify import Subject
     from pffl.certify.subject import require_schema, smallest_note
     from pffl.errors import ArtefactError
-    from pffl.objective import Point
     from pffl.preparation import open_engine, prepare
+    from pffl.problem import Point
 
     engine = open_engine(job.federation, job.engine)
     require_schema(engine, record.schema.hash)

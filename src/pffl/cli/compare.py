@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from pffl.compare import Comparison
+    from pffl.constraints import Constraint
     from pffl.data import Federation
-    from pffl.fairness import Constraint
     from pffl.models import Model
     from pffl.spec import Job
 

@@ -23,8 +23,8 @@ from pffl.cli.show import (
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from pffl.constraints import Constraint
     from pffl.data import Federation
-    from pffl.fairness import Constraint
     from pffl.typing import IntArray
 
 MOST_SILOS = 25

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pffl.certify.lowest import Lowest
     from pffl.certify.training import Proof
     from pffl.engines import Engine
-    from pffl.objective import Problem
+    from pffl.problem import Problem
 
 MOST = 30  # cells whose own smallest bound is searched for
 

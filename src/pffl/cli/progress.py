@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pffl.callbacks import Callback, Lines, Progress, Round
 from pffl.cli import console
-from pffl.objective import Problem
+from pffl.problem import Problem
 
 LONGEST_NAME = 30
 

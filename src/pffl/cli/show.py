@@ -15,7 +15,7 @@ from pffl.cli.console import clean
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pffl.fairness.metrics import Metrics
+    from pffl.constraints.metrics import Metrics
     from pffl.solution import CellResult, Solution
 
 MOST_CELLS = 30

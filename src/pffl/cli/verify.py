@@ -107,7 +107,7 @@ def _record(directory: Path) -> RunRecord:
 
 
 def _files(record: RunRecord) -> list[Check]:
-    """Check the files of the run directory against its manifest (FAULTS 74)."""
+    """Check the files of the run directory against its manifest (fault 74)."""
     from pffl.verify import Check
 
     what = "files of the run directory"

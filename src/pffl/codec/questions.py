@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from pffl.constraints.base import EVERY_SILO, Cells
 from pffl.data.schema import Schema
 from pffl.errors import PFFLError
-from pffl.fairness.base import EVERY_SILO, Cells
 from pffl.models import Inputs, Model, rebuild
 from pffl.parcel import Malformed, Parcel
 from pffl.questions import Census, Curvature, Evaluate, Question, Task, Train

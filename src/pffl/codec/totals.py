@@ -57,7 +57,7 @@ def decode_total(
     """Read silo `index`'s answer to a question; anything that does not fit is refused.
 
     Keys, types and shapes must be exactly those that the question asks for, and every
-    number finite (FAULTS 46, 47). Ranges are judged by `pffl.admission`.
+    number finite (faults 46, 47). Ranges are judged by `pffl.admission`.
     """
     kind, made = KINDS[type(question)]
     if dict(parcel.header) != {"total": kind}:

@@ -2,7 +2,7 @@
 
 Tuning, where asked for, happens on a validation part, with the same number of trials
 for each method, and starts with FedAvg's l2, which all methods then use: it moves the
-worst group more than most fair methods do (METHODS §14).
+worst group more than most fair methods do (docs/methods.md, 14).
 """
 
 from __future__ import annotations

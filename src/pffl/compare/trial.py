@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 
 from pffl.compare.candidates import Candidate, Parameters
+from pffl.constraints.base import Constraint
+from pffl.constraints.metrics import mean_losses, metrics
+from pffl.constraints.per_silo import PerSilo
 from pffl.data.federation import Federation
 from pffl.engines.base import Engine
 from pffl.engines.counted import Counted
 from pffl.engines.local import Local
 from pffl.errors import PFFLError
-from pffl.fairness.base import Constraint
-from pffl.fairness.metrics import mean_losses, metrics
-from pffl.fairness.per_silo import PerSilo
 from pffl.loop import iterate
 from pffl.models.base import Model
-from pffl.objective import Problem
 from pffl.preparation import Options, prepare
+from pffl.problem import Problem
 from pffl.questions import Evaluate
 from pffl.typing import FloatArray
 

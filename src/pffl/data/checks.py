@@ -22,7 +22,7 @@ class DataWarning(UserWarning):
 
 
 def check_silos(schema: Schema, silos: Sequence[Silo], problems: Problems) -> None:
-    """Note everything that is wrong with the silos (FAULTS 1, 5, 6, 14, …)."""
+    """Note everything that is wrong with the silos (faults 1, 5, 6, 14, …)."""
     if not silos:
         problems.add("no silos")
         return
@@ -130,7 +130,7 @@ def _code_problems(schema: Schema, y: FloatArray, group: IntArray) -> list[str]:
 
 
 def protected_inputs(schema: Schema) -> list[str]:
-    """Features that carry the name of a protected attribute (FAULTS 12)."""
+    """Features that carry the name of a protected attribute (fault 12)."""
     names = {attribute.name for attribute in schema.attributes}
     return [
         feature

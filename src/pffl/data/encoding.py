@@ -43,7 +43,7 @@ class TableEncoding:
         """Encode a table with labels, for instance for evaluation.
 
         Unseen group values, labels and categories are an error that lists them with
-        their counts (FAULTS 8), as are missing values and columns.
+        their counts (fault 8), as are missing values and columns.
         """
         frame, _ = read_table(table)
         attributes = [attribute.name for attribute in self.schema.attributes]

@@ -1,4 +1,4 @@
-"""Find rows that are on both sides of a split, or in two silos (FAULTS 15).
+"""Find rows that are on both sides of a split, or in two silos (fault 15).
 
 With an id column the answer is exact. Without one, equal rows may be different people:
 discrete data are full of twins. So rows are compared only where at most a tenth of the

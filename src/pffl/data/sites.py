@@ -1,4 +1,4 @@
-"""One table per site → one table, once all sites agree on the columns (FAULTS 11)."""
+"""One table per site → one table, once all sites agree on the columns (fault 11)."""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ def _check_label_sets(
 def _warn_protected(
     frame: pd.DataFrame, columns: Sequence[Column], options: TableOptions
 ) -> None:
-    """Warn about inputs that are, or repeat, a protected attribute (FAULTS 12)."""
+    """Warn about inputs that are, or repeat, a protected attribute (fault 12)."""
     found = [f"'{c.name}'" for c in columns if c.name in options.group]
     for column in columns:
         if column.name in options.group or len(frame) < ENOUGH_ROWS:

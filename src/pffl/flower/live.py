@@ -14,7 +14,7 @@ import numpy as np
 
 from pffl.callbacks import Callback, Round
 from pffl.engines.remote import Record
-from pffl.objective import Problem
+from pffl.problem import Problem
 
 ROUND, ENDED = "round", "ended"
 

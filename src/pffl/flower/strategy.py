@@ -22,17 +22,17 @@ from flwr.serverapp.strategy import Result, Strategy
 from pffl.admission import Policy
 from pffl.callbacks import Callback, Round
 from pffl.codec import read_request
+from pffl.constraints.base import Constraint
 from pffl.data.schema import Schema
 from pffl.engines.flower.grid import GridTransport, messages_of, reply_of
 from pffl.engines.remembered import Remembered
 from pffl.engines.remote import Remote
 from pffl.errors import UsageError
-from pffl.fairness.base import Constraint
 from pffl.flower._handover import Asked, Ended, Handover
 from pffl.methods.base import Method
 from pffl.models.base import Model
-from pffl.objective import Problem
 from pffl.preparation import Options
+from pffl.problem import Problem
 from pffl.solution import Solution
 from pffl.solve import solve
 

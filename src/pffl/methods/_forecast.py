@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.linalg import LinAlgError
 
-from pffl.objective import Expansion, Problem
+from pffl.problem import Expansion, Problem
 from pffl.typing import FloatArray
 
 STEEPEST = 1e6  # κ and 1/κ: larger changes say nothing about the next step

@@ -21,7 +21,7 @@ from numpy.linalg import LinAlgError
 
 from pffl.methods import _capped_qp
 from pffl.numerics import project_capped_simplex
-from pffl.objective import Expansion, Problem
+from pffl.problem import Expansion, Problem
 from pffl.typing import FloatArray
 
 NEWTON_STEPS = 60

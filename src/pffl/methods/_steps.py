@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from pffl.models.linear import LinearModel
-from pffl.objective import Expansion, Problem
+from pffl.problem import Expansion, Problem
 from pffl.typing import FloatArray, IntArray
 
 STABLE = 1.9  # steps of less than 2/L do not diverge

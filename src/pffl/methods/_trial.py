@@ -9,7 +9,7 @@ from numpy.linalg import LinAlgError
 
 from pffl.methods import _saddle
 from pffl.methods._forecast import forecast
-from pffl.objective import Expansion, Problem
+from pffl.problem import Expansion, Problem
 from pffl.typing import FloatArray
 
 DAMPING = (1e-10, 1e-7, 1e-4)  # relative; where βμ = 0, or where the model is too stiff

@@ -23,12 +23,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pffl.fairness.per_silo import PerSilo
+from pffl.constraints.per_silo import PerSilo
 from pffl.methods import _steps
 from pffl.methods.base import check_choice
 from pffl.methods.inner import Inner, LocalTraining, returns_average
 from pffl.numerics import project_simplex
-from pffl.objective import Point, Problem
+from pffl.problem import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
 from pffl.typing import FloatArray
 

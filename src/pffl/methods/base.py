@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from pffl.data.schema import Schema
 from pffl.errors import Problems, UsageError
-from pffl.objective import Point, Problem
+from pffl.problem import Point, Problem
 from pffl.questions import Question
 
 S = TypeVar("S")

@@ -14,7 +14,7 @@ without asking again,
 until the gap upper − lower is small enough. A refused w is no waste: its expansion
 corrects the curvature (line 4); if that is refused too, the step is shortened to where
 both expansions promise most. ρ is twice Σλ and at most B: the merit needs no higher
-price than the one that closes the violation. Reference: DESIGN §4 and §5.
+price than the one that closes the violation. See docs/paper.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pffl.errors import UsageError
 from pffl.methods import _capped_qp, _trial
 from pffl.methods.base import check_parameters
 from pffl.numerics import project_capped_simplex
-from pffl.objective import Expansion, Point, Problem, lower_value, upper_value
+from pffl.problem import Expansion, Point, Problem, lower_value, upper_value
 from pffl.questions import Curvature, CurvatureTotal
 from pffl.questions.curvature import linear
 from pffl.typing import FloatArray

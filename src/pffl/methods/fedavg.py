@@ -13,7 +13,7 @@ import numpy as np
 from pffl.methods import _steps
 from pffl.methods.base import check_choice
 from pffl.methods.inner import Inner, LocalTraining
-from pffl.objective import Point, Problem
+from pffl.problem import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
 from pffl.typing import FloatArray
 

@@ -29,12 +29,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from pffl.constraints.base import Cells
+from pffl.constraints.conditional import ConditionalBoundedGroupLoss
 from pffl.errors import DataError
-from pffl.fairness.base import Cells
-from pffl.fairness.conditional import ConditionalBoundedGroupLoss
 from pffl.methods import _steps
 from pffl.methods.inner import Inner, LocalTraining
-from pffl.objective import Point, Problem
+from pffl.problem import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
 from pffl.typing import FloatArray
 

@@ -29,14 +29,14 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from pffl.constraints.base import Cells
+from pffl.constraints.conditional import ConditionalBoundedGroupLoss
 from pffl.errors import DataError
-from pffl.fairness.base import Cells
-from pffl.fairness.conditional import ConditionalBoundedGroupLoss
 from pffl.methods import _steps
 from pffl.methods.base import check_choice, check_two_classes
 from pffl.methods.inner import Inner, LocalTraining
 from pffl.numerics import project_simplex
-from pffl.objective import Point, Problem
+from pffl.problem import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
 from pffl.typing import FloatArray
 

@@ -30,7 +30,7 @@ from pffl.methods import _steps
 from pffl.methods.base import check_choice
 from pffl.methods.inner import Inner, LocalTraining
 from pffl.numerics import project_simplex
-from pffl.objective import Point, Problem
+from pffl.problem import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
 from pffl.typing import FloatArray
 

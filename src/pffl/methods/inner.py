@@ -15,12 +15,12 @@ from typing import Literal
 
 import numpy as np
 
+from pffl.constraints.base import Cells
 from pffl.errors import UsageError
-from pffl.fairness.base import Cells
 from pffl.methods import _steps
 from pffl.methods.base import check_choice, check_parameters
 from pffl.models.base import trained
-from pffl.objective import Problem
+from pffl.problem import Problem
 from pffl.questions import Curvature, Task, Train, TrainTotal
 from pffl.typing import FloatArray
 

@@ -26,12 +26,12 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl import dual
-from pffl.fairness.base import Cells
+from pffl.constraints.base import Cells
 from pffl.methods import _steps
 from pffl.methods.base import check_choice
 from pffl.methods.inner import Inner, LocalTraining, returns_average
 from pffl.models.linear import LinearModel
-from pffl.objective import Expansion, Point, Problem
+from pffl.problem import Expansion, Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
 from pffl.typing import FloatArray, IntArray
 

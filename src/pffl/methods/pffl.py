@@ -1,6 +1,6 @@
 """PFFL: Algorithm 1 of *Fair Federated Learning via Bounded Group Loss*.
 
-Shengyuan Hu, Zhiwei Steven Wu, Virginia Smith. Corrected as DESIGN §2 says.
+Shengyuan Hu, Zhiwei Steven Wu, Virginia Smith. Corrected as docs/paper.md says.
 
     1  θ ← 0, w ← 0
     2  for e = 1 … E:                                       dual rounds
@@ -28,7 +28,7 @@ from pffl.methods import _steps
 from pffl.methods.base import check_choice
 from pffl.methods.inner import Inner, LocalTraining
 from pffl.models.linear import LinearModel
-from pffl.objective import Expansion, Point, Problem, upper_value
+from pffl.problem import Expansion, Point, Problem, upper_value
 from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
 from pffl.typing import FloatArray
 

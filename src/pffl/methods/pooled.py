@@ -22,7 +22,7 @@ from typing import ClassVar
 import numpy as np
 
 from pffl.methods.base import check_parameters
-from pffl.objective import Point, Problem
+from pffl.problem import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Task
 from pffl.questions.curvature import linear
 from pffl.typing import FloatArray

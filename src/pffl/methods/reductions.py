@@ -30,7 +30,7 @@ from pffl import dual
 from pffl.methods import _steps
 from pffl.methods.base import check_parameters
 from pffl.methods.pooled import Newton
-from pffl.objective import Expansion, Point, Problem, upper_value, value
+from pffl.problem import Expansion, Point, Problem, upper_value, value
 from pffl.questions import Curvature, CurvatureTotal
 from pffl.questions.curvature import linear
 from pffl.typing import FloatArray

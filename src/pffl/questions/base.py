@@ -12,9 +12,9 @@ from typing import Protocol, Self, TypeVar
 
 import numpy as np
 
+from pffl.constraints.base import Cells
 from pffl.data.schema import Schema
 from pffl.data.silo import Silo
-from pffl.fairness.base import Cells
 from pffl.models.base import Model
 from pffl.typing import FloatArray, IntArray
 

@@ -87,7 +87,7 @@ def save(
 def claim(
     directory: str | os.PathLike[str], *, unfinished: bool = False
 ) -> Iterator[Claim]:
-    """Hold a directory; refuse one that holds something else or is in use (FAULTS 70).
+    """Hold a directory; refuse one that holds something else or is in use (fault 70).
 
     A directory that was made for the claim and stays empty is taken away again. One
     with a run that was stopped is refused, unless `unfinished` asks for it.

@@ -47,7 +47,7 @@ def history_text(rows: Sequence[Mapping[str, object]]) -> str:
 
 
 def disarm(text: str) -> str:
-    """Put a quote before text that a spreadsheet takes for a formula (FAULTS 76).
+    """Put a quote before text that a spreadsheet takes for a formula (fault 76).
 
     >>> disarm("=1+1"), disarm("Female")
     ("'=1+1", 'Female')

@@ -1,7 +1,7 @@
 """`model.safetensors`: written by the format's own library, checked before it is read.
 
 The header is judged from the size of the file before anything of the announced size is
-read or allocated; no code is ever loaded from a file (FAULTS 68).
+read or allocated; no code is ever loaded from a file (fault 68).
 """
 
 from __future__ import annotations

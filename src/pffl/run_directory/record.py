@@ -95,7 +95,7 @@ def load(
         What `save` wrote.
     require_verified
         Refuse a directory that was edited by hand, instead of saying so in
-        `RunRecord.mismatches` (FAULTS 74).
+        `RunRecord.mismatches` (fault 74).
     module
         Of a network with a module of your own; see `read_model`.
     """

@@ -9,15 +9,15 @@ from functools import reduce
 from typing import Any, TypeVar
 
 from pffl.admission import Policy
-from pffl.engines import DEPLOYED, ENGINES
-from pffl.errors import Problems, UsageError
-from pffl.fairness import (
+from pffl.constraints import (
     BoundedGroupLoss,
     ConditionalBoundedGroupLoss,
     Constraint,
     MinMax,
     PerSilo,
 )
+from pffl.engines import DEPLOYED, ENGINES
+from pffl.errors import Problems, UsageError
 from pffl.methods import METHODS, Method
 from pffl.methods.pffl import PFFL
 from pffl.models import LINEAR_MODELS, LinearModel, LogisticRegression

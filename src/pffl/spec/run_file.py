@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from pffl.admission import Policy
+from pffl.constraints import Constraint
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
 from pffl.errors import Problems, UsageError
-from pffl.fairness import Constraint
 from pffl.methods import Method
 from pffl.methods.base import describe
 from pffl.models import LinearModel, Model

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pffl.constraints.base import Constraint
+from pffl.constraints.conditional import ConditionalBoundedGroupLoss
+from pffl.constraints.group_loss import BoundedGroupLoss
+from pffl.constraints.per_silo import PerSilo
 from pffl.errors import UsageError
-from pffl.fairness.base import Constraint
-from pffl.fairness.conditional import ConditionalBoundedGroupLoss
-from pffl.fairness.group_loss import BoundedGroupLoss
-from pffl.fairness.per_silo import PerSilo
 
 NOTIONS: dict[str, Callable[[float], Constraint]] = {
     "bgl": BoundedGroupLoss,

@@ -13,11 +13,11 @@ import numpy as np
 from pffl.certificates.holdout import lower_bounds, split_delta
 from pffl.certificates.rates import clopper_pearson_lower, clopper_pearson_upper
 from pffl.conclude import conclude
+from pffl.constraints.metrics import mean_losses, metrics
 from pffl.data.federation import Federation
 from pffl.engines.base import Engine
 from pffl.engines.local import Local
 from pffl.errors import PFFLError
-from pffl.fairness.metrics import mean_losses, metrics
 from pffl.feasibility import Feasibility, feasibility
 from pffl.journal import Journal, key_of
 from pffl.loop import Run, iterate, iterate_many
@@ -25,8 +25,8 @@ from pffl.methods.base import Method, describe
 from pffl.methods.exact import Exact
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
-from pffl.objective import Point, Problem
 from pffl.preparation import Options, default_model, prepare, prices, reprice
+from pffl.problem import Point, Problem
 from pffl.questions import Evaluate
 from pffl.solution import Solution
 from pffl.sweep.grid import GridPoint

@@ -73,7 +73,7 @@ class Desk:
         return answer
 
     def check_hand(self, answer: Answer) -> None:
-        """Refuse another version or schema, both shown (FAULTS 45, 57)."""
+        """Refuse another version or schema, both shown (faults 45, 57)."""
         if answer.version != self.version:
             raise Unfit(
                 f"it runs pffl {shown(answer.version, 40)}, and the server "

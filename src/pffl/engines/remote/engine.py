@@ -100,7 +100,7 @@ class Remote:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What to know of the sites, for the result: who withholds what (FAULTS 23)."""
+        """What to know of the sites, for the result: who withholds what (fault 23)."""
         notes = []
         for split in ("train", "test", "validation"):
             known = [self.gate.frozen(k, split) for k in range(len(self._names))]
@@ -154,7 +154,7 @@ class Remote:
         return replace(total, cell_losses=total.cell_losses + blank)
 
     def _meet(self) -> None:
-        """Wait until every silo has been there once (FAULTS 56)."""
+        """Wait until every silo has been there once (fault 56)."""
         every = tuple(range(len(self._names)))
         if len(self._splits) == len(every):
             return
@@ -225,7 +225,7 @@ class Remote:
     def _look(self, missing: Sequence[int], page: Page, *, wait: bool) -> None:
         """Call new nodes, and wait for silos that have none, if they were there.
 
-        A node may be lost before a question or while it is out (FAULTS 54).
+        A node may be lost before a question or while it is out (fault 54).
         """
         patient = wait and any(self._absent[k] == 0 for k in missing)
         seconds = self.policy.seconds if patient else 0.0
@@ -243,7 +243,7 @@ class Remote:
         found: dict[int, Any],
         page: Page,
     ) -> None:
-        """Go on only with a quorum, and not without a silo for ever (FAULTS 41, 42)."""
+        """Go on only with a quorum, and not without a silo for ever (faults 41, 42)."""
         missing = [k for k in asked if k not in found]
         train = isinstance(question, Train)
         needed = self._needed(question, asked)

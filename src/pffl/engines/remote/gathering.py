@@ -20,7 +20,7 @@ from pffl.questions import Census, Question
 class Gathering:
     """The answers to one question, over one or more exchanges.
 
-    An answer to any of the question's numbers counts, once (FAULTS 43): a slow site
+    An answer to any of the question's numbers counts, once (fault 43): a slow site
     that answers the first message after the second was sent has answered.
 
     Attributes

@@ -1,6 +1,6 @@
 """Conditional bounded group loss: bounds per group *and* label.
 
-Reference: Hu, Wu, Smith, Definition 2 (with Pr[h(x) ≠ y]: see DESIGN §2).
+Reference: Hu, Wu, Smith, Definition 2 (with Pr[h(x) ≠ y]: see docs/paper.md).
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pffl.data.schema import Schema
-from pffl.errors import UsageError
-from pffl.fairness.base import (
+from pffl.constraints.base import (
     EVERY_SILO,
     Both,
     Cells,
@@ -21,7 +19,9 @@ from pffl.fairness.base import (
     group_cells,
     resolve_bounds,
 )
-from pffl.fairness.group_loss import attribute_names, describe, one_bound
+from pffl.constraints.group_loss import attribute_names, describe, one_bound
+from pffl.data.schema import Schema
+from pffl.errors import UsageError
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pffl.certificates import gap
+from pffl.constraints.base import Cells
 from pffl.data.schema import Schema
-from pffl.fairness.base import Cells
 from pffl.models.base import trained
 from pffl.questions.base import Task
 from pffl.questions.curvature import PEAK_POWER, CurvatureTotal

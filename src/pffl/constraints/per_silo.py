@@ -11,9 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from pffl.constraints.base import Both, Cells, Constraint, resolve_bounds
+from pffl.constraints.group_loss import describe, one_bound
 from pffl.data.schema import Schema
-from pffl.fairness.base import Both, Cells, Constraint, resolve_bounds
-from pffl.fairness.group_loss import describe, one_bound
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pffl.data.schema import Schema
-from pffl.errors import Problems, UsageError
-from pffl.fairness.base import (
+from pffl.constraints.base import (
     EVERY_SILO,
     Both,
     Cells,
@@ -22,6 +20,8 @@ from pffl.fairness.base import (
     group_cells,
     resolve_bounds,
 )
+from pffl.data.schema import Schema
+from pffl.errors import Problems, UsageError
 
 
 @dataclass(frozen=True)

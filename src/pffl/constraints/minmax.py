@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pffl.constraints.base import Cells
+from pffl.constraints.group_loss import BoundedGroupLoss, describe
 from pffl.data.schema import Schema
-from pffl.fairness.base import Cells
-from pffl.fairness.group_loss import BoundedGroupLoss, describe
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import pffl
 from pffl.engines import Reference
 from pffl.gap import expand
-from pffl.objective import lower_value, upper_value, value
 from pffl.preparation import Options
+from pffl.problem import lower_value, upper_value, value
 from pffl.questions import View
 from tests.helpers import (
     MODELS,
@@ -30,7 +30,7 @@ KINDS = list(MODELS)
 @pytest.mark.parametrize("weighting", ["silos", "rows"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_g_is_a_weighted_sum_of_losses(kind, weighting):
-    # G = Σ c_i ℓ_i − λᵀζ + β(μ/2)‖w‖², DESIGN §1.
+    # G = Σ c_i ℓ_i − λᵀζ + β(μ/2)‖w‖², docs/architecture.md.
     _, engine, problem, oracle, w, lam = setting(kind, weighting=weighting, beta=0.3)
     at = expand(engine, problem, w)
     g = value(at.risk, at.violation, lam, problem.risk_weight)

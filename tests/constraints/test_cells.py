@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import pffl
+from pffl.constraints import Both, Cells
 from pffl.data import Schema
 from pffl.errors import DataError, UsageError
-from pffl.fairness import Both, Cells
 from tests.helpers import make_federation, make_schema
 
 SEX, RACE = ("f", "m"), ("p", "q", "r")
