@@ -222,11 +222,9 @@ def messages():
     rng, schema = np.random.default_rng(0), federation.schema
     for kind in ("census", "train", "evaluate", "curvature"):
         question = Census(schema) if kind == "census" else ask(problem, rng, kind)
-        if kind == "census":
-            total = question.answer(federation.silos[0])
-        else:
-            model, split = problem.task.model, question.split
-            total = question.answer(View.of(federation.silos[0], schema, model, split))
+        model = None if kind == "census" else problem.task.model
+        view = View.of(federation.silos[0], schema, model, question.split)
+        total = question.answer(view)
         body = encode_question(question, 0)
         sent = write_request(Request("r", 1, 2, "0", schema.hash, body))
         back = write_answer(

@@ -119,7 +119,7 @@ def _begin(
     return Standing(first, first, 0, [], 0) if saved is None else saved
 
 
-def _next(problem: Problem, method: Method[Any], at: Standing) -> Question | None:
+def _next(problem: Problem, method: Method[Any], at: Standing) -> Question[Any] | None:
     return None if at.ended else method.question(problem, at.state)
 
 
@@ -155,13 +155,13 @@ class _Running:
         self.rounds = 0
         self.stopped: Literal["diverged"] | None = None
 
-    def question(self) -> Question | None:
+    def question(self) -> Question[Any] | None:
         """What to ask next; None when finished."""
         if self.stopped is not None:
             return None
         return self.method.question(self.problem, self.state)
 
-    def take(self, question: Question, total: Total, seconds: float) -> None:
+    def take(self, question: Question[Any], total: Total, seconds: float) -> None:
         """Step, unless the total shows that the run diverged."""
         row = observe(self.problem, question, total, self.state, seconds)
         self.rounds += 1
@@ -181,7 +181,11 @@ class _Running:
 
 
 def observe(
-    problem: Problem, question: Question, total: Total, state: object, seconds: float
+    problem: Problem,
+    question: Question[Any],
+    total: Total,
+    state: object,
+    seconds: float,
 ) -> Round | None:
     """Read risk and violation at the w that was sent; None if there is none to read."""
     if isinstance(question, Train) and isinstance(total, TrainTotal):

@@ -40,7 +40,8 @@ class PlainSite:
         request = read_request(content)
         question, index = decode_question(request.body, self.schema)
         if isinstance(question, Census):
-            total = question.answer(self.silo)
+            view = View.of(self.silo, self.schema, None, question.split)
+            total = question.answer(view)
         else:
             total = question.answer(self.view(question, index))
         answer = Answer(

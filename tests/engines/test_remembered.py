@@ -63,7 +63,9 @@ def test_different_questions_are_all_asked_and_none_twice(inner):
     first = [engine.ask(question) for question in different]
     assert len(inner.asked) == len(different)
     again = engine.ask_many(questions(inner))
-    inner.asked = [name for name in inner.asked if not name.startswith("census")]
+    inner.asked = [
+        name for name in inner.asked if not name.lower().startswith("census")
+    ]
     assert len(inner.asked) == len(different)
     for one, other, question in zip(first, again, different, strict=True):
         assert one is other
@@ -85,7 +87,8 @@ def test_a_census_is_taken_once_a_split(inner):
     engine = Remembered(inner)
     for split in ("train", "test", "train"):
         engine.census(split)
-    assert inner.asked == ["census train", "census test"]
+    taken = [name for name in inner.asked if name != "Census"]
+    assert taken == ["census train", "census test"]
 
 
 def test_the_oldest_answers_go_first(inner):

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pffl
-from pffl.engines import Reference
+from pffl.engines import Local, Reference
 from pffl.errors import FederationError, UsageError
-from pffl.questions import Census, Curvature, Evaluate
+from pffl.questions import Census, Curvature, Evaluate, View
 from pffl.questions.evaluate import COLUMNS
 from tests.helpers import (
     MODELS,
@@ -42,21 +42,38 @@ def test_census_counts_rows_and_adds_features():
     )
 
 
+def counted(silo, schema):
+    """Return one silo's census."""
+    return Census(schema).answer(View.of(silo, schema, None, "train"))
+
+
 def test_census_puts_late_answers_in_order():
     federation = make_federation(0, sizes=(3, 5, 7))
-    question = Census(federation.schema)
-    answers = [question.answer(silo) for silo in federation.silos]
+    answers = [counted(silo, federation.schema) for silo in federation.silos]
     late = (answers[2] + answers[0] + answers[1]).in_order()
     np.testing.assert_array_equal(late.rows, [3, 5, 7])
     np.testing.assert_array_equal(late.silos, [0, 1, 2])
 
 
+@pytest.mark.parametrize("engine", [Reference, Local])
+def test_a_census_is_a_question_like_the_others(engine):
+    federation = make_federation(0, sizes=(30, 50))
+    problem = make_problem(Reference(federation), pffl.BoundedGroupLoss(0.5))
+    w = np.zeros(problem.task.model.n_parameters)
+    asked = [Census(federation.schema, "test"), Evaluate(problem.task, w)]
+    census, figures = engine(federation).ask_many(asked)
+    alone = Reference(federation).census("test")
+    np.testing.assert_array_equal(census.counts, alone.counts)
+    np.testing.assert_array_equal(census.feature_sums, alone.feature_sums)
+    np.testing.assert_array_equal(figures.column("count"), alone.counts.sum(axis=0))
+
+
 def test_census_of_another_schema_is_refused():
     a = make_federation(0, schema=make_schema())
     b = make_federation(0, schema=make_schema(attributes=(("sex", ("m", "f")),)))
-    first = Census(a.schema).answer(a.silos[0])
+    first = counted(a.silos[0], a.schema)
     with pytest.raises(FederationError, match="disagree on the schema"):
-        first + Census(b.schema).answer(b.silos[1])
+        first + counted(b.silos[1], b.schema)
 
 
 @pytest.mark.parametrize("weighting", ["silos", "rows"])

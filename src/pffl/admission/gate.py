@@ -23,7 +23,7 @@ from pffl.questions import (
     CensusTotal,
     Curvature,
     Evaluate,
-    Question,
+    ModelQuestion,
     Total,
     Train,
 )
@@ -96,14 +96,14 @@ class Gate:
         """Rows per atom of a silo."""
         return self._frozen[index, split].total.counts[0].astype(np.float64)
 
-    def report(self, question: Question, index: int, total: Total) -> Verdict:
+    def report(self, question: ModelQuestion[Any], index: int, total: Total) -> Verdict:
         """Judge one silo's report, or raise `Refused`."""
         _check_size(total)
         known = self.known(question, index)
         with np.errstate(over="ignore", invalid="ignore"):
             return self._judged(question, index, known, total)
 
-    def known(self, question: Question, index: int) -> Known:
+    def known(self, question: ModelQuestion[Any], index: int) -> Known:
         """Gather what is known of a silo for a question."""
         census = self._frozen[index, question.split].total
         counts, task = self.counts(index, question.split), question.task
@@ -119,7 +119,9 @@ class Gate:
             self.schema,
         )
 
-    def _ceiling(self, question: Question, index: int, census: CensusTotal) -> Ceilings:
+    def _ceiling(
+        self, question: ModelQuestion[Any], index: int, census: CensusTotal
+    ) -> Ceilings:
         model, key = question.task.model, (index, question.split)
         cached = self._ceilings.get(key)
         if cached and cached[0] is model:
@@ -130,7 +132,7 @@ class Gate:
         return found
 
     def _judged(
-        self, question: Question, index: int, known: Known, total: Any
+        self, question: ModelQuestion[Any], index: int, known: Known, total: Any
     ) -> Verdict:
         flags: tuple[str, ...] = ()
         admitted = total

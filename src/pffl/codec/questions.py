@@ -17,7 +17,15 @@ from pffl.data.schema import Schema
 from pffl.errors import PFFLError
 from pffl.models import Inputs, Model, rebuild
 from pffl.parcel import Malformed, Parcel
-from pffl.questions import Census, Curvature, Evaluate, Question, Task, Train
+from pffl.questions import (
+    Census,
+    Curvature,
+    Evaluate,
+    ModelQuestion,
+    Question,
+    Task,
+    Train,
+)
 from pffl.typing import FloatArray
 
 MOST_CELLS = 10_000
@@ -27,12 +35,14 @@ MOST_SILOS = 1_000_000
 Rebuild: TypeAlias = Callable[[object, int], Model]  # describe(), len(w) → unbound
 
 
-def encode_question(question: Question | Census, index: int = 0) -> Parcel:
+def encode_question(question: Question[Any], index: int = 0) -> Parcel:
     """Write a question for the silo at `index`."""
     if isinstance(question, Census):
         return Parcel({"question": "census", "split": question.split})
+    if not isinstance(question, ModelQuestion):
+        raise TypeError(f"{type(question).__name__} is none of the four questions")
     header, arrays = _task(question.task, index)
-    arrays["w"] = question.w  # type: ignore[attr-defined]
+    arrays["w"] = question.w
     if isinstance(question, Train):
         header |= {
             "question": "train",
@@ -67,7 +77,7 @@ def encode_question(question: Question | Census, index: int = 0) -> Parcel:
 
 def decode_question(
     parcel: Parcel, schema: Schema, *, own_model: Rebuild | None = None
-) -> tuple[Question | Census, int]:
+) -> tuple[Question[Any], int]:
     """Read a question, and the place of the silo that it is meant for.
 
     `own_model` rebuilds models with a module of the user's own.
@@ -87,7 +97,7 @@ def decode_question(
     task = _read_task(header, arrays, schema, index, len(w), build)
     if len(w) != task.model.n_parameters:
         raise Malformed(f"w has {len(w)} numbers, not {task.model.n_parameters}")
-    question: Question
+    question: Question[Any]
     if kind == "train":
         question = _train(header, arrays, task, w)
     elif kind == "evaluate":

@@ -20,6 +20,7 @@ from pffl.questions import (
     CurvatureTotal,
     Evaluate,
     EvaluateTotal,
+    ModelQuestion,
     Question,
     Total,
     Train,
@@ -52,7 +53,7 @@ def encode_total(total: Total) -> Parcel:
 
 
 def decode_total(
-    parcel: Parcel, question: Question | Census, index: int, schema_hash: str
+    parcel: Parcel, question: Question[Any], index: int, schema_hash: str
 ) -> Any:
     """Read silo `index`'s answer to a question; anything that does not fit is refused.
 
@@ -88,7 +89,7 @@ def decode_total(
     return made(**values)
 
 
-def expected_shapes(question: Question | Census) -> dict[str, tuple[int, ...]]:
+def expected_shapes(question: Question[Any]) -> dict[str, tuple[int, ...]]:
     """Return the shape of every array of an answer."""
     if isinstance(question, Census):
         d, atoms = question.schema.n_features, question.schema.n_atoms
@@ -99,6 +100,8 @@ def expected_shapes(question: Question | Census) -> dict[str, tuple[int, ...]]:
             "feature_sums": (d,),
             "feature_squares": (d,),
         }
+    if not isinstance(question, ModelQuestion):
+        raise TypeError(f"{type(question).__name__} is none of the four questions")
     p, cells = question.task.model.n_parameters, question.task.cells
     z, atoms = cells.membership.shape
     if isinstance(question, Train):

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, overload
+from typing import Any, Protocol, TypeVar
 
 from pffl.data.schema import Schema
-from pffl.questions import (
-    CensusTotal,
-    Curvature,
-    CurvatureTotal,
-    Evaluate,
-    EvaluateTotal,
-    Question,
-    Total,
-    Train,
-    TrainTotal,
-)
+from pffl.questions import CensusTotal, Question, Total
+
+T = TypeVar("T", bound=Total)
 
 
 class Engine(Protocol):
@@ -41,16 +33,8 @@ class Engine(Protocol):
     def census(self, split: str = "train") -> CensusTotal:
         """Ask for counts and feature sums."""
 
-    @overload
-    def ask(self, question: Train) -> TrainTotal: ...
-    @overload
-    def ask(self, question: Evaluate) -> EvaluateTotal: ...
-    @overload
-    def ask(self, question: Curvature) -> CurvatureTotal: ...
-    @overload
-    def ask(self, question: Question) -> Total: ...
-    def ask(self, question: Question) -> Total:
+    def ask(self, question: Question[T]) -> T:
         """Ask every silo and add the answers."""
 
-    def ask_many(self, questions: Sequence[Question]) -> list[Total]:
+    def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
         """Ask several questions at once: one total for each, in order."""

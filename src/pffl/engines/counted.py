@@ -50,28 +50,28 @@ class Counted(Around):
         self._rows = float(total.rows.mean())
         return total
 
-    def ask(self, question: Question) -> Any:
+    def ask(self, question: Question[Any]) -> Any:
         """Pass on, and bill."""
         total = self.engine.ask(question)
         self._charge(question, total)
         return total
 
-    def ask_many(self, questions: Sequence[Question]) -> list[Total]:
+    def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
         """Pass on, and bill each."""
         totals = self.engine.ask_many(questions)
         for question, total in zip(questions, totals, strict=True):
             self._charge(question, total)
         return totals
 
-    def _charge(self, question: Question, total: Total) -> None:
-        asked = getattr(question, "silos", None)
+    def _charge(self, question: Question[Any], total: Total) -> None:
+        asked = question.silos
         silos = len(self.silo_names) if asked is None else len(asked)
         self.bill.rounds += 1
         self.bill.sent += silos * BYTES * numbers(question)
         self.bill.received += silos * BYTES * numbers(total)
         self.bill.gradients += self._gradients(question)
 
-    def _gradients(self, question: Question) -> float:
+    def _gradients(self, question: Question[Any]) -> float:
         """Gradients per silo."""
         if isinstance(question, Train):
             batch = question.batch_size

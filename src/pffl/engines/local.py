@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -23,7 +23,16 @@ from pffl.engines._training import train
 from pffl.engines.reference import Reference
 from pffl.models.base import Inputs
 from pffl.models.linear import LinearModel
-from pffl.questions import Curvature, Evaluate, Question, Total, Train
+from pffl.questions import (
+    Curvature,
+    Evaluate,
+    ModelQuestion,
+    Question,
+    Total,
+    Train,
+)
+
+T = TypeVar("T", bound=Total)
 
 
 class Local(Reference):
@@ -44,14 +53,14 @@ class Local(Reference):
         self._scaling: Inputs | None = None
         self._blas = ThreadpoolController()
 
-    def ask(self, question: Question) -> Any:
+    def ask(self, question: Question[T]) -> T:
         """Ask every silo and add the answers."""
-        return self.ask_many([question])[0]
+        total: T = self.ask_many([question])[0]
+        return total
 
-    def ask_many(self, questions: Sequence[Question]) -> list[Total]:
+    def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
         """Ask several questions: those that can share a pass do."""
-        model = questions[0].task.model
-        if not isinstance(model, LinearModel):
+        if not any(map(_linear, questions)):
             return [self._ask_other(question) for question in questions]
         # One BLAS thread each: ours are the threads, and BLAS's would compete.
         with self._blas.limit(limits=1, user_api="blas"):
@@ -62,20 +71,20 @@ class Local(Reference):
                 return [self._ask(questions[0])] * len(questions)
             return [self._ask(question) for question in questions]
 
-    def _ask(self, question: Question) -> Total:
-        layout = self.layout(question)
+    def _ask(self, question: Question[Any]) -> Total:
+        if not _linear(question):
+            return self._ask_other(question)
         if isinstance(question, Train):
-            return train(layout, [question], self._spread)[0]
+            return train(self.layout(question), [question], self._spread)[0]
         if isinstance(question, Evaluate):
-            return evaluate(layout, question, self._spread)
+            return evaluate(self.layout(question), question, self._spread)
         if isinstance(question, Curvature):
-            return expand(layout, question, self._spread)
-        total: Total = super().ask(question)
-        return total
+            return expand(self.layout(question), question, self._spread)
+        return self._ask_other(question)
 
-    def _ask_other(self, question: Question) -> Total:
-        """Ask about a model that is not linear."""
-        if getattr(question.task.model, "name", "") == "network":
+    def _ask_other(self, question: Question[Any]) -> Total:
+        """Ask about rows as they are, or a model that is not linear."""
+        if question.task and getattr(question.task.model, "name", "") == "network":
             from pffl.engines import _networks  # needs torch
 
             views, names = self.views(question), self.silo_names
@@ -86,7 +95,7 @@ class Local(Reference):
         total: Total = super().ask(question)
         return total
 
-    def layout(self, question: Question) -> Layout:
+    def layout(self, question: ModelQuestion[Any]) -> Layout:
         """Rows of the question's split, laid out once per scaling."""
         inputs = question.task.model.inputs
         if not _equal(self._scaling, inputs):
@@ -98,11 +107,17 @@ class Local(Reference):
         return self._layouts[question.split]
 
 
-def _stackable(questions: Sequence[Question]) -> bool:
+def _linear(question: Question[Any]) -> bool:
+    """Whether a question is about a linear model."""
+    return question.task is not None and isinstance(question.task.model, LinearModel)
+
+
+def _stackable(questions: Sequence[Question[Any]]) -> bool:
     """Whether the questions are `Train`s that may share one pass."""
     first = questions[0]
     return isinstance(first, Train) and all(
         isinstance(q, Train)
+        and _linear(q)
         and q.task.model is first.task.model
         and q.task.shares is first.task.shares
         and q.task.cells.membership is first.task.cells.membership
@@ -113,7 +128,7 @@ def _stackable(questions: Sequence[Question]) -> bool:
     )
 
 
-def _same(questions: Sequence[Question]) -> bool:
+def _same(questions: Sequence[Question[Any]]) -> bool:
     """Whether the questions are one `Curvature` asked by several methods."""
     first = questions[0]
     return isinstance(first, Curvature) and all(

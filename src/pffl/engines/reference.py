@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
 from pffl.errors import FederationError, PFFLError
-from pffl.models.base import Inputs
+from pffl.models.base import Inputs, Model
 from pffl.questions import Census, CensusTotal, Question, Total, View, add_all
+
+T = TypeVar("T", bound=Total)
 
 
 class Reference:
@@ -37,11 +39,9 @@ class Reference:
 
     def census(self, split: str = "train") -> CensusTotal:
         """Ask for counts and feature sums."""
-        question = Census(self.schema, split)
-        answers = [question.answer(silo) for silo in self.federation.silos]
-        return add_all(answers).in_order()
+        return self.ask(Census(self.schema, split))
 
-    def ask(self, question: Question) -> Any:
+    def ask(self, question: Question[T]) -> T:
         """Ask every silo and add the answers."""
         answers = []
         for view in self.views(question):
@@ -52,24 +52,28 @@ class Reference:
             except Exception as error:
                 raise FederationError(
                     f"silo '{self.silo_names[view.index]}' failed to answer "
-                    f"{type(question).__name__.lower()}: {error}"
+                    f"{question.kind}: {error}"
                 ) from error
         return add_all(answers)
 
-    def ask_many(self, questions: Sequence[Question]) -> list[Total]:
+    def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
         """Ask several questions, one after the other."""
         return [self.ask(question) for question in questions]
 
-    def views(self, question: Question) -> list[View]:
+    def views(self, question: Question[Any]) -> list[View]:
         """Every silo's rows as the model sees them, scaled once per scaling."""
-        model = question.task.model
-        if self._inputs is not model.inputs:
-            self._inputs, self._views = model.inputs, {}
-        if question.split not in self._views:
-            self._views[question.split] = [
-                View.of(silo, self.schema, model, question.split)
-                for silo in self.federation.silos
-            ]
-        asked = getattr(question, "silos", None)
-        views = self._views[question.split]
-        return views if asked is None else [views[k] for k in asked]
+        task = question.task
+        if task is None:
+            views = self._seen(None, question.split)
+        else:
+            if self._inputs is not task.model.inputs:
+                self._inputs, self._views = task.model.inputs, {}
+            if question.split not in self._views:
+                self._views[question.split] = self._seen(task.model, question.split)
+            views = self._views[question.split]
+        return views if question.silos is None else [views[k] for k in question.silos]
+
+    def _seen(self, model: Model | None, split: str) -> list[View]:
+        return [
+            View.of(silo, self.schema, model, split) for silo in self.federation.silos
+        ]

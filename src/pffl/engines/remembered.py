@@ -50,11 +50,11 @@ class Remembered(Around):
             self._census[split] = self.engine.census(split)
         return self._census[split]
 
-    def ask(self, question: Question) -> Any:
+    def ask(self, question: Question[Any]) -> Any:
         """Ask, unless the answer is known."""
         return self.ask_many([question])[0]
 
-    def ask_many(self, questions: Sequence[Question]) -> list[Total]:
+    def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
         """Ask those questions whose answers are not known."""
         keys = [_key(question) for question in questions]
         new = [
@@ -86,15 +86,15 @@ class Remembered(Around):
             del self._known[oldest], sizes[oldest]
 
 
-def _key(question: Question) -> bytes | None:
+def _key(question: Question[Any]) -> bytes | None:
     """Return a hash of all that the answer depends on; None for training."""
-    task = question.task
     if isinstance(question, Evaluate):
         own: list[object] = [question.split, float(question.loss_bound)]
     elif isinstance(question, Curvature):
         own = [question.majorant, question.order, question.sharpness]
     else:
         return None
+    task = question.task
     plain = [type(question).__name__, own, dict(task.model.describe())]
     content = hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode())
     inputs = task.model.inputs

@@ -44,7 +44,7 @@ class Method(Protocol[S]):
     def init(self, problem: Problem) -> S:
         """Return the first state."""
 
-    def question(self, problem: Problem, state: S) -> Question | None:
+    def question(self, problem: Problem, state: S) -> Question[Any] | None:
         """Return what to ask next; None when finished."""
 
     def step(self, problem: Problem, state: S, total: Any) -> S:

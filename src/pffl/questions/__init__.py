@@ -1,5 +1,6 @@
 """The boundary: the four questions that a silo answers, and nothing else."""
 
+from pffl.questions.base import ModelQuestion as ModelQuestion
 from pffl.questions.base import Question as Question
 from pffl.questions.base import Task as Task
 from pffl.questions.base import Total as Total

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -48,12 +48,12 @@ class View:
     atom: IntArray
 
     @classmethod
-    def of(cls, silo: Silo, schema: Schema, model: Model, split: str) -> View:
-        """Scale the inputs and code the atoms of one split."""
+    def of(cls, silo: Silo, schema: Schema, model: Model | None, split: str) -> View:
+        """Scale the inputs and code the atoms of one split; without a model, raw."""
         rows = silo.rows(split)
         return cls(
             silo.index,
-            model.inputs.apply(rows.X),
+            rows.X if model is None else model.inputs.apply(rows.X),
             rows.y,
             schema.atoms(rows.group, rows.y),
         )
@@ -75,6 +75,7 @@ class Total(Protocol):
 
 
 T = TypeVar("T", bound=Total)
+T_co = TypeVar("T_co", bound=Total, covariant=True)
 
 
 def add_all(answers: Sequence[T]) -> T:
@@ -86,16 +87,36 @@ def add_all(answers: Sequence[T]) -> T:
     return layer[0]
 
 
-class Question(Protocol):
-    """A request that a silo can answer from one split of its rows."""
+class Question(Generic[T_co]):
+    """A request that a silo can answer from one split of its rows.
+
+    Attributes
+    ----------
+    split
+        The split that is asked about.
+    task
+        What the silos agreed on; None before they did.
+    silos
+        Which silos are asked, by index; None for all.
+    """
+
+    split: str
+    task: Task | None
+    silos: tuple[int, ...] | None = None
 
     @property
-    def split(self) -> str:
-        """The split that is asked about."""
+    def kind(self) -> str:
+        """What records and transports call the question."""
+        return type(self).__name__.lower()
 
-    @property
-    def task(self) -> Task:
-        """What the silos agreed on."""
-
-    def answer(self, view: View) -> Total:
+    def answer(self, view: View) -> T_co:
         """Answer for one silo."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class ModelQuestion(Question[T_co]):
+    """A question about the model at `w`, on rows as the model sees them."""
+
+    task: Task
+    w: FloatArray

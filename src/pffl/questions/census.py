@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from pffl.data.schema import Schema
-from pffl.data.silo import Silo
 from pffl.errors import FederationError
+from pffl.questions.base import Question, View
 from pffl.typing import FloatArray, IntArray
 
 
@@ -52,21 +52,20 @@ class CensusTotal:
 
 
 @dataclass(frozen=True, eq=False)
-class Census:
-    """Ask for counts and feature sums."""
+class Census(Question[CensusTotal]):
+    """Ask for counts and feature sums, of rows as they are."""
 
     schema: Schema
     split: str = "train"
+    task: None = field(default=None, init=False)
 
-    def answer(self, silo: Silo) -> CensusTotal:
+    def answer(self, view: View) -> CensusTotal:
         """Answer for one silo, from raw (unscaled) rows."""
-        rows = silo.rows(self.split)
-        X = rows.X
-        atoms = self.schema.atoms(rows.group, rows.y)
+        X = view.X
         return CensusTotal(
-            np.array([silo.index]),
-            np.array([len(rows)]),
-            np.bincount(atoms, minlength=self.schema.n_atoms)[None, :],
+            np.array([view.index]),
+            np.array([len(view)]),
+            np.bincount(view.atom, minlength=self.schema.n_atoms)[None, :],
             X.sum(axis=0, dtype=np.float64),
             np.einsum("ij,ij->j", X, X, dtype=np.float64),
             self.schema.hash,

@@ -8,15 +8,15 @@ predictions, which methods on parity gaps descend.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
 from pffl.errors import UsageError
 from pffl.models.linear import LinearModel
 from pffl.numerics import sigmoid
-from pffl.questions.base import Task, View
+from pffl.questions.base import ModelQuestion, Task, View
 from pffl.typing import FloatArray
 
 PEAK_POWER = 8  # q: the bound on the largest of K silos is loose by K^(1/8) at most
@@ -56,7 +56,7 @@ class CurvatureTotal:
 
 
 @dataclass(frozen=True, eq=False)
-class Curvature:
+class Curvature(ModelQuestion[CurvatureTotal]):
     """Ask for expansions at `w`.
 
     Attributes
@@ -69,12 +69,10 @@ class Curvature:
         s of the smooth scores σ(s·z); 0 for none.
     """
 
-    task: Task
-    w: FloatArray
     majorant: bool = False
     order: Literal[1, 2] = 2
     sharpness: float = 0.0
-    split: ClassVar[str] = "train"
+    split: str = field(default="train", init=False)
 
     def answer(self, view: View) -> CurvatureTotal:
         """Answer for one silo, one cell after the other."""

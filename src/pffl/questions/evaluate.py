@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pffl.questions.base import Task, View
+from pffl.questions.base import ModelQuestion, View
 from pffl.typing import FloatArray
 
 COLUMNS = (
@@ -58,15 +58,13 @@ class EvaluateTotal:
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluate:
+class Evaluate(ModelQuestion[EvaluateTotal]):
     """Ask how `w` does on a split.
 
     `loss_bound` is M: the capped columns count a loss as at most M, which is what
     confidence statements about unseen people need.
     """
 
-    task: Task
-    w: FloatArray
     split: str = "test"
     loss_bound: float = np.inf
 

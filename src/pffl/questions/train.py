@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from pffl.models.base import Step, local_step, trained
-from pffl.questions.base import Task, View
+from pffl.questions.base import ModelQuestion, View
 from pffl.typing import FloatArray, IntArray
 
 TINY = 1e-10  # added to a loss before a power of it is taken, as q-FFL's code does
@@ -50,7 +49,7 @@ class TrainTotal:
 
 
 @dataclass(frozen=True, eq=False)
-class Train:
+class Train(ModelQuestion[TrainTotal]):
     """Ask for local training from `w`.
 
     Silo k descends G_k = (1/p_k) Σ_i c_i ℓ_i + β(μ/2)‖w‖² with
@@ -78,8 +77,6 @@ class Train:
         Which silos are asked, by index; None for all.
     """
 
-    task: Task
-    w: FloatArray
     risk_weight: float
     cell_weights: FloatArray
     step_sizes: FloatArray
@@ -90,7 +87,7 @@ class Train:
     ridge: float | None = None
     loss_power: float = 0.0
     silos: tuple[int, ...] | None = None
-    split: ClassVar[str] = "train"
+    split: str = field(default="train", init=False)
 
     def row_weights(self, view: View) -> FloatArray:
         """Return c_i/p_k for each of the silo's rows."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from pffl.data.schema import Schema
 from pffl.data.silo import Silo
 from pffl.errors import UsageError
 from pffl.parcel import Malformed
-from pffl.questions import Census, Question, Total, View
+from pffl.questions import Census, ModelQuestion, Question, Total, View
 from pffl.site import log, store, suppression
 from pffl.site.guard import Guard, check_ball, check_batches
 from pffl.site.rules import Refused, Rules
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 GUARD = "guard.json"
 LOG = "refusals.jsonl"
 OURS = version("pffl")
-Admit = Callable[[Request, "Question | Census"], None]
+Admit = Callable[[Request, Question[Any]], None]
 
 
 class Site:
@@ -144,7 +144,7 @@ class Site:
             raise Refused(
                 f"split '{question.split}' has fewer rows than the site's floor"
             )
-        if not isinstance(question, Census):
+        if isinstance(question, ModelQuestion):
             check_ball(question, self.rules.radius, self.silo.rows(question.split).X)
             check_batches(question, self.rules, rows)
         admit(request, question)
@@ -178,12 +178,12 @@ class Site:
                 f"{self.schema.hash[:12]}: use the same federation.json everywhere"
             )
 
-    def _total(
-        self, question: Question | Census, index: int, hidden: BoolArray
-    ) -> Total:
+    def _total(self, question: Question[Any], index: int, hidden: BoolArray) -> Total:
         if isinstance(question, Census):
-            own = replace(self.silo, index=index)
-            return suppression.census(question.answer(own), hidden)
+            view = View.of(self.silo, self.schema, None, question.split)
+            return suppression.census(question.answer(view), hidden)
+        if not isinstance(question, ModelQuestion):
+            raise TypeError(f"{type(question).__name__} is none of the questions")
         view = View.of(self.silo, self.schema, question.task.model, question.split)
         return suppression.answer(question, replace(view, index=index), hidden)
 

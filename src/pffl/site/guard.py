@@ -22,7 +22,7 @@ from pffl.codec import Request
 from pffl.errors import ArtefactError
 from pffl.models import LinearModel
 from pffl.models.base import trained
-from pffl.questions import Census, Curvature, Evaluate, Question, Task, Train
+from pffl.questions import Curvature, Evaluate, ModelQuestion, Question, Task, Train
 from pffl.site import files
 from pffl.site.rules import Refused, Rules
 from pffl.typing import FloatArray
@@ -63,19 +63,19 @@ class Guard:
         self._memory: dict[str, Asked] = {}
         self._turn = threading.Lock()
 
-    def admit(self, request: Request, question: Question | Census) -> None:
+    def admit(self, request: Request, question: Question[Any]) -> None:
         """Remember the question, or raise `Refused`."""
         with self._state() as runs:
             self._judge(runs, request, question)
             self._save(runs)
 
-    def check(self, request: Request, question: Question | Census) -> None:
+    def check(self, request: Request, question: Question[Any]) -> None:
         """Raise `Refused` if the question would be; remember nothing."""
         with self._turn:
             self._judge(self._load(), request, question)
 
     def _judge(
-        self, runs: dict[str, Asked], request: Request, question: Question | Census
+        self, runs: dict[str, Asked], request: Request, question: Question[Any]
     ) -> None:
         """Check one question against its run, and enter it there."""
         if request.run not in runs and len(runs) >= self.rules.runs:
@@ -89,11 +89,11 @@ class Guard:
                 f"number {request.number} is not above {asked.last}, which this run "
                 "has used: no number is answered twice"
             )
-        if not isinstance(question, Census):
+        if isinstance(question, ModelQuestion):
             self._judge_parts(asked, question)
         asked.last = request.number
 
-    def _judge_parts(self, asked: Asked, question: Question) -> None:
+    def _judge_parts(self, asked: Asked, question: ModelQuestion[Any]) -> None:
         asked.questions += 1
         if asked.questions > self.rules.questions:
             raise Refused(
@@ -154,7 +154,7 @@ class Guard:
         files.write(self.path, json.dumps(plain).encode())
 
 
-def check_batches(question: Question, rules: Rules, rows: int) -> None:
+def check_batches(question: ModelQuestion[Any], rules: Rules, rows: int) -> None:
     """Refuse batches, unless the site allows them, and all but all of the rows.
 
     What a batch is short of the whole is a batch, too.
@@ -174,7 +174,7 @@ def check_batches(question: Question, rules: Rules, rows: int) -> None:
         )
 
 
-def check_ball(question: Question, radius: float, X: FloatArray) -> None:
+def check_ball(question: ModelQuestion[Any], radius: float, X: FloatArray) -> None:
     """Refuse a model outside the ball, or one whose inputs or scores evade it.
 
     Steep inputs have the effect of large parameters, and so have sharp scores: with
@@ -182,7 +182,7 @@ def check_ball(question: Question, radius: float, X: FloatArray) -> None:
     spread that their inputs have at the site, and with the sharpness.
     """
     model = question.task.model
-    w = trained(model, question.w)  # type: ignore[attr-defined]
+    w = trained(model, question.w)
     norm = float(np.linalg.norm(w))
     if isinstance(model, LinearModel):
         spread = X.std(axis=0, dtype=np.float64) if len(X) else np.zeros(X.shape[1])

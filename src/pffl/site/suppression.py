@@ -8,7 +8,7 @@ belongs to no cell: they count in F, and in nothing else.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -59,7 +59,7 @@ def moved(view: View, hidden: BoolArray) -> View:
     return replace(view, atom=np.where(hidden[view.atom], len(hidden), view.atom))
 
 
-def answer(question: Question, view: View, hidden: BoolArray) -> Total:
+def answer(question: Question[Any], view: View, hidden: BoolArray) -> Total:
     """Answer without the withheld atoms; the extra one is taken off again."""
     if not isinstance(question, Asked):
         raise TypeError(f"{type(question).__name__} is none of the questions")

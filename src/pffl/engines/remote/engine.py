@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from pffl.admission import Gate, Policy, Refused, Verdict, missing_cells
 from pffl.codec import Answer, decode_total
@@ -23,7 +23,17 @@ from pffl.engines.remote.roll import Roll
 from pffl.engines.remote.transport import Transport
 from pffl.errors import DataError, FederationError, UsageError
 from pffl.parcel import Malformed
-from pffl.questions import Census, CensusTotal, Question, Total, Train, add_all
+from pffl.questions import (
+    Census,
+    CensusTotal,
+    ModelQuestion,
+    Question,
+    Total,
+    Train,
+    add_all,
+)
+
+T = TypeVar("T", bound=Total)
 
 
 class Remote:
@@ -130,21 +140,23 @@ class Remote:
             raise DataError(f"silos without training rows: {', '.join(empty)}")
         return total.in_order()
 
-    def ask(self, question: Question) -> Any:
+    def ask(self, question: Question[T]) -> T:
         """Ask every silo and add the answers."""
-        chosen = getattr(question, "silos", None)
+        if isinstance(question, Census):
+            return cast(T, self.census(question.split))
+        chosen = question.silos
         asked = tuple(range(len(self._names))) if chosen is None else tuple(chosen)
         self.census(question.split)
         found = self._gather(question, asked)
         missing = tuple(k for k in asked if k not in found)
-        return self._add(question, found, missing)
+        return cast(T, self._add(question, found, missing))
 
-    def ask_many(self, questions: Sequence[Question]) -> list[Total]:
+    def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
         """Ask several questions, one after the other."""
         return [self.ask(question) for question in questions]
 
     def _add(
-        self, question: Question, found: dict[int, Any], missing: tuple[int, ...]
+        self, question: Question[Any], found: dict[int, Any], missing: tuple[int, ...]
     ) -> Any:
         # Secure sums and noise on totals belong here.
         total = add_all([found[k] for k in sorted(found)])
@@ -180,21 +192,19 @@ class Remote:
         self._admit(Census(self._schema), index, answer)
         self._splits[index] = answer.splits
 
-    def _admit(
-        self, question: Question | Census, index: int, answer: Answer
-    ) -> Verdict:
+    def _admit(self, question: Question[Any], index: int, answer: Answer) -> Verdict:
         """Decode and judge an answer."""
         try:
             total = decode_total(answer.body, question, index, self._schema.hash)
         except Malformed as error:
             raise Refused(str(error)) from error
-        if not isinstance(question, Census):
+        if isinstance(question, ModelQuestion):
             return self.gate.report(question, index, total)
         split = question.split
         return Verdict(self.gate.census(index, split, total, answer.withheld))
 
     def _gather(
-        self, question: Question | Census, asked: tuple[int, ...]
+        self, question: Question[Any], asked: tuple[int, ...]
     ) -> dict[int, Any]:
         """Ask silos until enough have answered; write the page; return totals."""
         started = time.monotonic()
@@ -231,14 +241,14 @@ class Remote:
         seconds = self.policy.seconds if patient else 0.0
         self._roll.find(missing, Census(self._schema), seconds, page)
 
-    def _needed(self, question: Question | Census, asked: Sequence[int]) -> int:
+    def _needed(self, question: Question[Any], asked: Sequence[int]) -> int:
         """Return how many of those asked must answer."""
         train = isinstance(question, Train)
         return self.policy.needed(len(asked)) if train else len(asked)
 
     def _demand(
         self,
-        question: Question | Census,
+        question: Question[Any],
         asked: Sequence[int],
         found: dict[int, Any],
         page: Page,
@@ -247,7 +257,7 @@ class Remote:
         missing = [k for k in asked if k not in found]
         train = isinstance(question, Train)
         needed = self._needed(question, asked)
-        kind = type(question).__name__.lower()
+        kind = question.kind
         reasons = dict(page.refused)
         if len(found) < needed:
             raise FederationError(

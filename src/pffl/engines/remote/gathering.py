@@ -13,7 +13,7 @@ from pffl.engines.remote.desk import Desk, Late, Number, shown
 from pffl.engines.remote.record import Page
 from pffl.engines.remote.roll import Roll
 from pffl.engines.remote.transport import Reply, Transport
-from pffl.questions import Census, Question
+from pffl.questions import Question
 
 
 @dataclass
@@ -44,8 +44,8 @@ class Gathering:
     roll: Roll
     names: tuple[str, ...]
     seconds: float
-    admit: Callable[[Question | Census, int, Answer], Verdict]
-    question: Question | Census
+    admit: Callable[[Question[Any], int, Answer], Verdict]
+    question: Question[Any]
     page: Page
     found: dict[int, Any] = field(default_factory=dict)
     numbers: set[Number] = field(default_factory=set)
@@ -53,7 +53,7 @@ class Gathering:
     @property
     def kind(self) -> str:
         """What a transport, and the record, call the question."""
-        return type(self.question).__name__.lower()
+        return self.question.kind
 
     def exchange(self, silos: Sequence[int]) -> None:
         """Send one message to each of these silos, and take what comes back."""
