@@ -744,7 +744,7 @@ def test_engines_are_only_asked_the_four_questions():
     pffl.solve(
         engine, pffl.BoundedGroupLoss(0.6), method=pffl.PFFL(dual_rounds=2), seed=0
     )
-    assert set(asked) == {"Train", "Evaluate", "Curvature"}
+    assert set(asked) == {"Census", "Train", "Evaluate", "Curvature"}
 
 
 def test_a_metric_frame_agrees_with_our_own_metrics():
