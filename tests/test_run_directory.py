@@ -11,6 +11,7 @@ import pytest
 import pffl
 from pffl import run_directory
 from pffl.errors import ArtefactError
+from pffl.files import json_text
 
 FILES = {
     "history.csv",
@@ -42,7 +43,7 @@ def test_what_is_saved_is_loaded(
     assert visible(place) == FILES
     record = run_directory.load(place, require_verified=True)
     assert record.verified
-    assert record.result == json.loads(run_directory.result_text(solution.as_dict()))
+    assert record.result == json.loads(json_text(solution.as_dict()))
     assert record.spec_text == "seed = 1\n"
     assert record.schema == solution.schema
     assert record.saved.cells == solution.problem.cells.names
@@ -101,7 +102,7 @@ def test_history_has_a_line_per_round(solution: pffl.Solution, tmp_path: Path) -
 
 
 def test_numbers_that_are_not_finite_become_null() -> None:
-    text = run_directory.result_text({"a": np.float64("inf"), "b": [float("nan"), 1]})
+    text = json_text({"a": np.float64("inf"), "b": [float("nan"), 1]})
     assert json.loads(text) == {"a": None, "b": [None, 1]}
 
 

@@ -18,7 +18,7 @@ from pffl.datasets import DATASETS
 from pffl.errors import UsageError
 from pffl.methods import METHODS
 from pffl.methods.base import describe
-from pffl.sections import parameters, plain_type, required
+from pffl.records import parameters, plain_type, required
 from pffl.spec import toml
 
 SYNTHETIC: dict[str, Any] = {"name": "synthetic", "rows": 300, "silos": 2}

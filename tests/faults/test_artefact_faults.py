@@ -22,8 +22,8 @@ from safetensors.numpy import save as save_tensors
 import pffl
 from pffl import run_directory
 from pffl.errors import ArtefactError
+from pffl.files import disarm
 from pffl.run_directory import files
-from pffl.run_directory.contents import disarm
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 
@@ -152,7 +152,7 @@ def test_fault_69_a_full_disk_names_the_path_and_keeps_earlier_results(
     solution: pffl.Solution, saved: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     before = visible(saved)
-    target = "pffl.disk.write_through" if when == "_write" else when
+    target = "pffl.files.write_through" if when == "_write" else when
     with run_directory.claim(saved) as claimed:
         monkeypatch.setattr(target, full_disk)
         with pytest.raises(ArtefactError, match=r"No space left") as refused:

@@ -358,13 +358,13 @@ def full_disk(*_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.parametrize("target", ["pffl.disk.write_through", "pffl.disk.os.replace"])
+@pytest.mark.parametrize("target", ["write_through", "os.replace"])
 def test_fault_69_a_full_disk_stops_the_run_and_keeps_what_there_was(
     stopped: Path, whole: pffl.Solution, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
     before = {p.name: p.read_bytes() for p in stopped.iterdir()}
     engine = Stopping(Local(FEDERATION), at=-1)
-    monkeypatch.setattr(target, full_disk)
+    monkeypatch.setattr(f"pffl.files.{target}", full_disk)
     with pytest.raises(ArtefactError, match="No space left") as refused:
         run(engine, stopped)
     monkeypatch.undo()

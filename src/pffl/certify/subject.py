@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from pffl.data.federation import Federation
 from pffl.data.overlap import repeated_rows
 from pffl.engines.base import Engine
 from pffl.errors import DataError
+from pffl.files import digest
 from pffl.models.base import Model
 from pffl.preparation import Weighting, open_engine, shares, withholds
 from pffl.problem import Point, Problem
@@ -150,12 +150,11 @@ def repeated_in(federation: Federation, split: str) -> int:
 def model_fingerprint(model: Model, w: FloatArray) -> str:
     """SHA-256 of a model: its kind, its scaling and its weights."""
     plain = json.dumps(dict(model.describe()), sort_keys=True, ensure_ascii=False)
-    digest = hashlib.sha256(plain.encode())
-    for array in (model.inputs.mean, model.inputs.scale, w):
-        numbers = np.ascontiguousarray(array, dtype="<f8")
-        digest.update(f"\0{len(numbers)}\0".encode())
-        digest.update(numbers.tobytes())
-    return digest.hexdigest()
+    arrays = (
+        np.asarray(array, dtype="<f8")
+        for array in (model.inputs.mean, model.inputs.scale, w)
+    )
+    return digest(plain, *(p for a in arrays for p in (f"\0{len(a)}\0", a)))
 
 
 def require_schema(engine: Engine, known: str) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pffl import disk
+from pffl import files
 from pffl.checkpoint import standing as file
 from pffl.checkpoint.identity import differences
 from pffl.checkpoint.standing import Damaged, Standing
@@ -130,7 +130,7 @@ class Checkpoint:
                 try:
                     name.unlink(missing_ok=True)
                 except OSError as error:
-                    raise disk.cannot_write(name, error) from error
+                    raise files.cannot_write(name, error) from error
 
     @property
     def _paths(self) -> tuple[Path, Path]:
@@ -145,9 +145,9 @@ class Checkpoint:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise disk.cannot_write(self.directory, error) from error
+            raise files.cannot_write(self.directory, error) from error
         kept = {CURRENT: PREVIOUS} if self._whole else {}
-        disk.write_all(self.directory, {CURRENT: content}, previous=kept)
+        files.write_all(self.directory, {CURRENT: content}, previous=kept)
         self._whole = self.ready = True
 
     def _refuse_other(self, path: Path, parcel: Parcel) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -13,6 +12,7 @@ import numpy as np
 from pffl.constraints.base import Constraint
 from pffl.data.federation import Federation
 from pffl.engines.base import Engine
+from pffl.files import digest, digest_arrays
 from pffl.methods.base import Method
 from pffl.problem import Problem
 
@@ -109,10 +109,6 @@ def _plain(value: Any) -> Any:
 
 def _short(value: Any) -> str:
     """Name a long value by its hash."""
-    digest = hashlib.sha256()
-    if isinstance(value, np.ndarray):
-        digest.update(f"{value.dtype.str}{value.shape}".encode())
-        digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
-    else:
-        digest.update(repr(value).encode())
-    return f"sha256:{digest.hexdigest()[:32]}"
+    array = isinstance(value, np.ndarray)
+    known = digest_arrays(value) if array else digest(repr(value))
+    return f"sha256:{known[:32]}"

@@ -6,7 +6,6 @@ trees of the states, the history as columns, and a SHA-256 over all of it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl import disk
+from pffl import files
 from pffl.callbacks import Round
 from pffl.checkpoint.tree import Reader, Unreadable, Writer
 from pffl.parcel import LARGEST, Malformed, Parcel, pack, unpack
@@ -97,7 +96,7 @@ def encode(standing: Standing, identity: Mapping[str, Any]) -> bytes:
 def read(path: Path) -> Parcel:
     """Read a checkpoint and check its hash, or say how it is damaged."""
     try:
-        parcel = unpack(disk.read(path, largest=LARGEST))
+        parcel = unpack(files.read(path, largest=LARGEST))
     except Malformed as error:
         raise Damaged(f"is not a checkpoint: {error}") from error
     header = dict(parcel.header)
@@ -132,12 +131,9 @@ def decode(parcel: Parcel, like: Any) -> Standing:
 def _digest(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
     """SHA-256 over the header and every array with its name, type and shape."""
     text = json.dumps(header, sort_keys=True, ensure_ascii=True, allow_nan=False)
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(arrays):
-        array = arrays[name]
-        digest.update(json.dumps([name, array.dtype.str, array.shape]).encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+    names = sorted(arrays)
+    known = files.digest_arrays(*(arrays[name] for name in names))
+    return files.digest(text, json.dumps(names), known)
 
 
 def _columns(history: tuple[Round, ...]) -> dict[str, NDArray[Any]]:

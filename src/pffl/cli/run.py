@@ -159,11 +159,11 @@ def _tell(
     solution: Solution, directory: Path, job: Job, *, as_json: bool, quiet: bool
 ) -> None:
     from pffl.cli import show
-    from pffl.run_directory import result_text
+    from pffl.files import json_text
 
     if as_json:
         plain = not console.speaks_unicode(sys.stdout)
-        sys.stdout.write(result_text(solution.as_dict(), ascii_only=plain))
+        sys.stdout.write(json_text(solution.as_dict(), ascii_only=plain))
     if quiet:
         return
     target = console.stderr() if as_json else console.stdout()

@@ -175,11 +175,10 @@ def _write(path: Path, text: str) -> None:
 
 
 def _opened(content: bytes) -> tuple[str, Parcel]:
-    import hashlib
-
+    from pffl import files
     from pffl.parcel import unpack
 
-    return hashlib.sha256(content).hexdigest(), unpack(content)
+    return files.digest(content), unpack(content)
 
 
 def _plain(content: bytes) -> dict[str, object]:

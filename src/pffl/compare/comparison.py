@@ -18,7 +18,7 @@ from pffl.compare.candidates import Candidate, Parameters
 from pffl.compare.trial import COSTS, MEASURES, Row, Setting, trial
 from pffl.data.federation import Federation
 from pffl.errors import NotMetError
-from pffl.journal import Journal, key_of
+from pffl.files import Journal, key_of
 from pffl.models.linear import LinearModel
 
 if TYPE_CHECKING:

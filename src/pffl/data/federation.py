@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pffl.data import tabular
 from pffl.data.arrays import encode_arrays
@@ -18,6 +18,7 @@ from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
 from pffl.data.split import distribute, split_index
 from pffl.errors import DataError, Problems
+from pffl.files import digest
 from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -232,11 +233,10 @@ class Federation:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over the schema and all rows; names the data a result belongs to."""
-        digest = hashlib.sha256(self.schema.hash.encode())
+        parts: list[str | NDArray[Any]] = [self.schema.hash]
         for silo in self.silos:
             for split in sorted(silo.splits):
                 rows = silo.splits[split]
-                digest.update(f"{silo.name}\0{split}\0{len(rows)}".encode())
-                for array in (rows.X, rows.y, rows.group):
-                    digest.update(np.ascontiguousarray(array).view(np.uint8).data)
-        return digest.hexdigest()
+                parts.append(f"{silo.name}\0{split}\0{len(rows)}")
+                parts += [rows.X, rows.y, rows.group]
+        return digest(*parts)

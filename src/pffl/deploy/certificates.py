@@ -7,9 +7,9 @@ import ipaddress
 from pathlib import Path
 from typing import Any
 
+from pffl import files
 from pffl.deploy.names import Address
 from pffl.errors import MissingExtraError
-from pffl.site import files
 
 DAYS = 90
 LOOPBACK = ("127.0.0.1", "::1")
@@ -54,7 +54,7 @@ def write_server(folder: Path, address: Address) -> bytes:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    files.write(folder / "server.key", private)
+    files.write(folder / "server.key", private, private=True)
     return root_text
 
 
@@ -67,7 +67,7 @@ def write_node_key(folder: Path) -> bytes:
         serialization.PrivateFormat.OpenSSH,
         serialization.NoEncryption(),
     )
-    files.write(folder / "node_key", private)
+    files.write(folder / "node_key", private, private=True)
     public: bytes = key.public_key().public_bytes(
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import tomllib
 import warnings
 from pathlib import Path
+
+from pffl.files import digest
 
 
 def bundle(app: Path) -> tuple[str, bytes] | None:
@@ -21,5 +22,5 @@ def bundle(app: Path) -> tuple[str, bytes] | None:
         warnings.simplefilter("ignore", DeprecationWarning)
         content: bytes = build_fab_from_disk(app)
     config = tomllib.loads((app / "pyproject.toml").read_text("utf-8"))
-    name: str = get_fab_filename(config, hashlib.sha256(content).hexdigest())
+    name: str = get_fab_filename(config, digest(content))
     return name, content

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from pffl import files
 from pffl.data.federation import Federation
 from pffl.data.silo import Silo
 from pffl.deploy import certificates, fab
@@ -16,7 +17,7 @@ from pffl.deploy.names import Address, folders
 from pffl.deploy.rows import table_of
 from pffl.deploy.texts import filled, pyproject, site_file
 from pffl.errors import ArtefactError, UsageError
-from pffl.site import Agreement, Rules, files
+from pffl.site import Agreement, Rules
 from pffl.site.agreement import FILE as FEDERATION
 from pffl.spec import RunSpec, toml
 
@@ -151,8 +152,8 @@ def _write_server(
     folder: Path, agreed: Agreement, address: Address, trial: bool
 ) -> bytes | None:
     """Write the server's folder; return the authority's certificate of a trial."""
-    files.folder(folder)
-    files.folder(folder / "keys")
+    files.folder(folder, private=True)
+    files.folder(folder / "keys", private=True)
     values = _values(agreed, address)
     _write(folder / "start.sh", filled("server_start.sh", values), runs=True)
     _write(folder / "flwr.sh", filled("server_flwr.sh", values), runs=True)
@@ -169,11 +170,12 @@ def _write_site(
     values: Mapping[str, str],
 ) -> None:
     """Write one site's folder; its rows, too, if they are given."""
-    files.folder(folder)
+    files.folder(folder, private=True)
     split = None
     if silo is not None:
         table, split = table_of(silo, agreed.encoding)
-        files.write(folder / "rows.csv", table.to_csv(index=False).encode())
+        content = table.to_csv(index=False).encode()
+        files.write(folder / "rows.csv", content, private=True)
     rules, asks = _limits(spec)
     text = site_file(values["NAME"], agreed, rules, asks, split)
     _write(folder / "site.toml", text)

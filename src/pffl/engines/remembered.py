@@ -6,7 +6,6 @@ A method's last expansion is also what the gap needs, and a certificate measures
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 
 from pffl.engines.around import Around
 from pffl.engines.base import Engine
+from pffl.files import digest_arrays
 from pffl.questions import CensusTotal, Curvature, Evaluate, Question, Total
 
 MOST_BYTES = 256 << 20
@@ -41,7 +41,7 @@ class Remembered(Around):
         super().__init__(engine)
         self.name = name
         self._most = most_bytes
-        self._known: dict[bytes, Total] = {}
+        self._known: dict[str, Total] = {}
         self._census: dict[str, CensusTotal] = {}
 
     def census(self, split: str = "train") -> CensusTotal:
@@ -77,7 +77,7 @@ class Remembered(Around):
                 self._keep(key, total)
         return answers
 
-    def _keep(self, key: bytes, total: Total) -> None:
+    def _keep(self, key: str, total: Total) -> None:
         self._known[key] = total
         sizes = {key: _size(known) for key, known in self._known.items()}
         for oldest in list(self._known):
@@ -86,7 +86,7 @@ class Remembered(Around):
             del self._known[oldest], sizes[oldest]
 
 
-def _key(question: Question[Any]) -> bytes | None:
+def _key(question: Question[Any]) -> str | None:
     """Return a hash of all that the answer depends on; None for training."""
     if isinstance(question, Evaluate):
         own: list[object] = [question.split, float(question.loss_bound)]
@@ -96,19 +96,10 @@ def _key(question: Question[Any]) -> bytes | None:
         return None
     task = question.task
     plain = [type(question).__name__, own, dict(task.model.describe())]
-    content = hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode())
-    inputs = task.model.inputs
-    for array in (
-        question.w,
-        task.shares,
-        task.cells.membership,
-        task.cells.silo,
-        inputs.mean,
-        inputs.scale,
-    ):
-        content.update(repr(np.shape(array)).encode())
-        content.update(np.ascontiguousarray(array).tobytes())
-    return content.digest()
+    inputs, cells = task.model.inputs, task.cells
+    arrays = (question.w, task.shares, cells.membership, cells.silo)
+    known = digest_arrays(*arrays, inputs.mean, inputs.scale)
+    return json.dumps(plain, sort_keys=True, default=str) + known
 
 
 def _size(total: Total) -> int:

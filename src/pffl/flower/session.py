@@ -11,7 +11,7 @@ import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pffl import disk
+from pffl import files
 from pffl.errors import ArtefactError
 
 FILE = "session.json"
@@ -37,5 +37,5 @@ class Session:
             begun = cls(before.run, before.session + 1)
         else:
             begun = cls(secrets.token_hex(8), 0)
-        disk.write_all(directory, {FILE: json.dumps(asdict(begun)).encode()})
+        files.write(path, json.dumps(asdict(begun)).encode())
         return begun

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pffl.errors import ArtefactError, MissingExtraError
-from pffl.journal import Journal
+from pffl.files import Journal
 from pffl.pareto import front
 from pffl.report import charts
 

@@ -13,7 +13,6 @@ from pffl.run_directory.claim import claim as claim
 from pffl.run_directory.claim import claim_next as claim_next
 from pffl.run_directory.claim import refuse_recorded as refuse_recorded
 from pffl.run_directory.claim import save as save
-from pffl.run_directory.contents import result_text as result_text
 from pffl.run_directory.extras import write_extras as write_extras
 from pffl.run_directory.model_file import ModelFile as ModelFile
 from pffl.run_directory.model_file import read_model as read_model

@@ -37,7 +37,7 @@ class Claim:
         stale = self._known()
         written = contents.of(solution, spec_text)
         self._write(written, {})
-        files.remove(self.directory, sorted(set(stale) - set(written)))
+        files.remove(self.directory / n for n in sorted(set(stale) - set(written)))
         return self.directory
 
     def begin(self, spec_text: str) -> Checkpoint:

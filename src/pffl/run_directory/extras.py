@@ -5,8 +5,8 @@ from __future__ import annotations
 from pffl.data.federation import Federation
 from pffl.engines.base import Engine
 from pffl.errors import MissingExtraError
+from pffl.files import json_text
 from pffl.run_directory.claim import Claim
-from pffl.run_directory.contents import result_text
 from pffl.solution import Solution
 
 
@@ -30,7 +30,7 @@ def write_extras(
     added, notes = [], []
     if solution.problem.n_cells:
         certificate = certify(solution, federation, confidence=confidence)
-        text = result_text(certificate.as_dict())
+        text = json_text(certificate.as_dict())
         claimed.add("certificate.json", text.encode())
         added.append(("Certificate", "certificate.json"))
     try:

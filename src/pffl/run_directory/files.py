@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from pffl.disk import cannot_write as cannot_write
-from pffl.disk import read as read
-from pffl.disk import write_all as write_all
 from pffl.errors import ArtefactError
+from pffl.files import cannot_write as cannot_write
+from pffl.files import digest as digest
+from pffl.files import read as read
+from pffl.files import remove as remove
+from pffl.files import write_all as write_all
 
 MANIFEST = "manifest.json"
 FORMAT = "pffl run directory"
 VERSION = 1
-
-
-def remove(directory: Path, names: Iterable[str]) -> None:
-    """Remove files of an earlier run."""
-    for name in names:
-        try:
-            (directory / name).unlink(missing_ok=True)
-        except OSError as error:
-            raise cannot_write(directory / name, error) from error
-
-
-def digest(content: bytes) -> str:
-    """SHA-256 in hexadecimal."""
-    return hashlib.sha256(content).hexdigest()
 
 
 def manifest_text(hashes: Mapping[str, str]) -> bytes:

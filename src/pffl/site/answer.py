@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pffl import files
 from pffl.codec import (
     Answer,
     Request,
@@ -23,10 +26,10 @@ from pffl.codec import (
 from pffl.codec.questions import Rebuild
 from pffl.data.schema import Schema
 from pffl.data.silo import Silo
-from pffl.errors import UsageError
+from pffl.errors import ArtefactError, UsageError
 from pffl.parcel import Malformed
 from pffl.questions import Census, ModelQuestion, Question, Total, View
-from pffl.site import log, store, suppression
+from pffl.site import store, suppression
 from pffl.site.guard import Guard, check_ball, check_batches
 from pffl.site.rules import Refused, Rules
 from pffl.typing import BoolArray
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
 GUARD = "guard.json"
 LOG = "refusals.jsonl"
+LARGEST_LOG = 10 << 20  # bytes; then it is put aside, and an older one dropped
 OURS = version("pffl")
 Admit = Callable[[Request, Question[Any]], None]
 
@@ -198,8 +202,27 @@ class Site:
 
     def _refuse(self, request: Request | None, reason: str) -> bytes:
         answer = self._refusal(request, reason)
-        log.refused(self._log, request, answer.refusal)
+        self._log_refusal(request, answer.refusal)
         return write_answer(answer)
+
+    def _log_refusal(self, request: Request | None, reason: str) -> None:
+        """Say when, who asked, what, and why not; no figures.
+
+        A full disk does not keep the refusal from being sent.
+        """
+        if self._log is None:
+            return
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "run": request.run if request else None,
+            "number": list(request.number) if request else None,
+            "question": (
+                str(request.body.header.get("question"))[:40] if request else None
+            ),
+            "refused": reason,
+        }
+        with suppress(ArtefactError):
+            files.append(self._log, line, private=True, largest=LARGEST_LOG)
 
 
 def _reason(error: Exception) -> str:

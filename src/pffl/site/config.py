@@ -11,7 +11,7 @@ from typing import Any
 
 from pffl.data.split import check_fractions
 from pffl.errors import Problems, UsageError
-from pffl.sections import check, construct, suggestion, wrong
+from pffl.records import check, construct, suggestion, wrong
 from pffl.site import agreement
 from pffl.site.agreement import Agreement
 from pffl.site.rules import Rules

@@ -6,7 +6,6 @@ is written before the answer is computed: whoever ends the process gains no ques
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 from collections.abc import Iterator
@@ -16,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 
+from pffl import files
 from pffl.codec import Request
 from pffl.errors import ArtefactError
 from pffl.models import LinearModel
 from pffl.models.base import trained
 from pffl.questions import Curvature, Evaluate, ModelQuestion, Question, Task, Train
-from pffl.site import files
 from pffl.site.rules import Refused, Rules
 from pffl.typing import FloatArray
 
@@ -101,7 +99,7 @@ class Guard:
                 "site's budget ('questions' in site.toml)"
             )
         _keep(asked, "scaling", _scaling(question.task), "the input scaling or model")
-        layout = _hash(question.task.cells.membership.astype(np.uint8))
+        layout = files.digest_arrays(question.task.cells.membership.astype(np.uint8))
         if layout not in asked.layouts:
             asked.layouts.append(layout)
         if len(asked.layouts) > self.rules.layouts:
@@ -127,9 +125,10 @@ class Guard:
     @contextmanager
     def _lock(self, path: Path) -> Iterator[None]:
         try:
-            with FileLock(path.with_name(f".{path.name}.lock"), SECONDS, mode=0o600):
+            lock = path.with_name(f".{path.name}.lock")
+            with files.lock(lock, seconds=SECONDS, private=True):
                 yield
-        except Timeout as error:
+        except files.Locked as error:
             raise Refused("the site is busy with other questions") from error
 
     def _load(self) -> dict[str, Asked]:
@@ -151,7 +150,7 @@ class Guard:
             return
         known = {run: asdict(asked) for run, asked in runs.items()}
         plain = {"format": FORMAT, "version": VERSION, "runs": known}
-        files.write(self.path, json.dumps(plain).encode())
+        files.write(self.path, json.dumps(plain).encode(), private=True)
 
 
 def check_batches(question: ModelQuestion[Any], rules: Rules, rows: int) -> None:
@@ -217,15 +216,7 @@ def _scaling(task: Task) -> str:
     described = {k: v for k, v in task.model.describe().items() if k != "l2"}
     text = json.dumps(described, sort_keys=True, default=str).encode()
     inputs = task.model.inputs
-    return _hash(inputs.mean, inputs.scale, np.frombuffer(text, np.uint8))
-
-
-def _hash(*arrays: Any) -> str:
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
+    return files.digest_arrays(inputs.mean, inputs.scale, np.frombuffer(text, np.uint8))
 
 
 def _asked(plain: dict[str, Any]) -> Asked:

@@ -14,7 +14,7 @@ from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
 from pffl.data.split import split_rows
 from pffl.errors import DataError, Problems
-from pffl.sections import suggestion
+from pffl.records import suggestion
 from pffl.site import store
 from pffl.site.agreement import Agreement
 from pffl.site.answer import Site

@@ -6,7 +6,6 @@ prepare`. A split is mapped, and its hashes checked, when it is first asked abou
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -16,9 +15,9 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from pffl import files
 from pffl.data.silo import INPUT_TYPES, Rows, Silo
 from pffl.errors import ArtefactError
-from pffl.site import files
 
 MANIFEST = "manifest.json"
 FORMAT = "pffl prepared rows"
@@ -29,7 +28,7 @@ SPLITS = ("train", "test", "validation")
 
 def write(folder: Path, silo: Silo, schema_hash: str) -> None:
     """Write a silo's rows; the manifest comes last."""
-    files.folder(folder)
+    files.folder(folder, private=True)
     (folder / MANIFEST).unlink(missing_ok=True)
     splits: dict[str, dict[str, Any]] = {}
     for split, rows in silo.splits.items():
@@ -37,8 +36,8 @@ def write(folder: Path, silo: Silo, schema_hash: str) -> None:
         for name in ARRAYS:
             path = folder / f"{split}.{name}.npy"
             save = partial(_save, np.ascontiguousarray(getattr(rows, name)))
-            files.write(path, save)
-            splits[split][name] = _digest(path)
+            files.write(path, save, private=True)
+            splits[split][name] = files.digest_file(path)
     plain = {
         "format": FORMAT,
         "version": VERSION,
@@ -46,7 +45,8 @@ def write(folder: Path, silo: Silo, schema_hash: str) -> None:
         "schema_hash": schema_hash,
         "splits": splits,
     }
-    files.write(folder / MANIFEST, json.dumps(plain, indent=1).encode())
+    content = json.dumps(plain, indent=1).encode()
+    files.write(folder / MANIFEST, content, private=True)
 
 
 class Stored(Mapping[str, Rows]):
@@ -77,7 +77,7 @@ class Stored(Mapping[str, Rows]):
 
     def _map(self, split: str, name: str, expected: str) -> NDArray[Any]:
         path = self.folder / f"{split}.{name}.npy"
-        if _digest(path) != expected:
+        if files.digest_file(path) != expected:
             raise ArtefactError(
                 f"'{path}' has changed since it was prepared: run pffl site prepare"
             )
@@ -128,11 +128,3 @@ def _check(rows: Rows, count: int, folder: Path) -> None:
     )
     if not good:
         raise ArtefactError(f"'{folder}': the arrays do not fit each other")
-
-
-def _digest(path: Path) -> str:
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise ArtefactError(f"'{path}' cannot be read: {error.strerror}") from error

@@ -17,7 +17,7 @@ from pffl.data.federation import Federation
 from pffl.data.table import TableOptions
 from pffl.datasets import DATASETS
 from pffl.errors import Problems, UsageError
-from pffl.sections import check, construct, required, suggestion, wrong
+from pffl.records import check, construct, required, suggestion, wrong
 from pffl.site.agreement import Agreement
 
 PATHS = ("path", "source", "cache_dir", "federation")

@@ -23,7 +23,7 @@ from pffl.methods.pffl import PFFL
 from pffl.models import LINEAR_MODELS, LinearModel, LogisticRegression
 from pffl.models.recipes import RECIPES, Recipe
 from pffl.preparation import Options
-from pffl.sections import check, construct, parameters, suggestion, wrong
+from pffl.records import check, construct, parameters, suggestion, wrong
 from pffl.solve import default_method
 
 T = TypeVar("T")

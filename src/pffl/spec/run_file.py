@@ -27,7 +27,7 @@ from pffl.methods.base import describe
 from pffl.models import LinearModel, Model
 from pffl.models.recipes import Recipe, section_of
 from pffl.preparation import Options, default_model
-from pffl.sections import parameters, suggestion
+from pffl.records import parameters, suggestion
 from pffl.spec import toml
 from pffl.spec.data import DataSource, read_data
 from pffl.spec.readers import (

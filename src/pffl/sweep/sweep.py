@@ -19,7 +19,7 @@ from pffl.engines.base import Engine
 from pffl.engines.local import Local
 from pffl.errors import PFFLError
 from pffl.feasibility import Feasibility, feasibility
-from pffl.journal import Journal, key_of
+from pffl.files import Journal, key_of
 from pffl.loop import Run, iterate, iterate_many
 from pffl.methods.base import Method, describe
 from pffl.methods.exact import Exact

@@ -6,9 +6,6 @@ message. No figure of a silo is in it; those of a round are totals over all silo
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pffl.errors import ArtefactError
+from pffl import files
 
 KEPT = 1000  # entries in memory
 
@@ -38,18 +35,8 @@ class Record:
         """Append an entry, on disk before this returns."""
         full = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **entry}
         self.entries.append(full)
-        if self.path is None:
-            return
-        line = json.dumps(full, allow_nan=False) + "\n"
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise ArtefactError(
-                f"'{self.path}' cannot be written: {error.strerror}"
-            ) from error
+        if self.path is not None:
+            files.append(self.path, full)
 
 
 @dataclass
@@ -91,7 +78,7 @@ class Page:
 
     def _note(self, name: str, way: str, content: bytes) -> None:
         kept = self.messages.setdefault(name, {"requests": [], "answers": []})
-        kept[way].append(hashlib.sha256(content).hexdigest())
+        kept[way].append(files.digest(content))
 
     def as_dict(self) -> dict[str, Any]:
         """Plain form."""

@@ -1,14 +1,20 @@
-"""What a section of a TOML file may hold, read off the objects that it becomes.
+"""One typed reader for plain data: what came out of TOML or JSON becomes an object.
 
-The parameters of a method are the fields of its class, those of a data set the
-parameters of its function; so a new method or data set needs no line here. Types are
-checked by pydantic, ranges by the objects themselves, and all problems are collected.
+Two ways in, and the same rules: names that are not known are refused, types are
+checked by pydantic and never converted, NaN and infinity are no numbers, and all
+problems are collected.
+
+- `read`: a whole JSON text, into a `Record` (a frozen dataclass, nested as it may be).
+- `check` and `construct`: one section of a TOML file, for the object that it becomes.
+  The parameters of a method are the fields of its class, those of a data set the
+  parameters of its function; so a new method or data set needs no line here.
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import json
 import operator
 import os
 import sys
@@ -16,22 +22,122 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, reduce
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from pffl.errors import PFFLError, Problems
+from pffl.errors import ArtefactError, PFFLError, Problems
 
 T = TypeVar("T")
 Source = Callable[..., object]  # a dataclass or a function
 
-STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 SCALARS: dict[object, str] = {
     int: "a whole number",
     float: "a finite number",
     str: "text",
     bool: "true or false",
 }
+LONGEST = 80  # characters of a value in a message
+
+
+class Record:
+    """Base of frozen dataclasses that are read from outside."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", **STRICT)
+
+
+def read(
+    kind: type[T],
+    content: bytes | str | object,
+    *,
+    source: str,
+    error: type[PFFLError] = ArtefactError,
+) -> T:
+    """Read JSON (its text, or what it was parsed to), or raise all that is wrong.
+
+    Parameters
+    ----------
+    kind
+        A `Record`, or any type of plain values.
+    content
+        The JSON.
+    source
+        What to call it in the message.
+    error
+        What to raise.
+    """
+    try:
+        text = content if isinstance(content, bytes | str) else json.dumps(content)
+        wanted: Any = kind
+        return _adapter(wanted).validate_json(text)
+    except (TypeError, RecursionError) as reason:
+        raise error(f"{source}: not plain data: {reason}") from reason
+    except ValidationError as refused:
+        problems = Problems(source, error)
+        for entry in refused.errors():
+            problems.add(_problem(entry))
+        problems.raise_if_any()
+        raise
+
+
+def read_format(
+    kind: type[T],
+    content: bytes,
+    *,
+    source: str,
+    error: type[PFFLError] = ArtefactError,
+) -> T:
+    """Read a file whose `kind` says in FORMAT and VERSION what it must be."""
+    found = read(_Format, content, source=source, error=error)
+    ours: Any = kind
+    if (found.format, found.version) != (ours.FORMAT, ours.VERSION):
+        raise error(
+            f"{source}: it is of format {found.format!r}, version {found.version!r}; "
+            f"this is {ours.FORMAT!r}, version {ours.VERSION}"
+        )
+    return read(kind, content, source=source, error=error)
+
+
+@dataclass(frozen=True)
+class _Format:
+    """What every file of ours begins with; anything else is ignored."""
+
+    format: str
+    version: int
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    has_config = is_dataclass(kind)
+    return TypeAdapter(kind) if has_config else TypeAdapter(kind, config=STRICT)
+
+
+def _problem(entry: Any) -> str:
+    """One of pydantic's errors in our words."""
+    where = "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in entry["loc"]
+    ).removeprefix(".")
+    if entry["type"] == "json_invalid":
+        return f"it is not JSON: {entry['ctx']['error']}"
+    if entry["type"] == "missing":
+        return f"'{where}' is missing"
+    if entry["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"'{where}' is not known"
+    if entry["type"] == "value_error":
+        return str(entry["ctx"]["error"])
+    got = repr(entry["input"])
+    got = got if len(got) <= LONGEST else got[: LONGEST - 1] + "…"
+    return f"'{where}': {entry['msg']}. Got {got} instead."
 
 
 @dataclass(frozen=True)
@@ -77,15 +183,15 @@ def check(
     others: Mapping[str, Source] | None = None,
 ) -> Section:
     """Check names and types; `others` may be named as having an unknown key."""
-    known = parameters(source)
-    found = _errors(_model(source), values)
-    for key, unknown in found.items():
-        if unknown:
+    known, good = parameters(source), {}
+    for key, value in values.items():
+        if key not in known:
             problems.add(unknown_key(key, owner, known, others or {}))
+        elif not _fits(value, known[key]):
+            problems.add(wrong(key, owner, words(known[key]), value))
         else:
-            problems.add(wrong(key, owner, words(known[key]), values[key]))
-    good = {key: _frozen(value) for key, value in values.items() if key not in found}
-    return Section(good, complete=not found)
+            good[key] = _frozen(value)
+    return Section(good, complete=len(good) == len(values))
 
 
 def construct(
@@ -97,6 +203,14 @@ def construct(
     except PFFLError as error:
         to.found.extend(reasons(error))
         return None
+
+
+def table(values: object, owner: str, problems: Problems) -> Mapping[str, Any]:
+    """Return what must be a table; an empty one, with a note, if it is none."""
+    if isinstance(values, Mapping):
+        return values
+    problems.add(f"{owner} must be a table. Got {values!r} instead.")
+    return {}
 
 
 def wrong(key: str, owner: str, wanted: str, got: object) -> str:
@@ -129,7 +243,7 @@ def reasons(error: PFFLError) -> list[str]:
 
 
 def plain_type(hint: Any) -> Any:
-    """Return the part of a type that a run file can express; None if there is none."""
+    """Return the part of a type that a TOML file can express; None if there is none."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint in (*SCALARS, types.NoneType) or origin is Literal:
         return hint
@@ -165,23 +279,12 @@ def words(kind: Any) -> str:
     return f"a table ({words(arguments[1])} each)"
 
 
-@cache
-def _model(source: Source) -> type[BaseModel]:
-    optional: dict[str, Any] = {
-        n: (kind, None) for n, kind in parameters(source).items()
-    }
-    return create_model("Section", __config__=STRICT, **optional)
-
-
-def _errors(model: type[BaseModel], values: Mapping[str, object]) -> dict[str, bool]:
-    """Keys with a problem, and whether it is that the key is unknown."""
+def _fits(value: object, kind: Any) -> bool:
     try:
-        model.model_validate(dict(values))
-    except ValidationError as error:
-        return {
-            str(e["loc"][0]): e["type"] == "extra_forbidden" for e in error.errors()
-        }
-    return {}
+        _adapter(kind).validate_python(value)
+    except ValidationError:
+        return False
+    return True
 
 
 def _namespace(source: Source) -> dict[str, Any]:

@@ -1,0 +1,164 @@
+import hashlib
+import json
+import os
+import stat
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pffl import files
+from pffl.errors import ArtefactError
+from pffl.files import Journal, key_of
+
+
+def test_files_are_written_where_folders_cannot_be_opened(tmp_path, monkeypatch):
+    # As on a system without these names.
+    monkeypatch.delattr(os, "O_DIRECTORY", raising=False)
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    files.write_all(tmp_path, {"a": b"1", "b": lambda stream: stream.write(b"2")})
+    files.write(tmp_path / "c", b"3", private=True)
+    files.append(tmp_path / "log", {"d": 4})
+    with files.lock(tmp_path / ".lock"):
+        pass
+    found = {n: files.read(tmp_path / n) for n in ("a", "b", "c", "log")}
+    assert found == {"a": b"1", "b": b"2", "c": b"3", "log": b'{"d": 4}\n'}
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_the_previous_file_is_kept(tmp_path):
+    for number in (b"1", b"2", b"3"):
+        files.write_all(tmp_path, {"a": number}, previous={"a": "b"})
+    assert (files.read(tmp_path / "a"), files.read(tmp_path / "b")) == (b"3", b"2")
+
+
+def test_private_files_are_for_their_owner_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        place = files.folder(tmp_path / "site", private=True)
+        files.write(place / "a", b"1", private=True)
+        files.append(place / "log", {}, private=True)
+    finally:
+        os.umask(before)
+    modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in (place, *place.iterdir())}
+    assert modes == {"site": 0o700, "a": 0o600, "log": 0o600}
+
+
+def test_a_private_file_is_not_written_through_a_link(tmp_path):
+    (tmp_path / ".a.tmp").symlink_to(tmp_path / "elsewhere")
+    files.write(tmp_path / "a", b"1", private=True)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_log_that_is_too_long_is_put_aside(tmp_path):
+    path = tmp_path / "log"
+    for number in range(4):
+        files.append(path, {"n": number}, largest=10)
+    assert path.read_text() == '{"n": 2}\n{"n": 3}\n'
+    assert (tmp_path / "log.1").read_text() == '{"n": 0}\n{"n": 1}\n'
+
+
+def test_a_long_file_is_not_read_to_its_end(tmp_path):
+    (tmp_path / "a").write_bytes(bytes(100))
+    assert len(files.read(tmp_path / "a", largest=9)) == 10
+    with pytest.raises(ArtefactError, match=r"'.*b' cannot be read: No such file"):
+        files.read(tmp_path / "b")
+
+
+def test_a_lock_that_another_process_holds(tmp_path):
+    path = tmp_path / ".lock"
+    code = f"""
+import pathlib
+from pffl import files
+try:
+    with files.lock(pathlib.Path({str(path)!r})):
+        print("held")
+except files.Locked as error:
+    print(error)
+"""
+
+    def other() -> str:
+        call = [sys.executable, "-c", code]
+        return subprocess.run(call, capture_output=True, text=True, check=True).stdout
+
+    with files.lock(path):
+        assert "is held by another process" in other()
+    assert other() == "held\n"
+
+
+def test_one_hash_of_arrays():
+    a = np.arange(6.0).reshape(2, 3)
+    assert files.digest("x", a.T) == hashlib.sha256(b"x" + a.T.tobytes()).hexdigest()
+    same = files.digest_arrays(a)
+    assert files.digest_arrays(np.asfortranarray(a)) == same
+    others = (a.reshape(3, 2), a.astype(np.int64), a.T, a + 1e-16 * (a == 0))
+    assert same not in {files.digest_arrays(other) for other in others}
+    assert files.digest_arrays(np.zeros(0)) != files.digest_arrays(np.zeros((0, 1)))
+    assert files.digest_arrays(np.array(1.0)) != files.digest_arrays(np.array([1.0]))
+
+
+def test_a_file_has_the_hash_of_its_bytes(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    assert files.digest_file(tmp_path / "a") == files.digest(b"abc")
+    with pytest.raises(ArtefactError, match="cannot be read"):
+        files.digest_file(tmp_path / "b")
+
+
+def test_entries_survive(tmp_path):
+    path = tmp_path / "a" / "rows.jsonl"
+    journal = Journal(path)
+    journal.put("x", {"value": 1.5, "name": "ζ"})
+    journal.put("y", {"value": None})
+    journal.put("x", {"value": 2.5})
+    again = Journal(path)
+    assert "x" in again
+    assert again["x"] == {"value": 2.5}
+    assert list(again) == [{"value": 2.5}, {"value": None}]
+    assert len(again) == 2
+
+
+def test_torn_last_line_is_dropped_and_the_next_line_starts_afresh(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    journal = Journal(path)
+    journal.put("x", {"value": 1})
+    whole = path.read_bytes()
+    for cut in range(1, len(whole)):
+        path.write_bytes(whole + whole[:cut].replace(b"\n", b""))
+        torn = Journal(path)
+        assert list(torn) == [{"value": 1}]
+        torn.put("z", {"value": 3})
+        assert list(Journal(path)) == [{"value": 1}, {"value": 3}]
+
+
+def test_damage_elsewhere_is_refused(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"key": "a", "value": 1}\nnot json\n{"key": "b"}\n')
+    with pytest.raises(ArtefactError, match="line 2"):
+        Journal(path)
+    path.write_text('{"value": 1}\n')
+    with pytest.raises(ArtefactError, match="line 1"):
+        Journal(path)
+
+
+def test_no_number_that_json_cannot_hold(tmp_path):
+    journal = Journal(tmp_path / "rows.jsonl")
+    with pytest.raises(ValueError, match="JSON"):
+        journal.put("x", {"value": float("nan")})
+
+
+def test_in_memory_only():
+    journal = Journal(None)
+    journal.put("x", {"value": 1})
+    assert "x" in journal
+
+
+def test_unwritable_place(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArtefactError, match="file"):
+        Journal(tmp_path / "file" / "rows.jsonl")
+
+
+def test_key_is_stable():
+    assert key_of({"b": 1, "a": 2}, 3) == key_of({"a": 2, "b": 1}, 3)
+    assert json.loads(key_of("ζ")) == ["ζ"]
