@@ -17,7 +17,6 @@ from pffl.data import tabular
 from pffl.datasets import DATASETS
 from pffl.errors import UsageError
 from pffl.methods import METHODS
-from pffl.methods.base import describe
 from pffl.records import parameters, plain_type, required
 from pffl.spec import toml
 
@@ -168,7 +167,7 @@ def _objects(job: spec.Job) -> dict[str, Any]:
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_can_be_written_and_read(name: str) -> None:
     method = METHODS[name]()
-    written = tomllib.loads(toml.dumps({"method": describe(method)}))
+    written = tomllib.loads(toml.dumps({"method": method.describe()}))
     assert spec.parse({"data": SYNTHETIC, **written}).method == method
 
 

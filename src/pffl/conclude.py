@@ -18,7 +18,7 @@ from pffl.engines.base import Engine
 from pffl.feasibility import Feasibility, feasibility
 from pffl.gap import Gap, measure
 from pffl.loop import Run, iterate
-from pffl.methods.base import Method, describe
+from pffl.methods.base import Method
 from pffl.methods.exact import LARGEST, Exact
 from pffl.models.linear import LinearModel
 from pffl.preparation import (
@@ -63,7 +63,7 @@ def conclude(
         problem.cells.bounds,
     )
     gap = _gap(engine, problem, run)
-    minimax = problem.risk_weight == 0 and getattr(constraint, "name", "") == "minmax"
+    minimax = constraint is not None and constraint.minimax
     if not (finished and not minimax and _violated(losses.violation)):
         feasible = None
     elif feasible is None and _linear(problem):
@@ -99,7 +99,7 @@ def conclude(
         problem=problem,
         schema=engine.schema,
         silo_names=engine.silo_names,
-        method=describe(method),
+        method=method.describe(),
         constraint={} if constraint is None else constraint.describe(),
         weighting=options.weighting,
         seed=problem.seed,

@@ -69,18 +69,19 @@ def iterate(
     started = time.monotonic() - at.seconds
     stopped: Literal["diverged", "interrupted"] | None = None
     for callback in callbacks:
-        callback.before(problem, getattr(method, "planned_rounds", None))
+        callback.before(problem, method.planned_rounds)
     try:
         while (question := _next(problem, method, at)) is not None:
             total = engine.ask(question)
             seconds = time.monotonic() - started
-            row = observe(problem, question, total, at.state, seconds)
+            lam = method.multipliers(problem, at.state)
+            row = observe(problem, question, total, lam, seconds)
             if diverged(row, at.log, total):
                 stopped = "diverged"
                 break
             state = method.step(problem, at.state, total)
             if row is not None:
-                row = replace(row, number=at.rounds + 1, gap=_known_gap(state))
+                row = replace(row, number=at.rounds + 1, gap=_finite(method.gap(state)))
                 if gap_every and row.number % gap_every == 0 and _convex(problem):
                     pair = method.finish(problem, state)
                     row = replace(row, gap=measure(engine, problem, pair).value)
@@ -163,7 +164,8 @@ class _Running:
 
     def take(self, question: Question[Any], total: Total, seconds: float) -> None:
         """Step, unless the total shows that the run diverged."""
-        row = observe(self.problem, question, total, self.state, seconds)
+        lam = self.method.multipliers(self.problem, self.state)
+        row = observe(self.problem, question, total, lam, seconds)
         self.rounds += 1
         if diverged(row, self.history, total):
             self.stopped, self.state = "diverged", self.good
@@ -171,7 +173,7 @@ class _Running:
         self.good = self.state
         self.state = self.method.step(self.problem, self.state, total)
         if row is not None:
-            gap = _known_gap(self.state)
+            gap = _finite(self.method.gap(self.state))
             self.history.append(replace(row, number=self.rounds, gap=gap))
 
     def result(self) -> Run:
@@ -184,10 +186,13 @@ def observe(
     problem: Problem,
     question: Question[Any],
     total: Total,
-    state: object,
+    multipliers: FloatArray,
     seconds: float,
 ) -> Round | None:
-    """Read risk and violation at the w that was sent; None if there is none to read."""
+    """Read risk and violation at the w that was sent; None if there is none to read.
+
+    `multipliers` go with a w that was asked for its curvature.
+    """
     if isinstance(question, Train) and isinstance(total, TrainTotal):
         risk = problem.risk(question.w, total)
         lam: FloatArray = question.cell_weights[: problem.n_cells] * problem.counts
@@ -196,7 +201,7 @@ def observe(
         if question.majorant:
             return None
         risk = total.risk + problem.ridge(question.w)
-        lam = getattr(state, "multipliers", np.zeros(problem.n_cells))
+        lam = multipliers
         silos = None
     else:
         return None
@@ -227,9 +232,7 @@ def diverged(row: Round | None, history: Sequence[Round], total: Total) -> bool:
     return isinstance(total, TrainTotal) and row.loss > DIVERGED * max(first, 1e-12)
 
 
-def _known_gap(state: object) -> float | None:
-    """The gap of methods that bound it themselves."""
-    gap = getattr(state, "gap", None)
+def _finite(gap: float | None) -> float | None:
     return float(gap) if gap is not None and np.isfinite(gap) else None
 
 

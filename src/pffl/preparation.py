@@ -15,7 +15,7 @@ from pffl.data.schema import Schema
 from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
 from pffl.errors import DataError, Problems, UsageError
-from pffl.methods.base import Method
+from pffl.methods import METHODS, Method
 from pffl.models.base import Inputs, Model
 from pffl.models.linear import LeastSquares, LogisticRegression, SoftmaxRegression
 from pffl.numerics import is_number
@@ -28,19 +28,6 @@ Weighting = Literal["silos", "rows"]
 RADIUS = 100.0  # of the declared norm ball, in the scaled inputs' units
 OUTWEIGHS = 20  # a silo so many times smaller than the mean is named
 MOST_NAMED = 5
-STEPS_WITHOUT_SOME = (  # those that ask no `train` question need every silo anyway
-    "exact",
-    "fairfed",
-    "fairgrad",
-    "fcfl",
-    "fedavg",
-    "group-weighted",
-    "local-bgl",
-    "pffl",
-    "pooled",
-    "qffl",
-    "reductions",
-)
 LOSS_BOUND = 3.0  # M of confidence statements for classifiers: probability 0.05
 
 
@@ -120,10 +107,14 @@ def default_model(schema: Schema) -> Model:
 
 def prices(constraint: Constraint | None, method: Method[Any]) -> tuple[float, float]:
     """Return β and B: the method's, unless the constraint fixes them (minimax)."""
-    return (
-        float(getattr(constraint, "risk_weight", method.risk_weight)),
-        float(getattr(constraint, "multiplier_bound", method.multiplier_bound)),
+    fixed = (
+        (None, None)
+        if constraint is None
+        else (constraint.risk_weight, constraint.multiplier_bound)
     )
+    own = (method.risk_weight, method.multiplier_bound)
+    beta, bound = (m if f is None else f for f, m in zip(fixed, own, strict=True))
+    return float(beta), float(bound)
 
 
 def prepare(
@@ -180,12 +171,15 @@ def _check_quorum(engine: Engine, method: Method[Any]) -> None:
     """
     if not getattr(engine, "partial", False):
         return
-    if method.name not in STEPS_WITHOUT_SOME:
+    if not method.steps_without_some:
+        able = sorted(
+            n for n, kind in METHODS.sound().items() if kind.steps_without_some
+        )
         raise UsageError(
             f"{type(method).__name__} needs every silo in every round, and the quorum "
-            f"is smaller: ask for all, or use one of {', '.join(STEPS_WITHOUT_SOME)}"
+            f"is smaller: ask for all, or use one of {', '.join(able)}"
         )
-    if getattr(method, "participation", 1.0) < 1:
+    if method.participation < 1:
         raise UsageError(
             "a quorum below all goes with participation=1 only: rounds that ask some "
             "silos weigh them as if all of those answered"

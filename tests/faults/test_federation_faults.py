@@ -20,7 +20,6 @@ from pffl.errors import FederationError, UsageError
 from pffl.loop import iterate
 from pffl.methods import METHODS
 from pffl.parcel import HEADER, Parcel
-from pffl.preparation import STEPS_WITHOUT_SOME
 from pffl.questions import Evaluate, Train
 from tests.engines.sites import QUICK, Faulty, remote, sites_of, slow, spoil
 from tests.engines.test_remote import CONSTRAINTS, run, short
@@ -174,7 +173,7 @@ def test_fault_41_methods_that_need_every_cell_are_refused_with_a_quorum(name):
             steps = ended.stopped is None and bool(np.isfinite(ended.point.w).all())
         except IndexError:  # no place for NaN on the simplex
             steps = False
-    assert steps == (name in STEPS_WITHOUT_SOME)
+    assert steps == METHODS[name].steps_without_some
     if not steps:
         engine = remote(federation, policy=TWO)
         with pytest.raises(UsageError, match="needs every silo"):

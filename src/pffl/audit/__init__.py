@@ -93,7 +93,7 @@ def audit(
         multiplier_bound=0.0,
     )
     labels = bool(engine.schema.labels)
-    minimax = getattr(constraint, "name", "") == "minmax"
+    minimax = constraint is not None and constraint.minimax
     subject = Subject(
         engine,
         problem,

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from pffl.constraints import is_minimax
 from pffl.constraints.group_loss import BoundedGroupLoss
 from pffl.data.federation import Federation
 from pffl.data.overlap import repeated_rows
@@ -72,7 +73,7 @@ class Subject:
             Point(solution.w, solution.multipliers),
             weighting,
             solution.loss_bound,
-            minimax=solution.constraint.get("kind") == "minmax",
+            minimax=is_minimax(solution.constraint),
             stopped=_stopped(solution.status),
             recorded=_text(solution.data.get("fingerprint")),
             local_steps=_count(solution.method.get("local_steps")),

@@ -212,10 +212,10 @@ def subject_of(record: RunRecord, job: Job) -> Subject:
         Point(record.w, record.multipliers),
         job.options.weighting,
         result.get("loss_bound"),
-        minimax=getattr(job.constraint, "name", "") == "minmax",
+        minimax=job.constraint is not None and job.constraint.minimax,
         stopped=status if status in ("diverged", "interrupted") else None,
         recorded=facts.get("fingerprint") if isinstance(facts, dict) else None,
-        local_steps=getattr(job.method, "local_steps", 1),
+        local_steps=job.method.local_steps,
         notes=(
             *(f"not verified: {problem}." for problem in record.mismatches),
             *notes,

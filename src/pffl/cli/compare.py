@@ -98,12 +98,10 @@ def with_bound(draft: Draft, bound: float) -> Draft:
 
 def bounded(draft: Draft) -> tuple[Job, Constraint]:
     """Open the job; where no bound is given, take one just above the smallest."""
+    from pffl.constraints import is_minimax
+
     section = draft.sections.get("constraint", {})
-    if (
-        isinstance(section, list)
-        or "bound" in section
-        or section.get("kind") == "minmax"
-    ):
+    if isinstance(section, list) or "bound" in section or is_minimax(section):
         job = build(draft.check())
         if job.constraint is not None:
             return job, job.constraint

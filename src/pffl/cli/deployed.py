@@ -168,7 +168,6 @@ def _watch(
 
 def _check(spec: RunSpec, app: Path) -> None:
     """Refuse an app that was made from another run file."""
-    from pffl.methods.base import describe
     from pffl.site import Agreement
     from pffl.spec import load
 
@@ -181,7 +180,7 @@ def _check(spec: RunSpec, app: Path) -> None:
     parts: dict[str, Callable[[RunSpec], object]] = {
         "model": lambda s: dict(s.model_for(schema).describe()),
         "constraint": lambda s: s.constraint and s.constraint.describe(),
-        "method": lambda s: describe(s.method),
+        "method": lambda s: s.method.describe(),
         "run": lambda s: s.options,
         "policy": lambda s: s.policy,
     }

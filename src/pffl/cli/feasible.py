@@ -94,11 +94,13 @@ def feasible(
 
 def with_a_bound(draft: Draft) -> tuple[Draft, bool]:
     """Return the draft with a bound of 0 where none was given, and whether one was."""
+    from pffl.constraints import is_minimax
+
     given = draft.sections.get("constraint")
     if isinstance(given, list):
         return draft, True
     section: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
-    if section.get("kind") == "minmax":
+    if is_minimax(section):
         section["kind"] = "bgl"
     if "bound" in section or "upper_bound" in section:
         return draft, True

@@ -150,9 +150,9 @@ def _extras(solution: Solution, job: Job, claimed: Claim) -> list[tuple[str, str
 
 def gap_every(job: Job) -> int:
     """Rounds between two measurements of the gap: about twenty in a run of PFFL."""
-    outer = getattr(job.method, "dual_rounds", 0)
-    planned = outer * getattr(job.method, "rounds_per_dual", 0)
-    return math.ceil(planned / GAPS_SHOWN) if job.engine == "local" else 0
+    if not (job.method.approaches_saddle and job.engine == "local"):
+        return 0
+    return math.ceil((job.method.planned_rounds or 0) / GAPS_SHOWN)
 
 
 def _tell(

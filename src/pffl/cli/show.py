@@ -82,7 +82,9 @@ def cell_table(solution: Solution, width: int) -> Table:
     rows = list(solution.cell_results)
     if len(rows) > MOST_CELLS:
         rows = sorted(rows, key=lambda row: -row.violation)[:MOST_CELLS]
-    minimax = solution.constraint.get("kind") == "minmax"
+    from pffl.constraints import is_minimax
+
+    minimax = is_minimax(solution.constraint)
     for row in rows:
         table.add_row(*_cell(row, minimax=minimax))
     left = len(solution.cell_results) - len(rows)

@@ -1,6 +1,5 @@
 """Every method on the same footing, in one table."""
 
-from pffl.compare.candidates import CANDIDATES as CANDIDATES
 from pffl.compare.candidates import DEFAULT_BUDGET as DEFAULT_BUDGET
 from pffl.compare.candidates import Candidate as Candidate
 from pffl.compare.candidates import chosen_candidates as chosen_candidates

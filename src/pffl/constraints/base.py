@@ -6,10 +6,11 @@ anything that can name its cells for a schema; see `group_loss.py` for one in fu
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
@@ -122,25 +123,53 @@ class Cells:
         return out
 
 
-class Constraint(Protocol):
-    """What a user demands of the cells' losses."""
+class Constraint(ABC):
+    """What a user demands of the cells' losses.
+
+    Attributes
+    ----------
+    name
+        What run files and the command line call it.
+    minimax
+        Whether the largest loss is made small, and no bound is to be met.
+    risk_weight, multiplier_bound
+        β and B where the constraint fixes them; None leaves them to the method.
+    """
 
     name: ClassVar[str]
+    minimax: ClassVar[bool] = False
+    risk_weight: ClassVar[float | None] = None
+    multiplier_bound: ClassVar[float | None] = None
 
+    @abstractmethod
     def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
         """Name the cells for these data."""
 
+    @abstractmethod
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""
 
+    @property
+    def title(self) -> str:
+        """What to put before a cell's name to tell joined constraints apart."""
+        return self.name
+
+    def __and__(self, other: Constraint) -> Both:
+        return Both(self, other)
+
 
 @dataclass(frozen=True)
-class Both:
+class Both(Constraint):
     """Two constraints at once: all their cells, overlapping where they overlap."""
 
     first: Constraint
     second: Constraint
     name: ClassVar[str] = "both"
+
+    def __post_init__(self) -> None:
+        for part in (self.first, self.second):
+            if part.minimax:
+                raise UsageError(f"{part.name} cannot be joined with other constraints")
 
     def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
         """Name the cells of both; equal names get the constraint's name in front."""
@@ -148,7 +177,7 @@ class Both:
         clash = set(a.names) & set(b.names)
         parts = ((self.first, a), (self.second, b))
         names = [
-            f"{_title(part)}: {name}" if name in clash else name
+            f"{part.title}: {name}" if name in clash else name
             for part, cells in parts
             for name in cells.names
         ]
@@ -158,23 +187,12 @@ class Both:
         ]
         return replace(a.join(b), names=tuple(names))
 
-    def __and__(self, other: Constraint) -> Both:
-        return Both(self, other)
-
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""
         return {
             "kind": self.name,
             "of": [dict(self.first.describe()), dict(self.second.describe())],
         }
-
-
-def _title(constraint: Constraint) -> str:
-    """What to put before a cell's name to tell constraints apart."""
-    by = getattr(constraint, "by", None)
-    if by is None:
-        return constraint.name
-    return by if isinstance(by, str) else " × ".join(by)
 
 
 def group_cells(

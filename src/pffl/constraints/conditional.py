@@ -13,19 +13,18 @@ import numpy as np
 
 from pffl.constraints.base import (
     EVERY_SILO,
-    Both,
     Cells,
     Constraint,
     group_cells,
     resolve_bounds,
 )
-from pffl.constraints.group_loss import attribute_names, describe, one_bound
+from pffl.constraints.group_loss import attribute_names, describe, one_bound, title
 from pffl.data.schema import Schema
 from pffl.errors import UsageError
 
 
 @dataclass(frozen=True)
-class ConditionalBoundedGroupLoss:
+class ConditionalBoundedGroupLoss(Constraint):
     """``mean loss of group a among label y ≤ ζ_{a,y}``, for the labels asked for.
 
     Parameters
@@ -79,8 +78,10 @@ class ConditionalBoundedGroupLoss:
             np.full(len(pairs), EVERY_SILO),
         )
 
-    def __and__(self, other: Constraint) -> Both:
-        return Both(self, other)
+    @property
+    def title(self) -> str:
+        """The attributes that cut out the groups."""
+        return title(self.by) or self.name
 
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""

@@ -13,7 +13,6 @@ import numpy as np
 
 from pffl.constraints.base import (
     EVERY_SILO,
-    Both,
     Cells,
     Constraint,
     check_bound,
@@ -25,7 +24,7 @@ from pffl.errors import Problems, UsageError
 
 
 @dataclass(frozen=True)
-class BoundedGroupLoss:
+class BoundedGroupLoss(Constraint):
     """``mean loss of group a ≤ ζ_a`` for every group.
 
     Parameters
@@ -63,8 +62,10 @@ class BoundedGroupLoss:
             np.full(len(names), EVERY_SILO),
         )
 
-    def __and__(self, other: Constraint) -> Both:
-        return Both(self, other)
+    @property
+    def title(self) -> str:
+        """The attributes that cut out the groups."""
+        return title(self.by) or self.name
 
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""
@@ -74,6 +75,11 @@ class BoundedGroupLoss:
 def attribute_names(by: str | Sequence[str] | None) -> tuple[str, ...] | None:
     """Accept one name where several are possible."""
     return (by,) if isinstance(by, str) else None if by is None else tuple(by)
+
+
+def title(by: str | Sequence[str] | None) -> str:
+    """Attributes in one word."""
+    return " × ".join(attribute_names(by) or ())
 
 
 def one_bound(

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pffl.constraints.base import Cells
+from pffl.constraints.base import Cells, Constraint
 from pffl.constraints.group_loss import BoundedGroupLoss, describe
 from pffl.data.schema import Schema
 
 
 @dataclass(frozen=True)
-class MinMax:
+class MinMax(Constraint):
     """``min over w of the largest group's mean loss``.
 
     Parameters
@@ -27,8 +27,9 @@ class MinMax:
 
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "minmax"
-    risk_weight: ClassVar[float] = 0.0
-    multiplier_bound: ClassVar[float] = 1.0
+    minimax: ClassVar[bool] = True
+    risk_weight: ClassVar[float | None] = 0.0
+    multiplier_bound: ClassVar[float | None] = 1.0
 
     def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
         """One cell per group, with bound 0."""

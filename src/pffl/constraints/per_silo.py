@@ -11,13 +11,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from pffl.constraints.base import Both, Cells, Constraint, resolve_bounds
+from pffl.constraints.base import Cells, Constraint, resolve_bounds
 from pffl.constraints.group_loss import describe, one_bound
 from pffl.data.schema import Schema
 
 
 @dataclass(frozen=True)
-class PerSilo:
+class PerSilo(Constraint):
     """``mean loss of silo k ≤ ζ_k`` for every silo.
 
     Parameters
@@ -46,9 +46,6 @@ class PerSilo:
             np.ones((len(names), schema.n_atoms), dtype=bool),
             np.arange(len(names)),
         )
-
-    def __and__(self, other: Constraint) -> Both:
-        return Both(self, other)
 
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""

@@ -205,9 +205,8 @@ def _values(agreed: Agreement, address: Address) -> dict[str, str]:
 
 def _limits(spec: RunSpec) -> tuple[Rules, str]:
     """Return limits that the planned run keeps, and how many questions it asks."""
-    method: Any = spec.method
-    name, planned = str(method.name), getattr(method, "planned_rounds", None)
-    rules = Rules(batches=getattr(method, "batch_size", None) is not None)
+    name, planned = spec.method.name, spec.method.planned_rounds
+    rules = Rules(batches=spec.method.batch_size is not None)
     if planned is None:
         return rules, f"The method is {name}, which asks until it is done."
     if planned + SPARE <= rules.questions:

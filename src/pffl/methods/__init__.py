@@ -18,14 +18,16 @@ from pffl.methods.pffl import PFFL as PFFL
 from pffl.methods.pooled import Pooled as Pooled
 from pffl.methods.qffl import QFFL as QFFL
 from pffl.methods.reductions import Reductions as Reductions
+from pffl.registry import Registry
 
-METHODS: dict[str, type[Any]] = {
-    method.name: method
-    for method in (
-        Exact,
-        PFFL,
+METHODS: Registry[Method[Any]] = Registry(
+    "pffl.methods",
+    Method,
+    (
         FedAvg,
         GroupWeighted,
+        PFFL,
+        Exact,
         LocalBGL,
         FedMinMax,
         AFL,
@@ -37,5 +39,5 @@ METHODS: dict[str, type[Any]] = {
         FairGrad,
         Reductions,
         Pooled,
-    )
-}
+    ),
+)

@@ -45,7 +45,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AFL(LocalTraining):
+class AFL(LocalTraining[State]):
     """Gradient descent in w, projected gradient ascent in the silos' weights.
 
     Parameters
@@ -71,8 +71,6 @@ class AFL(LocalTraining):
     ridge: float | None = None
     iterate: Literal["average", "last"] | None = None
     name: ClassVar[str] = "afl"
-    multiplier_bound: ClassVar[float] = 0.0
-    risk_weight: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         self.check(

@@ -1,66 +1,123 @@
 """What a method is: pure functions over a frozen state, fed with totals.
 
-A method never talks to anyone. `question` says what to ask next, `step` takes the
-total; so the same file runs in one process, as one of a stack, over machines, and can
-be stopped and resumed between any two rounds.
+A method never talks to anyone. `setup` and `question` say what to ask, `init` and
+`step` take the total; so the same file runs in one process, as one of a stack, over
+machines, and can be stopped and resumed between any two rounds.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import numpy as np
 
 from pffl.data.schema import Schema
 from pffl.errors import Problems, UsageError
 from pffl.problem import Point, Problem
 from pffl.questions import Question
+from pffl.typing import FloatArray
 
 S = TypeVar("S")
+Grid = Mapping[str, tuple[float | int | str, ...]]
+PRICES = (10.0, 1.0, 100.0)  # B to try
 
 
-class Method(Protocol[S]):
-    """A way to train.
+class Method(ABC, Generic[S]):
+    """A way to train: a frozen dataclass of parameters, with verbs over a state.
 
     Attributes
     ----------
     name
-        What the command line calls it.
-    multiplier_bound, risk_weight
-        B and β of the problem that it solves.
+        What run files and the command line call it.
+    steps_without_some
+        Whether a round goes on where silos are missing (a quorum below all). Cells in
+        which a missing silo has rows then come in as NaN.
+    approaches_saddle
+        Whether it nears the saddle point of the problem round by round without knowing
+        how far it is, so that the gap is worth measuring on the way.
+    grid
+        Values to try when tuning, the default first.
     """
 
     name: ClassVar[str]
+    steps_without_some: ClassVar[bool] = False
+    approaches_saddle: ClassVar[bool] = False
+    grid: ClassVar[Grid] = {}
 
     @property
     def multiplier_bound(self) -> float:
-        """B."""
+        """B of the problem that it solves; 0 for methods that price no bound."""
+        return 0.0
 
     @property
     def risk_weight(self) -> float:
-        """β."""
+        """β of the problem that it solves."""
+        return 1.0
 
+    @property
+    def planned_rounds(self) -> int | None:
+        """Questions that `question` asks; None if that is not known beforehand."""
+        return None
+
+    @property
+    def local_steps(self) -> int:
+        """J: steps that a silo takes in a round."""
+        return 1
+
+    @property
+    def batch_size(self) -> int | None:
+        """Rows per local step; None for all."""
+        return None
+
+    @property
+    def participation(self) -> float:
+        """Fraction of silos asked in a round."""
+        return 1.0
+
+    @abstractmethod
     def init(self, problem: Problem) -> S:
         """Return the first state."""
 
+    @abstractmethod
     def question(self, problem: Problem, state: S) -> Question[Any] | None:
         """Return what to ask next; None when finished."""
 
+    @abstractmethod
     def step(self, problem: Problem, state: S, total: Any) -> S:
         """Return the state after a total has come in."""
 
+    @abstractmethod
     def finish(self, problem: Problem, state: S) -> Point:
         """Return the pair (w, λ) that the method stands for so far."""
 
+    def gap(self, state: S) -> float | None:
+        """Return the gap ν, where the method bounds it itself; it may be infinite."""
+        return None
 
-def describe(method: object) -> Mapping[str, object]:
-    """Plain form of a method's parameters, for files and messages."""
-    values = {f.name: getattr(method, f.name) for f in fields(method)}  # type: ignore[arg-type]
-    plain = {
-        k: v for k, v in values.items() if v is None or isinstance(v, int | float | str)
-    }
-    return {"kind": type(method).name, **plain}  # type: ignore[attr-defined]
+    def multipliers(self, problem: Problem, state: S) -> FloatArray:
+        """Return the λ that goes with the w asked at, for the history of a run.
+
+        A `train` question says it itself: this is for methods that ask another.
+        """
+        return np.zeros(problem.n_cells)
+
+    @classmethod
+    def within(cls, budget: int, **parameters: Any) -> Self:
+        """Build it with as many rounds as a budget of gradients per silo allows."""
+        return cls(**parameters)
+
+    def describe(self) -> Mapping[str, object]:
+        """Plain form of the parameters, for files and messages."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+        held = (int, float, str, list)
+        return {"kind": self.name} | {
+            k: v for k, v in plain.items() if v is None or isinstance(v, held)
+        }
 
 
 def check_parameters(

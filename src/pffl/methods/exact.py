@@ -26,7 +26,7 @@ import numpy as np
 
 from pffl.errors import UsageError
 from pffl.methods import _capped_qp, _trial
-from pffl.methods.base import check_parameters
+from pffl.methods.base import PRICES, Grid, Method, check_parameters
 from pffl.numerics import project_capped_simplex
 from pffl.problem import Expansion, Point, Problem, lower_value, upper_value
 from pffl.questions import Curvature, CurvatureTotal
@@ -86,7 +86,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exact:
+class Exact(Method[State]):
     """Second-order saddle point method for convex linear models.
 
     Parameters
@@ -107,6 +107,8 @@ class Exact:
     max_rounds: int = 50
     warm_start: Point | None = None
     name: ClassVar[str] = "exact"
+    steps_without_some: ClassVar[bool] = True
+    grid: ClassVar[Grid] = {"multiplier_bound": PRICES}
 
     def __post_init__(self) -> None:
         check_parameters(
@@ -165,6 +167,14 @@ class Exact:
     def finish(self, problem: Problem, state: State) -> Point:
         """Return the best pair."""
         return state.best
+
+    def gap(self, state: State) -> float:
+        """ν of the best pair."""
+        return state.gap
+
+    def multipliers(self, problem: Problem, state: State) -> FloatArray:
+        """λ of the model around the last w."""
+        return state.multipliers
 
     def _finished(self, state: State) -> bool:
         rounding = ROUNDING * abs(state.upper) if state.round else 0.0

@@ -56,7 +56,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FairFed(LocalTraining):
+class FairFed(LocalTraining[State]):
     """FairFed.
 
     Parameters
@@ -84,8 +84,7 @@ class FairFed(LocalTraining):
     rounds: int = 200
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "fairfed"
-    multiplier_bound: ClassVar[float] = 0.0
-    risk_weight: ClassVar[float] = 1.0
+    steps_without_some: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.check(nonnegative=("fairness_budget",), counts=("rounds",))

@@ -62,7 +62,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FairGrad(LocalTraining):
+class FairGrad(LocalTraining[State]):
     """FairGrad in a federation.
 
     Parameters
@@ -88,8 +88,7 @@ class FairGrad(LocalTraining):
     rounds: int = 300
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "fairgrad"
-    multiplier_bound: ClassVar[float] = 0.0
-    risk_weight: ClassVar[float] = 1.0
+    steps_without_some: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.check(nonnegative=("gap_bound", "dual_step_size"), counts=("rounds",))

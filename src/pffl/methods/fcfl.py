@@ -26,7 +26,7 @@ has a gap. In gaps per silo a small silo dominates: `pooled` takes one over all 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from pffl.constraints.conditional import ConditionalBoundedGroupLoss
 from pffl.errors import DataError
 from pffl.methods import _directions, _steps
 from pffl.methods._directions import Slopes, softmax
-from pffl.methods.base import check_choice, check_parameters, check_two_classes
+from pffl.methods.base import Method, check_choice, check_parameters, check_two_classes
 from pffl.problem import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal
 from pffl.typing import FloatArray
@@ -55,7 +55,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FCFL:
+class FCFL(Method[State]):
     """FCFL, for linear models with two classes.
 
     Parameters
@@ -88,8 +88,7 @@ class FCFL:
     weight_decay: float | None = None
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "fcfl"
-    multiplier_bound: ClassVar[float] = 0.0
-    risk_weight: ClassVar[float] = 1.0
+    steps_without_some: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_parameters(
@@ -100,6 +99,15 @@ class FCFL:
             optional=("step_size", "weight_decay"),
         )
         check_choice(self, "notion", ("dp", "eo"))
+
+    @classmethod
+    def within(cls, budget: int, **parameters: Any) -> Self:
+        """Build it with two thirds of the budget in stage 1."""
+        stages = {
+            "stage_one_rounds": max(1, 2 * budget // 3),
+            "stage_two_rounds": max(1, budget // 3),
+        }
+        return cls(**{**parameters, **stages})
 
     @property
     def planned_rounds(self) -> int:

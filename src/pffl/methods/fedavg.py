@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.methods import _steps
-from pffl.methods.base import check_choice
+from pffl.methods.base import Grid, check_choice
 from pffl.methods.inner import Inner, LocalTraining
 from pffl.problem import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
@@ -28,7 +28,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg(LocalTraining):
+class FedAvg(LocalTraining[State]):
     """Federated averaging.
 
     Parameters
@@ -44,8 +44,8 @@ class FedAvg(LocalTraining):
     rounds: int = 200
     iterate: Literal["last", "average"] = "last"
     name: ClassVar[str] = "fedavg"
-    multiplier_bound: ClassVar[float] = 0.0
-    risk_weight: ClassVar[float] = 1.0
+    steps_without_some: ClassVar[bool] = True
+    grid: ClassVar[Grid] = {"server_step_size": (1.0, 0.5, 1.5)}
 
     def __post_init__(self) -> None:
         self.check(counts=("rounds",))

@@ -53,7 +53,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedFair(LocalTraining):
+class FedFair(LocalTraining[State]):
     """FedFair.
 
     Parameters
@@ -77,8 +77,6 @@ class FedFair(LocalTraining):
     by: str | tuple[str, ...] | None = None
     local_steps: int = 1
     name: ClassVar[str] = "fedfair"
-    multiplier_bound: ClassVar[float] = 0.0
-    risk_weight: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         self.check(

@@ -33,7 +33,7 @@ from pffl.constraints.base import Cells
 from pffl.constraints.conditional import ConditionalBoundedGroupLoss
 from pffl.errors import DataError
 from pffl.methods import _steps
-from pffl.methods.base import check_choice, check_two_classes
+from pffl.methods.base import Grid, check_choice, check_two_classes
 from pffl.methods.inner import Inner, LocalTraining
 from pffl.numerics import project_simplex
 from pffl.problem import Point, Problem
@@ -54,7 +54,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedFB(LocalTraining):
+class FedFB(LocalTraining[State]):
     """FedFB.
 
     Parameters
@@ -76,8 +76,7 @@ class FedFB(LocalTraining):
     rounds: int = 300
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "fedfb"
-    multiplier_bound: ClassVar[float] = 0.0
-    risk_weight: ClassVar[float] = 1.0
+    grid: ClassVar[Grid] = {"alpha": (0.1, 0.05, 0.5, 1.0)}
 
     def __post_init__(self) -> None:
         self.check(nonnegative=("alpha",), counts=("rounds",))

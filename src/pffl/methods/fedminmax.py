@@ -48,7 +48,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedMinMax(LocalTraining):
+class FedMinMax(LocalTraining[State]):
     """Gradient descent in w, projected gradient ascent in the groups' weights.
 
     Parameters
@@ -73,8 +73,6 @@ class FedMinMax(LocalTraining):
     ridge: float | None = None
     iterate: Literal["last", "average"] = "last"
     name: ClassVar[str] = "fedminmax"
-    multiplier_bound: ClassVar[float] = 0.0
-    risk_weight: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         self.check(

@@ -24,7 +24,7 @@ import numpy as np
 
 from pffl.errors import UsageError
 from pffl.methods import _steps
-from pffl.methods.base import check_choice
+from pffl.methods.base import Grid, check_choice
 from pffl.methods.inner import Inner, LocalTraining
 from pffl.problem import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
@@ -41,7 +41,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupWeighted(LocalTraining):
+class GroupWeighted(LocalTraining[State]):
     """FedAvg on the mean of the groups' mean losses.
 
     Parameters
@@ -57,8 +57,8 @@ class GroupWeighted(LocalTraining):
     rounds: int = 200
     iterate: Literal["last", "average"] = "last"
     name: ClassVar[str] = "group-weighted"
-    multiplier_bound: ClassVar[float] = 0.0
-    risk_weight: ClassVar[float] = 1.0
+    steps_without_some: ClassVar[bool] = True
+    grid: ClassVar[Grid] = {"server_step_size": (1.0, 0.5, 1.5)}
 
     def __post_init__(self) -> None:
         self.check(counts=("rounds",))

@@ -11,14 +11,14 @@ is scaled by K/n, so its expectation is that of all silos.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
 from pffl.constraints.base import Cells
 from pffl.errors import UsageError
 from pffl.methods import _steps
-from pffl.methods.base import check_choice, check_parameters
+from pffl.methods.base import Method, check_choice, check_parameters
 from pffl.models.base import trained
 from pffl.problem import Problem
 from pffl.questions import Curvature, Task, Train, TrainTotal
@@ -26,6 +26,8 @@ from pffl.typing import FloatArray
 
 DECAY = 0.99  # β₂ of Adam and Yogi
 FLOOR = 1e-3  # τ of Adam and Yogi
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +51,7 @@ class Inner:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalTraining:
+class LocalTraining(Method[S]):
     """Parameters that every method with local training shares.
 
     Parameters
@@ -104,6 +106,12 @@ class LocalTraining:
             )
         check_choice(self, "schedule", ("constant", "decay"))
         check_choice(self, "server", ("mean", "momentum", "adam", "yogi"))
+
+    @classmethod
+    def within(cls, budget: int, **parameters: Any) -> Self:
+        """Build it with as many rounds of J steps as the budget allows."""
+        steps = int(parameters.get("local_steps", cls.local_steps))
+        return cls(**{**parameters, "rounds": max(1, budget // steps)})
 
     def start(self, problem: Problem) -> Inner:
         """Return the first state."""

@@ -21,14 +21,14 @@ the saddle value is  min_w βF(w) + B Σ_k p_k max(0, max_z r_{k,z}(w)).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from pffl import dual
 from pffl.constraints.base import Cells
 from pffl.methods import _steps
-from pffl.methods.base import check_choice
+from pffl.methods.base import PRICES, Grid, check_choice
 from pffl.methods.inner import Inner, LocalTraining, returns_average
 from pffl.models.linear import LinearModel
 from pffl.problem import Expansion, Point, Problem
@@ -53,7 +53,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalBGL(LocalTraining):
+class LocalBGL(LocalTraining[State]):
     """PFFL with local constraints.
 
     Parameters
@@ -76,6 +76,9 @@ class LocalBGL(LocalTraining):
     dual_step_size: float | None = None
     iterate: Literal["average", "last"] | None = None
     name: ClassVar[str] = "local-bgl"
+    steps_without_some: ClassVar[bool] = True
+    approaches_saddle: ClassVar[bool] = True
+    grid: ClassVar[Grid] = {"multiplier_bound": PRICES}
 
     def __post_init__(self) -> None:
         self.check(
@@ -85,6 +88,13 @@ class LocalBGL(LocalTraining):
             optional=("dual_step_size",),
         )
         check_choice(self, "iterate", (None, "average", "last"))
+
+    @classmethod
+    def within(cls, budget: int, **parameters: Any) -> Self:
+        """Build it with as many dual rounds as the budget allows."""
+        steps = int(parameters.get("local_steps", cls.local_steps))
+        inner = int(parameters.get("rounds_per_dual", cls.rounds_per_dual))
+        return cls(**{**parameters, "dual_rounds": max(1, budget // (steps * inner))})
 
     @property
     def planned_rounds(self) -> int:

@@ -19,13 +19,13 @@ the same reply, and no extra round is spent on it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from pffl import dual
 from pffl.methods import _steps
-from pffl.methods.base import check_choice
+from pffl.methods.base import PRICES, Grid, check_choice
 from pffl.methods.inner import Inner, LocalTraining
 from pffl.models.linear import LinearModel
 from pffl.problem import Expansion, Point, Problem, upper_value
@@ -49,7 +49,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PFFL(LocalTraining):
+class PFFL(LocalTraining[State]):
     """Algorithm 1.
 
     Parameters
@@ -77,6 +77,12 @@ class PFFL(LocalTraining):
     dual_step_size: float | None = None
     iterate: Literal["average", "last", "best"] | None = None
     name: ClassVar[str] = "pffl"
+    steps_without_some: ClassVar[bool] = True
+    approaches_saddle: ClassVar[bool] = True
+    grid: ClassVar[Grid] = {
+        "multiplier_bound": PRICES,
+        "iterate": ("average", "last"),
+    }
 
     def __post_init__(self) -> None:
         self.check(
@@ -86,6 +92,13 @@ class PFFL(LocalTraining):
             optional=("dual_step_size",),
         )
         check_choice(self, "iterate", (None, "average", "last", "best"))
+
+    @classmethod
+    def within(cls, budget: int, **parameters: Any) -> Self:
+        """Build it with as many dual rounds as the budget allows."""
+        steps = int(parameters.get("local_steps", cls.local_steps))
+        inner = int(parameters.get("rounds_per_dual", cls.rounds_per_dual))
+        return cls(**{**parameters, "dual_rounds": max(1, budget // (steps * inner))})
 
     @property
     def planned_rounds(self) -> int:

@@ -21,7 +21,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pffl.methods.base import check_parameters
+from pffl.methods.base import Method, check_parameters
 from pffl.problem import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Task
 from pffl.questions.curvature import linear
@@ -83,7 +83,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pooled:
+class Pooled(Method[State]):
     """Plain regularised fit on pooled rows.
 
     Parameters
@@ -97,8 +97,7 @@ class Pooled:
     tolerance: float = 1e-10
     max_rounds: int = 50
     name: ClassVar[str] = "pooled"
-    multiplier_bound: ClassVar[float] = 0.0
-    risk_weight: ClassVar[float] = 1.0
+    steps_without_some: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_parameters(self, positive=("tolerance",), counts=("max_rounds",))

@@ -29,7 +29,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.methods import _steps
-from pffl.methods.base import check_choice
+from pffl.methods.base import Grid, check_choice
 from pffl.methods.inner import Inner, LocalTraining
 from pffl.problem import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
@@ -46,7 +46,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QFFL(LocalTraining):
+class QFFL(LocalTraining[State]):
     """q-FedAvg; with ``local_steps=1`` q-FedSGD.
 
     Parameters
@@ -66,8 +66,8 @@ class QFFL(LocalTraining):
     rounds: int = 300
     iterate: Literal["last", "average"] = "last"
     name: ClassVar[str] = "qffl"
-    multiplier_bound: ClassVar[float] = 0.0
-    risk_weight: ClassVar[float] = 1.0
+    steps_without_some: ClassVar[bool] = True
+    grid: ClassVar[Grid] = {"q": (1.0, 0.1, 5.0)}
 
     def __post_init__(self) -> None:
         self.check(

@@ -28,7 +28,7 @@ import numpy as np
 
 from pffl import dual
 from pffl.methods import _steps
-from pffl.methods.base import check_parameters
+from pffl.methods.base import PRICES, Grid, Method, check_parameters
 from pffl.methods.pooled import Newton
 from pffl.problem import Expansion, Point, Problem, upper_value, value
 from pffl.questions import Curvature, CurvatureTotal
@@ -58,7 +58,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reductions:
+class Reductions(Method[State]):
     """Exponentiated gradient against an exact oracle for weighted risk minimisation.
 
     Parameters
@@ -83,6 +83,8 @@ class Reductions:
     dual_step_size: float | None = None
     oracle_tolerance: float = 1e-8
     name: ClassVar[str] = "reductions"
+    steps_without_some: ClassVar[bool] = True
+    grid: ClassVar[Grid] = {"multiplier_bound": PRICES}
 
     def __post_init__(self) -> None:
         check_parameters(
@@ -97,11 +99,6 @@ class Reductions:
             counts=("iterations",),
             optional=("dual_step_size",),
         )
-
-    @property
-    def planned_rounds(self) -> None:
-        """Unknown: a best response takes as many rounds as it needs."""
-        return
 
     def init(self, problem: Problem) -> State:
         """Line 1."""
@@ -178,3 +175,7 @@ class Reductions:
             return Point(state.search.origin, np.zeros(problem.n_cells))
         t = state.iteration
         return Point(state.w_sum / t, state.multiplier_sum / t)
+
+    def gap(self, state: State) -> float:
+        """ν of line 7."""
+        return state.gap

@@ -154,7 +154,7 @@ class _Shared:
         validation, test = self.book.find_or_run(
             self.federation,
             Setting(constraint, self.model, Options(), self.budget),
-            Candidate(curve.method, {}, {}),
+            Candidate(curve.method, {}),
             parameters=parameters,
             seed=self.seed,
             splits=("validation", "test"),

@@ -1,7 +1,6 @@
 """Run files: TOML → typed objects, all problems at once; and back to TOML."""
 
 from pffl.spec.data import DataSource as DataSource
-from pffl.spec.readers import CONSTRAINTS as CONSTRAINTS
 from pffl.spec.run_file import Job as Job
 from pffl.spec.run_file import RunSpec as RunSpec
 from pffl.spec.run_file import load as load

@@ -9,13 +9,7 @@ from functools import reduce
 from typing import Any, TypeVar
 
 from pffl.admission import Policy
-from pffl.constraints import (
-    BoundedGroupLoss,
-    ConditionalBoundedGroupLoss,
-    Constraint,
-    MinMax,
-    PerSilo,
-)
+from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Constraint
 from pffl.engines import DEPLOYED, ENGINES
 from pffl.errors import Problems, UsageError
 from pffl.methods import METHODS, Method
@@ -27,11 +21,6 @@ from pffl.records import check, construct, parameters, suggestion, wrong
 from pffl.solve import default_method
 
 T = TypeVar("T")
-
-CONSTRAINTS: dict[str, type[Any]] = {
-    kind.name: kind
-    for kind in (BoundedGroupLoss, ConditionalBoundedGroupLoss, MinMax, PerSilo)
-}
 
 MODELS: dict[str, Callable[..., LinearModel | Recipe]] = {
     **LINEAR_MODELS,
@@ -79,10 +68,11 @@ def read_constraint(given: object, problems: Problems) -> Constraint | None:
     parts = [_one_constraint(dict(table), problems) for table in tables]
     if any(part is None for part in parts) or not parts:
         return None
-    if len(parts) > 1 and any(not hasattr(part, "__and__") for part in parts):
-        problems.add("minmax cannot be joined with other constraints")
+    try:
+        joined: Constraint = reduce(operator.and_, parts)
+    except UsageError as error:
+        problems.add(str(error))
         return None
-    joined: Constraint = reduce(operator.and_, parts)
     return joined
 
 
@@ -90,7 +80,7 @@ def _one_constraint(values: dict[str, object], problems: Problems) -> Any:
     kind = _kind(values, CONSTRAINTS, "constraint", BoundedGroupLoss.name, problems)
     if kind is None:
         return None
-    section = check(values, CONSTRAINTS[kind], kind, problems, others=CONSTRAINTS)
+    section = check(values, CONSTRAINTS[kind], kind, problems, others=CONSTRAINTS.own)
     if "bound" in values and "bound" not in section.values:
         return None
     return construct(CONSTRAINTS[kind], section.values, problems)
@@ -108,7 +98,7 @@ def read_method(
     kind = _kind(values, METHODS, "method", default, problems)
     if kind is None:
         return None
-    section = check(values, METHODS[kind], kind, problems, others=METHODS)
+    section = check(values, METHODS[kind], kind, problems, others=METHODS.own)
     return construct(METHODS[kind], section.values, problems)
 
 

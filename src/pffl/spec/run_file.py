@@ -23,7 +23,6 @@ from pffl.data.federation import Federation
 from pffl.data.schema import Schema
 from pffl.errors import Problems, UsageError
 from pffl.methods import Method
-from pffl.methods.base import describe
 from pffl.models import LinearModel, Model
 from pffl.models.recipes import Recipe, section_of
 from pffl.preparation import Options, default_model
@@ -171,7 +170,7 @@ def _dumped(
             "data": data,
             "model": section_of(model),
             "constraint": constraint_sections(constraint),
-            "method": describe(method),
+            "method": method.describe(),
             "run": run,
             "policy": policy,
         }

@@ -21,7 +21,7 @@ from pffl.errors import PFFLError
 from pffl.feasibility import Feasibility, feasibility
 from pffl.files import Journal, key_of
 from pffl.loop import Run, iterate, iterate_many
-from pffl.methods.base import Method, describe
+from pffl.methods.base import Method
 from pffl.methods.exact import Exact
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
@@ -107,7 +107,7 @@ def _key(federation: Federation, plan: Plan, point: GridPoint) -> str:
     return key_of(
         federation.fingerprint,
         dict(plan.model.describe()),
-        dict(describe(plan.method)),
+        dict(plan.method.describe()),
         plan.options.weighting,
         plan.seed,
         [point.notion, point.bound, point.multiplier_bound],

@@ -1,0 +1,154 @@
+"""Methods and constraints of other packages: found by entry point, loaded late."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+import pffl
+from pffl.constraints import CONSTRAINTS, Constraint, is_minimax
+from pffl.errors import UsageError
+from pffl.methods import METHODS, Method
+from pffl.spec import parse
+from tests.helpers import make_federation
+
+MODULE = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pffl.constraints import BoundedGroupLoss
+from pffl.methods import FedAvg
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slow(FedAvg):
+    rounds: int = 7
+    name: ClassVar[str] = "slow-avg"
+
+
+@dataclass(frozen=True)
+class Strict(BoundedGroupLoss):
+    name: ClassVar[str] = "strict"
+
+
+class Stranger:
+    name = "stranger"
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Install a package of this name, with these entry points."""
+
+    def install(name, methods="", constraints="", module=MODULE):
+        place = tmp_path / name
+        info = place / f"{name}-1.2.dist-info"
+        info.mkdir(parents=True)
+        (place / f"{name}.py").write_text(module)
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n"
+        )
+        (info / "entry_points.txt").write_text(
+            f"[pffl.methods]\n{methods}\n[pffl.constraints]\n{constraints}\n"
+        )
+        monkeypatch.syspath_prepend(str(place))
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    return install
+
+
+def test_ours_need_no_other_package(monkeypatch):
+    def refuse(**group):
+        raise AssertionError("looked for other packages")
+
+    monkeypatch.setattr("pffl.registry.entry_points", refuse)
+    for name, kind in METHODS.own.items():
+        assert METHODS[name] is kind
+        assert name in METHODS
+        assert kind.name == name
+        assert issubclass(kind, Method)
+    assert all(issubclass(kind, Constraint) for kind in CONSTRAINTS.own.values())
+
+
+def test_another_package_s_method_and_constraint_run(package):
+    package("other", "slow-avg = other:Slow", "strict = other:Strict")
+    assert list(METHODS)[-1] == "slow-avg"
+    assert len(METHODS) == len(METHODS.own) + 1
+    spec = parse(
+        {
+            "data": {"name": "synthetic"},
+            "constraint": {"kind": "strict", "bound": 0.6},
+            "method": {"kind": "slow-avg", "rounds": 3},
+        }
+    )
+    assert spec.method.describe()["kind"] == "slow-avg"
+    assert spec.constraint.describe()["kind"] == "strict"
+    federation = make_federation(0)
+    theirs = pffl.solve(federation, spec.constraint, method=spec.method, seed=0)
+    ours = pffl.solve(
+        federation, pffl.BoundedGroupLoss(0.6), method=pffl.FedAvg(rounds=3), seed=0
+    )
+    assert (theirs.w == ours.w).all()
+    assert theirs.as_dict()["method"]["kind"] == "slow-avg"
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ("broken = bad:Missing", "AttributeError"),
+        ("broken = absent_module:Missing", "ModuleNotFoundError"),
+        ("broken = bad:Stranger", "no class derived from pffl.methods.base.Method"),
+        ("broken = bad:Strict", "no class derived from pffl.methods.base.Method"),
+        ("broken = bad:Slow", "the class calls itself 'slow-avg'"),
+    ],
+)
+def test_a_broken_package_breaks_nothing_but_its_own_name(package, entry, reason):
+    package("bad", entry)
+    assert METHODS["exact"] is pffl.Exact
+    spec = parse({"data": {"name": "synthetic"}, "constraint": {"bound": 0.6}})
+    assert spec.method.name == "exact"
+    with pytest.raises(UsageError, match="no method 'exat': did you mean 'exact'"):
+        parse({"data": {"name": "synthetic"}, "method": {"kind": "exat"}})
+    assert "broken" in METHODS
+    for use in (lambda: METHODS["broken"], lambda: dict(METHODS)):
+        with pytest.raises(UsageError, match=f"from the package bad 1.2.*{reason}"):
+            use()
+    assert set(METHODS.sound()) == set(METHODS.own)
+
+
+def test_a_package_whose_import_fails_is_named(package):
+    package("bad", "broken = bad:Slow", module="raise RuntimeError('no licence')")
+    with pytest.raises(UsageError, match=r"bad 1\.2.*RuntimeError: no licence"):
+        METHODS["broken"]
+
+
+def test_names_that_two_claim(package):
+    package("one", "same = one:Slow\nexact = one:Slow")
+    package("two", "same = two:Slow")
+    with (
+        pytest.warns(UserWarning, match=r"package one 1\.2 names 'exact'"),
+        pytest.raises(UsageError, match=r"one 1\.2 and the package two 1\.2"),
+    ):
+        METHODS["same"]
+    assert METHODS["exact"] is pffl.Exact
+
+
+@dataclass(frozen=True)
+class Unnamed(pffl.BoundedGroupLoss):
+    """A constraint that only Python can reach."""
+
+
+def test_minimax_is_declared():
+    assert [name for name in CONSTRAINTS if CONSTRAINTS[name].minimax] == ["minmax"]
+    assert is_minimax(pffl.MinMax().describe())
+    assert not is_minimax(pffl.BoundedGroupLoss(0.5).describe())
+    assert not is_minimax({})
+    assert not is_minimax((Unnamed(0.5) & pffl.PerSilo(1.0)).describe())
+    for join in (
+        lambda: pffl.MinMax() & pffl.PerSilo(1.0),
+        lambda: pffl.PerSilo(1.0) & pffl.MinMax(),
+    ):
+        with pytest.raises(UsageError, match="minmax cannot be joined"):
+            join()
