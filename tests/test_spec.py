@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import pffl
 from pffl import spec
-from pffl.data import tabular
+from pffl.data import Federation
+from pffl.data.table import TableOptions
 from pffl.datasets import DATASETS
 from pffl.errors import UsageError
 from pffl.methods import METHODS
@@ -172,9 +173,9 @@ def test_every_method_can_be_written_and_read(name: str) -> None:
 
 
 def test_every_parameter_of_a_table_can_be_set() -> None:
-    taken = set(inspect.signature(tabular.from_table).parameters)
-    assert set(parameters(tabular.from_table)) == taken - {"cls", "table"}
-    assert set(required(tabular.from_table)) == {"label", "group"}
+    taken = set(inspect.signature(Federation.from_table).parameters)
+    assert set(parameters(TableOptions)) == taken - {"table"}
+    assert set(required(TableOptions)) == {"label", "group"}
 
 
 @pytest.mark.parametrize("name", DATASETS)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pffl.data import DataWarning, Federation, Rows, Silo, encode_groups
+from pffl.data.partition import draw_parts
 from pffl.data.schema import Attribute, Schema
-from pffl.data.split import draw_parts
 from pffl.errors import DataError, UsageError
 from tests.data.tables import SCHEMA, rows, silo
 

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import builtins
+import csv
+import io
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pffl.data.reading import find_delimiter, read_table
+from pffl.data import reading
+from pffl.data.reading import find_delimiter, first_uneven, read_table
 from pffl.errors import DataError, MissingExtraError
 
 
@@ -127,3 +132,34 @@ def test_parquet_without_its_extra(tmp_path, monkeypatch):
 def test_no_such_file():
     with pytest.raises(DataError, match="is not a file"):
         read_table("nowhere.csv")
+
+
+def counted(text):
+    """Fields of each record, as the csv module counts them; None if it refuses."""
+    stream = io.StringIO(text, newline="")
+    try:
+        return [len(r) for r in csv.reader(stream, skipinitialspace=True, strict=True)]
+    except csv.Error:
+        return None
+
+
+pieces = st.sampled_from(['"', ",", "\n", "\r\n", "\r", " ", "a", '""', '"b"', "é"])
+
+
+@given(st.lists(pieces, max_size=20).map("".join), st.integers(1, 3))
+def test_a_look_never_takes_uneven_records_for_even_ones(text, fields):
+    even = counted(text) is not None and set(counted(text)) <= {0, fields}
+    assert even or not reading._looks_even(text.encode(), ",", fields)
+
+
+def test_a_look_is_enough_for_files_as_they_are_written(tmp_path, monkeypatch):
+    frame = pd.DataFrame({"a": ["x, y", 'say "hi"', "two\nlines"], "b": [1, 2, 3]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    monkeypatch.setattr(reading, "check_records", None)
+    pd.testing.assert_frame_equal(read_table(tmp_path / "a.csv")[0], frame)
+
+
+def test_the_first_uneven_line_is_found_with_its_byte():
+    assert first_uneven(b"a;b\r\n\r\n1;2\r\n", ";", 2) is None
+    assert first_uneven(b"a;b\n1;2;3\n4\n", ";", 2) == (1, 4, 3)
+    assert first_uneven(b"a;b\n1;2\n4", ";", 2) == (2, 8, 1)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import inspect
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from pffl.data import DataWarning, Federation
+from pffl.data import DataWarning, Federation, TableEncoding
 from pffl.errors import DataError, UsageError
 from tests.data.tables import people
 
@@ -222,6 +225,37 @@ def test_new_rows_are_encoded_alike():
         federation.encoding.inputs(frame.drop(columns=["hired", "sex"]))[0],
         federation.encoding.rows(frame).X[0],
     )
+
+
+def test_what_was_decided_is_kept_as_plain_data():
+    frame = people().astype({"age": float})
+    frame.loc[:2, ["age", "job"]] = None
+    encoding = build(frame, missing="indicator").encoding
+    plain = json.loads(json.dumps(encoding.as_dict()))
+    assert plain["columns"][0] == {
+        "name": "age",
+        "kind": "number",
+        "values": [],
+        "indicator": True,
+    }
+    again = TableEncoding.from_dict(plain)
+    assert again == encoding
+    np.testing.assert_array_equal(again.rows(frame).X, encoding.rows(frame).X)
+    plain["columns"][0]["kind"] = "date"
+    with pytest.raises(DataError, match="not a column"):
+        TableEncoding.from_dict(plain)
+
+
+def test_keywords_show_with_their_defaults():
+    one = inspect.signature(Federation.from_table).parameters
+    assert list(one)[:3] == ["table", "label", "group"]
+    assert one["test_fraction"].default == 0.2
+    several = inspect.signature(Federation.from_silos).parameters
+    assert set(one) - set(several) == {
+        "table", "silo", "silos", "partition", "by", "alpha", "drop_empty"
+    }  # fmt: skip
+    with pytest.raises(TypeError, match="unexpected keyword argument 'silo'"):
+        Federation.from_silos({}, label="hired", group="sex", silo="branch")
 
 
 def test_new_rows_with_flaws_are_refused_in_one_message():

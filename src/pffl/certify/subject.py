@@ -11,8 +11,8 @@ import numpy as np
 
 from pffl.constraints import is_minimax
 from pffl.constraints.group_loss import BoundedGroupLoss
+from pffl.data.checks import repeated_rows
 from pffl.data.federation import Federation
-from pffl.data.overlap import repeated_rows
 from pffl.engines.base import Engine
 from pffl.errors import DataError
 from pffl.files import digest

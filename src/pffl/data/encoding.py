@@ -1,24 +1,111 @@
-"""How a table became rows, kept so that new tables become rows in the same way."""
+"""How the columns of a table become inputs, labels and groups: plain, and kept.
+
+A number stays as it is (scaling is federated, later). A category becomes one input per
+value, with one vocabulary for all silos. What is decided once for a table is kept as
+`TableEncoding`, so that new tables become rows in the same way, at a site or years on.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pffl.data.columns import MISSING, Column, as_numbers, category_codes
-from pffl.data.encode import match_names
+from pffl.data.checks import listing
+from pffl.data.codes import encode_values, match_names
 from pffl.data.reading import read_table
-from pffl.data.schema import Schema
+from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows
 from pffl.errors import DataError, Problems
-from pffl.typing import FloatArray, IntArray
+from pffl.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
+
+MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Column:
+    """How one column of a table becomes inputs.
+
+    Parameters
+    ----------
+    name
+        Its name in the table.
+    kind
+        A number is kept; a category becomes one input per value.
+    values
+        The vocabulary of a category; with ``missing`` in it, a missing value is one.
+    indicator
+        Whether a missing number is 0 with an input ``name=missing`` set to 1.
+    """
+
+    name: str
+    kind: Literal["number", "category"]
+    values: tuple[str, ...] = ()
+    indicator: bool = False
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Column:
+        """Rebuild from the plain form."""
+        if plain["kind"] not in ("number", "category") or len(plain) != 4:
+            raise DataError(f"not a column: {plain}")
+        if not isinstance(plain["indicator"], bool):
+            raise DataError(f"'indicator' of '{plain['name']}' is not true or false")
+        name, values = read_name(plain["name"]), read_names(plain["values"])
+        return cls(name, plain["kind"], values, plain["indicator"])
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the inputs that it becomes."""
+        if self.kind == "category":
+            return tuple(f"{self.name}={value}" for value in self.values)
+        return (self.name, f"{self.name}={MISSING}") if self.indicator else (self.name,)
+
+    def encode(self, series: pd.Series, out: FloatArray, problems: Problems) -> None:
+        """Write the inputs of all rows into `out`, shape (rows, features)."""
+        missing = series.isna().to_numpy(dtype=bool)
+        if self.kind == "number":
+            self._encode_number(series, missing, out, problems)
+            return
+        if missing.any() and MISSING not in self.values:
+            problems.add(f"column '{self.name}': {int(missing.sum())} missing values")
+            return
+        names, codes = category_codes(series)
+        place = {value: code for code, value in enumerate(self.values)}
+        unseen = [
+            f"'{name}' ({int((codes == code).sum())})"
+            for code, name in enumerate(names)
+            if name not in place
+        ]
+        if unseen:
+            problems.add(f"column '{self.name}': unseen values {listing(unseen)}")
+            return
+        lookup = np.array([place[name] for name in names], dtype=np.int64)
+        out[:] = 0.0
+        out[np.arange(len(codes)), lookup[codes]] = 1.0
+
+    def _encode_number(
+        self, series: pd.Series, missing: BoolArray, out: FloatArray, problems: Problems
+    ) -> None:
+        numbers = as_numbers(series)
+        if numbers is None:
+            problems.add(f"column '{self.name}': not all values are numbers")
+            return
+        if missing.any() and not self.indicator:
+            problems.add(f"column '{self.name}': {int(missing.sum())} missing values")
+        if np.isinf(numbers).any():
+            problems.add(
+                f"column '{self.name}': {int(np.isinf(numbers).sum())} infinite values"
+            )
+        out[:, 0] = numbers
+        if self.indicator:
+            out[missing, 0] = 0.0
+            out[:, 1] = missing
 
 
 @dataclass(frozen=True)
@@ -38,6 +125,44 @@ class TableEncoding:
     schema: Schema
     columns: tuple[Column, ...]
     label: str
+
+    @classmethod
+    def of(
+        cls,
+        columns: Sequence[Column],
+        attributes: Sequence[Attribute],
+        labels: Sequence[str],
+        label: str,
+        target: str,
+    ) -> TableEncoding:
+        """Build with the schema that follows from the columns."""
+        features = tuple(name for column in columns for name in column.features)
+        schema = Schema(features, tuple(attributes), tuple(labels), target)
+        return cls(schema, tuple(columns), label)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> TableEncoding:
+        """Rebuild from the plain form; refuse whatever is not one."""
+        return cls.of(
+            [Column.from_dict(column) for column in plain["columns"]],
+            [Attribute(read_name(n), read_names(v)) for n, v in plain["attributes"]],
+            read_names(plain["labels"]),
+            read_name(plain["label"]),
+            read_name(plain["target"]),
+        )
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain form, for files: all that is needed to read a table alike."""
+        return {
+            "target": self.schema.target,
+            "label": self.label,
+            "labels": list(self.schema.labels),
+            "attributes": [[a.name, list(a.values)] for a in self.schema.attributes],
+            "columns": [
+                {**asdict(column), "values": list(column.values)}
+                for column in self.columns
+            ],
+        }
 
     def rows(self, table: pd.DataFrame | str | os.PathLike[str]) -> Rows:
         """Encode a table with labels, for instance for evaluation.
@@ -80,16 +205,15 @@ class TableEncoding:
     def _groups(self, frame: pd.DataFrame, problems: Problems) -> IntArray:
         codes = []
         for attribute in self.schema.attributes:
-            name, series = attribute.name, frame[attribute.name]
+            series, what = (
+                frame[attribute.name],
+                f"protected attribute '{attribute.name}'",
+            )
             absent = int(series.isna().sum())
             if absent and MISSING not in attribute.values:
-                problems.add(f"protected attribute '{name}': {absent} missing values")
+                problems.add(f"{what}: {absent} missing values")
                 series = series.dropna()
-            code, problem = match_names(
-                *category_codes(series),
-                attribute.values,
-                f"protected attribute '{name}'",
-            )
+            code, problem = match_names(*category_codes(series), attribute.values, what)
             codes.append(code)
             if problem:
                 problems.add(problem)
@@ -98,19 +222,73 @@ class TableEncoding:
         return self.schema.combine(np.stack(codes, axis=1))
 
     def _labels(self, frame: pd.DataFrame, problems: Problems) -> FloatArray:
-        series = frame[self.label]
+        series, what = frame[self.label], f"label '{self.label}'"
         absent = int(series.isna().sum())
         if absent:
-            problems.add(f"label '{self.label}': {absent} missing values")
+            problems.add(f"{what}: {absent} missing values")
         if not self.schema.labels:
             numbers = as_numbers(series)
             if numbers is None:
-                problems.add(f"label '{self.label}': not all values are numbers")
+                problems.add(f"{what}: not all values are numbers")
                 return np.empty(0)
             return numbers
         seen, codes = category_codes(series.dropna())
-        what = f"label '{self.label}'"
         codes, problem = match_names(seen, codes, self.schema.labels, what)
         if problem:
             problems.add(problem)
         return codes.astype(np.float64)
+
+
+def as_numbers(series: pd.Series) -> FloatArray | None:
+    """The column as floats, missing as NaN; None if any value is not a number."""
+    import pandas as pd
+
+    if pd.api.types.is_bool_dtype(series) or pd.api.types.is_numeric_dtype(series):
+        if series.dtype.kind == "c":
+            return None
+        return series.to_numpy(dtype=np.float64, na_value=np.nan)
+    if isinstance(series.dtype, pd.CategoricalDtype) or series.dtype.kind in "mM":
+        return None
+    values = series.to_numpy(dtype=object, na_value=np.nan)
+    numbers = {value: as_number(value) for value in set(values.tolist())}
+    if any(number is None for number in numbers.values()):
+        return None
+    return np.array([numbers[value] for value in values.tolist()], dtype=np.float64)
+
+
+def as_number(value: object) -> float | None:
+    """The value as a float, missing as NaN; None if it is not a number."""
+    if value is None:
+        return float("nan")
+    if isinstance(value, bool | np.bool_):
+        return None
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+
+
+def category_codes(series: pd.Series) -> tuple[tuple[str, ...], IntArray]:
+    """Names and codes of a column's values; a missing value is called ``missing``."""
+    import pandas as pd
+
+    found, distinct = pd.factorize(series)
+    values = np.array([*pd.Index(distinct).tolist(), MISSING], dtype=object)
+    if not len(found) or found.min() >= 0:
+        values = values[:-1]
+    names, codes = encode_values(values, f"column '{series.name}'")
+    return names, codes[found]
+
+
+def read_name(value: object) -> str:
+    """Take a name from a file."""
+    if not isinstance(value, str) or not value:
+        raise DataError(f"expected a name, got {value!r}")
+    return value
+
+
+def read_names(values: object) -> tuple[str, ...]:
+    """Take a list of names from a file."""
+    if not isinstance(values, list):
+        raise DataError(f"expected a list of names, got {values!r}")
+    return tuple(read_name(value) for value in values)

@@ -2,27 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.data import tabular
-from pffl.data.arrays import encode_arrays
-from pffl.data.checks import check_silos, listing, protected_inputs, refuse_or_warn
-from pffl.data.overlap import repeated_ids, repeated_rows
-from pffl.data.schema import Schema
-from pffl.data.silo import Rows, Silo
-from pffl.data.split import distribute, split_index
+from pffl.data.checks import (
+    check_silos,
+    listing,
+    protected_inputs,
+    refuse_or_warn,
+    repeated_ids,
+    repeated_rows,
+    shared_ids,
+    shared_rows,
+    warn,
+)
+from pffl.data.codes import as_column, encode_labels, encode_values
+from pffl.data.partition import distribute, split_index
+from pffl.data.schema import Attribute, Schema
+from pffl.data.silo import INPUT_TYPES, Rows, Silo
+from pffl.data.table import (
+    SITE,
+    ColumnOptions,
+    Table,
+    TableOptions,
+    encode_table,
+    join_sites,
+)
 from pffl.errors import DataError, Problems
 from pffl.files import digest
 from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from pffl.data.encoding import TableEncoding
+
+P = ParamSpec("P")
+Options = TypeVar("Options")
+Source = TypeVar("Source")
+
+
+def _keywords_of(
+    options: Callable[P, Options],
+) -> Callable[
+    [Callable[[type[Federation], Source, Options], Federation]],
+    Callable[Concatenate[type[Federation], Source, P], Federation],
+]:
+    """Let a function of an options object take its fields as keywords.
+
+    So each keyword, its type and its default are written once: in the options.
+    """
+
+    def decorate(
+        build: Callable[[type[Federation], Source, Options], Federation],
+    ) -> Callable[Concatenate[type[Federation], Source, P], Federation]:
+        @wraps(build)
+        def build_from(
+            cls: type[Federation], source: Source, /, *args: P.args, **kwargs: P.kwargs
+        ) -> Federation:
+            return build(cls, source, options(*args, **kwargs))
+
+        own = list(inspect.signature(build).parameters.values())[:2]
+        own = [each.replace(kind=each.POSITIONAL_ONLY) for each in own]
+        keywords = inspect.signature(options).parameters.values()
+        vars(build_from)["__signature__"] = inspect.Signature([*own, *keywords])
+        return build_from
+
+    return decorate
 
 
 class Pooled(NamedTuple):
@@ -64,12 +117,107 @@ class Federation:
     encoding: TableEncoding | None = None
     known_overlap: int | None = None
 
-    from_table = classmethod(tabular.from_table)
-    from_silos = classmethod(tabular.from_silos)
-
     def __post_init__(self) -> None:
         with Problems(f"federation '{self.name}'", DataError) as problems:
             check_silos(self.schema, self.silos, problems)
+
+    @classmethod
+    @_keywords_of(TableOptions)
+    def from_table(cls, table: Table, options: TableOptions) -> Federation:
+        """Build from one table; what was inferred is written to `notes`.
+
+        Numbers stay as they are, categories become one input per value with one
+        vocabulary for all silos, rows are never dropped. All flaws are reported in one
+        error.
+
+        Parameters
+        ----------
+        table
+            A DataFrame, or a CSV or Parquet file.
+        label, group
+            Column to predict; protected column or columns (out of the inputs).
+        silo
+            Column that says where a row lives; or else:
+        silos, partition, by, alpha
+            Number of silos to simulate, cut at random into ``equal`` parts, by a
+            ``dirichlet`` draw with concentration `alpha` on the column `by` (default:
+            the label), or into ``quantile_bands`` of `by`.
+        features, drop
+            Columns to use (default: all others), columns to leave out.
+        categorical
+            Columns of numbers that are codes of categories.
+        id
+            Column that says who a row is about: not an input; people on both sides of a
+            split are then counted exactly.
+        positive, labels
+            Which of two label values is the positive one (default: the last in order);
+            all label values in the order of their codes.
+        classification
+            Whether the label is a class; otherwise a number.
+        missing
+            Missing inputs: ``refuse``; ``indicator``: 0 and an extra input, or an extra
+            category; ``drop_column``.
+        missing_group
+            Missing protected values: ``refuse``, or ``missing`` as a group of its own.
+        include_protected, strict
+            Use the protected columns as inputs, with a warning; an error under
+            `strict`.
+        test_fraction, validation_fraction, drop_empty, name, seed
+            As for `from_arrays`; the name is by default that of the file.
+        """
+        default = Path(table).stem if isinstance(table, str | os.PathLike) else "table"
+        return cls._from_table(table, options, options.name or default)
+
+    @classmethod
+    @_keywords_of(ColumnOptions)
+    def from_silos(
+        cls, tables: Mapping[str, Table], options: ColumnOptions
+    ) -> Federation:
+        """Build from one table per silo; the columns agree in name, order and kind.
+
+        Parameters
+        ----------
+        tables
+            From the silo's name to its DataFrame or file.
+        label, group, features, drop, categorical, id, positive, labels, classification
+            As for `from_table`.
+        missing, missing_group, include_protected, strict
+            As for `from_table`.
+        test_fraction, validation_fraction, name, seed
+            As for `from_arrays`.
+        """
+        whole = TableOptions(**vars(options), silo=SITE)
+        frame, notes = join_sites(tables)
+        return cls._from_table(frame, whole, options.name or "tables", notes)
+
+    @classmethod
+    def _from_table(
+        cls, table: Table, options: TableOptions, name: str, notes: Sequence[str] = ()
+    ) -> Federation:
+        encoded = encode_table(table, options)
+        federation = cls.from_rows(
+            encoded.encoding.schema,
+            encoded.rows,
+            encoded.silo,
+            encoded.silo_names,
+            test_fraction=options.test_fraction,
+            validation_fraction=options.validation_fraction,
+            drop_empty=options.drop_empty,
+            name=name,
+            seed=options.seed,
+            notes=(*notes, *encoded.notes),
+            encoding=encoded.encoding,
+            ids=encoded.ids,
+        )
+        if encoded.ids is None:
+            shared = shared_rows([silo.rows("train") for silo in federation.silos])
+        else:
+            shared = shared_ids(encoded.ids, encoded.silo)
+        if federation.overlap:
+            warn(f"{federation.overlap} test rows are also training rows")
+        if shared:
+            warn(f"{shared} rows are in more than one silo")
+        return federation
 
     @classmethod
     def from_arrays(
@@ -116,27 +264,45 @@ class Federation:
         seed
             Seed of the split.
         """
-        arrays = encode_arrays(
-            X, y, sensitive_features, silo, features, classification=classification
-        )
-        protected = protected_inputs(arrays.schema)
-        if protected:
+        inputs, target, places = np.asarray(X), as_column(y), as_column(silo)
+        protected = _as_columns(sensitive_features)
+        _check_shapes(inputs, {"y": target, "silo": places, **protected}, features)
+        attributes: list[Attribute] = []
+        groups: list[IntArray] = []
+        with Problems("arrays", DataError) as problems:
+            with _noted(problems):
+                y_codes, labels = encode_labels(target, classification=classification)
+            for attribute, values in protected.items():
+                with _noted(problems):
+                    what = f"protected attribute '{attribute}'"
+                    names, codes = encode_values(values, what)
+                    attributes.append(Attribute(attribute, names))
+                    groups.append(codes)
+            with _noted(problems):
+                silo_names, silo_codes = encode_values(places, "silo")
+            with _noted(problems):
+                inputs = _as_floats(inputs)
+        if features is None:
+            features = [f"x{j}" for j in range(inputs.shape[1])]
+        schema = Schema(tuple(map(str, features)), tuple(attributes), labels)
+        among = protected_inputs(schema)
+        if among:
             refuse_or_warn(
-                f"protected attribute among the inputs: {listing(protected)}",
-                strict=strict,
+                f"protected attribute among the inputs: {listing(among)}", strict=strict
             )
+        mapping = ", ".join(f"'{label}' → {code}" for code, label in enumerate(labels))
         return cls.from_rows(
-            arrays.schema,
-            arrays.rows,
-            arrays.silo,
-            arrays.silo_names,
+            schema,
+            Rows.of(inputs, y_codes, schema.combine(np.stack(groups, axis=1))),
+            silo_codes,
+            silo_names,
             test_fraction=test_fraction,
             validation_fraction=validation_fraction,
             name=name,
             synthetic=synthetic,
             drop_empty=drop_empty,
             seed=seed,
-            notes=arrays.notes,
+            notes=(f"label: {mapping}",) if labels else (),
         )
 
     @classmethod
@@ -240,3 +406,53 @@ class Federation:
                 parts.append(f"{silo.name}\0{split}\0{len(rows)}")
                 parts += [rows.X, rows.y, rows.group]
         return digest(*parts)
+
+
+def _as_columns(sensitive_features: object) -> dict[str, NDArray[np.generic]]:
+    """Protected attributes by name; a vector alone is called ``group``."""
+    if isinstance(sensitive_features, Mapping):
+        return {str(name): as_column(v) for name, v in sensitive_features.items()}
+    columns = getattr(sensitive_features, "columns", None)  # a pandas DataFrame
+    if columns is not None and isinstance(sensitive_features, Iterable):
+        return {str(c): as_column(sensitive_features[c]) for c in columns}  # type: ignore[index]
+    return {"group": as_column(sensitive_features)}
+
+
+@contextmanager
+def _noted(problems: Problems) -> Iterator[None]:
+    """Note a `DataError` as one of several problems instead of raising it."""
+    try:
+        yield
+    except DataError as error:
+        problems.add(str(error))
+
+
+def _as_floats(inputs: NDArray[Any]) -> NDArray[Any]:
+    if inputs.dtype in INPUT_TYPES:
+        return inputs
+    try:
+        return inputs.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"X: not a number: {error}") from error
+
+
+def _check_shapes(
+    inputs: NDArray[Any],
+    vectors: Mapping[str, NDArray[np.generic]],
+    features: Sequence[str] | None,
+) -> None:
+    with Problems("arrays", DataError) as problems:
+        if inputs.ndim != 2:
+            problems.add(f"X must have rows and columns. Got shape {inputs.shape}.")
+        elif features is not None and len(features) != inputs.shape[1]:
+            problems.add(f"{len(features)} names for {inputs.shape[1]} columns")
+        problems.found.extend(
+            f"'{name}' must be a vector. Got shape {v.shape}."
+            for name, v in vectors.items()
+            if v.ndim != 1
+        )
+        lengths = {name: len(v) for name, v in vectors.items() if v.ndim == 1}
+        if inputs.ndim:
+            lengths["X"] = len(inputs)
+        if len(set(lengths.values())) > 1:
+            problems.add(f"lengths differ: {lengths}")

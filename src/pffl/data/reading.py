@@ -13,16 +13,21 @@ import io
 import os
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from pffl.errors import DataError, MissingExtraError, Problems
+from pffl.typing import IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
 
 DELIMITERS = ",;\t|"
 SHOWN = 5
-PROBE = 50
+PROBE = 50  # records
+HEAD = 1 << 20  # characters that are sure to hold them
+QUOTE, NEWLINE, RETURN = b'"\n\r'
 
 
 def read_table(
@@ -64,7 +69,11 @@ def named_columns(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def read_csv(path: Path) -> tuple[pd.DataFrame, list[str]]:
-    """Read a delimited text file of unknown dialect."""
+    """Read a delimited text file of unknown dialect.
+
+    pandas reads it once. Only where lines do not look alike at a glance does a slower
+    pass look at each record, to say what is wrong where.
+    """
     import pandas as pd
 
     data = path.read_bytes()
@@ -72,9 +81,12 @@ def read_csv(path: Path) -> tuple[pd.DataFrame, list[str]]:
     delimiter = find_delimiter(text)
     if delimiter != ",":
         notes.append(f"fields are separated by {delimiter!r}")
-    header = check_records(text, delimiter, encoding, path.name)
+    plain = data if encoding == "utf-8" else text.encode()
+    header = _header(text, delimiter)
+    if not header or not _looks_even(plain, delimiter, len(header)):
+        header = check_records(text, delimiter, encoding, path.name)
     frame = pd.read_csv(
-        io.StringIO(text),
+        io.BytesIO(plain),
         sep=delimiter,
         skipinitialspace=True,
         index_col=False,
@@ -82,15 +94,86 @@ def read_csv(path: Path) -> tuple[pd.DataFrame, list[str]]:
         names=list(range(len(header))),
         low_memory=False,
     )
+    if frame.empty:
+        check_records(text, delimiter, encoding, path.name)
     unnamed = [place for place, name in enumerate(header) if not name]
     if unnamed:
-        notes.append(f"columns without a name left out: number {_numbers(unnamed)}")
+        numbers = ", ".join(str(place + 1) for place in unnamed)
+        notes.append(f"columns without a name left out: number {numbers}")
     frame = frame.drop(columns=unnamed)
     frame = frame.set_axis([name for name in header if name], axis=1)
     if delimiter == ";":
         frame = _decimal_commas(frame, notes)
     frame, more = named_columns(frame)
     return frame, notes + more
+
+
+def _header(text: str, delimiter: str) -> list[str]:
+    """Return the fields of the first record; none if it cannot be read."""
+    records = _records(text, delimiter)
+    try:
+        first: list[str] = next(filter(None, records), [])
+    except csv.Error:
+        return []
+    return [field.strip() for field in first]
+
+
+def _records(text: str, delimiter: str) -> Any:
+    return csv.reader(
+        io.StringIO(text, newline=""),
+        delimiter=delimiter,
+        skipinitialspace=True,
+        strict=True,
+    )
+
+
+def _looks_even(data: bytes, delimiter: str, fields: int) -> bool:
+    """Whether all records surely have so many fields; False if a look is not enough.
+
+    Quotes are followed only where each opens at the begin of a field and closes at its
+    end: then an odd number of them before a byte says that it is inside.
+    """
+    if data.count(b"\r") != data.count(b"\r\n"):
+        return False
+    quotes = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == QUOTE)
+    if len(quotes):
+        mark = ord(delimiter)
+        ends = np.frombuffer(b"\n" + data + b"\n", dtype=np.uint8)
+        before, after = ends[quotes[::2]], ends[quotes[1::2] + 2]
+        if (
+            len(quotes) % 2
+            or not np.isin(before, (mark, NEWLINE, QUOTE)).all()
+            or not np.isin(after, (mark, NEWLINE, RETURN, QUOTE)).all()
+        ):
+            return False
+    return first_uneven(data, delimiter, fields, quotes) is None
+
+
+def first_uneven(
+    data: bytes, delimiter: str, fields: int, quotes: IntArray | None = None
+) -> tuple[int, int, int] | None:
+    r"""Find the first line with another number of fields: its number, byte and fields.
+
+    Lines and bytes are counted from 0, and empty lines let through, as pandas skips
+    them. Between `quotes`, given by their places, nothing ends a field or a line.
+
+    >>> first_uneven(b"a,b\n\n1,2\n3\n", ",", 2)
+    (3, 9, 1)
+    """
+    array = np.frombuffer(data, dtype=np.uint8)
+    marks = np.flatnonzero(array == ord(delimiter))
+    ends = np.flatnonzero(array == NEWLINE)
+    if quotes is not None and len(quotes):
+        marks = marks[np.searchsorted(quotes, marks) % 2 == 0]
+        ends = ends[np.searchsorted(quotes, ends) % 2 == 0]
+    if not len(ends) or ends[-1] < len(data) - 1:
+        ends = np.append(ends, len(data))
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    counts = np.diff(np.searchsorted(marks, ends), prepend=0) + 1
+    for line in np.flatnonzero(counts != fields).tolist():
+        if data[starts[line] : ends[line]] not in (b"", b"\r"):
+            return line, int(starts[line]), int(counts[line])
+    return None
 
 
 def decode(data: bytes, name: str) -> tuple[str, str, list[str]]:
@@ -132,9 +215,10 @@ def find_delimiter(text: str) -> str:
     ';'
     """
     best, most = ",", (0, 1)
+    head = text if len(text) < HEAD else text[: text.rfind("\n", 0, HEAD) + 1 or HEAD]
     for delimiter in DELIMITERS:
         lengths: list[int] = []
-        records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        records = csv.reader(io.StringIO(head, newline=""), delimiter=delimiter)
         try:
             for record in records:
                 if record:
@@ -153,12 +237,7 @@ def find_delimiter(text: str) -> str:
 
 def check_records(text: str, delimiter: str, encoding: str, name: str) -> list[str]:
     """Return the header; refuse records of another length, with line and byte."""
-    records = csv.reader(
-        io.StringIO(text, newline=""),
-        delimiter=delimiter,
-        skipinitialspace=True,
-        strict=True,
-    )
+    records = _records(text, delimiter)
     header: list[str] = []
     bad: list[tuple[int, str]] = []
     count, begin = 0, 0
@@ -193,10 +272,6 @@ def _bytes_before(text: str, lines: int, encoding: str) -> int:
 def _place(data: bytes, start: int) -> str:
     line = data.count(b"\n", 0, start) + 1
     return f"line {line}, byte {start + 1}"
-
-
-def _numbers(places: list[int]) -> str:
-    return ", ".join(str(place + 1) for place in places)
 
 
 def _decimal_commas(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:

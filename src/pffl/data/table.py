@@ -1,29 +1,30 @@
-"""Any table → encoded rows: types inferred and shown, all flaws reported together."""
+"""Any table → encoded rows: types inferred and shown, all flaws reported together.
+
+Nothing is imputed unless the user says so, and nothing is left out in silence.
+"""
 
 from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
 from pffl.data import partition
 from pffl.data.checks import listing, refuse_or_warn, warn
-from pffl.data.columns import (
+from pffl.data.encoding import (
     MISSING,
     Column,
-    Missing,
+    TableEncoding,
+    as_number,
     as_numbers,
     category_codes,
-    infer_columns,
-    is_identifier,
 )
-from pffl.data.encoding import TableEncoding
 from pffl.data.reading import read_table
-from pffl.data.schema import Attribute, Schema
+from pffl.data.schema import Attribute
 from pffl.data.silo import Rows
 from pffl.errors import DataError, Problems, UsageError
 from pffl.typing import IntArray
@@ -31,36 +32,61 @@ from pffl.typing import IntArray
 if TYPE_CHECKING:
     import pandas as pd
 
+Table: TypeAlias = "pd.DataFrame | str | os.PathLike[str]"
+Partition = Literal["equal", "dirichlet", "quantile_bands"]
+Missing = Literal["refuse", "indicator", "drop_column"]
+MissingGroup = Literal["refuse", "missing"]
+
+SITE = "(site)"
 MAX_CLASSES = 100
 MAX_NUMERIC_GROUPS = 50
+MAX_CATEGORIES = 1_000
 ENOUGH_ROWS = 50
 
 
-@dataclass(frozen=True)
-class TableOptions:
-    """What the user said about a table; see `Federation.from_table`."""
+@dataclass(frozen=True, kw_only=True)
+class ColumnOptions:
+    """The keywords of `Federation.from_silos`: what the columns are, and the split."""
 
     label: str
-    group: tuple[str, ...]
-    silo: str | None = None
-    silos: int | None = None
-    partition: Literal["equal", "dirichlet", "quantile_bands"] = "equal"
-    by: str | None = None
-    alpha: float = 1.0
-    features: tuple[str, ...] | None = None
-    drop: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
+    group: str | Sequence[str]
+    features: Sequence[str] | None = None
+    drop: Sequence[str] = ()
+    categorical: Sequence[str] = ()
     id: str | None = None
     positive: object = None
-    labels: tuple[str, ...] | None = None
+    labels: Sequence[object] | None = None
     classification: bool = True
     missing: Missing = "refuse"
-    missing_group: Literal["refuse", "missing"] = "refuse"
+    missing_group: MissingGroup = "refuse"
     include_protected: bool = False
     strict: bool = False
+    test_fraction: float = 0.2
+    validation_fraction: float = 0.0
+    name: str | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for key in ("group", "features", "drop", "categorical", "labels"):
+            given = vars(self)[key]
+            if given is not None:
+                names = (given,) if isinstance(given, str) else tuple(map(str, given))
+                object.__setattr__(self, key, names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(ColumnOptions):
+    """The keywords of `Federation.from_table`: also where the silos come from."""
+
+    silo: str | None = None
+    silos: int | None = None
+    partition: Partition = "equal"
+    by: str | None = None
+    alpha: float = 1.0
+    drop_empty: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         with Problems("table options", UsageError) as problems:
             for name, value, allowed in (
                 ("partition", self.partition, ("equal", "dirichlet", "quantile_bands")),
@@ -96,38 +122,33 @@ class EncodedTable:
     notes: tuple[str, ...]
 
 
-def encode_table(
-    table: pd.DataFrame | str | os.PathLike[str], options: TableOptions
-) -> EncodedTable:
+def encode_table(table: Table, options: TableOptions) -> EncodedTable:
     """Read, check and encode; every problem of the table is raised in one error."""
     frame, notes = read_table(table)
     _check_names(frame, options)
     with Problems("table", DataError) as problems:
-        names = _inputs(frame, options)
-        inputs = infer_columns(
-            frame, names, options.categorical, options.missing, problems
-        )
+        inputs = _Inference(options, problems)
+        inputs.add_all(frame, _inputs(frame, options))
         labels = _labels(frame[options.label], options, problems)
         attributes = [_attribute(frame[g], options, problems) for g in options.group]
         silo, silo_names = _silos(frame, options, problems)
         _check_label_sets(frame, options, silo, silo_names, problems)
-        if options.id is not None and frame[options.id].isna().any():
-            absent = int(frame[options.id].isna().sum())
-            problems.add(f"id '{options.id}': {absent} missing values")
+        if options.id is not None:
+            _check_missing(frame[options.id], "id", problems)
         if not inputs.columns:
             problems.add("no column is left as an input")
     _warn_protected(frame, inputs.columns, options)
     for warning in inputs.warnings:
         warn(warning)
-    features = tuple(name for column in inputs.columns for name in column.features)
-    schema = Schema(features, tuple(attributes), labels, options.label)
-    encoding = TableEncoding(schema, tuple(inputs.columns), options.label)
-    rows = encoding.rows(frame)
+    encoding = TableEncoding.of(
+        inputs.columns, attributes, labels, options.label, options.label
+    )
     ids = None if options.id is None else category_codes(frame[options.id])[1]
-    notes += inputs.notes + inputs.warnings + _label_note(labels, options)
+    notes += inputs.notes + inputs.warnings + [_label_note(labels, options)]
     copies = int(frame.duplicated().sum())
     if copies:
         notes.append(f"{copies:,} rows are copies of earlier ones, and were kept")
+    rows = encoding.rows(frame)
     return EncodedTable(encoding, rows, silo, silo_names, ids, tuple(notes))
 
 
@@ -156,13 +177,131 @@ def _inputs(frame: pd.DataFrame, options: TableOptions) -> list[str]:
     return [str(name) for name in frame.columns if name not in out]
 
 
+def _check_missing(series: pd.Series, what: str, problems: Problems) -> None:
+    absent = int(series.isna().sum())
+    if absent:
+        problems.add(f"{what} '{series.name}': {absent} missing values")
+
+
+@dataclass
+class _Inference:
+    """What is found out about the columns: to use, to note, to warn about."""
+
+    options: TableOptions
+    problems: Problems
+    columns: list[Column] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def add_all(self, frame: pd.DataFrame, names: Sequence[str]) -> None:
+        """Decide for each named column what it is."""
+        for name in names:
+            series, missing = frame[name], self.options.missing
+            absent = int(series.isna().sum())
+            if absent and missing == "drop_column":
+                self.notes.append(f"column '{name}' left out: {absent} missing values")
+                continue
+            if absent and missing == "refuse":
+                self.problems.add(
+                    f"column '{name}': {absent} missing values; missing='indicator' "
+                    "marks them, missing='drop_column' leaves the column out"
+                )
+            if absent == len(series):
+                self.notes.append(f"column '{name}' left out: it has no values")
+            elif name in self.options.categorical:
+                self._add_category(series, name)
+            else:
+                self._add_column(series, name)
+        kinds: dict[str, list[str]] = {"number": [], "category": []}
+        for column in self.columns:
+            count = f" ({len(column.values)})" if column.kind == "category" else ""
+            kinds[column.kind].append(f"{column.name}{count}")
+        self.notes.append(f"numbers: {', '.join(kinds['number']) or 'none'}")
+        self.notes.append(
+            f"categories (values): {', '.join(kinds['category']) or 'none'}"
+        )
+
+    def _add_column(self, series: pd.Series, name: str) -> None:
+        if series.dtype.kind in "mM":
+            self.warnings.append(
+                f"column '{name}' holds dates and was left out: turn it into a number"
+            )
+            return
+        numbers = as_numbers(series)
+        if numbers is None:
+            self._add_text(series, name)
+            return
+        if series.dtype.kind not in "iufb":
+            self.notes.append(f"column '{name}': text read as numbers")
+        infinite = int(np.isinf(numbers).sum())
+        if infinite:
+            self.problems.add(f"column '{name}': {infinite} infinite values")
+        whole = (np.floor(numbers) == numbers) | np.isnan(numbers)
+        if whole.all() and _is_identifier(series):
+            self.warnings.append(
+                f"column '{name}' has a different whole number in every row, like an "
+                "identifier; it is kept as an input: name it in drop= (or id=) if it "
+                "is one"
+            )
+        marked = self.options.missing == "indicator" and bool(series.isna().any())
+        self.columns.append(Column(name, "number", indicator=marked))
+
+    def _add_text(self, series: pd.Series, name: str) -> None:
+        strange = _not_numbers(series)
+        if strange:
+            self.problems.add(
+                f"column '{name}': numbers mixed with {listing(strange)}: repair it, "
+                f"or name it in categorical="
+            )
+        elif _is_identifier(series):
+            self.warnings.append(
+                f"column '{name}' has a different text in (nearly) every row, like an "
+                "identifier, and was left out"
+            )
+        else:
+            self._add_category(series, name)
+
+    def _add_category(self, series: pd.Series, name: str) -> None:
+        values, _ = category_codes(series)
+        if len(values) > MAX_CATEGORIES:
+            self.problems.add(
+                f"column '{name}': {len(values)} categories, at most {MAX_CATEGORIES}: "
+                "join some of them, or name it in drop="
+            )
+        else:
+            self.columns.append(Column(name, "category", values))
+
+
+def _not_numbers(series: pd.Series) -> list[str]:
+    """Values that are no numbers in a column where most are, each with its count."""
+    import pandas as pd
+
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        return []
+    counts = series.value_counts()
+    wrong = {value: int(n) for value, n in counts.items() if as_number(value) is None}
+    if 2 * sum(wrong.values()) >= int(counts.sum()):
+        return []
+    return [f"'{value}' ({count})" for value, count in wrong.items()]
+
+
+def _is_identifier(series: pd.Series) -> bool:
+    """Whether a column has a value of its own in (nearly) every one of many rows."""
+    known = series.dropna()
+    if len(known) < ENOUGH_ROWS:
+        return False
+    distinct = known.nunique()
+    if known.dtype.kind in "iuf":
+        return bool(distinct == len(known))
+    return bool(distinct > 0.9 * len(known))
+
+
 def _labels(
     series: pd.Series, options: TableOptions, problems: Problems
 ) -> tuple[str, ...]:
     """Class names in the order of their codes; the positive one of two is the last."""
     where = f"label '{options.label}'"
-    if series.isna().any():
-        problems.add(f"{where}: {int(series.isna().sum())} missing values")
+    _check_missing(series, "label", problems)
     if not options.classification:
         if as_numbers(series) is None:
             problems.add(f"{where}: not all values are numbers")
@@ -193,12 +332,12 @@ def _labels(
     return names
 
 
-def _label_note(labels: tuple[str, ...], options: TableOptions) -> list[str]:
+def _label_note(labels: tuple[str, ...], options: TableOptions) -> str:
     if not labels:
-        return [f"label '{options.label}': a number"]
+        return f"label '{options.label}': a number"
     mapping = ", ".join(f"'{name}' → {code}" for code, name in enumerate(labels))
     positive = " (positive)" if len(labels) == 2 else ""
-    return [f"label '{options.label}': {mapping}{positive}"]
+    return f"label '{options.label}': {mapping}{positive}"
 
 
 def _attribute(
@@ -215,7 +354,7 @@ def _attribute(
     values, _ = category_codes(known)
     if series.dtype.kind in "iuf" and len(values) > MAX_NUMERIC_GROUPS:
         problems.add(f"{where}: {len(values)} different numbers: cut it into bands")
-    elif series.dtype.kind not in "iuf" and is_identifier(series):
+    elif series.dtype.kind not in "iuf" and _is_identifier(series):
         problems.add(f"{where}: {len(values)} values in {len(series)} rows, like an id")
     return Attribute(str(series.name), values)
 
@@ -224,23 +363,18 @@ def _silos(
     frame: pd.DataFrame, options: TableOptions, problems: Problems
 ) -> partition.Partition:
     if options.silo is not None:
-        series = frame[options.silo]
-        if series.isna().any():
-            absent = int(series.isna().sum())
-            problems.add(f"silo '{options.silo}': {absent} missing values")
-        names, codes = category_codes(series)
+        _check_missing(frame[options.silo], "silo", problems)
+        names, codes = category_codes(frame[options.silo])
         return codes, names
     silos = options.silos or 0
-    if options.partition == "equal":
-        return partition.equal(len(frame), silos, options.seed)
     by = frame[options.by or options.label]
-    if by.isna().any():
+    if options.partition != "equal" and by.isna().any():
         problems.add(f"column '{by.name}' of the cut: {int(by.isna().sum())} missing")
-        return partition.equal(len(frame), silos, options.seed)
-    values = by.to_numpy()
-    if options.partition == "dirichlet":
-        return partition.dirichlet(values, options.alpha, silos, options.seed)
-    return partition.quantile_bands(values, silos)
+    elif options.partition == "dirichlet":
+        return partition.dirichlet(by.to_numpy(), options.alpha, silos, options.seed)
+    elif options.partition == "quantile_bands":
+        return partition.quantile_bands(by.to_numpy(), silos)
+    return partition.equal(len(frame), silos, options.seed)
 
 
 def _check_label_sets(
@@ -255,11 +389,13 @@ def _check_label_sets(
         return
     known = frame[options.label].notna().to_numpy(dtype=bool)
     names, codes = category_codes(frame[options.label][known])
-    pairs = np.unique(np.stack([silo[known], codes]), axis=1)
+    if len(names) < 3:
+        return
     sets: dict[int, list[str]] = {}
-    for k, code in pairs.T.tolist():
+    for pair in np.unique(silo[known] * len(names) + codes).tolist():
+        k, code = divmod(pair, len(names))
         sets.setdefault(k, []).append(names[code])
-    if len(names) > 2 and all(len(found) <= 2 for found in sets.values()):
+    if all(len(found) <= 2 for found in sets.values()):
         shown = [f"'{silo_names[k]}' {found}" for k, found in sets.items()]
         problems.add(
             f"label '{options.label}' is coded differently in the silos: "
@@ -272,14 +408,18 @@ def _warn_protected(
 ) -> None:
     """Warn about inputs that are, or repeat, a protected attribute (fault 12)."""
     found = [f"'{c.name}'" for c in columns if c.name in options.group]
+    groups = {
+        name: category_codes(frame[name])
+        for name in options.group
+        if len(frame) >= ENOUGH_ROWS
+    }
     for column in columns:
-        if column.name in options.group or len(frame) < ENOUGH_ROWS:
-            continue
-        found.extend(
-            f"'{column.name}' (says the same as '{name}')"
-            for name in options.group
-            if _same_partition(frame[column.name], frame[name])
-        )
+        if column.name not in options.group:
+            found.extend(
+                f"'{column.name}' (says the same as '{name}')"
+                for name, (values, codes) in groups.items()
+                if _same_partition(frame[column.name], len(values), codes)
+            )
     if found:
         refuse_or_warn(
             f"protected attribute among the inputs: {', '.join(found)}",
@@ -287,10 +427,66 @@ def _warn_protected(
         )
 
 
-def _same_partition(one: pd.Series, other: pd.Series) -> bool:
-    """Whether two columns are renamings of each other."""
-    count = one.nunique(dropna=False)
-    if count < 2 or count != other.nunique(dropna=False):
+def _same_partition(one: pd.Series, count: int, other: IntArray) -> bool:
+    """Whether a column is a renaming of another one, given by its codes."""
+    if count < 2 or one.nunique(dropna=False) != count:
         return False
-    pairs = np.stack([category_codes(one)[1], category_codes(other)[1]])
-    return int(np.unique(pairs, axis=1).shape[1]) == count
+    _, codes = category_codes(one)
+    return len(np.unique(codes * count + other)) == count
+
+
+def join_sites(tables: Mapping[str, Table]) -> tuple[pd.DataFrame, list[str]]:
+    """Stack the tables with a column `SITE`; refuse different columns, with a diff."""
+    import pandas as pd
+
+    if not tables:
+        raise DataError("no silos")
+    frames: dict[str, pd.DataFrame] = {}
+    notes: list[str] = []
+    with Problems("silos", DataError) as problems:
+        for name, table in tables.items():
+            try:
+                frames[str(name)], more = read_table(table)
+            except DataError as error:
+                problems.add(f"silo '{name}': {error}")
+            else:
+                notes.extend(f"silo '{name}': {note}" for note in more)
+    _compare_columns(frames)
+    stacked = [frame.assign(**{SITE: name}) for name, frame in frames.items()]
+    return pd.concat(stacked, ignore_index=True), notes
+
+
+def _compare_columns(frames: Mapping[str, pd.DataFrame]) -> None:
+    """Raise one error with every difference to the first silo's columns (fault 11)."""
+    kinds = {name: _kinds(frame) for name, frame in frames.items()}
+    first, expected = next(iter(kinds.items()))
+    with Problems(f"silos differ from '{first}'", DataError) as problems:
+        for name, found in kinds.items():
+            lines = [f"- {column}" for column in expected if column not in found]
+            lines += [f"+ {column}" for column in found if column not in expected]
+            lines += [
+                f"~ {column}: {kind} → {found[column]}"
+                for column, kind in expected.items()
+                if "empty" not in (kind, found.get(column, kind))
+                and kind != found.get(column, kind)
+            ]
+            if not lines and list(found) != list(expected):
+                lines = [f"order {list(found)}, expected {list(expected)}"]
+            if not len(frames[name]):
+                lines.append("no rows")
+            if lines:
+                problems.add(f"'{name}': {'; '.join(lines)}")
+
+
+def _kinds(frame: pd.DataFrame) -> dict[str, str]:
+    """Whether each column holds numbers or text; nothing is known of an empty one."""
+    kinds = {}
+    for name in frame.columns:
+        series = frame[name]
+        if not series.notna().any():
+            kinds[str(name)] = "empty"
+        elif series.dtype.kind in "mM":
+            kinds[str(name)] = "date"
+        else:
+            kinds[str(name)] = "text" if as_numbers(series) is None else "number"
+    return kinds

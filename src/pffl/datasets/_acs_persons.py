@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl.data.checks import listing
+from pffl.data.partition import Plan
 from pffl.data.silo import Rows, Silo
-from pffl.data.split import Plan
 from pffl.datasets._acs_columns import COLUMNS, FIPS, PROTECTED, Encoding, Input, Packed
 from pffl.datasets._acs_files import Columns, Layout, PersonFile
 from pffl.datasets._acs_sources import RENAMED_FILES, STATE_OF

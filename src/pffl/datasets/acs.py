@@ -15,8 +15,8 @@ import numpy as np
 
 from pffl.data.checks import listing
 from pffl.data.federation import Federation
+from pffl.data.partition import check_fractions, split_index
 from pffl.data.schema import Attribute, Schema
-from pffl.data.split import check_fractions, split_index
 from pffl.datasets._acs_columns import FIFTY_STATES, FIPS, PROTECTED
 from pffl.datasets._acs_download import Progress, check_rows, fetch_states
 from pffl.datasets._acs_files import PersonFile

@@ -14,11 +14,17 @@ from typing import Literal
 import numpy as np
 
 from pffl.data import partition as cuts
-from pffl.data.encode import encode_values
+from pffl.data.codes import encode_values
 from pffl.data.federation import Federation
+from pffl.data.partition import (
+    Plan,
+    check_fractions,
+    distribute,
+    draw_parts,
+    split_index,
+)
 from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows
-from pffl.data.split import Plan, check_fractions, distribute, draw_parts, split_index
 from pffl.datasets._adult_files import LABELS, NUMBERS, Table, read_both
 from pffl.datasets._fetch import Route
 from pffl.errors import Problems, UsageError

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl.data import partition
-from pffl.data.encode import encode_values
+from pffl.data.codes import encode_values
 from pffl.data.federation import Federation
 from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows, Silo

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pffl.data.columns import Column
-from pffl.data.encoding import TableEncoding
+from pffl.data.encoding import Column, TableEncoding, read_name, read_names
 from pffl.data.federation import Federation
-from pffl.data.schema import Attribute, Schema
+from pffl.data.schema import Schema
 from pffl.errors import DataError, PFFLError, Problems
 
 FORMAT = "pffl federation"
@@ -93,45 +92,27 @@ class Agreement:
             elif set(plain) != KEYS:
                 odd = sorted(set(plain) ^ KEYS)
                 problems.add(f"fields {odd} are missing or unknown")
-        columns = tuple(_column(column) for column in plain["columns"])
-        schema = Schema(
-            tuple(name for column in columns for name in column.features),
-            tuple(Attribute(_text(n), _texts(v)) for n, v in plain["attributes"]),
-            _texts(plain["labels"]),
-            _text(plain["target"]),
-        )
-        sites = _texts(plain["sites"])
+        encoding = TableEncoding.from_dict(plain)
+        sites = read_names(plain["sites"])
         with Problems("federation", DataError) as problems:
-            if schema.hash != plain["schema_hash"]:
+            if encoding.schema.hash != plain["schema_hash"]:
                 problems.add("the names do not have the hash that the file states")
             if not sites or len(set(sites)) < len(sites):
                 problems.add(f"sites {list(sites)}: none, or one twice")
-        encoding = TableEncoding(schema, columns, _text(plain["label"]))
-        return cls(_text(plain["name"]), encoding, sites, _texts(plain["splits"]))
+        return cls(
+            read_name(plain["name"]), encoding, sites, read_names(plain["splits"])
+        )
 
     def as_dict(self) -> dict[str, object]:
         """Plain form, for the file."""
-        schema = self.schema
         return {
             "format": FORMAT,
             "version": VERSION,
             "name": self.name,
             "sites": list(self.sites),
             "splits": list(self.splits),
-            "target": schema.target,
-            "label": self.encoding.label,
-            "labels": list(schema.labels),
-            "attributes": [[a.name, list(a.values)] for a in schema.attributes],
-            "columns": [
-                {
-                    "name": column.name,
-                    "kind": column.kind,
-                    "values": list(column.values),
-                    "indicator": column.indicator,
-                }
-                for column in self.encoding.columns
-            ],
-            "schema_hash": schema.hash,
+            **self.encoding.as_dict(),
+            "schema_hash": self.schema.hash,
         }
 
     def text(self) -> str:
@@ -158,28 +139,3 @@ def plain_encoding(schema: Schema) -> TableEncoding:
                 problems.add(f"input '{name}' is called like a group or the label")
     columns = tuple(Column(name, "number") for name in schema.features)
     return TableEncoding(schema, columns, schema.target)
-
-
-def _column(plain: Mapping[str, Any]) -> Column:
-    if plain["kind"] not in ("number", "category") or len(plain) != 4:
-        raise DataError(f"not a column: {plain}")
-    if not isinstance(plain["indicator"], bool):
-        raise DataError(f"'indicator' of '{plain['name']}' is not true or false")
-    return Column(
-        _text(plain["name"]),
-        plain["kind"],
-        _texts(plain["values"]),
-        plain["indicator"],
-    )
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise DataError(f"expected a name, got {value!r}")
-    return value
-
-
-def _texts(values: object) -> tuple[str, ...]:
-    if not isinstance(values, list):
-        raise DataError(f"expected a list of names, got {values!r}")
-    return tuple(_text(value) for value in values)

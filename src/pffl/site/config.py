@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pffl.data.split import check_fractions
+from pffl.data.partition import check_fractions
 from pffl.errors import Problems, UsageError
 from pffl.records import check, construct, suggestion, wrong
 from pffl.site import agreement

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pffl.data.checks import listing
-from pffl.data.columns import category_codes
+from pffl.data.encoding import category_codes
+from pffl.data.partition import split_rows
 from pffl.data.reading import read_table
 from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
-from pffl.data.split import split_rows
 from pffl.errors import DataError, Problems
 from pffl.records import suggestion
 from pffl.site import store

@@ -8,13 +8,12 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pffl.data import tabular
 from pffl.data.federation import Federation
-from pffl.data.table import TableOptions
+from pffl.data.table import ColumnOptions, TableOptions
 from pffl.datasets import DATASETS
 from pffl.errors import Problems, UsageError
 from pffl.records import check, construct, required, suggestion, wrong
@@ -117,32 +116,24 @@ def _tables(
     problems: Problems,
 ) -> DataSource | None:
     """One table for all silos, or one for each."""
-    make: Callable[..., Federation] = (
-        tabular.from_table if isinstance(path, str) else tabular.from_silos
-    )
-    section = check(values, make, "[data]", problems)
-    absent = [f"'{key}'" for key in required(make) if key not in values]
+    one = isinstance(path, str)
+    make = Federation.from_table if one else Federation.from_silos
+    keywords = TableOptions if one else ColumnOptions
+    section = check(values, keywords, "[data]", problems)
+    absent = [f"'{key}'" for key in required(keywords) if key not in values]
     if absent:
         problems.add(f"[data] needs {' and '.join(absent)} for a table")
-    elif section.complete and isinstance(path, str):
-        _check_options(section.values, problems)
+    elif section.complete and one:
+        # What does not go together is refused before a table is read.
+        construct(TableOptions, section.values, problems)
     place = _map_paths({"path": path}, lambda path: str(base / path))
     options = section.values
     fallback = Path(path).stem if isinstance(path, str) else "tables"
     return DataSource(
         str(options.get("name", fallback)),
-        lambda progress=None: make(Federation, place["path"], **options),
+        lambda progress=None: make(place["path"], **options),
         {**place, **options},
     )
-
-
-def _check_options(values: Mapping[str, Any], problems: Problems) -> None:
-    """Let `TableOptions` refuse what does not go together, before a table is read."""
-    known = {field.name for field in fields(TableOptions)}
-    mine = {key: value for key, value in values.items() if key in known}
-    if isinstance(mine["group"], str):
-        mine["group"] = (mine["group"],)
-    construct(TableOptions, mine, problems)
 
 
 def _is_path(path: object) -> bool:

@@ -16,9 +16,9 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from pffl.codec.questions import Rebuild
+from pffl.data.partition import split_rows
 from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
-from pffl.data.split import split_rows
 from pffl.engines.flower import wire
 from pffl.errors import PFFLError, UsageError
 from pffl.site import Rules, Site

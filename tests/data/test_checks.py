@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from pffl.data import Federation, Rows, Silo
-from pffl.data.overlap import repeated_rows, row_hashes, shared_ids, shared_rows
+from pffl.data.checks import repeated_rows, row_hashes, shared_ids, shared_rows
 from tests.data.tables import SCHEMA
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pffl.data.encode import encode_values, is_missing, match_names
+from pffl.data.codes import encode_values, is_missing, match_names
 from pffl.errors import DataError
 
 
