@@ -14,6 +14,7 @@ import pffl
 from pffl.callbacks import Callback
 from pffl.engines import Local, Reference
 from pffl.errors import DataError, NotMetError, PFFLError, UsageError
+from pffl.models import Model
 from pffl.solve import default_method
 from tests.helpers import (
     MODELS,
@@ -615,7 +616,7 @@ def test_the_default_model_is_what_the_labels_ask_for(labels, expected):
     assert (solution.loss_bound is None) == (labels == 0)
 
 
-class Squashed:
+class Squashed(Model):
     """A model that is not linear: a logistic score of a squashed input."""
 
     l2, convex, n_parameters = 0.01, False, 4

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 import pffl
 from pffl.data import Rows, Silo
-from pffl.engines import Local, Reference, _layout, _threads
-from pffl.questions import Curvature, Evaluate
+from pffl.engines import Local, Reference
+from pffl.engines.local import layout as layouts
+from pffl.engines.local import passes, threads
+from pffl.questions import Census, Curvature, Evaluate, Train
 from tests.helpers import (
     MODELS,
     assert_same_total,
@@ -33,8 +35,8 @@ def local_engine(request, monkeypatch):
     """Return a way to build `Local`, with pieces and threads on small data too."""
     if request.param == "as it is":
         return Local
-    monkeypatch.setattr(_threads, "SMALL", 0)
-    monkeypatch.setattr(_layout, "PIECE_BYTES", 1)
+    monkeypatch.setattr(threads, "SMALL", 0)
+    monkeypatch.setattr(layouts, "PIECE_BYTES", 1)
     return lambda federation: Local(federation, threads=2)
 
 
@@ -192,18 +194,141 @@ def test_a_stack_is_its_questions_one_by_one(local_engine, kind, steps, batch_si
         assert_same_total(total, plain.ask(question), 1e-10)
 
 
-def test_questions_of_different_kinds_are_answered_in_order(local_engine):
-    federation = make_federation(1)
-    fast, plain, problem, w, lam = both(federation, "logistic", local_engine)
-    questions = [
+def mixed(problem, w, lam):
+    """Return questions of all kinds, some of them equal, about equal tasks."""
+    again = replace(
+        problem.task,
+        model=replace(problem.task.model),
+        cells=replace(problem.task.cells, bounds=9 * problem.task.cells.bounds),
+        shares=problem.task.shares.copy(),
+    )
+    bare = replace(problem.task, cells=problem.task.cells.take([]))
+    return [
         train_question(problem, w, lam),
         Evaluate(problem.task, w),
+        Census(problem.schema),
         train_question(problem, w, lam, steps=[0.1, 0.1]),
+        Evaluate(problem.task, 2 * w, "train"),
         train_question(problem, -w, lam, proximal=2.0, steps=[0.1, 0.1]),
         Curvature(problem.task, w),
+        replace(train_question(problem, -w, lam), task=again),
+        Evaluate(again, w.copy()),
+        Evaluate(problem.task, w, loss_bound=0.5),
+        Curvature(again, -w, order=1),
+        Census(problem.schema),
+        Census(problem.schema, "test"),
+        Curvature(problem.task, w.copy()),
+        Curvature(bare, w),
+        train_question(problem, w, lam),
+        train_question(problem, w, lam, silos=(2,)),
     ]
-    for fast_total, question in zip(fast.ask_many(questions), questions, strict=True):
-        assert_same_total(fast_total, plain.ask(question), 1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_mix_of_questions_is_answered_in_order(local_engine, kind):
+    federation = make_federation(1, labels=MODELS[kind][1])
+    fast, plain, problem, w, lam = both(federation, kind, local_engine)
+    questions = mixed(problem, w, lam)
+    totals = fast.ask_many(questions)
+    for question, total, plain_total in zip(
+        questions, totals, plain.ask_many(questions), strict=True
+    ):
+        assert_same_total(total, plain_total, 1e-10)
+        if not isinstance(question, Train):  # a stack of them is another product
+            assert_same_total(total, fast.ask(question), 0.0)
+    assert fast.ask_many([]) == []
+
+
+def test_equal_questions_are_answered_once_and_others_share_passes(monkeypatch):
+    federation = make_federation(1)
+    fast, _, problem, w, lam = both(federation, "logistic", Local)
+    asked = []
+    true_answer = Local._answer
+
+    def counted(self, questions):
+        asked.append((questions[0].kind, len(questions)))
+        return true_answer(self, questions)
+
+    monkeypatch.setattr(Local, "_answer", counted)
+    totals = fast.ask_many(mixed(problem, w, lam))
+    assert sorted(asked) == [
+        ("census", 1),
+        ("census", 1),
+        ("curvature", 1),  # without cells
+        ("curvature", 2),
+        ("evaluate", 1),
+        ("evaluate", 2),
+        ("train", 1),
+        ("train", 1),
+        ("train", 1),
+        ("train", 2),
+    ]
+    assert totals[0] is totals[15]
+    assert totals[1] is totals[8]
+    assert totals[6] is totals[13]
+
+
+def test_models_that_differ_are_never_taken_for_one():
+    federation = make_federation(1, labels=0)
+    engine, questions = Local(federation), []
+    for model in (
+        pffl.HuberRegression(delta=1.0),
+        pffl.HuberRegression(delta=0.1),
+        pffl.LeastSquares(),
+        pffl.LeastSquares(standardize=False),
+        pffl.LeastSquares(l2=0.5),
+    ):
+        problem = make_problem(engine, pffl.BoundedGroupLoss(0.5), model=model)
+        w = np.ones(4)
+        questions += [
+            train_question(problem, w, np.ones(2), steps=[0.01]),
+            Evaluate(problem.task, w, "train"),
+            Curvature(problem.task, w),
+        ]
+    for question, total in zip(questions, engine.ask_many(questions), strict=True):
+        assert_same_total(total, Reference(federation).ask(question), 1e-10)
+
+
+def test_a_stack_of_evaluations_is_limited_in_memory(local_engine, monkeypatch):
+    federation = make_federation(1)
+    fast, _, problem, w, _ = both(federation, "logistic", local_engine)
+    questions = [Evaluate(problem.task, s * w) for s in range(7)]
+    together = fast.ask_many(questions)
+    units = len(federation) * problem.schema.n_atoms
+    monkeypatch.setattr(passes, "MOST_SUMS", 3 * units * 7)
+    for total, again in zip(together, fast.ask_many(questions), strict=True):
+        assert_same_total(total, again, 0.0)
+
+
+def test_different_scalings_in_one_list_are_laid_out_once_each(monkeypatch):
+    federation = make_federation(1)
+    engine, questions, laid_out = Local(federation), [], []
+    true_of = layouts.Layout.of
+
+    def counted(federation, split, inputs):
+        laid_out.append(split)
+        return true_of(federation, split, inputs)
+
+    for s in range(6):
+        model = pffl.LogisticRegression(standardize=s % 2 == 0, l2=0.1 * s)
+        problem = make_problem(engine, None, model=model)
+        questions.append(Evaluate(problem.task, np.full(4, 0.1 * s), "train"))
+    monkeypatch.setattr(layouts.Layout, "of", counted)
+    totals = engine.ask_many(questions)
+    assert laid_out == ["train", "train"]
+    for question, total in zip(questions, totals, strict=True):
+        assert_same_total(total, Reference(federation).ask(question), 1e-12)
+
+
+@pytest.mark.parametrize("present", [["process_cpu_count"], []])
+def test_systems_without_affinity_have_processors_too(monkeypatch, present):
+    monkeypatch.delattr("os.sched_getaffinity", raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 5)
+    monkeypatch.delattr("os.process_cpu_count", raising=False)
+    for name in present:
+        monkeypatch.setattr(f"os.{name}", lambda: 3, raising=False)
+    assert threads.processors() == (3 if present else 5)
+    assert Local(make_federation(0)).ask(Census(make_schema())).rows.sum() == 125
 
 
 def test_another_scaling_lays_the_rows_out_anew():
@@ -236,8 +361,8 @@ def test_any_silos(seed, sizes, kind, steps, batch):
 
 
 def test_the_answer_does_not_depend_on_the_number_of_threads(monkeypatch):
-    monkeypatch.setattr(_threads, "SMALL", 0)
-    monkeypatch.setattr(_layout, "PIECE_BYTES", 1)
+    monkeypatch.setattr(threads, "SMALL", 0)
+    monkeypatch.setattr(layouts, "PIECE_BYTES", 1)
     federation = make_federation(2, sizes=(500, 100, 300))
     problem = make_problem(Reference(federation), pffl.BoundedGroupLoss(0.5))
     rng = np.random.default_rng(0)
@@ -255,7 +380,7 @@ def test_the_answer_does_not_depend_on_the_number_of_threads(monkeypatch):
 def test_the_layout_has_every_row_once_and_groups_pad_little():
     federation = make_federation(3, sizes=(7, 3000, 8, 5, 600, 9, 1))
     inputs = make_problem(Reference(federation), None).task.model.inputs
-    layout = _layout.Layout.of(federation, "train", inputs)
+    layout = layouts.Layout.of(federation, "train", inputs)
     pooled = federation.pooled("train")
     assert layout.X.shape == pooled.X.shape
     scaled = inputs.apply(pooled.X)
@@ -270,7 +395,7 @@ def test_the_layout_has_every_row_once_and_groups_pad_little():
         assert [k for group in groups for k in group] == list(range(7))
         for group in groups:
             padded = len(group) * layout.sizes[group.stop - 1]
-            assert len(group) == 1 or padded <= _layout.piece_rows(3)
+            assert len(group) == 1 or padded <= layouts.piece_rows(3)
 
 
 def test_rows_given_in_single_precision_are_summed_in_double():

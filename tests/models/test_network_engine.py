@@ -12,7 +12,8 @@ torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")
 from torch import nn  # noqa: E402
 
 import pffl  # noqa: E402
-from pffl.engines import Local, Reference, _networks, _stacked  # noqa: E402
+from pffl.engines import Local, Reference  # noqa: E402
+from pffl.engines.local import networks  # noqa: E402
 from pffl.errors import FederationError  # noqa: E402
 from pffl.models.network import Network  # noqa: E402
 from pffl.questions import Curvature, Evaluate  # noqa: E402
@@ -108,13 +109,13 @@ def test_single_precision_agrees_within_its_rounding(kind):
 def test_dense_networks_are_stacked_and_others_looped(monkeypatch):
     federation = make_federation(1, sizes=(5, 9, 30))
     calls = []
-    true_steps = _stacked.steps
+    true_steps = networks.steps
 
     def counted(model, question, silos):
         calls.append(len(silos))
         return true_steps(model, question, silos)
 
-    monkeypatch.setattr(_stacked, "steps", counted)
+    monkeypatch.setattr(networks, "steps", counted)
     for kind, stacked in (
         ("dense", True),
         ("batch norm", True),
@@ -140,18 +141,18 @@ def test_blocks_are_limited_in_memory_and_padding(monkeypatch):
     federation = make_federation(1, sizes=(5, 6, 7, 30, 31, 40, 300))
     fast, plain, problem, w, lam = both(federation, MODULES["dense"]().double())
     question = train_question(problem, w, lam, steps=[0.01] * 2)
-    silos = [_stacked.Batches.of(question, view) for view in plain.views(question)]
+    silos = [networks.Batches.of(question, view) for view in plain.views(question)]
     model = problem.task.model
-    assert list(_stacked.blocks(model, silos)) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert list(networks.blocks(model, silos)) == [[0, 1, 2], [3, 4, 5], [6]]
     norm = Network(MODULES["batch norm"]()).bind(problem.schema, model.inputs)
-    assert len(list(_stacked.blocks(norm, silos))) == 7
-    monkeypatch.setattr(_stacked, "BLOCK_NUMBERS", 2 * model.n_parameters)
-    assert [len(block) for block in _stacked.blocks(model, silos)] == [2, 1, 1, 1, 1, 1]
+    assert len(list(networks.blocks(norm, silos))) == 7
+    monkeypatch.setattr(networks, "BLOCK_NUMBERS", 2 * model.n_parameters)
+    assert [len(block) for block in networks.blocks(model, silos)] == [2, 1, 1, 1, 1, 1]
     assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
 
 
 def test_evaluation_pools_the_silos_into_full_batches():
-    batches = list(_networks.pooled_batches([3, 0, 5, 1, 4], 4))
+    batches = list(networks.pooled_batches([3, 0, 5, 1, 4], 4))
     assert [sum(r.stop - r.start for _, r in batch) for batch in batches] == [
         4,
         4,

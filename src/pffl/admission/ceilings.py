@@ -24,8 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pffl.models.base import Inputs, Model
-from pffl.models.huber import HuberRegression
 from pffl.models.linear import (
+    HuberRegression,
     LeastSquares,
     LinearModel,
     LogisticRegression,

@@ -14,7 +14,7 @@ from pffl.data.federation import Federation
 from pffl.data.reading import read_table
 from pffl.data.schema import Schema
 from pffl.errors import DataError, Problems, UsageError
-from pffl.models.base import Inputs
+from pffl.models.base import Inputs, Model
 from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ INPUT = "predicted probability"
 
 
 @dataclass(frozen=True, eq=False)
-class Probabilities:
+class Probabilities(Model):
     """A model whose inputs are its outputs: ``ℓ = −log(probability of the label)``.
 
     One input is the probability of the positive class; several are the probabilities
@@ -35,9 +35,12 @@ class Probabilities:
 
     inputs: Inputs = field(default_factory=lambda: Inputs.identity(1))
     l2: float = 0.0
-    n_parameters: int = 0
-    convex: bool = False
     name: ClassVar[str] = "probabilities"
+
+    @property
+    def n_parameters(self) -> int:
+        """There are none."""
+        return 0
 
     def bind(self, schema: Schema, inputs: Inputs) -> Self:
         """Return this model for these probabilities, unscaled."""

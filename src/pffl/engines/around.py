@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pffl.data.federation import Federation
 from pffl.data.schema import Schema
 from pffl.engines.base import Engine
 
 
 class Around:
     """An engine that has another one answer; subclasses do the asking."""
+
+    name = "data"
+    federation: Federation | None = None
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -30,9 +34,9 @@ class Around:
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks of the engine inside."""
-        return tuple(getattr(self.engine, "notes", ()))
+        return self.engine.notes
 
     @property
     def partial(self) -> bool:
         """Whether a round of training may do without some of the silos."""
-        return bool(getattr(self.engine, "partial", False))
+        return self.engine.partial

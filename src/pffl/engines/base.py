@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
+from pffl.data.federation import Federation
 from pffl.data.schema import Schema
 from pffl.questions import CensusTotal, Question, Total
 
@@ -17,6 +18,22 @@ class Engine(Protocol):
     `solve` and every method use nothing else, so the same run works in one process
     and over machines.
     """
+
+    @property
+    def name(self) -> str:
+        """What the data are called."""
+
+    @property
+    def federation(self) -> Federation | None:
+        """The rows themselves, where they are in this process."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know of the silos, for the result."""
+
+    @property
+    def partial(self) -> bool:
+        """Whether a round of training may do without some of the silos."""
 
     @property
     def schema(self) -> Schema:
@@ -37,4 +54,4 @@ class Engine(Protocol):
         """Ask every silo and add the answers."""
 
     def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
-        """Ask several questions at once: one total for each, in order."""
+        """Ask several questions of any kinds at once: one total for each, in order."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from pffl.data.federation import Federation
@@ -14,13 +15,34 @@ from pffl.questions import Census, CensusTotal, Question, Total, View, add_all
 T = TypeVar("T", bound=Total)
 
 
+@contextmanager
+def naming(silo: str, question: Question[Any]) -> Iterator[None]:
+    """Say which silo failed, where an error does not come from us (fault 40)."""
+    try:
+        yield
+    except PFFLError:
+        raise
+    except Exception as error:
+        raise FederationError(
+            f"silo '{silo}' failed to answer {question.kind}: {error}"
+        ) from error
+
+
 class Reference:
     """Ask one silo after the other, in this process."""
+
+    notes: tuple[str, ...] = ()
+    partial = False  # every round of training needs all silos
 
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
         self._inputs: Inputs | None = None
         self._views: dict[str, list[View]] = {}
+
+    @property
+    def name(self) -> str:
+        """What the data are called."""
+        return self.federation.name
 
     @property
     def schema(self) -> Schema:
@@ -45,15 +67,8 @@ class Reference:
         """Ask every silo and add the answers."""
         answers = []
         for view in self.views(question):
-            try:
+            with naming(self.silo_names[view.index], question):
                 answers.append(question.answer(view))
-            except PFFLError:
-                raise
-            except Exception as error:
-                raise FederationError(
-                    f"silo '{self.silo_names[view.index]}' failed to answer "
-                    f"{question.kind}: {error}"
-                ) from error
         return add_all(answers)
 
     def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
@@ -62,18 +77,18 @@ class Reference:
 
     def views(self, question: Question[Any]) -> list[View]:
         """Every silo's rows as the model sees them, scaled once per scaling."""
-        task = question.task
-        if task is None:
-            views = self._seen(None, question.split)
+        if question.task is None:
+            views = self._seen_by(None, question.split)
         else:
-            if self._inputs is not task.model.inputs:
-                self._inputs, self._views = task.model.inputs, {}
+            model = question.task.model
+            if self._inputs is None or not self._inputs.same(model.inputs):
+                self._inputs, self._views = model.inputs, {}
             if question.split not in self._views:
-                self._views[question.split] = self._seen(task.model, question.split)
+                self._views[question.split] = self._seen_by(model, question.split)
             views = self._views[question.split]
         return views if question.silos is None else [views[k] for k in question.silos]
 
-    def _seen(self, model: Model | None, split: str) -> list[View]:
+    def _seen_by(self, model: Model | None, split: str) -> list[View]:
         return [
             View.of(silo, self.schema, model, split) for silo in self.federation.silos
         ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pffl.errors import UsageError
 from pffl.models.base import Inputs as Inputs
 from pffl.models.base import Model as Model
-from pffl.models.huber import HuberRegression as HuberRegression
+from pffl.models.linear import HuberRegression as HuberRegression
 from pffl.models.linear import LeastSquares as LeastSquares
 from pffl.models.linear import LinearModel as LinearModel
 from pffl.models.linear import LogisticRegression as LogisticRegression

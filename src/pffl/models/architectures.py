@@ -195,9 +195,8 @@ def size_of(module: nn.Module) -> int:
 
 def description_of(module: nn.Module) -> Mapping[str, object]:
     """Return the description of one of our own, or what another one is called."""
-    known = getattr(module, "description", None)
-    if isinstance(module, Perceptron | CelebACNN) and isinstance(known, Mapping):
-        return dict(known)
+    if isinstance(module, Perceptron | CelebACNN):
+        return dict(module.description)
     return {"name": OWN, "class": type(module).__qualname__}
 
 

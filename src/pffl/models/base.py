@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, Self, TypeGuard
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 
 from pffl.data.schema import Schema
+from pffl.errors import UsageError
 from pffl.typing import FloatArray
 
 
@@ -42,6 +44,14 @@ class Inputs:
         constant = variance <= 1e-12 * np.maximum(second, 1e-300)
         return cls(mean, np.where(constant, 1.0, np.sqrt(variance)))
 
+    def same(self, other: Inputs) -> bool:
+        """Whether another scaling does the same: each run makes its own."""
+        return self is other or (
+            self.deferred == other.deferred
+            and np.array_equal(self.mean, other.mean)
+            and np.array_equal(self.scale, other.scale)
+        )
+
     def apply(self, X: FloatArray, out: FloatArray | None = None) -> FloatArray:
         """Return ``(X − mean) / scale`` in float64, in one new array (or `out`).
 
@@ -52,55 +62,6 @@ class Inputs:
         centred = np.subtract(X, self.mean, out=out, dtype=np.float64)
         centred /= self.scale
         return centred
-
-
-class Model(Protocol):
-    """A predictor with parameters in one flat vector w.
-
-    Every function below takes the model's own inputs (after `inputs`).
-    """
-
-    @property
-    def l2(self) -> float:
-        """Weight μ of the ridge term (μ/2)‖w‖²."""
-
-    @property
-    def inputs(self) -> Inputs:
-        """How raw features become inputs."""
-
-    @property
-    def n_parameters(self) -> int:
-        """Length p of w."""
-
-    @property
-    def convex(self) -> bool:
-        """Whether every example's loss is convex in w."""
-
-    def bind(self, schema: Schema, inputs: Inputs) -> Self:
-        """Return this model for these data; refuse what it cannot model."""
-
-    def start(self, seed: int) -> FloatArray:
-        """Return the first w."""
-
-    def losses(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
-        """Return the loss of each example."""
-
-    def losses_and_gradient(
-        self, w: FloatArray, X: FloatArray, y: FloatArray, weights: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return the losses and ``Σ_i weights_i ∇ℓ_i(w)``."""
-
-    def classes(self, w: FloatArray, X: FloatArray) -> FloatArray | None:
-        """Return predicted label codes, or None for a numeric target."""
-
-    def predict_proba(self, w: FloatArray, X: FloatArray) -> FloatArray:
-        """Return class probabilities, shape (n, classes)."""
-
-    def predict_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
-        """Return predicted numbers (for a numeric target)."""
-
-    def describe(self) -> Mapping[str, object]:
-        """Plain form, for files and messages."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,17 +78,75 @@ class Step:
     anchor: FloatArray
     key: tuple[int, ...] = ()
 
+    def take(self, v: FloatArray, gradient: FloatArray) -> FloatArray:
+        """Return the trained part v of w, moved along the losses' gradient."""
+        gradient += self.ridge * v
+        gradient += self.proximal * (v - self.anchor[: len(v)])
+        return np.asarray(v - self.size * gradient)
 
-class Stateful(Protocol):
-    """A model whose w ends with running statistics, such as those of batch norm.
 
-    They are averaged over silos as the rest of w is, but never descended: no gradient,
-    no ridge, no server optimiser touches them.
+class Model(ABC):
+    """A predictor with parameters in one flat vector w.
+
+    Every function below takes the model's own inputs (after `inputs`). w may end with
+    running statistics, such as those of batch norm: silos' values are averaged as the
+    rest of w is, but never descended, so that no gradient, no ridge and no server
+    optimiser touches them.
+
+    Attributes
+    ----------
+    name
+        What files and messages call it.
+    convex
+        Whether every example's loss is convex in w.
+    linear
+        Whether the loss depends on the inputs through ``W x + b`` only.
+    framework
+        What it computes with.
+    l2
+        Weight μ of the ridge term (μ/2)‖w‖².
+    inputs
+        How raw features become inputs.
+    n_outputs
+        Scores of an example: one for each class, or one.
     """
+
+    name: ClassVar[str]
+    convex: ClassVar[bool] = False
+    linear: ClassVar[bool] = False
+    framework: ClassVar[Literal["numpy", "torch"]] = "numpy"
+
+    l2: float
+    inputs: Inputs
+    n_outputs: int = 1
+
+    @property
+    @abstractmethod
+    def n_parameters(self) -> int:
+        """Length p of w."""
 
     @property
     def n_trained(self) -> int:
-        """Length of the part of w that is descended."""
+        """Length of the part of w that is descended: all but running statistics."""
+        return self.n_parameters
+
+    @abstractmethod
+    def bind(self, schema: Schema, inputs: Inputs) -> Self:
+        """Return this model for these data; refuse what it cannot model."""
+
+    @abstractmethod
+    def start(self, seed: int) -> FloatArray:
+        """Return the first w."""
+
+    @abstractmethod
+    def losses(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
+        """Return the loss of each example."""
+
+    @abstractmethod
+    def losses_and_gradient(
+        self, w: FloatArray, X: FloatArray, y: FloatArray, weights: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the losses and ``Σ_i weights_i ∇ℓ_i(w)``."""
 
     def local_step(
         self,
@@ -137,31 +156,26 @@ class Stateful(Protocol):
         weights: FloatArray,
         step: Step,
     ) -> FloatArray:
-        """Return w after one step, its statistics moved by these rows."""
+        """Return w after one step on these rows, its statistics moved by them."""
+        return step.take(w, self.losses_and_gradient(w, X, y, weights)[1])
 
+    @abstractmethod
+    def classes(self, w: FloatArray, X: FloatArray) -> FloatArray | None:
+        """Return predicted label codes, or None for a numeric target."""
 
-def is_stateful(model: Model | Stateful) -> TypeGuard[Stateful]:
-    """Whether a model has running statistics; asked often, so not by its protocol."""
-    return hasattr(type(model), "n_trained")
+    def predict_proba(self, w: FloatArray, X: FloatArray) -> FloatArray:
+        """Return class probabilities, shape (n, classes)."""
+        raise UsageError(f"{type(self).__name__} predicts numbers: use predict")
 
+    def predict_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
+        """Return predicted numbers (for a numeric target)."""
+        raise UsageError(f"{type(self).__name__} predicts classes")
 
-def local_step(
-    model: Model,
-    w: FloatArray,
-    X: FloatArray,
-    y: FloatArray,
-    weights: FloatArray,
-    step: Step,
-) -> FloatArray:
-    """Return w after one local step: the model's own, or a plain gradient step."""
-    if is_stateful(model):
-        return model.local_step(w, X, y, weights, step)
-    _, gradient = model.losses_and_gradient(w, X, y, weights)
-    gradient += step.ridge * w
-    gradient += step.proximal * (w - step.anchor)
-    return np.asarray(w - step.size * gradient)
+    @abstractmethod
+    def describe(self) -> Mapping[str, object]:
+        """Plain form, for files and messages."""
 
 
 def trained(model: Model, w: FloatArray) -> FloatArray:
     """Return the part of w that is descended: all of it, without the statistics."""
-    return w[: model.n_trained] if is_stateful(model) else w
+    return w[: model.n_trained]

@@ -8,9 +8,10 @@ Losses, predictions and certificates are taken with the module in evaluation mod
 
 from __future__ import annotations
 
+import copy
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Literal, Self
@@ -18,37 +19,128 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 
 from pffl.data.schema import Schema
-from pffl.errors import MissingExtraError, Problems, UsageError
-from pffl.models.base import Inputs, Step
+from pffl.errors import DataError, MissingExtraError, Problems, UsageError
+from pffl.models.architectures import description_of
+from pffl.models.base import Inputs, Model, Step
+from pffl.numerics import is_number
 from pffl.typing import FloatArray
 
 try:
     import torch
     from torch import Tensor, nn
+    from torch.nn import functional
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("torch", "Network") from error
 
-from pffl.models import _torch_losses as outputs
-from pffl.models._network_checks import check_parameters, check_takes
-from pffl.models._torch_state import (
-    Replica,
-    draw,
-    dtype_of,
-    join,
-    numbers,
-    rng_state,
-    seeded,
-)
-from pffl.models.architectures import description_of
-
 AT_ONCE = 1 << 16  # numbers of a batch of evaluation, for FEWEST to MOST rows
 FEWEST, MOST = 16, 256
+LEAST = {"l2": (0.0, "≥ 0"), "delta": (1e-300, "> 0"), "batch_size": (1, "≥ 1")}
 
 LossName = Literal["cross_entropy", "binary", "squared", "huber"]
 
 
+@dataclass(frozen=True)
+class Loss:
+    """What a network's outputs mean: the loss of each example, its class, and so on.
+
+    Attributes
+    ----------
+    name
+        As `Network` takes it.
+    of_scores
+        From scores, labels and δ to the loss of each example.
+    labels
+        What labels it is for: "two classes", "classes" or "a numeric target".
+    """
+
+    name: str
+    of_scores: Callable[[Tensor, Tensor, float], Tensor]
+    labels: Literal["two classes", "classes", "a numeric target"]
+
+    @property
+    def numeric(self) -> bool:
+        """Whether predictions are numbers."""
+        return self.labels == "a numeric target"
+
+    @property
+    def per_class(self) -> bool:
+        """Whether there is a score for each class."""
+        return self.labels == "classes"
+
+    def outputs_for(self, schema: Schema) -> int:
+        """Return how many outputs these labels need, or refuse them."""
+        found = len(schema.labels)
+        fits = found == 0 if self.numeric else found >= 2
+        if not fits or (self.labels == "two classes" and found != 2):
+            advice = "cross_entropy" if found > 2 else "binary" if found else "squared"
+            raise DataError(
+                f"the loss '{self.name}' needs {self.labels}; '{schema.target}' has "
+                f"{f'{found} classes' if found else 'numeric values'}: use '{advice}'"
+            )
+        return found if self.per_class else 1
+
+    def check_outputs(self, shape: tuple[int, ...], rows: int, outputs: int) -> None:
+        """Refuse a module whose outputs do not fit the loss."""
+        fits = [(rows, outputs)] if self.per_class else [(rows, 1), (rows,)]
+        if shape not in fits:
+            raise UsageError(
+                f"Network: for {rows} rows the module returns outputs of shape "
+                f"{shape}; the loss '{self.name}' needs {' or '.join(map(str, fits))}"
+            )
+
+    def scores(self, outputs: Tensor) -> Tensor:
+        """Return outputs as the losses take them: (n, classes), or (n,) for one."""
+        return outputs if self.per_class else outputs.reshape(-1)
+
+    def classes(self, z: Tensor) -> Tensor | None:
+        """Return predicted label codes, or None for a numeric target."""
+        if self.numeric:
+            return None
+        return z.argmax(dim=1) if self.per_class else z > 0
+
+    def probabilities(self, z: Tensor) -> Tensor:
+        """Return class probabilities, shape (n, classes)."""
+        if self.numeric:
+            raise UsageError(
+                f"a network with the loss '{self.name}' predicts numbers: use predict"
+            )
+        if self.per_class:
+            return torch.softmax(z, dim=1)
+        positive = torch.sigmoid(z)
+        return torch.stack([1 - positive, positive], dim=1)
+
+
+def _cross_entropy(z: Tensor, y: Tensor, delta: float) -> Tensor:
+    return functional.cross_entropy(z, y.long(), reduction="none")
+
+
+def _binary(z: Tensor, y: Tensor, delta: float) -> Tensor:
+    return functional.binary_cross_entropy_with_logits(z, y, reduction="none")
+
+
+def _squared(z: Tensor, y: Tensor, delta: float) -> Tensor:
+    return torch.square(z - y)
+
+
+def _huber(z: Tensor, y: Tensor, delta: float) -> Tensor:
+    # Twice torch's, so that it is the squared error within δ (as HuberRegression's is).
+    return 2.0 * functional.huber_loss(z, y, reduction="none", delta=delta)
+
+
+LOSSES: dict[str, Loss] = {
+    loss.name: loss
+    for loss in (
+        Loss("cross_entropy", _cross_entropy, "classes"),
+        Loss("binary", _binary, "two classes"),
+        Loss("squared", _squared, "a numeric target"),
+        Loss("huber", _huber, "a numeric target"),
+    )
+}
+CHOICES = {"loss": tuple(LOSSES), "initial": ("drawn", "given")}
+
+
 @dataclass(frozen=True, eq=False)
-class Network:
+class Network(Model):
     """A model that is a torch module.
 
     Parameters
@@ -87,12 +179,13 @@ class Network:
     inputs: Inputs = field(
         default_factory=lambda: Inputs.identity(0), repr=False, kw_only=True
     )
+    n_outputs: int = field(default=1, repr=False, kw_only=True)
     _threads: threading.local = field(
         default_factory=threading.local, init=False, repr=False
     )
 
     name: ClassVar[str] = "network"
-    convex: ClassVar[bool] = False
+    framework: ClassVar[Literal["numpy", "torch"]] = "torch"
 
     def __post_init__(self) -> None:
         with Problems("Network", UsageError) as problems:
@@ -100,13 +193,14 @@ class Network:
 
     def bind(self, schema: Schema, inputs: Inputs) -> Self:
         """Return this model for these data; refuse what does not fit them."""
-        needed = outputs.check_labels(self.loss, schema)
+        needed = self._loss.outputs_for(schema)
         if not self.standardized:
             inputs = Inputs.identity(schema.n_features)
-        bound = replace(self, inputs=replace(inputs, deferred=True))
+        inputs = replace(inputs, deferred=True)
+        bound = replace(self, inputs=inputs, n_outputs=needed)
         rows = bound.tensor(bound._two_rows)
         shape = check_takes(bound.replica.evaluating(), rows)
-        outputs.check_outputs(self.loss, shape, len(rows), needed)
+        self._loss.check_outputs(shape, len(rows), needed)
         return bound
 
     @property
@@ -172,8 +266,7 @@ class Network:
 
     def example_losses(self, z: Tensor, y: Tensor) -> Tensor:
         """Return the loss of each example from the module's outputs."""
-        scores = outputs.scores(self.loss, z)
-        return outputs.LOSSES[self.loss].losses(scores, y, self.delta)
+        return self._loss.of_scores(self._loss.scores(z), y, self.delta)
 
     def losses(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
         """Return the loss of each example, in batches."""
@@ -186,11 +279,10 @@ class Network:
         losses, codes = np.empty(len(X)), np.empty(len(X))
         for rows, z in self._evaluated(w, X):
             losses[rows] = numbers(self.example_losses(z, self.labels(y[rows])))
-            found = outputs.classes(self.loss, outputs.scores(self.loss, z))
+            found = self._loss.classes(self._loss.scores(z))
             if found is not None:
                 codes[rows] = numbers(found)
-        numeric = outputs.LOSSES[self.loss].classes == "none"
-        return losses, None if numeric else codes
+        return losses, None if self._loss.numeric else codes
 
     def losses_and_gradient(
         self, w: FloatArray, X: FloatArray, y: FloatArray, weights: FloatArray
@@ -223,10 +315,7 @@ class Network:
         replica.training(len(X))
         with seeded(step.key, self.torch_device) if self.random else nullcontext():
             _, gradient = self._loss_gradient(replica, X, y, weights)
-        v = w[:n]
-        gradient += step.ridge * v
-        gradient += step.proximal * (v - step.anchor[:n])
-        return np.concatenate([v - step.size * gradient, replica.run_statistics()])
+        return np.concatenate([step.take(w[:n], gradient), replica.run_statistics()])
 
     def classes(self, w: FloatArray, X: FloatArray) -> FloatArray | None:
         """Return predicted label codes, or None for a numeric target."""
@@ -235,16 +324,14 @@ class Network:
     def predict_proba(self, w: FloatArray, X: FloatArray) -> FloatArray:
         """Return class probabilities, shape (n, classes)."""
         found = [
-            numbers(outputs.probabilities(self.loss, outputs.scores(self.loss, z)))
+            numbers(self._loss.probabilities(self._loss.scores(z)))
             for _, z in self._evaluated(w, X)
         ]
         return np.concatenate(found) if found else np.zeros((0, 2))
 
     def predict_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
         """Return the module's outputs: predicted numbers for a numeric target."""
-        found = [
-            numbers(outputs.scores(self.loss, z)) for _, z in self._evaluated(w, X)
-        ]
+        found = [numbers(self._loss.scores(z)) for _, z in self._evaluated(w, X)]
         return np.concatenate(found) if found else np.zeros(0)
 
     def state_dict(self, w: FloatArray) -> dict[str, Tensor]:
@@ -275,6 +362,10 @@ class Network:
             before = rng_state(self.torch_device)
             module.train()(self.tensor(self._two_rows))
             return not torch.equal(before, rng_state(self.torch_device))
+
+    @property
+    def _loss(self) -> Loss:
+        return LOSSES[self.loss]
 
     @property
     def _two_rows(self) -> FloatArray:
@@ -317,3 +408,182 @@ class Network:
             weighted, trained, allow_unused=True, materialize_grads=True
         )
         return numbers(losses), join(found)
+
+
+def check_parameters(network: Network, problems: Problems) -> None:
+    """Note everything that is wrong with the parameters of a `Network`."""
+    wrong = []
+    if not isinstance(network.module, nn.Module):
+        wrong.append(("module", "a torch.nn.Module"))
+    elif not any(p.requires_grad for p in network.module.parameters()):
+        problems.add("the module has no parameters to train")
+    elif len(kinds := floating_types(network.module)) > 1:
+        problems.add(f"the module mixes {' and '.join(kinds)}: give it one type")
+    for name, allowed in CHOICES.items():
+        if getattr(network, name) not in allowed:
+            wrong.append((name, f"one of {', '.join(allowed)}"))
+    for name, (least, words) in LEAST.items():
+        value = getattr(network, name)
+        if value is None and name == "batch_size":
+            continue
+        if not is_number(value) or value < least:
+            wrong.append((name, f"a finite number {words}"))
+    if not isinstance(network.standardize, bool | None):
+        wrong.append(("standardize", "true, false or None"))
+    for name, words in wrong:
+        problems.add(
+            f"The '{name}' parameter of Network must be {words}. "
+            f"Got {getattr(network, name)!r} instead."
+        )
+    try:
+        torch.empty(0, device=network.device)
+    except (RuntimeError, AssertionError, TypeError) as reason:
+        line = (str(reason).splitlines() or ["unknown"])[0]
+        problems.add(f"The device {network.device!r} cannot be used: {line}")
+
+
+def floating_types(module: nn.Module) -> list[str]:
+    """Names of the floating types of a module's parameters and buffers."""
+    tensors = [*module.parameters(), *module.buffers()]
+    return sorted({str(t.dtype) for t in tensors if t.is_floating_point()})
+
+
+def check_takes(module: nn.Module, rows: Tensor) -> tuple[int, ...]:
+    """Return the shape of the outputs; refuse a module that cannot take the rows."""
+    try:
+        with torch.inference_mode():
+            return tuple(module(rows).shape)
+    except (RuntimeError, ValueError, TypeError, IndexError) as reason:
+        line = (str(reason).splitlines() or ["unknown"])[0]
+        raise UsageError(
+            f"Network: the module does not take rows of {rows.shape[1]} features: "
+            f"{line}"
+        ) from reason
+
+
+class Replica:
+    """A copy of a module whose state is written from, and read as, a vector.
+
+    Trained parameters come first, in the module's order. Behind them stands what is
+    averaged but not descended: frozen parameters, and buffers such as the running mean
+    and variance of batch norm. Buffers of whole numbers (counts of batches) cannot be
+    averaged: they start from what they were in the module.
+
+    All tensors of w are views of one, so a state is loaded or read in one copy.
+    """
+
+    def __init__(self, module: nn.Module, device: torch.device) -> None:
+        self.module = copy.deepcopy(module).to(device)
+        parameters = list(self.module.named_parameters())
+        self.trained = {n: p for n, p in parameters if p.requires_grad}
+        kept = self.module.state_dict().keys()
+        self.statistics = {n: p for n, p in parameters if not p.requires_grad} | {
+            name: buffer
+            for name, buffer in self.module.named_buffers()
+            if name in kept and buffer.is_floating_point()
+        }
+        self.tensors = self.trained | self.statistics
+        self.sizes = [tensor.numel() for tensor in self.tensors.values()]
+        self.n_trained = sum(tensor.numel() for tensor in self.trained.values())
+        self.state = torch.cat([t.detach().reshape(-1) for t in self.tensors.values()])
+        for name, part in self.split(self.state).items():
+            self.tensors[name].data = part
+        self._counts = [
+            (buffer, buffer.clone())
+            for buffer in self.module.buffers()
+            if not buffer.is_floating_point()
+        ]
+        self._mode: tuple[bool, bool] | None = None
+
+    def load(self, w: FloatArray) -> None:
+        """Take the state from w."""
+        self.state.copy_(torch.tensor(w))
+        for buffer, first in self._counts:
+            buffer.copy_(first)
+
+    def split(self, stacked: Tensor) -> dict[str, Tensor]:
+        """Cut w, or a stack of several, shape (…, p), into the module's tensors."""
+        parts = torch.split(stacked, self.sizes, dim=-1)
+        return {
+            name: part.reshape(*stacked.shape[:-1], *tensor.shape)
+            for (name, tensor), part in zip(self.tensors.items(), parts, strict=True)
+        }
+
+    def vector(self) -> FloatArray:
+        """Return the state as w."""
+        return numbers(self.state)
+
+    def run_statistics(self) -> FloatArray:
+        """Return the part of w that is not trained."""
+        return numbers(self.state[self.n_trained :])
+
+    def training(self, rows: int) -> nn.Module:
+        """Switch to training, and return the module.
+
+        A single row has no variance: batch norm keeps its own, as in evaluation.
+        """
+        self._switch((True, rows == 1))
+        return self.module
+
+    def evaluating(self) -> nn.Module:
+        """Switch to evaluation, and return the module."""
+        self._switch((False, False))
+        return self.module
+
+    def _switch(self, mode: tuple[bool, bool]) -> None:
+        if mode == self._mode:
+            return
+        training, single = self._mode = mode
+        self.module.train(training)
+        if single:
+            for part in self.module.modules():
+                if isinstance(part, nn.BatchNorm1d):
+                    part.train(False)
+
+
+def join(tensors: Sequence[Tensor], stack: int = 0) -> FloatArray:
+    """Flatten tensors, after `stack` leading axes, into one float64 vector each."""
+    if not tensors:
+        return np.zeros(0)
+    flat = [t.detach().reshape(*t.shape[:stack], -1) for t in tensors]
+    joined = torch.cat([part.to("cpu", torch.float64) for part in flat], dim=-1)
+    return np.asarray(joined.numpy())
+
+
+def numbers(tensor: Tensor) -> FloatArray:
+    """Return a tensor as a float64 array."""
+    return np.asarray(tensor.detach().to("cpu", torch.float64).numpy())
+
+
+def dtype_of(module: nn.Module) -> torch.dtype:
+    """Return the floating type that a module computes in: its first parameter's."""
+    return next(p.dtype for p in module.parameters() if p.requires_grad)
+
+
+def draw(module: nn.Module, seed: int) -> None:
+    """Draw new weights in every layer that can; other parameters stay as they are."""
+    with seeded((seed,), torch.device("cpu")):
+        for part in module.modules():
+            for name in ("reset_parameters", "_reset_parameters"):
+                if callable(reset := getattr(part, name, None)):
+                    reset()
+                    break
+
+
+@contextmanager
+def seeded(key: tuple[int, ...], device: torch.device) -> Iterator[None]:
+    """Seed torch's generators by `key`, and leave them afterwards as they were."""
+    seed, *spawn = key or (0,)
+    sequence = np.random.SeedSequence(seed, spawn_key=tuple(spawn))
+    devices = [] if device.type == "cpu" else [device]
+    kind = "cuda" if device.type == "cpu" else device.type
+    with torch.random.fork_rng(devices, device_type=kind):
+        torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
+        yield
+
+
+def rng_state(device: torch.device) -> Tensor:
+    """Return the state of the generator that a module on this device draws from."""
+    if device.type == "cuda":
+        return torch.cuda.get_rng_state(device)
+    return torch.get_rng_state()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pffl.models.base import Step, local_step, trained
+from pffl.models.base import Step, trained
 from pffl.questions.base import ModelQuestion, View
 from pffl.typing import FloatArray, IntArray
 
@@ -153,7 +153,7 @@ class Train(ModelQuestion[TrainTotal]):
         ):
             scale = 1.0 if isinstance(batch, slice) else len(view) / len(batch)
             part = (view.X[batch], view.y[batch], weights[batch] * scale)
-            w = local_step(self.task.model, w, *part, step)
+            w = self.task.model.local_step(w, *part, step)
         return w
 
     def total(self, view: View, losses: FloatArray, w: FloatArray) -> TrainTotal:

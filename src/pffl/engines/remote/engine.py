@@ -54,6 +54,9 @@ class Remote:
         numbers of messages only grow.
     """
 
+    name = "data"
+    federation = None  # the rows are elsewhere
+
     def __init__(
         self,
         transport: Transport,

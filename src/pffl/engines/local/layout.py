@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,6 +27,14 @@ class Piece:
     units: IntArray
     starts: IntArray
     lengths: IntArray
+
+    def runs(self) -> Iterator[tuple[int, slice]]:
+        """Yield each run's unit and where it stands in the piece."""
+        ends = (self.starts + self.lengths).tolist()
+        for unit, start, end in zip(
+            self.units.tolist(), self.starts.tolist(), ends, strict=True
+        ):
+            yield unit, slice(start, end)
 
 
 @dataclass(frozen=True, eq=False)
