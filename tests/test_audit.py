@@ -27,7 +27,7 @@ from pffl.data import Federation
 from pffl.engines import Reference
 from pffl.errors import ArtefactError, DataError, UsageError
 from pffl.preparation import Options
-from pffl.questions import Evaluate
+from pffl.questions import Census, Evaluate
 from pffl.verify import verify
 
 X = ["age", "income"]
@@ -299,7 +299,7 @@ def test_an_audit_only_asks_for_evaluations(tmp_path: Path) -> None:
     engine = Counting(rows)
     audited = opened(write(tmp_path / "m.json", fitted()), rows)
     audit(audited, engine, pffl.BoundedGroupLoss(0.6))
-    assert set(engine.asked) == {Evaluate}
+    assert set(engine.asked) == {Census, Evaluate}
 
 
 def test_bounds_that_are_missed_and_cells_without_bounds(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ class Local(Reference):
 
     def ask(self, question: Question[T]) -> T:
         """Ask every silo and add the answers."""
-        total: T = self._answer([question])[0]
+        total: T = self.ask_many([question])[0]
         return total
 
     def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
