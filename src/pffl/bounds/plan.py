@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pffl.certificates._checks import (
+from pffl.bounds.checks import (
     Numbers,
     nonnegative,
     positive,

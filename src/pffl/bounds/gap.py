@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pffl.certificates._checks import Numbers, finite, nonnegative, positive, refuse
+from pffl.bounds.checks import Numbers, finite, nonnegative, positive, refuse
 from pffl.typing import FloatArray
 
 
@@ -101,14 +101,6 @@ def lower(
     return lower_ball(value, gradient, w, radius, modulus=modulus)
 
 
-def lower_nonnegative(multipliers: Numbers, bounds: Numbers) -> float:
-    """Bound min_v G(v; λ) by ``−λᵀζ``, for losses that are never negative.
-
-    Crude, but true without convexity, ridge or ball.
-    """
-    lam = nonnegative("multipliers", multipliers)
-    return -float(lam @ finite("bounds", bounds))
-
 
 def gap(upper_value: float, *lower_values: float) -> float:
     """Return the duality gap ν: `upper_value` minus the best of the lower bounds.
@@ -120,26 +112,3 @@ def gap(upper_value: float, *lower_values: float) -> float:
         raise refuse("lower_values", "at least one number", lower_values)
     best = float(finite("lower_values", list(lower_values)).max())
     return max(0.0, float(finite("upper_value", upper_value)) - best)
-
-
-def lagrangian(
-    risk: float,
-    risk_gradient: Numbers,
-    violation: Numbers,
-    jacobian: Numbers,
-    *,
-    multipliers: Numbers,
-    risk_weight: float,
-) -> tuple[float, FloatArray]:
-    """Return G(w; λ) and ∇_w G(w; λ) from the parts that silos answer with.
-
-    ``βF + λᵀr`` and ``β∇F + Jᵀλ``; `jacobian` has one row per cell, shape (Z, p).
-    """
-    lam = nonnegative("multipliers", multipliers)
-    r, J = finite("violation", violation), finite("jacobian", jacobian)
-    grad = finite("risk_gradient", risk_gradient)
-    if J.shape != (len(r), len(grad)) or lam.shape != r.shape:
-        raise refuse("jacobian", f"of shape {(len(r), len(grad))}", J.shape)
-    beta = float(nonnegative("risk_weight", risk_weight))
-    value = beta * float(finite("risk", risk)) + float(lam @ r)
-    return value, beta * grad + J.T @ lam

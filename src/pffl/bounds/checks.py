@@ -1,8 +1,9 @@
-"""What the pure functions demand of their arguments, with one form of message."""
+"""What the pure functions demand of their arguments, and intervals of numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -57,3 +58,29 @@ def probability(name: str, value: float) -> float:
     if not 0.0 < number < 1.0:
         raise refuse(name, "strictly between 0 and 1", value)
     return number
+
+
+@dataclass(frozen=True)
+class Interval:
+    """All that is known of a number: ``lower ≤ number ≤ upper``.
+
+    >>> Interval(0.25, 0.75).width
+    0.5
+    """
+
+    lower: float
+    upper: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lower", float(finite("lower", self.lower)))
+        object.__setattr__(self, "upper", float(finite("upper", self.upper)))
+        if self.lower > self.upper:
+            raise refuse("lower", "at most 'upper'", (self.lower, self.upper))
+
+    @property
+    def width(self) -> float:
+        """Return upper − lower."""
+        return self.upper - self.lower
+
+    def __contains__(self, number: float) -> bool:
+        return self.lower <= number <= self.upper

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pffl.certificates._checks import Numbers, probability, refuse, whole
-from pffl.certificates.interval import Interval
+from pffl.bounds.checks import Interval, Numbers, probability, refuse, whole
 from pffl.typing import FloatArray
 
 

@@ -23,7 +23,7 @@ from typing import Literal
 
 import numpy as np
 
-from pffl.certificates._checks import (
+from pffl.bounds.checks import (
     Numbers,
     finite,
     nonnegative,
@@ -76,29 +76,6 @@ def example_weights(silo_weights: Numbers, silo_counts: Numbers) -> FloatArray:
     p = nonnegative("silo_weights", silo_weights)
     return p / whole("silo_counts", silo_counts, least=1)
 
-
-def implied_risk_disjoint(counts: Numbers, weights: Numbers, bounds: Numbers) -> float:
-    """Bound the data term of F for disjoint cells that cover every example.
-
-    The closed form of `implied_risk`; the caller answers for disjoint and covering.
-
-    ``Σ_z m_z ζ_z · max{q_k : silo k has rows of z}`` with ``q_k = p_k/m_k``: the loss
-    that cell z may hold in total, m_z ζ_z, weighs most where one example weighs most.
-    With p_k = m_k/m it is ``Σ_z (m_z/m) ζ_z``.
-
-    Parameters
-    ----------
-    counts
-        Examples per silo and cell, shape (K, Z).
-    weights
-        q, weight of one example of each silo, shape (K,); see `example_weights`.
-    bounds
-        ζ, shape (Z,).
-    """
-    m = whole("counts", counts)
-    q = nonnegative("weights", weights)[:, None]
-    heaviest = np.where(m > 0, q, 0.0).max(axis=0)
-    return float(heaviest @ (m.sum(axis=0) * nonnegative("bounds", bounds)))
 
 
 def implied_risk(
@@ -215,20 +192,3 @@ def choose_risk_bound(
         value = float(nonnegative("implied", implied))
         options.append(RiskBound(value, "implied by the bounds"))
     return min(options, key=lambda option: option.value, default=None)
-
-
-def refutes_feasibility(
-    worst_violation: float,
-    slack: float,
-    *,
-    scale: float = 1.0,
-) -> bool:
-    """Say whether Lemma 1 read backwards proves that no model meets the bounds.
-
-    True if the violation is above the slack by more than rounding can explain
-    (1e-9 of `scale`). The slack must come from an *implied* M: F of a feasible model
-    already shows the opposite.
-    """
-    margin = 1e-9 * positive("scale", scale)
-    worst = float(finite("worst_violation", worst_violation))
-    return worst > float(finite("slack", slack)) + margin

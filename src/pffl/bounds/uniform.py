@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pffl.certificates._checks import (
+from pffl.bounds.checks import (
     Numbers,
     nonnegative,
     positive,
@@ -151,3 +151,38 @@ def printed_term(
     M = positive("loss_bound", loss_bound)
     m = whole("count", count, least=1)
     return np.asarray(M / m * np.sqrt(0.5 * K * log_term))
+
+
+# Loss bounds M that are known before any row is seen. The largest loss in the data is
+# not M: the next person may have a larger one. M comes from a bound on the score, and
+# that from a bound on the model and one on the inputs of *every* person, seen or not.
+
+
+def score_bound_ball(radius: float, feature_bound: float) -> float:
+    """Return ``R·X ≥ |wᵀx|`` for ‖w‖ ≤ R and ‖x‖ ≤ X (Cauchy and Schwarz)."""
+    R = float(nonnegative("radius", radius))
+    return R * float(nonnegative("feature_bound", feature_bound))
+
+
+def logistic_loss_bound(score_bound: float) -> float:
+    """Return ``log(1 + e^s)``, the largest logistic loss with |score| ≤ s."""
+    return float(np.logaddexp(0.0, float(nonnegative("score_bound", score_bound))))
+
+
+def loss_bound_linear(radius: float, feature_bound: float) -> float:
+    """Return ``M = log(1 + e^{RX})`` for logistic regression on a ball.
+
+    >>> round(loss_bound_linear(0.0, 5.0), 6)
+    0.693147
+    """
+    return logistic_loss_bound(score_bound_ball(radius, feature_bound))
+
+
+def softmax_loss_bound(radius: float, feature_bound: float, classes: int) -> float:
+    """Return ``log(1 + (C − 1)e^{√2·RX})`` for softmax regression, ‖W‖_F ≤ R.
+
+    ``z_c − z_y = (w_c − w_y)ᵀx ≤ ‖w_c − w_y‖·‖x‖ ≤ √2·‖W‖_F·‖x‖``.
+    """
+    others = float(whole("classes", classes, least=2)) - 1.0
+    margin = np.sqrt(2.0) * score_bound_ball(radius, feature_bound)
+    return float(np.logaddexp(0.0, np.log(others) + margin))

@@ -29,7 +29,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from pffl.certificates._checks import (
+from pffl.bounds.checks import (
     Numbers,
     nonnegative,
     positive,

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pffl.certificates._checks import Numbers, finite, nonnegative, refuse
-from pffl.certificates.gap import lower_ball
-from pffl.certificates.interval import Interval
+from pffl.bounds.checks import Interval, Numbers, finite, nonnegative, refuse
+from pffl.bounds.gap import lower_ball
 from pffl.typing import FloatArray
 
 #: Relative size of what rounding may explain: below it a witness proves nothing.
@@ -98,15 +97,6 @@ def attainable(lower: float, mean_loss: Numbers) -> Interval:
     worst = float(nonnegative("mean_loss", mean_loss).max())
     return Interval(min(max(0.0, lower), worst), worst)
 
-
-def smallest_excess(lower: float, violation: Numbers) -> Interval:
-    """Enclose the least s such that all bounds ζ_z + s can be met at once.
-
-    ``min_w max_z r_z(w)``: negative if the bounds leave room, positive if they are
-    impossible. `lower` is a `witness_bound`, `violation` r of any model of the ball.
-    """
-    worst = float(finite("violation", violation).max())
-    return Interval(min(float(finite("lower", lower)), worst), worst)
 
 
 def cell_lower(

@@ -1,0 +1,439 @@
+"""Drivers: what carries a flow's questions to silos, and answers its events.
+
+`drive` is the driver of an engine. Before an exchange it drops what is asked twice in
+it; it counts the cost; it shows watched rounds to callbacks; and it keeps a journal, so
+that a run that was stopped anywhere goes on and ends as if it had not been.
+
+The journal has one entry per stage: the `Progress` of a method, if one runs there, and
+the totals that came since. To go on, the flow is begun anew: its questions are answered
+from the journal as long as it lasts, and a method begins at its `Progress`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from pffl.callbacks import Callback
+from pffl.engines.base import Engine
+from pffl.flow import (
+    Advanced,
+    Asked,
+    Began,
+    Billed,
+    Clock,
+    Ended,
+    Event,
+    Flow,
+    Identified,
+    Progress,
+    Signal,
+    Stage,
+    together,
+)
+from pffl.problem import Problem
+from pffl.questions import CensusTotal, Evaluate, Question, Task, Total, Train
+
+R = TypeVar("R")
+BYTES = 8  # of a number
+ROUND = "round"  # the stage of what is asked within a round, beside the round's own
+
+
+class Keeper(Protocol):
+    """Where a journal is kept."""
+
+    def load(self) -> Mapping[str, Any] | None:
+        """Return the journal of the run that was stopped; None if there is none."""
+
+    def offer(self, journal: Callable[[], Mapping[str, Any]]) -> None:
+        """Take a journal, and save it if that is due."""
+
+    def flush(self) -> None:
+        """Save what was offered last."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What was asked of the federation.
+
+    Attributes
+    ----------
+    asked, distinct
+        Questions, and different ones among them; the census left out.
+    messages
+        Times that questions went out together.
+    gradients
+        Full passes over a silo's rows that compute a gradient, per silo: a local step
+        on a batch counts as its share of the rows.
+    sent, received
+        Bytes from and to the server, all silos together.
+    """
+
+    asked: int = 0
+    distinct: int = 0
+    messages: int = 0
+    gradients: float = 0.0
+    sent: int = 0
+    received: int = 0
+
+
+def drive(
+    engine: Engine,
+    flow: Flow[R],
+    *,
+    callbacks: Sequence[Callback] = (),
+    keeper: Keeper | None = None,
+) -> R:
+    """Carry a flow's questions to an engine; return what the flow returns."""
+    return Driver(engine, callbacks=callbacks, keeper=keeper).run(flow)
+
+
+def drive_many(engine: Engine, flows: Sequence[Flow[R]]) -> list[R]:
+    """Drive flows side by side: in each round, all that is asked goes out at once."""
+    return list(drive(engine, together(*flows)))
+
+
+@dataclass
+class Entry:
+    """What the journal has of one stage; `used` totals were given to the flow."""
+
+    progress: Progress | Mapping[str, Any] | None = None
+    totals: list[Any] = field(default_factory=list)
+    used: int = 0
+
+
+class Driver:
+    """Drives one flow with an engine.
+
+    Parameters
+    ----------
+    engine
+        Who is asked.
+    callbacks
+        Shown the rounds that are watched.
+    keeper
+        Where the journal is kept; None to keep none.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        callbacks: Sequence[Callback] = (),
+        keeper: Keeper | None = None,
+    ) -> None:
+        self.engine = engine
+        self._callbacks, self._keeper = tuple(callbacks), keeper
+        self._started = time.monotonic()
+        self._journal: dict[Stage, Entry] = {}
+        self._meter = Meter(len(engine.silo_names))
+        self._identified = self._changed = False
+        self._watching: list[Problem] = []
+
+    def run(self, flow: Flow[R]) -> R:
+        """Drive a flow to its end.
+
+        An interruption (Ctrl-C) is thrown into the flow, which may end its training and
+        go on; any other error ends it. Either way the journal is saved.
+        """
+        step: Callable[[Any], Signal] = flow.send
+        value: Any = None
+        try:
+            while True:
+                try:
+                    signal = step(value)
+                except StopIteration as done:
+                    self._offer()
+                    result: R = done.value
+                    return result
+                self._offer()
+                try:
+                    value, step = self._answer(signal), flow.send
+                except KeyboardInterrupt as stop:
+                    self._flush()
+                    value, step = stop, flow.throw
+        except BaseException:
+            self._flush()
+            raise
+        finally:
+            flow.close()
+            while self._watching:
+                self._leave(self._watching.pop())
+
+    def _answer(self, signal: Signal) -> Any:
+        """Ask what is asked; answer an event."""
+        match signal:
+            case tuple():
+                return self._exchange(signal)
+            case Clock():
+                return time.monotonic() - self._started
+            case Billed(stage=stage):
+                return self._meter.cost(stage)
+            case Identified(identity=identity):
+                self._resume(identity)
+            case Began():
+                return self._begin(signal)
+            case Advanced():
+                return self._advance(signal)
+            case Ended(problem=problem, watched=True):
+                self._watching.remove(problem)
+                self._leave(problem)
+        return None
+
+    def _exchange(self, asked: Sequence[Asked]) -> list[Total]:
+        """Answer from the journal what it has; ask the rest, each question once."""
+        entries = [self._journal.setdefault(a.stage, Entry()) for a in asked]
+        places = _replayed(entries)
+        new = [a for a, place in zip(asked, places, strict=True) if place is None]
+        found = iter(self._ask(new))
+        totals = []
+        for a, entry, place in zip(asked, entries, places, strict=True):
+            if place is not None:
+                totals.append(unpack_total(a.question, entry.totals[place]))
+                continue
+            totals.append(next(found))
+            if self._identified and self._keeper is not None:
+                entry.totals.append(totals[-1])
+                entry.used += 1
+                self._changed = True
+        return totals
+
+    def _ask(self, asked: Sequence[Asked]) -> list[Total]:
+        if not asked:
+            return []
+        prints = [self._meter.print_of(a.question) for a in asked]
+        once = {mark: a for mark, a in reversed(list(zip(prints, asked, strict=True)))}
+        marks = list(dict.fromkeys(prints))
+        questions = [once[mark].question for mark in marks]
+        try:
+            totals = (
+                [self.engine.ask(questions[0])]
+                if len(questions) == 1
+                else self.engine.ask_many(questions)
+            )
+        except Exception as error:
+            error.add_note(self._where(asked))
+            raise
+        known = dict(zip(marks, totals, strict=True))
+        self._meter.charge([(once[m], m, known[m]) for m in marks])
+        return [known[mark] for mark in prints]
+
+    def _where(self, asked: Sequence[Asked]) -> str:
+        parts = [
+            f"{type(a.question).__name__.lower()} of '{' / '.join(a.stage) or 'run'}'"
+            for a in asked
+        ]
+        return f"while asking question {self._meter.asked + 1}: {', '.join(parts)}"
+
+    def _begin(self, event: Began) -> Progress:
+        entry = self._journal.setdefault(event.stage, Entry())
+        at = event.fresh
+        if entry.progress is not None:
+            at = unpack_progress(entry.progress, at)
+        if event.watched:
+            self._watching.append(event.problem)
+            for callback in self._callbacks:
+                callback.before(event.problem, event.planned_rounds)
+        return at
+
+    def _advance(self, event: Advanced) -> bool:
+        if self._identified and self._keeper is not None:
+            within = (*event.stage, ROUND)
+            for stage in [s for s in self._journal if s[: len(within)] == within]:
+                del self._journal[stage]
+            # One assignment: what came before this round is no longer needed.
+            self._journal[event.stage] = Entry(event.progress)
+            self._changed = True
+        if not event.watched or event.row is None:
+            return False
+        # All are called, whatever the first of them says.
+        seen = [c.after_round(event.problem, event.row) for c in self._callbacks]
+        return any(seen)
+
+    def _leave(self, problem: Problem) -> None:
+        for callback in self._callbacks:
+            callback.after(problem)
+
+    def _resume(self, identity: Mapping[str, Any]) -> None:
+        """Read the journal of the same run, if one was stopped."""
+        if self._keeper is None or self._identified:
+            return
+        self._identified = True
+        self._keeper.identity = identity
+        saved = self._keeper.load()
+        if saved is None:
+            return
+        self._started -= float(saved["seconds"])
+        self._meter.restore(saved["cost"])
+        self._journal = {
+            tuple(name.split("/")): Entry(entry["progress"], list(entry["totals"]))
+            for name, entry in saved["stages"].items()
+        }
+
+    def _offer(self) -> None:
+        if self._changed and self._keeper is not None:
+            self._changed = False
+            self._keeper.offer(self._tree)
+
+    def _flush(self) -> None:
+        if self._keeper is not None:
+            self._keeper.flush()
+
+    def _tree(self) -> dict[str, Any]:
+        """Return the journal as plain values and arrays."""
+        return {
+            "seconds": time.monotonic() - self._started,
+            "cost": self._meter.tree(),
+            "stages": {
+                "/".join(stage): {
+                    "progress": pack_progress(entry.progress),
+                    "totals": [pack_total(total) for total in entry.totals],
+                }
+                for stage, entry in self._journal.items()
+                if entry.progress is not None or entry.totals
+            },
+        }
+
+
+def _replayed(entries: Sequence[Entry]) -> list[int | None]:
+    """Return, for each question, the place of its recorded total, if it has one."""
+    places: list[int | None] = []
+    for entry in entries:
+        known = entry.used < len(entry.totals)
+        places.append(entry.used if known else None)
+        entry.used += known
+    return places
+
+
+class Meter:
+    """Counts what is asked, stage by stage."""
+
+    def __init__(self, silos: int) -> None:
+        self._silos = silos
+        self._rows = 0.0  # of a silo, on average
+        self._tallies: dict[Stage, Tally] = {}
+        self._tasks: dict[int, tuple[Task, bytes]] = {}
+
+    @property
+    def asked(self) -> int:
+        """Questions asked so far."""
+        return sum(tally.asked for tally in self._tallies.values())
+
+    def cost(self, stage: Stage) -> Cost:
+        """What a stage, and the stages inside it, have cost so far."""
+        found = [t for s, t in self._tallies.items() if s[: len(stage)] == stage]
+        return Cost(
+            sum(tally.asked for tally in found),
+            len(set().union(*(tally.prints for tally in found))),
+            sum(tally.messages for tally in found),
+            sum(tally.gradients for tally in found),
+            sum(tally.sent for tally in found),
+            sum(tally.received for tally in found),
+        )
+
+    def charge(self, answered: Sequence[tuple[Asked, int, Total]]) -> None:
+        """Count questions that went out together."""
+        for place, (asked, mark, total) in enumerate(answered):
+            if isinstance(total, CensusTotal):
+                self._rows = float(total.rows.mean())
+                continue
+            tally = self._tallies.setdefault(asked.stage, Tally())
+            some = getattr(asked.question, "silos", None)
+            silos = self._silos if some is None else len(some)
+            tally.asked += 1
+            tally.messages += place == 0
+            tally.prints.add(mark)
+            tally.gradients += gradients(asked.question, self._rows)
+            tally.sent += silos * BYTES * numbers(asked.question)
+            tally.received += silos * BYTES * numbers(total)
+
+    def print_of(self, question: Question) -> int:
+        """Return a hash of all that the answer to a question depends on."""
+        digest = hashlib.blake2b(type(question).__name__.encode(), digest_size=8)
+        for part in fields(question):  # type: ignore[arg-type]
+            value = getattr(question, part.name)
+            content = self._task(value) if isinstance(value, Task) else _bytes(value)
+            digest.update(part.name.encode() + content)
+        return int.from_bytes(digest.digest())
+
+    def _task(self, task: Task) -> bytes:
+        """Bounds are no part of it: no answer depends on them."""
+        if id(task) not in self._tasks:
+            cells, inputs = task.cells, task.model.inputs
+            parts = (dict(task.model.describe()), inputs.mean, inputs.scale)
+            more = (cells.membership, cells.silo, task.shares)
+            self._tasks[id(task)] = (task, b"".join(map(_bytes, (*parts, *more))))
+        return self._tasks[id(task)][1]
+
+    def tree(self) -> dict[str, Any]:
+        """Plain form, for the journal."""
+        return {
+            "rows": self._rows,
+            "stages": {
+                "/".join(stage): {
+                    **{k: v for k, v in vars(tally).items() if k != "prints"},
+                    "prints": np.array(sorted(tally.prints), dtype=np.uint64).view(
+                        np.int64
+                    ),
+                }
+                for stage, tally in self._tallies.items()
+            },
+        }
+
+    def restore(self, tree: Mapping[str, Any]) -> None:
+        """Go on counting where a journal stands."""
+        for name, entry in tree["stages"].items():
+            prints = np.asarray(entry["prints"], dtype=np.int64).view(np.uint64)
+            self._tallies[tuple(name.split("/"))] = Tally(
+                **{**entry, "prints": set(prints.tolist())}
+            )
+
+
+@dataclass
+class Tally:
+    """The meter of one stage; `prints` are hashes of its questions."""
+
+    asked: int = 0
+    messages: int = 0
+    gradients: float = 0.0
+    sent: int = 0
+    received: int = 0
+    prints: set[int] = field(default_factory=set)
+
+
+def _bytes(value: object) -> bytes:
+    if isinstance(value, np.ndarray):
+        return repr(value.shape).encode() + np.ascontiguousarray(value).tobytes()
+    return repr(value).encode()
+
+
+def gradients(question: Question, rows: float) -> float:
+    """Gradients per silo that a question asks for."""
+    if isinstance(question, Train):
+        batch = question.batch_size
+        share = 1.0 if batch is None else min(1.0, batch / max(rows, 1.0))
+        return len(question.step_sizes) * share
+    return 0.0 if isinstance(question, Evaluate) else 1.0
+
+
+def numbers(message: object) -> int:
+    """How many numbers a request or a total holds, without the agreed task."""
+    count = 0
+    for part in fields(message):  # type: ignore[arg-type]
+        value = getattr(message, part.name)
+        if isinstance(value, np.ndarray):
+            triangle = value.ndim >= 2 and "hessian" in part.name
+            p = value.shape[-1]
+            count += (
+                value.size // p**2 * (p * (p + 1) // 2)
+                if triangle and p
+                else (0 if triangle else value.size)
+            )
+        elif isinstance(value, int | float):
+            count += 1
+    return count

@@ -1,0 +1,300 @@
+"""Statements and certificates: what is claimed, on what grounds, and whether it holds.
+
+These objects only remember; `training` and `unseen` make them from `Evidence`. A
+statement of which an assumption failed is **not available**: its number, its verdict
+and its text are gone the moment it is built, so none of them can be shown by mistake.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeAlias, get_args
+
+from pffl.errors import ArtefactError, UsageError
+from pffl.files import plain
+from pffl.text import escape, html_table, text_table, visible
+
+Json: TypeAlias = Any
+State: TypeAlias = Literal["checked", "assumed", "failed"]
+Status: TypeAlias = Literal[
+    "met", "within_slack", "not_met", "infeasible", "diverged", "interrupted"
+]
+
+FORMAT = "pffl.certificate"
+VERSION = 2
+_ABSENT = "not available: "
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """One thing that must be true, in words, and what we know of it.
+
+    ``checked``: verified on the data or the model. ``assumed``: nobody can verify it
+    here. ``failed``: verified, and false.
+    """
+
+    text: str
+    state: State
+
+    def __post_init__(self) -> None:
+        if self.state not in get_args(State):
+            raise UsageError(
+                f"The 'state' parameter of Assumption must be one of "
+                f"{get_args(State)}. Got {self.state!r} instead."
+            )
+
+    def as_dict(self) -> dict[str, Json]:
+        """Plain form, for JSON."""
+        return {"text": self.text, "state": self.state}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One claim: words, number, grounds.
+
+    Attributes
+    ----------
+    kind
+        What sort of claim: ``gap``, ``empirical``, ``holdout``, …
+    text
+        The claim in plain words.
+    value
+        Its number, if it has one.
+    holds
+        Whether what was asked for is true; None if nothing was asked.
+    assumptions
+        What the claim stands on.
+    figures
+        Further numbers that the text shows.
+    per_cell
+        One plain mapping per cell, with at least the key ``cell``.
+    available
+        False if there is nothing to claim; then `text` says why, and `value`, `holds`
+        and `per_cell` are None.
+    reason
+        Why it is not available.
+    """
+
+    kind: str
+    text: str
+    value: float | None = None
+    holds: bool | None = None
+    assumptions: tuple[Assumption, ...] = ()
+    figures: Mapping[str, Json] = field(default_factory=dict)
+    per_cell: tuple[Mapping[str, Json], ...] | None = None
+    available: bool = True
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "assumptions", tuple(self.assumptions))
+        put(self, "figures", plain(dict(self.figures)))
+        put(self, "holds", None if self.holds is None else bool(self.holds))
+        if self.value is not None:
+            put(self, "value", float(self.value))
+        if self.per_cell is not None:
+            put(self, "per_cell", tuple(_row(row) for row in self.per_cell))
+        reasons = self._reasons()
+        put(self, "available", not reasons)
+        put(self, "reason", "; ".join(reasons))
+        if reasons:
+            put(self, "text", _ABSENT + self.reason)
+            for name in ("value", "holds", "per_cell"):
+                put(self, name, None)
+            put(self, "figures", {})
+
+    def _reasons(self) -> list[str]:
+        """Everything that forbids the claim, each once."""
+        found = [self.reason] if self.reason and not self.available else []
+        found += [a.text for a in self.assumptions if a.state == "failed"]
+        if self.value is not None and not math.isfinite(self.value):
+            found.append("the number could not be computed")
+        if not self.available and not found:
+            found.append("no reason was recorded")
+        whole = found[0] if found else ""
+        return [one for i, one in enumerate(found) if i == 0 or one not in whole]
+
+    @classmethod
+    def not_available(
+        cls, kind: str, reason: str, assumptions: Sequence[Assumption] = ()
+    ) -> Statement:
+        """Build the statement that says why there is none."""
+        return cls(
+            kind, "", assumptions=tuple(assumptions), available=False, reason=reason
+        )
+
+    def as_dict(self) -> dict[str, Json]:
+        """Plain form, for JSON: no NaN, no infinity."""
+        grounds = [a.as_dict() for a in self.assumptions]
+        parts = {f.name: getattr(self, f.name) for f in fields(self)}
+        out: dict[str, Json] = plain({**parts, "assumptions": grounds})
+        return out
+
+
+
+def _row(row: Mapping[str, Json]) -> dict[str, Json]:
+    """Make one cell's figures plain; a number that was lost cannot hold."""
+    out = plain(dict(row))
+    if not isinstance(out, dict) or "cell" not in out:
+        raise UsageError(f"a row of 'per_cell' needs the key 'cell'. Got {row!r}")
+    lost = any(out[key] is None and row[key] is not None for key in out)
+    return {**out, "holds": None} if lost and out.get("holds") else out
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Everything that is claimed of one model, and the verdict in one sentence.
+
+    Attributes
+    ----------
+    statements
+        The claims, in the order in which they are shown.
+    verdict
+        One of the statuses of a run.
+    sentence
+        The verdict in words, with the worst cell, its loss, its bound, the margin.
+    confidence
+        1 − δ of the statements on unseen people.
+    fingerprints
+        Hashes of what was certified: data, model, spec.
+    notes
+        What a reader must know: withheld cells, other data, not covered.
+    """
+
+    statements: tuple[Statement, ...]
+    verdict: Status
+    sentence: str
+    confidence: float
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.verdict not in get_args(Status):
+            raise UsageError(
+                f"The 'verdict' parameter of Certificate must be one of "
+                f"{get_args(Status)}. Got {self.verdict!r} instead."
+            )
+        if not 0.0 < self.confidence < 1.0:
+            raise UsageError(
+                "The 'confidence' parameter of Certificate must be strictly between "
+                f"0 and 1. Got {self.confidence!r} instead."
+            )
+        object.__setattr__(self, "statements", tuple(self.statements))
+        object.__setattr__(self, "fingerprints", dict(self.fingerprints))
+        object.__setattr__(self, "notes", tuple(self.notes))
+
+    def of_kind(self, kind: str) -> tuple[Statement, ...]:
+        """Return the statements of one kind."""
+        return tuple(s for s in self.statements if s.kind == kind)
+
+    def holds(self, kind: str) -> bool:
+        """Whether there is a statement of this kind and all of them hold."""
+        found = self.of_kind(kind)
+        return bool(found) and all(s.available and s.holds is True for s in found)
+
+    def as_dict(self) -> dict[str, Json]:
+        """Plain form, for JSON, with the version of the format."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "confidence": float(self.confidence),
+            "fingerprints": plain(self.fingerprints),
+            "notes": list(self.notes),
+            "statements": [s.as_dict() for s in self.statements],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> Certificate:
+        """Read the plain form; refuse another format or version, or contradictions."""
+        from pydantic import TypeAdapter, ValidationError
+
+        known = dict(data)
+        seen = (known.pop("format", None), known.pop("version", None))
+        if seen != (FORMAT, VERSION):
+            raise ArtefactError(
+                f"certificate: format and version {seen} cannot be read; this pffl "
+                f"reads {(FORMAT, VERSION)}"
+            )
+        try:
+            built = TypeAdapter(cls).validate_python(known)
+        except (ValidationError, UsageError, OverflowError, RecursionError) as error:
+            raise ArtefactError(f"certificate: {error}") from error
+        if built.as_dict() != plain(dict(data)):
+            raise ArtefactError(
+                "certificate: contradicts itself (a failed assumption or a non-finite "
+                "number beside a claim), or has parts that are unknown"
+            )
+        return built
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+
+def mark(statement: Statement) -> str:
+    """Return the word that stands before a statement."""
+    if not statement.available:
+        return "not available"
+    return {None: "known", True: "holds", False: "does not hold"}[statement.holds]
+
+
+def _text_statement(statement: Statement) -> list[str]:
+    lines = [f"[{mark(statement)}] {visible(statement.kind)}"]
+    lines.append(f"    {visible(statement.text)}")
+    lines += [f"    {line}" for line in text_table(statement.per_cell or ())]
+    lines += [f"    - {a.state}: {visible(a.text)}" for a in statement.assumptions]
+    return lines
+
+
+def as_text(certificate: Certificate) -> str:
+    """Return the certificate as plain lines."""
+    lines = [f"Certificate: {certificate.verdict}", visible(certificate.sentence)]
+    share = f"{100 * certificate.confidence:.6g}"
+    lines.append(f"Statements on unseen people hold with confidence {share} %.")
+    lines += [f"Note: {visible(note)}" for note in certificate.notes]
+    for statement in certificate.statements:
+        lines += ["", *_text_statement(statement)]
+    if certificate.fingerprints:
+        lines += ["", "Fingerprints"]
+        lines += [
+            f"    {visible(name)}: {visible(value)}"
+            for name, value in certificate.fingerprints.items()
+        ]
+    return "\n".join(lines)
+
+
+def _html_statement(statement: Statement) -> str:
+    grounds = "".join(
+        f"<li>{escape(a.state)}: {escape(visible(a.text))}</li>"
+        for a in statement.assumptions
+    )
+    return (
+        f"<section><h4>{escape(visible(statement.kind))}: {mark(statement)}</h4>"
+        f"<p>{escape(visible(statement.text))}</p>"
+        f"{html_table(statement.per_cell or ())}"
+        f"{f'<ul>{grounds}</ul>' if grounds else ''}</section>"
+    )
+
+
+def as_html(certificate: Certificate) -> str:
+    """Return the certificate as one HTML element, every text escaped."""
+    notes = "".join(f"<p>{escape(visible(note))}</p>" for note in certificate.notes)
+    prints = "".join(
+        f"<li>{escape(visible(name))}: <code>{escape(visible(value))}</code></li>"
+        for name, value in certificate.fingerprints.items()
+    )
+    return (
+        '<article class="pffl-certificate">'
+        f"<h3>Certificate: {escape(certificate.verdict)}</h3>"
+        f"<p>{escape(visible(certificate.sentence))}</p>"
+        f"<p>Confidence: {100 * certificate.confidence:.6g} %</p>{notes}"
+        + "".join(map(_html_statement, certificate.statements))
+        + (f"<ul>{prints}</ul>" if prints else "")
+        + "</article>"
+    )

@@ -1,0 +1,440 @@
+"""Evidence: all that was declared and measured of one model, in one plain record.
+
+After training every further question is asked once (`measure`), and what came back is
+kept here. Status, sentences, tables, result.json, certificate, page and exit code are
+pure functions of it. It is saved as evidence.json; its schema is shipped beside this
+file. A part that could not be had is `Missing`, and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+
+import numpy as np
+
+from pffl.bounds.checks import Interval
+from pffl.errors import ArtefactError
+from pffl.typing import FloatArray
+
+FORMAT = "pffl.evidence"
+VERSION = 1
+
+Stopped: TypeAlias = Literal["diverged", "interrupted"] | None
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A part that is not available, and why."""
+
+    missing: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: its name, its bound, who belongs to it, and its multiplier λ.
+
+    Attributes
+    ----------
+    silo
+        The silo that it is confined to, if any.
+    of
+        Pairs of group and label; the label is None for a numeric target.
+    """
+
+    cell: str
+    bound: float
+    silo: str | None
+    of: list[tuple[str, str | None]]
+    multiplier: float
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Sums over the rows of some splits, at one w.
+
+    Attributes
+    ----------
+    splits
+        The splits that were added.
+    risk
+        Σ p_k × silo k's mean loss, over the silos with rows; None without any.
+    cells, atoms
+        The columns of `evaluate`, one number per cell, and per group and label.
+    """
+
+    splits: list[str]
+    risk: float | None
+    cells: dict[str, list[float]]
+    atoms: dict[str, list[float]]
+
+    def of_cells(self, column: str) -> FloatArray:
+        """One column, a number per cell."""
+        return np.asarray(self.cells[column], dtype=np.float64)
+
+    def of_atoms(self, column: str, groups: int) -> FloatArray:
+        """One column, shape (groups, labels)."""
+        return np.asarray(self.atoms[column], dtype=np.float64).reshape(groups, -1)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(sum(self.atoms["count"]))
+
+    @property
+    def means(self) -> FloatArray:
+        """Mean loss per cell; NaN where a cell has no rows."""
+        weight, losses = self.of_cells("weight"), self.of_cells("loss")
+        out = np.full_like(losses, np.nan)
+        return np.divide(losses, weight, out=out, where=weight > 0)
+
+
+@dataclass(frozen=True)
+class Model:
+    """The model: what it is, how long its weights are, and whether it is convex."""
+
+    kind: str
+    parameters: int
+    outputs: int
+    length: float
+    l2: float
+    convex: bool
+    linear: bool
+    described: dict[str, Any]
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Data:
+    """The rows: what they are called, and what is known of them.
+
+    Attributes
+    ----------
+    synthetic
+        Whether no real person is described; None if nobody here knows.
+    fingerprint
+        Hash of the rows, where they are at hand.
+    trained_on
+        Hash of the rows that the model was trained on, if known.
+    overlap
+        Held-out rows that are training rows, too; None if nobody could look.
+    longest_input
+        Length of the longest training row as the model sees it, where rows are at hand.
+    card
+        Rows per silo and group, small ones withheld.
+    """
+
+    name: str
+    silos: int
+    schema: str
+    synthetic: bool | None
+    fingerprint: str | None = None
+    trained_on: str | None = None
+    overlap: int | None = None
+    longest_input: float | None = None
+    notes: list[str] = field(default_factory=list)
+    card: dict[str, Any] | None = None
+
+    @property
+    def other(self) -> bool:
+        """Whether these are known not to be the rows that the model was trained on."""
+        known = None not in (self.trained_on, self.fingerprint)
+        return known and self.trained_on != self.fingerprint
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What was declared.
+
+    Attributes
+    ----------
+    weighting
+        Of silos in the risk: all alike, or by rows.
+    risk_weight, multiplier_bound, radius
+        β, B and R.
+    loss_bound
+        M: in statements on unseen people a loss counts up to M.
+    feature_bound
+        Bound on the length of everyone's scaled inputs, the constant 1 included.
+    target_gap
+        A duality gap to judge by, and to plan rounds for.
+    confidence, candidates, fresh_split
+        1 − δ of a statement on unseen people, and how many models were compared on the
+        held-out rows before.
+    """
+
+    weighting: Literal["silos", "rows"]
+    risk_weight: float
+    multiplier_bound: float
+    radius: float
+    loss_bound: float | None
+    confidence: float
+    feature_bound: float | None = None
+    target_gap: float | None = None
+    candidates: int = 1
+    fresh_split: bool = False
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The duality gap of (w, λ): its two ends, and where the lower one was proved."""
+
+    upper: float
+    lower: float
+    at: list[float]
+
+    @property
+    def gap(self) -> float:
+        """ν: upper − lower, at least what rounding can hide."""
+        rounding = 1e-15 * max(1.0, abs(self.upper), abs(self.lower))
+        return max(self.upper - self.lower, rounding)
+
+
+@dataclass(frozen=True)
+class Least:
+    """How low bounds can go: s* = min_w max_z (mean loss of z − offset_z), ‖w‖ ≤ R.
+
+    Attributes
+    ----------
+    offsets
+        What each bound has beside the common part: 0 for all, if the bounds are equal.
+    lower, upper
+        Enclose s*.
+    multipliers, at
+        λ on the simplex and the point of the plane that prove `lower`.
+    model, risk
+        A w that attains `upper`, and its F.
+    """
+
+    offsets: list[float]
+    lower: float
+    upper: float
+    multipliers: list[float]
+    at: list[float]
+    model: list[float]
+    risk: float
+
+    def excess(self, bounds: FloatArray) -> Interval:
+        """Enclose what all bounds must rise by; they differ as the offsets do."""
+        base = float(bounds.max())
+        return Interval(self.lower - base, self.upper - base)
+
+
+@dataclass(frozen=True)
+class Lowest:
+    """How low the bound of one cell can go while the others keep theirs.
+
+    `upper` is None if no model that keeps the other bounds was found, and `impossible`
+    says that there is none. λ, with 1 for the cell itself, and `at` prove `lower`.
+    """
+
+    cell: str
+    lower: float
+    upper: float | None
+    multipliers: list[float]
+    at: list[float]
+    model: list[float]
+    impossible: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Constants of a plan of rounds: worst cases over all λ and all models."""
+
+    longest_input: float
+    heaviest: float
+    smoothness: float
+    modulus: float
+    gradient_bound: float
+    distance: float
+    heterogeneity: float
+    violation_bound: float
+    local_steps: int
+
+
+@dataclass(frozen=True)
+class Proofs:
+    """What was proved of the training rows.
+
+    Attributes
+    ----------
+    gap
+        The ends of the duality gap.
+    least
+        The smallest bound that all cells can meet together.
+    excess
+        How far the bounds given are from possible, asked where one is not met.
+    lowest
+        Of single cells, where asked for.
+    implied_risk
+        What F is at most for a model that meets all bounds; None where nothing is.
+    plan
+        Constants of a plan, where a target was given.
+    """
+
+    gap: Pair | Missing
+    least: Least | Missing
+    excess: Least | Missing
+    lowest: list[Lowest] = field(default_factory=list)
+    implied_risk: float | None = None
+    plan: Plan | Missing = Missing("no target was given")  # noqa: RUF009
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the model came about.
+
+    Attributes
+    ----------
+    method, constraint
+        Plain forms.
+    rounds, stopped
+        Rounds of the method, and why it ended early, if it did.
+    questions
+        Asked of the federation in all, different ones among them, and the messages in
+        which they went out.
+    """
+
+    method: dict[str, Any]
+    constraint: dict[str, Any]
+    seed: int
+    rounds: int
+    stopped: Stopped
+    questions: dict[str, int]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that was declared and measured.
+
+    Attributes
+    ----------
+    promise
+        Whether bounds were asked for; without, cells are only reported on.
+    minimax
+        Whether the worst cell was made as good as possible, without bounds.
+    training
+        The run; missing for a model from elsewhere.
+    seen
+        Sums over the training rows, or over all rows that were audited.
+    heldout
+        Sums over the rows that stand for unseen people.
+    before
+        The same model fitted without bounds: sums over training and test rows.
+    path, sites, privacy
+        Room for what later versions measure.
+    """
+
+    promise: bool
+    minimax: bool
+    data: Data
+    model: Model
+    terms: Terms
+    groups: list[str]
+    labels: list[str]
+    cells: list[Cell]
+    training: Training | Missing
+    seen: Sample
+    heldout: Sample | Missing
+    before: dict[str, Sample] | Missing
+    proofs: Proofs
+    notes: list[str] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    path: Missing = Missing("not asked for")  # noqa: RUF009
+    sites: Missing = Missing("the silos were in one process, or told nothing more")  # noqa: RUF009
+    privacy: Missing = Missing("no noise was added")  # noqa: RUF009
+
+    format: ClassVar[str] = FORMAT
+    version: ClassVar[int] = VERSION
+
+    @property
+    def trained(self) -> bool:
+        """Whether the run that made the model is known."""
+        return isinstance(self.training, Training)
+
+    @property
+    def stopped(self) -> Stopped:
+        """Why the run ended early, if it did."""
+        return None if isinstance(self.training, Missing) else self.training.stopped
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the cells."""
+        return tuple(cell.cell for cell in self.cells)
+
+    @cached_property
+    def bounds(self) -> FloatArray:
+        """ζ, shape (Z,)."""
+        return np.array([cell.bound for cell in self.cells], dtype=np.float64)
+
+    @cached_property
+    def multipliers(self) -> FloatArray:
+        """λ, shape (Z,)."""
+        return np.array([cell.multiplier for cell in self.cells], dtype=np.float64)
+
+    @property
+    def modulus(self) -> float:
+        """βμ."""
+        return self.terms.risk_weight * self.model.l2
+
+    @property
+    def risk(self) -> float | None:
+        """F(w), with its ridge term."""
+        if self.seen.risk is None:
+            return None
+        return self.seen.risk + 0.5 * self.model.l2 * self.model.length**2
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain form, for evidence.json."""
+        return {"format": FORMAT, "version": VERSION, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Evidence:
+        """Read the plain form; refuse whatever is not one."""
+        from pydantic import TypeAdapter, ValidationError
+
+        known = dict(data)
+        seen = (known.pop("format", None), known.pop("version", None))
+        if seen != (FORMAT, VERSION):
+            raise ArtefactError(
+                f"evidence: format and version {seen} cannot be read; this pffl reads "
+                f"{(FORMAT, VERSION)}"
+            )
+        try:
+            evidence = TypeAdapter(cls).validate_python(known)
+        except ValidationError as error:
+            places = [".".join(map(str, e["loc"])) for e in error.errors()[:5]]
+            raise ArtefactError(
+                f"evidence: what was measured cannot be read: {', '.join(places)}"
+            ) from error
+        evidence._check_lengths()
+        return evidence
+
+    def _check_lengths(self) -> None:
+        """Refuse parts that do not fit together."""
+        cells, atoms = len(self.cells), len(self.groups) * max(1, len(self.labels))
+        samples = [self.seen]
+        samples += [self.heldout] if isinstance(self.heldout, Sample) else []
+        samples += list(self.before.values()) if isinstance(self.before, dict) else []
+        good = True
+        for sample in samples:
+            good = good and all(len(v) == cells for v in sample.cells.values())
+            good = good and all(len(v) == atoms for v in sample.atoms.values())
+            good = good and {"count", "weight", "loss"} <= set(sample.cells)
+        for least in (self.proofs.least, self.proofs.excess):
+            if isinstance(least, Least):
+                good = good and len(least.multipliers) == len(least.offsets) == cells
+        if not good:
+            raise ArtefactError(
+                "evidence: what was measured does not fit together: cells, multipliers "
+                "and sums differ in number"
+            )
+
+
+def known(part: T | Missing) -> T | None:
+    """Return a part, or None where it is missing."""
+    return None if isinstance(part, Missing) else part

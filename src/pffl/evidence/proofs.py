@@ -1,0 +1,247 @@
+"""What can be proved of the training rows: gaps, and how low bounds can go.
+
+The gap of a pair is max_λ' G(w; λ') − min_w' G(w'; λ). The maximum is known in closed
+form. The minimum is bounded from below by one gradient at *any* w'; a few Newton steps
+on G(·; λ) make that bound tight.
+
+Whether bounds can be met at all is the sign of min_{‖w‖≤R} max_z r_z(w), a minimax
+problem: `Exact` with β = 0 and B = 1 solves it, and its λ is the witness.
+
+How low the bound of one cell c can go while the others keep theirs,
+t* = min R_c(w) subject to r_z(w) ≤ 0 for z ≠ c, is the root of
+``φ(t) = min_w max(R_c(w) − t, max_{z≠c} r_z(w))``, which is convex and falls with slope
+−λ_c: Newton's iterates ``t + φ(t)/λ_c`` come up to t* from below. See
+docs/certificates.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from pffl.bounds.infeasible import Witness, cell_lower
+from pffl.evidence.evidence import Least, Lowest, Missing, Pair
+from pffl.flow import Flow, Run, ask, iterate
+from pffl.methods.exact import LARGEST, Exact
+from pffl.models.linear import LinearModel
+from pffl.problem import Expansion, Point, Problem, lower_value, upper_value, value
+from pffl.questions import Curvature
+from pffl.typing import FloatArray
+
+EFFORT = 30  # curvature rounds that a best response may take
+SHARPNESS = 0.01  # stop when what is left is this small a part of the gap
+POLISH = 6  # curvature rounds spent on a sharper plane
+CLOSE = 1e-9  # φ, or what a plane leaves, this small: at the root
+STEPS = 30  # of Newton's method on φ
+ROOM = 1e-8  # first step beyond the root, to a model that keeps the other bounds
+INTERRUPTED = Missing("the run was interrupted")
+
+
+def without_hessians(problem: Problem) -> Missing | None:
+    """Say why nothing that needs Hessians can be had; None if it can."""
+    model = problem.task.model
+    if not model.convex:
+        reason = "needs convexity, and the loss is not convex in the weights of this "
+        return Missing(f"{reason}model")
+    if not isinstance(model, LinearModel):
+        return Missing("needs Hessians, and the model is not linear")
+    if problem.n_parameters > LARGEST:
+        return Missing(
+            f"needs Hessians, and the model has more than {LARGEST:,} parameters"
+        )
+    return None
+
+
+def expand(problem: Problem, w: FloatArray) -> Flow[Expansion]:
+    """Ask for the expansion at w."""
+    total = yield from ask(Curvature(problem.task, w))
+    return problem.expand(w, total)
+
+
+def measure_gap(problem: Problem, point: Point) -> Flow[Pair]:
+    """Measure the duality gap of a pair."""
+    at_w = yield from expand(problem, point.w)
+    upper = upper_value(at_w.risk, at_w.violation, problem)
+    lower, at = yield from best_response(problem, point.multipliers, at_w, upper)
+    return Pair(upper, lower, at.tolist())
+
+
+def gauge(problem: Problem, point: Point) -> Flow[float]:
+    """Measure the gap, to be shown in a round."""
+    pair = yield from measure_gap(problem, point)
+    return pair.gap
+
+
+def best_response(
+    problem: Problem, multipliers: FloatArray, start: Expansion, upper: float
+) -> Flow[tuple[float, FloatArray]]:
+    """Raise the lower bound on G(·; λ) by damped Newton steps from `start`.
+
+    Returns the best bound and where it was proved. Stops as soon as more steps could
+    not lower the gap to `upper` by more than a hundredth.
+    """
+    lower, proved, rounds, here = -np.inf, start.w, 0, start
+    while True:
+        bound = lower_value(here, multipliers, problem)
+        if bound > lower:
+            lower, proved = bound, here.w
+        g_here = _value(problem, here, multipliers)  # ≥ the minimum
+        left = g_here - lower
+        if left <= SHARPNESS * max(upper - lower, 1e-14) or rounds >= EFFORT:
+            return lower, proved
+        step = newton_step(here, multipliers, problem)
+        scale = 1.0
+        while rounds < EFFORT:
+            trial = yield from expand(problem, here.w + scale * step)
+            rounds += 1
+            if _value(problem, trial, multipliers) <= g_here or scale < 1e-3:
+                break
+            scale /= 4
+        here = trial
+
+
+def _value(problem: Problem, at: Expansion, multipliers: FloatArray) -> float:
+    return value(at.risk, at.violation, multipliers, problem.risk_weight)
+
+
+def newton_step(at: Expansion, multipliers: FloatArray, problem: Problem) -> FloatArray:
+    """Minimise the second-order model of G(·; λ) over the ball ‖w‖ ≤ R.
+
+    With modulus βμ > 0 there is no ball and the step is Newton's.
+    """
+    beta, lam = problem.risk_weight, multipliers
+    gradient = beta * at.risk_gradient + lam @ at.jacobian
+    hessian = beta * at.risk_hessian + np.tensordot(lam, at.hessians, axes=1)
+    eigenvalues, basis = np.linalg.eigh(hessian)
+    floor = 1e-12 * max(float(eigenvalues[-1]), 1e-12)
+    eigenvalues = np.maximum(eigenvalues, floor)
+    if problem.modulus > 0:
+        return -basis @ ((basis.T @ gradient) / eigenvalues)
+    # (H + νI)(w + d) = Hw − g with the smallest ν ≥ 0 that keeps ‖w + d‖ ≤ R.
+    target = eigenvalues * (basis.T @ at.w) - basis.T @ gradient
+    low, high = 0.0, 0.0
+    if np.linalg.norm(target / eigenvalues) > problem.radius:
+        high = float(np.linalg.norm(target)) / problem.radius
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            outside = np.linalg.norm(target / (eigenvalues + middle)) > problem.radius
+            low, high = (middle, high) if outside else (low, middle)
+    return basis @ (target / (eigenvalues + high)) - at.w
+
+
+def find_least(problem: Problem) -> Flow[Least | Missing]:
+    """Enclose how low the bounds can go together, the differences between them kept.
+
+    Only the offsets ζ_z − max ζ play a part: r > 0 everywhere then, so s ≥ 0 never
+    binds and Σλ = 1.
+    """
+    offsets = problem.cells.bounds - float(problem.cells.bounds.max())
+    bare = replace(
+        problem.with_bounds(offsets), risk_weight=0.0, multiplier_bound=1.0
+    )
+    run: Run = yield from iterate(bare, Exact(multiplier_bound=1.0, risk_weight=0.0))
+    if run.stopped is not None:
+        return INTERRUPTED
+    at = run.expansion
+    if at is None:
+        at = yield from expand(bare, run.point.w)
+    lam = run.point.multipliers
+    lam = lam / lam.sum() if lam.sum() > 0 else np.full(len(lam), 1.0 / len(lam))
+    witness = yield from polish(bare, lam, at)
+    upper = float(at.violation.max())
+    return Least(
+        offsets.tolist(),
+        min(witness.bound, upper),
+        upper,
+        witness.multipliers.tolist(),
+        witness.w.tolist(),
+        at.w.tolist(),
+        at.risk,
+    )
+
+
+def polish(problem: Problem, lam: FloatArray, here: Expansion) -> Flow[Witness]:
+    """Move the point of a witness, by Newton steps, to where its plane proves most."""
+    best = _witness(problem, lam, here)
+    for _ in range(POLISH):
+        if float(lam @ here.violation) - best.bound <= CLOSE:
+            break
+        step = newton_step(here, lam, problem)
+        here = yield from expand(problem, here.w + step)
+        best = max(best, _witness(problem, lam, here), key=lambda one: one.bound)
+    return best
+
+
+def _witness(problem: Problem, lam: FloatArray, at: Expansion) -> Witness:
+    return Witness.of(lam, at.violation, at.jacobian, at.w, problem.radius)
+
+
+def find_lowest(problem: Problem, cell: int) -> Flow[Lowest]:
+    """Enclose how low the bound of one cell can go with the others fixed."""
+    name, others = problem.cells.names[cell], np.delete(
+        np.arange(problem.n_cells), cell
+    )
+    nothing = [0.0] * problem.n_parameters
+    if len(others):
+        rest = of_cells(problem, others)
+        found = yield from find_least(rest)
+        if isinstance(found, Missing) or found.excess(rest.cells.bounds).lower > 0:
+            none = [0.0] * problem.n_cells
+            return Lowest(name, 0.0, None, none, nothing, nothing, impossible=True)
+    best = Lowest(name, 0.0, None, [0.0] * problem.n_cells, nothing, nothing)
+    t, room = 0.0, ROOM
+    for _ in range(STEPS):
+        bounds = problem.cells.bounds.copy()
+        bounds[cell] = t
+        found = yield from find_least(problem.with_bounds(bounds))
+        if isinstance(found, Missing):
+            break
+        share, excess = found.multipliers[cell], found.excess(bounds)
+        if share > 1e-12:
+            best = yield from _raised(problem, cell, best, found)
+        if excess.upper <= 0:  # beyond the root: this model keeps the others
+            return (yield from _attained(problem, cell, best, found))
+        if excess.upper > CLOSE and share > 1e-12:
+            t += max(excess.lower, CLOSE) / share
+        else:
+            t, room = t + room, 4.0 * room
+    return best
+
+
+def of_cells(problem: Problem, chosen: FloatArray | list[int]) -> Problem:
+    """Return the problem with some of its cells only."""
+    kept = np.asarray(chosen, dtype=np.int64)
+    task = replace(problem.task, cells=problem.cells.take(kept))
+    return replace(problem, task=task, counts=problem.counts[kept])
+
+
+def _raised(problem: Problem, cell: int, best: Lowest, found: Least) -> Flow[Lowest]:
+    """Take the witness of a minimax problem, divided by λ_c, if it proves more."""
+    at = np.asarray(found.at)
+    lam = np.asarray(found.multipliers) / found.multipliers[cell]
+    here = yield from expand(problem, at)
+    bound = float(problem.cells.bounds[cell])
+    lower = cell_lower(
+        cell,
+        lam,
+        here.violation,
+        here.jacobian,
+        bound=bound,
+        w=at,
+        radius=problem.radius,
+    )
+    if lower <= best.lower and any(best.multipliers):
+        return best
+    return replace(best, lower=lower, multipliers=lam.tolist(), at=at.tolist())
+
+
+def _attained(problem: Problem, cell: int, best: Lowest, found: Least) -> Flow[Lowest]:
+    """Take a model that keeps the others' bounds."""
+    here = yield from expand(problem, np.asarray(found.model))
+    kept = not (np.delete(here.violation, cell) > 0).any()
+    if not kept:
+        return replace(best, model=found.model)
+    reached = float(here.violation[cell] + problem.cells.bounds[cell])
+    lower = min(best.lower, reached)
+    return replace(best, lower=lower, upper=reached, model=found.model)

@@ -1,0 +1,360 @@
+"""A run is a conversation: a generator that yields questions and receives totals.
+
+    total = yield from ask(question)                 one question
+    a, b = yield from together(flow_a, flow_b)       independent parts, in lockstep
+    run = yield from iterate(problem, method)        the rounds of a method
+    result = drive(engine, flow)                     carry the questions to an engine
+
+Nothing inside a flow has an engine, a file or a clock. What a flow must know or tell of
+them it yields as an `Event`, and its driver answers: engines, stacks of configurations,
+Flower's loop and a site that follows a run are drivers. `stage(name, flow)` names a
+part; by these names a stopped run goes on: `iterate` from the method's state, every
+other part by giving its recorded totals to a fresh generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias, TypeVar, overload
+
+import numpy as np
+
+from pffl.callbacks import Round
+from pffl.methods.base import Method
+from pffl.problem import Point, Problem, upper_value
+from pffl.questions import (
+    Curvature,
+    CurvatureTotal,
+    Question,
+    Total,
+    Train,
+    TrainTotal,
+)
+from pffl.typing import FloatArray
+
+DIVERGED = 10.0  # times the first loss
+
+R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+Stage: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A question on its way, and the stage that asks it."""
+
+    question: Question
+    stage: Stage = ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Event:
+    """What a flow tells its driver, or must be told by it, between questions."""
+
+    stage: Stage = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Clock(Event):
+    """Answered with the seconds since the run began, earlier sittings included."""
+
+
+@dataclass(frozen=True, eq=False)
+class Billed(Event):
+    """Answered with the `driver.Cost` of this stage and those inside it, so far."""
+
+
+@dataclass(frozen=True, eq=False)
+class Identified(Event):
+    """What the run is, once the census is in: only a journal of the same run is read.
+
+    The answer is not used.
+    """
+
+    identity: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Began(Event):
+    """A method is about to begin; answered with the `Progress` to begin at."""
+
+    problem: Problem
+    planned_rounds: int | None
+    fresh: Progress
+    watched: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Advanced(Event):
+    """A round is over; answered with whether to stop."""
+
+    problem: Problem
+    progress: Progress
+    row: Round | None
+    watched: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Ended(Event):
+    """A method has ended; the answer is not used."""
+
+    problem: Problem
+    watched: bool
+
+
+Signal: TypeAlias = tuple[Asked, ...] | Event
+Flow: TypeAlias = Generator[Signal, Any, R]
+
+
+def ask(question: Question) -> Flow[Any]:
+    """Ask one question; return its total."""
+    (total,) = yield (Asked(question),)
+    return total
+
+
+def ask_all(questions: Sequence[Question]) -> Flow[list[Any]]:
+    """Ask several questions that go out together; return their totals, in order."""
+    if not questions:
+        return []
+    totals: list[Any] = yield tuple(Asked(question) for question in questions)
+    return totals
+
+
+def stage(name: str, flow: Flow[R]) -> Flow[R]:
+    """Run a flow under a name: its questions and its progress are known by it."""
+    step: Callable[[Any], Signal] = flow.send
+    value: Any = None
+    while True:
+        try:
+            signal = step(value)
+        except StopIteration as done:
+            result: R = done.value
+            return result
+        try:
+            value = yield _under(name, signal)
+            step = flow.send
+        except GeneratorExit:
+            flow.close()
+            raise
+        except BaseException as error:
+            value, step = error, flow.throw
+
+
+def _under(name: str, signal: Signal) -> Signal:
+    if isinstance(signal, Event):
+        return replace(signal, stage=(name, *signal.stage))
+    return tuple(Asked(a.question, (name, *a.stage)) for a in signal)
+
+
+@overload
+def together(first: Flow[A], /) -> Flow[tuple[A]]: ...
+@overload
+def together(first: Flow[A], second: Flow[B], /) -> Flow[tuple[A, B]]: ...
+@overload
+def together(
+    first: Flow[A], second: Flow[B], third: Flow[C], /
+) -> Flow[tuple[A, B, C]]: ...
+@overload
+def together(*flows: Flow[A]) -> Flow[tuple[A, ...]]: ...
+def together(*flows: Flow[Any]) -> Flow[tuple[Any, ...]]:
+    """Advance independent flows in lockstep: what they ask goes out at once.
+
+    An exception that is thrown in reaches every flow that waits for an answer.
+    """
+    results: list[Any] = [None] * len(flows)
+    waiting: dict[int, tuple[Asked, ...]] = {}
+
+    def advance(i: int, step: Callable[[Any], Signal], value: Any) -> Flow[None]:
+        """Go on with one flow until it asks or ends."""
+        try:
+            while isinstance(signal := step(value), Event):
+                try:
+                    value = yield signal
+                    step = flows[i].send
+                except BaseException as error:
+                    value, step = error, flows[i].throw
+            waiting[i] = signal
+        except StopIteration as done:
+            results[i] = done.value
+
+    try:
+        for i, flow in enumerate(flows):
+            yield from advance(i, flow.send, None)
+        while waiting:
+            asked, waiting = waiting, {}
+            try:
+                totals = yield tuple(a for part in asked.values() for a in part)
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                for i in asked:
+                    yield from advance(i, flows[i].throw, error)
+                continue
+            found = iter(totals)
+            for i, part in asked.items():
+                yield from advance(i, flows[i].send, [next(found) for _ in part])
+    finally:
+        for flow in flows:
+            flow.close()
+    return tuple(results)
+
+
+# Rounds of a method
+
+
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """Where a method stands between two rounds.
+
+    Attributes
+    ----------
+    state, good
+        State of the method, and the one before, to return to if the run diverges.
+    rounds
+        Questions asked so far.
+    log, recorded
+        Rounds that were recorded: the first `recorded` entries of a list that grows.
+    ended
+        Whether a callback has ended the run.
+    """
+
+    state: Any
+    good: Any
+    rounds: int = 0
+    log: list[Round] = field(default_factory=list)
+    recorded: int = 0
+    ended: bool = False
+
+    @property
+    def history(self) -> tuple[Round, ...]:
+        """The rounds that were recorded."""
+        return tuple(self.log[: self.recorded])
+
+    def after(self, state: Any, row: Round | None) -> Progress:
+        """Return where the method stands after one more round."""
+        del self.log[self.recorded :]
+        if row is not None:
+            self.log.append(row)
+        return Progress(state, self.state, self.rounds + 1, self.log, len(self.log))
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """How a method's run went.
+
+    Attributes
+    ----------
+    point
+        The pair (w, λ) that the method stands for.
+    history
+        One entry per round.
+    rounds
+        Questions asked of the federation.
+    stopped
+        Why the run ended before the method was finished, if it did.
+    """
+
+    point: Point
+    history: tuple[Round, ...]
+    rounds: int
+    stopped: Literal["diverged", "interrupted"] | None
+
+
+Gauge: TypeAlias = Callable[[Problem, Point], Flow[float]]
+
+
+def iterate(
+    problem: Problem,
+    method: Method[Any],
+    *,
+    gap_every: int = 0,
+    gauge: Gauge | None = None,
+    watched: bool = False,
+) -> Flow[Run]:
+    """Run one method to its end: ask, check, step, record.
+
+    With `gap_every`, `gauge` measures the gap every so many rounds, to be shown; it
+    does not change the run. Callbacks see a run that is `watched`.
+    """
+    setup = method.setup(problem)
+    constants = None if setup is None else (yield from stage("setup", ask(setup)))
+    first = method.init(problem, constants)
+    fresh = Progress(first, first, rounds=0 if setup is None else 1)
+    at: Progress = yield Began(problem, method.planned_rounds, fresh, watched)
+    stopped: Literal["diverged", "interrupted"] | None = None
+    try:
+        while (question := _next(problem, method, at)) is not None:
+            total = yield from ask(question)
+            seconds: float = yield Clock()
+            row = observe(problem, question, total, method.multipliers(at.state))
+            if diverged(row, at.log, total):
+                stopped = "diverged"
+                break
+            state = method.step(problem, at.state, total)
+            if row is not None:
+                number, gap = at.rounds + 1, method.gap(state)
+                if gap_every and number % gap_every == 0 and gauge is not None:
+                    pair = method.finish(problem, state)
+                    gap = yield from stage("round", gauge(problem, pair))
+                row = replace(row, number=number, gap=gap, seconds=seconds)
+            # One assignment: an interruption comes before a round or after it.
+            at = at.after(state, row)
+            if (yield Advanced(problem, at, row, watched)):
+                at = replace(at, ended=True)
+                yield Advanced(problem, at, None, watched)
+    except KeyboardInterrupt:
+        stopped = "interrupted"
+    yield Ended(problem, watched)
+    failed = stopped == "diverged"
+    point = method.finish(problem, at.good if failed else at.state)
+    return Run(point, at.history, at.rounds + failed, stopped)
+
+
+def _next(problem: Problem, method: Method[Any], at: Progress) -> Question | None:
+    return None if at.ended else method.question(problem, at.state)
+
+
+def observe(
+    problem: Problem, question: Question, total: Total, multipliers: FloatArray | None
+) -> Round | None:
+    """Read risk and violation at the w that was sent; None if there is none to read."""
+    if isinstance(question, Train) and isinstance(total, TrainTotal):
+        risk = problem.risk(question.w, total)
+        lam: FloatArray = question.cell_weights[: problem.n_cells] * problem.counts
+        silos = question.silos
+    elif isinstance(question, Curvature) and isinstance(total, CurvatureTotal):
+        if question.majorant:
+            return None
+        risk = total.risk + problem.ridge(question.w)
+        lam = np.zeros(problem.n_cells) if multipliers is None else multipliers
+        silos = None
+    else:
+        return None
+    violation = problem.violation_among(total.cell_losses[: problem.n_cells], silos)
+    known = ~np.isnan(violation)
+    losses = (violation + problem.cells.bounds)[known]
+    loss = max(risk, float(losses.max(initial=0.0)))
+    if not np.isfinite(loss):
+        return Round(0, risk, violation, lam, np.inf, None, 0.0, loss)
+    # A cell that is not known is not one without a violation (fault 41).
+    upper = upper_value(risk, violation, problem) if known.all() else np.nan
+    return Round(0, risk, violation, lam, upper, None, 0.0, loss)
+
+
+def diverged(row: Round | None, history: Sequence[Round], total: Total) -> bool:
+    """Whether a number is not finite, or a loss ten times that of the start.
+
+    The largest of F and the cells' mean losses is compared: neither a high price B nor
+    a tight bound makes it large. Reference: fault 30.
+    """
+    if isinstance(total, TrainTotal) and not np.isfinite(total.update).all():
+        return True
+    if row is None:
+        return False
+    if np.isinf(row.upper):
+        return True
+    first = history[0].loss if history else row.loss
+    return isinstance(total, TrainTotal) and row.loss > DIVERGED * max(first, 1e-12)

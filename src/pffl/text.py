@@ -1,0 +1,127 @@
+"""How numbers and names are shown: rounded to the true side, harmless, escaped.
+
+Names come from data: nothing is trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
+from html import escape
+
+#: Joiners that emoji and several scripts need; they do nothing by themselves.
+_JOINERS = "\u200c\u200d"
+_LONGEST = 60
+_MOST_ROWS = 50
+
+
+
+def words(number: float, *, digits: int = 4, rounding: str = ROUND_HALF_EVEN) -> str:
+    """Write a number with a few significant digits.
+
+    >>> words(0.123449), up(0.123401), down(0.123499)
+    ('0.1234', '0.1235', '0.1234')
+    """
+    rounded = Context(prec=digits, rounding=rounding).create_decimal(
+        repr(float(number))
+    )
+    return f"{float(rounded):.{digits}g}"
+
+
+def up(number: float, *, digits: int = 4) -> str:
+    """Write an upper bound: rounded up, so that the words are still true."""
+    return words(number, digits=digits, rounding=ROUND_CEILING)
+
+
+def down(number: float, *, digits: int = 4) -> str:
+    """Write a lower bound: rounded down, so that the words are still true."""
+    return words(number, digits=digits, rounding=ROUND_FLOOR)
+
+
+def visible(text: str) -> str:
+    r"""Return text without control or direction characters, which are spelt out.
+
+    >>> print(visible("a\x1b[2Jb"))
+    a\x1b[2Jb
+    """
+    return "".join(
+        c
+        if c.isprintable() or c in _JOINERS
+        else " "
+        if c.isspace()
+        else c.encode("unicode_escape").decode("ascii")
+        for c in text
+    )
+
+
+def shorten(text: str, longest: int = _LONGEST) -> str:
+    """Return text of at most `longest` characters."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def figure(name: str, value: object) -> str:
+    """Return one entry of column `name`; an upper bound is rounded up."""
+    if value is None:
+        return "—"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return (up if name == "upper" else words)(value, digits=6)
+    if isinstance(value, str):
+        return shorten(visible(value))
+    return visible(str(value))
+
+
+def _columns(rows: Sequence[Mapping[str, object]]) -> list[str]:
+    return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def text_table(rows: Sequence[Mapping[str, object]]) -> list[str]:
+    """Return rows as aligned lines; nothing for none."""
+    if not rows:
+        return []
+    names = _columns(rows)
+    table = [[visible(name) for name in names]]
+    table += [[figure(name, row.get(name)) for name in names] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join(
+            entry.ljust(width) if i == 0 else entry.rjust(width)
+            for i, (entry, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in table
+    ]
+
+
+def html_table(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return rows as an HTML table, every text escaped; nothing for none."""
+    if not rows:
+        return ""
+    names = _columns(rows)
+    head = "".join(f"<th>{escape(visible(name))}</th>" for name in names)
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td>{escape(figure(name, row.get(name)))}</td>" for name in names)
+        + "</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def element(
+    kind: str,
+    title: str,
+    texts: Sequence[str],
+    *tables: Sequence[Mapping[str, object]],
+) -> str:
+    """Return a title, paragraphs and tables as one HTML element, in the same look.
+
+    Of a long table the first rows are shown.
+    """
+    out = [f'<article class="pffl-{escape(kind)}"><h3>{escape(visible(title))}</h3>']
+    out += [f"<p>{escape(visible(text))}</p>" for text in texts]
+    for rows in tables:
+        out.append(html_table(rows[:_MOST_ROWS]))
+        if len(rows) > _MOST_ROWS:
+            out.append(f"<p>and {len(rows) - _MOST_ROWS:,} more rows</p>")
+    return "".join(out) + "</article>"
