@@ -14,12 +14,13 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from pffl.callbacks import Callback
+from pffl.callbacks import Callback, Round
+from pffl.checkpoint import decode, encode
 from pffl.engines.base import Engine
 from pffl.flow import (
     Advanced,
@@ -28,7 +29,6 @@ from pffl.flow import (
     Billed,
     Clock,
     Ended,
-    Event,
     Flow,
     Identified,
     Progress,
@@ -207,7 +207,7 @@ class Driver:
         if not asked:
             return []
         prints = [self._meter.print_of(a.question) for a in asked]
-        once = {mark: a for mark, a in reversed(list(zip(prints, asked, strict=True)))}
+        once = dict(reversed(list(zip(prints, asked, strict=True))))
         marks = list(dict.fromkeys(prints))
         questions = [once[mark].question for mark in marks]
         try:
@@ -308,6 +308,71 @@ def _replayed(entries: Sequence[Entry]) -> list[int | None]:
         places.append(entry.used if known else None)
         entry.used += known
     return places
+
+
+def pack_progress(progress: Progress | Mapping[str, Any] | None) -> Any:
+    """Return where a method stands as a tree; the history as columns."""
+    if not isinstance(progress, Progress):
+        return progress
+    return {
+        "state": encode(progress.state),
+        "good": encode(progress.good),
+        "rounds": progress.rounds,
+        "ended": progress.ended,
+        "history": _columns(progress.history),
+    }
+
+
+def unpack_progress(tree: Mapping[str, Any], fresh: Progress) -> Progress:
+    """Return where a method stood; `fresh` is where it would begin."""
+    log = _rows(tree["history"])
+    return Progress(
+        decode(tree["state"], fresh.state),
+        decode(tree["good"], fresh.state),
+        int(tree["rounds"]),
+        log,
+        len(log),
+        bool(tree["ended"]),
+    )
+
+
+NUMBERS = ("risk", "upper", "seconds", "loss")  # of a `Round`
+VECTORS = ("violation", "multipliers")
+
+
+def _columns(history: Sequence[Round]) -> dict[str, Any]:
+    """Return the history as arrays; a gap that was not measured is NaN."""
+    n = len(history)
+    columns: dict[str, Any] = {
+        name: np.array([getattr(row, name) for row in history], dtype=np.float64)
+        for name in (*NUMBERS, *VECTORS)
+    }
+    gaps = [np.nan if row.gap is None else row.gap for row in history]
+    numbers = [row.number for row in history]
+    for name in VECTORS:
+        columns[name] = columns[name].reshape(n, -1) if n else np.zeros((0, 0))
+    return {
+        **columns,
+        "gap": np.array(gaps, dtype=np.float64),
+        "number": np.array(numbers, dtype=np.int64),
+    }
+
+
+def _rows(columns: Mapping[str, Any]) -> list[Round]:
+    plain = {name: columns[name].tolist() for name in (*NUMBERS, "gap", "number")}
+    return [
+        Round(
+            number=plain["number"][i],
+            risk=plain["risk"][i],
+            violation=np.array(columns["violation"][i]),
+            multipliers=np.array(columns["multipliers"][i]),
+            upper=plain["upper"][i],
+            gap=None if np.isnan(plain["gap"][i]) else plain["gap"][i],
+            seconds=plain["seconds"][i],
+            loss=plain["loss"][i],
+        )
+        for i in range(len(plain["number"]))
+    ]
 
 
 class Meter:

@@ -22,7 +22,7 @@ import numpy as np
 
 from pffl.callbacks import Round
 from pffl.methods.base import Method
-from pffl.problem import Point, Problem, upper_value
+from pffl.problem import Expansion, Point, Problem, upper_value
 from pffl.questions import (
     Curvature,
     CurvatureTotal,
@@ -36,6 +36,7 @@ from pffl.typing import FloatArray
 DIVERGED = 10.0  # times the first loss
 
 R = TypeVar("R")
+T = TypeVar("T", bound=Total)
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
@@ -46,7 +47,7 @@ Stage: TypeAlias = tuple[str, ...]
 class Asked:
     """A question on its way, and the stage that asks it."""
 
-    question: Question
+    question: Question[Any]
     stage: Stage = ()
 
 
@@ -109,18 +110,24 @@ Signal: TypeAlias = tuple[Asked, ...] | Event
 Flow: TypeAlias = Generator[Signal, Any, R]
 
 
-def ask(question: Question) -> Flow[Any]:
+def ask(question: Question[T]) -> Flow[T]:
     """Ask one question; return its total."""
-    (total,) = yield (Asked(question),)
-    return total
+    totals: list[T] = yield (Asked(question),)
+    return totals[0]
 
 
-def ask_all(questions: Sequence[Question]) -> Flow[list[Any]]:
+def ask_all(questions: Sequence[Question[T]]) -> Flow[list[T]]:
     """Ask several questions that go out together; return their totals, in order."""
     if not questions:
         return []
-    totals: list[Any] = yield tuple(Asked(question) for question in questions)
+    totals: list[T] = yield tuple(Asked(question) for question in questions)
     return totals
+
+
+def given(value: R) -> Flow[R]:
+    """Return a value without asking anything."""
+    yield from ()
+    return value
 
 
 def stage(name: str, flow: Flow[R]) -> Flow[R]:
@@ -255,12 +262,19 @@ class Run:
         Questions asked of the federation.
     stopped
         Why the run ended before the method was finished, if it did.
+    expansion
+        The expansion at `point`, where the method asked for it.
+    bounds
+        Upper and lower end of the duality gap of `point`, and the w at which the lower
+        one was proved, where the method knows them.
     """
 
     point: Point
     history: tuple[Round, ...]
     rounds: int
     stopped: Literal["diverged", "interrupted"] | None
+    expansion: Expansion | None = None
+    bounds: tuple[float, float, FloatArray] | None = None
 
 
 Gauge: TypeAlias = Callable[[Problem, Point], Flow[float]]
@@ -279,23 +293,23 @@ def iterate(
     With `gap_every`, `gauge` measures the gap every so many rounds, to be shown; it
     does not change the run. Callbacks see a run that is `watched`.
     """
-    setup = method.setup(problem)
-    constants = None if setup is None else (yield from stage("setup", ask(setup)))
-    first = method.init(problem, constants)
-    fresh = Progress(first, first, rounds=0 if setup is None else 1)
+    first = method.init(problem)
+    fresh = Progress(first, first)
     at: Progress = yield Began(problem, method.planned_rounds, fresh, watched)
     stopped: Literal["diverged", "interrupted"] | None = None
     try:
         while (question := _next(problem, method, at)) is not None:
             total = yield from ask(question)
             seconds: float = yield Clock()
-            row = observe(problem, question, total, method.multipliers(at.state))
+            lam = method.multipliers(problem, at.state)
+            row = observe(problem, question, total, lam)
             if diverged(row, at.log, total):
                 stopped = "diverged"
                 break
             state = method.step(problem, at.state, total)
             if row is not None:
                 number, gap = at.rounds + 1, method.gap(state)
+                gap = None if gap is None or not np.isfinite(gap) else float(gap)
                 if gap_every and number % gap_every == 0 and gauge is not None:
                     pair = method.finish(problem, state)
                     gap = yield from stage("round", gauge(problem, pair))
@@ -309,16 +323,23 @@ def iterate(
         stopped = "interrupted"
     yield Ended(problem, watched)
     failed = stopped == "diverged"
-    point = method.finish(problem, at.good if failed else at.state)
-    return Run(point, at.history, at.rounds + failed, stopped)
+    state = at.good if failed else at.state
+    return Run(
+        method.finish(problem, state),
+        at.history,
+        at.rounds + failed,
+        stopped,
+        method.expansion(state),
+        method.bounds(state),
+    )
 
 
-def _next(problem: Problem, method: Method[Any], at: Progress) -> Question | None:
+def _next(problem: Problem, method: Method[Any], at: Progress) -> Question[Any] | None:
     return None if at.ended else method.question(problem, at.state)
 
 
 def observe(
-    problem: Problem, question: Question, total: Total, multipliers: FloatArray | None
+    problem: Problem, question: Question[Any], total: Total, multipliers: FloatArray
 ) -> Round | None:
     """Read risk and violation at the w that was sent; None if there is none to read."""
     if isinstance(question, Train) and isinstance(total, TrainTotal):
@@ -329,7 +350,7 @@ def observe(
         if question.majorant:
             return None
         risk = total.risk + problem.ridge(question.w)
-        lam = np.zeros(problem.n_cells) if multipliers is None else multipliers
+        lam = multipliers
         silos = None
     else:
         return None

@@ -10,17 +10,16 @@ from typing import Any, Literal
 import numpy as np
 
 from pffl.constraints.base import Cells, Constraint
-from pffl.data.federation import Federation
 from pffl.data.schema import Schema
-from pffl.engines import DEPLOYED, ENGINES
-from pffl.engines.base import Engine
 from pffl.errors import DataError, Problems, UsageError
+from pffl.evidence.evidence import Data
+from pffl.flow import Flow, ask, stage
 from pffl.methods import METHODS, Method
 from pffl.models.base import Inputs, Model
 from pffl.models.linear import LeastSquares, LogisticRegression, SoftmaxRegression
 from pffl.numerics import is_number
 from pffl.problem import Problem
-from pffl.questions import CensusTotal, Task
+from pffl.questions import Census, CensusTotal, Task
 from pffl.typing import FloatArray
 
 Weighting = Literal["silos", "rows"]
@@ -47,10 +46,13 @@ class Options:
         M: confidence statements count a loss up to M. None: 3 for classifiers, none
         for numeric targets.
     confidence
-        Of the statements about unseen people, all cells together.
+        Of the statements about unseen people.
     baseline
         Whether to also fit the model without bounds (linear models only), so that each
         cell's loss before and after can be shown.
+    least
+        Whether to also enclose the smallest bound that all cells can meet together
+        (linear models only).
     """
 
     weighting: Weighting = "silos"
@@ -59,6 +61,7 @@ class Options:
     loss_bound: float | None = None
     confidence: float = 0.95
     baseline: bool = True
+    least: bool = True
 
     def __post_init__(self) -> None:
         with Problems("options", UsageError) as problems:
@@ -84,20 +87,6 @@ class Options:
                     )
 
 
-def open_engine(federation: Federation | Engine, engine: str) -> Engine:
-    """Return the named engine for a federation, or the engine itself."""
-    if not isinstance(federation, Federation):
-        return federation
-    if engine == DEPLOYED:
-        raise UsageError(
-            "the engine 'flower' reaches rows that are elsewhere: pffl run --engine "
-            "flower, or pffl.flower.server_app"
-        )
-    if engine not in ENGINES:
-        raise UsageError(f"no engine '{engine}': there are {sorted(ENGINES)}")
-    return ENGINES[engine](federation)
-
-
 def default_model(schema: Schema) -> Model:
     """Return the linear model that the labels ask for."""
     if not schema.labels:
@@ -117,18 +106,39 @@ def prices(constraint: Constraint | None, method: Method[Any]) -> tuple[float, f
     return float(beta), float(bound)
 
 
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What is known of the silos before anything is asked.
+
+    Attributes
+    ----------
+    schema, silo_names, splits
+        As for an engine.
+    partial
+        Whether a round of training may do without some of the silos.
+    data
+        What is known of the rows.
+    """
+
+    schema: Schema
+    silo_names: tuple[str, ...]
+    splits: tuple[str, ...]
+    partial: bool
+    data: Data
+
+
 def prepare(
-    engine: Engine,
+    setting: Setting,
     constraint: Constraint | None,
     model: Model | None,
     method: Method[Any],
     options: Options,
     seed: int,
-) -> tuple[Problem, tuple[str, ...]]:
+) -> Flow[tuple[Problem, tuple[str, ...]]]:
     """Ask the census and build the problem; also return notes for the record."""
-    _check_quorum(engine, method)
-    schema = engine.schema
-    census = engine.census()
+    _check_quorum(setting, method)
+    schema = setting.schema
+    census = yield from stage("census", ask(Census(schema, "train")))
     inputs = Inputs.from_sums(
         int(census.rows.sum()), census.feature_sums, census.feature_squares
     )
@@ -136,18 +146,17 @@ def prepare(
     cells = (
         Cells.none(schema)
         if constraint is None
-        else constraint.cells(schema, engine.silo_names)
+        else constraint.cells(schema, setting.silo_names)
     )
     cells, counts, notes = _covered(cells, census, options)
-    notes = (*getattr(engine, "notes", ()), *notes)
     if options.weighting == "silos":
-        notes += _outweighing(engine.silo_names, census)
+        notes += _outweighing(setting.silo_names, census)
     beta, multiplier_bound = prices(constraint, method)
-    _warn(cells, counts, beta, constraint)
+    _warn(cells, counts, beta)
     problem = Problem(
         Task(bound, cells, shares(census, options.weighting)),
         schema,
-        engine.silo_names,
+        setting.silo_names,
         counts,
         census.counts,
         beta,
@@ -164,12 +173,12 @@ def withholds(census: CensusTotal) -> bool:
     return bool(census.rows.sum() > census.counts.sum())
 
 
-def _check_quorum(engine: Engine, method: Method[Any]) -> None:
+def _check_quorum(setting: Setting, method: Method[Any]) -> None:
     """Refuse a quorum below all with methods that need every cell's loss (fault 41).
 
     Cells in which a missing silo has rows come in as NaN.
     """
-    if not getattr(engine, "partial", False):
+    if not setting.partial:
         return
     if not method.steps_without_some:
         able = sorted(
@@ -241,9 +250,7 @@ def _outweighing(names: Sequence[str], census: CensusTotal) -> tuple[str, ...]:
     )
 
 
-def _warn(
-    cells: Cells, counts: FloatArray, beta: float, constraint: Constraint | None
-) -> None:
+def _warn(cells: Cells, counts: FloatArray, beta: float) -> None:
     """Warn of bounds and cells that cannot end well (faults 26, 38)."""
     if beta > 0 and len(cells) and (cells.bounds == 0).any():
         warnings.warn(

@@ -1,104 +1,144 @@
-"""The result of a run: a model, what it promises, and the numbers behind it."""
+"""The result of a run: a model, what it promises, and the evidence behind it."""
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
-from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pffl.callbacks import Round
-from pffl.constraints.metrics import Metrics
 from pffl.data.schema import Schema
 from pffl.data.silo import as_inputs
 from pffl.errors import DataError, NotMetError, UsageError
+from pffl.evidence import training, verdict
+from pffl.evidence.certificate import Certificate, Status
+from pffl.evidence.evidence import Evidence, Training
+from pffl.evidence.metrics import Metrics
+from pffl.evidence.verdict import CellResult
 from pffl.problem import Problem
+from pffl.text import element, text_table
 from pffl.typing import FloatArray
-from pffl.verdict import Status
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
-@dataclass(frozen=True)
-class CellResult:
-    """One cell's row of the verdict table.
-
-    `test_upper` bounds the mean loss of unseen people; the losses `before` are those of
-    the same model fitted without bounds.
-    """
-
-    cell: str
-    bound: float
-    count: int
-    train_loss: float
-    violation: float
-    multiplier: float
-    test_loss: float | None
-    test_count: int
-    test_upper: float | None
-    before_train_loss: float | None = None
-    before_test_loss: float | None = None
+SHOWN = ("cell", "count", "bound", "before_train_loss", "train_loss")
+SHOWN += ("multiplier", "test_loss", "test_upper")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Solution:
-    """A trained model with its verdict.
+    """A trained model with its verdict; everything but the model is its `evidence`.
 
     Attributes
     ----------
-    status, message
-        The verdict, in a word and in a sentence.
     w, multipliers
         Parameters and λ.
-    gap
-        Measured duality gap ν of the pair; None for models that are not convex.
-    slack
-        (βM + 2ν)/B, where it was needed and an M is known.
-    rounds
-        Rounds of the method.
-    measuring_rounds
-        Further rounds spent on measuring the gap and on feasibility.
-    confidence, loss_bound
-        What the `test_upper` of the cells stands for: the mean loss of unseen people,
-        each loss counted up to `loss_bound`, holds for all cells at once.
-    witness
-        Where infeasible: λ that proves it.
-    smallest_bound
-        Where infeasible: the smallest common bound that is possible and that the same
-        run would meet (or what to add to all bounds, if they differ).
+    problem
+        What was solved: model, cells, prices.
+    rows
+        One entry per round.
+    evidence
+        All that was declared and measured.
     """
 
-    status: Status
-    message: str
     w: FloatArray
     multipliers: FloatArray
-    gap: float | None
-    slack: float | None
-    rounds: int
-    measuring_rounds: int
-    seconds: float
-    cell_results: tuple[CellResult, ...]
-    train: Metrics
-    test: Metrics | None
-    rows: tuple[Round, ...]
     problem: Problem
-    schema: Schema
-    silo_names: tuple[str, ...]
-    method: Mapping[str, object]
-    constraint: Mapping[str, object]
-    weighting: str
-    seed: int
-    data: Mapping[str, object]
-    confidence: float
-    loss_bound: float | None
-    witness: Mapping[str, float] | None = None
-    smallest_bound: float | None = None
-    notes: tuple[str, ...] = field(default=())
+    rows: tuple[Round, ...]
+    evidence: Evidence
+
+    @cached_property
+    def _judged(self) -> tuple[Status, str]:
+        return verdict.judge(self.evidence)
+
+    @property
+    def status(self) -> Status:
+        """The verdict on the training rows, in a word."""
+        return self._judged[0]
+
+    @property
+    def message(self) -> str:
+        """The verdict on the training rows, in a sentence."""
+        return self._judged[1]
+
+    @property
+    def exit_code(self) -> int:
+        """What a command ends with."""
+        return verdict.EXIT_CODES[self.status]
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """Everything that is claimed of the model, with its grounds."""
+        return verdict.certificate(self.evidence)
+
+    @property
+    def gap(self) -> float | None:
+        """Duality gap ν of the pair; None where it could not be measured."""
+        return verdict.gap(self.evidence)
+
+    @property
+    def slack(self) -> float | None:
+        """(βM + 2ν)/B, where a bound is missed and an M is known."""
+        found = training.slack(self.evidence)
+        return None if found is None else found.value
+
+    @property
+    def training(self) -> Training:
+        """How the model came about: method, rounds, questions, seconds."""
+        found = self.evidence.training
+        if not isinstance(found, Training):
+            raise UsageError(found.missing)
+        return found
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of the method."""
+        return self.training.rounds
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+        return self.training.seed
+
+    @property
+    def schema(self) -> Schema:
+        """Names of inputs, groups and labels."""
+        return self.problem.schema
+
+    @cached_property
+    def cell_results(self) -> tuple[CellResult, ...]:
+        """The rows of `cells`."""
+        return verdict.cell_results(self.evidence)
+
+    @cached_property
+    def train(self) -> Metrics:
+        """Risk, error and fairness gaps on the training rows."""
+        found = verdict.split_metrics(self.evidence, "train")
+        if found is None:
+            raise UsageError("there are no training rows")
+        return found
+
+    @cached_property
+    def test(self) -> Metrics | None:
+        """The same on held-out rows, where there are any."""
+        return verdict.split_metrics(self.evidence, "test")
+
+    @property
+    def smallest_bound(self) -> float | None:
+        """Where infeasible: the smallest common bound that the same run would meet.
+
+        (Or what to add to all bounds, if they differ.)
+        """
+        return verdict.smallest_bound(self.evidence)
+
+    @property
+    def witness(self) -> dict[str, float] | None:
+        """Where infeasible: λ that proves it."""
+        found: dict[str, float] | None = self.as_dict()["witness"]
+        return found
 
     @property
     def ok(self) -> bool:
@@ -134,14 +174,13 @@ class Solution:
         for row in self.rows:
             known = np.nan_to_num(row.violation, nan=-np.inf)
             worst = int(known.argmax()) if np.isfinite(known).any() else None
+            at = None if worst is None else float(row.violation[worst])
             out.append(
                 {
                     "round": row.number,
                     "risk": row.risk,
                     "worst_cell": None if worst is None else names[worst],
-                    "worst_violation": None
-                    if worst is None
-                    else float(row.violation[worst]),
+                    "worst_violation": at,
                     "upper": row.upper,
                     "gap": row.gap,
                     "seconds": row.seconds,
@@ -157,19 +196,28 @@ class Solution:
             )
         return out
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return what `result.json` holds."""
+        return verdict.result(self.evidence)
+
+    def __repr__(self) -> str:
+        """Return the verdict and its table, in plain lines."""
+        lines = [f"Solution: {self.status}", self.message, "", *text_table(self._table)]
+        return "\n".join(lines).rstrip()
+
+    @property
+    def _table(self) -> list[dict[str, object]]:
+        cells = sorted(self.cell_results, key=lambda row: -row.violation)
+        return [{key: getattr(row, key) for key in SHOWN} for row in cells]
+
     def _repr_html_(self) -> str:
         """Show the verdict in a notebook; every text is escaped."""
-        from pffl.certificates._render import element
-
-        keys = ["cell", "count", "bound", "before_train_loss", "train_loss"]
-        keys += ["multiplier", "test_loss", "test_upper"]
-        cells = sorted(self.cell_results, key=lambda row: -row.violation)
         splits = {"train": self.train, "test": self.test}
         return element(
             "solution",
             f"Solution: {self.status}",
-            [self.message, *self.notes],
-            [{key: getattr(row, key) for key in keys} for row in cells],
+            [self.message, *self.evidence.notes],
+            self._table,
             [
                 {"split": split, **found.as_dict()}
                 for split, found in splits.items()
@@ -213,9 +261,7 @@ class Solution:
             raise UsageError(
                 "a MetricFrame needs fairlearn: pip install fairlearn"
             ) from error
-        from sklearn.metrics import accuracy_score, mean_squared_error
-
-        default = accuracy_score if self.schema.labels else mean_squared_error
+        default = _accuracy if self.schema.labels else _squared_error
         return MetricFrame(
             metrics=default if metrics is None else metrics,
             y_true=y,
@@ -240,36 +286,10 @@ class Solution:
             raise DataError(f"{bad} rows have missing or infinite inputs")
         return self.problem.task.model.inputs.apply(inputs)
 
-    def as_dict(self) -> dict[str, object]:
-        """Return what `result.json` holds."""
-        return {
-            "status": self.status,
-            "message": self.message,
-            "method": dict(self.method),
-            "constraint": dict(self.constraint),
-            "model": dict(self.problem.task.model.describe()),
-            "weighting": self.weighting,
-            "seed": self.seed,
-            "rounds": self.rounds,
-            "measuring_rounds": self.measuring_rounds,
-            "seconds": round(self.seconds, 3),
-            "gap": self.gap,
-            "slack": self.slack,
-            "cells": [dict(vars(row)) for row in self.cell_results],
-            "train": self.train.as_dict(),
-            "test": None if self.test is None else self.test.as_dict(),
-            "confidence": self.confidence,
-            "loss_bound": self.loss_bound,
-            "radius": self.problem.radius,
-            "witness": None if self.witness is None else dict(self.witness),
-            "smallest_bound": self.smallest_bound,
-            "data": dict(self.data),
-            "notes": list(self.notes),
-            "versions": versions(),
-        }
+
+def _accuracy(y_true: Any, y_pred: Any) -> float:
+    return float(np.mean(np.asarray(y_true) == np.asarray(y_pred)))
 
 
-def versions() -> dict[str, str]:
-    """Versions that a result depends on."""
-    names = ("pffl", "numpy", "scipy", "daqp")
-    return {"python": platform.python_version(), **{n: version(n) for n in names}}
+def _squared_error(y_true: Any, y_pred: Any) -> float:
+    return float(np.mean(np.square(np.asarray(y_true) - np.asarray(y_pred))))

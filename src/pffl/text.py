@@ -15,7 +15,6 @@ _LONGEST = 60
 _MOST_ROWS = 50
 
 
-
 def words(number: float, *, digits: int = 4, rounding: str = ROUND_HALF_EVEN) -> str:
     """Write a number with a few significant digits.
 
@@ -66,7 +65,7 @@ def figure(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return (up if name == "upper" else words)(value, digits=6)
+        return (up if name in ("upper", "joint") else words)(value, digits=6)
     if isinstance(value, str):
         return shorten(visible(value))
     return visible(str(value))

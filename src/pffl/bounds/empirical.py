@@ -77,7 +77,6 @@ def example_weights(silo_weights: Numbers, silo_counts: Numbers) -> FloatArray:
     return p / whole("silo_counts", silo_counts, least=1)
 
 
-
 def implied_risk(
     counts: Numbers,
     weights: Numbers,

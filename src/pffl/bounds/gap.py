@@ -17,7 +17,6 @@ from __future__ import annotations
 import numpy as np
 
 from pffl.bounds.checks import Numbers, finite, nonnegative, positive, refuse
-from pffl.typing import FloatArray
 
 
 def upper(
@@ -99,7 +98,6 @@ def lower(
     if radius is None:
         return lower_strong(value, gradient, modulus)
     return lower_ball(value, gradient, w, radius, modulus=modulus)
-
 
 
 def gap(upper_value: float, *lower_values: float) -> float:

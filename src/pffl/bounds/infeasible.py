@@ -98,7 +98,6 @@ def attainable(lower: float, mean_loss: Numbers) -> Interval:
     return Interval(min(max(0.0, lower), worst), worst)
 
 
-
 def cell_lower(
     cell: int,
     multipliers: Numbers,

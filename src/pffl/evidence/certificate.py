@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias, get_args
 
-from pffl.errors import ArtefactError, UsageError
 from pffl.files import plain
+
+from pffl.errors import ArtefactError, UsageError
 from pffl.text import escape, html_table, text_table, visible
 
 Json: TypeAlias = Any
@@ -131,7 +132,6 @@ class Statement:
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
         out: dict[str, Json] = plain({**parts, "assumptions": grounds})
         return out
-
 
 
 def _row(row: Mapping[str, Json]) -> dict[str, Json]:

@@ -60,20 +60,26 @@ class Sample:
     ----------
     splits
         The splits that were added.
-    risk
-        Σ p_k × silo k's mean loss, over the silos with rows; None without any.
+    risk, share
+        Σ p_k × silo k's mean loss, and Σ p_k, over the silos with rows.
     cells, atoms
         The columns of `evaluate`, one number per cell, and per group and label.
     """
 
     splits: list[str]
-    risk: float | None
+    risk: float
+    share: float
     cells: dict[str, list[float]]
     atoms: dict[str, list[float]]
 
+    def column(self, name: str, *, of: str = "atoms") -> FloatArray:
+        """One column by name, per atom or (``of="cells"``) per cell."""
+        table = self.atoms if of == "atoms" else self.cells
+        return np.asarray(table[name], dtype=np.float64)
+
     def of_cells(self, column: str) -> FloatArray:
         """One column, a number per cell."""
-        return np.asarray(self.cells[column], dtype=np.float64)
+        return self.column(column, of="cells")
 
     def of_atoms(self, column: str, groups: int) -> FloatArray:
         """One column, shape (groups, labels)."""
@@ -280,7 +286,7 @@ class Proofs:
     excess: Least | Missing
     lowest: list[Lowest] = field(default_factory=list)
     implied_risk: float | None = None
-    plan: Plan | Missing = Missing("no target was given")  # noqa: RUF009
+    plan: Plan | Missing = Missing("no target was given")
 
 
 @dataclass(frozen=True)
@@ -344,9 +350,9 @@ class Evidence:
     proofs: Proofs
     notes: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
-    path: Missing = Missing("not asked for")  # noqa: RUF009
-    sites: Missing = Missing("the silos were in one process, or told nothing more")  # noqa: RUF009
-    privacy: Missing = Missing("no noise was added")  # noqa: RUF009
+    path: Missing = Missing("not asked for")
+    sites: Missing = Missing("the silos were in one process, or told nothing more")
+    privacy: Missing = Missing("no noise was added")
 
     format: ClassVar[str] = FORMAT
     version: ClassVar[int] = VERSION
@@ -383,10 +389,13 @@ class Evidence:
 
     @property
     def risk(self) -> float | None:
-        """F(w), with its ridge term."""
-        if self.seen.risk is None:
+        """F(w), with its ridge term; None without rows."""
+        if self.seen.share <= 0:
             return None
-        return self.seen.risk + 0.5 * self.model.l2 * self.model.length**2
+        return (
+            self.seen.risk / self.seen.share
+            + 0.5 * self.model.l2 * self.model.length**2
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain form, for evidence.json."""

@@ -137,9 +137,7 @@ def find_least(problem: Problem) -> Flow[Least | Missing]:
     binds and Σλ = 1.
     """
     offsets = problem.cells.bounds - float(problem.cells.bounds.max())
-    bare = replace(
-        problem.with_bounds(offsets), risk_weight=0.0, multiplier_bound=1.0
-    )
+    bare = replace(problem.with_bounds(offsets), risk_weight=0.0, multiplier_bound=1.0)
     run: Run = yield from iterate(bare, Exact(multiplier_bound=1.0, risk_weight=0.0))
     if run.stopped is not None:
         return INTERRUPTED
@@ -179,8 +177,9 @@ def _witness(problem: Problem, lam: FloatArray, at: Expansion) -> Witness:
 
 def find_lowest(problem: Problem, cell: int) -> Flow[Lowest]:
     """Enclose how low the bound of one cell can go with the others fixed."""
-    name, others = problem.cells.names[cell], np.delete(
-        np.arange(problem.n_cells), cell
+    name, others = (
+        problem.cells.names[cell],
+        np.delete(np.arange(problem.n_cells), cell),
     )
     nothing = [0.0] * problem.n_parameters
     if len(others):

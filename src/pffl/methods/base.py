@@ -17,7 +17,7 @@ import numpy as np
 
 from pffl.data.schema import Schema
 from pffl.errors import Problems, UsageError
-from pffl.problem import Point, Problem
+from pffl.problem import Expansion, Point, Problem
 from pffl.questions import Question
 from pffl.typing import FloatArray
 
@@ -104,6 +104,17 @@ class Method(ABC, Generic[S]):
         A `train` question says it itself: this is for methods that ask another.
         """
         return np.zeros(problem.n_cells)
+
+    def bounds(self, state: S) -> tuple[float, float, FloatArray] | None:
+        """Return both ends of the gap of what `finish` returns, where they are known.
+
+        And the w at which the lower one was proved: then nobody has to measure them.
+        """
+        return None
+
+    def expansion(self, state: S) -> Expansion | None:
+        """Return the expansion at the w that `finish` returns, where it is known."""
+        return None
 
     @classmethod
     def within(cls, budget: int, **parameters: Any) -> Self:

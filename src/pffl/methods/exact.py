@@ -52,6 +52,10 @@ class State:
     best, upper, lower
         The pair to return, and the bounds on the saddle value that it gives: `upper`
         at its w, `lower` for its λ (by an expansion at any w).
+    proved
+        The w at which `lower` was proved.
+    found
+        Expansion at the w of the pair to return.
     here
         Expansion at the last accepted w.
     price, promised
@@ -70,6 +74,8 @@ class State:
     best: Point
     upper: float = np.inf
     lower: float = -np.inf
+    proved: FloatArray | None = None
+    found: Expansion | None = None
     here: Expansion | None = None
     price: float = 0.0
     promised: float = 0.0
@@ -176,6 +182,16 @@ class Exact(Method[State]):
         """λ of the model around the last w."""
         return state.multipliers
 
+    def bounds(self, state: State) -> tuple[float, float, FloatArray] | None:
+        """Return the bounds with which it ended."""
+        if state.proved is None or not np.isfinite(state.gap):
+            return None
+        return state.upper, state.lower, state.proved
+
+    def expansion(self, state: State) -> Expansion | None:
+        """Return the expansion at the best w."""
+        return state.found
+
     def _finished(self, state: State) -> bool:
         rounding = ROUNDING * abs(state.upper) if state.round else 0.0
         closed = state.gap <= max(self.tolerance, rounding)
@@ -198,15 +214,18 @@ def _bounded(problem: Problem, state: State, at: Expansion) -> State:
     moved = upper < state.upper - noise or lower > state.lower + noise
     idle = 0 if moved else state.idle + 1
     w, lam = state.best.w, state.best.multipliers
+    found, proved = state.found, state.proved
     if upper <= state.upper:
-        w = at.w
+        w, found = at.w, at
     if lower >= state.lower:
-        lam = candidates[int(np.argmax(bounds))]
+        lam, proved = candidates[int(np.argmax(bounds))], at.w
     return replace(
         state,
         best=Point(w, lam),
         upper=min(upper, state.upper),
         lower=max(lower, state.lower),
+        proved=proved,
+        found=found,
         idle=idle,
         stalled=idle >= PATIENCE,
     )

@@ -1,0 +1,461 @@
+"""Measure a model: every question after training is asked here, and asked once.
+
+`fit` trains and measures; `measure` measures a pair that came from elsewhere. What is
+independent goes out together: training, the same model without bounds, and the smallest
+bound that is possible, are three parts of one conversation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pffl.bounds.empirical import example_weights, implied_risk, with_ridge
+from pffl.bounds.plan import local_smoothness
+from pffl.bounds.uniform import loss_bound_linear, softmax_loss_bound
+from pffl.constraints.base import Cells
+from pffl.constraints.group_loss import BoundedGroupLoss
+from pffl.evidence import proofs
+from pffl.evidence.evidence import (
+    Cell,
+    Least,
+    Missing,
+    Model,
+    Pair,
+    Plan,
+    Proofs,
+    Sample,
+)
+from pffl.flow import Flow, Run, ask_all, given, iterate, stage, together
+from pffl.methods.base import Method
+from pffl.methods.exact import Exact
+from pffl.models.base import Model as AnyModel
+from pffl.models.linear import LinearModel
+from pffl.problem import Point, Problem
+from pffl.questions import Evaluate, EvaluateTotal
+from pffl.questions.evaluate import COLUMNS
+from pffl.typing import FloatArray
+
+TOLERANCE = 1e-6  # a loss this little above its bound counts as met: solver rounding
+COUNTS = ("count", "correct", "positive")
+CLASSIFIERS = {"logistic": (0.25, 1.0), "softmax": (0.5, float(np.sqrt(2.0)))}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be measured.
+
+    Attributes
+    ----------
+    splits
+        Those that the silos have.
+    heldout
+        Those whose rows stand for unseen people; their sums are added.
+    loss_bound
+        M: capped losses count up to it.
+    baseline
+        Whether to also fit the model without bounds.
+    least
+        Whether to enclose the smallest bound that can be met; or what it is already
+        known to be.
+    excess
+        Whether to say how far bounds that are not met are from possible.
+    cells
+        Cells whose own smallest bound is wanted.
+    """
+
+    splits: tuple[str, ...]
+    heldout: tuple[str, ...] = ("test",)
+    loss_bound: float | None = None
+    baseline: bool = True
+    least: bool | Least = True
+    excess: bool = True
+    cells: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What was measured of one pair: the parts of `Evidence` that ask questions."""
+
+    seen: Sample
+    heldout: Sample | Missing
+    before: dict[str, Sample] | Missing
+    proofs: Proofs
+
+
+def fit(
+    problem: Problem, method: Method[Any], wanted: Wanted, *, gap_every: int = 0
+) -> Flow[tuple[Run, Measured]]:
+    """Train, and measure what came of it."""
+    shown = reported(problem)
+    run_flow = _fitted(problem, shown, method, wanted, gap_every)
+    (run, pair, samples), before, least = yield from together(
+        stage("training", run_flow),
+        stage("before", _before(problem, shown, wanted)),
+        stage("least", _least(problem, wanted)),
+    )
+    rest = _concluded(problem, shown, samples, pair, least, wanted, run.stopped)
+    measured = yield from rest
+    return run, replace(measured, before=before)
+
+
+def measure(
+    problem: Problem, point: Point, wanted: Wanted, *, trained: bool = True
+) -> Flow[Measured]:
+    """Measure a pair; of a model from elsewhere (not `trained`) nothing is proved."""
+    shown = reported(problem)
+    nothing = Missing("nothing is known of how the model was trained")
+    if not trained:
+        samples = yield from stage("samples", _samples(shown, point.w, wanted))
+        held = _heldout(samples, wanted)
+        proved = Proofs(nothing, nothing, nothing)
+        return Measured(_added(samples, wanted.heldout), held, nothing, proved)
+    (pair, samples), least = yield from together(
+        stage("pair", _pair(problem, shown, point, wanted)),
+        stage("least", _least(problem, wanted)),
+    )
+    rest = _concluded(problem, shown, samples, pair, least, wanted, None)
+    return (yield from rest)
+
+
+def _fitted(
+    problem: Problem,
+    shown: Problem,
+    method: Method[Any],
+    wanted: Wanted,
+    gap_every: int,
+) -> Flow[tuple[Run, Pair | Missing, dict[str, Sample]]]:
+    """Run the method; then ask about the pair it ends with."""
+    run = yield from iterate(
+        problem,
+        method,
+        gap_every=gap_every if problem.task.model.convex else 0,
+        gauge=proofs.gauge,
+        watched=True,
+    )
+    pair: Pair | Missing | None = None
+    if run.bounds is not None:
+        upper, lower, at = run.bounds
+        pair = Pair(upper, lower, at.tolist())
+    elif run.stopped == "interrupted":
+        pair = proofs.INTERRUPTED
+    found, samples = yield from _pair(problem, shown, run.point, wanted, pair)
+    return run, found, samples
+
+
+def _pair(
+    problem: Problem,
+    shown: Problem,
+    point: Point,
+    wanted: Wanted,
+    known: Pair | Missing | None = None,
+) -> Flow[tuple[Pair | Missing, dict[str, Sample]]]:
+    """Measure the gap, unless it is known, and the losses on every split."""
+    flow: Flow[Pair | Missing]
+    none = known or proofs.without_hessians(problem) or _unusable(problem, point)
+    flow = given(none) if none is not None else proofs.measure_gap(problem, point)
+    return (
+        yield from together(
+            stage("gap", flow), stage("samples", _samples(shown, point.w, wanted))
+        )
+    )
+
+
+def _unusable(problem: Problem, point: Point) -> Missing | None:
+    """Say why λ is not a pair's multiplier; None if it is."""
+    lam, most = point.multipliers, problem.multiplier_bound
+    if not np.isfinite(point.w).all():
+        return Missing("the model is not finite")
+    if (lam < 0).any() or lam.sum() > most * (1 + 1e-12) + 1e-15:
+        return Missing(
+            "needs multipliers ≥ 0 whose sum is at most the multiplier bound"
+        )
+    return None
+
+
+def _samples(shown: Problem, w: FloatArray, wanted: Wanted) -> Flow[dict[str, Sample]]:
+    """Evaluate w on training, held-out and test rows."""
+    names = ("train", "test", *wanted.heldout)
+    splits = [s for s in dict.fromkeys(names) if s in wanted.splits]
+    cap = np.inf if wanted.loss_bound is None else wanted.loss_bound
+    asked = [Evaluate(shown.task, w, split, cap) for split in splits]
+    totals = yield from ask_all(asked)
+    return {s: sample([s], total) for s, total in zip(splits, totals, strict=True)}
+
+
+def sample(splits: Sequence[str], total: EvaluateTotal) -> Sample:
+    """Return the sums of an `evaluate` total by name."""
+    return Sample(
+        list(splits),
+        total.risk,
+        total.share,
+        columns(total.cells),
+        columns(total.atoms),
+    )
+
+
+def columns(table: FloatArray) -> dict[str, list[float]]:
+    """Turn a table of sums, shape (n, columns), into lists by name; counts are whole."""
+    return {
+        name: [int(v) if name in COUNTS else float(v) for v in table[:, j]]
+        for j, name in enumerate(COLUMNS)
+    }
+
+
+def _added(samples: Mapping[str, Sample], splits: Sequence[str]) -> Sample:
+    """Add the sums of some splits."""
+    first, *others = (samples[s] for s in splits if s in samples)
+    for other in others:
+        first = Sample(
+            [*first.splits, *other.splits],
+            first.risk + other.risk,
+            first.share + other.share,
+            {k: _sums(v, other.cells[k]) for k, v in first.cells.items()},
+            {k: _sums(v, other.atoms[k]) for k, v in first.atoms.items()},
+        )
+    return first
+
+
+def _sums(one: list[float], other: list[float]) -> list[float]:
+    return [a + b for a, b in zip(one, other, strict=True)]
+
+
+def _heldout(samples: Mapping[str, Sample], wanted: Wanted) -> Sample | Missing:
+    if not any(split in samples for split in wanted.heldout):
+        return Missing("needs held-out rows, and there are none")
+    return _added(samples, wanted.heldout)
+
+
+def _before(
+    problem: Problem, shown: Problem, wanted: Wanted
+) -> Flow[dict[str, Sample] | Missing]:
+    """Fit the model without bounds, and measure it on the same cells."""
+    if not (wanted.baseline and problem.n_cells):
+        return Missing("not asked for")
+    if (why := proofs.without_hessians(problem)) is not None:
+        return why
+    free = replace(
+        problem,
+        task=replace(problem.task, cells=Cells.none(problem.schema)),
+        counts=np.zeros(0),
+        risk_weight=1.0,
+    )
+    run = yield from iterate(free, Exact())
+    if run.stopped is not None:
+        return proofs.INTERRUPTED
+    return (yield from _samples(shown, run.point.w, wanted))
+
+
+def _least(problem: Problem, wanted: Wanted) -> Flow[Least | Missing]:
+    """Enclose the smallest bound that all cells can meet together."""
+    if isinstance(wanted.least, Least):
+        return wanted.least
+    if not (wanted.least and problem.n_cells):
+        return Missing("not asked for")
+    if (why := proofs.without_hessians(problem)) is not None:
+        return why
+    return (yield from proofs.find_least(common(problem)))
+
+
+def common(problem: Problem) -> Problem:
+    """Return the problem with all bounds 0: r is then the mean loss."""
+    return problem.with_bounds(np.zeros(problem.n_cells))
+
+
+def _concluded(
+    problem: Problem,
+    shown: Problem,
+    samples: Mapping[str, Sample],
+    pair: Pair | Missing,
+    least: Least | Missing,
+    wanted: Wanted,
+    stopped: str | None,
+) -> Flow[Measured]:
+    """Ask what depends on the outcome: how far bounds that are missed are from met."""
+    seen = samples["train"]
+    held = _heldout(samples, wanted)
+    excess: Least | Missing = Missing("every bound is met, or none was asked for")
+    implied = None
+    if stopped is not None:
+        excess = Missing("the run did not finish")
+    elif violated(problem, seen):
+        implied = implied_risk_of(problem)
+        excess = Missing("not asked for")
+        if wanted.excess:
+            excess = yield from stage("excess", _excess(problem, least))
+    lowest = []
+    for cell in wanted.cells:
+        place = problem.cells.names.index(cell)
+        flow = proofs.find_lowest(problem, place)
+        lowest.append((yield from stage(f"lowest {place}", flow)))
+    proved = Proofs(pair, least, excess, lowest, implied)
+    return Measured(seen, held, Missing("not asked for"), proved)
+
+
+def violated(problem: Problem, seen: Sample) -> bool:
+    """Whether a bound is not met on the training rows."""
+    if not problem.n_cells:
+        return False
+    return float((seen.means - problem.cells.bounds).max()) > TOLERANCE
+
+
+def _excess(problem: Problem, least: Least | Missing) -> Flow[Least | Missing]:
+    """Enclose what all bounds must rise by; equal bounds need no second search."""
+    bounds = problem.cells.bounds
+    if isinstance(least, Least) and float(np.ptp(bounds)) == 0:
+        return least
+    if (why := proofs.without_hessians(problem)) is not None:
+        return why
+    return (yield from proofs.find_least(problem))
+
+
+def reported(problem: Problem) -> Problem:
+    """Return the problem; without any bound, with the groups as cells to report on."""
+    if problem.n_cells:
+        return problem
+    cells = BoundedGroupLoss(0.0).cells(problem.schema, problem.silo_names)
+    counts = problem.count(cells)
+    kept = np.flatnonzero(counts)
+    return replace(
+        problem,
+        task=replace(problem.task, cells=cells.take(kept)),
+        counts=counts[kept],
+        multiplier_bound=0.0,
+    )
+
+
+def implied_risk_of(problem: Problem) -> float | None:
+    """Bound F over the ball for every model that meets all bounds; None if none.
+
+    Rows that sites withhold are in F, and no bound speaks of them.
+    """
+    if problem.withheld:
+        return None
+    counts = problem.silo_counts
+    silos, atoms = counts.shape
+    member = np.stack([problem.cells.of_silo(k) for k in range(silos)], axis=1)
+    weights = example_weights(problem.task.shares, counts.sum(axis=1))
+    implied = implied_risk(
+        counts.reshape(-1).astype(np.float64),
+        np.repeat(weights, atoms),
+        member.reshape(problem.n_cells, -1).astype(np.float64),
+        problem.cells.bounds,
+    )
+    if implied is None:
+        return None
+    return with_ridge(implied, l2=problem.l2, radius=problem.radius)
+
+
+# Facts that need no question
+
+
+def cell_facts(problem: Problem, multipliers: FloatArray) -> list[Cell]:
+    """Say who belongs to each cell, by name."""
+    cells, schema = problem.cells, problem.schema
+    labels: tuple[str | None, ...] = schema.labels or (None,)
+    atoms = [(group, label) for group in schema.groups for label in labels]
+    lam = multipliers if len(multipliers) == len(cells) else np.zeros(len(cells))
+    return [
+        Cell(
+            name,
+            float(cells.bounds[z]),
+            None if cells.everywhere[z] else problem.silo_names[cells.silo[z]],
+            [atoms[a] for a in np.flatnonzero(cells.membership[z])],
+            float(lam[z]),
+        )
+        for z, name in enumerate(cells.names)
+    ]
+
+
+def model_facts(problem: Problem, w: FloatArray) -> Model:
+    """Say what kind of model it is."""
+    model = problem.task.model
+    described = dict(model.describe())
+    return Model(
+        str(described.get("kind", type(model).__name__)),
+        len(w),
+        model.n_outputs,
+        float(np.sqrt(w @ w)),
+        model.l2,
+        bool(model.convex),
+        isinstance(model, LinearModel),
+        described,
+        model_fingerprint(model, w),
+    )
+
+
+def model_fingerprint(model: AnyModel, w: FloatArray) -> str:
+    """SHA-256 of a model: its kind, its scaling and its weights."""
+    plain = json.dumps(dict(model.describe()), sort_keys=True, ensure_ascii=False)
+    digest = hashlib.sha256(plain.encode())
+    for array in (model.inputs.mean, model.inputs.scale, w):
+        numbers = np.ascontiguousarray(array, dtype="<f8")
+        digest.update(f"\0{len(numbers)}\0".encode())
+        digest.update(numbers.tobytes())
+    return digest.hexdigest()
+
+
+def plan_constants(
+    problem: Problem, model: Model, longest_input: float | None, local_steps: int
+) -> Plan | Missing:
+    """Return the constants of a plan: how many rounds Algorithm 1 needs at most.
+
+    They are worst cases over all multipliers with Σλ ≤ B and all models of the ball:
+
+        L  =  β(l + μ) + B·l·h          l = X²/4 (logistic), X²/2 (softmax)
+        𝒢  =  (β + B·h)·s·X + βμR       s = 1, √2: the steepest slope of a loss
+        Γ  ≤  (β + B)·log C             what w = 0 pays
+        ρ  =  the largest loss on the ball, or the largest bound
+
+    with X the length of the longest input and h the largest weight m_kz/(m_z p_k) of a
+    cell in a silo's own objective.
+    """
+    if not model.convex:
+        return proofs.without_hessians(problem) or Missing("needs convexity")
+    if model.kind not in CLASSIFIERS:
+        return Missing("needs a logistic or softmax regression")
+    if problem.modulus <= 0 or problem.multiplier_bound <= 0:
+        return Missing(
+            "needs a ridge term, a risk weight and a multiplier bound above 0"
+        )
+    if longest_input is None:
+        return Missing("needs a bound on the length of the inputs (feature_bound)")
+    X, (curve, slope) = longest_input, CLASSIFIERS[model.kind]
+    R, B, beta = problem.radius, problem.multiplier_bound, problem.risk_weight
+    parts = silo_parts(problem)
+    heaviest = float((parts / problem.task.shares[:, None]).max())
+    smoothness = local_smoothness(
+        curve * X * X,
+        parts,
+        problem.task.shares,
+        risk_weight=beta,
+        l2=problem.l2,
+        multiplier_bound=B,
+    )
+    classes = max(2, model.outputs)
+    several = model.kind == "softmax"
+    worst = softmax_loss_bound(R, X, classes) if several else loss_bound_linear(R, X)
+    return Plan(
+        X,
+        heaviest,
+        smoothness,
+        problem.modulus,
+        (beta + B * heaviest) * slope * X + problem.modulus * R,
+        2.0 * R,
+        (beta + B) * float(np.log(classes)),
+        max(worst, float(problem.cells.bounds.max(initial=0.0))),
+        local_steps,
+    )
+
+
+def silo_parts(problem: Problem) -> FloatArray:
+    """Return m_kz/m_z: each silo's part of each cell, shape (K, Z)."""
+    silos = range(len(problem.silo_counts))
+    counts = problem.silo_counts
+    rows = [problem.cells.of_silo(k) @ counts[k] / problem.counts for k in silos]
+    return np.asarray(rows, dtype=np.float64)

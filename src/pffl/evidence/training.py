@@ -1,0 +1,391 @@
+"""Statements on the rows at hand: pure functions of `Evidence`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pffl.bounds.checks import Numbers, finite, nonnegative, refuse, whole
+from pffl.bounds.empirical import RiskBound, choose_risk_bound, threshold
+from pffl.bounds.plan import InnerProblem, plan
+from pffl.evidence.certificate import Assumption, Statement
+from pffl.evidence.evidence import Evidence, Least, Lowest, Missing, Sample, known
+from pffl.text import down, up, words
+from pffl.typing import FloatArray
+
+TOLERANCE = 1e-6  # a loss this little above its bound counts as met: solver rounding
+HONEST = Assumption("The silos reported their sums truthfully.", "assumed")
+
+
+@dataclass(frozen=True, eq=False)
+class CellLosses:
+    """Names, rows, mean losses and bounds of all cells, in one split."""
+
+    names: tuple[str, ...]
+    counts: FloatArray
+    means: FloatArray
+    bounds: FloatArray
+
+    @classmethod
+    def of(
+        cls, names: tuple[str, ...], counts: Numbers, totals: Numbers, bounds: Numbers
+    ) -> CellLosses:
+        """Build from counts and loss sums; the mean of nobody is NaN."""
+        parts = (
+            whole("counts", counts),
+            nonnegative("totals", totals),
+            finite("bounds", bounds),
+        )
+        if any(part.shape != (len(names),) for part in parts):
+            raise refuse("counts, totals, bounds", "one per name", len(names))
+        count, total, bound = parts
+        means = np.where(count > 0, total / np.maximum(count, 1.0), np.nan)
+        return cls(tuple(names), count, means, bound)
+
+    @property
+    def violation(self) -> FloatArray:
+        """Mean loss minus bound, per cell; NaN where there are no rows."""
+        return self.means - self.bounds
+
+    @property
+    def empty(self) -> tuple[str, ...]:
+        """Names of cells without rows."""
+        return tuple(self.names[z] for z in np.flatnonzero(self.counts == 0))
+
+    @property
+    def worst(self) -> int:
+        """The cell that is furthest above (or least below) its bound."""
+        return int(np.nanargmax(self.violation))
+
+    def describe(self, z: int) -> str:
+        """Say how cell z stands, in words."""
+        loss, bound, excess = self.means[z], self.bounds[z], self.violation[z]
+        side = f"{up(excess)} above it" if excess > 0 else f"{down(-excess)} below it"
+        if -TOLERANCE <= excess <= 0:
+            side = "right at it"
+        return (
+            f"'{self.names[z]}' has a mean loss of {words(loss)} against a bound of "
+            f"{words(bound)}: {side}"
+        )
+
+
+def losses(e: Evidence, sample: Sample, column: str = "loss") -> CellLosses:
+    """Mean losses of the cells against their bounds."""
+    return CellLosses.of(
+        e.names, sample.of_cells("count"), sample.of_cells(column), e.bounds
+    )
+
+
+def rows_word(e: Evidence) -> str:
+    """Who audits a model does not know what trained it."""
+    return "the training rows" if e.trained else "the rows given"
+
+
+def statements(e: Evidence) -> list[Statement]:
+    """Return all statements on the rows at hand."""
+    out = [measured(e)]
+    if not e.trained:
+        return [*out, empirical(e)]
+    out += [gap(e), empirical(e)]
+    if isinstance(e.proofs.excess, Least) and e.promise:
+        out.append(infeasible(e))
+    out.append(attainable(e))
+    out += [lowest(e, found) for found in e.proofs.lowest]
+    return out
+
+
+def measured(e: Evidence) -> Statement:
+    """State what was measured, and on how many rows."""
+    parts = [_described(e, e.seen, "training")]
+    if isinstance(e.heldout, Sample) and e.trained:
+        parts.append(_described(e, e.heldout, "+".join(e.heldout.splits)))
+    silos = f"in {e.data.silos:,} silo{'' if e.data.silos == 1 else 's'}"
+    text = f"Measured on {' and '.join(parts)} of '{e.data.name}', {silos}."
+    if e.data.other:
+        text += " These are other data than the model was trained on."
+    return Statement(
+        "measured",
+        text,
+        per_cell=tuple(_measured_row(e, z) for z in range(len(e.cells))),
+    )
+
+
+def _described(e: Evidence, sample: Sample, name: str) -> str:
+    if not e.trained:
+        return f"{sample.rows:,} rows ({' and '.join(sample.splits)})"
+    return f"{sample.rows:,} {name} rows"
+
+
+def _measured_row(e: Evidence, z: int) -> dict[str, Any]:
+    row: dict[str, Any] = {"cell": e.cells[z].cell}
+    samples = {"train ": e.seen}
+    if not e.trained:
+        samples = {"": e.seen}
+    elif isinstance(e.heldout, Sample):
+        samples[f"{'+'.join(e.heldout.splits)} "] = e.heldout
+    else:
+        samples = {"": e.seen}
+    for mark, sample in samples.items():
+        mean = float(sample.means[z])
+        row[f"{mark}rows"] = int(sample.cells["count"][z])
+        row[f"{mark}loss"] = None if np.isnan(mean) else mean
+    if e.trained:
+        row["multiplier"] = e.cells[z].multiplier
+    return row
+
+
+def convexity(e: Evidence) -> Assumption:
+    """Say whether the loss is convex in the model's weights."""
+    if e.model.convex:
+        return Assumption("The loss is convex in the weights of the model.", "checked")
+    text = "needs convexity, and the loss is not convex in the weights of this model"
+    return Assumption(text, "failed")
+
+
+def in_ball(e: Evidence) -> Assumption:
+    """Say that a bound speaks of the models of a ball."""
+    text = "Only models whose weights have length at most "
+    return Assumption(f"{text}{words(e.terms.radius)} are considered.", "assumed")
+
+
+def compared_with(e: Evidence) -> Assumption:
+    """Say which models a gap speaks of: all of them, or those of the ball."""
+    if e.modulus > 0:
+        text = "There is a ridge term; all models are considered."
+        return Assumption(text, "checked")
+    return in_ball(e)
+
+
+def gap(e: Evidence) -> Statement:
+    """State how far the pair is from the best trade-off."""
+    if isinstance(e.proofs.gap, Missing):
+        grounds = () if e.model.convex else (convexity(e),)
+        return Statement.not_available("gap", e.proofs.gap.missing, grounds)
+    value, target = e.proofs.gap.gap, e.terms.target_gap
+    shown = up(value) if np.isfinite(value) else str(value)
+    text = (
+        "No other model gives a better trade-off between overall loss and the bounds "
+        f"than this one by more than {shown} (the duality gap)."
+    )
+    if not e.terms.multiplier_bound or (not e.promise and not e.minimax):
+        text = (
+            "No other model has an overall loss (with its ridge term) that is smaller "
+            f"than this one's by more than {shown}."
+        )
+    if target is not None:
+        text += f" The target was {words(target)}."
+    return Statement(
+        "gap",
+        text,
+        value=value,
+        holds=None if target is None else value <= target,
+        assumptions=(convexity(e), compared_with(e), HONEST),
+        figures={
+            "upper": e.proofs.gap.upper,
+            "lower": e.proofs.gap.lower,
+            "target": target,
+        },
+    )
+
+
+@dataclass(frozen=True)
+class Slack:
+    """(βM + 2ν)/B of Lemma 1, and where its M comes from."""
+
+    value: float
+    risk_bound: RiskBound
+
+
+def impossible(e: Evidence) -> bool:
+    """Whether it is proved that no model meets all bounds."""
+    least = known(e.proofs.excess)
+    return least is not None and e.promise and least.excess(e.bounds).lower > 0
+
+
+def slack(e: Evidence) -> Slack | None:
+    """Return the slack of Lemma 1 where a bound is missed and an M is known.
+
+    M bounds F of the best feasible model: F of a model that meets all bounds, if one
+    was found, or what the bounds themselves imply, whichever is smaller.
+    """
+    pair, least, B = known(e.proofs.gap), known(e.proofs.excess), e.terms
+    if not e.promise or pair is None or B.multiplier_bound <= 0 or impossible(e):
+        return None
+    if float(np.nanmax(losses(e, e.seen).violation, initial=-np.inf)) <= TOLERANCE:
+        return None
+    met = least is not None and least.excess(e.bounds).upper <= 0
+    chosen = choose_risk_bound(
+        feasible_risk=least.risk if least is not None and met else None,
+        implied=e.proofs.implied_risk,
+    )
+    if chosen is None:
+        return None
+    value = threshold(
+        chosen.value,
+        pair.gap,
+        risk_weight=B.risk_weight,
+        multiplier_bound=B.multiplier_bound,
+    )
+    return Slack(value, chosen)
+
+
+def empirical(e: Evidence) -> Statement:
+    """State what was measured against the bounds, and the slack of Lemma 1."""
+    if not e.promise:
+        return Statement.not_available("empirical", "no bound was set")
+    cells, where = losses(e, e.seen), rows_word(e)
+    of_these = where.removeprefix("the ").removesuffix(" given")
+    if cells.empty:
+        reason = f"no {of_these} in {', '.join(cells.empty)}"
+        return Statement.not_available("empirical", reason)
+    tolerance = TOLERANCE if e.trained else 0.0
+    worst, allowed = float(cells.violation.max()), slack(e)
+    met = worst <= tolerance
+    text = f"On {where}, {cells.describe(cells.worst)}; "
+    text += "no cell stands worse." if len(cells.names) > 1 else "it is the only cell."
+    grounds = [Assumption(f"Every cell has {of_these}.", "checked"), HONEST]
+    figures: dict[str, Any] = {"slack": None, "tolerance": tolerance}
+    if allowed is not None and not met:
+        text += (
+            " If any model meets all bounds, this one is above none of them by more "
+            f"than {up(allowed.value)}."
+        )
+        grounds.append(in_ball(e))
+        figures |= {
+            "slack": allowed.value,
+            "risk_bound": allowed.risk_bound.value,
+            "risk_bound_from": allowed.risk_bound.source,
+        }
+    return Statement(
+        "empirical",
+        text,
+        value=worst,
+        holds=met,
+        assumptions=tuple(grounds),
+        figures=figures,
+        per_cell=_training_rows(cells, tolerance),
+    )
+
+
+def _training_rows(cells: CellLosses, tolerance: float) -> tuple[dict[str, Any], ...]:
+    return tuple(
+        {
+            "cell": name,
+            "rows": int(cells.counts[z]),
+            "loss": float(cells.means[z]),
+            "bound": float(cells.bounds[z]),
+            "margin": float(-cells.violation[z]),
+            "holds": bool(cells.violation[z] <= tolerance),
+        }
+        for z, name in enumerate(cells.names)
+    )
+
+
+def infeasible(e: Evidence) -> Statement:
+    """State that no model of the ball meets all bounds, with the witness."""
+    grounds = (convexity(e), in_ball(e))
+    least = known(e.proofs.excess)
+    if least is None or not impossible(e):
+        reason = "there is no proof that the bounds are impossible"
+        return Statement.not_available("infeasible", reason, grounds)
+    bound = least.excess(e.bounds).lower
+    text = (
+        f"No model with weights of length at most {words(e.terms.radius)} meets all "
+        "bounds: in each of them some cell is above its bound by at least "
+        f"{down(bound)}."
+    )
+    return Statement(
+        "infeasible",
+        text,
+        value=bound,
+        holds=True,
+        assumptions=(*grounds, HONEST),
+        figures={"multipliers": least.multipliers, "radius": e.terms.radius},
+    )
+
+
+def attainable(e: Evidence) -> Statement:
+    """State the smallest bound that all cells can meet."""
+    if isinstance(e.proofs.least, Missing):
+        grounds = () if e.model.convex else (convexity(e),)
+        return Statement.not_available("attainable", e.proofs.least.missing, grounds)
+    who = "The smallest bound that all cells can meet together"
+    low = max(0.0, e.proofs.least.lower)
+    return _enclosed(e, who, low, e.proofs.least.upper, None)
+
+
+def lowest(e: Evidence, found: Lowest) -> Statement:
+    """State how low the bound of one cell can go with the others kept."""
+    if not e.promise:
+        reason = "no bound was set for the other cells to keep"
+        return Statement.not_available("attainable", reason)
+    if found.impossible:
+        reason = "the other bounds cannot be kept by any model, whatever that of "
+        return Statement.not_available("attainable", f"{reason}'{found.cell}'")
+    if found.upper is None:
+        reason = f"no model was found that keeps the bounds of all but '{found.cell}'"
+        return Statement.not_available("attainable", reason)
+    who = f"The smallest bound that '{found.cell}' can meet while the others keep "
+    return _enclosed(e, f"{who}theirs", found.lower, found.upper, found.cell)
+
+
+def _enclosed(
+    e: Evidence, who: str, lower: float, upper: float, cell: str | None
+) -> Statement:
+    # Six digits: a bound is chosen by this number.
+    low, high = down(lower, digits=6), up(upper, digits=6)
+    return Statement(
+        "attainable",
+        f"{who} lies between {low} and {high}.",
+        value=upper,
+        assumptions=(convexity(e), in_ball(e), HONEST),
+        figures={"lower": lower, "upper": upper, "cell": cell},
+    )
+
+
+def planned(e: Evidence) -> Statement:
+    """State how many rounds are enough for a target gap, before any is run."""
+    constants, target = e.proofs.plan, e.terms.target_gap
+    if isinstance(constants, Missing) or target is None:
+        reason = constants.missing if isinstance(constants, Missing) else "no target"
+        grounds = () if e.model.convex else (convexity(e),)
+        return Statement.not_available("plan", reason, grounds)
+    inner = InnerProblem(
+        smoothness=constants.smoothness,
+        modulus=constants.modulus,
+        gradient_bound=constants.gradient_bound,
+        distance=constants.distance,
+        heterogeneity=constants.heterogeneity,
+    )
+    found = plan(
+        target,
+        inner,
+        cells=len(e.cells),
+        multiplier_bound=e.terms.multiplier_bound,
+        violation_bound=constants.violation_bound,
+        local_steps=constants.local_steps,
+    )
+    text = (
+        f"{found.rounds:,} rounds ({found.dual_rounds:,} updates of the multipliers, "
+        f"each after {found.rounds_per_dual:,} rounds of {found.local_steps:,} local "
+        f"steps) are enough for a gap of {words(target)}. Far fewer may do; the gap "
+        "reached is measured."
+    )
+    grounds = tuple(Assumption(text, "assumed") for text in found.assumptions)
+    return Statement(
+        "plan",
+        text,
+        value=float(found.rounds),
+        assumptions=(convexity(e), *grounds),
+        figures={
+            "target_gap": target,
+            "dual_rounds": found.dual_rounds,
+            "rounds_per_dual": found.rounds_per_dual,
+            "local_steps": found.local_steps,
+            "dual_step_size": found.dual_step_size,
+            "dual_term": found.dual_term,
+            "primal_term": found.primal_term,
+        },
+    )

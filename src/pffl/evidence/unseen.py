@@ -1,0 +1,480 @@
+"""Statements on unseen people: pure functions of `Evidence`.
+
+The one number of a cell is its upper end at δ, "each by itself" (`upper`): it is what
+the table, result.json, the page and the promise show. Every cell within its bound by
+that figure shows all bounds at once with the same confidence, whatever the number of
+cells: to be wrong, the one cell that is above its bound must have been misjudged.
+
+Joint figures hold for all cells at once, together with all else that is stated; their
+risk, δ, is shared out before the rows are looked at (`shares`). They stand in the
+certificate only, named so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pffl.bounds import rates
+from pffl.bounds import uniform as uniform_bounds
+from pffl.bounds.holdout import lower_bounds, split_delta, upper_bounds
+from pffl.evidence.certificate import Assumption, State, Statement
+from pffl.evidence.evidence import Evidence, Missing, Sample
+from pffl.evidence.training import CellLosses, losses, planned
+from pffl.text import down, up, words
+from pffl.typing import FloatArray
+
+SAMPLING = Assumption(
+    "The held-out rows are drawn like the unseen people, independently of each other.",
+    "assumed",
+)
+TRAINING_SAMPLE = Assumption(
+    "The training rows are drawn like the unseen people, independently of each other.",
+    "assumed",
+)
+
+#: The fairness metrics, by kind: how they are enclosed, and in words.
+METRICS: dict[str, tuple[Callable[..., rates.Spread], str]] = {
+    "dp_gap": (
+        rates.demographic_parity,
+        "how often groups are predicted positive (demographic parity)",
+    ),
+    "eo_gap": (
+        rates.equal_opportunity,
+        "how often truly positive people of groups are predicted positive (equal "
+        "opportunity)",
+    ),
+    "equalised_odds": (
+        rates.equalised_odds,
+        "how often people of groups with the same true label are predicted positive "
+        "(equalised odds)",
+    ),
+}
+
+
+def statements(e: Evidence) -> list[Statement]:
+    """Return all statements on unseen people, and the plan of rounds."""
+    out = [holdout(e)]
+    if e.labels:
+        out.append(holdout_error(e))
+    if len(e.labels) == 2:
+        out += [metric(kind, e) for kind in METRICS]
+    if e.trained:
+        out.append(uniform(e))
+        if e.terms.target_gap is not None:
+            out.append(planned(e))
+    return out
+
+
+# How sure
+
+
+def candidates(e: Evidence) -> int:
+    """Models that share δ: those that were compared on the same rows."""
+    return 1 if e.terms.fresh_split else e.terms.candidates
+
+
+def shares(e: Evidence) -> dict[str, float]:
+    """Return the part of δ that each kind of joint statement may spend.
+
+    A union over the candidates comes on top, but for the uniform statement: that holds
+    for all models at once.
+    """
+    delta = 1.0 - e.terms.confidence
+    others = []
+    if e.labels:
+        others.append("holdout_error")
+    if len(e.labels) == 2:
+        others += METRICS
+    if e.terms.feature_bound is not None and e.trained:
+        others.append("uniform")
+    out = {"holdout": delta / 2 if others else delta}
+    return out | {kind: delta / (2 * len(others)) for kind in others}
+
+
+def joint_delta(e: Evidence, kind: str) -> float:
+    """Return δ of one cell (or of one metric) of a joint statement."""
+    cells = 1 if kind in METRICS else len(e.cells)
+    return split_delta(shares(e)[kind], cells, candidates(e))
+
+
+def sharing(e: Evidence) -> str:
+    """Say in words how sure the statements on unseen people are."""
+    parts = shares(e)
+    percent, delta = _percent(e), f"{1.0 - e.terms.confidence:.6g}"
+    text = (
+        f"On unseen people: the figure 'at most' of a cell holds by itself with "
+        f"confidence {percent}, and so does that every bound is kept, if no figure is "
+        f"above its bound. Joint figures and all else hold together: their risk, "
+        f"{delta}, goes "
+    )
+    if len(parts) == 1:
+        text += "to the losses"
+    else:
+        many = len(parts) - 1
+        text += f"half to the losses and half in {many} equal parts to the others"
+    text += ", and in each to all cells alike"
+    if candidates(e) > 1:
+        text += f". All of it is shared among {candidates(e)} candidates"
+    return text + "."
+
+
+def _percent(e: Evidence) -> str:
+    return f"{100 * e.terms.confidence:.6g} %"
+
+
+# What it stands on
+
+
+def separate(overlap: int | None) -> Assumption:
+    """Say whether held-out rows were used in training; None if nobody looked."""
+    text = "No held-out row was used to train or to choose the model"
+    if overlap:
+        reason = f"needs separate rows: {overlap} held-out rows were used in training"
+        return Assumption(reason, "failed")
+    return Assumption(f"{text}.", "assumed" if overlap is None else "checked")
+
+
+def bounded_loss(loss_bound: float | None) -> Assumption:
+    """Say where M comes from: losses are cut at it, or it is missing."""
+    if loss_bound is None:
+        return Assumption("needs a loss bound known before the data is seen", "failed")
+    text = f"Losses above {words(loss_bound)} count as {words(loss_bound)}."
+    return Assumption(text, "checked")
+
+
+def chosen_among(e: Evidence) -> Assumption:
+    """Say how a choice among candidates was paid for."""
+    many, fresh = e.terms.candidates, e.terms.fresh_split
+    if many > 1 and not fresh:
+        text = f"The model was one of {many} candidates; the risk was shared."
+    else:
+        text = "The model was fixed before the held-out rows were looked at."
+    state: State = "checked" if many > 1 or fresh else "assumed"
+    return Assumption(text, state)
+
+
+def grounds(e: Evidence) -> tuple[Assumption, ...]:
+    """Say what all statements from held-out rows stand on."""
+    if isinstance(e.heldout, Missing):
+        return (Assumption(e.heldout.missing, "failed"),)
+    return (SAMPLING, separate(e.data.overlap), chosen_among(e))
+
+
+def _sample(e: Evidence) -> Sample | None:
+    """Return the held-out rows, where something may be said by them."""
+    usable = isinstance(e.heldout, Sample) and not e.data.overlap
+    return e.heldout if usable and isinstance(e.heldout, Sample) else None
+
+
+# Losses
+
+
+def upper(e: Evidence) -> FloatArray | None:
+    """Return the one number per cell: its mean loss for unseen people is at most this.
+
+    Each by itself, with the confidence of the evidence; None where nothing may be said.
+    """
+    return loss_bounds(e, 1.0 - e.terms.confidence)
+
+
+def joint(e: Evidence) -> FloatArray | None:
+    """Return figures that hold for all cells at once, and with all else that is said."""
+    delta = shares(e)["holdout"]
+    return loss_bounds(e, split_delta(delta, max(1, len(e.cells))))
+
+
+def loss_bounds(e: Evidence, delta: float) -> FloatArray | None:
+    """Bound the cells' mean losses from held-out rows, each with probability 1 − δ."""
+    sample, M = _sample(e), e.terms.loss_bound
+    if sample is None or M is None or not e.cells:
+        return None
+    return upper_bounds(
+        sample.of_cells("count"),
+        sample.of_cells("capped_loss"),
+        sample.of_cells("capped_loss_squared"),
+        loss_bound=M,
+        delta=split_delta(delta, 1, candidates(e)),
+    )
+
+
+def worst_lower(e: Evidence) -> float | None:
+    """Return what the worst cell's mean loss is at least, for unseen people."""
+    sample, M = _sample(e), e.terms.loss_bound
+    if sample is None or M is None or np.isnan(sample.means).any():
+        return None
+    low = lower_bounds(
+        sample.of_cells("count"),
+        sample.of_cells("capped_loss"),
+        sample.of_cells("capped_loss_squared"),
+        loss_bound=M,
+        delta=split_delta(1.0 - e.terms.confidence, len(e.cells), candidates(e)),
+    )
+    return float(low.max())
+
+
+def holdout(e: Evidence) -> Statement:
+    """State how large the mean loss of unseen people can be, cell by cell."""
+    sample, M, found = _sample(e), e.terms.loss_bound, upper(e)
+    reasons = (*grounds(e), bounded_loss(M))
+    together = joint(e)
+    if sample is None or M is None or found is None or together is None:
+        return Statement("holdout", "", assumptions=reasons)
+    cells = losses(e, sample, "capped_loss")
+    text = (
+        f"With confidence {_percent(e)}, each cell by itself, the mean loss (cut at "
+        f"{words(M)}) of unseen people is at most the figure in the table"
+    )
+    excess = found - cells.bounds
+    if e.promise:
+        text += f". {_against(cells, found)}"
+        value, holds = float(excess.max()), bool((excess <= 0).all())
+    else:
+        worst = int(np.argmax(found))
+        name = cells.names[worst]
+        text += f"; the largest is that of '{name}', at most {up(found[worst])}."
+        value, holds = float(found[worst]), None
+    rows = _loss_rows(e, cells, found, M, {"joint": together})
+    return Statement(
+        "holdout",
+        text,
+        value=value,
+        holds=holds,
+        assumptions=reasons,
+        figures={"confidence": e.terms.confidence, "loss_bound": M},
+        per_cell=rows,
+    )
+
+
+def _against(cells: CellLosses, bounds: FloatArray) -> str:
+    kept = int((bounds <= cells.bounds).sum())
+    worst = int(np.argmax(bounds - cells.bounds))
+    head = f"That keeps {kept} of {len(cells.names)} cells within their bound"
+    if kept == len(cells.names):
+        head = "That keeps every cell within its bound"
+    return (
+        f"{head}; the one with the least room is '{cells.names[worst]}', at most "
+        f"{up(bounds[worst])} against a bound of {words(cells.bounds[worst])}."
+    )
+
+
+def _loss_rows(
+    e: Evidence,
+    cells: CellLosses,
+    bounds: FloatArray,
+    loss_bound: float,
+    extra: dict[str, FloatArray],
+) -> tuple[dict[str, Any], ...]:
+    """One row per cell; without a promise there is no bound to compare with."""
+    rows = []
+    for z, name in enumerate(cells.names):
+        row: dict[str, Any] = {
+            "cell": name,
+            "rows": int(cells.counts[z]),
+            "loss": float(cells.means[z]) if cells.counts[z] else None,
+            "upper": float(bounds[z]),
+            **{key: float(values[z]) for key, values in extra.items()},
+            "vacuous": bool(bounds[z] >= loss_bound),
+        }
+        if e.promise:
+            row["bound"] = float(cells.bounds[z])
+            row["holds"] = bool(bounds[z] <= cells.bounds[z])
+        rows.append(row)
+    return tuple(rows)
+
+
+# Errors and metrics
+
+
+def errors(e: Evidence) -> FloatArray | None:
+    """Bound how often unseen people are misjudged, for all cells at once."""
+    sample = _sample(e)
+    if sample is None:
+        return None
+    count = sample.of_cells("count")
+    wrong = count - sample.of_cells("correct")
+    delta = joint_delta(e, "holdout_error")
+    return rates.clopper_pearson_upper(wrong, count, delta=delta)
+
+
+def holdout_error(e: Evidence) -> Statement:
+    """State how often unseen people are misjudged, cell by cell."""
+    sample, bounds = _sample(e), errors(e)
+    if sample is None or bounds is None:
+        return Statement("holdout_error", "", assumptions=grounds(e))
+    count, worst = sample.of_cells("count"), int(np.argmax(bounds))
+    wrong = count - sample.of_cells("correct")
+    text = (
+        f"With confidence {_percent(e)}, for all cells at once, the model is wrong "
+        "about unseen people no more often than the table says; at most "
+        f"{up(bounds[worst])} of the time in '{e.names[worst]}', the worst cell."
+    )
+    return Statement(
+        "holdout_error",
+        text,
+        value=float(bounds[worst]),
+        assumptions=grounds(e),
+        figures={"confidence": e.terms.confidence},
+        per_cell=tuple(
+            {
+                "cell": name,
+                "rows": int(count[z]),
+                "error": float(wrong[z] / count[z]) if count[z] else None,
+                "upper": float(bounds[z]),
+            }
+            for z, name in enumerate(e.names)
+        ),
+    )
+
+
+def reported_groups(e: Evidence) -> list[int]:
+    """Return the groups that anyone belongs to, in any sample."""
+    samples = [e.seen, *([e.heldout] if isinstance(e.heldout, Sample) else [])]
+    counts = [s.of_atoms("count", len(e.groups)).sum(axis=1) for s in samples]
+    return [int(a) for a in np.flatnonzero(np.sum(counts, axis=0))]
+
+
+def spread(kind: str, e: Evidence) -> rates.Spread | None:
+    """Enclose a fairness metric of unseen people; groups as `reported_groups`."""
+    sample = _sample(e)
+    if sample is None:
+        return None
+    chosen = reported_groups(e)
+    tables = [
+        sample.of_atoms(column, len(e.groups))[chosen]
+        for column in ("positive", "count")
+    ]
+    return METRICS[kind][0](*tables, delta=joint_delta(e, kind))
+
+
+def metric(kind: str, e: Evidence) -> Statement:
+    """State a fairness metric with its interval."""
+    found = spread(kind, e)
+    if found is None:
+        return Statement(kind, "", assumptions=grounds(e))
+    groups = [e.groups[a] for a in reported_groups(e)]
+    missing = [groups[a] for a in found.undefined]
+    low, high = found.interval.lower, found.interval.upper
+    text = (
+        f"With confidence {_percent(e)}, among unseen people the largest difference in "
+        f"{METRICS[kind][1]} lies between {down(low)} and {up(high)}. "
+    )
+    if found.value is None:
+        text += f"In the held-out rows it is undefined: no rows for {missing}."
+    else:
+        text += f"In the held-out rows it is {words(found.value)}."
+    return Statement(
+        kind,
+        text,
+        value=found.value,
+        assumptions=grounds(e),
+        figures={
+            "confidence": e.terms.confidence,
+            "lower": low,
+            "upper": high,
+            "undefined": missing,
+        },
+    )
+
+
+# From the training rows alone
+
+
+def ball_loss(e: Evidence) -> float | None:
+    """Return the largest loss of any model of the ball; None where there is none."""
+    X, R = e.terms.feature_bound, e.terms.radius
+    if X is None:
+        return None
+    if e.model.kind == "logistic":
+        return uniform_bounds.loss_bound_linear(R, X)
+    if e.model.kind == "softmax":
+        return uniform_bounds.softmax_loss_bound(R, X, e.model.outputs)
+    return None
+
+
+def uniform(e: Evidence) -> Statement:
+    """State what the training rows alone say, for every linear model of the ball."""
+    reason = None
+    M, X, R = ball_loss(e), e.terms.feature_bound, e.terms.radius
+    if not e.model.linear:
+        reason = "needs a linear model inside a declared norm ball"
+    elif X is None:
+        reason = (
+            "needs a declared bound on the length of everyone's scaled inputs "
+            "(feature_bound)"
+        )
+    elif M is None:
+        reason = "needs a declared bound on the target"
+    cells = losses(e, e.seen)
+    if reason is None and cells.empty:
+        reason = "needs rows in every cell"
+    if reason is not None or M is None or X is None:
+        return Statement.not_available("uniform", reason or "")
+    bounds, printed = _uniform_bounds(e, cells, M, X)
+    vacuous = int((bounds >= M).sum())
+    text = (
+        f"From the training rows alone, with confidence {_percent(e)}, the mean loss "
+        "of unseen people is at most the figure in the table, whichever model of "
+        f"length at most {words(R)} was picked. The figure is vacuous in {vacuous} of "
+        f"{len(cells.names)} cells."
+    )
+    excess = bounds - cells.bounds
+    return Statement(
+        "uniform",
+        text,
+        value=float(excess.max()),
+        holds=bool((excess <= 0).all()) if e.promise else None,
+        assumptions=(TRAINING_SAMPLE, _in_ball(e), _known_loss(M), _short_inputs(e)),
+        figures={"confidence": e.terms.confidence, "loss_bound": M, "radius": R},
+        per_cell=_loss_rows(
+            e, cells, bounds, M, {"as printed, not valid": cells.means + printed}
+        ),
+    )
+
+
+def _uniform_bounds(
+    e: Evidence, cells: CellLosses, M: float, X: float
+) -> tuple[FloatArray, FloatArray]:
+    """Bound the loss for every model of the ball at once; also the paper's term."""
+    several = e.model.kind == "softmax"
+    delta = shares(e)["uniform"]
+    factor = uniform_bounds.contraction(
+        float(np.sqrt(2.0)) if several else 1.0, e.model.outputs
+    )
+    deviation = uniform_bounds.deviation(
+        cells.counts,
+        radius=e.terms.radius,
+        feature_bound=X,
+        loss_bound=M,
+        delta=delta,
+        factor=factor,
+    )
+    printed = uniform_bounds.printed_term(
+        cells.counts, M, silos=e.data.silos, cells=len(e.cells), delta=delta
+    )
+    return uniform_bounds.upper_bounds(cells.means, deviation, M), printed
+
+
+def _known_loss(loss_bound: float) -> Assumption:
+    text = f"No person's loss can be above {words(loss_bound)}, seen or unseen."
+    return Assumption(text, "assumed")
+
+
+def _in_ball(e: Evidence) -> Assumption:
+    if e.model.linear and e.model.length <= e.terms.radius:
+        text = "The model is linear and lies in a norm ball declared before the data."
+        return Assumption(text, "checked")
+    return Assumption("needs a linear model inside a declared norm ball", "failed")
+
+
+def _short_inputs(e: Evidence) -> Assumption:
+    """Say that nobody's inputs are longer than was declared."""
+    bound, longest = e.terms.feature_bound or 0.0, e.data.longest_input
+    if longest is not None and longest > bound:
+        reason = f"needs a true bound on the inputs: {up(longest)} was seen"
+        return Assumption(reason, "failed")
+    seen = "" if longest is None else f" (in the training rows at most {up(longest)})"
+    text = f"Nobody's scaled inputs are longer than {bound:g}{seen}."
+    return Assumption(text, "assumed")
