@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pffl import datasets as datasets
-    from pffl.certificates import Certificate as Certificate
-    from pffl.certify import certify as certify
+    from pffl.evidence.certificate import Certificate as Certificate
+    from pffl.solving import certify as certify
     from pffl.constraints import BoundedGroupLoss as BoundedGroupLoss
     from pffl.constraints import (
         ConditionalBoundedGroupLoss as ConditionalBoundedGroupLoss,
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from pffl.models import SoftmaxRegression as SoftmaxRegression
     from pffl.preparation import Options as Options
     from pffl.solution import Solution as Solution
-    from pffl.solve import solve as solve
-    from pffl.solve import solve_many as solve_many
+    from pffl.solving import solve as solve
+    from pffl.solving import solve_many as solve_many
 
 __version__ = "0.1.0"
 
 #: Where each public name lives.
 _HOMES = {
     "BoundedGroupLoss": "constraints",
-    "Certificate": "certificates",
+    "Certificate": "evidence.certificate",
     "ConditionalBoundedGroupLoss": "constraints",
     "Exact": "methods",
     "FedAvg": "methods",
@@ -56,9 +56,9 @@ _HOMES = {
     "PerSilo": "constraints",
     "SoftmaxRegression": "models",
     "Solution": "solution",
-    "certify": "certify",
-    "solve": "solve",
-    "solve_many": "solve",
+    "certify": "solving",
+    "solve": "solving",
+    "solve_many": "solving",
 }
 
 __all__ = ["__version__", "datasets", *_HOMES]

@@ -37,15 +37,28 @@ from pffl.flow import (
     together,
 )
 from pffl.problem import Problem
-from pffl.questions import CensusTotal, Evaluate, Question, Task, Total, Train
+from pffl.questions import (
+    CensusTotal,
+    CurvatureTotal,
+    Evaluate,
+    EvaluateTotal,
+    Question,
+    Task,
+    Total,
+    Train,
+    TrainTotal,
+)
 
 R = TypeVar("R")
+TOTALS = (CensusTotal, CurvatureTotal, EvaluateTotal, TrainTotal)
 BYTES = 8  # of a number
 ROUND = "round"  # the stage of what is asked within a round, beside the round's own
 
 
 class Keeper(Protocol):
     """Where a journal is kept."""
+
+    identity: Mapping[str, Any]
 
     def load(self) -> Mapping[str, Any] | None:
         """Return the journal of the run that was stopped; None if there is none."""
@@ -192,9 +205,9 @@ class Driver:
         new = [a for a, place in zip(asked, places, strict=True) if place is None]
         found = iter(self._ask(new))
         totals = []
-        for a, entry, place in zip(asked, entries, places, strict=True):
+        for entry, place in zip(entries, places, strict=True):
             if place is not None:
-                totals.append(unpack_total(a.question, entry.totals[place]))
+                totals.append(unpack_total(entry.totals[place]))
                 continue
             totals.append(next(found))
             if self._identified and self._keeper is not None:
@@ -287,6 +300,7 @@ class Driver:
     def _tree(self) -> dict[str, Any]:
         """Return the journal as plain values and arrays."""
         return {
+            "rounds": self._rounds(),
             "seconds": time.monotonic() - self._started,
             "cost": self._meter.tree(),
             "stages": {
@@ -299,6 +313,14 @@ class Driver:
             },
         }
 
+    def _rounds(self) -> int:
+        """Rounds of the run's own training that are over."""
+        for entry in self._journal.values():
+            at = entry.progress
+            if at is not None:
+                return at.rounds if isinstance(at, Progress) else int(at["rounds"])
+        return 0
+
 
 def _replayed(entries: Sequence[Entry]) -> list[int | None]:
     """Return, for each question, the place of its recorded total, if it has one."""
@@ -308,6 +330,18 @@ def _replayed(entries: Sequence[Entry]) -> list[int | None]:
         places.append(entry.used if known else None)
         entry.used += known
     return places
+
+
+def pack_total(total: Any) -> Any:
+    """Return a total as a tree; one that comes from a journal is a tree already."""
+    return total if isinstance(total, Mapping) else encode(total, finite=False)
+
+
+def unpack_total(tree: Any) -> Any:
+    """Return a recorded total."""
+    if not isinstance(tree, Mapping):
+        return tree
+    return decode(tree, None, known=TOTALS, finite=False, where="a total")
 
 
 def pack_progress(progress: Progress | Mapping[str, Any] | None) -> Any:
@@ -408,7 +442,7 @@ class Meter:
                 self._rows = float(total.rows.mean())
                 continue
             tally = self._tallies.setdefault(asked.stage, Tally())
-            some = getattr(asked.question, "silos", None)
+            some = asked.question.silos
             silos = self._silos if some is None else len(some)
             tally.asked += 1
             tally.messages += place == 0
@@ -417,7 +451,7 @@ class Meter:
             tally.sent += silos * BYTES * numbers(asked.question)
             tally.received += silos * BYTES * numbers(total)
 
-    def print_of(self, question: Question) -> int:
+    def print_of(self, question: Question[Any]) -> int:
         """Return a hash of all that the answer to a question depends on."""
         digest = hashlib.blake2b(type(question).__name__.encode(), digest_size=8)
         for part in fields(question):  # type: ignore[arg-type]
@@ -477,7 +511,7 @@ def _bytes(value: object) -> bytes:
     return repr(value).encode()
 
 
-def gradients(question: Question, rows: float) -> float:
+def gradients(question: Question[Any], rows: float) -> float:
     """Gradients per silo that a question asks for."""
     if isinstance(question, Train):
         batch = question.batch_size

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pffl.certificates import gap
+from pffl.bounds import gap
 from pffl.constraints.base import Cells
 from pffl.data.schema import Schema
 from pffl.models.base import trained
@@ -196,7 +196,7 @@ def value(
 def upper_value(risk: float, violation: FloatArray, problem: Problem) -> float:
     """Return max over λ of G(w; λ) = βF(w) + B·max(0, max_z r_z(w)).
 
-    `certificates.gap.upper` without its checks: this one is asked for in every round.
+    `bounds.gap.upper` without its checks: this one is asked for in every round.
     """
     worst = float(violation.max(initial=0.0))
     return problem.risk_weight * risk + problem.multiplier_bound * worst

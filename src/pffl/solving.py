@@ -148,7 +148,7 @@ def solving(
     )
     yield Identified(
         identity(
-            setting,
+            setting.data,
             problem,
             constraint,
             chosen,

@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias, get_args
 
-from pffl.files import plain
-
 from pffl.errors import ArtefactError, UsageError
+from pffl.files import plain
 from pffl.text import escape, html_table, text_table, visible
 
 Json: TypeAlias = Any

@@ -201,10 +201,12 @@ def sample(splits: Sequence[str], total: EvaluateTotal) -> Sample:
 
 def columns(table: FloatArray) -> dict[str, list[float]]:
     """Turn a table of sums, shape (n, columns), into lists by name; counts are whole."""
-    return {
+    out = {
         name: [int(v) if name in COUNTS else float(v) for v in table[:, j]]
         for j, name in enumerate(COLUMNS)
     }
+    out.setdefault("weight", [float(v) for v in out["count"]])
+    return out
 
 
 def _added(samples: Mapping[str, Sample], splits: Sequence[str]) -> Sample:
