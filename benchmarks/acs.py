@@ -29,9 +29,8 @@ from threadpoolctl import threadpool_limits
 
 import pffl
 from pffl.engines import Local
-from pffl.gap import measure
-from pffl.loop import iterate
-from pffl.preparation import Options, prepare
+from pffl.preparation import Options
+from tests.driving import iterate, measure, prepare
 
 FILE = Path(__file__).parents[2] / "shared/data/acs_employment_2024_48st_dc.parquet"
 BOUNDS = (0.55, 0.565, 0.58, 0.65)

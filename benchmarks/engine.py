@@ -14,8 +14,9 @@ from ratios import header, seconds, show
 import pffl
 from pffl.data import Attribute, Rows, Schema, Silo
 from pffl.engines import Local, Reference
-from pffl.preparation import Options, prepare
+from pffl.preparation import Options
 from pffl.questions import Train
+from tests.driving import prepare
 
 FEATURES = 23
 
@@ -98,7 +99,7 @@ def against_one_by_one() -> None:
         for bound in np.linspace(0.6, 0.7, 8)
         for b in (0.1, 0.5, 1.0, 5.0, 10.0)
     ]
-    from pffl.loop import iterate, iterate_many
+    from tests.driving import iterate, iterate_many
 
     engine = Local(data)
     first, _ = prepare(engine, *points[0][:1], None, points[0][1], Options(), seed=0)

@@ -32,9 +32,10 @@ import pffl
 from pffl.engines import Local, Reference
 from pffl.models import celeba_cnn, mlp
 from pffl.models.network import Network
-from pffl.preparation import Options, prepare
+from pffl.preparation import Options
 from pffl.problem import Problem
 from pffl.questions import Train, TrainTotal, View
+from tests.driving import prepare
 
 REPEATS = 3
 TurnTaking = dict[str, Callable[[], TrainTotal]]

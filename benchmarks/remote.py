@@ -19,8 +19,9 @@ import numpy as np
 import pffl
 from pffl.engines import Reference
 from pffl.engines.remote import InMemory, Remote
-from pffl.preparation import Options, prepare
+from pffl.preparation import Options
 from pffl.questions import Curvature, Evaluate, Question, Train
+from tests.driving import prepare
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.engine import federation

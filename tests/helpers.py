@@ -15,9 +15,10 @@ from scipy.special import expit, logsumexp
 import pffl
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
 from pffl.engines import Reference
-from pffl.preparation import Options, prepare
+from pffl.preparation import Options
 from pffl.problem import Problem
 from pffl.questions import Train
+from tests.driving import prepare
 
 MODELS = {
     "logistic": (pffl.LogisticRegression, 2),

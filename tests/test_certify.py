@@ -12,18 +12,18 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
-
-import pffl
 from pffl.certificates import Certificate, holdout, rates
 from pffl.certify import basis_of, restate
-from pffl.certify.lowest import lowest
 from pffl.certify.stating_unseen import shares
+
+import pffl
 from pffl.data import Federation
 from pffl.engines import Local, Reference
 from pffl.errors import DataError, UsageError
 from pffl.models.base import Inputs
 from pffl.solution import Solution
 from pffl.verify import verify
+from tests.driving import lowest
 from tests.helpers import Oracle, group_masks, make_federation, make_problem
 
 

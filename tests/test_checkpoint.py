@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
+from pffl.checkpoint.identity import differences
+from pffl.checkpoint.tree import NotFinite, Reader, Unreadable, Writer
 
 import pffl
 from pffl.callbacks import Callback
 from pffl.checkpoint import CURRENT, PREVIOUS, Checkpoint, Standing, identity
 from pffl.checkpoint import standing as file
-from pffl.checkpoint.identity import differences
-from pffl.checkpoint.tree import NotFinite, Reader, Unreadable, Writer
 from pffl.engines import Local, Reference
 from pffl.errors import ArtefactError, FederationError
-from pffl.loop import iterate
 from pffl.methods import METHODS
 from pffl.parcel import Parcel, pack, unpack
 from pffl.preparation import Options
 from pffl.problem import Point
 from pffl.typing import BoolArray, FloatArray, IntArray
+from tests.driving import iterate
 from tests.helpers import make_federation, make_problem
 from tests.interrupting import Stopping, assert_same_bits, assert_same_outcome
 from tests.methods.biased import biased

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pffl.gap import EFFORT, Gap, best_response, expand, measure
 
 import pffl
 from pffl.engines import Local
-from pffl.gap import EFFORT, Gap, best_response, expand, measure
 from pffl.preparation import Options
 from pffl.problem import Point
 from tests.helpers import (

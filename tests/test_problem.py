@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import pffl
 from pffl.engines import Reference
-from pffl.gap import expand
 from pffl.preparation import Options
 from pffl.problem import lower_value, upper_value, value
 from pffl.questions import View
+from tests.driving import expand
 from tests.helpers import (
     MODELS,
     Oracle,

@@ -15,7 +15,7 @@ from pffl.callbacks import Callback
 from pffl.engines import Local, Reference
 from pffl.errors import DataError, NotMetError, PFFLError, UsageError
 from pffl.models import Model
-from pffl.solve import default_method
+from pffl.solving import default_method
 from tests.helpers import (
     MODELS,
     Oracle,

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pffl.certify import restate
 
 import pffl
-from pffl.certificates import Certificate
-from pffl.certify import restate
 from pffl.data import Federation, Rows
 from pffl.errors import ArtefactError, PFFLError
+from pffl.evidence.certificate import Certificate
 from pffl.models import Inputs
 from pffl.solution import Solution
 from pffl.verify import Check, verify
@@ -407,8 +407,8 @@ def test_independent_search_finds_the_minimum(radius: float | None) -> None:
 
 
 def test_second_implementations_of_the_bounds_agree_with_the_first() -> None:
-    from pffl.certificates.holdout import upper_bounds
-    from pffl.certificates.rates import clopper_pearson_upper
+    from pffl.bounds.holdout import upper_bounds
+    from pffl.bounds.rates import clopper_pearson_upper
 
     rng = np.random.default_rng(0)
     for n in (0, 1, 2, 30, 500):

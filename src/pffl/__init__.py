@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pffl import datasets as datasets
-    from pffl.evidence.certificate import Certificate as Certificate
-    from pffl.solving import certify as certify
     from pffl.constraints import BoundedGroupLoss as BoundedGroupLoss
     from pffl.constraints import (
         ConditionalBoundedGroupLoss as ConditionalBoundedGroupLoss,
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from pffl.constraints import PerSilo as PerSilo
     from pffl.data import Federation as Federation
     from pffl.errors import PFFLError as PFFLError
+    from pffl.evidence.certificate import Certificate as Certificate
     from pffl.methods import PFFL as PFFL
     from pffl.methods import Exact as Exact
     from pffl.methods import FedAvg as FedAvg
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from pffl.models import SoftmaxRegression as SoftmaxRegression
     from pffl.preparation import Options as Options
     from pffl.solution import Solution as Solution
+    from pffl.solving import certify as certify
     from pffl.solving import solve as solve
     from pffl.solving import solve_many as solve_many
 

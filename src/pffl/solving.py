@@ -20,8 +20,8 @@ from pffl.bounds.checks import positive, probability, whole
 from pffl.callbacks import Callback
 from pffl.checkpoint import Checkpoint, identity
 from pffl.constraints.base import Constraint
+from pffl.data.checks import repeated_rows
 from pffl.data.federation import Federation
-from pffl.data.overlap import repeated_rows
 from pffl.driver import Cost, drive, drive_many
 from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
@@ -124,9 +124,9 @@ def solve(
     )
     found = drive(asker, flow, callbacks=callbacks, keeper=keeper)
     solution = _noted(found, asker)
-    if keeper is not None and keeper is not checkpoint:
-        if solution.status != "interrupted":
-            keeper.remove()
+    finished = solution.status != "interrupted"
+    if keeper is not None and keeper is not checkpoint and finished:
+        keeper.remove()
     return solution
 
 
@@ -361,6 +361,22 @@ def setting_of(engine: Engine) -> Setting:
     return Setting(
         engine.schema, engine.silo_names, engine.splits, engine.partial, data
     )
+
+
+def prepared(
+    engine: Engine,
+    constraint: Constraint | None,
+    model: Model | None,
+    method: Method[Any],
+    options: Options,
+    seed: int,
+) -> tuple[Problem, tuple[str, ...]]:
+    """Ask an engine for the census, and build the problem; also return notes."""
+    setting = setting_of(engine)
+    problem, notes = drive(
+        engine, prepare(setting, constraint, model, method, options, seed)
+    )
+    return problem, (*engine.notes, *notes)
 
 
 def data_card(data: Data, problem: Problem) -> dict[str, Any] | None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pffl.certificates import Assumption, Certificate, Statement
 from pffl.errors import ArtefactError, PFFLError, UsageError
+from pffl.evidence.certificate import Assumption, Certificate, Statement
 
 GOOD = Assumption("The loss is convex.", "checked")
 BAD = Assumption("needs convexity", "failed")

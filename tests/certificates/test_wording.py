@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from pffl.certificates import CellLosses, Certificate, Interval, Statement, judge
 from pffl.certificates import wording as w
 from pffl.certificates import wording_unseen as unseen
-from pffl.certificates.empirical import RiskBound
-from pffl.certificates.infeasible import Witness
-from pffl.certificates.plan import InnerProblem, plan
-from pffl.certificates.rates import spread
-from pffl.certificates.words import down, up
+
+from pffl.bounds.empirical import RiskBound
+from pffl.bounds.infeasible import Witness
+from pffl.bounds.plan import InnerProblem, plan
+from pffl.bounds.rates import spread
 from pffl.errors import UsageError
+from pffl.text import down, up
 
 
 def cells(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import pffl
 from pffl.engines import Local
-from pffl.loop import iterate
+from tests.driving import iterate
 from tests.helpers import (
     Oracle,
     group_masks,

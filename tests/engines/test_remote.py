@@ -17,11 +17,11 @@ from pffl.engines import Local
 from pffl.engines.counted import Counted
 from pffl.engines.remote import Record, Remote
 from pffl.errors import ArtefactError, DataError, FederationError, UsageError
+from pffl.evidence.measure import implied_risk_of
 from pffl.methods import METHODS
 from pffl.questions import Evaluate, Train
 from pffl.site.answer import Site
 from pffl.site.rules import Rules
-from pffl.verdict import implied_risk_of
 from tests.engines.sites import QUICK, remote, sites_of, spoil
 from tests.helpers import assert_same_total, make_federation, make_problem
 from tests.methods.biased import biased

@@ -17,10 +17,10 @@ from pffl.codec import read_request
 from pffl.engines import Local
 from pffl.engines.remote import Record
 from pffl.errors import FederationError, UsageError
-from pffl.loop import iterate
 from pffl.methods import METHODS
 from pffl.parcel import HEADER, Parcel
 from pffl.questions import Evaluate, Train
+from tests.driving import iterate
 from tests.engines.sites import QUICK, Faulty, remote, sites_of, slow, spoil
 from tests.engines.test_remote import CONSTRAINTS, run, short
 from tests.helpers import assert_same_total, make_problem

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 import pffl
 from pffl import dual
 from pffl.engines import Local, Reference
-from pffl.loop import iterate
 from pffl.models import Inputs
 from pffl.questions import Curvature, Evaluate
+from tests.driving import iterate
 from tests.helpers import (
     MODELS,
     assert_same_total,

@@ -11,8 +11,8 @@ import pytest
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import UsageError
-from pffl.loop import iterate
 from pffl.methods.afl import AFL
+from tests.driving import iterate
 from tests.helpers import MODELS, Oracle, make_federation, make_problem
 from tests.methods.test_fedminmax import nearest_on_simplex
 

@@ -11,12 +11,11 @@ import pytest
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import UsageError
-from pffl.gap import expand, measure
-from pffl.loop import iterate
 from pffl.methods import _capped_qp, _saddle, _trial
 from pffl.methods.exact import candidate_multipliers
 from pffl.preparation import Options
 from pffl.problem import Point, lower_value
+from tests.driving import expand, iterate, measure
 from tests.helpers import (
     MODELS,
     Oracle,

@@ -11,9 +11,8 @@ import pytest
 import pffl
 from pffl.data import Federation, Rows, Silo
 from pffl.engines import Reference
-from pffl.gap import measure
-from pffl.loop import iterate
-from pffl.preparation import Options, prepare
+from pffl.preparation import Options
+from tests.driving import iterate, measure, prepare
 from tests.helpers import MODELS, Oracle, make_schema
 
 RACES = ("a", "b", "c")

@@ -14,10 +14,9 @@ from pffl.datasets._fetch import is_cached
 from pffl.datasets.acs import acs
 from pffl.datasets.compas import FILE, compas
 from pffl.engines import Local
-from pffl.gap import measure
-from pffl.loop import iterate
-from pffl.preparation import prepare, reprice
-from pffl.solve import Options
+from pffl.preparation import reprice
+from pffl.solving import Options
+from tests.driving import iterate, measure, prepare
 
 BUDGETS = (0.1, 0.5, 1.0, 5.0, 10.0, 100.0, 200.0, 500.0)
 BOUNDS = (0.0, 0.1, 0.3, 0.5, 0.55, 0.6, 0.605, 0.61, 0.615, 0.62, 0.7)

@@ -8,8 +8,8 @@ import pytest
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import DataError, UsageError
-from pffl.loop import iterate
 from pffl.methods.fairgrad import NOTIONS, FairGrad, constants
+from tests.driving import iterate
 from tests.helpers import make_federation, make_problem, make_schema, repartition
 from tests.methods.biased import Raw, biased, copies, fit, set_up, states, without
 

@@ -8,8 +8,8 @@ import pytest
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import UsageError
-from pffl.loop import iterate
 from pffl.methods.inner import DECAY, FLOOR
+from tests.driving import iterate
 from tests.helpers import (
     MODELS,
     Oracle,

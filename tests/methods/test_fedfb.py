@@ -12,10 +12,10 @@ from pffl.datasets._fetch import is_cached
 from pffl.datasets.compas import FILE, compas
 from pffl.engines import Local, Reference
 from pffl.errors import DataError, UsageError
-from pffl.loop import iterate
 from pffl.methods.fedfb import FedFB, move_dp, move_eo, parity_surrogate
-from pffl.preparation import Options, prepare
+from pffl.preparation import Options
 from pffl.questions import Evaluate
+from tests.driving import iterate, prepare
 from tests.helpers import make_federation, make_problem, make_schema, repartition
 from tests.methods.biased import Raw, biased, copies, fit, gap, set_up, states, without
 

@@ -12,9 +12,9 @@ import pffl
 from pffl import dual
 from pffl.engines import Local
 from pffl.errors import UsageError
-from pffl.loop import iterate
 from pffl.methods.fedminmax import FedMinMax
 from pffl.numerics import project_simplex
+from tests.driving import iterate
 from tests.helpers import MODELS, Oracle, group_masks, make_federation, make_problem
 
 

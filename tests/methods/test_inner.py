@@ -15,7 +15,6 @@ import pytest
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import UsageError
-from pffl.loop import iterate
 from pffl.methods.afl import AFL
 from pffl.methods.fedminmax import FedMinMax
 from pffl.methods.group_weighted import GroupWeighted
@@ -24,6 +23,7 @@ from pffl.methods.local_bgl import LocalBGL
 from pffl.methods.pooled import Pooled
 from pffl.methods.qffl import QFFL
 from pffl.methods.reductions import Reductions
+from tests.driving import iterate
 from tests.helpers import from_silos, make_federation, make_problem, repartition
 
 METHODS = {

@@ -12,8 +12,8 @@ import pffl
 from pffl.data import Rows
 from pffl.engines import Local, Reference
 from pffl.errors import UsageError
-from pffl.loop import iterate
 from pffl.methods.local_bgl import LocalBGL, own_cells
+from tests.driving import iterate
 from tests.helpers import (
     MODELS,
     Oracle,

@@ -9,10 +9,9 @@ import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local, Reference
 from pffl.errors import UsageError
-from pffl.gap import expand, measure
-from pffl.loop import iterate
 from pffl.methods import _steps
 from pffl.questions import Curvature
+from tests.driving import expand, iterate, measure
 from tests.helpers import (
     MODELS,
     Oracle,

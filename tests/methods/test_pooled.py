@@ -8,8 +8,8 @@ import pytest
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import UsageError
-from pffl.loop import iterate
 from pffl.methods.pooled import Newton, Pooled
+from tests.driving import iterate
 from tests.helpers import (
     MODELS,
     Oracle,

@@ -11,9 +11,9 @@ from scipy.optimize import minimize
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import UsageError
-from pffl.loop import iterate
 from pffl.methods.qffl import QFFL
 from pffl.questions.train import TINY
+from tests.driving import iterate
 from tests.helpers import MODELS, Oracle, make_federation, make_problem
 from tests.methods.test_afl import silo_masks
 

@@ -9,9 +9,8 @@ from scipy.optimize import minimize
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import UsageError
-from pffl.gap import measure
-from pffl.loop import iterate
 from pffl.methods.reductions import Reductions
+from tests.driving import iterate, measure
 from tests.helpers import MODELS, Oracle, group_masks, make_federation, make_problem
 
 

@@ -12,13 +12,13 @@ from torch import nn  # noqa: E402
 import pffl  # noqa: E402
 from pffl.engines import Local  # noqa: E402
 from pffl.errors import ArtefactError  # noqa: E402
-from pffl.loop import iterate  # noqa: E402
 from pffl.methods import METHODS  # noqa: E402
 from pffl.models import mlp  # noqa: E402
 from pffl.models.network import Network  # noqa: E402
 from pffl.questions import Evaluate  # noqa: E402
 from pffl.run_directory.model_file import read_model, write_model  # noqa: E402
-from pffl.solve import default_method  # noqa: E402
+from pffl.solving import default_method  # noqa: E402
+from tests.driving import iterate  # noqa: E402
 from tests.helpers import make_federation, make_problem  # noqa: E402
 from tests.models.networks import Own  # noqa: E402
 

@@ -21,10 +21,11 @@ from pffl.codec import (
 )
 from pffl.data import Rows, Schema, Silo
 from pffl.engines import Reference
-from pffl.preparation import Options, prepare
+from pffl.preparation import Options
 from pffl.problem import Problem
 from pffl.questions import Census
 from pffl.site import Agreement, Rules, Site
+from tests.driving import prepare
 from tests.helpers import make_federation, make_rows, make_schema
 
 OPEN = Rules(floor=1, questions=10_000, batches=True)

@@ -200,7 +200,7 @@ def sample(splits: Sequence[str], total: EvaluateTotal) -> Sample:
 
 
 def columns(table: FloatArray) -> dict[str, list[float]]:
-    """Turn a table of sums, shape (n, columns), into lists by name; counts are whole."""
+    """Turn a table of sums, shape (n, columns), into lists by name."""
     out = {
         name: [int(v) if name in COUNTS else float(v) for v in table[:, j]]
         for j, name in enumerate(COLUMNS)

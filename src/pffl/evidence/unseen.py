@@ -181,7 +181,7 @@ def upper(e: Evidence) -> FloatArray | None:
 
 
 def joint(e: Evidence) -> FloatArray | None:
-    """Return figures that hold for all cells at once, and with all else that is said."""
+    """Return figures that hold for all cells, and for all else that is said."""
     delta = shares(e)["holdout"]
     return loss_bounds(e, split_delta(delta, max(1, len(e.cells))))
 

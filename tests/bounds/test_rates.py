@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
-from pffl.certificates import rates as r
+from pffl.bounds import rates as r
 from pffl.errors import UsageError
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pffl.certificates import uniform as u
+from pffl.bounds import uniform as u
 from pffl.errors import UsageError
 
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from pffl.certificates import infeasible as inf
-from pffl.certificates.interval import Interval
+from pffl.bounds import infeasible as inf
+from pffl.bounds.checks import Interval
 from pffl.errors import UsageError
-from tests.certificates.problems import Problem, cvx_means, draw, draw_model, minimax
+from tests.bounds.problems import Problem, cvx_means, draw, draw_model, minimax
 
 SEEDS = st.integers(0, 2**32 - 1)
 RADIUS = 3.0

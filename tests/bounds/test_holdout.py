@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binom
 
-from pffl.certificates import holdout as h
-from pffl.certificates import loss_bounds as lb
+from pffl.bounds import holdout as h
+from pffl.bounds import uniform as lb
 from pffl.errors import UsageError
 
 METHODS = h.METHODS

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from pffl.certificates import gap as g
-from pffl.certificates import plan as pl
+from pffl.bounds import gap as g
+from pffl.bounds import plan as pl
 from pffl.errors import UsageError
 from pffl.numerics import capped_softmax
-from tests.certificates.problems import draw
+from tests.bounds.problems import draw
 
 
 @settings(max_examples=100, deadline=None)

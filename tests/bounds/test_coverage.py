@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pffl.certificates import holdout, rates, uniform
-from pffl.certificates.loss_bounds import loss_bound_linear
+from pffl.bounds import holdout, rates, uniform
+from pffl.bounds.uniform import loss_bound_linear
 
 DRAWS, DELTA, M = 2000, 0.05, 4.0
 SIZES = (5, 40, 400)

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
-from pffl.certificates import empirical as e
-from pffl.certificates import gap as g
+from pffl.bounds import empirical as e
+from pffl.bounds import gap as g
 from pffl.errors import UsageError
 from pffl.numerics import capped_softmax
-from tests.certificates.problems import (
+from tests.bounds.problems import (
     Problem,
     draw,
     draw_model,

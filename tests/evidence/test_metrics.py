@@ -8,9 +8,9 @@ from fairlearn import metrics as fairlearn_metrics
 from sklearn.metrics import accuracy_score
 
 import pffl
-from pffl.constraints.metrics import group_rates, mean_losses, metrics
 from pffl.data import Rows, Silo
 from pffl.engines import Local
+from pffl.evidence.metrics import group_rates, mean_losses, metrics
 from pffl.questions import Evaluate
 from tests.helpers import (
     Oracle,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pffl.certificates import gap as g
+from pffl.bounds import gap as g
 from pffl.errors import UsageError
-from tests.certificates.problems import (
+from tests.bounds.problems import (
     Problem,
     cvx_means,
     draw,

@@ -1,0 +1,69 @@
+"""Flows driven by an engine, for tests that look at one part of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pffl import flow
+from pffl.callbacks import Callback
+from pffl.driver import drive, drive_many
+from pffl.engines.base import Engine
+from pffl.evidence import proofs
+from pffl.evidence.evidence import Least, Lowest, Pair
+from pffl.flow import Flow, Run
+from pffl.methods.base import Method
+from pffl.problem import Expansion, Point, Problem
+from pffl.solving import prepared as prepare
+
+__all__ = ["drive", "prepare"]
+
+
+def iterate(
+    engine: Engine,
+    problem: Problem,
+    method: Method[Any],
+    *,
+    callbacks: Sequence[Callback] = (),
+    gap_every: int = 0,
+) -> Run:
+    """Run one method to its end."""
+    conversation = flow.iterate(
+        problem, method, gap_every=gap_every, gauge=proofs.gauge, watched=True
+    )
+    return drive(engine, conversation, callbacks=callbacks)
+
+
+def iterate_many(
+    engine: Engine, problems: Sequence[Problem], methods: Sequence[Method[Any]]
+) -> list[Run]:
+    """Run several methods side by side."""
+    pairs = zip(problems, methods, strict=True)
+    return drive_many(engine, [flow.iterate(*pair) for pair in pairs])
+
+
+def expand(engine: Engine, problem: Problem, w: Any) -> Expansion:
+    """Ask for the expansion at w."""
+    return drive(engine, proofs.expand(problem, w))
+
+
+def measure(engine: Engine, problem: Problem, point: Point) -> Pair:
+    """Measure the gap of a pair."""
+    return drive(engine, proofs.measure_gap(problem, point))
+
+
+def least(engine: Engine, problem: Problem) -> Least:
+    """Enclose how low the bounds can go together."""
+    found = drive(engine, proofs.find_least(problem))
+    assert isinstance(found, Least)
+    return found
+
+
+def lowest(engine: Engine, problem: Problem, cell: int) -> Lowest:
+    """Enclose how low the bound of one cell can go."""
+    return drive(engine, proofs.find_lowest(problem, cell))
+
+
+def answered(engine: Engine, conversation: Flow[Any]) -> Any:
+    """Drive any flow."""
+    return drive(engine, conversation)
