@@ -29,6 +29,18 @@ class Sums(Protocol):
         """One column by name, per atom or per cell."""
 
 
+class Named(Protocol):
+    """Who has names of groups and labels: a schema, or evidence."""
+
+    @property
+    def groups(self) -> Sequence[str]:
+        """Names of the groups."""
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """Names of the classes; none for a numeric target."""
+
+
 @dataclass(frozen=True)
 class Metrics:
     """What `result.json` says of one split.
@@ -72,40 +84,38 @@ class Metrics:
         return asdict(self)
 
 
-def metrics(
-    total: Sums, groups: int, labels: Sequence[str], *, n_cells: int | None = None
-) -> Metrics:
+def metrics(total: Sums, schema: Named, *, n_cells: int | None = None) -> Metrics:
     """Compute `Metrics` from one total, of which the first `n_cells` cells count."""
     count = total.column("count").sum()
-    classified = bool(labels) and count > 0
-    binary = len(labels) == 2
-    among = {y: group_rates(total, groups, label=y) for y in (0, 1)} if binary else {}
+    classified = bool(schema.labels) and count > 0
+    binary = len(schema.labels) == 2
+    among = {y: group_rates(total, schema, label=y) for y in (0, 1)} if binary else {}
     return Metrics(
         int(count),
         total.risk / total.share if total.share > 0 else None,
         float(1 - total.column("correct").sum() / count) if classified else None,
         _top(mean_losses(total)[:n_cells]),
-        _top(group_losses(total, groups)),
-        _spread(group_rates(total, groups)) if binary else None,
+        _top(group_losses(total, schema)),
+        _spread(group_rates(total, schema)) if binary else None,
         _spread(among[1]) if binary else None,
         _largest(_spread(among[0]), _spread(among[1])) if binary else None,
-        deviation(total, groups) if binary else None,
-        deviation(total, groups, label=1) if binary else None,
+        deviation(total, schema) if binary else None,
+        deviation(total, schema, label=1) if binary else None,
     )
 
 
-def deviation(total: Sums, groups: int, *, label: int | None = None) -> float | None:
+def deviation(total: Sums, schema: Named, *, label: int | None = None) -> float | None:
     """FedFB's measure: largest |rate of a group − rate of all|, also among one label.
 
     Reference: Zeng et al. 2021, as their code computes it.
     """
-    by_label = (groups, -1)
+    by_label = (len(schema.groups), -1)
     chosen = slice(None) if label is None else [label]
     count = total.column("count").reshape(by_label)[:, chosen].sum()
     if count == 0:
         return None
     positive = total.column("positive").reshape(by_label)[:, chosen].sum()
-    rates = group_rates(total, groups, label=label)
+    rates = group_rates(total, schema, label=label)
     return float(np.nanmax(np.abs(rates - positive / count)))
 
 
@@ -114,19 +124,19 @@ def mean_losses(total: Sums) -> FloatArray:
     return _ratio(total.column("loss", of="cells"), total.column("count", of="cells"))
 
 
-def group_losses(total: Sums, groups: int) -> FloatArray:
+def group_losses(total: Sums, schema: Named) -> FloatArray:
     """Mean loss per group; NaN where nobody is."""
-    by_label = (groups, -1)
+    by_label = (len(schema.groups), -1)
     losses = total.column("loss").reshape(by_label).sum(axis=1)
     return _ratio(losses, total.column("count").reshape(by_label).sum(axis=1))
 
 
-def group_rates(total: Sums, groups: int, *, label: int | None = None) -> FloatArray:
+def group_rates(total: Sums, schema: Named, *, label: int | None = None) -> FloatArray:
     """Share of positive predictions per group, among one label if given.
 
     NaN where nobody is.
     """
-    by_label = (groups, -1)
+    by_label = (len(schema.groups), -1)
     positive = total.column("positive").reshape(by_label)
     count = total.column("count").reshape(by_label)
     chosen = slice(None) if label is None else [label]

@@ -205,7 +205,7 @@ def split_metrics(e: Evidence, split: Literal["train", "test"]) -> Metrics | Non
     if sample is None:
         return None
     cells = len(e.cells) if e.promise or e.minimax else 0
-    return metrics(sample, len(e.groups), e.labels, n_cells=cells)
+    return metrics(sample, e, n_cells=cells)
 
 
 def notes(e: Evidence) -> tuple[str, ...]:
