@@ -67,7 +67,6 @@ def refutes_feasibility(
     return worst > slack + margin
 
 
-
 def measured_gap(
     problem: Problem, w: np.ndarray, lam: np.ndarray, radius: float | None = None
 ) -> float:
