@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pffl.errors import DataError, MissingExtraError, Problems
-from pffl.typing import IntArray
+from pffl.typing import BoolArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,43 +136,47 @@ def _looks_even(data: bytes, delimiter: str, fields: int) -> bool:
     """
     if data.count(b"\r") != data.count(b"\r\n"):
         return False
-    quotes = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == QUOTE)
-    if len(quotes):
-        mark = ord(delimiter)
-        ends = np.frombuffer(b"\n" + data + b"\n", dtype=np.uint8)
-        before, after = ends[quotes[::2]], ends[quotes[1::2] + 2]
-        if (
-            len(quotes) % 2
-            or not np.isin(before, (mark, NEWLINE, QUOTE)).all()
-            or not np.isin(after, (mark, NEWLINE, RETURN, QUOTE)).all()
-        ):
+    if b'"' in data:
+        array = np.frombuffer(data, dtype=np.uint8)
+        quote, inside = array == QUOTE, _inside_quotes(array)
+        edge = (array == ord(delimiter)) | (array == NEWLINE) | quote
+        opens, closes = quote & inside, quote & ~inside
+        after = edge | (array == RETURN)
+        if inside[-1] or (opens[1:] > edge[:-1]).any():
             return False
-    return first_uneven(data, delimiter, fields, quotes) is None
+        if (closes[:-1] > after[1:]).any():
+            return False
+    return first_uneven(data, delimiter, fields) is None
+
+
+def _inside_quotes(array: NDArray[np.uint8]) -> BoolArray:
+    # Counting up to 255 and from 0 again keeps odd and even.
+    return (np.cumsum(array == QUOTE, dtype=np.uint8) & 1).view(np.bool_)
 
 
 def first_uneven(
-    data: bytes, delimiter: str, fields: int, quotes: IntArray | None = None
+    data: bytes, delimiter: str, fields: int
 ) -> tuple[int, int, int] | None:
     r"""Find the first line with another number of fields: its number, byte and fields.
 
     Lines and bytes are counted from 0, and empty lines let through, as pandas skips
-    them. Between `quotes`, given by their places, nothing ends a field or a line.
+    them. Between quotes nothing ends a field or a line.
 
-    >>> first_uneven(b"a,b\n\n1,2\n3\n", ",", 2)
-    (3, 9, 1)
+    >>> first_uneven(b'a,b\n\n1,"2,\n"\n3\n', ",", 2)
+    (3, 13, 1)
     """
     array = np.frombuffer(data, dtype=np.uint8)
-    marks = np.flatnonzero(array == ord(delimiter))
-    ends = np.flatnonzero(array == NEWLINE)
-    if quotes is not None and len(quotes):
-        marks = marks[np.searchsorted(quotes, marks) % 2 == 0]
-        ends = ends[np.searchsorted(quotes, ends) % 2 == 0]
-    if not len(ends) or ends[-1] < len(data) - 1:
-        ends = np.append(ends, len(data))
-    starts = np.concatenate([[0], ends[:-1] + 1])
-    counts = np.diff(np.searchsorted(marks, ends), prepend=0) + 1
+    mark, end = array == ord(delimiter), array == NEWLINE
+    if b'"' in data:
+        outside = ~_inside_quotes(array)
+        mark &= outside
+        end &= outside
+    starts = np.append(0, np.flatnonzero(end) + 1)
+    starts = starts[starts < len(data)]
+    counts = np.add.reduceat(mark.view(np.uint8), starts, dtype=np.int64) + 1
     for line in np.flatnonzero(counts != fields).tolist():
-        if data[starts[line] : ends[line]] not in (b"", b"\r"):
+        stop = starts[line + 1] if line + 1 < len(starts) else len(data)
+        if data[starts[line] : stop] not in (b"\n", b"\r\n"):
             return line, int(starts[line]), int(counts[line])
     return None
 
