@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pffl.cli import loading, picture
-from pffl.datasets import DATASETS, _acs_download
+from pffl.datasets import DATASETS, _acs_files, _fetch
 from tests.cli.helpers import one_line, pffl
 from tests.datasets.acs_files import archive, persons
 from tests.datasets.test_acs_download import Census, path_of, serve
@@ -149,8 +149,8 @@ def test_fetch_shows_bytes_and_keeps_the_file(
     monkeypatch.setenv("PFFL_CACHE_DIR", str(tmp_path / "cache"))
     asked = ("data", "fetch", "acs", "--set", 'data.states=["WY"]')
     with serve(site):
-        monkeypatch.setattr(_acs_download, "ADDRESS", site.address)
-        monkeypatch.setattr(_acs_download, "STEP", 100)
+        monkeypatch.setattr(_acs_files, "ADDRESS", site.address)
+        monkeypatch.setattr(_fetch, "STEP", 100)
         seen = pffl(capsys, *asked)
     whole = loading.size(len(site.files[path_of("WY")]))
     assert seen.code == 0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pffl.datasets._acs_columns import FIPS, RELP_OF_RELSHIPP
-from pffl.datasets._acs_sources import archive_name, member_name
+from pffl.datasets._acs_files import archive_name, member_name
+from pffl.datasets._acs_tasks import FIPS, RELP_OF_RELSHIPP
 from tests.datasets.archives import zip_file
 
 YEARS = (2014, 2018, 2021, 2024)

@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 import tracemalloc
+from importlib import import_module
 
 import numpy as np
 import pytest
 
 from pffl.datasets import acs
-from pffl.datasets._acs_columns import COLUMNS, FIPS, RACES, RELP_OF_RELSHIPP, SEXES
-from pffl.datasets._acs_tasks import TASKS
+from pffl.datasets._acs_tasks import (
+    COLUMNS,
+    FIPS,
+    RACES,
+    RELP_OF_RELSHIPP,
+    SEXES,
+    TASKS,
+)
 from pffl.errors import DataError, UsageError
 from tests.datasets.acs_files import YEARS, archive, member_name, persons, text
 
@@ -277,13 +284,13 @@ def test_single_precision(tmp_path):
 
 def test_chunks_do_not_show(tmp_path, monkeypatch):
     whole = load(folder(tmp_path))
-    monkeypatch.setattr("pffl.datasets._acs_text.CHUNK_ROWS", 7)
-    monkeypatch.setattr("pffl.datasets._acs_persons.BLOCK", 5)
+    monkeypatch.setattr("pffl.datasets._acs_files.BUFFER", 2000)
+    monkeypatch.setattr(import_module("pffl.datasets.acs"), "BLOCK", 5)
     assert load(tmp_path).fingerprint == whole.fingerprint
 
 
 def test_loading_takes_little_more_memory_than_the_inputs(tmp_path, monkeypatch):
-    monkeypatch.setattr("pffl.datasets._acs_text.CHUNK_ROWS", 1000)
+    monkeypatch.setattr("pffl.datasets._acs_files.BUFFER", 1 << 18)
     header, people = text(2018, "WY", PEOPLE["WY"]).split(b"\n", 1)
     (tmp_path / member_name(2018, "WY")).write_bytes(header + b"\n" + people * 100)
     tracemalloc.start()

@@ -13,8 +13,8 @@ from importlib import import_module
 import pytest
 from filelock import FileLock
 
-from pffl.datasets import _acs_download, _fetch, acs
-from pffl.datasets._acs_sources import archive_name, member_name
+from pffl.datasets import _acs_files, _fetch, acs
+from pffl.datasets._acs_files import archive_name, member_name
 from pffl.errors import DataError
 from tests.datasets.acs_files import archive, persons
 from tests.datasets.archives import zip_file
@@ -93,8 +93,8 @@ def census(tmp_path, monkeypatch):
         path = archive(tmp_path / "drawn", 2018, state, PEOPLE[state])
         site.files[path_of(state)] = path.read_bytes()
     with serve(site):
-        monkeypatch.setattr(_acs_download, "ADDRESS", site.address)
-        monkeypatch.setattr(_acs_download, "STEP", 100)
+        monkeypatch.setattr(_acs_files, "ADDRESS", site.address)
+        monkeypatch.setattr(_fetch, "STEP", 100)
         yield site
 
 
@@ -200,7 +200,7 @@ def test_an_archive_that_leads_outside_is_never_kept(tmp_path, census):
 
 
 def test_more_bytes_than_allowed_are_not_kept(tmp_path, census, monkeypatch):
-    monkeypatch.setattr(_acs_download, "MAX_BYTES", 100)
+    monkeypatch.setattr(_acs_files, "MAX_BYTES", 100)
     with pytest.raises(DataError, match="more than 100 bytes"):
         load(tmp_path, ["WY"])
     assert cached(tmp_path) == []
@@ -262,7 +262,7 @@ def test_not_found_is_not_tried_again(tmp_path, census):
 
 
 def test_offline_says_what_to_put_where(tmp_path, monkeypatch):
-    monkeypatch.setattr(_acs_download, "ADDRESS", "http://127.0.0.1:9/pums")
+    monkeypatch.setattr(_acs_files, "ADDRESS", "http://127.0.0.1:9/pums")
     with pytest.raises(DataError) as caught:
         load(tmp_path)
     message = str(caught.value)

@@ -48,7 +48,7 @@ def test_a_line_cut_off_is_refused_with_line_and_byte(tmp_path):
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1000, 1 << 20])
 def test_lines_are_counted_whatever_the_buffer(tmp_path, monkeypatch, size):
-    monkeypatch.setattr("pffl.datasets._acs_text.BUFFER", size)
+    monkeypatch.setattr("pffl.datasets._acs_files.BUFFER", size)
     whole = load(plain(tmp_path, DATA)).fingerprint
     blank = DATA.replace(b"\n", b"\r\n") + b"\r\n\n"
     assert load(plain(tmp_path, blank)).fingerprint == whole

@@ -1,13 +1,19 @@
-"""A file of ACS persons: text, inside an archive or not, or Parquet.
+"""Files of ACS persons: which ones hold whom, where they come from, and their columns.
 
+Per-state archives are ``csv_p{st}.zip`` with ``psam_p{FIPS}.csv`` inside, up to 2016
+``ss{yy}p{st}.csv``; with ``us`` in place of the state a file is about all of them.
 Column names drift over the years; here they all have the older name and coding.
+Every line is counted on the way: pandas fills a short line up with missing values, and
+here missing means 0, so a line cut off by a broken copy would become a person.
 """
 
 from __future__ import annotations
 
+import io
+import os
+import re
 import zipfile
-import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,23 +21,40 @@ from typing import IO, TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from pffl.datasets._acs_columns import RELP_OF_RELSHIPP
-from pffl.datasets._acs_text import NotNumbersError, TextTable
-from pffl.datasets._archive import check_archive
-from pffl.errors import DataError, MissingExtraError
+from pffl.data.checks import listing
+from pffl.data.reading import find_delimiter, first_uneven
+from pffl.datasets import _fetch
+from pffl.datasets._acs_tasks import FIPS, RELP_OF_RELSHIPP
+from pffl.datasets._archive import DAMAGED, open_member
+from pffl.errors import DataError, MissingExtraError, Problems, UsageError
 from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow.parquet
 
 Columns: TypeAlias = dict[str, FloatArray]
 
-LARGEST = 8 << 30  # bytes of an unpacked file
+ADDRESS = "https://www2.census.gov/programs-surveys/acs/data/pums"
+MAX_BYTES = 2 << 30  # of one archive; all states together have less
+BUFFER = 4 << 20
+LONGEST_HEADER = 1 << 16
 BATCH_ROWS = 1 << 17
 PARQUET = (".parquet", ".pq")
-DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
+
+FIRST_YEAR = 2014
+RENAMED_FILES = 2017  # from then on psam_p…, before ss{yy}p…
+NOT_PUBLISHED = 2020  # no standard 1-year file: too few people answered
 # Older name → newer name (RELSHIPP since 2019, STATE since 2023).
 RENAMED = {"RELP": "RELSHIPP", "ST": "STATE"}
+
+STATE_OF = {code: state for state, code in FIPS.items()}
+PERSONS = re.compile(
+    r"psam_p(?P<fips>\d\d)|ss(?P<yy>\d\d)p(?P<state>(?!us)[a-z][a-z])"
+    r"|(?:psam_|ss(?P<all>\d\d))pus[a-d]?",
+    re.IGNORECASE,
+)
+ARCHIVE = re.compile(r"csv_p(?P<state>[a-z][a-z])\.zip", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -62,25 +85,19 @@ class PersonFile:
         if self._is_parquet:
             with _parquet(self.path) as opened:
                 return [str(name).upper() for name in opened.schema_arrow.names]
-        with self._text() as table:
-            return table.columns
-
-    def chunks(self, places: Mapping[str, int]) -> Iterator[Columns]:
-        """Yield some of the columns, given by place, a number of rows at a time."""
-        if self._is_parquet:
-            yield from self._batches(places)
-            return
-        try:
-            with self._text() as table:
-                yield from table.chunks(places)
-        except NotNumbersError as error:
-            with self._text() as table:
-                raise DataError(table.first_text(places)) from error
+        with self._text() as (_, columns, _, _):
+            return columns
 
     def first_value(self, place: int) -> str:
         """Value of the first row in one column of a text file."""
-        with self._text() as table:
-            return table.first(place)
+        with self._text() as (stream, _, delimiter, _):
+            line = stream.readline(LONGEST_HEADER).decode("utf-8", errors="replace")
+        fields = line.split(delimiter)
+        return fields[place].strip().strip('"') if place < len(fields) else ""
+
+    def chunks(self, places: Mapping[str, int]) -> Iterator[Columns]:
+        """Yield some columns, given by place, as numbers, some rows at a time."""
+        yield from (self._batches if self._is_parquet else self._blocks)(places)
 
     @property
     def _is_parquet(self) -> bool:
@@ -98,26 +115,106 @@ class PersonFile:
                     for name, column in own.items()
                 }
 
-    @contextmanager
-    def _text(self) -> Iterator[TextTable]:
-        with self._bytes() as stream:
-            yield TextTable(stream, str(self))
+    def _blocks(self, places: Mapping[str, int]) -> Iterator[Columns]:
+        rows = 0
+        with self._text() as (stream, columns, delimiter, byte):
+            line, fields = 1, len(columns)
+            for block in _whole_lines(stream):
+                uneven = first_uneven(block, delimiter, fields)
+                if uneven is not None:
+                    later, place, found = uneven
+                    raise DataError(
+                        f"{self}, line {line + later + 1}, byte {byte + place + 1}: "
+                        f"{found} fields, expected {fields} (a file that was cut off, "
+                        "or is not this table)"
+                    )
+                frame = self._frame(block, delimiter, places, line, fields)
+                yield {
+                    name: frame[place].to_numpy(dtype=np.float64)
+                    for name, place in places.items()
+                }
+                rows += len(frame)
+                line, byte = line + block.count(b"\n"), byte + len(block)
+        if rows == 0:
+            raise DataError(f"{self}: no rows after the header")
+
+    def _frame(
+        self,
+        block: bytes,
+        delimiter: str,
+        places: Mapping[str, int],
+        line: int,
+        fields: int,
+    ) -> pd.DataFrame:
+        """Read some lines as numbers, or say which value is none."""
+        import pandas as pd
+
+        def read(dtype: type) -> pd.DataFrame:
+            return pd.read_csv(
+                io.BytesIO(block),
+                sep=delimiter,
+                header=None,
+                names=list(range(fields)),
+                usecols=sorted(set(places.values())),
+                index_col=False,
+                dtype=dtype,
+                skipinitialspace=True,
+                encoding_errors="replace",
+            )
+
+        try:
+            return read(np.float64)
+        except pd.errors.ParserError as error:
+            raise DataError(f"{self}: {error}") from error
+        except ValueError as error:
+            text = read(str)
+            for name, place in places.items():
+                numbers = pd.to_numeric(text[place], errors="coerce")
+                bad = np.flatnonzero(numbers.isna() & text[place].notna())
+                if len(bad):
+                    where = f"{self}, line {line + 1 + int(bad[0])}, column '{name}'"
+                    value = text[place].iloc[bad[0]]
+                    raise DataError(f"{where}: '{value}' is not a number") from error
+            raise DataError(f"{self}: not all values are numbers") from error
 
     @contextmanager
-    def _bytes(self) -> Iterator[IO[bytes]]:
+    def _text(self) -> Iterator[tuple[IO[bytes], list[str], str, int]]:
+        """Open after the header: the rest, the columns, the separator, the place."""
         try:
-            if self.member:
-                with zipfile.ZipFile(self.path) as archive:
-                    check_archive(archive, self.path.name, self.member, LARGEST)
-                    with archive.open(self.member) as stream:
-                        yield stream
-            else:
-                with self.path.open("rb") as file:
-                    yield file
-        except DAMAGED as error:
-            raise DataError(f"archive {self} is damaged: {error}") from error
+            opening = (
+                open_member(self.path, self.member)
+                if self.member
+                else self.path.open("rb")
+            )
+            with opening as stream:
+                first = stream.readline(LONGEST_HEADER)
+                if b"\0" in first:
+                    raise DataError(
+                        f"{self}, line 1: a zero byte: save the file as UTF-8 text"
+                    )
+                if not first.strip():
+                    raise DataError(f"{self} is empty")
+                text = first.decode("utf-8-sig", errors="replace")
+                delimiter = find_delimiter(text)
+                fields = text.split(delimiter)
+                columns = [field.strip().strip('"').upper() for field in fields]
+                yield stream, columns, delimiter, len(first)
         except OSError as error:
             raise DataError(f"{self} cannot be read: {error}") from error
+
+
+def _whole_lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """Yield a file in blocks that end with a line, but for the last; none is blank."""
+    rest = b""
+    while data := stream.read(BUFFER):
+        lines, end, tail = data.rpartition(b"\n")
+        block, rest = (rest + lines + end, tail) if end else (b"", rest + data)
+        if block.strip():
+            yield block
+        elif block:
+            rest = block + rest
+    if rest.strip():
+        yield rest
 
 
 @dataclass(frozen=True)
@@ -131,12 +228,12 @@ class Layout:
     absent
         Wanted columns that are not there.
     recoded
-        Columns with the newer coding.
+        Whether RELP has the newer coding.
     """
 
     places: Mapping[str, int]
     absent: tuple[str, ...]
-    recoded: frozenset[str]
+    recoded: bool
 
     @classmethod
     def of(
@@ -148,25 +245,25 @@ class Layout:
         """
         names = file.column_names()
         others = {**RENAMED, **dict([label] if label and file.extract else [])}
-        places: dict[str, int] = {}
-        recoded = set()
+        found: dict[str, str] = {}
         for column in wanted:
-            other = others.get(column, column)
-            found = [name for name in (column, other) if name in names]
-            if not found:
-                continue
-            if names.count(found[0]) > 1:
-                raise DataError(f"{file}: column '{found[0]}' occurs more than once")
-            places[column] = names.index(found[0])
-            if found[0] == "RELSHIPP":
-                recoded.add(column)
-        absent = tuple(column for column in wanted if column not in places)
-        return cls(places, absent, frozenset(recoded))
+            either = (column, others.get(column, column))
+            there = [name for name in either if name in names]
+            if there:
+                found[column] = there[0]
+        for name in found.values():
+            if names.count(name) > 1:
+                raise DataError(f"{file}: column '{name}' occurs more than once")
+        return cls(
+            {column: names.index(name) for column, name in found.items()},
+            tuple(column for column in wanted if column not in found),
+            found.get("RELP") == "RELSHIPP",
+        )
 
     def chunks(self, file: PersonFile) -> Iterator[Columns]:
         """Yield the columns in their older coding."""
         for chunk in file.chunks(self.places):
-            if "RELP" in self.recoded:
+            if self.recoded:
                 chunk["RELP"] = relp(chunk["RELP"])
             yield chunk
 
@@ -204,3 +301,173 @@ def _parquet(path: Path) -> Iterator[pyarrow.parquet.ParquetFile]:
         ) from error
     except OSError as error:
         raise DataError(f"'{path.name}' cannot be read: {error}") from error
+
+
+def member_name(year: int, state: str) -> str:
+    """Name of the state's file inside its archive.
+
+    >>> member_name(2018, "CA"), member_name(2014, "CA")
+    ('psam_p06.csv', 'ss14pca.csv')
+    """
+    if year >= RENAMED_FILES:
+        return f"psam_p{FIPS[state]:02d}.csv"
+    return f"ss{year % 100:02d}p{state.lower()}.csv"
+
+
+def archive_name(state: str) -> str:
+    """Name of the state's archive."""
+    return f"csv_p{state.lower()}.zip"
+
+
+def check_request(year: int, states: Sequence[str] | None) -> tuple[str, ...] | None:
+    """States in the order of their FIPS codes; refuse what does not exist."""
+    with Problems("acs", UsageError) as problems:
+        if isinstance(year, bool) or int(year) != year or year < FIRST_YEAR:
+            problems.add(f"'year' must be {FIRST_YEAR} or later. Got {year} instead.")
+        elif year == NOT_PUBLISHED:
+            problems.add(
+                f"the Census published no standard 1-year file for {NOT_PUBLISHED}"
+            )
+        if isinstance(states, str):
+            problems.add(f"'states' must be a list, such as ['{states}']")
+        named = [str(state).upper() for state in states or ()]
+        unknown = [f"'{state}'" for state in named if state not in FIPS]
+        if unknown:
+            problems.add(f"'states' are two letters; unknown: {listing(unknown)}")
+        if len(set(named)) < len(named):
+            problems.add(f"'states' names a state twice: {named}")
+        if states is not None and not named:
+            problems.add("'states' is empty")
+    return None if states is None else tuple(s for s in FIPS if s in named)
+
+
+def fetch_states(
+    year: int,
+    states: Sequence[str],
+    *,
+    cache_dir: str | os.PathLike[str] | None = None,
+    progress: _fetch.Progress | None = None,
+) -> list[PersonFile]:
+    """Verified local archives of the states, downloading those that are not there."""
+    folder = _fetch.cache_folder(cache_dir) / "acs" / str(year) / "1-Year"
+    files = [
+        PersonFile(folder / archive_name(state), member_name(year, state), state)
+        for state in states
+    ]
+    for file in files:
+        name = file.path.name
+        url = f"{ADDRESS}/{year}/1-Year/{name}"
+        remote = _fetch.RemoteFile(
+            name, url=url, max_bytes=MAX_BYTES, member=file.member
+        )
+        try:
+            _fetch.fetch(remote, cache_dir=folder, progress=progress)
+        except _fetch.FetchError as error:
+            absent = [
+                f"'{f.path.name}'" for f in files if f is file or not f.path.is_file()
+            ]
+            raise DataError(
+                f"{file} could not be downloaded from {url}: "
+                f"{'; then: '.join(error.reasons)}\n"
+                f"To go on without a connection, put {listing(absent)} of {year} into "
+                f"'{folder}' (no hash is published), or name a folder that has them "
+                f"with source=. A file that the Census replaced on purpose is accepted "
+                f"once its entry is removed from '{_fetch.RECORD}' there."
+            ) from error
+    return files
+
+
+def check_rows(file: PersonFile, rows: int) -> None:
+    """Compare the number of persons with the recorded one, or record it."""
+    known = _fetch.recorded(file.path).get("rows")
+    if known is None:
+        _fetch.record(file.path, {"rows": rows})
+    elif known != rows:
+        raise DataError(f"{file}: {rows} persons, but {known} were recorded")
+
+
+def find_files(
+    source: Path, year: int, states: Sequence[str] | None
+) -> list[PersonFile]:
+    """Files of persons that a path of the user stands for."""
+    if source.is_dir():
+        return _in_folder(source, year, states)
+    if not source.is_file():
+        raise DataError(f"'{source}' is neither a file nor a folder")
+    if source.suffix.lower() == ".zip":
+        return _in_archive(source)
+    named = _persons(source.name)
+    if named is None:
+        return [PersonFile(source, extract=True)]
+    return [PersonFile(source, state=named[0] or None)]
+
+
+def _persons(name: str) -> tuple[str, str] | None:
+    """State ("" for all) and two digits of the year ("" from 2017) in a file's name.
+
+    >>> _persons("psam_p06.csv"), _persons("ss14pus.csv"), _persons("people.csv")
+    (('CA', ''), ('', '14'), None)
+    """
+    stem, _, ending = name.rpartition(".")
+    found = PERSONS.fullmatch(stem) if ending.lower() == "csv" else None
+    if found is None:
+        return None
+    state = (found["state"] or "").upper()
+    if found["fips"]:
+        state = STATE_OF.get(int(found["fips"]), "?")
+    if state and state not in FIPS:
+        return None
+    return state, found["yy"] or found["all"] or ""
+
+
+def _in_archive(path: Path) -> list[PersonFile]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.namelist()
+    except (*DAMAGED, OSError) as error:
+        raise DataError(f"archive '{path.name}' is damaged: {error}") from error
+    named = [(member, _persons(member)) for member in sorted(members)]
+    files = [PersonFile(path, member, n[0] or None) for member, n in named if n]
+    if not files:
+        raise DataError(
+            f"archive '{path.name}' holds no file of persons such as 'psam_p06.csv': "
+            f"there are {listing(members)}"
+        )
+    return files
+
+
+def _in_folder(
+    folder: Path, year: int, states: Sequence[str] | None
+) -> list[PersonFile]:
+    """One file for each state; a file of all states for those without their own."""
+    places = [folder, folder / f"{year}" / "1-Year"]
+    found = [p for place in places if place.is_dir() for p in sorted(place.iterdir())]
+    yy = "" if year >= RENAMED_FILES else f"{year % 100:02d}"
+    own: dict[str, PersonFile] = {}
+    everyone: list[PersonFile] = []
+    for path in found:
+        named, archive = _persons(path.name), ARCHIVE.fullmatch(path.name)
+        if named == ("", yy):
+            everyone.append(PersonFile(path))
+        elif named is not None and named[1] == yy:
+            own[named[0]] = PersonFile(path, state=named[0])
+        elif archive and (state := archive["state"].upper()) in FIPS:
+            own.setdefault(state, PersonFile(path, member_name(year, state), state))
+        elif archive and state == "US" and not everyone:
+            everyone.extend(_in_archive(path))
+    if states is None:
+        chosen = [own[state] for state in FIPS if state in own] or everyone
+        if chosen:
+            return chosen
+    missing = [state for state in states or ("CA",) if state not in own]
+    if missing and not everyone:
+        expected = [
+            f"{state} ('{archive_name(state)}' or '{member_name(year, state)}')"
+            for state in missing
+        ]
+        raise DataError(
+            f"'{folder}' has no persons of {year} for {listing(expected)}"
+            if states
+            else f"'{folder}' has no file of persons of {year}, such as {expected[0]}"
+        )
+    return [own[s] for s in states or () if s in own] + (everyone if missing else [])

@@ -1,21 +1,28 @@
-"""Take one file out of a zip archive, after all of the archive was checked."""
+"""Look into zip archives, after all of an archive was checked."""
 
 from __future__ import annotations
 
+import lzma
+import shutil
 import stat
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO
 
 from pffl.errors import DataError, Problems
 
 MAX_MEMBERS = 100_000
 MAX_RATIO = 200
 MEGABYTE = 1 << 20
+LARGEST = 8 << 30  # bytes of an unpacked file
 # What the standard library raises on a broken, encrypted or foreign archive.
 DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
+    lzma.LZMAError,
     EOFError,
     NotImplementedError,
     RuntimeError,
@@ -25,26 +32,44 @@ DAMAGED = (
 def extract_member(
     archive: Path, member: str, target: Path, *, max_bytes: int = 4096 * MEGABYTE
 ) -> None:
-    """Write one member of a zip file to `target`, or refuse before writing anything.
+    """Write one member of a zip file to `target`, or refuse and leave nothing behind.
 
     Refused are archives with a path that leaves the folder, an absolute path, a
     symbolic link, a member over the size limit, or one that is packed more tightly than
     real data ever are (a bomb). The copy stops at the announced size.
     """
+    with open_member(archive, member, max_bytes=max_bytes) as source:
+        try:
+            with target.open("wb") as sink:
+                shutil.copyfileobj(source, sink, MEGABYTE)
+        except BaseException:
+            target.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def open_member(
+    archive: Path, member: str, *, max_bytes: int = LARGEST
+) -> Iterator[IO[bytes]]:
+    """Open one member of a zip file, which ends at its announced size."""
     try:
         with zipfile.ZipFile(archive) as opened:
             info = check_archive(opened, archive.name, member, max_bytes)
-            with opened.open(info) as source, target.open("wb") as sink:
-                left = info.file_size
-                while chunk := source.read(min(MEGABYTE, left + 1)):
-                    left -= len(chunk)
-                    if left < 0:
-                        raise DataError(
-                            f"archive '{archive.name}': '{member}' is too large"
-                        )
-                    sink.write(chunk)
+            with opened.open(info) as stream:
+                yield stream
     except DAMAGED as error:
         raise DataError(f"archive '{archive.name}' is damaged: {error}") from error
+
+
+def check_sound(archive: Path, name: str, member: str) -> str | None:
+    """Read all of an archive once, and say what is wrong with its bytes."""
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            check_archive(opened, name, member, LARGEST)
+            torn = opened.testzip()
+    except DAMAGED as error:
+        return f"not a complete archive: {error}"
+    return None if torn is None else "a wrong checksum inside the archive"
 
 
 def check_archive(

@@ -7,25 +7,51 @@ public domain. The tasks are those of folktables (Ding et al., NeurIPS 2021).
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pffl.data.checks import listing
 from pffl.data.federation import Federation
-from pffl.data.partition import check_fractions, split_index
+from pffl.data.partition import Plan, check_fractions, split_index
 from pffl.data.schema import Attribute, Schema
-from pffl.datasets._acs_columns import FIFTY_STATES, FIPS, PROTECTED
-from pffl.datasets._acs_download import Progress, check_rows, fetch_states
-from pffl.datasets._acs_files import PersonFile
-from pffl.datasets._acs_persons import Persons, read_persons
-from pffl.datasets._acs_sources import check_request, find_files
-from pffl.datasets._acs_tasks import Filter, Task, TaskName, find_task
+from pffl.data.silo import Rows, Silo
+from pffl.datasets._acs_files import (
+    RENAMED_FILES,
+    STATE_OF,
+    Columns,
+    Layout,
+    PersonFile,
+    check_request,
+    check_rows,
+    fetch_states,
+    find_files,
+)
+from pffl.datasets._acs_tasks import (
+    COLUMNS,
+    FIFTY_STATES,
+    FIPS,
+    PROTECTED,
+    Encoding,
+    Filter,
+    Input,
+    Task,
+    TaskName,
+    find_task,
+)
+from pffl.datasets._fetch import Progress
 from pffl.errors import DataError, Problems, UsageError
-from pffl.typing import IntArray
+from pffl.typing import BoolArray, IntArray
 
+BLOCK = 1 << 11
+OLDEST = 130
+# How an extract may call the label of employment, as 0 and 1.
+LABELS = {"ESR": "ESR1"}
 # Persons in the files as published, before any filter.
 KNOWN_ROWS = {(2018, "CA"): 378_817}
 KNOWN_TOTALS = {2018: 3_207_990}  # of the fifty states
@@ -37,7 +63,7 @@ def acs(
     year: int = 2018,
     states: Sequence[str] | None = None,
     filter: Filter = "folktables",
-    encoding: Literal["onehot", "ordinal"] = "onehot",
+    encoding: Encoding = "onehot",
     group: str | Sequence[str] = "race",
     people: int | None = None,
     seed: int = 0,
@@ -119,9 +145,7 @@ def acs(
         files = fetch_states(year, wanted, cache_dir=cache_dir, progress=progress)
     else:
         files = find_files(Path(source), year, wanted)
-    persons = read_persons(
-        files, chosen, encoding=encoding, protected=protected, states=wanted, year=year
-    )
+    persons = _read(files, chosen, encoding, protected, wanted, year)
     notes = _notes(persons, chosen, files, year, downloaded=source is None)
     codes, names = _silo_codes(persons, wanted)
     drawn = _drawn(codes, people, seed)
@@ -143,15 +167,216 @@ def acs(
     return Federation(schema, silos, f"ACS {task} ({name})", notes=notes)
 
 
+@dataclass(eq=False)
+class _Persons:
+    """Rows that passed the filter, packed: one byte a column, until they become inputs.
+
+    All states of a year have more than three million persons. Packed they take some
+    50 MB, so that the inputs (about a gigabyte) are the only large array, written once.
+
+    Attributes
+    ----------
+    task, inputs, protected
+        What is predicted, how each column becomes inputs, and the protected attributes.
+    states
+        States to keep; None for all.
+    absent
+        Wanted columns that the source does not have.
+    chunks
+        Packed columns, ``label``, ``state`` and ``protected …``, in the files' order.
+    read
+        Persons of each state before the filter.
+    unknown
+        Values that the data dictionary does not have.
+    """
+
+    task: Task
+    inputs: tuple[Input, ...]
+    protected: Sequence[str]
+    states: Sequence[str] | None
+    absent: tuple[str, ...]
+    chunks: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
+    read: Counter[str] = field(default_factory=Counter)
+    unknown: dict[str, Counter[float]] = field(default_factory=dict)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """All chunks of a packed column as one."""
+        if len(self.chunks[name]) > 1:
+            self.chunks[name] = [np.concatenate(self.chunks[name])]
+        return self.chunks[name][0]
+
+    def __len__(self) -> int:
+        return len(self.column("label"))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of all inputs."""
+        return tuple(name for entry in self.inputs for name in entry.features)
+
+    def add(self, chunk: Columns, file: PersonFile, only: str | None) -> None:
+        """Filter and pack one chunk."""
+        state = self._count(chunk, file, only)
+        kept: BoolArray = self.task.keep(chunk)
+        if self.states is not None:
+            kept &= np.isin(state, [FIPS[name] for name in self.states])
+        positive = self.task.positive
+        self._append("label", positive.holds(chunk[positive.column][kept]))
+        self._append("state", state[kept])
+        for name in self.protected:
+            entry = Input(COLUMNS[PROTECTED[name][0]], "onehot", 0)
+            self._pack(f"protected {name}", entry, chunk, kept)
+        for entry in self.inputs:
+            self._pack(entry.column.name, entry, chunk, kept)
+        ages = chunk["AGEP"][kept] if "AGEP" in chunk else np.zeros(1)
+        odd = ages[~((ages >= 0) & (ages <= OLDEST))]
+        self.unknown.setdefault("AGEP", Counter()).update(odd.tolist())
+
+    def raise_if_unknown(self, file: PersonFile) -> None:
+        """Refuse values that the data dictionary does not have, all at once."""
+        with Problems(str(file), DataError) as problems:
+            for name, counts in self.unknown.items():
+                if counts:
+                    values = [f"{v:g} ({n})" for v, n in counts.most_common()]
+                    problems.add(
+                        f"column '{name}' has values that the data dictionary does "
+                        f"not have (missing counts as 0): {listing(values)}"
+                    )
+
+    def _pack(self, key: str, entry: Input, chunk: Columns, kept: BoolArray) -> None:
+        packed, unknown = entry.pack(chunk[entry.column.name][kept])
+        self._append(key, packed)
+        self.unknown.setdefault(entry.column.name, Counter()).update(unknown)
+
+    def _append(self, key: str, values: NDArray[Any]) -> None:
+        self.chunks.setdefault(key, []).append(values)
+
+    def _count(
+        self, chunk: Columns, file: PersonFile, only: str | None
+    ) -> NDArray[np.uint8]:
+        """FIPS code of each row; a file about one state must not hold another."""
+        rows = len(next(iter(chunk.values())))
+        if only is not None:
+            self.read[only] += rows
+            return np.full(rows, FIPS[only], dtype=np.uint8)
+        codes, counts = np.unique(chunk["ST"], return_counts=True)
+        known = {code: STATE_OF.get(int(code)) for code in codes[~np.isnan(codes)]}
+        wrong = [
+            f"{code:g}"
+            for code in codes
+            if known.get(code) is None or file.state not in (None, known[code])
+        ]
+        if wrong:
+            expected = (
+                f"of {file.state} ({FIPS[file.state]})" if file.state else "known"
+            )
+            raise DataError(f"{file}: states that are not {expected}: {listing(wrong)}")
+        for code, count in zip(codes, counts, strict=True):
+            self.read[str(known[code])] += int(count)
+        return chunk["ST"].astype(np.uint8)
+
+    def silos(
+        self, plan: Plan, group: IntArray, dtype: type[np.floating]
+    ) -> tuple[Silo, ...]:
+        """Write each silo's splits next to each other into one array of inputs."""
+        total = sum(len(rows) for _, index in plan for rows in index.values())
+        X = np.zeros((total, len(self.features)), dtype=dtype)
+        y, groups = np.empty(total), np.empty(total, dtype=np.int64)
+        views: list[dict[str, Rows]] = [{} for _ in plan]
+        start = 0
+        for split in plan[0][1]:
+            for silo, (_, index) in zip(views, plan, strict=True):
+                rows = index[split]
+                part = slice(start, start + len(rows))
+                self._write(rows, X[part])
+                y[part], groups[part] = self.column("label")[rows], group[rows]
+                silo[split] = Rows(X[part], y[part], groups[part])
+                start = part.stop
+        return tuple(Silo(name, k, views[k]) for k, (name, _) in enumerate(plan))
+
+    def _write(self, rows: IntArray, out: NDArray[np.floating]) -> None:
+        for begin in range(0, len(rows), BLOCK):
+            block = rows[begin : begin + BLOCK]
+            at = 0
+            for entry in self.inputs:
+                width = len(entry.features)
+                target = out[begin : begin + BLOCK, at : at + width]
+                entry.write(self.column(entry.column.name)[block], target)
+                at += width
+
+
+def _read(
+    files: Sequence[PersonFile],
+    task: Task,
+    encoding: Encoding,
+    protected: Sequence[str],
+    states: Sequence[str] | None,
+    year: int,
+) -> _Persons:
+    """Read, filter and pack all files, a number of rows at a time."""
+    layouts = [_layout(file, task, protected, year) for file in files]
+    hidden = tuple(PROTECTED[name][0] for name in protected)
+    absent = layouts[0].absent
+    inputs = task.bind(encoding, hidden, absent)
+    persons = _Persons(task, inputs, protected, states, absent)
+    for file, layout in zip(files, layouts, strict=True):
+        only = _only_state(file, layout, states)
+        for chunk in layout.chunks(file):
+            persons.add(chunk, file, only)
+        persons.raise_if_unknown(file)
+    return persons
+
+
+def _layout(
+    file: PersonFile, task: Task, protected: Sequence[str], year: int
+) -> Layout:
+    """Find the columns; a file as published must have all of them."""
+    positive = task.positive.column
+    other = LABELS.get(positive) if positive not in task.inputs else None
+    hidden = [PROTECTED[name][0] for name in protected]
+    wanted = tuple(dict.fromkeys((*task.needed, *hidden, "ST")))
+    layout = Layout.of(file, wanted, (positive, other) if other else None)
+    needed = [positive, *hidden] if file.extract else list(wanted)
+    absent = [f"'{column}'" for column in needed if column in layout.absent]
+    if absent:
+        raise DataError(f"{file} is not such a table: no columns {', '.join(absent)}")
+    if not file.extract and year >= RENAMED_FILES:
+        _check_year(file, year)
+    return layout
+
+
+def _check_year(file: PersonFile, year: int) -> None:
+    """From 2017 on files of all years are called alike, but numbers hold the year."""
+    names = file.column_names()
+    if "SERIALNO" not in names:
+        return
+    number = file.first_value(names.index("SERIALNO"))
+    if len(number) == 13 and number[:4].isdigit() and int(number[:4]) != year:
+        raise DataError(f"{file} holds persons of {number[:4]}, expected {year}")
+
+
+def _only_state(
+    file: PersonFile, layout: Layout, states: Sequence[str] | None
+) -> str | None:
+    """The state of a file without a column for it."""
+    if "ST" in layout.places:
+        return None
+    if file.state is None and len(states or ()) != 1:
+        raise DataError(
+            f"{file} does not say which state its rows are from: name it, for "
+            "instance states=['NY']"
+        )
+    return file.state or (states or ("",))[0]
+
+
 def _silo_codes(
-    persons: Persons, states: Sequence[str] | None
+    persons: _Persons, states: Sequence[str] | None
 ) -> tuple[IntArray, tuple[str, ...]]:
     """Silos in the order of FIPS codes: the named states, or those that occur."""
     there = states or persons.read
     names = tuple(state for state in FIPS if state in there)
     lookup = np.zeros(256, dtype=np.int64)
     lookup[[FIPS[name] for name in names]] = np.arange(len(names))
-    return lookup[persons.state], names
+    return lookup[persons.column("state")], names
 
 
 def _drawn(codes: IntArray, people: int | None, seed: int) -> IntArray:
@@ -168,12 +393,12 @@ def _drawn(codes: IntArray, people: int | None, seed: int) -> IntArray:
 
 
 def _schema(
-    persons: Persons, task: Task, protected: Sequence[str]
+    persons: _Persons, task: Task, protected: Sequence[str]
 ) -> tuple[Schema, IntArray]:
     """Names of everything, and the group of each person."""
     attributes, codes = [], []
     for name in protected:
-        places = persons.protected[name]
+        places = persons.column(f"protected {name}")
         words = list(PROTECTED[name][1].values())
         occurring = np.unique(places)
         attributes.append(Attribute(name, tuple(words[place] for place in occurring)))
@@ -183,7 +408,7 @@ def _schema(
 
 
 def _notes(
-    persons: Persons,
+    persons: _Persons,
     task: Task,
     files: Sequence[PersonFile],
     year: int,
@@ -209,7 +434,7 @@ def _notes(
 
 
 def _counted(
-    persons: Persons, files: Sequence[PersonFile], year: int, *, downloaded: bool
+    persons: _Persons, files: Sequence[PersonFile], year: int, *, downloaded: bool
 ) -> list[str]:
     """Differences from known row counts: refused in a download, noted elsewhere."""
     found = []
