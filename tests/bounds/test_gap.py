@@ -109,13 +109,6 @@ def test_ball_bound_is_exact_for_a_plane() -> None:
     assert low == pytest.approx((2.0 + (ring - w) @ slope).min(), abs=1e-6)
 
 
-def test_lower_nonnegative() -> None:
-    problem = draw(3)
-    lam = np.array([0.2, 0.1])
-    low = g.lower_nonnegative(lam, problem.bounds)
-    assert low <= problem.best_response(lam)
-
-
 def saddle_value(problem: Problem) -> float:
     """Solve min βF + B s  s.t. r ≤ s, s ≥ 0 by cvxpy."""
     w, s = cp.Variable(problem.X.shape[1]), cp.Variable(nonneg=True)
@@ -156,23 +149,6 @@ def test_gap_closes_at_an_exact_saddle_point() -> None:
     assert g.gap(g.upper(0.0, [-1.0], risk_weight=1, multiplier_bound=9), low) == 0.0
 
 
-@settings(max_examples=30, deadline=None)
-@given(seed=SEEDS)
-def test_lagrangian_from_parts(seed: int) -> None:
-    problem, rng = draw(seed), np.random.default_rng(seed)
-    lam, w = draw_multipliers(rng, problem), draw_model(rng, problem.X.shape[1], 2.0)
-    value, slope = g.lagrangian(
-        problem.risk(w),
-        problem.risk_gradient(w),
-        problem.violation(w),
-        problem.jacobian(w),
-        multipliers=lam,
-        risk_weight=problem.beta,
-    )
-    assert value == pytest.approx(problem.lagrangian(w, lam))
-    np.testing.assert_allclose(slope, problem.lagrangian_gradient(w, lam), atol=1e-12)
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -186,10 +162,6 @@ def test_lagrangian_from_parts(seed: int) -> None:
         lambda: g.upper(np.nan, [0.0], risk_weight=1.0, multiplier_bound=1.0),
         lambda: g.gap(1.0),
         lambda: g.gap(np.inf, 0.0),
-        lambda: g.lower_nonnegative([-1.0], [0.5]),
-        lambda: g.lagrangian(
-            1.0, [1.0], [0.1], [[1.0, 2.0]], multipliers=[1.0], risk_weight=1.0
-        ),
     ],
 )
 def test_refusals(call) -> None:

@@ -125,9 +125,7 @@ def test_bound_of_one_cell_with_the_others_fixed(seed: int) -> None:
     assert inf.cell_attainable(cell, low, problem.means(some), broken) is None
 
 
-def test_smallest_excess_and_interval() -> None:
-    assert inf.smallest_excess(-0.3, [-0.1, -0.2]) == Interval(-0.3, -0.1)
-    assert inf.smallest_excess(0.2, [0.1]) == Interval(0.1, 0.1)
+def test_intervals() -> None:
     assert 0.5 in Interval(0.0, 1.0)
     with pytest.raises(UsageError):
         Interval(1.0, 0.0)
