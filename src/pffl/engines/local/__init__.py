@@ -17,9 +17,8 @@ from threadpoolctl import ThreadpoolController
 
 from pffl.data.federation import Federation
 from pffl.engines.local.layout import Layout
-from pffl.engines.local.passes import evaluate, expand
+from pffl.engines.local.passes import evaluate, expand, train
 from pffl.engines.local.threads import Spread, processors
-from pffl.engines.local.training import train
 from pffl.engines.reference import Reference
 from pffl.models.base import Inputs, Model
 from pffl.models.linear import LinearModel

@@ -1,29 +1,43 @@
-"""`evaluate` and `curvature` for linear models over laid-out rows.
+"""`evaluate`, `curvature` and `train` for linear models over laid-out rows.
 
-Rows are passed over piece by piece, and several questions share a pass: each piece is
-read once for all of them, and each is answered as if it were alone.
-
-Scores of one model with q outputs, or of S models with one output each, are columns of
-one matrix product; "columns" is that last axis wherever the engine speaks of it.
+Rows are passed over piece by piece, and several questions share a pass. Evaluations and
+curvatures read each piece once for all of them, and each is answered as if it were
+alone. Trainings are one matrix product: scores of one model with q outputs, or of S
+models with one output each, are its columns; "columns" is that last axis wherever the
+engine speaks of it.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
 from pffl.engines.local.layout import Layout, Piece, piece_rows
 from pffl.engines.local.threads import Spread
 from pffl.models.linear import LinearModel
-from pffl.questions import Curvature, CurvatureTotal, Evaluate, EvaluateTotal
+from pffl.questions import (
+    Curvature,
+    CurvatureTotal,
+    Evaluate,
+    EvaluateTotal,
+    Train,
+    TrainTotal,
+)
 from pffl.questions.curvature import linear, powers
 from pffl.questions.evaluate import COLUMNS
-from pffl.typing import FloatArray
+from pffl.questions.train import TINY
+from pffl.typing import FloatArray, IntArray
 
 MOST_SUMS = 1 << 22  # numbers of a stack of evaluations
+
+R = TypeVar("R")
+# of silos of one group: (silos, n, features), (silos, n) and weights (silos, n, models)
+LocalRows = tuple[FloatArray, FloatArray, FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,3 +325,291 @@ def _packed_runs(
             gradient = model.pull_back(X[run], score_slopes[run])
             packed[packing.score_part] = np.append(scores[run].sum(), gradient)
         yield unit, packed
+
+
+def train(
+    layout: Layout, questions: Sequence[Train], spread: Spread
+) -> list[TrainTotal]:
+    """Answer a stack of questions that share one pass, for all silos."""
+    if linear(questions[0].task).n_outputs > 1 and len(questions) > 1:
+        return [train(layout, [question], spread)[0] for question in questions]
+    return Training(layout, questions, spread).totals()
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """A stack of `Train` questions over laid-out rows.
+
+    A single full step is one pass over the rows: the silos' mean is one step on the
+    whole. Several steps are taken by groups of silos, each silo with a w of its own.
+    """
+
+    layout: Layout
+    questions: Sequence[Train]
+    spread: Spread
+
+    @cached_property
+    def columns(self) -> Columns:
+        """Coefficients of all questions."""
+        model = linear(self.questions[0].task)
+        return Columns(
+            model,
+            np.concatenate([q.w.reshape(-1, model.n_columns) for q in self.questions]),
+        )
+
+    @cached_property
+    def asked(self) -> FloatArray:
+        """Shares p_k by position; 0 for silos that are not asked."""
+        first = self.questions[0]
+        shares = first.task.shares
+        if first.silos is not None:
+            chosen = np.zeros_like(shares)
+            chosen[list(first.silos)] = shares[list(first.silos)]
+            shares = chosen
+        return shares[self.layout.order]
+
+    @property
+    def unit_weights(self) -> FloatArray:
+        """c_i per unit (silo position × atom) and question."""
+        layout, questions = self.layout, self.questions
+        cells = questions[0].task.cells
+        risk_weights = np.array([q.risk_weight for q in questions])
+        weights = np.empty((layout.n_silos, layout.n_atoms, len(questions)))
+        weights[:] = ((self.asked / layout.sizes)[:, None] * risk_weights)[:, None]
+        if cells.everywhere.all():
+            by_cell = np.stack([q.cell_weights for q in questions], axis=1)
+            weights += cells.membership.T.astype(np.float64) @ by_cell
+        else:
+            for s, q in enumerate(questions):
+                by_silo = cells.spread(q.cell_weights, layout.n_silos)
+                weights[:, :, s] += by_silo[layout.order]
+        weights[self.asked == 0] = 0.0
+        return weights.reshape(-1, len(questions))
+
+    def per_column(self, values: Sequence[Any]) -> FloatArray:
+        """Repeat one value of each question for each of its columns."""
+        return np.repeat(values, len(self.columns.w) // len(self.questions), axis=0)
+
+    def totals(self) -> list[TrainTotal]:
+        """Answer all questions."""
+        first, powers = self.questions[0], [q.loss_power for q in self.questions]
+        whole = first.batch_size is None and not any(powers)
+        if whole and len(first.step_sizes) == 1:
+            sums, update = self.one_step()
+            tilts = np.repeat(self.asked[:, None], len(powers), axis=1)
+            lengths = np.zeros_like(tilts)
+        else:
+            sums = self.losses()
+            tilts = self.asked[:, None] * self.tilts(sums)
+            update, lengths = self.local_steps(tilts)
+        by_position = sums.reshape(self.layout.n_silos, -1, len(powers))
+        if first.silos is not None:  # a silo without weight still tells its losses
+            there = np.isin(self.layout.order, first.silos)
+            by_position = by_position * there[:, None, None]
+        means = by_position.sum(axis=1) / self.layout.sizes[:, None]
+        risks = self.asked @ means
+        cells = first.task.cells.totals(self.layout.to_federation(by_position))
+        moved = tilts * lengths / (means + TINY)
+        return [
+            TrainTotal(
+                own,
+                float(self.asked.sum()),
+                float(risks[s]),
+                cells[:, s],
+                np.array([tilts[:, s].sum(), powers[s] * moved[:, s].sum()]),
+            )
+            for s, own in enumerate(update.reshape(len(powers), -1))
+        ]
+
+    def one_step(self) -> tuple[FloatArray, FloatArray]:
+        """Loss sums per unit, and the update of one full gradient step."""
+        weights = self.unit_weights
+        results = self._over_pieces(lambda part: self.gradient_pass(part, weights))
+        sums = np.sum([r[0] for r in results], axis=0)
+        gradients = np.sum([r[1] for r in results], axis=0)
+        ridge = self.per_column([q.ridge_weight for q in self.questions])
+        rates = self.per_column([q.step_sizes[0] for q in self.questions])
+        gradients += (ridge * self.asked.sum())[:, None] * self.columns.w
+        return sums, -rates[:, None] * gradients
+
+    def losses(self) -> FloatArray:
+        """Loss sums per unit, shape (units, models)."""
+        return np.sum(self._over_pieces(self.losses_pass), axis=0)
+
+    def tilts(self, sums: FloatArray) -> FloatArray:
+        """F_k^q by position and question."""
+        powers = np.array([q.loss_power for q in self.questions])
+        if not powers.any():
+            return np.ones((self.layout.n_silos, len(powers)))
+        totals = sums.reshape(self.layout.n_silos, -1, len(powers)).sum(axis=1)
+        return (totals / self.layout.sizes[:, None] + TINY) ** powers
+
+    def local_steps(self, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Take all local steps.
+
+        Returns Σ_k p_k F_k^q Δ_k, shape (columns, features + intercept), and ‖Δ_k‖² per
+        position and model. `tilts` holds p_k F_k^q, shape (positions, models). Steps
+        descend c_i/p_k; silos that are not asked take none.
+        """
+        layout, first = self.layout, self.questions[0]
+        shares = first.task.shares[layout.order]
+        divisors = np.repeat(np.where(shares > 0, shares, 1.0), layout.n_atoms)
+        weights = self.unit_weights / divisors[:, None]
+        groups = layout.groups(len(self.columns.w))
+        if first.silos is not None:
+            groups = tuple(g for g in groups if tilts[g.start : g.stop].any())
+        results = self.spread(
+            lambda part: self.steps_pass(part, weights, tilts),
+            groups,
+            len(layout.X) * len(self.columns.w),
+        )
+        return (
+            np.sum([r[0] for r in results], axis=0),
+            np.sum([r[1] for r in results], axis=0),
+        )
+
+    def _over_pieces(self, work: Callable[[Sequence[Piece]], R]) -> list[R]:
+        columns = len(self.columns.w)
+        layout = self.layout
+        return self.spread(work, layout.pieces(columns), len(layout.X) * columns)
+
+    def losses_pass(self, pieces: Sequence[Piece]) -> FloatArray:
+        """Loss sums per unit, shape (units, models)."""
+        layout, columns = self.layout, self.columns
+        sums = np.zeros((layout.n_silos * layout.n_atoms, len(self.questions)))
+        for piece in pieces:
+            losses = columns.losses(
+                columns.scores(layout.X[piece.rows]), layout.y[piece.rows]
+            )
+            sums[piece.units] += run_sums(piece, losses)
+        return sums
+
+    def gradient_pass(
+        self, pieces: Sequence[Piece], weights: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Loss sums per unit, and Σ_i c_i ∇ℓ_i for each column, in one pass."""
+        layout, columns = self.layout, self.columns
+        sums, gradients = np.zeros_like(weights), np.zeros_like(columns.w)
+        for piece in pieces:
+            X = layout.X[piece.rows]
+            losses, slopes = columns.losses_and_slopes(
+                columns.scores(X), layout.y[piece.rows]
+            )
+            sums[piece.units] += run_sums(piece, losses)
+            slopes *= np.repeat(weights[piece.units], piece.lengths, axis=0)
+            columns.pull_back(X, slopes, gradients)
+        return sums, gradients
+
+    @np.errstate(over="ignore", invalid="ignore")  # too large steps: the server sees it
+    def steps_pass(
+        self, groups: Sequence[range], weights: FloatArray, tilts: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Take the local steps of some groups, see `local_steps`."""
+        columns, models = self.columns, len(self.questions)
+        proximal = self.questions[0].proximal
+        column_of = self.per_column(range(models))
+        rates = self.per_column([q.step_sizes for q in self.questions])  # (columns, J)
+        ridge = self.per_column([q.ridge_weight for q in self.questions])
+        update, lengths = np.zeros_like(columns.w), np.zeros_like(tilts)
+        for group in groups:
+            w = np.repeat(columns.w[None], len(group), axis=0)  # (silos, columns, c)
+            for j, rows in enumerate(self._local_rows(group, weights)):
+                gradient = _block_gradient(columns.model, w, *rows)
+                gradient += ridge[None, :, None] * w
+                if proximal:
+                    gradient += proximal * (w - columns.w)
+                gradient *= rates[None, :, j, None]
+                w -= gradient
+            w -= columns.w
+            here = slice(group.start, group.stop)
+            update += np.einsum("ks,ksc->sc", tilts[here][:, column_of], w)
+            squares = np.einsum("ksc,ksc->ks", w, w)
+            lengths[here] = squares.reshape(len(group), models, -1).sum(axis=2)
+        return update, lengths
+
+    def _local_rows(self, group: range, unit_weights: FloatArray) -> list[LocalRows]:
+        """Rows and weights of each local step."""
+        layout, question = self.layout, self.questions[0]
+        sizes = layout.sizes[group.start : group.stop]
+        batch, steps = question.batch_size, len(question.step_sizes)
+        if batch is None or batch >= sizes.max():
+            lo, hi = layout.starts[group.start], layout.starts[group.stop]
+            if sizes[0] == sizes[-1]:
+                shape = (len(group), int(sizes[0]))
+                X = layout.X[lo:hi].reshape(*shape, -1)
+                y = layout.y[lo:hi].reshape(shape)
+                weights = unit_weights[layout.units[lo:hi]].reshape(*shape, -1)
+                return [(X, y, weights)] * steps
+            whole = [np.arange(layout.starts[k], layout.starts[k + 1]) for k in group]
+            return [_gather(layout, whole, sizes, unit_weights)] * steps
+        drawn = []
+        for position in group:
+            places = layout.places(position)
+            index = int(layout.order[position])
+            drawn.append([places[b] for b in question.batches(index, len(places))])
+        return [
+            _gather(layout, list(step), sizes, unit_weights)
+            for step in zip(*drawn, strict=True)
+        ]
+
+
+def _gather(
+    layout: Layout, rows: list[IntArray], sizes: IntArray, unit_weights: FloatArray
+) -> LocalRows:
+    """Stack each silo's rows; short ones are padded with rows of weight 0."""
+    longest = max(len(index) for index in rows)
+    padded = np.array(
+        [np.concatenate([i, np.repeat(i[:1], longest - len(i))]) for i in rows]
+    )
+    weights = unit_weights[layout.units[padded]]
+    for k, index in enumerate(rows):
+        weights[k, : len(index)] *= sizes[k] / len(index)
+        weights[k, len(index) :] = 0.0
+    return layout.X[padded], layout.y[padded], weights
+
+
+def _block_gradient(
+    model: LinearModel,
+    w: FloatArray,
+    X: FloatArray,
+    y: FloatArray,
+    weights: FloatArray,
+) -> FloatArray:
+    """Weighted gradients of a block: silo b has its own w[b] and its rows X[b]."""
+    d = X.shape[2]
+    step = max(64, piece_rows(d, w.shape[1]) // len(X))
+    gradient = np.empty_like(w)
+    if X.shape[1] <= step:
+        _write_gradient(model, w, X, y, weights, gradient)
+        return gradient
+    part = np.empty_like(w)
+    gradient[:] = 0.0
+    for start in range(0, X.shape[1], step):
+        rows = slice(start, start + step)
+        _write_gradient(model, w, X[:, rows], y[:, rows], weights[:, rows], part)
+        gradient += part
+    return gradient
+
+
+def _write_gradient(
+    model: LinearModel,
+    w: FloatArray,
+    X: FloatArray,
+    y: FloatArray,
+    weights: FloatArray,
+    out: FloatArray,
+) -> None:
+    """Write the weighted gradients of a block that fits in cache to `out`."""
+    d = X.shape[2]
+    z = np.matmul(X, w[:, :, :d].swapaxes(1, 2))
+    if model.intercept:
+        z += w[:, None, :, d]
+    if model.n_outputs > 1:
+        flat = model.score_slopes(z.reshape(-1, z.shape[2]), y.reshape(-1))
+        slopes = flat.reshape(z.shape)
+    else:
+        slopes = model.score_slopes(z, y[..., None])
+    slopes *= weights
+    np.matmul(slopes.swapaxes(1, 2), X, out=out[:, :, :d])
+    if model.intercept:
+        np.add.reduce(slopes, axis=1, out=out[:, :, d])
