@@ -57,6 +57,15 @@ def test_capped_softmax_has_known_values():
     np.testing.assert_allclose(two, [2.0], rtol=1e-15)
 
 
+def test_the_price_of_a_repeated_violation_is_the_whole_budget():
+    # Algorithm 1, lines 3 and 8: θ rises by r, and λ follows it.
+    theta, r = np.zeros(2), np.array([0.2, 0.1])
+    before = numerics.capped_softmax(theta + 3.0 * r * [1, -1], 1.0)
+    assert before[0] > 1 / 3 > before[1]
+    lam = numerics.capped_softmax(theta + 2000 * r, 7.0)
+    np.testing.assert_allclose(lam, [7.0, 0.0], atol=1e-12)
+
+
 def nearest_by_supports(v: np.ndarray, total: float) -> np.ndarray:
     """Project on the simplex by trying every set of positive coordinates."""
     best, distance = None, np.inf

@@ -298,6 +298,11 @@ def iterate(
     at: Progress = yield Began(problem, method.planned_rounds, fresh, watched)
     stopped: Literal["diverged", "interrupted"] | None = None
     try:
+        setup = None if at.rounds else method.setup(problem)
+        if setup is not None:
+            first = method.init(problem, (yield from ask(setup)))
+            at = Progress(first, first, 1)
+            yield Advanced(problem, at, None, watched)
         while (question := _next(problem, method, at)) is not None:
             total = yield from ask(question)
             seconds: float = yield Clock()
@@ -347,8 +352,6 @@ def observe(
         lam: FloatArray = question.cell_weights[: problem.n_cells] * problem.counts
         silos = question.silos
     elif isinstance(question, Curvature) and isinstance(total, CurvatureTotal):
-        if question.majorant:
-            return None
         risk = total.risk + problem.ridge(question.w)
         lam = multipliers
         silos = None

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pffl
-from pffl import dual
 from pffl.engines import Local, Reference
 from pffl.models import Inputs
+from pffl.numerics import capped_softmax
 from pffl.questions import Curvature, Evaluate
 from tests.driving import iterate
 from tests.helpers import (
@@ -79,7 +79,7 @@ def test_fault_30_non_finite_updates_never_enter_the_model(iterate):
     )
 )
 def test_fault_35_theta_of_a_million(bound, theta):
-    lam = dual.multipliers(np.array(theta), bound)
+    lam = capped_softmax(np.array(theta), bound)
     assert np.isfinite(lam).all()
     assert (lam >= 0).all()
     assert lam.sum() <= bound * (1 + 1e-12)

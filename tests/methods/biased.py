@@ -11,7 +11,7 @@ import pffl
 from pffl.data import Federation, Rows, Silo
 from pffl.engines import Local
 from pffl.preparation import Options
-from tests.helpers import from_silos, make_problem, make_schema
+from tests.helpers import begin, from_silos, make_problem, make_schema
 
 NAMES = ("a", "b", "c", "d")
 
@@ -118,7 +118,7 @@ def set_up(federation, *, engine=Local, l2=0.02, weighting="silos"):
 
 def states(engine, problem, method):
     """Yield the state after every answer."""
-    state = method.init(problem)
+    state = begin(engine, problem, method)
     while (question := method.question(problem, state)) is not None:
         state = method.step(problem, state, engine.ask(question))
         yield state

@@ -74,13 +74,13 @@ def test_every_round_is_descent_and_projected_ascent(kind, steps, engine):
     for w, lam in zip(ws, lams, strict=True):
         question = method.question(problem, state)
         state = method.step(problem, state, asker.ask(question))
-        np.testing.assert_allclose(state.inner.w, w, atol=1e-12)
-        np.testing.assert_allclose(state.lam, lam, atol=1e-12)
+        np.testing.assert_allclose(state.w, w, atol=1e-12)
+        np.testing.assert_allclose(state.weights, lam, atol=1e-12)
     assert method.question(problem, state) is None
     mean = method.finish(problem, state).w
     np.testing.assert_allclose(mean, ws.mean(axis=0), atol=1e-12)
     last = replace(method, iterate="last").finish(problem, state).w
-    np.testing.assert_array_equal(last, state.inner.w)
+    np.testing.assert_array_equal(last, state.w)
 
 
 @pytest.mark.parametrize("kind", list(MODELS))
@@ -134,7 +134,7 @@ def test_asking_some_silos_is_unbiased_in_the_model_and_in_the_weights():
     parameters = {"step_size": 0.1, "dual_step_size": 0.01, "local_steps": 2}
     full = AFL(**parameters)
     state = full.init(problem)
-    state = replace(state, lam=np.array([0.1, 0.3, 0.2, 0.4]))
+    state = replace(state, weights=np.array([0.1, 0.3, 0.2, 0.4]))
     whole = full.step(problem, state, engine.ask(full.question(problem, state)))
     ws, lams = [], []
     for chosen in combinations(range(4), 2):
@@ -142,10 +142,10 @@ def test_asking_some_silos_is_unbiased_in_the_model_and_in_the_weights():
         question = some.question(problem, state)
         assert question.silos == chosen
         after = some.step(problem, state, engine.ask(question))
-        ws.append(after.inner.w)
-        lams.append(after.lam)  # steps so small that no weight meets its bound
-    np.testing.assert_allclose(np.mean(ws, axis=0), whole.inner.w, atol=1e-14)
-    np.testing.assert_allclose(np.mean(lams, axis=0), whole.lam, atol=1e-14)
+        ws.append(after.w)
+        lams.append(after.weights)  # steps so small that no weight meets its bound
+    np.testing.assert_allclose(np.mean(ws, axis=0), whole.w, atol=1e-14)
+    np.testing.assert_allclose(np.mean(lams, axis=0), whole.weights, atol=1e-14)
 
 
 def test_bad_parameters_are_refused():

@@ -11,7 +11,7 @@ import pytest
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import UsageError
-from pffl.methods import _capped_qp, _saddle, _trial
+from pffl.methods import saddle
 from pffl.methods.exact import candidate_multipliers
 from pffl.preparation import Options
 from pffl.problem import Point, lower_value
@@ -211,7 +211,7 @@ def test_numbers_that_are_not_finite_stop_the_run_at_the_best_pair():
 def test_a_failing_qp_solver_slows_but_does_not_stop(monkeypatch):
     _, engine, problem, _, _, _ = setting(seed=13)
     monkeypatch.setattr(
-        _capped_qp.daqp, "solve", lambda *a, **k: (np.zeros(0), 0.0, -1, {})
+        saddle.daqp, "solve", lambda *a, **k: (np.zeros(0), 0.0, -1, {})
     )
     found = states(engine, problem, pffl.Exact(max_rounds=12))
     assert found[-1].gap < 0.2 * found[0].gap
@@ -219,7 +219,7 @@ def test_a_failing_qp_solver_slows_but_does_not_stop(monkeypatch):
 
 def test_a_failing_factorisation_slows_but_does_not_stop(monkeypatch):
     def refuse(*args, **kwargs):
-        raise _saddle.LinAlgError
+        raise saddle.LinAlgError
 
     _, engine, problem, _, _, _ = setting(seed=14)
     monkeypatch.setattr("scipy.linalg.cho_factor", refuse)
@@ -277,7 +277,7 @@ def test_shortening_finds_the_kink_of_two_planes():
         risk_hessian=np.zeros((len(w), len(w))),
     )
     trial = replace(here, w=w, risk=0.7 + 9 * 0.7, risk_gradient=9 * w / (w @ w))
-    assert _trial.shorten(problem, here, trial, 5.0) == pytest.approx(0.3, abs=0.02)
+    assert saddle.shorten(problem, here, trial, 5.0) == pytest.approx(0.3, abs=0.02)
 
 
 def test_every_group_alone_is_a_saddle_point_too():

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import pffl
 from pffl.engines import Reference
-from pffl.methods import _capped_qp, _saddle
-from pffl.methods._forecast import Forecast, forecast
+from pffl.methods import saddle
+from pffl.methods.saddle import Forecast, forecast
 from pffl.preparation import Options
 from pffl.problem import Expansion, Problem
 from tests.helpers import make_federation, make_problem
@@ -40,7 +40,7 @@ def draw_qp(seed, singular):
 @pytest.mark.parametrize("seed", range(15))
 def test_the_capped_qp_is_cvxpys(seed, singular):
     matrix, slope, start, bound, n_capped = draw_qp(seed, singular)
-    x = _capped_qp.maximise(matrix, slope, start, bound, n_capped)
+    x = saddle.maximise_capped(matrix, slope, start, bound, n_capped)
     assert x is not None
     assert x.min() >= 0
     assert x[:n_capped].sum() <= bound * (1 + 1e-12)
@@ -56,7 +56,7 @@ def test_the_capped_qp_is_cvxpys(seed, singular):
 @settings(max_examples=100)
 def test_the_gap_of_a_capped_qp_bounds_every_gain(seed, singular):
     _, slope, start, bound, n = draw_qp(3 * seed + 1, singular)
-    gap = _capped_qp.gap(slope, start, bound, np.ones(n, dtype=bool))
+    gap = saddle.capped_gap(slope, start, bound, np.ones(n, dtype=bool))
     rng = np.random.default_rng(seed)
     for _ in range(20):
         x = bound * rng.dirichlet(np.ones(n + 1))[:n]
@@ -64,7 +64,7 @@ def test_the_gap_of_a_capped_qp_bounds_every_gain(seed, singular):
 
 
 def test_a_qp_without_numbers_is_not_solved():
-    x = _capped_qp.maximise(np.eye(2), np.array([1.0, np.nan]), np.zeros(2), 1.0, 2)
+    x = saddle.maximise_capped(np.eye(2), np.array([1.0, np.nan]), np.zeros(2), 1.0, 2)
     assert x is None
 
 
@@ -120,8 +120,8 @@ def cvxpy_model(at, problem):
 def test_the_model_is_solved_as_by_cvxpy(seed, beta, l2):
     at, problem = draw_model(seed, l2=l2, beta=beta)
     damping = 0.0 if problem.modulus > 0 else 1e-10
-    step = _saddle.solve(
-        _saddle.Model.at(at, problem, damping=damping), np.full(problem.n_cells, 0.1)
+    step = saddle.solve(
+        saddle.Model.at(at, problem, damping=damping), np.full(problem.n_cells, 0.1)
     )
     d, bound = step.d, problem.multiplier_bound
     change = beta * (at.risk_gradient @ d + d @ at.risk_hessian @ d / 2)
@@ -139,13 +139,13 @@ def test_the_model_is_solved_as_by_cvxpy(seed, beta, l2):
 @pytest.mark.parametrize("seed", range(4))
 def test_the_dual_has_the_derivatives_it_claims(seed):
     at, problem = draw_model(seed, l2=0.0, beta=1.0)
-    model = _saddle.Model.at(at, problem, damping=1e-3)
+    model = saddle.Model.at(at, problem, damping=1e-3)
     rng = np.random.default_rng(seed)
     lam = rng.random(problem.n_cells + 1)
-    here, eps = _saddle.respond(model, lam), 1e-5
+    here, eps = saddle.respond(model, lam), 1e-5
     for i, unit in enumerate(np.eye(len(lam))):
-        up = _saddle.respond(model, lam + eps * unit)
-        down = _saddle.respond(model, lam - eps * unit)
+        up = saddle.respond(model, lam + eps * unit)
+        down = saddle.respond(model, lam - eps * unit)
         slope = (up.dual - down.dual) / (2 * eps)
         assert slope == pytest.approx(here.values[i], abs=1e-6)
         curve = (up.values - down.values) / (2 * eps)
@@ -154,7 +154,7 @@ def test_the_dual_has_the_derivatives_it_claims(seed):
 
 def test_a_basis_changes_the_curvature_of_losses_only():
     at, problem = draw_model(0, l2=0.1, beta=1.0)
-    halved = _saddle.Model.at(at, problem, basis=np.eye(4) * np.sqrt(2.0))
+    halved = saddle.Model.at(at, problem, basis=np.eye(4) * np.sqrt(2.0))
     # Coordinates e = d/√2: losses curve half as much in d, the ridge as before.
     lam = np.full(problem.n_cells, 0.2)
     e = np.array([0.3, -0.2, 0.1, 0.5])

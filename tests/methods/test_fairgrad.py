@@ -103,7 +103,7 @@ def test_every_round_is_the_naive_loops(notion, engine):
     seen = list(states(asker, problem, method))
     assert len(seen) == method.planned_rounds == 16
     for state, (w, up, lo, _) in zip(seen[1::2], expected, strict=True):
-        np.testing.assert_allclose(state.inner.w, w, atol=1e-12)
+        np.testing.assert_allclose(state.w, w, atol=1e-12)
         np.testing.assert_allclose(state.up, up, atol=1e-12)
         np.testing.assert_allclose(state.lo, lo, atol=1e-12)
     assert any((c < 0).any() for *_, c in expected), "negative weights are part of it"
@@ -129,7 +129,7 @@ def test_those_worse_off_come_to_weigh_more():
     asker, problem = set_up(federation)
     method = FairGrad(notion="accuracy", rounds=2, dual_step_size=1.0, gap_bound=0.0)
     state = next(s for s in states(asker, problem, method) if s.measured)
-    F = levels(raw, raw.positive(state.inner.w), "accuracy")
+    F = levels(raw, raw.positive(state.w), "accuracy")
     weights = method.weights(problem, state).reshape(2, 2).sum(axis=0)
     before = table(raw).sum(axis=0) / len(raw)
     assert weights[np.argmin(F)] > before[np.argmin(F)]
@@ -186,7 +186,7 @@ def test_cells_without_rows_have_no_level():
     problem = make_problem(asker, None, model=pffl.LogisticRegression())
     for notion in NOTIONS:
         *_, last = states(asker, problem, FairGrad(notion=notion, rounds=5))
-        assert np.isfinite(last.inner.w).all()
+        assert np.isfinite(last.w).all()
         empty = last.up.reshape(-1, 3)[:, 2]
         np.testing.assert_array_equal(empty, 0.0)
 
@@ -197,7 +197,7 @@ def test_many_classes():
     problem = make_problem(asker, None, model=pffl.SoftmaxRegression())
     for notion in ("accuracy", "eo", "eodds"):
         *_, last = states(asker, problem, FairGrad(notion=notion, rounds=5))
-        assert np.isfinite(last.inner.w).all()
+        assert np.isfinite(last.w).all()
     with pytest.raises(UsageError, match="two classes"):
         FairGrad(notion="dp").init(problem)
 

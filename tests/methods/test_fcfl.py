@@ -13,8 +13,9 @@ from scipy.special import expit
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import DataError, UsageError
-from pffl.methods import _directions
-from pffl.methods._directions import (
+from pffl.methods import fcfl
+from pffl.methods.fcfl import (
+    FCFL,
     Slopes,
     cooled,
     guarded_step,
@@ -22,7 +23,6 @@ from pffl.methods._directions import (
     stage_one,
     stage_two,
 )
-from pffl.methods.fcfl import FCFL
 from tests.helpers import (
     Oracle,
     make_federation,
@@ -205,7 +205,7 @@ def test_stage_two_falls_back_to_the_least_norm(monkeypatch):
     failed = linprog([1.0], A_ub=[[1.0]], b_ub=[-1.0])  # x ≥ 0 cannot be ≤ −1
     assert failed.status != 0
     monkeypatch.setattr(scipy.optimize, "linprog", lambda *_, **__: failed)
-    np.testing.assert_allclose(_directions.stage_two(D), least_norm(D))
+    np.testing.assert_allclose(fcfl.stage_two(D), least_norm(D))
 
 
 def test_temperatures_fall_when_directions_are_short():

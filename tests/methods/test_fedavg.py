@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import UsageError
-from pffl.methods.inner import DECAY, FLOOR
+from pffl.methods.descent import DECAY, FLOOR
 from tests.driving import iterate
 from tests.helpers import (
     MODELS,
@@ -146,7 +148,7 @@ def test_server_optimisers_are_their_formulas(server):
         updates.append(total.update)
         state = method.step(problem, state, total)
         expected = naive_server(updates, server, 0.05, 0.8)
-        np.testing.assert_allclose(state.inner.w, expected, atol=1e-13)
+        np.testing.assert_allclose(state.w, expected, atol=1e-13)
 
 
 @pytest.mark.parametrize("server", ["mean", "momentum", "adam", "yogi"])
@@ -170,18 +172,18 @@ def test_partial_participation_is_unbiased():
     federation = make_federation(6, sizes=(30, 20, 40, 25, 35))
     engine = Local(federation, threads=1)
     problem = make_problem(engine, None)
-    full = pffl.FedAvg(step_size=0.3, local_steps=2)
-    some = pffl.FedAvg(step_size=0.3, local_steps=2, participation=0.4)
-    inner = full.start(problem)
-    weights = np.zeros(0)
-    whole = engine.ask(full.ask(problem, inner, 0, cell_weights=weights)).update
+    full = pffl.FedAvg(step_size=0.3, local_steps=2, rounds=601)
+    some = pffl.FedAvg(step_size=0.3, local_steps=2, rounds=601, participation=0.4)
+    start = full.start(problem)
+    whole = engine.ask(full.question(problem, start)).update
     moves, asked = [], set()
     for number in range(600):
-        question = some.ask(problem, inner, number, cell_weights=weights)
+        state = replace(start, round=number)
+        question = some.question(problem, state)
         assert len(question.silos) == 2
         asked.add(question.silos)
         total = engine.ask(question)
-        moves.append(some.move(problem, inner, number, total).w - inner.w)
+        moves.append(some.step(problem, state, total).w - start.w)
     assert len(asked) == 10, "every pair has its turn"
     error = np.std(moves, axis=0) / np.sqrt(len(moves))
     assert (np.abs(np.mean(moves, axis=0) - whole) < 5 * error).all()

@@ -77,7 +77,7 @@ def test_every_round_is_gradient_descent_and_ascent_by_hand(name, engine):
         w = w - eta * slope(lambda v: lagrangian(raw, v, prices), w)  # noqa: B023
         lam_a = np.maximum(0, (1 - gamma * beta) * lam_a + beta * (D - eps))
         lam_b = np.maximum(0, (1 - gamma * beta) * lam_b - beta * (D + eps))
-        np.testing.assert_allclose(state.inner.w, w, atol=1e-7)
+        np.testing.assert_allclose(state.w, w, atol=1e-7)
         np.testing.assert_allclose(state.multipliers_a, lam_a, atol=1e-7)
         np.testing.assert_allclose(state.multipliers_b, lam_b, atol=1e-7)
     assert np.abs(lam_a - lam_b).max() > 0.01, "the gap had a price"
@@ -126,7 +126,7 @@ def test_it_ends_at_a_stationary_point_within_the_bound(groups):
     asker, problem = set_up(federation, l2=L2)
     method = FedFair(gap_bound=0.02, dual_step_size=0.2, dual_decay=0.0, rounds=600)
     *_, last = states(asker, problem, method)
-    w, prices = last.inner.w, method.prices(last)
+    w, prices = last.w, method.prices(last)
     gaps = mean_gaps(raw, w)
     assert np.abs(gaps).max() <= 0.02 + 2e-4
     active = np.abs(prices) > 1e-3
@@ -151,7 +151,7 @@ def test_partial_participation_averages_over_those_asked():
     full = FedFair(rounds=8, step_size=0.5, dual_step_size=0.5)
     half = FedFair(rounds=8, step_size=0.5, dual_step_size=0.5, participation=0.5)
     a, b = (list(states(*set_up(federation), m))[-1] for m in (full, half))
-    np.testing.assert_allclose(a.inner.w, b.inner.w, atol=1e-12)
+    np.testing.assert_allclose(a.w, b.w, atol=1e-12)
     np.testing.assert_allclose(a.multipliers_a, b.multipliers_a, atol=1e-12)
 
 
@@ -160,7 +160,7 @@ def test_local_steps_and_many_classes():
     asker = Local(federation)
     problem = make_problem(asker, None, model=pffl.SoftmaxRegression())
     *_, last = states(asker, problem, FedFair(rounds=10, local_steps=4))
-    assert np.isfinite(last.inner.w).all()
+    assert np.isfinite(last.w).all()
 
 
 def test_what_it_cannot_do_is_refused():

@@ -78,7 +78,7 @@ def test_every_round_is_the_naive_loops(notion, groups, alpha, engine):
     assert len(seen) == method.planned_rounds == 12
     for state, (w, lam) in zip(seen, expected, strict=True):
         np.testing.assert_allclose(state.weights, lam, atol=1e-12)
-        np.testing.assert_allclose(state.inner.w, w, atol=1e-12)
+        np.testing.assert_allclose(state.w, w, atol=1e-12)
     if notion == "dp":  # a cap of its own for each group, and it was reached
         lams = np.array([lam for _, lam in expected])
         assert (lams[:, 0, 1:] == caps[1:]).any()
@@ -109,7 +109,7 @@ def test_weights_do_not_depend_on_how_rows_are_shared_out():
     method = FedFB(alpha=0.3, rounds=15, local_steps=1, step_size=0.5)
     ends = [list(states(*set_up(f), method))[-1] for f in (federation, scattered)]
     np.testing.assert_allclose(ends[0].weights, ends[1].weights, atol=1e-12)
-    np.testing.assert_allclose(ends[0].inner.w, ends[1].inner.w, atol=1e-12)
+    np.testing.assert_allclose(ends[0].w, ends[1].w, atol=1e-12)
 
 
 def test_alike_silos_are_one_silo():
@@ -204,7 +204,7 @@ def test_partial_participation_uses_the_rows_of_those_asked():
     half = FedFB(alpha=0.3, rounds=8, step_size=0.5, participation=0.5)
     a, b = (list(states(*set_up(federation), m))[-1] for m in (full, half))
     np.testing.assert_allclose(a.weights, b.weights, atol=1e-12)
-    np.testing.assert_allclose(a.inner.w, b.inner.w, atol=1e-12)
+    np.testing.assert_allclose(a.w, b.w, atol=1e-12)
 
 
 def test_groups_without_rows_are_left_out():
@@ -216,14 +216,14 @@ def test_groups_without_rows_are_left_out():
     for notion in ("dp", "eo"):
         *_, last = states(asker, problem, FedFB(notion=notion, rounds=5))
         assert last.weights.shape == (2, 2)
-        assert np.isfinite(last.inner.w).all()
+        assert np.isfinite(last.w).all()
     for k in range(3):
         federation = without(federation, k, group=2, label=1)
     asker = Local(federation)
     problem = make_problem(asker, None, model=pffl.LogisticRegression())
     *_, last = states(asker, problem, FedFB(notion="eo", rounds=5))
     assert last.weights[1, 1] == 0
-    assert np.isfinite(last.inner.w).all()
+    assert np.isfinite(last.w).all()
 
 
 def test_what_it_cannot_do_is_refused():

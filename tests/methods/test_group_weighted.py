@@ -127,7 +127,7 @@ def test_average_and_last_iterate():
     state, ws = (method := GroupWeighted(rounds=4, step_size=0.1)).init(problem), []
     while (question := method.question(problem, state)) is not None:
         state = method.step(problem, state, engine.ask(question))
-        ws.append(state.inner.w)
+        ws.append(state.w)
     np.testing.assert_array_equal(method.finish(problem, state).w, ws[-1])
     average = replace(method, iterate="average").finish(problem, state).w
     np.testing.assert_allclose(average, np.mean(ws, axis=0), atol=1e-15)

@@ -17,6 +17,7 @@ from tests.driving import iterate
 from tests.helpers import (
     MODELS,
     Oracle,
+    begin,
     from_silos,
     group_masks,
     make_federation,
@@ -156,12 +157,12 @@ def test_it_reaches_the_saddle_point_of_the_silos_own_bounds(budget, weighting):
         objective += budget * share * cp.pos(cp.max(cp.hstack(excess)))
     best = cp.Problem(cp.Minimize(objective)).solve(solver=cp.CLARABEL)
     method = LocalBGL(local_steps=1, dual_rounds=120, rounds_per_dual=8)
-    state = method.init(problem)
+    state = begin(engine, problem, method)
     while (question := method.question(problem, state)) is not None:
         state = method.step(problem, state, engine.ask(question))
     w.value = method.finish(problem, state).w
     assert best - 1e-7 <= objective.value <= best + 1e-2
-    w.value = state.inner.w
+    w.value = state.w
     assert objective.value <= best + 2e-3
 
 

@@ -9,7 +9,7 @@ import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local, Reference
 from pffl.errors import UsageError
-from pffl.methods import _steps
+from pffl.methods import descent
 from pffl.questions import Curvature
 from tests.driving import expand, iterate, measure
 from tests.helpers import (
@@ -134,7 +134,7 @@ def test_smoothness_is_above_the_curvature_of_g(kind):
     majorant = problem.expand(w, engine.ask(Curvature(problem.task, w, majorant=True)))
     for _ in range(5):
         lam = draw_multipliers(rng, problem)
-        L = _steps.smoothness(majorant, problem, lam)
+        L = descent.smoothness(majorant, problem, lam)
         at = expand(engine, problem, rng.normal(size=len(w)))
         hessian = problem.risk_weight * at.risk_hessian
         hessian = hessian + np.tensordot(lam, at.hessians, axes=1)
@@ -159,7 +159,7 @@ def test_steps_of_one_over_the_smoothness_are_stable_in_every_silo():
     problem = make_problem(engine, None)
     question = Curvature(problem.task, np.zeros(4), majorant=True)
     majorant = problem.expand(np.zeros(4), engine.ask(question))
-    L = _steps.smoothness(majorant, problem, np.zeros(0))
+    L = descent.smoothness(majorant, problem, np.zeros(0))
     for view in engine.views(question):
         answer = question.answer(view)
         share = problem.task.shares[view.index]
@@ -179,12 +179,11 @@ def test_step_sizes_decay_as_in_the_theorem():
     model = pffl.LogisticRegression(l2=0.1)
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.5), model=model, beta=0.5)
     method = pffl.PFFL(schedule="decay", local_steps=3, risk_weight=0.5)
-    state = method.init(problem)
-    first = method.question(problem, state)
+    first = method.setup(problem)
     assert isinstance(first, Curvature)
     assert first.majorant
-    state = method.step(problem, state, engine.ask(first))
-    L = _steps.smoothness(state.majorant, problem, np.full(2, 5.0 / 3))
+    state = method.init(problem, engine.ask(first))
+    L = descent.smoothness(state.majorant, problem, np.full(2, 5.0 / 3))
     mu, t = 0.5 * 0.1, 0
     for _ in range(3):
         question = method.question(problem, state)

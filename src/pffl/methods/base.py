@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
+from pffl.constraints.base import Cells
+from pffl.constraints.conditional import ConditionalBoundedGroupLoss
 from pffl.data.schema import Schema
 from pffl.errors import Problems, UsageError
 from pffl.problem import Expansion, Point, Problem
@@ -78,9 +80,13 @@ class Method(ABC, Generic[S]):
         """Fraction of silos asked in a round."""
         return 1.0
 
+    def setup(self, problem: Problem) -> Question[Any] | None:
+        """Return what to ask once, before round 1: constants that step sizes need."""
+        return None
+
     @abstractmethod
-    def init(self, problem: Problem) -> S:
-        """Return the first state."""
+    def init(self, problem: Problem, constants: Any = None) -> S:
+        """Return the first state; `constants` is the total of `setup`, if it asked."""
 
     @abstractmethod
     def question(self, problem: Problem, state: S) -> Question[Any] | None:
@@ -182,3 +188,9 @@ def check_choice(owner: object, parameter: str, allowed: tuple[object, ...]) -> 
             f"The '{parameter}' parameter of {type(owner).__name__} must be one of "
             f"{words}. Got {value!r} instead."
         )
+
+
+def label_groups(problem: Problem, by: str | tuple[str, ...] | None) -> Cells:
+    """Return the sets (label, group), label by label, of groups cut out by `by`."""
+    every = ConditionalBoundedGroupLoss(0.0, by=by)
+    return every.cells(problem.schema, problem.silo_names)

@@ -7,8 +7,8 @@ without asking again,
 
     1  upper ← βF + B·max(0, max r);  lower ← its best λ at this w        _bounded
     2  w is accepted if the merit βF + ρ·max(0, max r) fell as promised   _accepted
-    3  d, λ ← saddle point of the second-order model around w               _saddle
-    4  the same again, with the curvature that its trend predicts         _forecast
+    3  d, λ ← saddle point of the second-order model around w                saddle
+    4  the same again, with the curvature that its trend predicts   saddle.forecast
     5  ask at w + d
 
 until the gap upper − lower is small enough. A refused w is no waste: its expansion
@@ -25,7 +25,7 @@ from typing import ClassVar
 import numpy as np
 
 from pffl.errors import UsageError
-from pffl.methods import _capped_qp, _trial
+from pffl.methods import saddle
 from pffl.methods.base import PRICES, Grid, Method, check_parameters
 from pffl.numerics import project_capped_simplex
 from pffl.problem import Expansion, Point, Problem, lower_value, upper_value
@@ -124,7 +124,7 @@ class Exact(Method[State]):
             counts=("max_rounds",),
         )
 
-    def init(self, problem: Problem) -> State:
+    def init(self, problem: Problem, constants: None = None) -> State:
         """Start at w = 0, or at the warm start."""
         p, z = problem.n_parameters, problem.n_cells
         linear(problem.task)
@@ -166,7 +166,7 @@ class Exact(Method[State]):
         state = replace(state, trust=trust, refused=refused)
         if refused == 1:
             return _stepped(problem, state, here, trial)
-        length = _trial.shorten(problem, here, trial, state.price)
+        length = saddle.shorten(problem, here, trial, state.price)
         w = here.w + length * (trial.w - here.w)
         return replace(state, w=w, promised=length * state.promised)
 
@@ -246,7 +246,7 @@ def candidate_multipliers(
     for _ in range(1 if modulus > 0 else 4):
         norm = float(np.linalg.norm(risk + found[-1] @ at.jacobian))  # η
         weight = 1.0 / modulus if modulus > 0 else problem.radius / max(norm, 1e-15)
-        better = _capped_qp.maximise(
+        better = saddle.maximise_capped(
             weight * gram,
             constant - weight * (at.jacobian @ risk),
             zero,
@@ -263,9 +263,9 @@ def _accepted(
     problem: Problem, state: State, here: Expansion, trial: Expansion
 ) -> bool:
     """Whether the merit fell as promised, up to rounding (line 2)."""
-    before = _trial.merit(problem, here, state.price)
+    before = saddle.merit(problem, here, state.price)
     noise = ROUNDING * max(abs(before), problem.risk_weight, state.price)
-    saved = before - _trial.merit(problem, trial, state.price)
+    saved = before - saddle.merit(problem, trial, state.price)
     return saved >= ARMIJO * state.promised - noise
 
 
@@ -273,8 +273,8 @@ def _stepped(
     problem: Problem, state: State, here: Expansion, other: Expansion | None
 ) -> State:
     """Choose the next w and λ (lines 3 and 4)."""
-    guess = _trial.Guess(state.multipliers, state.ball_price, state.trust)
-    step = _trial.next_step(problem, here, other, guess)
+    guess = saddle.Guess(state.multipliers, state.ball_price, state.trust)
+    step = saddle.next_step(problem, here, other, guess)
     price = max(2.0 * float(step.multipliers.sum()), float(state.multipliers.sum()))
     price = min(problem.multiplier_bound, price)  # ρ
     worst = max(0.0, float(here.violation.max(initial=0.0)))

@@ -28,35 +28,23 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.constraints.base import Cells
-from pffl.constraints.conditional import ConditionalBoundedGroupLoss
 from pffl.errors import DataError
-from pffl.methods import _steps
-from pffl.methods.base import check_choice, check_two_classes
-from pffl.methods.inner import Inner, LocalTraining
-from pffl.problem import Point, Problem
-from pffl.questions import (
-    Curvature,
-    CurvatureTotal,
-    Evaluate,
-    EvaluateTotal,
-    Train,
-    TrainTotal,
-)
+from pffl.methods.base import check_choice, check_two_classes, label_groups
+from pffl.methods.descent import Measured, MeasuredDescent, Objective
+from pffl.problem import Problem
+from pffl.questions import EvaluateTotal
 from pffl.typing import FloatArray
 
 
-@dataclass(frozen=True, eq=False)
-class State:
-    """Where FairFed stands."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class State(Measured):
+    """Where FairFed stands; `measured` says whether lines 3 to 6 are done."""
 
-    round: int
-    inner: Inner
     silo_weights: FloatArray  # ω
-    measured: bool = False  # whether lines 3 to 6 of this round are done
 
 
 @dataclass(frozen=True, kw_only=True)
-class FairFed(LocalTraining[State]):
+class FairFed(MeasuredDescent[State]):
     """FairFed.
 
     Parameters
@@ -74,82 +62,55 @@ class FairFed(LocalTraining[State]):
     by
         Attributes that cut out the groups; None for all of them crossed.
     local_steps, step_size, …
-        J, η_w and the rest of the inner solver, see `LocalTraining`.
+        J, η_w and the rest of the local training, see `LocalTraining`.
     """
 
     metric: Literal["eod", "spd"] = "eod"
     fairness_budget: float = 0.05
     variant: Literal["2023", "2021"] = "2023"
     debiasing: Literal["reweighing", "none"] = "reweighing"
-    rounds: int = 200
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "fairfed"
     steps_without_some: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        self.check(nonnegative=("fairness_budget",), counts=("rounds",))
+        self.check(nonnegative=("fairness_budget",))
         check_choice(self, "metric", ("eod", "spd"))
         check_choice(self, "variant", ("2023", "2021"))
         check_choice(self, "debiasing", ("reweighing", "none"))
 
-    @property
-    def planned_rounds(self) -> int:
-        """Two questions a round."""
-        return 2 * self.rounds
-
     def cells(self, problem: Problem) -> Cells:
         """Sets (silo, label, group)."""
-        every, names = ConditionalBoundedGroupLoss(0.0, by=self.by), problem.silo_names
-        return every.cells(problem.schema, names).in_each_silo(names)
+        return label_groups(problem, self.by).in_each_silo(problem.silo_names)
 
     def counts(self, problem: Problem) -> FloatArray:
         """Rows per (silo, label, group)."""
         shape = (len(problem.silo_names), problem.schema.n_labels, -1)
         return problem.count(self.cells(problem)).reshape(shape)
 
-    def init(self, problem: Problem) -> State:
+    def start(self, problem: Problem) -> State:
         """Line 1."""
         check_two_classes(self, problem.schema)
         counts = self.counts(problem)
         if (self.among(counts).sum(axis=0) > 0).sum() < 2:
             raise DataError("FairFed compares groups, and fewer than two have rows")
-        return State(0, self.start(problem), counts.sum(axis=(1, 2)) / counts.sum())
+        omega = counts.sum(axis=(1, 2)) / counts.sum()
+        return State.at_start(problem, silo_weights=omega)
 
     def among(self, sums: FloatArray) -> FloatArray:
         """From (silo, label, group) to (silo, group): the labels that count."""
         return sums.sum(axis=1) if self.metric == "spd" else sums[:, 1]
 
-    def question(
-        self, problem: Problem, state: State
-    ) -> Train | Evaluate | Curvature | None:
-        """Lines 3 and 7."""
-        if state.round == self.rounds:
-            return None
-        if state.inner.smoothness is None and self.wants_majorant(problem):
-            return self.ask_majorant(problem)
-        cells, inner = self.cells(problem), state.inner
-        if not state.measured:
-            return Evaluate(problem.with_cells(cells), inner.w, "train")
+    def objective(self, problem: Problem, state: State) -> Objective:
+        """Line 7."""
         counts, omega = self.counts(problem), state.silo_weights
         times = reweighing(counts) if self.debiasing == "reweighing" else counts > 0
         c = ((omega / counts.sum(axis=(1, 2)))[:, None, None] * times).reshape(-1)
-        return self.ask_over(problem, inner, state.round, cells, c, shares=omega)
+        L = state.smoothness
+        return Objective.over(problem, self.cells(problem), c, L, shares=omega)
 
-    def step(
-        self,
-        problem: Problem,
-        state: State,
-        total: TrainTotal | EvaluateTotal | CurvatureTotal,
-    ) -> State:
-        """Lines 4 to 7."""
-        if isinstance(total, CurvatureTotal):
-            plain = replace(problem, risk_weight=1.0)
-            majorant = plain.expand(state.inner.w, total)
-            L = _steps.smoothness(majorant, plain, np.zeros(problem.n_cells))
-            return replace(state, inner=replace(state.inner, smoothness=L))
-        if isinstance(total, TrainTotal):
-            inner = self.move(problem, state.inner, state.round, total)
-            return replace(state, round=state.round + 1, inner=inner, measured=False)
+    def weigh(self, problem: Problem, state: State, total: EvaluateTotal) -> State:
+        """Lines 4 to 6."""
         counts = self.counts(problem)
         positive, correct = (
             total.column(name, of="cells")[problem.n_cells :].reshape(counts.shape)
@@ -159,10 +120,9 @@ class FairFed(LocalTraining[State]):
         rows = counts.sum(axis=(1, 2))
         off = np.abs(correct.sum() / rows.sum() - correct.sum(axis=(1, 2)) / rows)
         away, m = np.where(np.isnan(away), off, away), rows / rows.sum()
-        omega = self.weigh(state.silo_weights, away, m)
-        return replace(state, silo_weights=omega, measured=True)
+        return replace(state, silo_weights=self.moved(state.silo_weights, away, m))
 
-    def weigh(self, weights: FloatArray, away: FloatArray, m: FloatArray) -> FloatArray:
+    def moved(self, weights: FloatArray, away: FloatArray, m: FloatArray) -> FloatArray:
         """Line 6."""
         if self.variant == "2021":
             moved = m * np.exp(-self.fairness_budget * away)
@@ -170,10 +130,6 @@ class FairFed(LocalTraining[State]):
             step = self.fairness_budget * (away - away.mean())
             moved = np.maximum(0.0, weights - step)
         return np.asarray(moved / moved.sum())
-
-    def finish(self, problem: Problem, state: State) -> Point:
-        """Line 8."""
-        return Point(state.inner.w, np.zeros(problem.n_cells))
 
 
 def distances(positive: FloatArray, counts: FloatArray) -> FloatArray:

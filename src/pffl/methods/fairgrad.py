@@ -29,40 +29,33 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.constraints.base import Cells
-from pffl.constraints.conditional import ConditionalBoundedGroupLoss
 from pffl.errors import DataError
-from pffl.methods import _steps
-from pffl.methods.base import check_choice, check_two_classes
-from pffl.methods.inner import Inner, LocalTraining
-from pffl.problem import Point, Problem
-from pffl.questions import (
-    Curvature,
-    CurvatureTotal,
-    Evaluate,
-    EvaluateTotal,
-    Train,
-    TrainTotal,
+from pffl.methods.base import check_choice, check_two_classes, label_groups
+from pffl.methods.descent import (
+    Measured,
+    MeasuredDescent,
+    Objective,
+    curvatures,
+    weighted_smoothness,
 )
+from pffl.problem import Expansion, Problem
+from pffl.questions import EvaluateTotal
 from pffl.typing import FloatArray
 
 Notion = Literal["accuracy", "dp", "eo", "eodds"]
 NOTIONS = ("accuracy", "dp", "eo", "eodds")
 
 
-@dataclass(frozen=True, eq=False)
-class State:
-    """Where FairGrad stands."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class State(Measured):
+    """Where FairGrad stands; `measured` says whether lines 3 to 5 are done."""
 
-    round: int
-    inner: Inner
     up: FloatArray  # one per fairness level
     lo: FloatArray
-    measured: bool = False  # whether lines 3 to 5 of this round are done
-    curvatures: FloatArray | None = None  # L of each (y, a), for step sizes
 
 
 @dataclass(frozen=True, kw_only=True)
-class FairGrad(LocalTraining[State]):
+class FairGrad(MeasuredDescent[State]):
     """FairGrad in a federation.
 
     Parameters
@@ -79,7 +72,7 @@ class FairGrad(LocalTraining[State]):
     by
         Attributes that cut out the groups; None for all of them crossed.
     local_steps, step_size, …
-        J, η_w and the rest of the inner solver, see `LocalTraining`.
+        J, η_w and the rest of the local training, see `LocalTraining`.
     """
 
     notion: Notion = "dp"
@@ -91,24 +84,22 @@ class FairGrad(LocalTraining[State]):
     steps_without_some: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        self.check(nonnegative=("gap_bound", "dual_step_size"), counts=("rounds",))
+        self.check(nonnegative=("gap_bound", "dual_step_size"))
         check_choice(self, "notion", NOTIONS)
-
-    @property
-    def planned_rounds(self) -> int:
-        """Two questions a round."""
-        return 2 * self.rounds
 
     def cells(self, problem: Problem) -> Cells:
         """Sets (y, a), label by label."""
-        every = ConditionalBoundedGroupLoss(0.0, by=self.by)
-        return every.cells(problem.schema, problem.silo_names)
+        return label_groups(problem, self.by)
 
     def counts(self, problem: Problem) -> FloatArray:
         """m_{y,a}, shape (labels, groups)."""
         return problem.count(self.cells(problem)).reshape(problem.schema.n_labels, -1)
 
-    def init(self, problem: Problem) -> State:
+    def own(self, problem: Problem) -> Problem:
+        """Return the problem of weighing the sets (y, a)."""
+        return problem.over(self.cells(problem))
+
+    def start(self, problem: Problem) -> State:
         """Line 1."""
         if self.notion == "dp":
             check_two_classes(self, problem.schema)
@@ -116,26 +107,17 @@ class FairGrad(LocalTraining[State]):
         if (counts.sum(axis=0) > 0).sum() < 2:
             raise DataError("FairGrad compares groups, and fewer than two have rows")
         zero = np.zeros(len(constants(self.notion, counts)[0]))
-        return State(0, self.start(problem), zero, zero)
+        return State.at_start(problem, up=zero, lo=zero)
 
-    def question(
-        self, problem: Problem, state: State
-    ) -> Train | Evaluate | Curvature | None:
-        """Lines 3 and 7."""
-        if state.round == self.rounds:
-            return None
-        cells = self.cells(problem)
-        own = problem.over(cells)
-        if state.curvatures is None and self.wants_majorant(problem):
-            return self.ask_majorant(own)
-        if not state.measured:
-            return Evaluate(problem.with_cells(cells), state.inner.w, "train")
-        weights = self.weights(problem, state)
-        inner = state.inner
-        if state.curvatures is not None:
-            L = _steps.weighted_smoothness(state.curvatures, own, weights)
-            inner = replace(inner, smoothness=L)
-        return self.ask_over(problem, inner, state.round, cells, weights / own.counts)
+    def tuned(self, problem: Problem, state: State, majorant: Expansion) -> State:
+        """Return the first state with L of each set."""
+        return replace(state, curvatures=curvatures(majorant))
+
+    def objective(self, problem: Problem, state: State) -> Objective:
+        """Line 7."""
+        own, weights = self.own(problem), self.weights(problem, state)
+        L = weighted_smoothness(state.curvatures, own, weights)
+        return Objective.over(problem, own.cells, weights / own.counts, L)
 
     def weights(self, problem: Problem, state: State) -> FloatArray:
         """Line 6, times m_g: the weight of each set's mean loss."""
@@ -144,20 +126,8 @@ class FairGrad(LocalTraining[State]):
         weights = counts.reshape(-1) / counts.sum() + (state.up - state.lo) @ slopes
         return np.where(counts.reshape(-1) > 0, weights, 0.0)
 
-    def step(
-        self,
-        problem: Problem,
-        state: State,
-        total: TrainTotal | EvaluateTotal | CurvatureTotal,
-    ) -> State:
-        """Lines 3 to 5, and the end of line 7."""
-        if isinstance(total, CurvatureTotal):
-            own = problem.over(self.cells(problem))
-            majorant = own.expand(state.inner.w, total)
-            return replace(state, curvatures=_steps.curvatures(majorant))
-        if isinstance(total, TrainTotal):
-            inner = self.move(problem, state.inner, state.round, total)
-            return replace(state, round=state.round + 1, inner=inner, measured=False)
+    def weigh(self, problem: Problem, state: State, total: EvaluateTotal) -> State:
+        """Lines 3 to 5."""
         counts = self.counts(problem)
         correct = total.column("correct", of="cells")[problem.n_cells :]
         errors = 1 - correct / np.maximum(counts.reshape(-1), 1.0)
@@ -166,11 +136,7 @@ class FairGrad(LocalTraining[State]):
         eta, eps = self.dual_step_size, self.gap_bound
         up = np.maximum(0.0, state.up + eta * (F - eps))
         lo = np.maximum(0.0, state.lo - eta * (F + eps))
-        return replace(state, up=up, lo=lo, measured=True)
-
-    def finish(self, problem: Problem, state: State) -> Point:
-        """Line 8."""
-        return Point(state.inner.w, np.zeros(problem.n_cells))
+        return replace(state, up=up, lo=lo)
 
 
 def constants(notion: Notion, counts: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -31,16 +31,22 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from pffl.constraints.base import Cells
-from pffl.constraints.conditional import ConditionalBoundedGroupLoss
 from pffl.errors import DataError
-from pffl.methods import _directions, _steps
-from pffl.methods._directions import Slopes, softmax
-from pffl.methods.base import Method, check_choice, check_parameters, check_two_classes
+from pffl.methods.base import (
+    Method,
+    check_choice,
+    check_parameters,
+    check_two_classes,
+    label_groups,
+)
+from pffl.methods.descent import smoothness
 from pffl.problem import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal
 from pffl.typing import FloatArray
 
 START = 0.5  # first temperature
+COOLING = 0.01
+COLDEST = 1e-4
 BEND = 4 / (6 * np.sqrt(3))  # max|σ''| over the 1/4 that bounds the logistic loss's
 
 
@@ -52,6 +58,24 @@ class State:
     w: FloatArray
     temperatures: FloatArray  # δ_l, δ_g
     smoothness: float | None = None  # L of the silos' losses, for step sizes
+
+
+@dataclass(frozen=True, eq=False)
+class Slopes:
+    """Losses and gaps at one w, and their gradients, one row each.
+
+    Attributes
+    ----------
+    losses, loss_gradients
+        l_k and ∇l_k, one per silo.
+    gaps, gap_gradients
+        g and ∇g, of the silos in which a gap is defined, or one over all rows.
+    """
+
+    losses: FloatArray
+    loss_gradients: FloatArray
+    gaps: FloatArray
+    gap_gradients: FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,20 +140,31 @@ class FCFL(Method[State]):
 
     def cells(self, problem: Problem) -> Cells:
         """Sets (silo, label, group)."""
-        every, names = ConditionalBoundedGroupLoss(0.0, by=self.by), problem.silo_names
-        return every.cells(problem.schema, names).in_each_silo(names)
+        return label_groups(problem, self.by).in_each_silo(problem.silo_names)
 
     def counts(self, problem: Problem) -> FloatArray:
         """Rows per (silo, label, group)."""
         shape = (len(problem.silo_names), problem.schema.n_labels, -1)
         return problem.count(self.cells(problem)).reshape(shape)
 
-    def init(self, problem: Problem) -> State:
+    def setup(self, problem: Problem) -> Curvature | None:
+        """Ask for curvature that holds at every w, if η is to be derived from it."""
+        first = self.init(problem)  # which refuses what it cannot train on
+        if self.step_size is not None:
+            return None
+        return Curvature(problem.task, first.w, majorant=True)
+
+    def init(self, problem: Problem, constants: CurvatureTotal | None = None) -> State:
         """Line 1."""
         check_two_classes(self, problem.schema)
         if not ((self.among(self.counts(problem)) > 0).sum(axis=1) > 1).any():
             raise DataError("FCFL compares groups, and no silo has rows of two")
-        return State(0, problem.task.model.start(problem.seed), np.full(2, START))
+        w, L = problem.task.model.start(problem.seed), None
+        if constants is not None:
+            plain = replace(problem, risk_weight=1.0)
+            majorant = plain.expand(w, constants)
+            L = smoothness(majorant, plain, np.zeros(problem.n_cells))
+        return State(0, w, np.full(2, START), L)
 
     def among(self, sums: FloatArray) -> FloatArray:
         """Add sums per (silo, label, group, …) to those that the gap compares."""
@@ -140,18 +175,11 @@ class FCFL(Method[State]):
         """Line 2."""
         if state.round == self.planned_rounds:
             return None
-        if self.step_size is None and state.smoothness is None:
-            return Curvature(problem.task, state.w, majorant=True)
         task = problem.with_cells(self.cells(problem))
         return Curvature(task, state.w, order=1, sharpness=self.sharpness)
 
     def step(self, problem: Problem, state: State, total: CurvatureTotal) -> State:
         """Lines 3 to 7."""
-        if self.step_size is None and state.smoothness is None:
-            plain = replace(problem, risk_weight=1.0)
-            majorant = plain.expand(state.w, total)
-            L = _steps.smoothness(majorant, plain, np.zeros(problem.n_cells))
-            return replace(state, smoothness=L)
         at_w = self.slopes(problem, total)
         losses, gaps = at_w.loss_gradients, at_w.gap_gradients
         delta_l, delta_g = state.temperatures
@@ -159,24 +187,24 @@ class FCFL(Method[State]):
         d_L, d_G = a_l @ losses, a_g @ gaps
         worst = float(at_w.gaps.max())
         if state.round < self.stage_one_rounds:
-            c = _directions.stage_one(d_L, d_G, inside=worst <= self.gap_bound)
+            c = stage_one(d_L, d_G, inside=worst <= self.gap_bound)
             shares, directions = c, np.stack([d_L, d_G])
         else:
             used = d_G if worst >= self.gap_bound else np.zeros_like(d_G)
             directions = np.vstack([losses, used])
-            shares = _directions.stage_two(directions)
+            shares = stage_two(directions)
         d = shares @ directions  # d(c)
         decay = problem.l2 if self.weight_decay is None else self.weight_decay
         L = state.smoothness or 1.0
         bend = 2 * L * BEND * self.sharpness**2  # L_g, as if groups curve as silos do
-        eta = self.step_size or _directions.guarded_step(
+        eta = self.step_size or guarded_step(
             d, at_w, self.gap_bound, loss_bend=L * (1 - shares[-1]), gap_bend=bend
         )
         return replace(
             state,
             round=state.round + 1,
             w=state.w - eta * (d + decay * state.w),
-            temperatures=_directions.cooled(state.temperatures, (d_L, d_G)),
+            temperatures=cooled(state.temperatures, (d_L, d_G)),
         )
 
     def slopes(self, problem: Problem, total: CurvatureTotal) -> Slopes:
@@ -205,3 +233,91 @@ class FCFL(Method[State]):
     def finish(self, problem: Problem, state: State) -> Point:
         """Line 8."""
         return Point(state.w, np.zeros(problem.n_cells))
+
+
+def softmax(values: FloatArray) -> FloatArray:
+    """Weights of a smooth maximum, with the exponent shifted by the maximum."""
+    exponentials = np.exp(values - values.max())
+    return np.asarray(exponentials / exponentials.sum())
+
+
+def cooled(
+    temperatures: FloatArray, directions: tuple[FloatArray, FloatArray]
+) -> FloatArray:
+    """Lower each temperature whose direction has become short."""
+    norms = np.array([np.linalg.norm(d) for d in directions])
+    cool = (0.1 * norms <= temperatures) & (temperatures > COLDEST)
+    return np.where(cool, COOLING * temperatures, temperatures)
+
+
+def stage_one(d_L: FloatArray, d_G: FloatArray, *, inside: bool) -> FloatArray:
+    """Return c on the 2-simplex for d(c) = c₁ d_L + c₂ d_G, in closed form.
+
+    Inside the bound: maximise ⟨d(c), d_L⟩. Outside: maximise ⟨d(c), d_G⟩ subject to
+    ⟨d(c), d_L⟩ ≥ 0.
+    """
+    ll, lg, gg = float(d_L @ d_L), float(d_L @ d_G), float(d_G @ d_G)
+    if inside:
+        c = 1.0 if ll >= lg else 0.0
+    elif gg < lg:
+        c = 1.0
+    else:  # as much of d_G as does not raise the loss
+        c = 0.0 if lg >= 0 else -lg / (ll - lg)
+    return np.array([c, 1.0 - c])
+
+
+def stage_two(directions: FloatArray) -> FloatArray:
+    """Return c on the (K+1)-simplex for d(c) = Σ c_k ∇l_k + c_{K+1} d_G, by an LP.
+
+    Maximise ⟨d(c), mean of ∇l_k⟩ subject to ⟨d(c), each direction⟩ ≥ 0; d_G is the last
+    row of the directions. The point of least norm satisfies that, so the LP fails only
+    by rounding: then that point is it.
+    """
+    from scipy.optimize import linprog
+
+    gram = directions @ directions.T
+    scale = max(float(gram.max()), 1e-300)
+    found = linprog(
+        -gram[:, :-1].mean(axis=1) / scale,
+        A_ub=-gram / scale,
+        b_ub=np.zeros(len(gram)),
+        A_eq=np.ones((1, len(gram))),
+        b_eq=[1.0],
+        method="highs",
+    )
+    if found.status == 0:
+        return np.asarray(found.x, dtype=np.float64)
+    return least_norm(directions)
+
+
+def least_norm(directions: FloatArray) -> FloatArray:
+    """Return c on the simplex with the shortest Σ c_i d_i.
+
+    It minimises ‖Σ c_i d_i‖² + (Σc − 1)² over c ≥ 0, up to its length: NNLS.
+    """
+    from scipy.optimize import nnls
+
+    n = len(directions)
+    scale = max(float(np.abs(directions).max()), 1e-300)
+    tall = np.vstack([directions.T / scale, np.ones((1, n))])
+    free, _ = nnls(tall, np.append(np.zeros(directions.shape[1]), 1.0))
+    return np.asarray(free / free.sum())
+
+
+def guarded_step(
+    d: FloatArray, at_w: Slopes, gap_bound: float, *, loss_bend: float, gap_bend: float
+) -> float:
+    """Return the step along −d: 1/L of the loss, unless a gap would pass its bound.
+
+    A gap rises by at most η⟨−d, ∇g⟩ + ½L_g‖d‖²η². Below the bound that may use up what
+    is left; above it, η minimises it. 1/L_g is always allowed.
+    """
+    longest = 1 / loss_bend if loss_bend > 0 else np.inf
+    rise = -(at_w.gap_gradients @ d)
+    left = np.maximum(gap_bound - at_w.gaps, 0.0)
+    square = gap_bend * float(d @ d)
+    if square == 0:
+        return min(longest, 1 / gap_bend)
+    root = (np.sqrt(rise**2 + 2 * square * left) - rise) / square
+    lengths = np.where(left > 0, root, np.maximum(-rise, 0.0) / square)
+    return float(min(longest, max(lengths.min(), 1 / gap_bend)))

@@ -29,31 +29,26 @@ from typing import ClassVar
 
 import numpy as np
 
-from pffl.constraints.base import Cells
-from pffl.constraints.conditional import ConditionalBoundedGroupLoss
 from pffl.errors import DataError
-from pffl.methods import _steps
-from pffl.methods.inner import Inner, LocalTraining
-from pffl.problem import Point, Problem
-from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
+from pffl.methods.base import label_groups
+from pffl.methods.descent import Descent, Objective, State, concentration, curvatures
+from pffl.problem import Expansion, Problem
+from pffl.questions import TrainTotal
 from pffl.typing import FloatArray
 
 START = 0.1  # of λ_a and λ_b
 
 
-@dataclass(frozen=True, eq=False)
-class State:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Multipliers(State):
     """Where FedFair stands."""
 
-    round: int
-    inner: Inner
     multipliers_a: FloatArray  # λ_a of each pair of groups
     multipliers_b: FloatArray  # λ_b
-    curvatures: FloatArray | None = None  # L of each (label, group), for step sizes
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedFair(LocalTraining[State]):
+class FedFair(Descent[Multipliers]):
     """FedFair.
 
     Parameters
@@ -79,22 +74,13 @@ class FedFair(LocalTraining[State]):
     name: ClassVar[str] = "fedfair"
 
     def __post_init__(self) -> None:
-        self.check(
-            nonnegative=("gap_bound", "dual_step_size", "dual_decay"),
-            counts=("rounds",),
-        )
+        self.check(nonnegative=("gap_bound", "dual_step_size", "dual_decay"))
 
-    @property
-    def planned_rounds(self) -> int:
-        """T."""
-        return self.rounds
+    def own(self, problem: Problem) -> Problem:
+        """Return the problem of weighing the sets (c, a), over all silos."""
+        return problem.over(label_groups(problem, self.by))
 
-    def cells(self, problem: Problem) -> Cells:
-        """Sets (c, a) over all silos, label by label."""
-        every = ConditionalBoundedGroupLoss(0.0, by=self.by)
-        return every.cells(problem.schema, problem.silo_names)
-
-    def init(self, problem: Problem) -> State:
+    def start(self, problem: Problem) -> Multipliers:
         """Line 1."""
         gaps = self.gaps(problem)
         if not gaps.any():
@@ -103,37 +89,39 @@ class FedFair(LocalTraining[State]):
                 "no silo has such a pair"
             )
         start = np.full(len(gaps), START)
-        return State(0, self.start(problem), start, start)
+        return Multipliers.at_start(problem, multipliers_a=start, multipliers_b=start)
 
     def gaps(
         self, problem: Problem, asked: tuple[int, ...] | None = None
     ) -> FloatArray:
         """D̄ as weights of loss sums: shape (pairs, silos × labels × groups)."""
-        local = self.cells(problem).in_each_silo(problem.silo_names)
+        local = self.own(problem).cells.in_each_silo(problem.silo_names)
         shape = (len(problem.silo_names), problem.schema.n_labels, -1)
         return gap_weights(problem.count(local, asked).reshape(shape))
 
-    def question(self, problem: Problem, state: State) -> Train | Curvature | None:
-        """Line 3."""
-        if state.round == self.rounds:
-            return None
-        cells = self.cells(problem)
-        if state.curvatures is None and self.wants_majorant(problem):
-            return self.ask_majorant(problem.over(cells))
-        local = cells.in_each_silo(problem.silo_names)
-        c = 1 / problem.silo_counts.sum() + self.prices(state) @ self.gaps(problem)
-        inner = replace(state.inner, smoothness=self.smoothness(problem, state, c))
-        return self.ask_over(problem, inner, state.round, local, c)
+    def tuned(
+        self, problem: Problem, state: Multipliers, majorant: Expansion
+    ) -> Multipliers:
+        """Return the first state with L of each (label, group)."""
+        return replace(state, curvatures=curvatures(majorant))
 
-    def prices(self, state: State) -> FloatArray:
+    def objective(self, problem: Problem, state: Multipliers) -> Objective:
+        """Line 3."""
+        local = self.own(problem).cells.in_each_silo(problem.silo_names)
+        c = 1 / problem.silo_counts.sum() + self.prices(state) @ self.gaps(problem)
+        return Objective.over(problem, local, c, self.smoothness(problem, state, c))
+
+    def prices(self, state: Multipliers) -> FloatArray:
         """λ_a − λ_b."""
         return state.multipliers_a - state.multipliers_b
 
-    def smoothness(self, problem: Problem, state: State, c: FloatArray) -> float | None:
+    def smoothness(
+        self, problem: Problem, state: Multipliers, c: FloatArray
+    ) -> float | None:
         """L of line 3, taking a group's mean over silos to curve as its pooled mean."""
         if state.curvatures is None:
             return None
-        cells = self.cells(problem)
+        cells = self.own(problem).cells
         in_risk = problem.count(cells) / problem.silo_counts.sum()
         labels = problem.schema.n_labels
         in_gaps = group_prices(self.prices(state), len(cells) // labels)
@@ -142,31 +130,21 @@ class FedFair(LocalTraining[State]):
         if self.local_steps == 1:
             return L  # the silos' mean step is one step on the whole
         own = problem.over(cells.in_each_silo(problem.silo_names))
-        return L * _steps.concentration(own, np.abs(c) * own.counts)
+        return L * concentration(own, np.abs(c) * own.counts)
 
     def step(
-        self, problem: Problem, state: State, total: TrainTotal | CurvatureTotal
-    ) -> State:
+        self, problem: Problem, state: Multipliers, total: TrainTotal
+    ) -> Multipliers:
         """Lines 3 to 5."""
-        if isinstance(total, CurvatureTotal):
-            own = problem.over(self.cells(problem))
-            majorant = own.expand(state.inner.w, total)
-            return replace(state, curvatures=_steps.curvatures(majorant))
         gaps = self.gaps(problem, self.asked(problem, state.round))
         D = gaps @ total.cell_losses[problem.n_cells :]  # D̄
         beta, eps = self.dual_step_size, self.gap_bound
         keep = 1 - self.dual_decay * beta  # 1 − γβ
         return replace(
-            state,
-            round=state.round + 1,
-            inner=self.move(problem, state.inner, state.round, total),
+            self.descend(problem, state, total),
             multipliers_a=np.maximum(0, keep * state.multipliers_a + beta * (D - eps)),
             multipliers_b=np.maximum(0, keep * state.multipliers_b - beta * (D + eps)),
         )
-
-    def finish(self, problem: Problem, state: State) -> Point:
-        """Line 6."""
-        return Point(state.inner.w, np.zeros(problem.n_cells))
 
 
 def gap_weights(counts: FloatArray) -> FloatArray:

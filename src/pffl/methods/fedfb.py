@@ -30,31 +30,32 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.constraints.base import Cells
-from pffl.constraints.conditional import ConditionalBoundedGroupLoss
 from pffl.errors import DataError
-from pffl.methods import _steps
-from pffl.methods.base import Grid, check_choice, check_two_classes
-from pffl.methods.inner import Inner, LocalTraining
+from pffl.methods.base import Grid, check_choice, check_two_classes, label_groups
+from pffl.methods.descent import (
+    Descent,
+    Objective,
+    State,
+    curvatures,
+    weighted_smoothness,
+)
 from pffl.numerics import project_simplex
-from pffl.problem import Point, Problem
-from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
+from pffl.problem import Expansion, Problem
+from pffl.questions import TrainTotal
 from pffl.typing import FloatArray
 
 ROUNDING = 1e-12  # mean losses that differ by less are the same
 
 
-@dataclass(frozen=True, eq=False)
-class State:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Weights(State):
     """Where FedFB stands."""
 
-    round: int
-    inner: Inner
     weights: FloatArray  # λ_{y,z}, shape (2, Z)
-    curvatures: FloatArray | None = None  # L of each (y, z), for step sizes
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedFB(LocalTraining[State]):
+class FedFB(Descent[Weights]):
     """FedFB.
 
     Parameters
@@ -68,7 +69,7 @@ class FedFB(LocalTraining[State]):
     by
         Attributes that cut out the groups; None for all of them crossed.
     local_steps, step_size, …
-        J, η_w and the rest of the inner solver, see `LocalTraining`.
+        J, η_w and the rest of the local training, see `LocalTraining`.
     """
 
     notion: Literal["dp", "eo"] = "dp"
@@ -79,56 +80,44 @@ class FedFB(LocalTraining[State]):
     grid: ClassVar[Grid] = {"alpha": (0.1, 0.05, 0.5, 1.0)}
 
     def __post_init__(self) -> None:
-        self.check(nonnegative=("alpha",), counts=("rounds",))
+        self.check(nonnegative=("alpha",))
         check_choice(self, "notion", ("dp", "eo"))
-
-    @property
-    def planned_rounds(self) -> int:
-        """T."""
-        return self.rounds
 
     def cells(self, problem: Problem) -> Cells:
         """Sets (y, z), label by label, of the groups that have rows."""
-        every = ConditionalBoundedGroupLoss(0.0, by=self.by)
-        cells = every.cells(problem.schema, problem.silo_names)
+        cells = label_groups(problem, self.by)
         rows = problem.count(cells).reshape(2, -1).sum(axis=0)
         groups = np.flatnonzero(rows)
         return cells.take(np.concatenate([groups, groups + len(rows)]))
 
-    def init(self, problem: Problem) -> State:
+    def own(self, problem: Problem) -> Problem:
+        """Return the problem of weighing the sets (y, z)."""
+        return problem.over(self.cells(problem))
+
+    def start(self, problem: Problem) -> Weights:
         """Line 1."""
         check_two_classes(self, problem.schema)
         m = problem.count(self.cells(problem)).reshape(2, -1)  # m_{y,z}
         if m.shape[1] < 2:
             raise DataError("FedFB compares groups, and fewer than two have rows")
         start = np.tile(m.sum(axis=0), (2, 1)) if self.notion == "dp" else m
-        return State(0, self.start(problem), start / m.sum())
+        return Weights.at_start(problem, weights=start / m.sum())
 
-    def question(self, problem: Problem, state: State) -> Train | Curvature | None:
+    def tuned(self, problem: Problem, state: Weights, majorant: Expansion) -> Weights:
+        """Return the first state with L of each set."""
+        return replace(state, curvatures=curvatures(majorant))
+
+    def objective(self, problem: Problem, state: Weights) -> Objective:
         """Line 3."""
-        if state.round == self.rounds:
-            return None
-        cells = self.cells(problem)
-        own = problem.over(cells)
-        if state.curvatures is None and self.wants_majorant(problem):
-            return self.ask_majorant(own)
-        m = problem.count(cells).reshape(2, -1)
+        own = self.own(problem)
+        m = problem.count(own.cells).reshape(2, -1)
         rows = np.maximum(m.sum(axis=0) if self.notion == "dp" else m, 1.0)
         c = np.asarray(state.weights / rows).reshape(-1)
-        inner = state.inner
-        if state.curvatures is not None:
-            L = _steps.weighted_smoothness(state.curvatures, own, c * own.counts)
-            inner = replace(inner, smoothness=L)
-        return self.ask_over(problem, inner, state.round, cells, c)
+        L = weighted_smoothness(state.curvatures, own, c * own.counts)
+        return Objective.over(problem, own.cells, c, L)
 
-    def step(
-        self, problem: Problem, state: State, total: TrainTotal | CurvatureTotal
-    ) -> State:
+    def step(self, problem: Problem, state: Weights, total: TrainTotal) -> Weights:
         """Lines 4 to 6."""
-        if isinstance(total, CurvatureTotal):
-            own = problem.over(self.cells(problem))
-            majorant = own.expand(state.inner.w, total)
-            return replace(state, curvatures=_steps.curvatures(majorant))
         losses = total.cell_losses[problem.n_cells :].reshape(2, -1)  # S_{y,z}
         cells, asked = self.cells(problem), self.asked(problem, state.round)
         seen = problem.count(cells, asked).reshape(2, -1)  # m_{y,z} of those asked
@@ -136,15 +125,9 @@ class FedFB(LocalTraining[State]):
         step_size = self.alpha / np.sqrt(state.round + 1)
         move = move_dp if self.notion == "dp" else move_eo
         return replace(
-            state,
-            round=state.round + 1,
-            inner=self.move(problem, state.inner, state.round, total),
+            self.descend(problem, state, total),
             weights=move(state.weights, losses, seen, sizes, step_size),
         )
-
-    def finish(self, problem: Problem, state: State) -> Point:
-        """Line 7."""
-        return Point(state.inner.w, np.zeros(problem.n_cells))
 
 
 def move_dp(

@@ -23,25 +23,14 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.errors import UsageError
-from pffl.methods import _steps
 from pffl.methods.base import Grid, check_choice
-from pffl.methods.inner import Inner, LocalTraining
-from pffl.problem import Point, Problem
-from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
+from pffl.methods.descent import Descent, Objective, State, smoothness
+from pffl.problem import Expansion, Problem
 from pffl.typing import FloatArray
 
 
-@dataclass(frozen=True, eq=False)
-class State:
-    """Where the method stands."""
-
-    round: int
-    inner: Inner
-    w_sum: FloatArray
-
-
 @dataclass(frozen=True, kw_only=True)
-class GroupWeighted(LocalTraining[State]):
+class GroupWeighted(Descent[State]):
     """FedAvg on the mean of the groups' mean losses.
 
     Parameters
@@ -51,64 +40,44 @@ class GroupWeighted(LocalTraining[State]):
     iterate
         What to return: "last" or "average".
     local_steps, step_size, schedule, batch_size, proximal, server, …
-        J, η_w and the rest of the inner solver, see `LocalTraining`.
+        J, η_w and the rest of the local training, see `LocalTraining`.
     """
 
-    rounds: int = 200
     iterate: Literal["last", "average"] = "last"
     name: ClassVar[str] = "group-weighted"
     steps_without_some: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"server_step_size": (1.0, 0.5, 1.5)}
 
     def __post_init__(self) -> None:
-        self.check(counts=("rounds",))
+        self.check()
         check_choice(self, "iterate", ("last", "average"))
 
-    @property
-    def planned_rounds(self) -> int:
-        """T."""
-        return self.rounds
-
-    def init(self, problem: Problem) -> State:
+    def start(self, problem: Problem) -> State:
         """Line 1."""
         if problem.n_cells == 0:
             raise UsageError("GroupWeighted needs groups to weigh: give a constraint")
-        inner = self.start(problem)
-        return State(0, inner, np.zeros_like(inner.w))
+        return State.at_start(problem)
 
     def weights(self, problem: Problem) -> FloatArray:
         """1/|A| for each cell."""
         return np.full(problem.n_cells, 1.0 / problem.n_cells)
 
-    def question(self, problem: Problem, state: State) -> Train | Curvature | None:
+    def objective(self, problem: Problem, state: State) -> Objective:
         """Line 3."""
-        if state.round == self.rounds:
-            return None
-        if state.inner.smoothness is None and self.wants_majorant(problem):
-            return self.ask_majorant(problem)
-        return self.ask(
-            replace(problem, risk_weight=1.0),  # the ridge counts once
-            state.inner,
-            state.round,
+        return Objective(
+            task=problem.task,
             cell_weights=problem.cell_weights(self.weights(problem)),
+            smoothness=state.smoothness,
+            modulus=problem.l2,
             risk_weight=0.0,
             ridge=problem.l2,
         )
 
-    def step(
-        self, problem: Problem, state: State, total: TrainTotal | CurvatureTotal
-    ) -> State:
-        """Line 4."""
-        if isinstance(total, CurvatureTotal):
-            own = problem.over(problem.cells)
-            majorant = own.expand(state.inner.w, total)
-            L = _steps.smoothness(majorant, own, self.weights(problem)) + problem.l2
-            return replace(state, inner=replace(state.inner, smoothness=L))
-        inner = self.move(problem, state.inner, state.round, total)
-        return State(state.round + 1, inner, state.w_sum + inner.w)
+    def own(self, problem: Problem) -> Problem:
+        """Return the problem of weighing cells."""
+        return problem.over(problem.cells)
 
-    def finish(self, problem: Problem, state: State) -> Point:
-        """Line 5. No bound is priced, so λ = 0."""
-        average = self.iterate == "average" and state.round > 0
-        w = state.w_sum / state.round if average else state.inner.w
-        return Point(w, np.zeros(problem.n_cells))
+    def tuned(self, problem: Problem, state: State, majorant: Expansion) -> State:
+        """Return the first state with L of line 3."""
+        L = smoothness(majorant, self.own(problem), self.weights(problem))
+        return replace(state, smoothness=L + problem.l2)

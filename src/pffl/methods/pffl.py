@@ -4,12 +4,12 @@ Shengyuan Hu, Zhiwei Steven Wu, Virginia Smith. Corrected as docs/paper.md says.
 
     1  θ ← 0, w ← 0
     2  for e = 1 … E:                                       dual rounds
-    3      λ_z ← B e^{θ_z} / (1 + Σ e^θ)                    dual.multipliers
+    3      λ_z ← B e^{θ_z} / (1 + Σ e^θ)                    numerics.capped_softmax
     4      for t = 1 … T:                                   rounds per dual round
     5          each silo: J steps of size η_w on G_k(·; λ)  questions.train
     6          w ← w + Σ p_k Δ_k / Σ p_k
     7          w̄, λ̄ ← averages over all E·T rounds
-    8      θ ← θ + η_θ r(w)                                 dual.ascend
+    8      θ ← θ + η_θ r(w)
     9  return (w̄, λ̄)
 
 r in line 8 is taken at the w that was sent in the last of the T rounds: it comes with
@@ -18,39 +18,37 @@ the same reply, and no extra round is spent on it.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 
-from pffl import dual
-from pffl.methods import _steps
+from pffl.methods import descent
 from pffl.methods.base import PRICES, Grid, check_choice
-from pffl.methods.inner import Inner, LocalTraining
+from pffl.methods.descent import Iterate, LocalTraining, Objective
 from pffl.models.linear import LinearModel
+from pffl.numerics import capped_softmax
 from pffl.problem import Expansion, Point, Problem, upper_value
-from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
+from pffl.questions import TrainTotal
 from pffl.typing import FloatArray
 
 
-@dataclass(frozen=True, eq=False)
-class State:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Prices(descent.State):
     """Where Algorithm 1 stands after `round` rounds of training."""
 
-    round: int
-    inner: Inner  # w, and the server optimiser's memory
     theta: FloatArray  # θ
-    w_sum: FloatArray  # Σ w over rounds
     multiplier_sum: FloatArray  # Σ λ over rounds
-    best: Point
-    best_value: float  # smallest βF + B·max(0, max r) seen, at `best`
     dual_step_size: float | None  # η_θ
-    majorant: Expansion | None = None  # curvature that holds at every w
+
+
+S = TypeVar("S", bound=Prices)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PFFL(LocalTraining[State]):
-    """Algorithm 1.
+class PrimalDual(LocalTraining[S]):
+    """Algorithm 1 for cells of any kind.
 
     Parameters
     ----------
@@ -61,13 +59,6 @@ class PFFL(LocalTraining[State]):
     dual_step_size
         η_θ; None takes the largest one at which dual ascent contracts, or, for models
         without curvature, one from the scale of r after the first dual round.
-    iterate
-        What to return: the "average" (guaranteed for convex models), "last" or "best"
-        (smallest βF + B·max(0, max r) on training rows). None takes the average for
-        convex models; for others the best, or the last where rounds ask some silos
-        only, so that the best would be the luckiest draw.
-    local_steps, step_size, schedule, batch_size, …
-        J, η_w and the rest of the inner solver, see `LocalTraining`.
     """
 
     multiplier_bound: float = 10.0
@@ -75,14 +66,8 @@ class PFFL(LocalTraining[State]):
     dual_rounds: int = 100
     rounds_per_dual: int = 10
     dual_step_size: float | None = None
-    iterate: Literal["average", "last", "best"] | None = None
-    name: ClassVar[str] = "pffl"
     steps_without_some: ClassVar[bool] = True
     approaches_saddle: ClassVar[bool] = True
-    grid: ClassVar[Grid] = {
-        "multiplier_bound": PRICES,
-        "iterate": ("average", "last"),
-    }
 
     def __post_init__(self) -> None:
         self.check(
@@ -91,7 +76,6 @@ class PFFL(LocalTraining[State]):
             counts=("dual_rounds", "rounds_per_dual"),
             optional=("dual_step_size",),
         )
-        check_choice(self, "iterate", (None, "average", "last", "best"))
 
     @classmethod
     def within(cls, budget: int, **parameters: Any) -> Self:
@@ -101,79 +85,135 @@ class PFFL(LocalTraining[State]):
         return cls(**{**parameters, "dual_rounds": max(1, budget // (steps * inner))})
 
     @property
-    def planned_rounds(self) -> int:
+    def last_round(self) -> int:
         """E·T."""
         return self.dual_rounds * self.rounds_per_dual
 
-    def init(self, problem: Problem) -> State:
-        """Line 1."""
-        inner, theta = self.start(problem), np.zeros(problem.n_cells)
-        return State(
-            0,
-            inner,
-            theta,
-            np.zeros_like(inner.w),
-            np.zeros_like(theta),
-            Point(inner.w, theta),
-            np.inf,
-            self.dual_step_size,
-        )
+    @abstractmethod
+    def prices(self, problem: Problem, state: S) -> FloatArray:
+        """Line 3: λ."""
 
-    def question(self, problem: Problem, state: State) -> Train | Curvature | None:
-        """Lines 3 to 5: what the silos are asked."""
-        if state.round == self.planned_rounds:
-            return None
-        if state.majorant is None and self.wants_majorant(problem):
-            return self.ask_majorant(problem)
-        lam = dual.multipliers(state.theta, problem.multiplier_bound)  # λ
-        weights = problem.cell_weights(lam)
-        return self.ask(problem, state.inner, state.round, cell_weights=weights)
+    @abstractmethod
+    def violation(self, problem: Problem, state: S, total: TrainTotal) -> FloatArray:
+        """Return r at the w that was sent; NaN for cells that nobody reported."""
 
-    def step(
-        self, problem: Problem, state: State, total: TrainTotal | CurvatureTotal
-    ) -> State:
+    @abstractmethod
+    def smoothed(self, problem: Problem, state: S) -> S:
+        """Return the state with L of the local objectives for its λ."""
+
+    def step(self, problem: Problem, state: S, total: TrainTotal) -> S:
         """Lines 6 to 8: what the total does to the state."""
-        if isinstance(total, CurvatureTotal):
-            return self._with_constants(problem, state, total)
-        lam = dual.multipliers(state.theta, problem.multiplier_bound)
-        asked = self.asked(problem, state.round)
-        r = problem.violation_among(total.cell_losses, asked)
-        reached = upper_value(problem.risk(state.inner.w, total), r, problem)
-        if reached < state.best_value:
-            best = Point(state.inner.w, lam)
-            state = replace(state, best=best, best_value=reached)
-        inner = self.move(problem, state.inner, state.round, total)
-        state = replace(
-            state,
-            round=state.round + 1,
-            inner=inner,
-            w_sum=state.w_sum + inner.w,
-            multiplier_sum=state.multiplier_sum + lam,
-        )
+        lam, r = self.prices(problem, state), self.violation(problem, state, total)
+        state = self.descend(problem, state, total)  # lines 6 and 7
+        state = replace(state, multiplier_sum=state.multiplier_sum + lam)
         if state.round % self.rounds_per_dual or (len(r) and np.isnan(r).all()):
             return state
         known = np.nan_to_num(r)  # a cell that nobody reported does not move its θ
-        eta = state.dual_step_size or _steps.regret_dual_step(known, self.dual_rounds)
-        theta = dual.ascend(state.theta, known, eta)
-        return self._smooth(problem, replace(state, theta=theta, dual_step_size=eta))
+        eta = state.dual_step_size or descent.regret_dual_step(known, self.dual_rounds)
+        theta = state.theta + eta * known  # line 8
+        return self.smoothed(problem, replace(state, theta=theta, dual_step_size=eta))
+
+    def averaged(self, problem: Problem, state: S) -> Point:
+        """Line 9, or the last pair."""
+        if not self.averages(problem, state):
+            return Point(state.w, self.prices(problem, state))
+        return Point(state.w_sum / state.round, state.multiplier_sum / state.round)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class State(Prices):
+    """Where PFFL stands."""
+
+    best: Point
+    best_value: float = np.inf  # smallest βF + B·max(0, max r) seen, at `best`
+    majorant: Expansion | None = None  # curvature that holds at every w
+
+
+@dataclass(frozen=True, kw_only=True)
+class PFFL(PrimalDual[State]):
+    """Algorithm 1.
+
+    Parameters
+    ----------
+    multiplier_bound, risk_weight, dual_rounds, rounds_per_dual, dual_step_size
+        B, β, E, T and η_θ, see `PrimalDual`.
+    iterate
+        What to return: the "average" (guaranteed for convex models), "last" or "best"
+        (smallest βF + B·max(0, max r) on training rows). None takes the average for
+        convex models; for others the best, or the last where rounds ask some silos
+        only, so that the best would be the luckiest draw.
+    local_steps, step_size, schedule, batch_size, …
+        J, η_w and the rest of the local training, see `LocalTraining`.
+    """
+
+    iterate: Literal["average", "last", "best"] | None = None
+    name: ClassVar[str] = "pffl"
+    grid: ClassVar[Grid] = {
+        "multiplier_bound": PRICES,
+        "iterate": ("average", "last"),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(self, "iterate", (None, "average", "last", "best"))
+
+    def own(self, problem: Problem) -> Problem:
+        """Return the problem itself: its curvature gives η_w and η_θ."""
+        return problem
+
+    def start(self, problem: Problem) -> State:
+        """Line 1."""
+        theta = np.zeros(problem.n_cells)
+        return State.at_start(
+            problem,
+            theta=theta,
+            multiplier_sum=theta,
+            dual_step_size=self.dual_step_size,
+            best=Point(problem.task.model.start(problem.seed), theta),
+        )
+
+    def prices(self, problem: Problem, state: State) -> FloatArray:
+        """Line 3: λ."""
+        return capped_softmax(state.theta, problem.multiplier_bound)
+
+    def objective(self, problem: Problem, state: State) -> Objective:
+        """Line 5: G(·; λ)."""
+        return Objective(
+            task=problem.task,
+            cell_weights=problem.cell_weights(self.prices(problem, state)),
+            smoothness=state.smoothness,
+            modulus=problem.modulus,
+            risk_weight=problem.risk_weight,
+        )
+
+    def violation(
+        self, problem: Problem, state: State, total: TrainTotal
+    ) -> FloatArray:
+        """Return r at the w that was sent; NaN for cells that nobody reported."""
+        asked = self.asked(problem, state.round)
+        return problem.violation_among(total.cell_losses, asked)
+
+    def step(self, problem: Problem, state: State, total: TrainTotal) -> State:
+        """Lines 6 to 8, and the best pair so far."""
+        r = self.violation(problem, state, total)
+        reached = upper_value(problem.risk(state.w, total), r, problem)
+        if reached < state.best_value:
+            best = Point(state.w, self.prices(problem, state))
+            state = replace(state, best=best, best_value=reached)
+        return super().step(problem, state, total)
 
     def finish(self, problem: Problem, state: State) -> Point:
         """Line 9."""
-        chosen = self.returned(problem)
-        if chosen == "best" and np.isfinite(state.best_value):
+        if self.returned(problem) == "best" and np.isfinite(state.best_value):
             return state.best
-        if chosen != "average" or state.round == 0:
-            lam = dual.multipliers(state.theta, problem.multiplier_bound)
-            return Point(state.inner.w, lam)
-        return Point(state.w_sum / state.round, state.multiplier_sum / state.round)
+        return self.averaged(problem, state)
 
-    def returned(self, problem: Problem) -> Literal["average", "last", "best"]:
+    def returned(self, problem: Problem) -> Iterate:
         """Which iterate is returned."""
-        if self.iterate is not None:
-            return self.iterate
-        if problem.task.model.convex:
-            return "average"
-        return "best" if self.asked(problem, 0) is None else "last"
+        chosen = super().returned(problem)
+        if self.iterate is None and chosen == "last":
+            return "best" if self.asked(problem, 0) is None else "last"
+        return chosen
 
     def wants_majorant(self, problem: Problem) -> bool:
         """Whether η_w or η_θ is to be derived from the curvature."""
@@ -182,20 +222,16 @@ class PFFL(LocalTraining[State]):
             linear and problem.n_cells > 0 and self.dual_step_size is None
         )
 
-    def _with_constants(
-        self, problem: Problem, state: State, total: CurvatureTotal
-    ) -> State:
-        """Derive step sizes from the majorant."""
-        majorant = problem.expand(state.inner.w, total)
-        eta = state.dual_step_size or _steps.contracting_dual_step(majorant, problem)
-        return self._smooth(
-            problem, replace(state, majorant=majorant, dual_step_size=eta)
-        )
+    def tuned(self, problem: Problem, state: State, majorant: Expansion) -> State:
+        """Return the first state with η_θ, and L for the first λ."""
+        eta = state.dual_step_size or descent.contracting_dual_step(majorant, problem)
+        state = replace(state, majorant=majorant, dual_step_size=eta)
+        return self.smoothed(problem, state)
 
-    def _smooth(self, problem: Problem, state: State) -> State:
-        """Know L of the local objectives for the new λ."""
-        if state.majorant is None or not _steps.wanted(self, problem):
+    def smoothed(self, problem: Problem, state: State) -> State:
+        """Return the state with L of the local objectives for its λ."""
+        if state.majorant is None or not super().wants_majorant(problem):
             return state
-        lam = dual.multipliers(state.theta, problem.multiplier_bound)
-        smoothness = _steps.smoothness(state.majorant, problem, lam)
-        return replace(state, inner=replace(state.inner, smoothness=smoothness))
+        lam = self.prices(problem, state)
+        L = descent.smoothness(state.majorant, problem, lam)
+        return replace(state, smoothness=L)

@@ -107,7 +107,7 @@ class Pooled(Method[State]):
         """Rounds at most."""
         return self.max_rounds
 
-    def init(self, problem: Problem) -> State:
+    def init(self, problem: Problem, constants: None = None) -> State:
         """Line 1."""
         return State(0, Newton.at(linear(problem.task).start(problem.seed)))
 

@@ -24,29 +24,17 @@ q = 0 is FedAvg.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-import numpy as np
-
-from pffl.methods import _steps
-from pffl.methods.base import Grid, check_choice
-from pffl.methods.inner import Inner, LocalTraining
-from pffl.problem import Point, Problem
-from pffl.questions import Curvature, CurvatureTotal, Train, TrainTotal
-from pffl.typing import FloatArray
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """Where the method stands."""
-
-    round: int
-    inner: Inner
-    w_sum: FloatArray
+from pffl.methods.base import Grid
+from pffl.methods.descent import Objective, State
+from pffl.methods.fedavg import FedAvg
+from pffl.problem import Problem
+from pffl.questions import TrainTotal
 
 
 @dataclass(frozen=True, kw_only=True)
-class QFFL(LocalTraining[State]):
+class QFFL(FedAvg):
     """q-FedAvg; with ``local_steps=1`` q-FedSGD.
 
     Parameters
@@ -58,66 +46,27 @@ class QFFL(LocalTraining[State]):
     iterate
         What to return: "last" or "average".
     local_steps, step_size, schedule, batch_size, …
-        J, η and the rest of the inner solver, see `LocalTraining`. With a schedule, η
+        J, η and the rest of the local training, see `LocalTraining`. With a schedule, η
         in lines 4 and 5 is the round's first step size.
     """
 
     q: float = 1.0
     rounds: int = 300
-    iterate: Literal["last", "average"] = "last"
     name: ClassVar[str] = "qffl"
-    steps_without_some: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"q": (1.0, 0.1, 5.0)}
 
-    def __post_init__(self) -> None:
-        self.check(
-            nonnegative=("q",),
-            counts=("rounds",),
-        )
-        check_choice(self, "iterate", ("last", "average"))
+    def check(self, **kinds: tuple[str, ...]) -> None:
+        """Refuse bad parameters, q among them."""
+        super().check(nonnegative=("q",), **kinds)
 
-    @property
-    def planned_rounds(self) -> int:
-        """T."""
-        return self.rounds
+    def objective(self, problem: Problem, state: State) -> Objective:
+        """Line 3: that of FedAvg, whose updates count F_k^q times."""
+        return replace(super().objective(problem, state), loss_power=self.q)
 
-    def init(self, problem: Problem) -> State:
-        """Line 1."""
-        inner = self.start(problem)
-        return State(0, inner, np.zeros_like(inner.w))
-
-    def question(self, problem: Problem, state: State) -> Train | Curvature | None:
-        """Line 3."""
-        if state.round == self.rounds:
-            return None
-        if state.inner.smoothness is None and self.wants_majorant(problem):
-            return self.ask_majorant(problem)
-        return self.ask(
-            replace(problem, risk_weight=1.0),
-            state.inner,
-            state.round,
-            cell_weights=np.zeros(problem.n_cells),
-            loss_power=self.q,
-        )
-
-    def step(
-        self, problem: Problem, state: State, total: TrainTotal | CurvatureTotal
-    ) -> State:
+    def step(self, problem: Problem, state: State, total: TrainTotal) -> State:
         """Lines 4 to 6."""
-        plain = replace(problem, risk_weight=1.0)
-        if isinstance(total, CurvatureTotal):
-            majorant = plain.expand(state.inner.w, total)
-            L = _steps.smoothness(majorant, plain, np.zeros(problem.n_cells))
-            return replace(state, inner=replace(state.inner, smoothness=L))
-        t = state.round
-        sizes = _steps.step_sizes(self, plain, state.inner.smoothness, t)
+        sizes = self.step_sizes(self.objective(problem, state), state.round)
         eta = float(sizes[0])  # η
         h = total.powers[0] + total.powers[1] / eta  # η Σ p_k h_k
-        inner = self.push(state.inner, total.update / h)
-        return State(t + 1, inner, state.w_sum + inner.w)
-
-    def finish(self, problem: Problem, state: State) -> Point:
-        """Line 7."""
-        average = self.iterate == "average" and state.round > 0
-        w = state.w_sum / state.round if average else state.inner.w
-        return Point(w, np.zeros(problem.n_cells))
+        moved = self.push(state, total.update / h)
+        return replace(moved, round=state.round + 1, w_sum=state.w_sum + moved.w)

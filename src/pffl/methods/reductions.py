@@ -5,12 +5,12 @@ Definitions and Reduction-Based Algorithms*, 2019, Algorithm 2.
 
     1  θ ← 0
     2  for t = 1, 2, …:
-    3      λ_z ← B e^{θ_z} / (1 + Σ e^θ)                       dual.multipliers
+    3      λ_z ← B e^{θ_z} / (1 + Σ e^θ)                 numerics.capped_softmax
     4      h_t ← argmin_w βF(w) + λᵀ r(w)                      Newton, `pooled.Newton`
     5      Q̄ ← uniform mixture of h_1 … h_t;  λ̄ ← mean of λ_1 … λ_t
     6      upper ← βF(Q̄) + B·max(0, max r(Q̄));  lower ← mean of the minima of line 4
     7      stop if upper − lower ≤ ν
-    8      θ ← θ + η r(h_t)                                    dual.ascend
+    8      θ ← θ + η r(h_t)
     9  return (Q̄, λ̄)
 
 On totals this is the algorithm on pooled rows, where p_k = m_k/m. The minimum over w is
@@ -26,10 +26,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from pffl import dual
-from pffl.methods import _steps
 from pffl.methods.base import PRICES, Grid, Method, check_parameters
+from pffl.methods.descent import contracting_dual_step
 from pffl.methods.pooled import Newton
+from pffl.numerics import capped_softmax
 from pffl.problem import Expansion, Point, Problem, upper_value, value
 from pffl.questions import Curvature, CurvatureTotal
 from pffl.questions.curvature import linear
@@ -100,7 +100,7 @@ class Reductions(Method[State]):
             optional=("dual_step_size",),
         )
 
-    def init(self, problem: Problem) -> State:
+    def init(self, problem: Problem, constants: None = None) -> State:
         """Line 1."""
         w, theta = linear(problem.task).start(problem.seed), np.zeros(problem.n_cells)
         return State(
@@ -125,7 +125,7 @@ class Reductions(Method[State]):
     def step(self, problem: Problem, state: State, total: CurvatureTotal) -> State:
         """Lines 3 to 8."""
         at = problem.expand(state.search.w, total)
-        lam = dual.multipliers(state.theta, problem.multiplier_bound)  # λ
+        lam = capped_softmax(state.theta, problem.multiplier_bound)  # λ
         beta = problem.risk_weight
         search = state.search.told(
             value(at.risk, at.violation, lam, beta),
@@ -134,7 +134,7 @@ class Reductions(Method[State]):
             self.oracle_tolerance,
         )
         if state.dual_step_size is None:
-            eta = _steps.contracting_dual_step(at, problem)
+            eta = contracting_dual_step(at, problem)
             state = replace(state, dual_step_size=eta)
         tried = state.searching + 1
         if not search.done and tried < PATIENCE:
@@ -155,7 +155,7 @@ class Reductions(Method[State]):
             stuck = gap > 0.8 * checked[1] and self.dual_step_size is None
             eta, checked = eta / 2 if stuck else eta, (t, gap)
         return State(
-            dual.ascend(state.theta, r, eta),
+            state.theta + eta * r,
             Newton.at(at.w),
             0,
             eta,

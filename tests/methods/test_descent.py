@@ -16,9 +16,9 @@ import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import UsageError
 from pffl.methods.afl import AFL
+from pffl.methods.descent import DECAY, FLOOR, LocalTraining, State
 from pffl.methods.fedminmax import FedMinMax
 from pffl.methods.group_weighted import GroupWeighted
-from pffl.methods.inner import DECAY, FLOOR, Inner, LocalTraining
 from pffl.methods.local_bgl import LocalBGL
 from pffl.methods.pooled import Pooled
 from pffl.methods.qffl import QFFL
@@ -150,11 +150,12 @@ def test_over_all_draws_partial_participation_is_full_participation(weighting):
     order = tuple(combinations(range(5), 2))
     parameters = {"step_size": 0.2, "local_steps": 3}
     full, some = pffl.FedAvg(**parameters), Chosen(**parameters, order=order)
-    start, none = full.start(problem), np.zeros(0)
+    start = full.start(problem)
 
     def moved(method, round):
-        question = method.ask(problem, start, round, cell_weights=none)
-        return method.move(problem, start, round, engine.ask(question)).w
+        state = replace(start, round=round)
+        total = engine.ask(method.question(problem, state))
+        return method.step(problem, state, total).w
 
     mean = np.mean([moved(some, round) for round in range(10)], axis=0)
     np.testing.assert_allclose(mean, moved(full, 0), atol=1e-15)
@@ -189,10 +190,10 @@ def after(server, updates, eta=0.1, beta=0.5):
     """w, m and v after these mean updates, from zero."""
     method = pffl.FedAvg(server=server, server_step_size=eta, server_momentum=beta)
     zero = np.zeros(1)
-    inner = Inner(zero, zero, zero)
+    state = State(round=0, w=zero, w_sum=zero, momentum=zero, second=zero)
     for update in updates:
-        inner = method.push(inner, np.array([update]))
-    return inner.w[0], inner.momentum[0], inner.second[0]
+        state = method.push(state, np.array([update]))
+    return state.w[0], state.momentum[0], state.second[0]
 
 
 def test_servers_by_hand():

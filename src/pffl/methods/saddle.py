@@ -1,0 +1,502 @@
+"""The saddle problem with every function replaced by its second-order expansion.
+
+At w the model is  min_d  q₀(d) + B·max(0, max_z q_z(d)),  where q₀ expands βF and q_z
+expands r_z; where βμ = 0 also ‖w + d‖ ≤ R. It costs no round. It is solved in the dual,
+which has one variable per cell (and one for the ball):
+
+    φ(λ) = min_d q₀(d) + λᵀq(d),    H(λ) d = −∇q₀(0) − Jᵀλ,    H(λ) = β∇²F + Σ λ_z ∇²r_z
+    ∇φ = q(d),    ∇²φ = −A H(λ)⁻¹ Aᵀ,    A = rows ∇q_z(d)
+
+by Newton's method; each of its steps is a small QP over λ ≥ 0, Σλ ≤ B. So λ and H(λ)
+agree at the end, and the curvature of each bound is in its own constraint, where a QP
+with linearised bounds needs a second-order correction.
+
+How curvature will change along the next step, learnt from the last one.
+
+A logistic loss flattens as it is fitted; Newton's method, which believes that curvature
+stays, then takes many short steps. Two Hessians of G(·; λ) tell more. In the basis V in
+which both are diagonal,  Vᵀ H_before V = I  and  Vᵀ H_here V = diag(κ):  while
+coordinate i moved by a_i, its curvature changed by the factor κ_i. If it goes on like
+that, then after a step b_i = t_i a_i it is κ_i^{t_i}, and its mean on the way is
+
+    θ_i = (κ_i^{t_i} − 1) / (t_i log κ_i).
+
+The model is solved again with curvature θ_i in direction i. It stays convex, its value
+and slope at w stay exact, and θ → 1 as steps become short: quadratic convergence is
+kept, and slow phases are left in few rounds. After a step that went too far, the way
+back has t < 0, and the same formula interpolates.
+
+Here is one step of `exact.py`, from expansions to the next w: mathematics without
+rounds, states or bounds, which can be read and tested by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import daqp
+import numpy as np
+from numpy.linalg import LinAlgError
+
+from pffl.numerics import project_capped_simplex
+from pffl.problem import Expansion, Problem
+from pffl.typing import BoolArray, FloatArray
+
+NEWTON_STEPS = 60
+RIDGES = (1e-13, 1e-10, 1e-7, 1e-4)  # relative; tried in turn until H(λ) factorises
+DAMPING = (1e-10, 1e-7, 1e-4)  # relative; where βμ = 0, or where the model is too stiff
+FORECASTS = 6  # times the model is solved again with forecast curvature
+STEEPEST = 1e6  # κ and 1/κ: larger changes say nothing about the next step
+# Relative; tried in turn until the QP's own gap is closed.
+PROXIMAL = (1e-9, 1e-11, 1e-7, 1e-5, 1e-3)
+CLOSED = 0.01  # of the gap at the start
+
+
+@dataclass(frozen=True, eq=False)
+class Guess:
+    """What is known before a step: multipliers, and how far to follow a trend."""
+
+    multipliers: FloatArray
+    ball_price: float
+    trust: float
+
+
+def next_step(
+    problem: Problem, here: Expansion, other: Expansion | None, guess: Guess
+) -> Step:
+    """Solve the model at `here`; `other`, an expansion close by, shows the trend."""
+    try:
+        step, damping = _model_step(problem, here, guess)
+        if other is None:
+            return step
+        return _forecast_step(problem, here, other, guess, step, damping)
+    except LinAlgError:
+        return _gradient_step(problem, here)
+
+
+def merit(problem: Problem, at: Expansion, price: float) -> float:
+    """Return βF + ρ·max(0, max r)."""
+    worst = float(at.violation.max(initial=0.0))
+    return problem.risk_weight * at.risk + price * max(0.0, worst)
+
+
+def shorten(problem: Problem, here: Expansion, trial: Expansion, price: float) -> float:
+    """Return the part of a refused step that two expansions promise most from.
+
+    The larger of the two follows a convex function around a kink, such as an outlier
+    that the step misclassified and that the expansion at `here` could not see.
+    """
+    d, t = trial.w - here.w, np.linspace(0.02, 0.5, 25)
+    path = np.maximum(along(here, d, t), along(trial, d, t - 1.0))
+    worst = np.maximum(path[1:].max(axis=0, initial=0.0), 0.0)
+    return float(t[np.argmin(problem.risk_weight * path[0] + price * worst)])
+
+
+def along(at: Expansion, d: FloatArray, t: FloatArray) -> FloatArray:
+    """Second-order F and r at w + t d, shape (1 + Z, len(t))."""
+    value = np.append(at.risk, at.violation)
+    slope = np.append(at.risk_gradient @ d, at.jacobian @ d)
+    bend = np.append(d @ at.risk_hessian @ d, (at.hessians @ d) @ d)
+    return np.asarray(
+        value[:, None] + slope[:, None] * t + 0.5 * bend[:, None] * np.square(t)
+    )
+
+
+def _model_step(problem: Problem, here: Expansion, guess: Guess) -> tuple[Step, float]:
+    """Solve the model with as little damping as it takes; also return that."""
+    undamped = (0.0,) if problem.modulus > 0 else ()
+    for damping in undamped + DAMPING:
+        model = Model.at(here, problem, damping=damping)
+        step = solve(model, guess.multipliers, guess.ball_price)
+        if step.solved:
+            break
+    return step, damping
+
+
+def _forecast_step(
+    problem: Problem,
+    here: Expansion,
+    other: Expansion,
+    guess: Guess,
+    step: Step,
+    damping: float,
+) -> Step:
+    """Solve the model again and again, with the curvature forecast for its own step."""
+    trend = forecast(here, other, step.multipliers, problem)
+    if trend is None:
+        return step
+    theta = np.ones(len(here.w))
+    for _ in range(FORECASTS):
+        last, theta = theta, trend.mean_curvature(step.d, guess.trust)
+        if np.abs(theta / last - 1.0).max() < 0.01:
+            break
+        basis = trend.basis(theta)
+        model = Model.at(here, problem, basis=basis, damping=damping)
+        step = solve(model, step.multipliers, step.ball_price)
+    return step
+
+
+def _gradient_step(problem: Problem, here: Expansion) -> Step:
+    """A short step down βF + B·max(0, max r), for Hessians that no ridge can repair."""
+    lam = np.zeros(problem.n_cells)
+    if here.violation.max(initial=0.0) > 0:
+        lam[int(np.argmax(here.violation))] = problem.multiplier_bound
+    gradient = problem.risk_weight * here.risk_gradient + lam @ here.jacobian
+    hessian = problem.risk_weight * here.risk_hessian
+    hessian = hessian + np.tensordot(lam, here.hessians, axes=1)
+    size = max(float(np.abs(hessian).sum(axis=1).max()), 1e-12)
+    d = -gradient / size
+    return Step(d, lam, float(gradient @ d) / 2, here.violation)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Second-order expansions of βF, of the cells' violations and of the ball.
+
+    Row Z of `values` and `jacobian` is the ball (‖w + d‖²/R − R)/2, where there is one;
+    its Hessian is `ball`. Steps have coordinates e, with d = `basis` e.
+    """
+
+    gradient: FloatArray  # β∇F, (p,)
+    hessian: FloatArray  # β∇²F, (p, p)
+    values: FloatArray  # r, then the ball's, (Z,) or (Z + 1,)
+    jacobian: FloatArray  # J, (Z, p) or (Z + 1, p)
+    hessians: FloatArray  # ∇²r_z, (Z, p, p)
+    ball: FloatArray | None  # (p, p)
+    bound: float  # B
+    basis: FloatArray | None = None
+
+    @classmethod
+    def at(
+        cls,
+        here: Expansion,
+        problem: Problem,
+        *,
+        basis: FloatArray | None = None,
+        damping: float = 0.0,
+    ) -> Model:
+        """Build the model of a problem around one expansion.
+
+        With a `basis`, losses keep their Hessians in the coordinates e, and so curve
+        less, or more, in d than the expansion says. Ridge and ball are known exactly
+        and stay as they are. With `damping`, each parameter gets that part of its
+        typical curvature on top.
+        """
+        beta, radius = problem.risk_weight, problem.radius
+        gradient, jacobian = beta * here.risk_gradient, here.jacobian
+        hessian, metric = beta * here.risk_hessian, np.eye(len(here.w))
+        centre = here.w / radius
+        if basis is not None:
+            gradient, jacobian = gradient @ basis, jacobian @ basis
+            hessian = hessian - problem.modulus * metric
+            metric, centre = basis.T @ basis, centre @ basis
+            hessian = hessian + problem.modulus * metric
+        if damping > 0:
+            hessian = hessian + np.diag(damping * _sizes(here, problem))
+        values, ball = here.violation, None
+        if problem.modulus == 0:
+            outside = 0.5 * (float(here.w @ here.w) / radius - radius)
+            values = np.append(values, outside)
+            jacobian = np.vstack([jacobian, centre])
+            ball = metric / radius
+        bound = problem.multiplier_bound
+        return cls(
+            gradient, hessian, values, jacobian, here.hessians, ball, bound, basis
+        )
+
+    @property
+    def n_cells(self) -> int:
+        """Number of multipliers whose sum is bounded."""
+        return len(self.hessians)
+
+    def curvature(self, lam: FloatArray) -> FloatArray:
+        """Return H(λ)."""
+        z = self.n_cells
+        total = self.hessian + np.tensordot(lam[:z], self.hessians, axes=1)
+        return total if self.ball is None else total + lam[z] * self.ball
+
+    def bent(self, e: FloatArray) -> FloatArray:
+        """Return the rows ∇²q_z e."""
+        rows = self.hessians @ e
+        return rows if self.ball is None else np.vstack([rows, self.ball @ e])
+
+
+@dataclass(frozen=True, eq=False)
+class Response:
+    """The minimiser over d of q₀ + λᵀq for one λ, and φ around that λ."""
+
+    lam: FloatArray
+    e: FloatArray
+    dual: float  # φ(λ), without the constant βF(w)
+    values: FloatArray  # q(d) = ∇φ
+    sensitivity: FloatArray  # A H(λ)⁻¹ Aᵀ = −∇²φ
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """The solution of the model: a step, its multipliers, and what it promises."""
+
+    d: FloatArray
+    multipliers: FloatArray
+    risk_change: float  # q₀(d)
+    violation: FloatArray  # q(d) of the cells
+    ball_price: float = 0.0  # multiplier of the ball
+    solved: bool = True  # whether the model's own duality gap was closed
+
+
+def solve(model: Model, multipliers: FloatArray, ball_price: float = 0.0) -> Step:
+    """Maximise φ from a first guess of λ.
+
+    Raises
+    ------
+    LinAlgError
+        If no ridge makes H(λ) positive definite.
+    """
+    lam = project_capped_simplex(multipliers, model.bound)
+    if model.ball is not None:
+        lam = np.append(lam, ball_price)
+    now = first = respond(model, lam)
+    for _ in range(NEWTON_STEPS):
+        if slack(model, now) <= 1e-14 * scale(model, now):
+            break
+        after = _climb(model, now, ascend(model, now) - now.lam)
+        if after is None:
+            break
+        now = after
+    z = model.n_cells
+    return Step(
+        now.e if model.basis is None else model.basis @ now.e,
+        now.lam[:z],
+        float(model.gradient @ now.e + 0.5 * now.e @ model.hessian @ now.e),
+        now.values[:z],
+        0.0 if model.ball is None else float(now.lam[z]),
+        slack(model, now) <= max(0.05 * slack(model, first), 1e-11 * scale(model, now)),
+    )
+
+
+def respond(model: Model, lam: FloatArray) -> Response:
+    """Minimise q₀ + λᵀq, and differentiate the minimum in λ."""
+    from scipy.linalg import cho_solve
+
+    gradient = model.gradient + lam @ model.jacobian
+    factor = _factorise(model.curvature(lam))
+    e = -cho_solve(factor, gradient, check_finite=False)
+    bent = model.bent(e)
+    slopes = model.jacobian + bent  # A
+    sensitivity = slopes @ cho_solve(factor, slopes.T, check_finite=False)
+    return Response(
+        lam,
+        e,
+        float(lam @ model.values + 0.5 * (gradient @ e)),
+        model.values + model.jacobian @ e + 0.5 * (bent @ e),
+        0.5 * (sensitivity + sensitivity.T),
+    )
+
+
+def slack(model: Model, at: Response) -> float:
+    """Return the model's own duality gap."""
+    capped = np.arange(len(at.lam)) < model.n_cells
+    return capped_gap(at.values, at.lam, model.bound, capped)
+
+
+def scale(model: Model, at: Response) -> float:
+    """Return the size of the numbers that `slack` is a difference of."""
+    largest = float(np.abs(at.values[: model.n_cells]).max(initial=0.0))
+    return max(model.bound * largest, float(at.lam @ np.abs(at.values)), 1e-12)
+
+
+def ascend(model: Model, at: Response) -> FloatArray:
+    """Return the λ that maximises the second-order expansion of φ.
+
+    Should the QP fail, one projected gradient step.
+    """
+    z, bound = model.n_cells, model.bound
+    found = maximise_capped(at.sensitivity, at.values, at.lam, bound, z)
+    if found is not None:
+        return found
+    length = max(float(np.abs(at.sensitivity).sum(axis=1).max(initial=0.0)), 1e-300)
+    moved = at.lam + at.values / length
+    cells = project_capped_simplex(moved[:z], bound)
+    return np.append(cells, np.maximum(moved[z:], 0.0))
+
+
+def _climb(model: Model, now: Response, direction: FloatArray) -> Response | None:
+    """Go along a direction until φ rises enough; None if rounding forbids it.
+
+    Where φ is flat to rounding, its slope still tells: then the slack must shrink.
+    """
+    slope = float(now.values @ direction)
+    noise = 1e-15 * max(abs(now.dual), scale(model, now))
+    length = 1.0
+    while slope * length > noise:
+        after = respond(model, now.lam + length * direction)
+        if after.dual >= now.dual + 1e-4 * length * slope - noise:
+            return after
+        length *= 0.5
+    after = respond(model, now.lam + direction)
+    return after if slack(model, after) < 0.9 * slack(model, now) else None
+
+
+def _sizes(here: Expansion, problem: Problem) -> FloatArray:
+    """Return the curvature that each parameter has for a typical λ."""
+    cells = np.einsum("zii->i", here.hessians) / max(1, problem.n_cells)
+    risk = np.diag(here.risk_hessian)
+    typical = problem.multiplier_bound * cells + problem.risk_weight * risk
+    return np.asarray(typical + 1e-3 * typical.mean())
+
+
+def _factorise(hessian: FloatArray) -> tuple[FloatArray, bool]:
+    """Cholesky factor of H, with the smallest ridge that lets it exist."""
+    from scipy.linalg import cho_factor
+
+    diagonal = np.diag(hessian)
+    floor = max(float(diagonal.mean()), 1e-300)
+    for ridge in RIDGES:
+        lifted = hessian + np.diag(ridge * (diagonal + 0.1 * floor))
+        try:
+            return cho_factor(lifted, lower=True, check_finite=False)
+        except LinAlgError:
+            continue
+    raise LinAlgError("no ridge makes H(λ) positive definite")
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """A trend of the curvature of G(·; λ) per direction."""
+
+    directions: FloatArray  # V, (p, p)
+    coordinates: FloatArray  # V⁻¹
+    log_factors: FloatArray  # log κ
+    last: FloatArray  # a
+
+    def mean_curvature(self, d: FloatArray, farthest: float) -> FloatArray:
+        """Return θ for the step d; the trend is followed for −1 ≤ t ≤ `farthest`."""
+        ahead, last = self.coordinates @ d, self.last
+        moved = np.abs(last) > 1e-9 * np.abs(last).max(initial=0.0)
+        t = np.divide(ahead, last, out=np.zeros_like(ahead), where=moved)
+        exponent = np.clip(t, -1.0, farthest) * self.log_factors
+        small = np.abs(exponent) < 1e-6
+        safe = np.where(small, 1.0, exponent)
+        return np.where(small, 1.0, np.expm1(safe) / safe)
+
+    def basis(self, theta: FloatArray) -> FloatArray:
+        """Return V diag(θ)^{-1/2} V⁻¹: unit curvature there is curvature θ here."""
+        return (self.directions / np.sqrt(theta)) @ self.coordinates
+
+
+def forecast(
+    here: Expansion, before: Expansion, multipliers: FloatArray, problem: Problem
+) -> Forecast | None:
+    """Compare the Hessians of G(·; λ), without ridge, at two points."""
+    from scipy.linalg import eigh
+
+    if not np.any(here.w != before.w):
+        return None
+    now = _loss_hessian(here, multipliers, problem)
+    then = _loss_hessian(before, multipliers, problem)
+    diagonal = np.diag(then)
+    floor = 1e-9 * (diagonal + float(diagonal.mean()))
+    if not floor.max(initial=0.0) > 0:
+        return None
+    then = then + np.diag(floor)
+    try:
+        kappa, directions = eigh(now + np.diag(floor), then, check_finite=False)
+    except LinAlgError:
+        return None
+    coordinates = directions.T @ then
+    return Forecast(
+        directions,
+        coordinates,
+        np.log(np.clip(kappa, 1.0 / STEEPEST, STEEPEST)),
+        coordinates @ (here.w - before.w),
+    )
+
+
+def _loss_hessian(
+    at: Expansion, multipliers: FloatArray, problem: Problem
+) -> FloatArray:
+    """Return ∇²G(w; λ) without the ridge, which never changes."""
+    hessian = problem.risk_weight * at.risk_hessian
+    hessian = hessian + np.tensordot(multipliers, at.hessians, axes=1)
+    return np.asarray(hessian - problem.modulus * np.eye(len(at.w)))
+
+
+def maximise_capped(
+    matrix: FloatArray,
+    slope: FloatArray,
+    start: FloatArray,
+    bound: float,
+    n_capped: int,
+) -> FloatArray | None:
+    """Maximise slopeᵀδ − ½ δᵀ matrix δ over x = start + δ ≥ 0, Σ_{capped} x ≤ bound.
+
+    A small proximal term around `start` makes a singular matrix harmless and leaves
+    fixed points where they are. The solver's word is not taken: of what it returns the
+    best by the QP's own duality gap is kept. None if nothing lowers that gap.
+    """
+    capped = np.arange(len(slope)) < n_capped
+    if not (np.isfinite(matrix).all() and np.isfinite(slope).all()):
+        return None
+    open_gap = capped_gap(slope, start, bound, capped)
+    if open_gap <= 0:
+        return start
+    # Measure x_z in steps over which the objective curves by its own gap, at most B:
+    # cells differ in sensitivity by many orders of magnitude.
+    units = bound / np.sqrt(np.maximum(np.diag(matrix) * (bound**2 / open_gap), 1.0))
+    unit_matrix = matrix * np.outer(units, units) / open_gap
+    unit_slope = slope * units / open_gap
+    best, best_gap = None, 0.9 * open_gap
+    for proximal in PROXIMAL:
+        quadratic = unit_matrix + proximal * np.eye(len(slope))
+        linear = -(unit_slope + quadratic @ (start / units))
+        x = _solved(quadratic, linear, units, bound, capped)
+        if x is None:
+            continue
+        left = capped_gap(slope - matrix @ (x - start), x, bound, capped)
+        if left < best_gap:
+            best, best_gap = x, left
+        if left <= CLOSED * open_gap:
+            break
+    return best
+
+
+def capped_gap(
+    slope: FloatArray, x: FloatArray, bound: float, capped: BoolArray
+) -> float:
+    """How much a concave function with this slope at x can still rise, at most.
+
+    An uncapped coordinate may rise to twice its value or to B, whichever is more.
+    """
+    best = bound * max(0.0, float(slope[capped].max(initial=0.0)))
+    room = np.maximum(bound, 2.0 * x[~capped])
+    best += float(room @ np.maximum(slope[~capped], 0.0))
+    return best - float(x @ slope)
+
+
+def _solved(
+    quadratic: FloatArray,
+    linear: FloatArray,
+    units: FloatArray,
+    bound: float,
+    capped: BoolArray,
+) -> FloatArray | None:
+    """Ask DAQP, and make its answer feasible to the last bit."""
+    n = len(linear)
+    x, _, flag, _ = daqp.solve(
+        quadratic,
+        linear,
+        np.where(capped, units, 0.0)[None],
+        np.append(np.where(capped, bound / units, 1e30), bound),
+        np.zeros(n + 1),
+        np.zeros(n + 1, dtype=np.int32),
+        primal_tol=1e-12,
+        dual_tol=1e-13,
+        eps_prox=0.0,
+    )
+    if flag <= 0 or not np.isfinite(x).all():
+        return None
+    x = np.maximum(x, 0.0) * units
+    total = float(x[capped].sum())
+    if total > bound:
+        x[capped] *= bound / total
+    return np.asarray(x)
