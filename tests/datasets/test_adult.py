@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import hashlib
+from importlib import import_module
 
 import numpy as np
 import pytest
 
-from pffl.datasets import _adult_files, adult
-from pffl.datasets._adult_files import COLUMNS, FILES, read
+from pffl.datasets import adult
 from pffl.datasets._fetch import RemoteFile
+from pffl.datasets.adult import COLUMNS, FILES, read
 from pffl.errors import DataError, UsageError
 from tests.datasets.archives import zip_file
 from tests.datasets.server import Reply, serve
@@ -161,7 +162,7 @@ def test_row_counts_are_compared(given, monkeypatch):
     own = tuple(
         RemoteFile(file.name, own) for file, own in zip(FILES, HASHES, strict=True)
     )
-    monkeypatch.setattr(_adult_files, "FILES", own)
+    monkeypatch.setattr(import_module("pffl.datasets.adult"), "FILES", own)
     with pytest.raises(DataError, match=r"'adult.data': 200 rows, expected 32561"):
         adult(source=given["source"])
 
@@ -203,8 +204,8 @@ def test_downloaded_once(tmp_path, monkeypatch):
             RemoteFile(file.name, own, site.url)
             for file, own in zip(FILES, HASHES, strict=True)
         )
-        monkeypatch.setattr(_adult_files, "FILES", own)
-        monkeypatch.setattr(_adult_files, "ROWS", (200, 100))
+        monkeypatch.setattr(import_module("pffl.datasets.adult"), "FILES", own)
+        monkeypatch.setattr(import_module("pffl.datasets.adult"), "ROWS", (200, 100))
         first = adult(cache_dir=tmp_path, route="official")
         assert adult(cache_dir=tmp_path).fingerprint == first.fingerprint
         assert len(site.requests) == 2

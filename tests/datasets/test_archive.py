@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import zipfile
+
 import pytest
 
 from pffl.datasets import _archive
@@ -78,4 +80,15 @@ def test_a_member_with_wrong_bytes_is_refused(tmp_path, place, value):
     data[30 + len("data.csv") + place] = value
     archive.write_bytes(bytes(data))
     with pytest.raises(DataError, match="damaged"):
-        extract_member(archive, "data.csv", tmp_path / "out.csv")
+        extract(archive, tmp_path)
+
+
+def test_a_member_packed_in_another_way_is_refused_when_damaged(tmp_path):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("data.csv", b"abc" * 1000)
+    data = bytearray(path.read_bytes())
+    data[30 + len("data.csv") + 9 : 30 + len("data.csv") + 29] = b"\xff" * 20
+    path.write_bytes(bytes(data))
+    with pytest.raises(DataError, match="damaged"):
+        extract(path, tmp_path)

@@ -6,15 +6,18 @@ import json
 import logging
 import sys
 import zipfile
+from importlib import import_module
 
 import numpy as np
 import pytest
 
 import pffl
-from pffl.datasets import _celeba_lists, _celeba_pictures, celeba
+from pffl.datasets import _pictures, celeba
 from pffl.errors import DataError, MissingExtraError, UsageError
 from tests.datasets.archives import zip_with_link
 from tests.datasets.celeba_files import ATTRIBUTES, Drawn, colour, jpeg
+
+module = import_module("pffl.datasets.celeba")
 
 
 @pytest.fixture
@@ -98,7 +101,7 @@ def test_pictures_are_squeezed_as_leaf_does_with_colours_last(drawn, load):
     half[109:] = (10, 10, 250)
     from PIL import Image
 
-    from pffl.datasets._celeba_pictures import decoder
+    from pffl.datasets._pictures import decoder
 
     path = drawn.folder / "half.jpg"
     Image.fromarray(half).save(path, "JPEG", quality=95)
@@ -132,11 +135,11 @@ def test_pictures_are_decoded_once_and_a_damaged_cache_is_written_anew(
     drawn, load, tmp_path, monkeypatch
 ):
     folder, seen = drawn.zipped(), []
-    first = load(folder, progress=lambda done, of: seen.append((done, of)))
+    first = load(folder, progress=lambda _, done, of: seen.append((done, of)))
     assert seen[-1][0] == seen[-1][1] == first.rows("train") + first.rows("test")
     (cached,) = (tmp_path / "cache" / "celeba").glob("*.npy")
     with monkeypatch.context() as patch:
-        patch.setattr(_celeba_pictures, "decoder", lambda size: pytest.fail("again"))
+        patch.setattr(_pictures, "decoder", lambda size: pytest.fail("again"))
         assert load(folder).fingerprint == first.fingerprint
     content = bytearray(cached.read_bytes())
     content[-1] ^= 255
@@ -153,7 +156,7 @@ def test_pictures_are_decoded_once_and_a_damaged_cache_is_written_anew(
 def test_decoding_is_the_same_with_any_number_of_threads(
     drawn, load, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(_celeba_pictures, "BLOCK", 3)
+    monkeypatch.setattr(_pictures, "BLOCK", 3)
     one = load(drawn.zipped(), workers=1, cache_dir=tmp_path / "one")
     four = load(drawn.folder, workers=4, cache_dir=tmp_path / "four")
     assert one.fingerprint == four.fingerprint
@@ -185,7 +188,7 @@ def test_a_picture_of_another_kind_or_of_enormous_size_is_refused(
     drawn.pictures[name] = jpeg((1, 2, 3), size=(5000, 8))
     with pytest.raises(DataError, match=f"{name} .5000 × 8 pixels"):
         load(drawn.zipped())
-    monkeypatch.setattr(_celeba_pictures, "LARGEST_FILE", 100)
+    monkeypatch.setattr(_pictures, "LARGEST_FILE", 100)
     for folder in (drawn.folder, drawn.unzipped()):
         with pytest.raises(DataError, match="more than 100 bytes"):
             load(folder)
@@ -197,20 +200,37 @@ def test_fault_19_another_edition_is_refused_by_its_hash(drawn, load):
     with pytest.raises(DataError, match="2 problems") as caught:
         load(folder, edition="official")
     for name in ("list_attr_celeba.txt", "identity_CelebA.txt"):
-        assert _celeba_lists.MD5[name] in str(caught.value)
+        assert module.MD5[name] in str(caught.value)
+
+
+def test_a_picture_packed_wrongly_is_named(drawn, load):
+    """Bytes that are no packed data at all: zlib's own error, not only a checksum."""
+    path = drawn.zipped() / "img_align_celeba.zip"
+    with zipfile.ZipFile(path) as archive:
+        info = next(i for i in archive.infolist() if i.filename.endswith(".jpg"))
+        content = {i.filename: archive.read(i) for i in archive.infolist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in content.items():
+            archive.writestr(name, data)
+        info = archive.getinfo(info.filename)
+    data = bytearray(path.read_bytes())
+    data[info.header_offset + 30 + len(info.filename)] = 0xFF
+    path.write_bytes(bytes(data))
+    with pytest.raises(DataError, match="1 pictures cannot be read"):
+        load(path.parent, clients=None, least_images=1)
 
 
 def test_fault_19_the_archive_is_hashed_before_it_is_opened(drawn, load, monkeypatch):
     folder = drawn.zipped()
     official = {
-        name: _celeba_lists.md5(folder / name)
+        name: module.md5(folder / name)
         for name in ("list_attr_celeba.txt", "identity_CelebA.txt")
     }
-    monkeypatch.setattr(_celeba_lists, "MD5", {**_celeba_lists.MD5, **official})
+    monkeypatch.setattr(module, "MD5", {**module.MD5, **official})
     with pytest.raises(DataError, match="00d2c5bc6d35e252742224ab0c1e8fcb"):
         load(folder, edition="official")
-    whole = _celeba_lists.md5(folder / "img_align_celeba.zip")
-    monkeypatch.setitem(_celeba_lists.MD5, "img_align_celeba.zip", whole)
+    whole = module.md5(folder / "img_align_celeba.zip")
+    monkeypatch.setitem(module.MD5, "img_align_celeba.zip", whole)
     assert len(load(folder, edition="official")) == 9
 
 

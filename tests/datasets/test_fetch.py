@@ -12,6 +12,8 @@ from pffl.errors import DataError, UsageError
 from tests.datasets.archives import wheel
 from tests.datasets.compas_file import sha256
 from tests.datasets.server import Reply, serve
+from tests.datasets.test_acs_download import Census
+from tests.datasets.test_acs_download import serve as census
 
 BODY = b"a,b\n1,2\n" * 1000
 NOWHERE = "http://127.0.0.1:9/file.csv"
@@ -50,6 +52,31 @@ def test_truncated_then_whole_is_tried_once_more(tmp_path):
     with serve(Reply(BODY[:500], announced=len(BODY)), Reply(BODY)) as site:
         assert fetch(remote(site.url), cache_dir=tmp_path).read_bytes() == BODY
         assert len(site.requests) == 2
+
+
+def test_a_file_with_a_known_hash_is_taken_up_too(tmp_path, monkeypatch):
+    site, seen = Census(files={"/pums/file.csv": BODY}, cut=[500, 300]), []
+    monkeypatch.setattr(_fetch, "STEP", 100)
+    with census(site):
+        file = remote(f"{site.address}/file.csv")
+        with pytest.raises(DataError, match="broken off"):
+            fetch(file, cache_dir=tmp_path)
+        path = fetch(file, cache_dir=tmp_path, progress=lambda *now: seen.append(now))
+    assert path.read_bytes() == BODY
+    assert [asked for _, asked in site.requests] == [None, "bytes=500-", "bytes=800-"]
+    assert left_in(tmp_path) == ["file.csv"]
+    assert seen[0] == ("file.csv", 900, len(BODY))
+    assert seen[-1] == ("file.csv", len(BODY), len(BODY))
+
+
+def test_a_part_of_another_file_is_noticed_by_the_hash(tmp_path):
+    site = Census(files={"/pums/file.csv": BODY}, cut=[500, 300])
+    with census(site):
+        file = remote(f"{site.address}/file.csv")
+        with pytest.raises(DataError, match="broken off"):
+            fetch(file, cache_dir=tmp_path)
+        (tmp_path / "file.csv.part").write_bytes(b"x" * 800)
+        assert fetch(file, cache_dir=tmp_path).read_bytes() == BODY
 
 
 def test_not_found_is_not_tried_again(tmp_path):

@@ -7,7 +7,7 @@ show nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,25 +18,23 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from pffl.data import Federation
+    from pffl.datasets import Progress as Show
     from pffl.spec import DataSource, Job, RunSpec
 
 SECONDS_BETWEEN = 5.0
 UNITS = ("B", "kB", "MB", "GB")
 
-# What arrives (a name, or nothing where there is only one), how much, of how much.
-Show = Callable[[str, int, int | None], None]
-
 
 def open_data(source: DataSource) -> Federation:
     """Open the data of a run file."""
     with progress() as show:
-        return source.open(progress=_any_loader(show))
+        return source.open(progress=show)
 
 
 def build(spec: RunSpec) -> Job:
     """Open the data of a run file and fit the pieces together."""
     with progress() as show:
-        return spec.build(progress=_any_loader(show))
+        return spec.build(progress=show)
 
 
 @contextmanager
@@ -60,18 +58,6 @@ def size(number: float) -> str:
     while number >= 1000 and power < len(UNITS) - 1:
         number, power = number / 1000, power + 1
     return f"{number:.1f} {UNITS[power]}" if power else f"{number:.0f} {UNITS[0]}"
-
-
-def _any_loader(show: Show) -> Callable[..., None]:
-    """Loaders of files name what arrives; those of pictures count them."""
-
-    def seen(*facts: object) -> None:
-        if len(facts) == 2:
-            facts = ("pictures", *facts)
-        what, done, total = facts
-        show(str(what), int(str(done)), None if total is None else int(str(total)))
-
-    return seen
 
 
 class _Lines:

@@ -168,17 +168,17 @@ def is_cached(
 
 
 @contextmanager
-def locked(target: Path, what: str, doing: str) -> Iterator[None]:
+def locked(target: Path, what: str, doing: str, *, patience: int = 1) -> Iterator[None]:
     """Let one process at a time make a file of the cache; its folder is made too."""
-    place = target.with_name(f"{target.name}.lock")
+    place, seconds = target.with_name(f"{target.name}.lock"), patience * LOCK_SECONDS
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with files.lock(place, seconds=LOCK_SECONDS):
+        with files.lock(place, seconds=seconds):
             yield
     except files.Locked as error:
         raise DataError(
             f"{what}: another process has been {doing} for more than "
-            f"{LOCK_SECONDS:.0f} s; remove '{place}' if there is none"
+            f"{seconds:.0f} s; remove '{place}' if there is none"
         ) from error
     except (OSError, ArtefactError) as error:
         raise DataError(f"{what}: cannot use '{target.parent}': {error}") from error

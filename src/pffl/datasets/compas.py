@@ -7,7 +7,6 @@ module. No licence allows redistribution, so it is fetched on first use, never s
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl.data import partition
-from pffl.data.codes import encode_values
 from pffl.data.federation import Federation
-from pffl.data.schema import Attribute, Schema
-from pffl.data.silo import Rows, Silo
-from pffl.datasets._fetch import RemoteFile, Route, WheelMember, fetch
-from pffl.errors import DataError, Problems, UsageError
+from pffl.data.silo import Silo
+from pffl.datasets import _people
+from pffl.datasets._fetch import Progress, RemoteFile, Route, WheelMember, fetch
+from pffl.errors import DataError, UsageError
 from pffl.typing import BoolArray, FloatArray
 
 FILE = RemoteFile(
@@ -43,24 +41,12 @@ FILE = RemoteFile(
 )
 
 NUMBERS = (
-    "age",
-    "juv_fel_count",
-    "juv_misd_count",
-    "juv_other_count",
-    "priors_count",
-)
+    "age", "juv_fel_count", "juv_misd_count", "juv_other_count", "priors_count",
+)  # fmt: skip
 COLUMNS = (
-    *NUMBERS,
-    "sex",
-    "race",
-    "age_cat",
-    "c_charge_degree",
-    "c_charge_desc",
-    "days_b_screening_arrest",
-    "is_recid",
-    "score_text",
-    "two_year_recid",
-)
+    *NUMBERS, "sex", "race", "age_cat", "c_charge_degree", "c_charge_desc",
+    "days_b_screening_arrest", "is_recid", "score_text", "two_year_recid",
+)  # fmt: skip
 ROWS = 7214
 ROWS_FILTERED = 6172
 
@@ -80,6 +66,7 @@ def compas(
     sha256: str | None = None,
     route: Route = "auto",
     cache_dir: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
 ) -> Federation:
     """Load COMPAS as a federation; the label is recidivism within two years.
 
@@ -112,23 +99,32 @@ def compas(
     source, sha256
         A copy of the file that you have; `sha256` if it is another edition than
         ProPublica's.
-    route, cache_dir
-        How to download it and where to keep it, see `pffl.datasets`.
+    route, cache_dir, progress
+        How to download it, where to keep it, and who is told, see `pffl.datasets`.
     """
     if preparation not in ("propublica", "fedfb"):
         raise UsageError(
             "'preparation' must be 'propublica' or 'fedfb'. "
             f"Got '{preparation}' instead."
         )
-    attributes = _attribute_names(group)
+    attributes = _people.protected_names(group, ("sex", "race"))
     file = FILE if sha256 is None else replace(FILE, sha256=sha256)
-    table = read(fetch(file, source=source, route=route, cache_dir=cache_dir))
+    path = fetch(
+        file, source=source, route=route, cache_dir=cache_dir, progress=progress
+    )
+    table = read(path)
     if preparation == "fedfb":
         _check_count(len(table["age"]), ROWS, official=sha256 is None)
         return _fedfb(table)
     table = _propublica(table)
     _check_count(len(table["age"]), ROWS_FILTERED, official=sha256 is None)
-    rows, schema = _encode(table, attributes)
+    rows, schema = _people.encode_people(
+        _inputs(table),
+        table["two_year_recid"].astype(np.float64),
+        {name: table[name] for name in attributes},
+        labels=("no recidivism", "recidivism"),
+        target="recidivism within two years",
+    )
     codes, names = partition.dirichlet(table["age_cat"], alpha, silos, seed)
     return Federation.from_rows(
         schema,
@@ -152,23 +148,13 @@ def read(path: str | os.PathLike[str]) -> Table:
 
     Names, birth dates, case numbers and everything else are skipped here.
     """
-    with open(path, newline="", encoding="utf-8-sig") as stream:
-        lines = csv.reader(stream)
-        header = next(lines, [])
-        absent = [column for column in COLUMNS if column not in header]
-        if absent:
-            raise DataError(f"'{path}' is not the COMPAS table: no columns {absent}")
-        places = [header.index(column) for column in COLUMNS]
-        kept = []
-        for line in lines:
-            if len(line) != len(header):
-                raise DataError(
-                    f"'{path}', line {lines.line_num}: {len(line)} fields, "
-                    f"expected {len(header)}"
-                )
-            kept.append([line[place] for place in places])
-    columns = np.array(kept, dtype=np.str_).reshape(-1, len(COLUMNS)).T
-    return dict(zip(COLUMNS, columns, strict=True))
+    header, *lines = [*_people.read_records(path)] or [[]]
+    absent = [column for column in COLUMNS if column not in header]
+    if absent:
+        raise DataError(f"'{path}' is not the COMPAS table: no columns {absent}")
+    places = [header.index(column) for column in COLUMNS]
+    kept = [[line[place] for place in places] for line in lines]
+    return _people.as_text(kept, COLUMNS)
 
 
 def _propublica(table: Table) -> Table:
@@ -186,45 +172,27 @@ def _propublica(table: Table) -> Table:
     return {name: column[keep] for name, column in table.items()}
 
 
-def _encode(table: Table, attributes: Sequence[str]) -> tuple[Rows, Schema]:
+def _inputs(table: Table) -> dict[str, FloatArray]:
     columns = {name: table[name].astype(np.float64) for name in NUMBERS}
     columns["felony"] = (table["c_charge_degree"] == "F").astype(np.float64)
     # The counts have long tails, and risk does not fall evenly with age.
     columns["log(1 + priors)"] = np.log1p(columns["priors_count"])
     columns["under 25"] = (table["age_cat"] == "Less than 25").astype(np.float64)
     columns["over 45"] = (table["age_cat"] == "Greater than 45").astype(np.float64)
-    encoded = [encode_values(table[name], name) for name in attributes]
-    schema = Schema(
-        tuple(columns),
-        tuple(
-            Attribute(name, values)
-            for name, (values, _) in zip(attributes, encoded, strict=True)
-        ),
-        ("no recidivism", "recidivism"),
-        "recidivism within two years",
-    )
-    group = schema.combine(np.stack([codes for _, codes in encoded], axis=1))
-    label = table["two_year_recid"].astype(np.float64)
-    return Rows.of(np.stack(list(columns.values()), axis=1), label, group), schema
+    return columns
 
 
 def _fedfb(table: Table) -> Federation:
     """Build the two silos of FedFB's code; the split is by position, as there."""
     columns = _fedfb_inputs(table)
-    race = np.where(table["race"] == "African-American", 0, 1)
-    sexes, sex = encode_values(table["sex"], "sex")
-    schema = Schema(
-        tuple(columns),
-        (
-            Attribute("sex", sexes),
-            Attribute("race", ("African-American", "other")),
-        ),
-        ("recidivism", "no recidivism"),
-        "no recidivism within two years",
+    black = table["race"] == "African-American"
+    rows, schema = _people.encode_people(
+        columns,
+        1.0 - table["two_year_recid"].astype(np.float64),
+        {"sex": table["sex"], "race": np.where(black, "African-American", "other")},
+        labels=("recidivism", "no recidivism"),
+        target="no recidivism within two years",
     )
-    group = schema.combine(np.stack([sex, race], axis=1))
-    label = 1.0 - table["two_year_recid"].astype(np.float64)
-    rows = Rows.of(np.stack(list(columns.values()), axis=1), label, group)
     older = columns["age"] > 0.1
     cut = int(0.7 * len(rows))
     place = np.arange(len(rows))
@@ -255,23 +223,10 @@ def _fedfb_inputs(table: Table) -> dict[str, FloatArray]:
         number = table[name].astype(np.float64)
         columns[name] = (number - number.min()) / (number.max() - number.min())
     for name in ("age_cat", "c_charge_degree", "c_charge_desc"):
+        columns |= _people.indicators(table, name)
         # A missing description has no column of its own: all its columns are 0.
-        for value in np.unique(table[name][table[name] != ""]):
-            columns[f"{name}={value}"] = (table[name] == value).astype(np.float64)
+        columns.pop(f"{name}=", None)
     return columns
-
-
-def _attribute_names(group: str | Sequence[str]) -> tuple[str, ...]:
-    names = (group,) if isinstance(group, str) else tuple(group)
-    with Problems("group", UsageError) as problems:
-        if not names or len(set(names)) < len(names):
-            problems.add(f"name each protected attribute once. Got {names} instead.")
-        problems.found.extend(
-            f"'{name}' is not one of 'sex', 'race'"
-            for name in names
-            if name not in ("sex", "race")
-        )
-    return names
 
 
 def _check_count(found: int, expected: int, *, official: bool) -> None:
