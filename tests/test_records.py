@@ -64,13 +64,13 @@ def test_all_problems_are_told_with_their_places() -> None:
         ({**GOOD, "share": None}, "'share'"),
         ({**GOOD, "share": 2.0}, "here: a share is at most 1"),
         ([], "here: "),
-        (object(), "not plain data"),
+        (object(), "it is not JSON"),
         (b"{", "it is not JSON"),
         ("[" * 100_000, "it is not JSON"),
         (b"\xff", "it is not JSON"),
         (
             b'{"format": "a", "version": 1, "part": {"name": "a"}, "share": NaN}',
-            "share",
+            "NaN is not a number",
         ),
     ],
 )

@@ -20,7 +20,6 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from pffl.callbacks import Callback, Round
-from pffl.checkpoint import decode, encode
 from pffl.engines.base import Engine
 from pffl.flow import (
     Advanced,
@@ -48,6 +47,7 @@ from pffl.questions import (
     Train,
     TrainTotal,
 )
+from pffl.runs.checkpoint import decode, encode
 
 R = TypeVar("R")
 TOTALS = (CensusTotal, CurvatureTotal, EvaluateTotal, TrainTotal)

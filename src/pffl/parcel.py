@@ -62,8 +62,20 @@ def pack(parcel: Parcel) -> bytes:
     return save(arrays, metadata={HEADER: text})
 
 
-def unpack(content: bytes, *, largest: int = LARGEST) -> Parcel:
+def unpack(
+    content: bytes, *, largest: int = LARGEST, most: int = MOST_ARRAYS
+) -> Parcel:
     """Read a parcel, or raise `Malformed` with the reason."""
+    metadata, arrays = judge(content, largest=largest, most=most)
+    if set(metadata) != {HEADER}:
+        raise Malformed(f"the header's metadata is not '{HEADER}' alone")
+    return Parcel(_json(metadata[HEADER], "own header"), arrays)
+
+
+def judge(
+    content: bytes, *, largest: int = LARGEST, most: int = MOST_ARRAYS
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Judge the bytes of a safetensors file; return its metadata and arrays."""
     size = len(content)
     if size > largest:
         raise Malformed(f"{size:,} bytes, where at most {largest:,} are accepted")
@@ -77,21 +89,18 @@ def unpack(content: bytes, *, largest: int = LARGEST) -> Parcel:
         )
     table = _json(content[8 : 8 + length], "header")
     metadata = table.pop("__metadata__", None)
-    if not isinstance(metadata, dict) or set(metadata) != {HEADER}:
-        raise Malformed(f"the header's metadata is not '{HEADER}' alone")
-    if len(table) > MOST_ARRAYS:
-        raise Malformed(f"{len(table)} arrays, where at most {MOST_ARRAYS} may be")
+    if not isinstance(metadata, dict):
+        raise Malformed("the header has no metadata")
+    if len(table) > most:
+        raise Malformed(f"{len(table)} arrays, where at most {most} may be")
     places = {name: _place(name, entry) for name, entry in table.items()}
     _check_places(places, size - 8 - length)
-    return Parcel(
-        _json(metadata[HEADER], "own header"),
-        {
-            name: np.frombuffer(
-                content, place.dtype, place.count, 8 + length + place.begin
-            ).reshape(place.shape)
-            for name, place in places.items()
-        },
-    )
+    return metadata, {
+        name: np.frombuffer(
+            content, place.dtype, place.count, 8 + length + place.begin
+        ).reshape(place.shape)
+        for name, place in places.items()
+    }
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from typing import (
     Any,
     ClassVar,
     Literal,
+    NoReturn,
     TypeVar,
     Union,
     get_args,
@@ -76,18 +77,24 @@ def read(
     error
         What to raise.
     """
+    wanted: Any = kind
     try:
-        text = content if isinstance(content, bytes | str) else json.dumps(content)
-        wanted: Any = kind
-        return _adapter(wanted).validate_json(text)
-    except (TypeError, RecursionError) as reason:
-        raise error(f"{source}: not plain data: {reason}") from reason
+        if isinstance(content, bytes | str):
+            json.loads(content, parse_constant=_refuse)  # which pydantic lets through
+            return _adapter(wanted).validate_json(content)
+        return _adapter(wanted).validate_json(json.dumps(content, allow_nan=False))
     except ValidationError as refused:
         problems = Problems(source, error)
         for entry in refused.errors():
             problems.add(_problem(entry))
         problems.raise_if_any()
         raise
+    except (ValueError, TypeError, RecursionError) as reason:
+        raise error(f"{source}: it is not JSON: {reason}") from reason
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number")
 
 
 def read_format(
@@ -127,8 +134,6 @@ def _problem(entry: Any) -> str:
     where = "".join(
         f"[{part}]" if isinstance(part, int) else f".{part}" for part in entry["loc"]
     ).removeprefix(".")
-    if entry["type"] == "json_invalid":
-        return f"it is not JSON: {entry['ctx']['error']}"
     if entry["type"] == "missing":
         return f"'{where}' is missing"
     if entry["type"] in ("extra_forbidden", "unexpected_keyword_argument"):

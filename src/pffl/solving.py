@@ -18,7 +18,6 @@ import numpy as np
 
 from pffl.bounds.checks import positive, probability, whole
 from pffl.callbacks import Callback
-from pffl.checkpoint import Checkpoint, identity
 from pffl.constraints.base import Constraint
 from pffl.data.checks import repeated_rows
 from pffl.data.federation import Federation
@@ -59,6 +58,7 @@ from pffl.preparation import (
 )
 from pffl.problem import Point, Problem
 from pffl.questions import Census
+from pffl.runs.checkpoint import Checkpoint, identity
 from pffl.solution import Solution
 
 FLOOR = 10  # counts below it are withheld in reports

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pffl import run_directory
+from pffl.runs import load
 from tests.cli.helpers import SMALL, Outcome, one_line, pffl
 
 Command = Callable[..., Outcome]
@@ -51,7 +51,7 @@ def test_certify_then_verify(command: Command, met: Path) -> None:
     assert "MET: Every bound is met" in one_line(seen.out)
     assert "What this stands on" in seen.out
     assert "\x1b" not in seen.out
-    assert run_directory.load(met).verified
+    assert load(met).verified
     again = command("verify", met / "certificate.json")
     assert again.code == 0
     assert "VERIFIED: all" in again.out

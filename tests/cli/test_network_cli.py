@@ -11,7 +11,7 @@ from tests.cli.helpers import one_line, pffl
 
 torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")
 
-from pffl import BoundedGroupLoss, FedAvg, Network, run_directory, solve  # noqa: E402
+from pffl import BoundedGroupLoss, FedAvg, Network, runs, solve  # noqa: E402
 from tests.helpers import make_federation  # noqa: E402
 from tests.models.networks import Own  # noqa: E402
 
@@ -42,7 +42,7 @@ def test_from_run_to_verified_certificate(model, tmp_path, capsys):
     assert "not Male" in page.read_text("utf-8")
     again = tmp_path / "again"
     assert pffl(capsys, "run", run / "spec.toml", "--out", again).code == 0
-    first, second = run_directory.load(run), run_directory.load(again)
+    first, second = runs.load(run), runs.load(again)
     np.testing.assert_array_equal(first.w, second.w)
 
 
@@ -75,14 +75,14 @@ def test_a_module_of_ones_own_is_asked_for(tmp_path, capsys):
         method=FedAvg(rounds=2, step_size=0.05),
         seed=0,
     )
-    run = run_directory.save(solution, tmp_path / "run")
+    run = runs.save(solution, tmp_path / "run")
     refused = pffl(capsys, "certify", run)
     assert refused.code == 6
     assert "of the class Own: read it in Python and pass that module" in one_line(
         refused.err
     )
     assert pffl(capsys, "report", run, "-o", tmp_path / "page.html").code == 0
-    record = run_directory.load(run, module=Own())
+    record = runs.load(run, module=Own())
     X = federation.silos[0].rows("test").X
     np.testing.assert_array_equal(
         record.saved.predict_proba(X), solution.predict_proba(X)

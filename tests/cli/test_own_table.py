@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pffl import run_directory
+from pffl import runs
 from tests.cli.helpers import one_line, pffl
 
 Table = list[list[str]]
@@ -87,7 +87,7 @@ def test_odd_rows_make_a_run_that_says_so(capsys: pytest.CaptureFixture[str]) ->
     assert "7 rows are copies of earlier ones, and were kept" in text
     assert "cells with fewer than 10 training rows: f × autre, m × autre" in text
     assert "few training rows: Genève (1); weighting='rows' counts rows" in text
-    result = run_directory.load("runs/people-001").result
+    result = runs.load("runs/people-001").result
     assert result["data"]["silos"] == 3
     assert sum(cell["count"] for cell in result["cells"]) == result["train"]["rows"]
     by_rows = pffl(capsys, "run", "people.csv", *RUN, "--weighting", "rows")
@@ -129,7 +129,7 @@ def test_what_the_message_advises_works(capsys: pytest.CaptureFixture[str]) -> N
     advised += ("--categorical", "âge", "--set", "run.empty_cells=remove")
     seen = pffl(capsys, "run", "people.csv", *RUN, *advised)
     assert seen.code == 0
-    names = [c["cell"] for c in run_directory.load("runs/people-001").result["cells"]]
+    names = [c["cell"] for c in runs.load("runs/people-001").result["cells"]]
     assert any(name.startswith("missing × ") for name in names)
 
 

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 import pffl as library
-from pffl import run_directory
-from pffl.files import json_text
+from pffl import runs
 from tests.cli.helpers import SMALL, one_line, pffl
 
 COLUMNS = ("train", "loss", "bound", "margin", "multi-", "test", "unseen", "at most")
@@ -44,10 +43,10 @@ def test_the_same_numbers_as_the_library(capsys: pytest.CaptureFixture[str]) -> 
     assert seen.code == 0
     found = seen.json
     assert found == json.loads(Path("here/result.json").read_text())
-    expected = json.loads(json_text(solution.as_dict()))
+    expected = json.loads(runs.result_text(solution.as_dict()))
     del found["seconds"], expected["seconds"]
     assert found == expected
-    assert np.array_equal(run_directory.load("here").w, solution.w)
+    assert np.array_equal(runs.load("here").w, solution.w)
 
 
 def test_runs_are_numbered(capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,7 +129,7 @@ def test_constraints(capsys: pytest.CaptureFixture[str], kind: str) -> None:
 def test_minmax(capsys: pytest.CaptureFixture[str]) -> None:
     seen = pffl(capsys, "run", *SMALL, "--constraint", "minmax", "--out", "here")
     assert seen.code == 0
-    assert run_directory.load("here").result["constraint"]["kind"] == "minmax"
+    assert runs.load("here").result["constraint"]["kind"] == "minmax"
 
 
 def test_a_bound_for_each_cell(capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,7 +148,7 @@ def test_numbers_are_never_cut(
 ) -> None:
     monkeypatch.setenv("COLUMNS", width)
     seen = pffl(capsys, "run", *SMALL, "--bound", "0.66", "--out", "here")
-    for cell in run_directory.load("here").result["cells"]:
+    for cell in runs.load("here").result["cells"]:
         row = next(r for r in seen.out.splitlines() if r.startswith(cell["cell"] + " "))
         assert f"{cell['train_loss']:.4f}" in row
         assert f"{cell['test_upper']:.4f}" in row
@@ -160,9 +159,7 @@ def test_many_cells_show_the_tightest(capsys: pytest.CaptureFixture[str]) -> Non
     many = ("--set", f"data.group_sizes={[1] * 50}", "--bound", "1.5", "--out", "here")
     seen = pffl(capsys, "run", "synthetic", "--silos", "2", *options, *many)
     assert "20 more in result.json" in seen.out
-    worst = max(
-        run_directory.load("here").result["cells"], key=lambda c: c["violation"]
-    )
+    worst = max(runs.load("here").result["cells"], key=lambda c: c["violation"])
     assert f"{worst['train_loss']:.4f}" in seen.out
 
 
@@ -186,6 +183,6 @@ def test_interrupted(tmp_path: Path, number: signal.Signals, code: int) -> None:
     out, _ = process.communicate(timeout=60)
     assert process.returncode == code
     assert "INTERRUPTED: " in out
-    record = run_directory.load(tmp_path / "here", require_verified=True)
+    record = runs.load(tmp_path / "here", require_verified=True)
     assert record.result["status"] == "interrupted"
     assert record.result["rounds"] > 0

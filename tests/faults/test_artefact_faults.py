@@ -20,10 +20,11 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 import pffl
-from pffl import run_directory
+from pffl import runs
 from pffl.errors import ArtefactError
 from pffl.files import disarm
-from pffl.run_directory import files
+from pffl.parcel import Parcel, pack, unpack
+from pffl.runs import directory
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 
@@ -49,7 +50,7 @@ def solution() -> pffl.Solution:
 
 @pytest.fixture
 def saved(solution: pffl.Solution, tmp_path: Path) -> Path:
-    return run_directory.save(solution, tmp_path / "run", "")
+    return runs.save(solution, tmp_path / "run", "")
 
 
 def with_header(change: Callable[[dict[str, Any]], object]) -> Damage:
@@ -61,6 +62,18 @@ def with_header(change: Callable[[dict[str, Any]], object]) -> Damage:
         change(header)
         text = json.dumps(header).encode()
         return len(text).to_bytes(8, "little") + text + content[8 + length :]
+
+    return damage
+
+
+def with_own_header(change: Callable[[dict[str, Any]], object]) -> Damage:
+    """Change what our own header says and leave the numbers."""
+
+    def damage(content: bytes) -> bytes:
+        parcel = unpack(content)
+        header = dict(parcel.header)
+        change(header)
+        return pack(Parcel(header, parcel.arrays))
 
     return damage
 
@@ -98,12 +111,15 @@ DAMAGE: dict[str, Damage] = {
     "overlapping": with_header(
         lambda h: h["w"].update(data_offsets=h["multipliers"]["data_offsets"])
     ),
-    "unknown model": with_header(
-        lambda h: h["__metadata__"].update(model='{"kind": "oracle"}')
-    ),
-    "model is no table": with_header(lambda h: h["__metadata__"].update(model="3")),
-    "schema is no table": with_header(lambda h: h["__metadata__"].update(schema="[]")),
-    "cells are no list": with_header(lambda h: h["__metadata__"].update(cells="{}")),
+    "unknown model": with_own_header(lambda h: h.update(model={"kind": "oracle"})),
+    "model is no table": with_own_header(lambda h: h.update(model=3)),
+    "schema is no table": with_own_header(lambda h: h.update(schema=[])),
+    "a number as a name": with_own_header(lambda h: h["schema"].update(features=[3])),
+    "cells are no list": with_own_header(lambda h: h.update(cells={})),
+    "a later version": with_own_header(lambda h: h.update(version=3)),
+    "needs a preparation": with_own_header(lambda h: h.update(preparation={"a": 1})),
+    "something unknown": with_own_header(lambda h: h.update(code="import os")),
+    "a field less": with_own_header(lambda h: h.pop("schema")),
     "NaN": with_tensors(lambda t: t.update(w=t["w"] * np.nan)),
     "infinity": with_tensors(lambda t: t.update(input_mean=t["input_mean"] + np.inf)),
     "wrong shape": with_tensors(lambda t: t.update(w=t["w"][:-1])),
@@ -122,7 +138,7 @@ def test_fault_68_a_damaged_model_is_refused(saved: Path, damage: str) -> None:
     path = saved / "model.safetensors"
     path.write_bytes(DAMAGE[damage](path.read_bytes()))
     with pytest.raises(ArtefactError, match=r"model\.safetensors") as refused:
-        run_directory.load(saved)
+        runs.load(saved)
     assert refused.value.exit_code == 6
 
 
@@ -134,7 +150,7 @@ def test_fault_68_every_bit_of_the_header_matters_or_is_harmless(saved: Path) ->
         flipped[place] ^= 0x10
         path.write_bytes(flipped)
         try:
-            assert run_directory.load(saved).mismatches
+            assert runs.load(saved).mismatches
         except ArtefactError:
             continue
 
@@ -153,15 +169,15 @@ def test_fault_69_a_full_disk_names_the_path_and_keeps_earlier_results(
 ) -> None:
     before = visible(saved)
     target = "pffl.files.write_through" if when == "_write" else when
-    with run_directory.claim(saved) as claimed:
+    with runs.lock(saved) as held:
         monkeypatch.setattr(target, full_disk)
         with pytest.raises(ArtefactError, match=r"No space left") as refused:
-            claimed.save(solution, "other = true\n")
+            held.save(solution, "other = true\n")
         monkeypatch.undo()
     assert str(saved) in str(refused.value)
     assert visible(saved) == before
     assert not list(saved.glob(".*.tmp"))
-    assert run_directory.load(saved).verified
+    assert runs.load(saved).verified
 
 
 def test_fault_69_a_place_that_cannot_be_written_stops_before_training(
@@ -181,14 +197,14 @@ def test_fault_69_a_read_only_directory(
 ) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(ArtefactError, match="Permission denied"):
-        run_directory.save(solution, tmp_path)
+        runs.save(solution, tmp_path)
 
 
 def test_fault_70_a_second_run_in_one_directory_is_refused(
     solution: pffl.Solution, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     place = tmp_path / "run"
-    with run_directory.claim(place) as claimed:
+    with runs.lock(place) as held:
         run = ["run", *SMALL, "--bound", "0.7", "--out", str(place)]
         other = subprocess.run(
             [sys.executable, "-c", "from pffl.cli import main; main()", *run],
@@ -197,29 +213,29 @@ def test_fault_70_a_second_run_in_one_directory_is_refused(
             timeout=120,
             check=False,
         )
-        claimed.save(solution, "")
+        held.save(solution, "")
     assert other.returncode == 6
     assert f"process {os.getpid()}" in other.stderr
     assert command(capsys, *run).code == 0
 
 
 def test_fault_74_an_edited_directory_is_not_verified(saved: Path) -> None:
-    assert run_directory.load(saved).verified
+    assert runs.load(saved).verified
     path = saved / "result.json"
     path.write_text(path.read_text("utf-8").replace('"met"', '"met "'), "utf-8")
-    record = run_directory.load(saved)
+    record = runs.load(saved)
     assert not record.verified
     assert record.mismatches == ("result.json was changed after the run",)
     with pytest.raises(ArtefactError, match=r"not verified: result\.json"):
-        run_directory.load(saved, require_verified=True)
+        runs.load(saved, require_verified=True)
 
 
 def test_fault_74_missing_and_unlisted_files_are_named(saved: Path) -> None:
     (saved / "spec.toml").unlink()
-    hashes = files.read_manifest(saved)
+    hashes = directory.read_manifest(saved)
     del hashes["history.csv"]
-    (saved / "manifest.json").write_bytes(files.manifest_text(hashes))
-    assert run_directory.load(saved).mismatches == (
+    (saved / "manifest.json").write_bytes(directory.manifest_text(hashes))
+    assert runs.load(saved).mismatches == (
         "history.csv is not in the manifest",
         "spec.toml is missing",
     )
@@ -257,7 +273,7 @@ def test_fault_75_odd_names_go_through_everything(
         assert "\u202e" not in text
         assert "x" * 600 not in text
     assert "[red]loud" in "".join(seen.out.split())
-    record = run_directory.load("here", require_verified=True)
+    record = runs.load("here", require_verified=True)
     assert {cell["cell"] for cell in record.result["cells"]} == set(NASTY)
     assert set(record.schema.groups) == set(NASTY)
     bound = tomllib.loads(record.spec_text)["constraint"]["bound"]

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from pffl import run_directory
+from pffl import runs
 from pffl.deploy import certificates
 from pffl.deploy.names import Address
 
@@ -51,7 +51,7 @@ def in_round(out, number):
 
 
 def assert_same_model(net, out):
-    found = run_directory.load(out, require_verified=True)
+    found = runs.load(out, require_verified=True)
     here = local(net.folder / "deployment.toml")
     np.testing.assert_allclose(found.w, here.w, rtol=0, atol=1e-12)
     assert found.result["status"] == here.status

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl import run_directory, spec
+from pffl import runs, spec
 from pffl.errors import UsageError
 from tests.cli.helpers import SMALL, one_line
 from tests.cli.helpers import pffl as command
@@ -122,7 +122,7 @@ def test_fault_27_an_impossible_bound_says_what_is_possible(
     capsys: pytest.CaptureFixture[str], federation: pffl.Federation
 ) -> None:
     seen = command(capsys, "run", *SMALL, "--bound", "0.5", "--out", "here")
-    result = run_directory.load("here").result
+    result = runs.load("here").result
     assert (seen.code, result["status"]) == (4, "infeasible")
     worst = max(result["cells"], key=lambda cell: cell["violation"])
     assert worst["violation"] > 0
@@ -143,7 +143,7 @@ def test_fault_28_a_bound_far_above_changes_nothing(
 ) -> None:
     seen = command(capsys, "run", *SMALL, "--bound", "50", "--out", "here")
     assert "no bound is active" in seen.out
-    record = run_directory.load("here")
+    record = runs.load("here")
     assert np.abs(record.multipliers).max() < 1e-6
     free = pffl.solve(federation, None, seed=0)
     assert np.allclose(record.w, free.w, atol=1e-5)
@@ -165,7 +165,7 @@ def test_fault_30_a_step_that_is_too_large_ends_as_diverged(
     seen = command(capsys, "run", *SMALL, *options, "--out", "here")
     assert seen.code == 4
     assert "DIVERGED: " in seen.out
-    record = run_directory.load("here")
+    record = runs.load("here")
     assert record.result["status"] == "diverged"
     assert np.isfinite(record.w).all()
     assert np.isfinite(record.multipliers).all()
@@ -178,7 +178,7 @@ def test_fault_31_a_seed_is_drawn_shown_and_recorded(
     seeds = []
     for name in ("a", "b"):
         seen = command(capsys, "run", *data, "--bound", "0.9", "--out", name)
-        seed = run_directory.load(name).result["seed"]
+        seed = runs.load(name).result["seed"]
         assert f"seed {seed}" in one_line(seen.out)
         assert tomllib.loads(Path(name, "spec.toml").read_text())["run"]["seed"] == seed
         seeds.append(seed)
@@ -196,7 +196,7 @@ def test_fault_33_without_a_loss_bound_there_is_no_statement(
     numeric = (*SMALL, "--set", "data.task=regression", "--bound", "10")
     seen = command(capsys, "run", *numeric, "--out", "here")
     assert "not available: needs a loss bound" in seen.out
-    cells = run_directory.load("here").result["cells"]
+    cells = runs.load("here").result["cells"]
     assert [cell["test_upper"] for cell in cells] == [None] * 3
     known = command(capsys, "run", *numeric, "--loss-bound", "100", "--json")
     assert all(cell["test_upper"] > 0 for cell in known.json["cells"])

@@ -16,7 +16,7 @@ from pffl.methods import METHODS  # noqa: E402
 from pffl.models import mlp  # noqa: E402
 from pffl.models.network import Network  # noqa: E402
 from pffl.questions import Evaluate  # noqa: E402
-from pffl.run_directory.model_file import read_model, write_model  # noqa: E402
+from pffl.runs.model_file import read_model, write_model  # noqa: E402
 from pffl.solving import default_method  # noqa: E402
 from tests.driving import iterate  # noqa: E402
 from tests.helpers import make_federation, make_problem  # noqa: E402

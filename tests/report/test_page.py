@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl import run_directory
+from pffl import runs
 from pffl.errors import ArtefactError
 from pffl.report import charts
 from pffl.report.page import embedded, margin, number, read_sweep, render
@@ -44,7 +44,7 @@ def folders(tmp_path_factory):
     made = []
     for name, bound in (("met", 0.69), ("impossible", 0.3)):
         solution = pffl.solve(data, pffl.BoundedGroupLoss(bound), seed=0)
-        run_directory.save(solution, base / name, "[data]\n")
+        runs.save(solution, base / name, "[data]\n")
         made.append(base / name)
     sweep(data, full_grid(["bgl", "cbgl"], [0.5, 0.6], [1.0, 10.0]), out=base / "sweep")
     return [*made, base / "sweep"]

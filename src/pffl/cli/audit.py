@@ -132,13 +132,13 @@ def opened(
 
 def _ours(path: Path, federation: Federation) -> Audited:
     """A model that `pffl` saved; in a run directory also what it was trained on."""
-    from pffl import run_directory
+    from pffl import runs
     from pffl.audit import Audited
     from pffl.errors import DataError
-    from pffl.run_directory.contents import MODEL, RESULT
+    from pffl.runs.directory import MODEL, RESULT
 
     directory = path if path.is_dir() else path.parent
-    saved = run_directory.read_model(path / MODEL if path.is_dir() else path)
+    saved = runs.read_model(path / MODEL if path.is_dir() else path)
     if saved.schema.features != federation.schema.features:
         raise DataError("the model and the data have different inputs")
     if saved.schema.labels != federation.schema.labels:
@@ -146,7 +146,7 @@ def _ours(path: Path, federation: Federation) -> Audited:
     trained_on: str | None = None
     notes: tuple[str, ...] = ()
     if (directory / RESULT).is_file():
-        record = run_directory.load(directory)
+        record = runs.load(directory)
         facts: Any = record.result.get("data", {})
         trained_on = facts.get("fingerprint")
         notes = tuple(f"not verified: {text}." for text in record.mismatches)
@@ -192,7 +192,7 @@ def _save(
     """Write the certificate, and the run file that opens the same data again."""
     from dataclasses import asdict
 
-    from pffl import run_directory
+    from pffl import runs
     from pffl.cli import statements
     from pffl.spec import toml
     from pffl.spec.readers import constraint_sections
@@ -202,6 +202,6 @@ def _save(
         "constraint": constraint_sections(spec.constraint if bounded else None),
         "run": {"engine": spec.settings.engine, **asdict(spec.options)},
     }
-    with run_directory.claim(directory) as claimed:
-        claimed.add("spec.toml", toml.dumps(sections).encode())
-        claimed.add(CERTIFICATE, statements.as_json(certificate).encode())
+    with runs.lock(directory) as place:
+        place.add("spec.toml", toml.dumps(sections).encode())
+        place.add(CERTIFICATE, statements.as_json(certificate).encode())

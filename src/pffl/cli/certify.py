@@ -14,7 +14,7 @@ from pffl.cli import console
 if TYPE_CHECKING:
     from pffl.certificates import Certificate
     from pffl.certify import Subject
-    from pffl.run_directory import RunRecord
+    from pffl.runs import RunRecord
     from pffl.spec import Job, RunSpec
 
 CERTIFICATE = "certificate.json"
@@ -83,11 +83,11 @@ def certify(
 
     Example: pffl certify runs/compas-001 --require holdout
     """
-    from pffl import run_directory
+    from pffl import runs
     from pffl.certify import Request, certify_subject
     from pffl.cli import statements
 
-    record = run_directory.load(directory)
+    record = runs.load(directory)
     for problem in record.mismatches:
         console.note(f"not verified: {problem}")
     request = Request(
@@ -105,8 +105,8 @@ def certify(
     name = CERTIFICATE
     if subject.other_data:
         name = f"certificate-{certificate.fingerprints['data'][:8]}.json"
-    with run_directory.claim(directory) as claimed:
-        claimed.add(name, statements.as_json(certificate).encode())
+    with runs.lock(directory) as place:
+        place.add(name, statements.as_json(certificate).encode())
     if json:
         statements.print_json(certificate.as_dict())
     else:

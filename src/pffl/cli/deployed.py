@@ -59,10 +59,10 @@ def run(
 
 def launch(spec: RunSpec, planned: Launch, *, quiet: bool) -> int:
     """Start a run, show its rounds, and return the exit code that it ended with."""
-    from pffl.run_directory import claim, refuse_recorded
+    from pffl.runs import lock, refuse_recorded
 
     _check(spec, planned.app)
-    with claim(planned.out, unfinished=planned.resume):
+    with lock(planned.out, unfinished=planned.resume):
         if not planned.resume:  # what the ServerApp would refuse is refused here
             refuse_recorded(planned.out)
     entries = follow(planned.out / RECORD)
@@ -202,11 +202,11 @@ def _next_free(name: str) -> Path:
 
 def _tell(directory: Path, *, as_json: bool, quiet: bool) -> None:
     """Show the verdict that the ServerApp left."""
-    from pffl import run_directory
+    from pffl import runs
     from pffl.cli import show
     from pffl.solution import CellResult
 
-    result = run_directory.load(directory).result
+    result = runs.load(directory).result
     if as_json:
         sys.stdout.write((directory / "result.json").read_text("utf-8"))
     if quiet:

@@ -16,7 +16,7 @@ import typer
 from pffl.cli import console
 
 if TYPE_CHECKING:
-    from pffl.checkpoint import Checkpoint
+    from pffl.runs.checkpoint import Checkpoint
 
 INTERRUPTED = 128 + signal.SIGINT
 

@@ -19,8 +19,7 @@ from pffl.cli.options import takes
 from pffl.errors import UsageError
 
 if TYPE_CHECKING:
-    from pffl.checkpoint import Checkpoint
-    from pffl.run_directory import Claim
+    from pffl.runs import Checkpoint, RunDirectory
     from pffl.solution import Solution
     from pffl.spec import Job
 
@@ -77,15 +76,15 @@ def run(
         )
     if app is not None or superlink is not None:
         raise UsageError("--app and --superlink are for --engine flower")
-    with interruptible() as signals, _claim(out, resume, spec.data.name) as claimed:
-        job, directory = build(spec), claimed.directory
+    with interruptible() as signals, _lock(out, resume, spec.data.name) as held:
+        job, directory = build(spec), held.directory
         seed = secrets.randbits(32) if job.seed is None else job.seed
         text = job.dump(directory, seed=seed)
-        checkpoint = claimed.begin(text)
+        checkpoint = held.begin(text)
         with resumable(checkpoint, fresh=resume is None):
             solution = _solve(job, seed, checkpoint, quiet=quiet)
-            claimed.save(solution, text)
-            added = _extras(solution, job, claimed) if extras else []
+            held.save(solution, text)
+            added = _extras(solution, job, held) if extras else []
             interrupted = solution.status == "interrupted"
             if not interrupted:
                 checkpoint.remove()
@@ -99,19 +98,19 @@ def run(
     raise typer.Exit(code_of(signals) if interrupted else EXIT_CODES[solution.status])
 
 
-def _claim(
+def _lock(
     out: Path | None, resume: Path | None, name: str
-) -> AbstractContextManager[Claim]:
+) -> AbstractContextManager[RunDirectory]:
     """Take hold of the run directory before any time is spent on training."""
-    from pffl import run_directory
+    from pffl import runs
 
     if resume is not None and out is not None:
         raise UsageError("--resume goes on in the directory it names: leave out --out")
     if resume is not None:
-        return run_directory.claim(resume, unfinished=True)
+        return runs.lock(resume, unfinished=True)
     if out is None:
-        return run_directory.claim_next("runs", name)
-    return run_directory.claim(out)
+        return runs.lock_next("runs", name)
+    return runs.lock(out)
 
 
 def _solve(job: Job, seed: int, checkpoint: Checkpoint, *, quiet: bool) -> Solution:
@@ -135,14 +134,12 @@ def _solve(job: Job, seed: int, checkpoint: Checkpoint, *, quiet: bool) -> Solut
     )
 
 
-def _extras(solution: Solution, job: Job, claimed: Claim) -> list[tuple[str, str]]:
+def _extras(solution: Solution, job: Job, held: RunDirectory) -> list[tuple[str, str]]:
     """Write the certificate and, where its extra is installed, the report."""
-    from pffl.run_directory import write_extras
+    from pffl.report.page import write_extras
 
     confidence = job.options.confidence
-    added, notes = write_extras(
-        claimed, solution, job.federation, confidence=confidence
-    )
+    added, notes = write_extras(held, solution, job.federation, confidence=confidence)
     for note in notes:
         console.note(note)
     return added
@@ -159,11 +156,11 @@ def _tell(
     solution: Solution, directory: Path, job: Job, *, as_json: bool, quiet: bool
 ) -> None:
     from pffl.cli import show
-    from pffl.files import json_text
+    from pffl.runs import result_text
 
     if as_json:
         plain = not console.speaks_unicode(sys.stdout)
-        sys.stdout.write(json_text(solution.as_dict(), ascii_only=plain))
+        sys.stdout.write(result_text(solution.as_dict(), ascii_only=plain))
     if quiet:
         return
     target = console.stderr() if as_json else console.stdout()

@@ -13,7 +13,7 @@ from pffl.cli import console
 if TYPE_CHECKING:
     from pffl.certificates import Certificate
     from pffl.data import Federation
-    from pffl.run_directory import RunRecord
+    from pffl.runs import RunRecord
     from pffl.spec import RunSpec
     from pffl.verify import Check, ModelRecord
 
@@ -95,15 +95,15 @@ def read_certificate(path: Path) -> Certificate:
 
 
 def _record(directory: Path) -> RunRecord:
-    from pffl import run_directory
+    from pffl import runs
     from pffl.errors import ArtefactError
-    from pffl.run_directory.contents import MODEL
+    from pffl.runs.directory import MODEL
 
     if not (directory / MODEL).is_file():
         raise ArtefactError(
             f"there is no {MODEL} beside the certificate: name the model (--model)"
         )
-    return run_directory.load(directory)
+    return runs.load(directory)
 
 
 def _files(record: RunRecord) -> list[Check]:

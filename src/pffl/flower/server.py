@@ -11,14 +11,14 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from pffl import spec
-from pffl.checkpoint import Checkpoint
 from pffl.engines.flower.grid import GridTransport
 from pffl.engines.remembered import Remembered
 from pffl.engines.remote import Record, Remote, Transport
 from pffl.errors import PFFLError, UsageError
 from pffl.flower.live import ENDED, Live
 from pffl.flower.session import Session
-from pffl.run_directory import Claim, claim, refuse_recorded, write_extras
+from pffl.report.page import write_extras
+from pffl.runs import Checkpoint, RunDirectory, lock, refuse_recorded
 from pffl.site import Agreement
 from pffl.solution import Solution
 from pffl.solve import solve
@@ -81,12 +81,12 @@ def run(
     seconds
         How long a message may take, instead of what the run file says.
     """
-    with claim(out, unfinished=resume) as claimed:
+    with lock(out, unfinished=resume) as place:
         if not resume:
-            refuse_recorded(claimed.directory)
-            (claimed.directory / RECORD).unlink(missing_ok=True)
-        record = Record(claimed.directory / RECORD)
-        session = Session.begin(claimed.directory, resume=resume)
+            refuse_recorded(place.directory)
+            (place.directory / RECORD).unlink(missing_ok=True)
+        record = Record(place.directory / RECORD)
+        session = Session.begin(place.directory, resume=resume)
         try:
             job = spec.load(Path(folder) / SPEC)
             if seconds is not None:
@@ -104,31 +104,31 @@ def run(
                 ),
                 name=agreed.name,
             )
-            solution = _solve(engine, job, claimed, record, extras=extras)
+            solution = _solve(engine, job, place, record, extras=extras)
         except BaseException as error:
             known = isinstance(error, PFFLError)
             code = error.exit_code if isinstance(error, PFFLError) else 1
             _ended(record, code, str(error) if known else type(error).__name__)
             raise
         _ended(record, EXIT_CODES[solution.status], solution.message, solution.status)
-        claimed.add(RECORD, (claimed.directory / RECORD).read_bytes())
+        place.add(RECORD, (place.directory / RECORD).read_bytes())
     return solution
 
 
 def _solve(
     engine: Remembered,
     job: spec.RunSpec,
-    claimed: Claim,
+    place: RunDirectory,
     record: Record,
     *,
     extras: bool,
 ) -> Solution:
     """Solve, from the start or from a checkpoint, and save what came of it."""
-    saved = Checkpoint(claimed.directory).saved()
+    saved = Checkpoint(place.directory).saved()
     seed = job.settings.seed if saved is None else saved[0]
     seed = secrets.randbits(32) if seed is None else seed
-    text = job.dump(claimed.directory, schema=engine.schema, seed=seed)
-    checkpoint = claimed.begin(text)
+    text = job.dump(place.directory, schema=engine.schema, seed=seed)
+    checkpoint = place.begin(text)
     if saved is not None:
         print(f"going on after round {saved[1]}", flush=True)
     solution = solve(
@@ -141,9 +141,9 @@ def _solve(
         callbacks=[Live(record, len(engine.silo_names))],
         checkpoint=checkpoint,
     )
-    claimed.save(solution, text)
+    place.save(solution, text)
     if extras:
-        write_extras(claimed, solution, engine, confidence=job.options.confidence)
+        write_extras(place, solution, engine, confidence=job.options.confidence)
     if solution.status != "interrupted":
         checkpoint.remove()
     return solution

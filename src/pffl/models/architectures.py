@@ -168,7 +168,7 @@ def build(
         raise UsageError(
             f"the network is a module of your own, of the class {values.get('class')}: "
             "read it in Python and pass that module, as read_model(path, module=…) or "
-            "run_directory.load(directory, module=…)"
+            "runs.load(directory, module=…)"
         )
     if not isinstance(name, str) or name not in ARCHITECTURES:
         raise UsageError(f"no architecture {name!r}: there are {sorted(ARCHITECTURES)}")

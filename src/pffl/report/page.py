@@ -8,12 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pffl.errors import ArtefactError, MissingExtraError
-from pffl.files import Journal
+from pffl.files import Journal, json_text
 from pffl.pareto import front
 from pffl.report import charts
+from pffl.runs.directory import CERTIFICATE, REPORT
+
+if TYPE_CHECKING:
+    from pffl.data.federation import Federation
+    from pffl.engines.base import Engine
+    from pffl.runs import RunDirectory
+    from pffl.solution import Solution
 
 MOST_LINES = 8  # cells drawn over rounds
 MOST_ROUNDS = 400  # points of a line
@@ -58,6 +65,35 @@ class Folders:
     runs: list[RunView] = field(default_factory=list)
     sweeps: list[SweepView] = field(default_factory=list)
     comparisons: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+def write_extras(
+    place: RunDirectory,
+    solution: Solution,
+    federation: Federation | Engine,
+    *,
+    confidence: float,
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """Add certificate and report to a run; return titles and names, and remarks.
+
+    An interrupted run gets neither; a run without bounds, or without the extra
+    ``report``, gets one of them.
+    """
+    from pffl.certify import certify
+
+    if solution.status == "interrupted":
+        return [], []
+    added, notes = [], []
+    if solution.problem.n_cells:
+        certificate = certify(solution, federation, confidence=confidence)
+        place.add(CERTIFICATE, json_text(certificate.as_dict()).encode())
+        added.append(("Certificate", CERTIFICATE))
+    try:
+        place.add(REPORT, render([place.directory]).encode())
+        added.append(("Report", REPORT))
+    except MissingExtraError as error:
+        notes.append(str(error))
+    return added, notes
 
 
 def render(directories: Sequence[Path], *, title: str | None = None) -> str:

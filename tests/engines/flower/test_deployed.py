@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from pffl import run_directory
+from pffl import runs
 from pffl.engines import Local
 from pffl.spec import load
 
@@ -48,7 +48,7 @@ def test_deployed_run_is_the_local_run(net, name, method, constraint):
     assert done.returncode == (0 if here.status == "met" else 4), (
         done.stdout + done.stderr + net.logs()
     )
-    found = run_directory.load(out, require_verified=True)
+    found = runs.load(out, require_verified=True)
     np.testing.assert_allclose(found.w, here.w, rtol=0, atol=1e-10)
     np.testing.assert_allclose(found.multipliers, here.multipliers, atol=1e-10)
     assert found.result["status"] == here.status

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pffl import run_directory, spec
+from pffl import runs, spec
 from pffl.deploy import deploy
 from pffl.deploy.names import Address
 from pffl.site import SiteConfig, prepare
@@ -176,7 +176,7 @@ def test_three_sites_on_their_own_hosts_one_of_them_cut_off_and_back(hosts, tmp_
 
     said, _ = run.communicate(timeout=MINUTES)
     assert run.returncode == 0, said + hosts.logs()
-    found = run_directory.load(out, require_verified=True)
+    found = runs.load(out, require_verified=True)
     here = local(path)
     np.testing.assert_allclose(found.w, here.w, rtol=0, atol=1e-12)
     assert found.result["rounds"] == here.rounds

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl import run_directory, spec
+from pffl import runs, spec
 from pffl.errors import ArtefactError, FederationError
 from tests.helpers import make_federation
 
@@ -104,7 +104,7 @@ def local(federation, folder):
 def test_leaves_the_run_directory_of_a_local_run(tmp_path, federation, folder, capsys):
     out = tmp_path / "out"
     run(grid_of(federation, tmp_path), folder, out, extras=True)
-    found, here = run_directory.load(out), local(federation, folder)
+    found, here = runs.load(out), local(federation, folder)
     assert found.verified
     np.testing.assert_allclose(found.w, here.w, rtol=0, atol=1e-12)
     assert found.result["status"] == here.status
@@ -136,9 +136,7 @@ def test_what_is_saved_repeats_the_run(tmp_path, federation, folder):
     assert again.policy.seconds == 3.0
     (folder / "spec.toml").write_text(text.replace("../app/", ""))
     run(grid_of(federation, tmp_path / "b"), folder, second)
-    np.testing.assert_array_equal(
-        run_directory.load(first).w, run_directory.load(second).w
-    )
+    np.testing.assert_array_equal(runs.load(first).w, runs.load(second).w)
 
 
 @pytest.mark.parametrize(("bound", "code"), [(0.7, 0), (0.3, 4)])
@@ -177,7 +175,7 @@ def test_fault_53_a_server_killed_mid_round_goes_on_to_the_same_model(
     here = local(federation, folder)
     np.testing.assert_allclose(again.w, here.w, rtol=0, atol=1e-12)
     assert (again.status, again.rounds) == (here.status, here.rounds)
-    assert run_directory.load(out).verified
+    assert runs.load(out).verified
     session = json.loads((out / "session.json").read_text())
     assert session["session"] == 1
     refused = [pair for e in entries(out) for pair in e.get("refused", [])]
@@ -251,4 +249,4 @@ def test_the_record_of_a_finished_run_is_not_written_over(folder, federation, tm
     server.run(grid, folder, out, extras=False)
     with pytest.raises(ArtefactError, match="record of an earlier run"):
         server.run(grid, folder, out, extras=False)
-    assert run_directory.load(out).verified
+    assert runs.load(out).verified

@@ -8,10 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from safetensors.numpy import save as save_tensors
+
 import pffl
-from pffl import run_directory
+from pffl import files, runs
 from pffl.errors import ArtefactError
 from pffl.files import json_text
+from pffl.parcel import judge, unpack
 
 FILES = {
     "history.csv",
@@ -39,11 +42,11 @@ def visible(directory: Path) -> set[str]:
 def test_what_is_saved_is_loaded(
     solution: pffl.Solution, federation: pffl.Federation, tmp_path: Path
 ) -> None:
-    place = run_directory.save(solution, tmp_path / "a" / "b", "seed = 1\n")
+    place = runs.save(solution, tmp_path / "a" / "b", "seed = 1\n")
     assert visible(place) == FILES
-    record = run_directory.load(place, require_verified=True)
+    record = runs.load(place, require_verified=True)
     assert record.verified
-    assert record.result == json.loads(json_text(solution.as_dict()))
+    assert record.result == json.loads(runs.result_text(solution.as_dict()))
     assert record.spec_text == "seed = 1\n"
     assert record.schema == solution.schema
     assert record.saved.cells == solution.problem.cells.names
@@ -65,8 +68,8 @@ def test_other_models(
     model: pffl.LogisticRegression, federation: pffl.Federation, tmp_path: Path
 ) -> None:
     solution = pffl.solve(federation, None, model=model, seed=0)
-    run_directory.save(solution, tmp_path)
-    record = run_directory.load(tmp_path)
+    runs.save(solution, tmp_path)
+    record = runs.load(tmp_path)
     assert record.model.describe() == model.describe()
     X = federation.pooled("test").X
     assert np.array_equal(record.saved.predict_proba(X), solution.predict_proba(X))
@@ -75,7 +78,7 @@ def test_other_models(
 def test_result_has_the_fields_of_the_contract(
     solution: pffl.Solution, tmp_path: Path
 ) -> None:
-    run_directory.save(solution, tmp_path)
+    runs.save(solution, tmp_path)
     result = json.loads((tmp_path / "result.json").read_text("utf-8"))
     assert {
         *("status", "message", "method", "constraint", "seed", "rounds", "gap"),
@@ -92,7 +95,7 @@ def test_result_has_the_fields_of_the_contract(
 
 
 def test_history_has_a_line_per_round(solution: pffl.Solution, tmp_path: Path) -> None:
-    run_directory.save(solution, tmp_path)
+    runs.save(solution, tmp_path)
     with open(tmp_path / "history.csv", newline="", encoding="utf-8") as stream:
         lines = list(csv.DictReader(stream))
     assert len(lines) == len(solution.rows)
@@ -109,33 +112,33 @@ def test_numbers_that_are_not_finite_become_null() -> None:
 def test_a_run_replaces_an_earlier_one_with_all_that_belonged_to_it(
     solution: pffl.Solution, tmp_path: Path
 ) -> None:
-    with run_directory.claim(tmp_path) as claimed:
-        claimed.save(solution, "")
-        claimed.add("certificate.json", b"{}\n")
+    with runs.lock(tmp_path) as held:
+        held.save(solution, "")
+        held.add("certificate.json", b"{}\n")
     (tmp_path / "my notes.txt").write_text("keep")
-    assert run_directory.load(tmp_path).verified
-    run_directory.save(solution, tmp_path, "second = true\n")
+    assert runs.load(tmp_path).verified
+    runs.save(solution, tmp_path, "second = true\n")
     assert visible(tmp_path) == {*FILES, "my notes.txt"}
-    assert run_directory.load(tmp_path, require_verified=True).spec_text != ""
+    assert runs.load(tmp_path, require_verified=True).spec_text != ""
 
 
 def test_directories_are_numbered_and_unused_ones_vanish(
     solution: pffl.Solution, tmp_path: Path
 ) -> None:
-    with run_directory.claim_next(tmp_path, "My data/../x") as claimed:
-        assert claimed.directory.parent == tmp_path
-        claimed.save(solution, "")
+    with runs.lock_next(tmp_path, "My data/../x") as held:
+        assert held.directory.parent == tmp_path
+        held.save(solution, "")
     with (
         pytest.raises(ZeroDivisionError),
-        run_directory.claim_next(tmp_path, "My data/../x") as second,
+        runs.lock_next(tmp_path, "My data/../x") as second,
     ):
         raise ZeroDivisionError
-    assert second.directory != claimed.directory
-    assert os.listdir(tmp_path) == [claimed.directory.name]
+    assert second.directory != held.directory
+    assert os.listdir(tmp_path) == [held.directory.name]
 
 
 def test_a_directory_that_was_there_stays(tmp_path: Path) -> None:
-    with run_directory.claim(tmp_path):
+    with runs.lock(tmp_path):
         assert os.listdir(tmp_path)
     assert os.listdir(tmp_path) == []
 
@@ -143,13 +146,13 @@ def test_a_directory_that_was_there_stays(tmp_path: Path) -> None:
 def test_foreign_files_are_not_touched(solution: pffl.Solution, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(ArtefactError, match=r"not empty.*thesis\.txt"):
-        run_directory.save(solution, tmp_path)
+        runs.save(solution, tmp_path)
     assert os.listdir(tmp_path) == ["thesis.txt"]
 
 
 def test_not_a_run_directory(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="not a run directory"):
-        run_directory.load(tmp_path)
+        runs.load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -166,29 +169,114 @@ def test_not_a_run_directory(tmp_path: Path) -> None:
 def test_a_manifest_that_is_none(
     solution: pffl.Solution, tmp_path: Path, manifest: str
 ) -> None:
-    run_directory.save(solution, tmp_path)
+    runs.save(solution, tmp_path)
     (tmp_path / "manifest.json").write_text(manifest)
     with pytest.raises(ArtefactError, match=r"manifest\.json"):
-        run_directory.load(tmp_path)
+        runs.load(tmp_path)
     with pytest.raises(ArtefactError, match=r"manifest\.json"):
-        run_directory.save(solution, tmp_path)
+        runs.save(solution, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["result.json", "model.safetensors"])
 def test_a_directory_without_its_result_is_incomplete(
     solution: pffl.Solution, tmp_path: Path, name: str
 ) -> None:
-    run_directory.save(solution, tmp_path)
+    runs.save(solution, tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(ArtefactError, match=f"incomplete: no {name}"):
-        run_directory.load(tmp_path)
+        runs.load(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"status": NaN}', "x", "[" * 100_000])
 def test_a_result_that_is_none(
     solution: pffl.Solution, tmp_path: Path, text: str
 ) -> None:
-    run_directory.save(solution, tmp_path)
+    runs.save(solution, tmp_path)
     (tmp_path / "result.json").write_text(text)
     with pytest.raises(ArtefactError, match=r"result\.json"):
-        run_directory.load(tmp_path)
+        runs.load(tmp_path)
+
+
+def test_the_same_run_gives_the_same_bytes(
+    solution: pffl.Solution, federation: pffl.Federation, tmp_path: Path
+) -> None:
+    again = pffl.solve(federation, pffl.BoundedGroupLoss(0.7), seed=0)
+    content = [
+        (runs.save(s, tmp_path / str(i)) / "model.safetensors").read_bytes()
+        for i, s in enumerate((solution, again))
+    ]
+    assert content[0] == content[1]
+
+
+def as_in_the_first_version(place: Path) -> None:
+    """Rewrite a run directory as pffl 0.1.0 wrote it."""
+    path = place / "model.safetensors"
+    parcel = unpack(path.read_bytes())
+    header = parcel.header
+    named = [(a["name"], a["values"]) for a in header["schema"]["attributes"]]
+    schema = {**header["schema"], "attributes": dict(named)}
+    metadata = {
+        "format": "pffl model",
+        "version": "1",
+        "model": json.dumps(header["model"]),
+        "schema": json.dumps(schema),
+        "cells": json.dumps(header["cells"]),
+    }
+    path.write_bytes(save_tensors(dict(parcel.arrays), metadata=metadata))
+    result = json.loads((place / "result.json").read_text("utf-8"))
+    del result["format"], result["version"]
+    (place / "result.json").write_text(json.dumps(result), "utf-8")
+    manifest = json.loads((place / "manifest.json").read_text("utf-8"))
+    manifest["version"] = 1
+    for name in manifest["files"]:
+        manifest["files"][name] = files.digest((place / name).read_bytes())
+    (place / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+
+
+def test_runs_of_the_first_version_are_read(
+    solution: pffl.Solution, tmp_path: Path
+) -> None:
+    now = runs.load(runs.save(solution, tmp_path))
+    as_in_the_first_version(tmp_path)
+    then = runs.load(tmp_path, require_verified=True)
+    assert (then.w.tobytes(), then.schema) == (now.w.tobytes(), now.schema)
+    assert (then.saved.cells, then.model.describe()) == (
+        now.saved.cells,
+        now.model.describe(),
+    )
+    assert then.result["status"] == now.result["status"]
+
+
+def test_what_a_run_of_the_first_version_lacks_says_how_to_get_it(
+    solution: pffl.Solution, tmp_path: Path
+) -> None:
+    runs.save(solution, tmp_path)
+    as_in_the_first_version(tmp_path)
+    record = runs.load(tmp_path)
+    assert record.read("history.csv") == (tmp_path / "history.csv").read_bytes()
+    with pytest.raises(ArtefactError, match=r"no evidence\.json.*pffl run '") as refused:
+        record.read("evidence.json")
+    assert refused.value.exit_code == 6
+
+
+@pytest.mark.parametrize("version", ["0", "3", "", "x"])
+def test_other_versions_of_a_model_are_refused(
+    solution: pffl.Solution, tmp_path: Path, version: str
+) -> None:
+    runs.save(solution, tmp_path)
+    as_in_the_first_version(tmp_path)
+    path = tmp_path / "model.safetensors"
+    metadata, arrays = judge(path.read_bytes())
+    path.write_bytes(save_tensors(arrays, metadata={**metadata, "version": version}))
+    with pytest.raises(ArtefactError, match=r"model\.safetensors.*version"):
+        runs.load(tmp_path)
+
+
+def test_every_json_file_says_what_it_is(
+    solution: pffl.Solution, tmp_path: Path
+) -> None:
+    runs.save(solution, tmp_path)
+    for path in tmp_path.glob("*.json"):
+        plain = json.loads(path.read_text("utf-8"))
+        assert plain["format"].startswith("pffl "), path
+        assert plain["version"] == 2

@@ -1,0 +1,397 @@
+"""A run directory: locked before the training, written whole, read with suspicion."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pffl import files, records
+from pffl.data.schema import Schema
+from pffl.errors import ArtefactError
+from pffl.models import Inputs, Model
+from pffl.runs import checkpoint
+from pffl.runs.checkpoint import Checkpoint
+from pffl.runs.model_file import ModelFile, read_model, write_model
+from pffl.typing import FloatArray
+
+if TYPE_CHECKING:
+    from pffl.solution import Solution
+
+RESULT = "result.json"
+MODEL = "model.safetensors"
+HISTORY = "history.csv"
+SPEC = "spec.toml"
+EVIDENCE = "evidence.json"
+CERTIFICATE = "certificate.json"
+REPORT = "report.html"
+MANIFEST = "manifest.json"
+LOCK = ".lock"
+OWNER = ".owner.json"
+AUDIT = ("record.jsonl", "session.json")  # of a deployed run
+STOPPED = {checkpoint.SPEC, checkpoint.CURRENT, checkpoint.PREVIOUS}
+FORMAT = "pffl run directory"
+RESULT_FORMAT = "pffl result"
+VERSION = 2
+READABLE = (1, 2)  # 1 was pffl 0.1.0
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """A directory that belongs to this process for the time of a run."""
+
+    directory: Path
+
+    def save(self, solution: Solution, spec_text: str) -> Path:
+        """Write the run; what an earlier run left under its manifest goes away."""
+        stale = self._known()
+        written = {
+            RESULT: result_text(solution.as_dict()).encode(),
+            MODEL: write_model(solution),
+            HISTORY: files.csv_text(solution.history_rows()).encode(),
+            SPEC: spec_text.encode(),
+        }
+        self._write(written, {})
+        files.remove(self.directory / n for n in sorted(set(stale) - set(written)))
+        return self.directory
+
+    def begin(self, spec_text: str) -> Checkpoint:
+        """Write down which run is about to start; return where to save its rounds.
+
+        An earlier run of the directory stays whole until `save`. Of a run that was
+        stopped there, what was written down then stays.
+        """
+        path = self.directory / checkpoint.SPEC
+        if not path.exists():
+            files.write(path, spec_text.encode())
+        return Checkpoint(self.directory)
+
+    def add(self, name: str, content: bytes) -> None:
+        """Write one more file (a certificate, say) and enter it in the manifest."""
+        self._write({name: content}, self._known())
+
+    def _known(self) -> dict[str, str]:
+        if not (self.directory / MANIFEST).exists():
+            return {}
+        return read_manifest(self.directory)
+
+    def _write(self, written: Mapping[str, bytes], known: Mapping[str, str]) -> None:
+        hashes = {name: files.digest(content) for name, content in written.items()}
+        manifest = manifest_text({**known, **hashes})
+        files.write_all(self.directory, {**written, MANIFEST: manifest})
+
+
+def save(
+    solution: Solution, directory: str | os.PathLike[str], spec_text: str = ""
+) -> Path:
+    """Write the run directory of a solution.
+
+    Parameters
+    ----------
+    solution
+        What `solve` returned.
+    directory
+        A new or empty directory, or an earlier run directory, which is replaced.
+    spec_text
+        The run file that repeats the run.
+    """
+    with lock(directory, unfinished=True) as place:
+        return place.save(solution, spec_text)
+
+
+def result_text(result: Mapping[str, object], *, ascii_only: bool = False) -> str:
+    """Return the text of `result.json`."""
+    head = {"format": RESULT_FORMAT, "version": VERSION}
+    return files.json_text({**head, **result}, ascii_only=ascii_only)
+
+
+# Locking
+
+
+@contextmanager
+def lock(
+    directory: str | os.PathLike[str], *, unfinished: bool = False
+) -> Iterator[RunDirectory]:
+    """Hold a directory; refuse one that holds something else or is in use (fault 70).
+
+    A directory that was made for this and stays empty is taken away again. One with a
+    run that was stopped is refused, unless `unfinished` asks for it.
+    """
+    place = Path(directory)
+    made = not place.exists()
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        _refuse_foreign(place, unfinished)
+    except OSError as error:
+        raise files.cannot_write(place, error) from error
+    held = ExitStack()
+    try:
+        held.enter_context(files.lock(place / LOCK))
+    except files.Locked as error:
+        raise ArtefactError(
+            f"'{place}' is in use by another run ({_owner(place)}): wait for it, or "
+            "choose another directory"
+        ) from error
+    try:
+        with held:
+            try:
+                _refuse_foreign(place, unfinished)
+                files.write(place / OWNER, _me())
+                yield RunDirectory(place)
+            finally:
+                _tidy(place)
+    finally:
+        if made:
+            with suppress(OSError):
+                place.rmdir()
+
+
+@contextmanager
+def lock_next(parent: str | os.PathLike[str], name: str) -> Iterator[RunDirectory]:
+    """Hold the first free of ``parent/name-001``, ``parent/name-002`` and so on."""
+    stem = re.sub(r"[^\w.-]+", "-", name).strip("-.").lower() or "run"
+    number = 1
+    while True:
+        place = Path(parent) / f"{stem}-{number:03d}"
+        try:
+            place.mkdir(parents=True)
+            break
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise files.cannot_write(place, error) from error
+    try:
+        with lock(place) as held:
+            yield held
+    finally:
+        with suppress(OSError):
+            place.rmdir()
+
+
+def refuse_recorded(directory: str | os.PathLike[str]) -> None:
+    """Refuse to begin a deployed run where another one ended: its record is kept."""
+    place = Path(directory)
+    if (place / MANIFEST).exists() and (place / AUDIT[0]).exists():
+        raise ArtefactError(
+            f"'{place}' holds the record of an earlier run, which is kept: choose "
+            "another directory"
+        )
+
+
+def _refuse_foreign(place: Path, unfinished: bool) -> None:
+    """Refuse a directory with files in it that no run wrote, or an unfinished one."""
+    names = {entry.name for entry in place.iterdir()} - {LOCK, OWNER}
+    names = {n for n in names if not (n.startswith(".") and n.endswith(".tmp"))}
+    if names & STOPPED and not unfinished:
+        raise ArtefactError(
+            f"'{place}' holds a run that was stopped: go on with it "
+            f"(pffl run --resume '{place}'), or choose another directory"
+        )
+    names -= STOPPED | set(AUDIT)
+    if names and MANIFEST not in names:
+        shown = ", ".join(sorted(names)[:3])
+        raise ArtefactError(
+            f"'{place}' is not empty and not a run directory (it holds {shown}): "
+            "choose another one"
+        )
+    if names:
+        read_manifest(place)
+
+
+def _tidy(place: Path) -> None:
+    """Leave no trace of the lock where nothing was saved."""
+    with suppress(OSError):
+        (place / OWNER).unlink(missing_ok=True)
+        if not any(entry.name != LOCK for entry in place.iterdir()):
+            (place / LOCK).unlink(missing_ok=True)
+
+
+def _me() -> bytes:
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    plain = {"process": os.getpid(), "machine": platform.node(), "since": since}
+    return json.dumps(plain).encode()
+
+
+def _owner(place: Path) -> str:
+    try:
+        owner = json.loads((place / OWNER).read_bytes())
+        who = f"process {owner['process']} on {owner['machine']}"
+        return f"{who}, since {owner['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "owner unknown"
+
+
+# Reading
+
+
+@dataclass(frozen=True)
+class _Manifest(records.Record):
+    format: str
+    version: int
+    files: dict[str, str]
+
+
+def manifest_text(hashes: Mapping[str, str]) -> bytes:
+    """Content of a manifest."""
+    known = dict(sorted(hashes.items()))
+    return files.json_text(
+        {"format": FORMAT, "version": VERSION, "files": known}
+    ).encode()
+
+
+def read_manifest(directory: Path) -> dict[str, str]:
+    """Return file → SHA-256, or say that this is no run directory."""
+    path = directory / MANIFEST
+    if not path.is_file():
+        raise ArtefactError(f"'{directory}' is not a run directory: no {MANIFEST}")
+    source = f"'{path}' is not a manifest of pffl"
+    found = records.read(_Manifest, files.read(path), source=source)
+    if found.format != FORMAT or found.version not in READABLE:
+        raise ArtefactError(
+            f"'{path}' is of format {found.format!r}, version {found.version!r}; this "
+            f"is {FORMAT!r}, version {VERSION}"
+        )
+    names = found.files
+    foreign = [name for name in names if Path(name).name != name or name in ("", "..")]
+    if foreign:
+        raise ArtefactError(f"'{path}' names files outside its directory: {foreign}")
+    return names
+
+
+@dataclass(frozen=True, eq=False)
+class RunRecord:
+    """A run that was saved.
+
+    Attributes
+    ----------
+    directory
+        Where it lies.
+    result
+        `result.json`.
+    saved
+        `model.safetensors`: model, schema, parameters and multipliers.
+    spec_text
+        `spec.toml`.
+    mismatches
+        Files that are not as the manifest knows them; empty if the record is verified.
+    """
+
+    directory: Path
+    result: Mapping[str, Any]
+    saved: ModelFile
+    spec_text: str
+    mismatches: tuple[str, ...]
+
+    @property
+    def verified(self) -> bool:
+        """Whether every file is as the run left it."""
+        return not self.mismatches
+
+    @property
+    def w(self) -> FloatArray:
+        """Parameters of the model."""
+        return self.saved.w
+
+    @property
+    def multipliers(self) -> FloatArray:
+        """λ of each cell."""
+        return self.saved.multipliers
+
+    @property
+    def model(self) -> Model:
+        """The model, bound to its schema and scaling."""
+        return self.saved.model
+
+    @property
+    def inputs(self) -> Inputs:
+        """How raw features become the model's inputs."""
+        return self.saved.inputs
+
+    @property
+    def schema(self) -> Schema:
+        """Names of features, groups and labels."""
+        return self.saved.schema
+
+    def read(self, name: str) -> bytes:
+        """Read one more file of the directory, such as `EVIDENCE`.
+
+        Runs of pffl 0.1.0 have fewer files; what they lack, a repeated run has.
+        """
+        path = self.directory / name
+        if not path.is_file():
+            raise ArtefactError(
+                f"'{self.directory}' holds no {name}; a run that is repeated writes "
+                f"one: pffl run '{self.directory}' --out NEW"
+            )
+        return files.read(path)
+
+    def require_verified(self) -> RunRecord:
+        """Return self, or raise if a file was changed after the run."""
+        if self.mismatches:
+            raise ArtefactError(
+                f"'{self.directory}' is not verified: {'; '.join(self.mismatches)}"
+            )
+        return self
+
+
+def load(
+    directory: str | os.PathLike[str],
+    *,
+    require_verified: bool = False,
+    module: object = None,
+) -> RunRecord:
+    """Read a run directory.
+
+    Parameters
+    ----------
+    directory
+        What `save` wrote.
+    require_verified
+        Refuse a directory that was edited by hand, instead of saying so in
+        `RunRecord.mismatches` (fault 74).
+    module
+        Of a network with a module of your own; see `read_model`.
+    """
+    place = Path(directory)
+    hashes = read_manifest(place)
+    absent = [name for name in (RESULT, MODEL) if not (place / name).is_file()]
+    if absent:
+        raise ArtefactError(f"'{place}' is incomplete: no {', '.join(absent)}")
+    expected = {RESULT, MODEL, HISTORY, SPEC, *hashes}
+    mismatches = [_mismatch(place / n, hashes.get(n)) for n in sorted(expected)]
+    spec = files.read(place / SPEC) if (place / SPEC).is_file() else b""
+    record = RunRecord(
+        place,
+        _result(place / RESULT),
+        read_model(place / MODEL, module=module),
+        spec.decode("utf-8", errors="replace"),
+        tuple(problem for problem in mismatches if problem),
+    )
+    return record.require_verified() if require_verified else record
+
+
+def _mismatch(path: Path, known: str | None) -> str | None:
+    if not path.is_file():
+        return f"{path.name} is missing"
+    if known is None:
+        return f"{path.name} is not in the manifest"
+    same = files.digest(files.read(path)) == known
+    return None if same else f"{path.name} was changed after the run"
+
+
+def _result(path: Path) -> dict[str, Any]:
+    source = f"'{path}' is not a result of pffl"
+    result = records.read(dict[str, Any], files.read(path), source=source)
+    if "status" not in result:
+        raise ArtefactError(f"{source}: it has no status")
+    found = (result.get("format", RESULT_FORMAT), result.get("version", 1))
+    if found[0] != RESULT_FORMAT or found[1] not in READABLE:
+        raise ArtefactError(f"{source}: its format and version are {found}")
+    return result
