@@ -47,11 +47,12 @@ from pffl.questions import (
     Train,
     TrainTotal,
 )
-from pffl.runs.checkpoint import decode, encode
+from pffl.runs.checkpoint import Unreadable, decode, encode
 
 R = TypeVar("R")
 TOTALS = (CensusTotal, CurvatureTotal, EvaluateTotal, TrainTotal)
 BYTES = 8  # of a number
+MISSHAPEN = (KeyError, IndexError, TypeError, AttributeError, ValueError)
 ROUND = "round"  # the stage of what is asked within a round, beside the round's own
 
 
@@ -146,6 +147,7 @@ class Driver:
         self._journal: dict[Stage, Entry] = {}
         self._meter = Meter(len(engine.silo_names))
         self._identified = self._changed = False
+        self._rounds = 0  # of the watched training
         self._watching: list[Problem] = []
 
     def run(self, flow: Flow[R]) -> R:
@@ -262,6 +264,8 @@ class Driver:
             # One assignment: what came before this round is no longer needed.
             self._journal[event.stage] = Entry(event.progress)
             self._changed = True
+        if event.watched:
+            self._rounds = event.progress.rounds
         if not event.watched or event.row is None:
             return False
         # All are called, whatever the first of them says.
@@ -281,12 +285,16 @@ class Driver:
         saved = self._keeper.load()
         if saved is None:
             return
-        self._started -= float(saved["seconds"])
-        self._meter.restore(saved["cost"])
-        self._journal = {
-            tuple(name.split("/")): Entry(entry["progress"], list(entry["totals"]))
-            for name, entry in saved["stages"].items()
-        }
+        self._started -= saved["seconds"]
+        self._rounds = saved["rounds"]
+        try:
+            self._meter.restore(saved["cost"])
+            self._journal = {
+                tuple(name.split("/")): Entry(entry["progress"], list(entry["totals"]))
+                for name, entry in saved["stages"].items()
+            }
+        except MISSHAPEN as error:
+            raise Unreadable(f"its stages are none: {error!r}") from error
 
     def _offer(self) -> None:
         if self._changed and self._keeper is not None:
@@ -300,7 +308,7 @@ class Driver:
     def _tree(self) -> dict[str, Any]:
         """Return the journal as plain values and arrays."""
         return {
-            "rounds": self._rounds(),
+            "rounds": self._rounds,
             "seconds": time.monotonic() - self._started,
             "cost": self._meter.tree(),
             "stages": {
@@ -312,14 +320,6 @@ class Driver:
                 if entry.progress is not None or entry.totals
             },
         }
-
-    def _rounds(self) -> int:
-        """Rounds of the run's own training that are over."""
-        for entry in self._journal.values():
-            at = entry.progress
-            if at is not None:
-                return at.rounds if isinstance(at, Progress) else int(at["rounds"])
-        return 0
 
 
 def _replayed(entries: Sequence[Entry]) -> list[int | None]:
@@ -359,15 +359,18 @@ def pack_progress(progress: Progress | Mapping[str, Any] | None) -> Any:
 
 def unpack_progress(tree: Mapping[str, Any], fresh: Progress) -> Progress:
     """Return where a method stood; `fresh` is where it would begin."""
-    log = _rows(tree["history"])
-    return Progress(
-        decode(tree["state"], fresh.state),
-        decode(tree["good"], fresh.state),
-        int(tree["rounds"]),
-        log,
-        len(log),
-        bool(tree["ended"]),
-    )
+    try:
+        log = _rows(tree["history"])
+        return Progress(
+            decode(tree["state"], fresh.state),
+            decode(tree["good"], fresh.state),
+            int(tree["rounds"]),
+            log,
+            len(log),
+            bool(tree["ended"]),
+        )
+    except MISSHAPEN as error:
+        raise Unreadable(f"where a method stood is missing: {error!r}") from error
 
 
 NUMBERS = ("risk", "upper", "seconds", "loss")  # of a `Round`

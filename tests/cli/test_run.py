@@ -14,6 +14,7 @@ import pytest
 
 import pffl as library
 from pffl import runs
+from pffl.files import json_text
 from tests.cli.helpers import SMALL, one_line, pffl
 
 COLUMNS = ("train", "loss", "bound", "margin", "multi-", "test", "unseen", "at most")
@@ -43,7 +44,7 @@ def test_the_same_numbers_as_the_library(capsys: pytest.CaptureFixture[str]) -> 
     assert seen.code == 0
     found = seen.json
     assert found == json.loads(Path("here/result.json").read_text())
-    expected = json.loads(runs.result_text(solution.as_dict()))
+    expected = json.loads(json_text(solution.as_dict()))
     del found["seconds"], expected["seconds"]
     assert found == expected
     assert np.array_equal(runs.load("here").w, solution.w)

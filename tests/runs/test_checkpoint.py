@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
-from pffl.runs.checkpoint.identity import differences
-from pffl.runs.checkpoint.tree import NotFinite, Reader, Unreadable, Writer
 
 import pffl
 from pffl.callbacks import Callback
 from pffl.engines import Local, Reference
 from pffl.errors import ArtefactError, FederationError
+from pffl.evidence.evidence import Data
 from pffl.methods import METHODS
 from pffl.parcel import Parcel, pack, unpack
 from pffl.preparation import Options
@@ -35,12 +34,12 @@ from pffl.runs.checkpoint import (
     take_up,
 )
 from pffl.typing import BoolArray, FloatArray, IntArray
-from tests.driving import iterate
 from tests.helpers import make_federation, make_problem
 from tests.interrupting import Stopping, assert_same_bits, assert_same_outcome
 from tests.methods.biased import biased
 
 FEDERATION = biased(0)
+DATA = Data("data", 2, "schema", None)
 CONSTRAINT = pffl.BoundedGroupLoss(0.6)
 SHORT: dict[str, dict[str, Any]] = {
     "exact": {},
@@ -122,7 +121,7 @@ def test_stopped_again_and_again(name: str, tmp_path: Path) -> None:
 
 def test_ctrl_c_returns_what_there_is_and_leaves_a_checkpoint(tmp_path: Path) -> None:
     method = VARIANTS["pffl"]
-    engine = Stopping(Local(FEDERATION), at=4)
+    engine = Stopping(Local(FEDERATION), at=5)  # census, setup, 2 rounds
     solution = solve(method, engine, checkpoint=tmp_path)
     assert (solution.status, solution.rounds) == ("interrupted", 3)
     assert Checkpoint(tmp_path).saved() == (3, 3)
@@ -190,11 +189,12 @@ def test_networks(tmp_path: Path) -> None:
             **more,
         )
 
-    whole = run(Reference(federation))
-    run(Stopping(Reference(federation), at=4), checkpoint=tmp_path)
+    counted = Stopping(Reference(federation), at=-1)
+    whole = run(counted)
+    run(Stopping(Reference(federation), at=5), checkpoint=tmp_path)
     resumed = Stopping(Reference(federation), at=-1)
     assert_same_outcome(run(resumed, checkpoint=tmp_path), whole)
-    assert resumed.asked < whole.rounds
+    assert resumed.asked == counted.asked - 3
 
 
 def test_every_round_is_saved_where_rounds_are_slow(
@@ -224,17 +224,16 @@ def test_every_round_is_saved_where_rounds_are_slow(
     monkeypatch.setattr(Checkpoint, "_write", costly)
     method = pffl.FedAvg(rounds=12, step_size=0.1)
     solve(method, callbacks=[Slow(10.0)], checkpoint=tmp_path)
-    assert rounds == list(range(1, 13))
+    assert rounds == list(range(13)), "0: the setup is in"
     rounds.clear()
     solve(method, callbacks=[Slow(4.0)], checkpoint=tmp_path)
-    assert rounds == [1, 4, 7, 10]
+    assert rounds == [0, 3, 6, 9, 12]
 
 
 def test_the_previous_checkpoint_is_kept(tmp_path: Path) -> None:
-    checkpoint, standing = small(tmp_path)
-    for _ in range(3):
-        standing = standing.after(standing.state, None, 1.0)
-        checkpoint.offer(standing.tree)
+    checkpoint = Checkpoint(tmp_path)
+    for rounds in (1, 2, 3):
+        checkpoint.offer(lambda rounds=rounds: {"rounds": rounds, "seconds": 1.0})
         checkpoint.flush()
     found = {name: file.read_file(tmp_path / name) for name in (CURRENT, PREVIOUS)}
     assert {n: p.header["tree"]["rounds"] for n, p in found.items()} == {
@@ -245,31 +244,15 @@ def test_the_previous_checkpoint_is_kept(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def small(place: Path) -> tuple[Checkpoint, Standing]:
-    engine = Reference(make_federation(0))
-    problem, method = make_problem(engine, pffl.BoundedGroupLoss(0.6)), pffl.Exact()
-    known = identity(engine, problem, CONSTRAINT, method, options=Options())
-    state = method.init(problem)
-    return Checkpoint(place, known), Standing(state, state, 0, [], 0)
-
-
-def test_iterate_alone(tmp_path: Path) -> None:
-    engine = Reference(make_federation(0))
-    problem, method = make_problem(engine, pffl.BoundedGroupLoss(0.6)), pffl.Exact()
-    whole = iterate(engine, problem, method)
-    cut = iterate(Stopping(engine, 3), problem, method, checkpoint=Checkpoint(tmp_path))
-    assert (cut.stopped, cut.rounds) == ("interrupted", 2)
-    rest = iterate(engine, problem, method, checkpoint=Checkpoint(tmp_path))
-    assert rest.rounds == whole.rounds
-    assert_same_bits(rest.point, whole.point)
-
-
 def test_a_state_with_nan_is_not_saved(tmp_path: Path) -> None:
-    checkpoint, standing = small(tmp_path)
-    checkpoint.offer(standing.after(standing.state, None, 0.0).tree)
-    state = standing.state
-    bad = type(state)(1, state.w * np.nan, state.multipliers, state.best)
-    checkpoint.offer(standing.after(bad, None, 0.0).tree)
+    checkpoint = Checkpoint(tmp_path, {"run": {"seed": 0}})
+
+    def tree(rounds: int, number: float) -> Any:
+        state = encode(Point(np.array([number]), np.zeros(1)))
+        return {"rounds": rounds, "seconds": 0.0, "state": state}
+
+    checkpoint.offer(lambda: tree(1, 0.0))
+    checkpoint.offer(lambda: tree(2, np.nan))
     checkpoint.flush()
     assert checkpoint.saved() == (0, 1)
 
@@ -286,22 +269,20 @@ def test_identity_names_what_differs() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_parameter_of_a_method_is_in_its_identity(name: str) -> None:
-    engine = Reference(FEDERATION)
-    problem = make_problem(engine, CONSTRAINT)
+    problem = make_problem(Reference(FEDERATION), CONSTRAINT)
     method = METHODS[name]()
-    known = identity(engine, problem, CONSTRAINT, method, options=Options())
+    known = identity(DATA, problem, CONSTRAINT, method, options=Options())
     assert set(known["method"]) == {"kind", *(field.name for field in fields(method))}
 
 
 def test_a_warm_start_is_in_the_identity() -> None:
-    engine = Reference(FEDERATION)
-    problem = make_problem(engine, CONSTRAINT)
+    problem = make_problem(Reference(FEDERATION), CONSTRAINT)
     p, z = problem.n_parameters, problem.n_cells
 
     def known(value: float) -> dict[str, Any]:
         point = Point(np.full(p, value), np.zeros(z))
         method = pffl.Exact(warm_start=point)
-        return identity(engine, problem, CONSTRAINT, method, options=Options())
+        return identity(DATA, problem, CONSTRAINT, method, options=Options())
 
     assert [key for key, *_ in differences(known(0.0), known(1e-12))] == [
         "method.warm_start.w"
@@ -444,7 +425,6 @@ def test_a_checkpoint_that_could_not_be_read_back_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pffl.runs.checkpoint.LARGEST", 100)
-    checkpoint, standing = small(tmp_path)
     with pytest.raises(ArtefactError, match="run without a checkpoint"):
-        checkpoint.offer(standing.tree)
+        Checkpoint(tmp_path).offer(lambda: {"rounds": 1, "seconds": 0.0})
     assert list(tmp_path.iterdir()) == []

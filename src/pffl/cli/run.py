@@ -84,7 +84,7 @@ def run(
         with resumable(checkpoint, fresh=resume is None):
             solution = _solve(job, seed, checkpoint, quiet=quiet)
             held.save(solution, text)
-            added = _extras(solution, job, held) if extras else []
+            added = _extras(solution, held) if extras else []
             interrupted = solution.status == "interrupted"
             if not interrupted:
                 checkpoint.remove()
@@ -134,12 +134,11 @@ def _solve(job: Job, seed: int, checkpoint: Checkpoint, *, quiet: bool) -> Solut
     )
 
 
-def _extras(solution: Solution, job: Job, held: RunDirectory) -> list[tuple[str, str]]:
+def _extras(solution: Solution, held: RunDirectory) -> list[tuple[str, str]]:
     """Write the certificate and, where its extra is installed, the report."""
     from pffl.report.page import write_extras
 
-    confidence = job.options.confidence
-    added, notes = write_extras(held, solution, job.federation, confidence=confidence)
+    added, notes = write_extras(held, solution)
     for note in notes:
         console.note(note)
     return added
@@ -156,11 +155,11 @@ def _tell(
     solution: Solution, directory: Path, job: Job, *, as_json: bool, quiet: bool
 ) -> None:
     from pffl.cli import show
-    from pffl.runs import result_text
+    from pffl.files import json_text
 
     if as_json:
         plain = not console.speaks_unicode(sys.stdout)
-        sys.stdout.write(result_text(solution.as_dict(), ascii_only=plain))
+        sys.stdout.write(json_text(solution.as_dict(), ascii_only=plain))
     if quiet:
         return
     target = console.stderr() if as_json else console.stdout()

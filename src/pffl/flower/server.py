@@ -143,7 +143,7 @@ def _solve(
     )
     place.save(solution, text)
     if extras:
-        write_extras(place, solution, engine, confidence=job.options.confidence)
+        write_extras(place, solution)
     if solution.status != "interrupted":
         checkpoint.remove()
     return solution

@@ -17,8 +17,6 @@ from pffl.report import charts
 from pffl.runs.directory import CERTIFICATE, REPORT
 
 if TYPE_CHECKING:
-    from pffl.data.federation import Federation
-    from pffl.engines.base import Engine
     from pffl.runs import RunDirectory
     from pffl.solution import Solution
 
@@ -68,25 +66,18 @@ class Folders:
 
 
 def write_extras(
-    place: RunDirectory,
-    solution: Solution,
-    federation: Federation | Engine,
-    *,
-    confidence: float,
+    place: RunDirectory, solution: Solution
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """Add certificate and report to a run; return titles and names, and remarks.
 
     An interrupted run gets neither; a run without bounds, or without the extra
     ``report``, gets one of them.
     """
-    from pffl.certify import certify
-
     if solution.status == "interrupted":
         return [], []
     added, notes = [], []
     if solution.problem.n_cells:
-        certificate = certify(solution, federation, confidence=confidence)
-        place.add(CERTIFICATE, json_text(certificate.as_dict()).encode())
+        place.add(CERTIFICATE, json_text(solution.certificate.as_dict()).encode())
         added.append(("Certificate", CERTIFICATE))
     try:
         place.add(REPORT, render([place.directory]).encode())

@@ -1,6 +1,7 @@
 """Runs on disk: what a run leaves behind, and where a stopped one goes on.
 
 result.json         the verdict and its numbers
+evidence.json       what was declared and measured, from which the rest follows
 model.safetensors   parameters, multipliers, scaling, schema
 history.csv         one line per round
 spec.toml           the run file that repeats the run
@@ -16,7 +17,6 @@ from pffl.runs.directory import load as load
 from pffl.runs.directory import lock as lock
 from pffl.runs.directory import lock_next as lock_next
 from pffl.runs.directory import refuse_recorded as refuse_recorded
-from pffl.runs.directory import result_text as result_text
 from pffl.runs.directory import save as save
 from pffl.runs.model_file import ModelFile as ModelFile
 from pffl.runs.model_file import read_model as read_model

@@ -49,7 +49,6 @@ LONGEST = 60  # characters of a value in a message
 
 #: Nested dict (of text), list, str, bool, int, float, None, and arrays; a dict at the
 #: top, that has at least `rounds` (finished) and `seconds` (spent).
-
 Tree: TypeAlias = Any
 
 
@@ -420,9 +419,10 @@ def decode(
         except (PFFLError, TypeError, ValueError) as error:
             raise Unreadable(f"{where}: {error}") from error
     if isinstance(tree, list) and (like is None or isinstance(like, tuple)):
-        patterns_of = like or [None] * len(tree)
+        patterns_of = like or (None,) * len(tree)
         if len(patterns_of) != len(tree):
-            raise Unreadable(f"{where} has {len(tree)} entries, not {len(like)}")
+            wanted = len(patterns_of)
+            raise Unreadable(f"{where} has {len(tree)} entries, not {wanted}")
         return tuple(
             decode(entry, one, known=known, finite=finite, where=f"{where}[{i}]")
             for i, (entry, one) in enumerate(zip(tree, patterns_of, strict=True))

@@ -38,7 +38,7 @@ OWNER = ".owner.json"
 AUDIT = ("record.jsonl", "session.json")  # of a deployed run
 STOPPED = {checkpoint.SPEC, checkpoint.CURRENT, checkpoint.PREVIOUS}
 FORMAT = "pffl run directory"
-RESULT_FORMAT = "pffl result"
+RESULT_FORMAT = "pffl.result"
 VERSION = 2
 READABLE = (1, 2)  # 1 was pffl 0.1.0
 
@@ -53,7 +53,8 @@ class RunDirectory:
         """Write the run; what an earlier run left under its manifest goes away."""
         stale = self._known()
         written = {
-            RESULT: result_text(solution.as_dict()).encode(),
+            RESULT: files.json_text(solution.as_dict()).encode(),
+            EVIDENCE: files.json_text(solution.evidence.as_dict()).encode(),
             MODEL: write_model(solution),
             HISTORY: files.csv_text(solution.history_rows()).encode(),
             SPEC: spec_text.encode(),
@@ -104,12 +105,6 @@ def save(
     """
     with lock(directory, unfinished=True) as place:
         return place.save(solution, spec_text)
-
-
-def result_text(result: Mapping[str, object], *, ascii_only: bool = False) -> str:
-    """Return the text of `result.json`."""
-    head = {"format": RESULT_FORMAT, "version": VERSION}
-    return files.json_text({**head, **result}, ascii_only=ascii_only)
 
 
 # Locking

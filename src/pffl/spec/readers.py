@@ -18,7 +18,7 @@ from pffl.models import LINEAR_MODELS, LinearModel, LogisticRegression
 from pffl.models.recipes import RECIPES, Recipe
 from pffl.preparation import Options
 from pffl.records import check, construct, parameters, suggestion, wrong
-from pffl.solve import default_method
+from pffl.solving import default_method
 
 T = TypeVar("T")
 
