@@ -195,7 +195,7 @@ def test_a_stack_is_its_questions_one_by_one(local_engine, kind, steps, batch_si
 
 
 def mixed(problem, w, lam):
-    """Return questions of all kinds, some of them equal, about equal tasks."""
+    """Return questions of all kinds, about one task, an equal one and another."""
     again = replace(
         problem.task,
         model=replace(problem.task.model),
@@ -239,7 +239,7 @@ def test_any_mix_of_questions_is_answered_in_order(local_engine, kind):
     assert fast.ask_many([]) == []
 
 
-def test_equal_questions_are_answered_once_and_others_share_passes(monkeypatch):
+def test_questions_of_one_kind_about_equal_tasks_share_a_pass(monkeypatch):
     federation = make_federation(1)
     fast, _, problem, w, lam = both(federation, "logistic", Local)
     asked = []
@@ -250,22 +250,20 @@ def test_equal_questions_are_answered_once_and_others_share_passes(monkeypatch):
         return true_answer(self, questions)
 
     monkeypatch.setattr(Local, "_answer", counted)
-    totals = fast.ask_many(mixed(problem, w, lam))
+    fast.ask_many(mixed(problem, w, lam))
     assert sorted(asked) == [
         ("census", 1),
         ("census", 1),
+        ("census", 1),
         ("curvature", 1),  # without cells
-        ("curvature", 2),
+        ("curvature", 3),
         ("evaluate", 1),
-        ("evaluate", 2),
+        ("evaluate", 3),
         ("train", 1),
         ("train", 1),
         ("train", 1),
-        ("train", 2),
+        ("train", 3),
     ]
-    assert totals[0] is totals[15]
-    assert totals[1] is totals[8]
-    assert totals[6] is totals[13]
 
 
 def test_models_that_differ_are_never_taken_for_one():

@@ -1,16 +1,16 @@
 """The fast engine for one process: all silos' rows in one array, passes in threads.
 
 It answers as `Reference` does, up to the order of summation. Its memory is one scaled
-copy of the rows plus buffers that fit in cache. Of several questions, equal ones are
-answered once, and those that ask the same kind of thing about the same rows share a
-pass: a stack of S `Train` questions that differ in w, weights and step sizes is one
-matrix product; `Evaluate` and `Curvature` read each piece of the rows once.
+copy of the rows plus buffers that fit in cache. Of several questions, those that ask
+the same kind of thing about the same rows share a pass: a stack of S `Train` questions
+that differ in w, weights and step sizes is one matrix product; `Evaluate` and
+`Curvature` questions read each piece of the rows once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -33,15 +33,7 @@ from pffl.questions import (
 )
 
 T = TypeVar("T", bound=Total)
-
-
-class Key(NamedTuple):
-    """What an answer depends on, the task as its place among those of the call."""
-
-    task: int  # −1 without one
-    kind: type[Question[Any]]
-    split: str
-    values: tuple[Hashable, ...]
+Stack = tuple[int, *tuple[Hashable, ...]]
 
 
 class Local(Reference):
@@ -68,18 +60,16 @@ class Local(Reference):
         return total
 
     def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
-        """Ask several questions: equal ones once, and those that can share a pass."""
+        """Ask several questions: those that can share a pass do."""
         tasks: list[Task] = []
-        keys = [_key(question, tasks) for question in questions]
-        distinct = dict(zip(keys, questions, strict=True))
-        stacks: dict[Key, list[Key]] = {}
-        for key, question in distinct.items():
-            stacks.setdefault(_shared(question, key), []).append(key)
-        totals: dict[Key, Total] = {}
-        for stack in sorted(stacks.values(), key=lambda s: _scaling(s[0], tasks)):
-            answers = self._answer([distinct[key] for key in stack])
-            totals |= zip(stack, answers, strict=True)
-        return [totals[key] for key in keys]
+        stacks: dict[Stack, list[int]] = {}
+        for place, question in enumerate(questions):
+            stacks.setdefault(_stack(question, place, tasks), []).append(place)
+        totals: dict[int, Any] = {}
+        for _, places in sorted(stacks.items(), key=lambda stack: stack[0][0]):
+            answers = self._answer([questions[place] for place in places])
+            totals |= zip(places, answers, strict=True)
+        return [totals[place] for place in range(len(questions))]
 
     def _answer(self, questions: Sequence[Question[Any]]) -> Sequence[Any]:
         """Answer questions of one kind, about one task and split."""
@@ -125,32 +115,24 @@ class Local(Reference):
         return self._layouts[question.split]
 
 
-def _key(question: Question[Any], tasks: list[Task]) -> Key:
-    """Return what the answer depends on."""
-    values = [value for name, value in vars(question).items() if name != "task"]
-    plain = [(v.shape, v.tobytes()) if isinstance(v, np.ndarray) else v for v in values]
-    place = -1 if question.task is None else _place(question.task, tasks)
-    return Key(place, type(question), question.split, tuple(plain))
+def _stack(question: Question[Any], place: int, tasks: list[Task]) -> Stack:
+    """Return what questions of one pass have in common; `place` if it goes alone.
 
-
-def _shared(question: Question[Any], key: Key) -> Key:
-    """Return what questions of one pass have in common; everything, of other kinds."""
+    The scaling stands first: rows are laid out once for all that share it.
+    """
+    if question.task is None:
+        return -1, place
+    task = next((known for known in tasks if _same(known, question.task)), None)
+    if task is None:
+        tasks.append(task := question.task)
+    scaling = next(
+        i for i, known in enumerate(tasks) if known.model.inputs.same(task.model.inputs)
+    )
+    common = (scaling, task, question.split, question.kind)
     if isinstance(question, Train):
-        q = question
-        batches = (len(q.step_sizes), q.batch_size, q.seed, q.round)
-        return key._replace(values=(*batches, q.proximal, q.silos))
-    if isinstance(question, Evaluate | Curvature):
-        return key._replace(values=())
-    return key
-
-
-def _place(task: Task, tasks: list[Task]) -> int:
-    """Return where a task, or one that gives the same answers, stands in the list."""
-    for place, known in enumerate(tasks):
-        if _same(known, task):
-            return place
-    tasks.append(task)
-    return len(tasks) - 1
+        steps = (len(question.step_sizes), question.batch_size, question.proximal)
+        return *common, *steps, question.seed, question.round, question.silos
+    return common if isinstance(question, Evaluate | Curvature) else (*common, place)
 
 
 def _same(one: Task, other: Task) -> bool:
@@ -179,11 +161,3 @@ def _same_model(one: Model, other: Model) -> bool:
         and one.describe() == other.describe()
         and one.inputs.same(other.inputs)
     )
-
-
-def _scaling(key: Key, tasks: Sequence[Task]) -> int:
-    """Return the first task of the same scaling: rows are laid out once for them."""
-    if key.task < 0:
-        return -1
-    inputs = tasks[key.task].model.inputs
-    return next(i for i, task in enumerate(tasks) if task.model.inputs.same(inputs))
