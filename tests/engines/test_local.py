@@ -406,7 +406,7 @@ def test_rows_given_in_single_precision_are_summed_in_double():
     federation = from_silos(federation, [silo])
     exact = X.astype(np.float64)
     for engine in (Local(federation), Reference(federation)):
-        census = engine.census()
+        census = engine.ask(Census(federation.schema))
         np.testing.assert_allclose(census.feature_sums, exact.sum(axis=0), rtol=1e-13)
         np.testing.assert_allclose(
             census.feature_squares, (exact**2).sum(axis=0), rtol=1e-13

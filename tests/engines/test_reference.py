@@ -10,7 +10,7 @@ import pytest
 import pffl
 from pffl.engines import ENGINES, Local, Reference
 from pffl.errors import FederationError, UsageError
-from pffl.questions import Evaluate
+from pffl.questions import Census, Evaluate
 from tests.helpers import make_federation, make_problem, train_question
 
 
@@ -21,7 +21,10 @@ def test_an_engine_tells_what_the_silos_agree_on(engine_type):
     assert engine.schema is federation.schema
     assert engine.silo_names == ("site 0", "site 1", "site 2")
     assert engine.splits == ("train", "test")
-    np.testing.assert_array_equal(engine.census("test").rows, [15, 15, 15])
+    test = engine.ask(Census(engine.schema, "test"))
+    np.testing.assert_array_equal(test.rows, [15, 15, 15])
+    assert (engine.name, engine.notes, engine.partial) == ("test", (), False)
+    assert engine.federation is federation
 
 
 @pytest.mark.parametrize("engine_type", ENGINES.values())
