@@ -19,7 +19,6 @@ from pffl.datasets import DATASETS
 from pffl.errors import UsageError
 from pffl.methods import METHODS
 from pffl.records import parameters, plain_type, required
-from pffl.spec import toml
 
 SYNTHETIC: dict[str, Any] = {"name": "synthetic", "rows": 300, "silos": 2}
 
@@ -38,22 +37,22 @@ tables = st.recursive(
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(tables)
 def test_what_is_written_is_read_back(table: dict[str, Any]) -> None:
-    assert tomllib.loads(toml.dumps(table)) == table
+    assert tomllib.loads(spec.dumps(table)) == table
 
 
 def test_lists_may_hold_tables_among_other_things() -> None:
     table = {"mixed": [1, {"a": {}, "b": [2]}], "nested": [[{"c": "d"}], []]}
-    assert tomllib.loads(toml.dumps(table)) == table
+    assert tomllib.loads(spec.dumps(table)) == table
 
 
 def test_none_is_left_out() -> None:
-    assert toml.dumps({"a": None, "b": 1}) == "b = 1\n"
+    assert spec.dumps({"a": None, "b": 1}) == "b = 1\n"
 
 
 @pytest.mark.parametrize("value", [object(), "half \ud800"])
 def test_what_toml_cannot_hold_is_refused(value: object) -> None:
     with pytest.raises(UsageError, match="cannot hold"):
-        toml.dumps({"a": value})
+        spec.dumps({"a": value})
 
 
 @pytest.mark.parametrize(
@@ -70,18 +69,18 @@ def test_what_toml_cannot_hold_is_refused(value: object) -> None:
     ],
 )
 def test_setting(setting: str, expected: object) -> None:
-    assert toml.parse_setting(setting) == expected
+    assert spec.parse_setting(setting) == expected
 
 
 @pytest.mark.parametrize("setting", ["", "a", "=1", "a b=1", "a..b=1", "a=1\nb=2"])
 def test_setting_that_is_none(setting: str) -> None:
     with pytest.raises(UsageError):
-        toml.parse_setting(setting)
+        spec.parse_setting(setting)
 
 
 def test_merge_goes_into_tables() -> None:
     below = {"a": {"x": 1, "y": 2}, "b": 1}
-    assert toml.merge(below, {"a": {"y": 3}, "b": {"z": 1}}) == {
+    assert spec.merge(below, {"a": {"y": 3}, "b": {"z": 1}}) == {
         "a": {"x": 1, "y": 3},
         "b": {"z": 1},
     }
@@ -168,7 +167,7 @@ def _objects(job: spec.Job) -> dict[str, Any]:
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_can_be_written_and_read(name: str) -> None:
     method = METHODS[name]()
-    written = tomllib.loads(toml.dumps({"method": method.describe()}))
+    written = tomllib.loads(spec.dumps({"method": method.describe()}))
     assert spec.parse({"data": SYNTHETIC, **written}).method == method
 
 

@@ -18,10 +18,12 @@ import json
 import operator
 import os
 import sys
+import tomllib
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, reduce
+from pathlib import Path
 from typing import (
     Any,
     ClassVar,
@@ -36,7 +38,7 @@ from typing import (
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from pffl.errors import ArtefactError, PFFLError, Problems
+from pffl.errors import ArtefactError, PFFLError, Problems, UsageError
 
 T = TypeVar("T")
 Source = Callable[..., object]  # a dataclass or a function
@@ -143,6 +145,18 @@ def _problem(entry: Any) -> str:
     got = repr(entry["input"])
     got = got if len(got) <= LONGEST else got[: LONGEST - 1] + "…"
     return f"'{where}': {entry['msg']}. Got {got} instead."
+
+
+def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a TOML file, or say where it is not one."""
+    try:
+        return tomllib.loads(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"'{path}' cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"'{path}' is not UTF-8 text") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"'{path}' is not TOML: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pffl.cli.launch import Launch
 from pffl.deploy import deploy
 from pffl.deploy.names import Address
 from pffl.errors import FederationError
+from pffl.records import read_toml
 from tests.cli.helpers import one_line, pffl
 
 RUN_FILE = """
@@ -42,7 +43,7 @@ def app(tmp_path, run_file):
     address = Address.parse("127.0.0.1:8000")
     made = deploy(
         spec.load(run_file),
-        spec.read_sections(run_file),
+        read_toml(run_file),
         tmp_path / "d",
         address=address,
     )

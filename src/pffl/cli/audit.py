@@ -194,8 +194,7 @@ def _save(
 
     from pffl import runs
     from pffl.cli import statements
-    from pffl.spec import toml
-    from pffl.spec.readers import constraint_sections
+    from pffl.spec import constraint_sections, dumps
 
     sections = {
         "data": spec.data.sections(directory),
@@ -203,5 +202,5 @@ def _save(
         "run": {"engine": spec.settings.engine, **asdict(spec.options)},
     }
     with runs.lock(directory) as place:
-        place.add("spec.toml", toml.dumps(sections).encode())
+        place.add("spec.toml", dumps(sections).encode())
         place.add(CERTIFICATE, statements.as_json(certificate).encode())

@@ -133,12 +133,13 @@ def spec_of(directory: Path, data: str | None) -> RunSpec:
     """
     from pffl.cli.draft import SPEC, TYPED, named
     from pffl.errors import UsageError
-    from pffl.spec import parse, read_sections
+    from pffl.records import read_toml
+    from pffl.spec import parse
 
     path = directory / SPEC
     sections: dict[str, Any] = {}
     if path.is_file():
-        sections = read_sections(path)
+        sections = read_toml(path)
     base, source = directory, str(path)
     if data is not None:
         given, origin, folder = named(data)

@@ -53,7 +53,7 @@ class Draft:
             As ``section.key=value``.
         """
         from pffl.errors import UsageError
-        from pffl.spec import toml
+        from pffl.spec import merge, parse_setting
 
         if data is None:
             raise UsageError("DATA is missing: give it, or --resume DIR")
@@ -65,9 +65,9 @@ class Draft:
                 for section, key in (name.split(".") for name in keys):
                     options.setdefault(section, {})[key] = plain
         for setting in settings:
-            options = toml.merge(options, toml.parse_setting(setting))
+            options = merge(options, parse_setting(setting))
         sections = _other_kinds_forgotten(sections, options)
-        return cls(toml.merge(sections, options), source, base)
+        return cls(merge(sections, options), source, base)
 
     @classmethod
     def resumed(
@@ -105,13 +105,13 @@ def named(data: str) -> tuple[dict[str, Any], str, Path]:
     """Sections, name and folder of what DATA stands for."""
     from pffl.datasets import DATASETS
     from pffl.errors import DataError
-    from pffl.spec import read_sections
+    from pffl.records import read_toml
 
     path = Path(data)
     if (path / SPEC).is_file():
         path = path / SPEC
     if path.suffix == ".toml":
-        return read_sections(path), str(path), path.parent
+        return read_toml(path), str(path), path.parent
     if data in DATASETS or not (path.exists() or path.suffix or os.sep in data):
         return {"data": {"name": data}}, TYPED, Path()
     if not path.is_file():

@@ -62,10 +62,10 @@ def sweep(
 
     Example: pffl sweep compas --grid paper --notions bgl,cbgl-y1,cbgl-y0
     """
-    from pffl.spec import toml
+    from pffl.spec import merge
     from pffl.sweep import sweep as run
 
-    sections = toml.merge({"data": {"validation_fraction": VALIDATION}}, draft.sections)
+    sections = merge({"data": {"validation_fraction": VALIDATION}}, draft.sections)
     job = build(Draft(sections, draft.source, draft.base).check())
     chosen = _grid(
         grid, job, _words(notions), bounds, _numbers(multiplier_bounds), points

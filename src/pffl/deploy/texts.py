@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 
 from pffl.site import Agreement, Rules
-from pffl.spec import toml
+from pffl.spec import dumps
 
 PLACE = re.compile(r"@([A-Z_]+)@")
 
@@ -22,7 +22,7 @@ def site_file(
     name: str, agreed: Agreement, rules: Rules, asks: str, split: str | None
 ) -> str:
     """Return a site.toml with a remark at every line."""
-    quoted = toml.dumps({"name": name}).strip()
+    quoted = dumps({"name": name}).strip()
     lines = [
         "[site]",
         quoted,
@@ -67,7 +67,7 @@ def site_file(
 
 def pyproject(agreed: Agreement, version: str, target: str) -> str:
     """Return the app's pyproject.toml."""
-    return toml.dumps(
+    return dumps(
         {
             "project": {
                 "name": "pffl-run",
@@ -101,4 +101,4 @@ def pyproject(agreed: Agreement, version: str, target: str) -> str:
 
 
 def _pair(name: str, value: str | None = None) -> str:
-    return toml.dumps({name: name if value is None else value}).strip()
+    return dumps({name: name if value is None else value}).strip()

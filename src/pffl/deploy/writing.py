@@ -19,7 +19,7 @@ from pffl.deploy.texts import filled, pyproject, site_file
 from pffl.errors import ArtefactError, UsageError
 from pffl.site import Agreement, Rules
 from pffl.site.agreement import FILE as FEDERATION
-from pffl.spec import RunSpec, toml
+from pffl.spec import RunSpec, dumps
 
 RUN_FILE = "spec.toml"
 FIRST_PORT = 9094  # of the nodes' loopback interfaces, one for each
@@ -138,7 +138,7 @@ def _write_app(
     """Write the Flower app; return its bundle, if Flower is here to make it."""
     folder.mkdir()
     run = {**sections, "data": {"federation": FEDERATION}}
-    _write(folder / RUN_FILE, toml.dumps(run))
+    _write(folder / RUN_FILE, dumps(run))
     _write(folder / FEDERATION, agreed.text())
     for name in ("server_app", "client_app"):
         _write(folder / f"{name}.py", filled(f"{name}.txt", {}))

@@ -10,37 +10,62 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from pffl.admission import Policy
-from pffl.constraints import Constraint
+from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Constraint
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
-from pffl.errors import Problems, UsageError
-from pffl.methods import Method
-from pffl.models import LinearModel, Model
-from pffl.models.recipes import Recipe, section_of
+from pffl.engines import DEPLOYED, ENGINES
+from pffl.errors import PFFLError, Problems, UsageError
+from pffl.methods import METHODS, Method
+from pffl.methods.pffl import PFFL
+from pffl.models import LINEAR_MODELS, LinearModel, LogisticRegression, Model
+from pffl.models.recipes import RECIPES, Recipe, section_of
 from pffl.preparation import Options, default_model
-from pffl.records import parameters, suggestion
-from pffl.spec import toml
-from pffl.spec.data import DataSource, read_data
-from pffl.spec.readers import (
-    RunSettings,
-    constraint_sections,
-    read_constraint,
-    read_method,
-    read_model,
-    read_policy,
-    read_run,
+from pffl.records import (
+    check,
+    construct,
+    parameters,
+    read_toml,
+    suggestion,
+    table,
+    wrong,
 )
+from pffl.registry import Registry
+from pffl.solving import default_method
+from pffl.spec.data import DataSource, read_data
+
+MODELS: dict[str, Callable[..., LinearModel | Recipe]] = {**LINEAR_MODELS, **RECIPES}
 
 TABLES = ("data", "model", "method", "run", "policy")
 SECTIONS = (*TABLES, "constraint")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """The [run] section, but for what `Options` holds."""
+
+    engine: str = "local"
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        with Problems("run", UsageError) as problems:
+            known = (*ENGINES, DEPLOYED)
+            if self.engine not in known:
+                hint = suggestion(self.engine, known)
+                problems.add(f"no engine '{self.engine}': {hint}")
+            if self.seed is not None and self.seed < 0:
+                problems.add(wrong("seed", "[run]", "a whole number ≥ 0", self.seed))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +190,7 @@ def _dumped(
     policy: Mapping[str, object] | None = None,
 ) -> str:
     """Return the text of a run file."""
-    return toml.dumps(
+    return dumps(
         {
             "data": data,
             "model": section_of(model),
@@ -177,24 +202,27 @@ def _dumped(
     )
 
 
+def constraint_sections(constraint: Constraint | None) -> object:
+    """Constraints as a table of a run file, as several, or as none."""
+    tables = [] if constraint is None else list(_flat(constraint.describe()))
+    return tables[0] if len(tables) == 1 else tables or None
+
+
+def _flat(plain: Mapping[str, Any]) -> Iterable[Mapping[str, object]]:
+    if "of" not in plain:
+        return [plain]
+    return [table for part in plain["of"] for table in _flat(part)]
+
+
+# Reading
+
+
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> RunSpec:
     """Read a run file; `overrides` are settings such as ``method.rounds=50``."""
-    sections = read_sections(path)
+    sections = read_toml(path)
     for setting in overrides:
-        sections = toml.merge(sections, toml.parse_setting(setting))
+        sections = merge(sections, parse_setting(setting))
     return parse(sections, source=str(path), base=Path(path).parent)
-
-
-def read_sections(path: str | os.PathLike[str]) -> dict[str, object]:
-    """Read a TOML file, or say where it is not one."""
-    try:
-        return tomllib.loads(Path(path).read_text("utf-8"))
-    except OSError as error:
-        raise UsageError(f"'{path}' cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"'{path}' is not UTF-8 text") from error
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"'{path}' is not TOML: {error}") from error
 
 
 def parse(
@@ -215,13 +243,15 @@ def parse(
     for name in sections:
         if name not in SECTIONS:
             problems.add(f"there is no section [{name}]: {suggestion(name, SECTIONS)}")
-    tables = {name: _table(sections, name, problems) for name in TABLES}
+    tables = {n: table(sections.get(n, {}), f"[{n}]", problems) for n in TABLES}
     data = read_data(tables["data"], base, problems)
     model = read_model(tables["model"], problems)
     constraint = read_constraint(sections.get("constraint"), problems)
     method = read_method(tables["method"], model, problems)
-    options, settings = read_run(tables["run"], problems)
-    policy = read_policy(tables["policy"], problems)
+    options, settings = _read_run(tables["run"], problems)
+    policy = construct(
+        Policy, check(tables["policy"], Policy, "[policy]", problems).values, problems
+    )
     problems.raise_if_any()
     if not (data and model and method and options and settings and policy):
         raise UsageError(f"{source}: incomplete")
@@ -237,11 +267,163 @@ def parse(
     )
 
 
-def _table(
-    sections: Mapping[str, object], name: str, problems: Problems
-) -> Mapping[str, object]:
-    table = sections.get(name, {})
-    if isinstance(table, Mapping):
-        return table
-    problems.add(f"[{name}] must be a table. Got {table!r} instead.")
-    return {}
+def read_model(
+    values: Mapping[str, object], problems: Problems
+) -> LinearModel | Recipe | None:
+    """Read [model]."""
+    return _read_kind(
+        values, MODELS, "model", default=LogisticRegression.name, problems=problems
+    )
+
+
+def read_method(
+    values: Mapping[str, object],
+    model: LinearModel | Recipe | None,
+    problems: Problems,
+) -> Method[Any] | None:
+    """Read [method]; the model says which method is meant where no kind is given."""
+    network = isinstance(model, Recipe)
+    default = PFFL.name if network else default_method(LogisticRegression()).name
+    return _read_kind(values, METHODS, "method", default=default, problems=problems)
+
+
+def read_constraint(given: object, problems: Problems) -> Constraint | None:
+    """Read [constraint], or all of several [[constraint]]; None if there is none."""
+    if given is None:
+        return None
+    tables: list[Any] = given if isinstance(given, list) else [given]
+    if not all(isinstance(one, Mapping) for one in tables):
+        table(given, "[constraint]", problems)
+        return None
+    default = BoundedGroupLoss.name
+    parts = [
+        _read_kind(one, CONSTRAINTS, "constraint", default=default, problems=problems)
+        for one in tables
+    ]
+    if any(part is None for part in parts) or not parts:
+        return None
+    try:
+        joined: Constraint = reduce(operator.and_, parts)
+    except UsageError as error:
+        problems.add(str(error))
+        return None
+    return joined
+
+
+def _read_kind(
+    values: Mapping[str, object],
+    kinds: Mapping[str, Any],
+    section: str,
+    *,
+    default: str,
+    problems: Problems,
+) -> Any:
+    """Read a section whose `kind` names a class; None if it cannot be made."""
+    mine = dict(values)
+    name = str(mine.pop("kind", default))
+    if name not in kinds:
+        problems.add(f"no {section} '{name}': {suggestion(name, kinds)}")
+        return None
+    try:
+        kind = kinds[name]
+    except PFFLError as error:  # of another package, which is broken
+        problems.add(str(error))
+        return None
+    others = kinds.own if isinstance(kinds, Registry) else kinds
+    found = check(mine, kind, name, problems, others=others)
+    if "bound" in mine and "bound" not in found.values:
+        return None  # one message about the bound is enough
+    return construct(kind, found.values, problems)
+
+
+def _read_run(
+    values: Mapping[str, object], problems: Problems
+) -> tuple[Options | None, RunSettings | None]:
+    """Read [run]: the fields of `Options` and of `RunSettings`."""
+    kinds: tuple[Any, ...] = (Options, RunSettings)
+    known = [name for kind in kinds for name in parameters(kind)]
+    for key in values:
+        if key not in known:
+            hint = suggestion(key, known)
+            problems.add(f"[run] has no parameter '{key}': {hint}")
+    made = []
+    for kind in kinds:
+        mine = {key: value for key, value in values.items() if key in parameters(kind)}
+        found = check(mine, kind, "[run]", problems)
+        made.append(construct(kind, found.values, problems))
+    return made[0], made[1]
+
+
+# TOML
+
+
+def dumps(sections: Mapping[str, object]) -> str:
+    """Write tables as TOML; entries that are None are left out.
+
+    >>> print(dumps({"run": {"seed": 1}, "data": {"path": "a.csv", "id": None}}))
+    [run]
+    seed = 1
+    <BLANKLINE>
+    [data]
+    path = "a.csv"
+    <BLANKLINE>
+    """
+    try:
+        text = tomli_w.dumps(_without_none(sections))
+        text.encode()
+    except TypeError as error:
+        raise UsageError(f"a run file cannot hold this: {error}") from error
+    except UnicodeEncodeError as error:
+        raise UsageError("a run file cannot hold half of a surrogate pair") from error
+    return text
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        known = {key: entry for key, entry in value.items() if entry is not None}
+        return {key: _without_none(entry) for key, entry in known.items()}
+    if isinstance(value, list | tuple):
+        return [_without_none(entry) for entry in value]
+    return value
+
+
+def parse_setting(setting: str) -> dict[str, object]:
+    """Turn ``a.b=c`` into nested tables; a value that is not TOML is text.
+
+    >>> parse_setting("method.dual_rounds=50")
+    {'method': {'dual_rounds': 50}}
+    >>> parse_setting("data.group=sex")
+    {'data': {'group': 'sex'}}
+    """
+    key, sign, value = setting.partition("=")
+    if not sign or not key.strip():
+        raise UsageError(
+            f"a setting must look like section.key=value. Got {setting!r} instead."
+        )
+    quoted = dumps({"it": value.strip()}).partition(" = ")[2]
+    for text in (value.strip(), quoted):
+        try:
+            parsed = tomllib.loads(f"{key} = {text}")
+        except tomllib.TOMLDecodeError:
+            continue
+        # A line break inside the value would smuggle in further keys.
+        if "\n" not in setting:
+            return parsed
+    raise UsageError(f"'{key.strip()}' is not a key such as section.key: {setting!r}")
+
+
+def merge(
+    below: Mapping[str, object], above: Mapping[str, object]
+) -> dict[str, object]:
+    """Lay one table over another; tables inside are merged, all else is replaced."""
+    merged = dict(below)
+    for key, value in above.items():
+        under = merged.get(key)
+        several = isinstance(under, list) and any(isinstance(t, Mapping) for t in under)
+        if isinstance(value, Mapping) and several:
+            raise UsageError(
+                f"there are several [[{key}]]: say in the file which one is meant"
+            )
+        both = isinstance(under, Mapping) and isinstance(value, Mapping)
+        merged[key] = merge(under, value) if both else value  # type: ignore[arg-type]
+    return merged

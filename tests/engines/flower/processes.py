@@ -21,6 +21,7 @@ from pathlib import Path
 from pffl import spec
 from pffl.deploy import deploy
 from pffl.deploy.names import Address
+from pffl.records import read_toml
 from pffl.site import SiteConfig, prepare
 
 SWITCHES = {
@@ -69,7 +70,7 @@ class Net:
         path.write_text(run_file)
         made = deploy(
             spec.load(path),
-            spec.read_sections(path),
+            read_toml(path),
             self.folder / name,
             address=Address.parse(self.address),
             trial_certificates=data,

@@ -18,6 +18,7 @@ import pytest
 from pffl import runs, spec
 from pffl.deploy import deploy
 from pffl.deploy.names import Address
+from pffl.records import read_toml
 from pffl.site import SiteConfig, prepare
 
 pytest.importorskip("flwr")
@@ -136,7 +137,7 @@ def test_three_sites_on_their_own_hosts_one_of_them_cut_off_and_back(hosts, tmp_
     path.write_text(run_file(tmp_path, policy="seconds = 150.0\njoin_seconds = 300.0"))
     made = deploy(
         spec.load(path),
-        spec.read_sections(path),
+        read_toml(path),
         tmp_path / "deployment",
         address=Address.parse(f"{SERVER}:8443"),
         trial_certificates=True,
