@@ -12,6 +12,8 @@ from html import escape
 #: Joiners that emoji and several scripts need; they do nothing by themselves.
 _JOINERS = "\u200c\u200d"
 _LONGEST = 60
+#: Columns whose numbers are upper bounds.
+UPPER = ("upper", "joint", "test_upper")
 _MOST_ROWS = 50
 
 
@@ -65,7 +67,7 @@ def figure(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return (up if name in ("upper", "joint") else words)(value, digits=6)
+        return (up if name in UPPER else words)(value, digits=6)
     if isinstance(value, str):
         return shorten(visible(value))
     return visible(str(value))

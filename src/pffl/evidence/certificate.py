@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from html import escape
 from typing import Any, Literal, TypeAlias, get_args
 
 from pffl.errors import ArtefactError, UsageError
 from pffl.files import plain
-from pffl.text import escape, html_table, text_table, visible
+from pffl.records import Record, read
+from pffl.text import html_table, text_table, visible
 
 Json: TypeAlias = Any
 State: TypeAlias = Literal["checked", "assumed", "failed"]
@@ -24,11 +26,12 @@ Status: TypeAlias = Literal[
 
 FORMAT = "pffl.certificate"
 VERSION = 2
+UNSEEN = ("holdout", "uniform")
 _ABSENT = "not available: "
 
 
 @dataclass(frozen=True)
-class Assumption:
+class Assumption(Record):
     """One thing that must be true, in words, and what we know of it.
 
     ``checked``: verified on the data or the model. ``assumed``: nobody can verify it
@@ -51,7 +54,7 @@ class Assumption:
 
 
 @dataclass(frozen=True)
-class Statement:
+class Statement(Record):
     """One claim: words, number, grounds.
 
     Attributes
@@ -143,7 +146,7 @@ def _row(row: Mapping[str, Json]) -> dict[str, Json]:
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Certificate(Record):
     """Everything that is claimed of one model, and the verdict in one sentence.
 
     Attributes
@@ -209,8 +212,6 @@ class Certificate:
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Certificate:
         """Read the plain form; refuse another format or version, or contradictions."""
-        from pydantic import TypeAdapter, ValidationError
-
         known = dict(data)
         seen = (known.pop("format", None), known.pop("version", None))
         if seen != (FORMAT, VERSION):
@@ -219,8 +220,8 @@ class Certificate:
                 f"reads {(FORMAT, VERSION)}"
             )
         try:
-            built = TypeAdapter(cls).validate_python(known)
-        except (ValidationError, UsageError, OverflowError, RecursionError) as error:
+            built = read(cls, known, source="certificate")
+        except (UsageError, OverflowError) as error:
             raise ArtefactError(f"certificate: {error}") from error
         if built.as_dict() != plain(dict(data)):
             raise ArtefactError(
@@ -240,6 +241,10 @@ def mark(statement: Statement) -> str:
     """Return the word that stands before a statement."""
     if not statement.available:
         return "not available"
+    if statement.kind == "infeasible":
+        return "proved"
+    if statement.holds is False and statement.kind in UNSEEN:
+        return "not shown"  # a bound on a bound: it may hold all the same
     return {None: "known", True: "holds", False: "does not hold"}[statement.holds]
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from pffl.bounds.checks import Interval
 from pffl.errors import ArtefactError
+from pffl.records import Record, read
 from pffl.typing import FloatArray
 
 FORMAT = "pffl.evidence"
@@ -27,14 +28,14 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Missing:
+class Missing(Record):
     """A part that is not available, and why."""
 
     missing: str
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(Record):
     """One cell: its name, its bound, who belongs to it, and its multiplier λ.
 
     Attributes
@@ -53,7 +54,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Sample:
+class Sample(Record):
     """Sums over the rows of some splits, at one w.
 
     Attributes
@@ -99,7 +100,15 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Model:
+class Before(Record):
+    """The same model fitted without bounds: its weights, and sums by split."""
+
+    model: list[float]
+    samples: dict[str, Sample]
+
+
+@dataclass(frozen=True)
+class Model(Record):
     """The model: what it is, how long its weights are, and whether it is convex."""
 
     kind: str
@@ -114,7 +123,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Data:
+class Data(Record):
     """The rows: what they are called, and what is known of them.
 
     Attributes
@@ -152,7 +161,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Terms:
+class Terms(Record):
     """What was declared.
 
     Attributes
@@ -185,7 +194,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Pair:
+class Pair(Record):
     """The duality gap of (w, λ): its two ends, and where the lower one was proved."""
 
     upper: float
@@ -200,7 +209,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Least:
+class Least(Record):
     """How low bounds can go: s* = min_w max_z (mean loss of z − offset_z), ‖w‖ ≤ R.
 
     Attributes
@@ -230,7 +239,7 @@ class Least:
 
 
 @dataclass(frozen=True)
-class Lowest:
+class Lowest(Record):
     """How low the bound of one cell can go while the others keep theirs.
 
     `upper` is None if no model that keeps the other bounds was found, and `impossible`
@@ -247,7 +256,7 @@ class Lowest:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Record):
     """Constants of a plan of rounds: worst cases over all λ and all models."""
 
     longest_input: float
@@ -262,7 +271,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Proofs:
+class Proofs(Record):
     """What was proved of the training rows.
 
     Attributes
@@ -290,7 +299,7 @@ class Proofs:
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(Record):
     """How the model came about.
 
     Attributes
@@ -314,7 +323,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Evidence(Record):
     """All that was declared and measured.
 
     Attributes
@@ -330,7 +339,7 @@ class Evidence:
     heldout
         Sums over the rows that stand for unseen people.
     before
-        The same model fitted without bounds: sums over training and test rows.
+        The same model fitted without bounds, on training and test rows.
     path, sites, privacy
         Room for what later versions measure.
     """
@@ -346,7 +355,7 @@ class Evidence:
     training: Training | Missing
     seen: Sample
     heldout: Sample | Missing
-    before: dict[str, Sample] | Missing
+    before: Before | Missing
     proofs: Proofs
     notes: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
@@ -404,8 +413,6 @@ class Evidence:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Evidence:
         """Read the plain form; refuse whatever is not one."""
-        from pydantic import TypeAdapter, ValidationError
-
         known = dict(data)
         seen = (known.pop("format", None), known.pop("version", None))
         if seen != (FORMAT, VERSION):
@@ -413,13 +420,7 @@ class Evidence:
                 f"evidence: format and version {seen} cannot be read; this pffl reads "
                 f"{(FORMAT, VERSION)}"
             )
-        try:
-            evidence = TypeAdapter(cls).validate_python(known)
-        except ValidationError as error:
-            places = [".".join(map(str, e["loc"])) for e in error.errors()[:5]]
-            raise ArtefactError(
-                f"evidence: what was measured cannot be read: {', '.join(places)}"
-            ) from error
+        evidence = read(cls, known, source="evidence")
         evidence._check_lengths()
         return evidence
 
@@ -428,7 +429,8 @@ class Evidence:
         cells, atoms = len(self.cells), len(self.groups) * max(1, len(self.labels))
         samples = [self.seen]
         samples += [self.heldout] if isinstance(self.heldout, Sample) else []
-        samples += list(self.before.values()) if isinstance(self.before, dict) else []
+        if isinstance(self.before, Before):
+            samples += self.before.samples.values()
         good = True
         for sample in samples:
             good = good and all(len(v) == cells for v in sample.cells.values())

@@ -22,6 +22,7 @@ from pffl.constraints.base import Cells
 from pffl.constraints.group_loss import BoundedGroupLoss
 from pffl.evidence import proofs
 from pffl.evidence.evidence import (
+    Before,
     Cell,
     Least,
     Missing,
@@ -42,6 +43,7 @@ from pffl.questions.evaluate import COLUMNS
 from pffl.typing import FloatArray
 
 TOLERANCE = 1e-6  # a loss this little above its bound counts as met: solver rounding
+LARGEST = float(np.finfo(np.float64).max)
 COUNTS = ("count", "correct", "positive")
 CLASSIFIERS = {"logistic": (0.25, 1.0), "softmax": (0.5, float(np.sqrt(2.0)))}
 
@@ -84,7 +86,7 @@ class Measured:
 
     seen: Sample
     heldout: Sample | Missing
-    before: dict[str, Sample] | Missing
+    before: Before | Missing
     proofs: Proofs
 
 
@@ -141,7 +143,7 @@ def _fitted(
     pair: Pair | Missing | None = None
     if run.bounds is not None:
         upper, lower, at = run.bounds
-        pair = Pair(upper, lower, at.tolist())
+        pair = _finite(Pair(upper, lower, at.tolist()))
     elif run.stopped == "interrupted":
         pair = proofs.INTERRUPTED
     found, samples = yield from _pair(problem, shown, run.point, wanted, pair)
@@ -159,11 +161,17 @@ def _pair(
     flow: Flow[Pair | Missing]
     none = known or proofs.without_hessians(problem) or _unusable(problem, point)
     flow = given(none) if none is not None else proofs.measure_gap(problem, point)
-    return (
-        yield from together(
-            stage("gap", flow), stage("samples", _samples(shown, point.w, wanted))
-        )
+    found, samples = yield from together(
+        stage("gap", flow), stage("samples", _samples(shown, point.w, wanted))
     )
+    return _finite(found), samples
+
+
+def _finite(pair: Pair | Missing) -> Pair | Missing:
+    """Return the ends of a gap; none where one of them is no number."""
+    if isinstance(pair, Pair) and not np.isfinite([pair.upper, pair.lower]).all():
+        return Missing("the number could not be computed")
+    return pair
 
 
 def _unusable(problem: Problem, point: Point) -> Missing | None:
@@ -205,6 +213,8 @@ def columns(table: FloatArray) -> dict[str, list[float]]:
         name: [int(v) if name in COUNTS else float(v) for v in table[:, j]]
         for j, name in enumerate(COLUMNS)
     }
+    # Nothing is said of a square that is beyond all numbers, and JSON has no infinity.
+    out["loss_squared"] = [min(v, LARGEST) for v in out["loss_squared"]]
     out.setdefault("weight", [float(v) for v in out["count"]])
     return out
 
@@ -233,9 +243,7 @@ def _heldout(samples: Mapping[str, Sample], wanted: Wanted) -> Sample | Missing:
     return _added(samples, wanted.heldout)
 
 
-def _before(
-    problem: Problem, shown: Problem, wanted: Wanted
-) -> Flow[dict[str, Sample] | Missing]:
+def _before(problem: Problem, shown: Problem, wanted: Wanted) -> Flow[Before | Missing]:
     """Fit the model without bounds, and measure it on the same cells."""
     if not (wanted.baseline and problem.n_cells):
         return Missing("not asked for")
@@ -250,7 +258,8 @@ def _before(
     run = yield from iterate(free, Exact())
     if run.stopped is not None:
         return proofs.INTERRUPTED
-    return (yield from _samples(shown, run.point.w, wanted))
+    samples = yield from _samples(shown, run.point.w, wanted)
+    return Before(run.point.w.tolist(), samples)
 
 
 def _least(problem: Problem, wanted: Wanted) -> Flow[Least | Missing]:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
+from pffl.records import Record
 from pffl.typing import FloatArray
 
 
@@ -42,7 +43,7 @@ class Named(Protocol):
 
 
 @dataclass(frozen=True)
-class Metrics:
+class Metrics(Record):
     """What `result.json` says of one split.
 
     Attributes

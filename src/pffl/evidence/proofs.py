@@ -27,7 +27,7 @@ from pffl.methods.exact import LARGEST, Exact
 from pffl.models.linear import LinearModel
 from pffl.problem import Expansion, Point, Problem, lower_value, upper_value, value
 from pffl.questions import Curvature
-from pffl.typing import FloatArray
+from pffl.typing import FloatArray, IntArray
 
 EFFORT = 30  # curvature rounds that a best response may take
 SHARPNESS = 0.01  # stop when what is left is this small a part of the gap
@@ -208,11 +208,10 @@ def find_lowest(problem: Problem, cell: int) -> Flow[Lowest]:
     return best
 
 
-def of_cells(problem: Problem, chosen: FloatArray | list[int]) -> Problem:
+def of_cells(problem: Problem, chosen: IntArray) -> Problem:
     """Return the problem with some of its cells only."""
-    kept = np.asarray(chosen, dtype=np.int64)
-    task = replace(problem.task, cells=problem.cells.take(kept))
-    return replace(problem, task=task, counts=problem.counts[kept])
+    task = replace(problem.task, cells=problem.cells.take(chosen))
+    return replace(problem, task=task, counts=problem.counts[chosen])
 
 
 def _raised(problem: Problem, cell: int, best: Lowest, found: Least) -> Flow[Lowest]:

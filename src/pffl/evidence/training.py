@@ -164,7 +164,7 @@ def gap(e: Evidence) -> Statement:
         grounds = () if e.model.convex else (convexity(e),)
         return Statement.not_available("gap", e.proofs.gap.missing, grounds)
     value, target = e.proofs.gap.gap, e.terms.target_gap
-    shown = up(value) if np.isfinite(value) else str(value)
+    shown = up(value)
     text = (
         "No other model gives a better trade-off between overall loss and the bounds "
         f"than this one by more than {shown} (the duality gap)."
@@ -350,8 +350,8 @@ def planned(e: Evidence) -> Statement:
     constants, target = e.proofs.plan, e.terms.target_gap
     if isinstance(constants, Missing) or target is None:
         reason = constants.missing if isinstance(constants, Missing) else "no target"
-        grounds = () if e.model.convex else (convexity(e),)
-        return Statement.not_available("plan", reason, grounds)
+        flat = () if e.model.convex else (convexity(e),)
+        return Statement.not_available("plan", reason, flat)
     inner = InnerProblem(
         smoothness=constants.smoothness,
         modulus=constants.modulus,

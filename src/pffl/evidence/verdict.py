@@ -6,7 +6,7 @@ in `training` and `unseen`, once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from pffl.evidence.certificate import Certificate, Status
 from pffl.evidence.evidence import Evidence, Missing, Pair, Sample, Training, known
 from pffl.evidence.metrics import Metrics, metrics
 from pffl.evidence.training import TOLERANCE, CellLosses, losses
+from pffl.records import Record
 from pffl.text import down, up, words
 from pffl.typing import FloatArray
 
@@ -145,7 +146,7 @@ def gap(e: Evidence) -> float | None:
 
 
 @dataclass(frozen=True)
-class CellResult:
+class CellResult(Record):
     """One cell's row of the verdict table.
 
     `test_upper` bounds the mean loss of unseen people, each cell by itself; the losses
@@ -175,8 +176,9 @@ def cell_results(e: Evidence) -> tuple[CellResult, ...]:
     bounds = unseen.upper(e)
     counts = np.zeros(len(e.cells)) if test is None else test.of_cells("count")
     shown = nothing if bounds is None else np.where(counts > 0, bounds, np.nan)
-    before = e.before if isinstance(e.before, dict) else {}
-    old = {split: sample.means for split, sample in before.items()}
+    before = known(e.before)
+    samples = {} if before is None else before.samples
+    old = {split: sample.means for split, sample in samples.items()}
     return tuple(
         CellResult(
             cell.cell,
@@ -255,52 +257,91 @@ def certificate(e: Evidence) -> Certificate:
     )
 
 
+@dataclass(frozen=True)
+class Facts(Record):
+    """What result.json says of the data; `card` as in `evidence.Data`."""
+
+    name: str
+    silos: int
+    schema: str
+    synthetic: bool | None
+    fingerprint: str | None
+    notes: list[str]
+    card: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Result(Record):
+    """What result.json holds: the verdicts, and every number that is shown of a run.
+
+    Attributes
+    ----------
+    verdicts
+        On the rows at hand, on held-out rows, for unseen people.
+    witness
+        Weights of the cells that prove the bounds impossible.
+    smallest_bound
+        See the function of that name.
+    """
+
+    status: Status
+    message: str
+    verdicts: dict[str, dict[str, Any]]
+    method: dict[str, Any] | None
+    constraint: dict[str, Any] | None
+    model: dict[str, Any]
+    weighting: str
+    seed: int | None
+    rounds: int | None
+    questions: dict[str, int] | None
+    seconds: float | None
+    gap: float | None
+    slack: float | None
+    cells: list[CellResult]
+    train: Metrics | None
+    test: Metrics | None
+    confidence: float
+    loss_bound: float | None
+    radius: float
+    witness: dict[str, float] | None
+    smallest_bound: float | None
+    data: Facts
+    notes: list[str]
+    versions: dict[str, str]
+
+
 def result(e: Evidence) -> dict[str, Any]:
     """Return what `result.json` holds."""
     status, sentence = judge(e)
     run = e.training if isinstance(e.training, Training) else None
-    test, allowed = split_metrics(e, "test"), training.slack(e)
-    train = split_metrics(e, "train")
+    allowed = training.slack(e)
     found = known(e.proofs.excess) if training.impossible(e) else None
-    return {
-        "format": RESULT,
-        "version": RESULT_VERSION,
-        "status": status,
-        "message": sentence,
-        "verdicts": verdicts(e),
-        "method": None if run is None else run.method,
-        "constraint": None if run is None else run.constraint,
-        "model": e.model.described,
-        "weighting": e.terms.weighting,
-        "seed": None if run is None else run.seed,
-        "rounds": None if run is None else run.rounds,
-        "questions": None if run is None else run.questions,
-        "seconds": None if run is None else round(run.seconds, 3),
-        "gap": gap(e),
-        "slack": None if allowed is None else allowed.value,
-        "cells": [_row(row) for row in cell_results(e)],
-        "train": None if train is None else train.as_dict(),
-        "test": None if test is None else test.as_dict(),
-        "confidence": e.terms.confidence,
-        "loss_bound": e.terms.loss_bound,
-        "radius": e.terms.radius,
-        "witness": None
+    built = Result(
+        status=status,
+        message=sentence,
+        verdicts=verdicts(e),
+        method=None if run is None else run.method,
+        constraint=None if run is None else run.constraint,
+        model=e.model.described,
+        weighting=e.terms.weighting,
+        seed=None if run is None else run.seed,
+        rounds=None if run is None else run.rounds,
+        questions=None if run is None else run.questions,
+        seconds=None if run is None else round(run.seconds, 3),
+        gap=gap(e),
+        slack=None if allowed is None else allowed.value,
+        cells=list(cell_results(e)),
+        train=split_metrics(e, "train"),
+        test=split_metrics(e, "test"),
+        confidence=e.terms.confidence,
+        loss_bound=e.terms.loss_bound,
+        radius=e.terms.radius,
+        witness=None
         if found is None
         else dict(zip(e.names, found.multipliers, strict=True)),
-        "smallest_bound": smallest_bound(e),
-        "data": {
-            "name": e.data.name,
-            "silos": e.data.silos,
-            "schema": e.data.schema,
-            "synthetic": e.data.synthetic,
-            "fingerprint": e.data.fingerprint,
-            "notes": e.data.notes,
-            "card": e.data.card,
-        },
-        "notes": e.notes,
-        "versions": e.versions,
-    }
-
-
-def _row(row: CellResult) -> dict[str, Any]:
-    return {f.name: getattr(row, f.name) for f in fields(row)}
+        smallest_bound=smallest_bound(e),
+        data=Facts(**{f.name: getattr(e.data, f.name) for f in fields(Facts)}),
+        notes=e.notes,
+        versions=e.versions,
+    )
+    return {"format": RESULT, "version": RESULT_VERSION, **asdict(built)}

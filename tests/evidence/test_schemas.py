@@ -1,0 +1,166 @@
+"""The shipped schemas of evidence.json, result.json and certificate.json.
+
+``python -m tests.evidence.test_schemas`` writes them anew.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+import pffl
+from pffl.errors import ArtefactError
+from pffl.evidence import certificate, evidence, verdict
+from pffl.evidence.certificate import Certificate
+from pffl.evidence.evidence import Evidence
+from pffl.evidence.verdict import Result
+from pffl.files import plain
+from pffl.solution import Solution
+from tests.helpers import make_federation
+
+KINDS: dict[str, tuple[type[Any], str, int]] = {
+    "evidence": (Evidence, evidence.FORMAT, evidence.VERSION),
+    "result": (Result, verdict.RESULT, verdict.RESULT_VERSION),
+    "certificate": (Certificate, certificate.FORMAT, certificate.VERSION),
+}
+
+
+def bare(schema: Any) -> Any:
+    """A schema without titles and defaults, which say nothing of what is allowed."""
+    if isinstance(schema, list):
+        return [bare(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    left_out = ("title", "default")
+    return {
+        key: {name: bare(one) for name, one in part.items()}
+        if key in ("properties", "$defs")
+        else bare(part)
+        for key, part in schema.items()
+        if key not in left_out or not isinstance(part, str | int | list | type(None))
+    }
+
+
+def generated(name: str) -> dict[str, Any]:
+    kind, form, version = KINDS[name]
+    schema = bare(TypeAdapter(kind).json_schema())
+    marks = {"format": {"const": form}, "version": {"const": version}}
+    schema["properties"] = {**marks, **schema["properties"]}
+    schema["required"] = list(schema["properties"])
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def shipped(name: str) -> dict[str, Any]:
+    place = files("pffl.evidence").joinpath("schemas", f"{name}.json")
+    found: dict[str, Any] = json.loads(place.read_text("utf-8"))
+    return found
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_is_shipped_is_what_the_code_writes(name: str) -> None:
+    assert shipped(name) == generated(name)
+
+
+def problems(value: Any, schema: Any, whole: Any, where: str = "") -> list[str]:
+    """A validator of the part of JSON Schema that ours use."""
+    if "$ref" in schema:
+        schema = whole["$defs"][schema["$ref"].rpartition("/")[2]]
+    if "anyOf" in schema:
+        tried = [problems(value, one, whole, where) for one in schema["anyOf"]]
+        return [] if [] in tried else min(tried, key=len)
+    if "const" in schema and value != schema["const"]:
+        return [f"{where}: {value!r} is not {schema['const']!r}"]
+    if "enum" in schema and value not in schema["enum"]:
+        return [f"{where}: {value!r} is none of {schema['enum']}"]
+    kinds: dict[str, Any] = {
+        "object": dict,
+        "array": list,
+        "string": str,
+        "integer": int,
+        "number": int | float,
+        "boolean": bool,
+        "null": type(None),
+    }
+    kind = schema.get("type")
+    wrong = kind and not isinstance(value, kinds[kind])
+    if wrong or (kind in ("integer", "number") and isinstance(value, bool)):
+        return [f"{where}: {value!r} is not of type {kind}"]
+    out: list[str] = []
+    if isinstance(value, dict):
+        known = schema.get("properties", {})
+        more = schema.get("additionalProperties", True)
+        out += [
+            f"{where}.{key} is missing"
+            for key in schema.get("required", ())
+            if key not in value
+        ]
+        for key, entry in value.items():
+            if key not in known and more is False:
+                out.append(f"{where}.{key} is not known")
+            elif key in known or isinstance(more, dict):
+                part = known.get(key, more)
+                out += problems(entry, part, whole, f"{where}.{key}")
+    if isinstance(value, list):
+        first = schema.get("prefixItems", [])
+        for i, entry in enumerate(value):
+            part = first[i] if i < len(first) else schema.get("items", {})
+            out += problems(
+                entry, part if isinstance(part, dict) else {}, whole, f"{where}[{i}]"
+            )
+    return out
+
+
+@pytest.fixture(scope="module")
+def solved() -> list[Solution]:
+    return [
+        pffl.solve(make_federation(5), pffl.BoundedGroupLoss(bound), seed=0)
+        for bound in (0.68, 0.4)
+    ]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_real_files_are_valid(name: str, solved: list[Solution]) -> None:
+    schema = shipped(name)
+    for solution in solved:
+        whole = {
+            "evidence": solution.evidence.as_dict(),
+            "result": solution.as_dict(),
+            "certificate": solution.certificate.as_dict(),
+        }[name]
+        value = json.loads(json.dumps(plain(whole)))
+        assert problems(value, schema, schema) == []
+        assert problems({**value, "more": 1}, schema, schema) == [".more is not known"]
+        assert problems({**value, "version": 0}, schema, schema)
+
+
+def test_evidence_is_read_back_and_read_strictly(solved: list[Solution]) -> None:
+    for solution in solved:
+        written = json.loads(json.dumps(plain(solution.evidence.as_dict())))
+        assert Evidence.from_dict(written) == solution.evidence
+        assert Evidence.from_dict(written).as_dict() == solution.evidence.as_dict()
+    for change, message in (
+        ({"more": 1}, "'more' is not known"),
+        ({"seen": {**written["seen"], "more": 1}}, "'seen.more' is not known"),
+        ({"promise": "yes"}, "'promise'"),
+        ({"version": 99}, "cannot be read"),
+        ({"cells": written["cells"][:1]}, "does not fit together"),
+    ):
+        with pytest.raises(ArtefactError, match=message):
+            Evidence.from_dict({**written, **change})
+    for name in ("seen", "terms"):
+        less = {key: part for key, part in written.items() if key != name}
+        with pytest.raises(ArtefactError, match=f"'{name}' is missing"):
+            Evidence.from_dict(less)
+
+
+if __name__ == "__main__":
+    here = Path(__file__).parents[2] / "src" / "pffl" / "evidence" / "schemas"
+    here.mkdir(exist_ok=True)
+    for name in KINDS:
+        text = json.dumps(generated(name), indent=1, ensure_ascii=False)
+        (here / f"{name}.json").write_text(text + "\n", "utf-8")
