@@ -20,7 +20,7 @@ from pathlib import Path
 from ratios import header, show
 
 import pffl
-from pffl.sweep import GridPoint, Sweep, paper_grid, sweep
+from pffl.study.sweep import GridPoint, Sweep, paper_grid, sweep
 
 FILE = Path(__file__).parents[2] / "shared/data/acs_employment_2024_48st_dc.parquet"
 NOTIONS = ("bgl", "cbgl-y1", "cbgl-y0")

@@ -14,7 +14,6 @@ import pffl
 from pffl.codec import read_request
 from pffl.data import Rows
 from pffl.engines import Local
-from pffl.engines.counted import Counted
 from pffl.engines.remote import Record, Remote
 from pffl.errors import ArtefactError, DataError, FederationError, UsageError
 from pffl.evidence.measure import implied_risk_of
@@ -358,12 +357,6 @@ def test_silos_without_training_rows_are_all_named():
     }
     with pytest.raises(DataError, match="site 0, site 2"):
         remote(federation, sites).census()
-
-
-def test_an_engine_around_it_does_not_hide_the_quorum():
-    engine = Counted(remote(biased(0), policy=replace(QUICK, quorum=2)))
-    with pytest.raises(UsageError, match="needs every silo"):
-        run(engine, CONSTRAINTS["bgl"], METHODS["afl"]())
 
 
 def test_names_must_differ():

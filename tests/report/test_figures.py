@@ -6,7 +6,7 @@ import pytest
 
 import pffl
 from pffl.report import figures
-from pffl.sweep import full_grid, sweep
+from pffl.study.sweep import full_grid, sweep
 
 pytest.importorskip("matplotlib")
 

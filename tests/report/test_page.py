@@ -12,7 +12,7 @@ from pffl import runs
 from pffl.errors import ArtefactError
 from pffl.report import charts
 from pffl.report.page import embedded, margin, number, read_sweep, render
-from pffl.sweep import full_grid, sweep
+from pffl.study.sweep import full_grid, sweep
 
 NASTY = "<script>alert(1)</script>"
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")

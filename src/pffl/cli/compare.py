@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,14 +19,12 @@ from pffl.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from pffl.compare import Comparison
     from pffl.constraints import Constraint
     from pffl.data import Federation
-    from pffl.models import Model
     from pffl.spec import Job
+    from pffl.study.compare import Comparison
 
 VALIDATION = 0.2
-HEADROOM = 1.002  # a default bound this far above the smallest possible one
 SHOWN = {
     "error": "error",
     "risk": "risk",
@@ -68,25 +65,27 @@ def compare(
 
     Example: pffl compare compas --seeds 3
     """
-    from pffl.compare import DEFAULT_BUDGET, Setting, chosen_candidates
-    from pffl.compare import compare as run
+    from pffl.study.compare import DEFAULT_BUDGET, chosen_candidates
+    from pffl.study.compare import compare as run
 
-    names = None if methods is None else tuple(m.strip() for m in methods.split(","))
-    candidates = chosen_candidates(names)
+    names = None if methods is None else [m.strip() for m in methods.split(",")]
+    chosen_candidates(names)  # a name that is wrong is said before data are opened
     job, constraint = bounded(draft)
-    setting = Setting(constraint, job.model, job.options, budget or DEFAULT_BUDGET)
     folder = out or Path("runs") / f"compare-{job.source.name}"
     with batch_progress() as report:
         found = run(
             _loader(draft, validation=tune),
-            setting,
-            candidates,
-            seeds=range(seeds),
+            constraint,
+            methods=names,
+            model=job.model,
+            options=job.options,
+            budget=budget or DEFAULT_BUDGET,
+            seeds=seeds,
             trials=trials if tune else 0,
             out=folder,
             report=report,
         )
-    _save(found, folder)
+    _draw(found, folder)
     _tell(found, constraint, folder, as_json=json)
 
 
@@ -99,6 +98,7 @@ def with_bound(draft: Draft, bound: float) -> Draft:
 def bounded(draft: Draft) -> tuple[Job, Constraint]:
     """Open the job; where no bound is given, take one just above the smallest."""
     from pffl.constraints import is_minimax
+    from pffl.study.sweep import smallest_bound
 
     section = draft.sections.get("constraint", {})
     if isinstance(section, list) or "bound" in section or is_minimax(section):
@@ -108,7 +108,7 @@ def bounded(draft: Draft) -> tuple[Job, Constraint]:
     job = build(with_bound(draft, 0.0).check())
     constraint = job.constraint
     if constraint is not None:
-        least = smallest_bound(job.federation, constraint, job.model)
+        least = smallest_bound(job.federation, constraint, model=job.model)
         constraint = with_bound(draft, least).check().constraint
     if constraint is None:
         raise UsageError("a comparison needs a constraint")
@@ -129,37 +129,13 @@ def _loader(draft: Draft, *, validation: bool) -> Callable[[int], Federation]:
     return load
 
 
-def smallest_bound(
-    federation: Federation, constraint: Constraint, model: Model
-) -> float:
-    """Return a common bound just above the smallest possible one."""
-    import numpy as np
-
-    from pffl.engines import Local
-    from pffl.feasibility import feasibility
-    from pffl.methods import Exact
-    from pffl.preparation import Options, prepare
-
-    engine = Local(federation)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the bound 0, which is only a start
-        problem, _ = prepare(engine, constraint, model, Exact(), Options(), 0)
-    least = feasibility(engine, problem).excess.upper
-    return float(np.ceil(HEADROOM * least * 1e4) / 1e4)
-
-
-def _save(found: Comparison, folder: Path) -> None:
-    """Write the table as CSV, all rows as JSON, and a figure where possible."""
-    import json
-
+def _draw(found: Comparison, folder: Path) -> None:
+    """Write a figure where possible."""
     from pffl.errors import MissingExtraError
     from pffl.report import figures
 
-    found.table.to_csv(folder / "table.csv")
-    text = json.dumps(found.as_dict(), allow_nan=False, indent=1)
-    (folder / "rows.json").write_text(text, encoding="utf-8")
     try:
-        figures.save(figures.comparison(found.table), str(folder / "figure.png"))
+        figures.save(figures.comparison(found.table), folder / "figure.png")
     except MissingExtraError as error:
         console.note(str(error))
 

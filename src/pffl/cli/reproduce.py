@@ -14,7 +14,7 @@ from pffl.cli.batch import batch_progress
 
 if TYPE_CHECKING:
     from pffl.data import Federation
-    from pffl.reproduce import PanelResult
+    from pffl.study.reproduce import PanelResult
 
 VALIDATION = 0.2
 
@@ -49,7 +49,7 @@ def reproduce(
     Example: pffl reproduce tradeoff --data compas
     """
     from pffl.errors import UsageError
-    from pffl.reproduce import load, run_figure
+    from pffl.study.reproduce import load, run_figure
 
     spec = load(figure)
     chosen = [

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from pffl.methods import Method
-    from pffl.spec import Job
-    from pffl.sweep import GridPoint, Sweep
+    from pffl.study.sweep import Sweep
 
 MULTIPLIER_BOUNDS = "1,10,100"
 VALIDATION = 0.2
@@ -63,18 +62,19 @@ def sweep(
     Example: pffl sweep compas --grid paper --notions bgl,cbgl-y1,cbgl-y0
     """
     from pffl.spec import merge
-    from pffl.sweep import sweep as run
+    from pffl.study.sweep import sweep as run
 
     sections = merge({"data": {"validation_fraction": VALIDATION}}, draft.sections)
     job = build(Draft(sections, draft.source, draft.base).check())
-    chosen = _grid(
-        grid, job, _words(notions), bounds, _numbers(multiplier_bounds), points
-    )
     folder = out or Path("runs") / f"sweep-{job.source.name}"
     with batch_progress() as report:
         found = run(
             job.federation,
-            chosen,
+            grid,
+            notions=_words(notions),
+            bounds=None if bounds is None else _numbers(bounds),
+            multiplier_bounds=_numbers(multiplier_bounds),
+            number=points,
             method=[job.method, *_methods(_words(methods))],
             model=job.model,
             options=job.options,
@@ -82,7 +82,8 @@ def sweep(
             out=folder,
             report=report,
         )
-    _save(found, folder)
+    if not (folder / "sweep.parquet").exists():
+        console.note("sweep.parquet was left out: it needs the extra 'parquet'")
     _tell(found, folder, front_on)
     if found.trained.empty:
         raise NotMetError("every point failed; see points.jsonl")
@@ -107,52 +108,6 @@ def _methods(names: Sequence[str]) -> list[Method[Any]]:
     if unknown:
         raise UsageError(f"no methods {unknown}: there are {sorted(METHODS)}")
     return [METHODS[name]() for name in names]
-
-
-def _grid(
-    grid: str,
-    job: Job,
-    notions: Sequence[str],
-    bounds: str | None,
-    multiplier_bounds: Sequence[float],
-    points: int,
-) -> list[GridPoint]:
-    """Build the points that were asked for."""
-    import numpy as np
-
-    from pffl.cli.compare import smallest_bound
-    from pffl.sweep import full_grid, paper_grid, random_grid
-    from pffl.sweep.grid import NOTIONS
-
-    if grid == "paper":
-        return paper_grid(job.source.name.split("-")[0], notions)
-    if bounds is not None:
-        values = _numbers(bounds)
-    else:
-        unknown = [n for n in notions if n not in NOTIONS]
-        if unknown:
-            raise UsageError(f"no notions {unknown}: there are {sorted(NOTIONS)}")
-        first = NOTIONS[notions[0]](0.0)
-        least = smallest_bound(job.federation, first, job.model)
-        values = [round(float(b), 4) for b in np.linspace(0.9 * least, 1.2 * least, 8)]
-    if grid == "random":
-        return random_grid(
-            notions,
-            (min(values), max(values)),
-            (min(multiplier_bounds), max(multiplier_bounds)),
-            number=points,
-            seed=job.seed or 0,
-        )
-    return full_grid(notions, values, multiplier_bounds)
-
-
-def _save(found: Sweep, folder: Path) -> None:
-    """Write the table, and Parquet where its extra is installed."""
-    found.table.to_csv(folder / "sweep.csv", index=False)
-    try:
-        found.table.to_parquet(folder / "sweep.parquet", index=False)
-    except ImportError:
-        console.note("sweep.parquet was left out: it needs the extra 'parquet'")
 
 
 def _tell(found: Sweep, folder: Path, front_on: str) -> None:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pffl.errors import MissingExtraError
-from pffl.pareto import front
 from pffl.report.charts import shorten
+from pffl.study.sweep import front
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from pffl.errors import ArtefactError, MissingExtraError
 from pffl.files import Journal, json_text
-from pffl.pareto import front
 from pffl.report import charts
 from pffl.runs.directory import CERTIFICATE, REPORT
+from pffl.study.sweep import front
 
 if TYPE_CHECKING:
     from pffl.runs import RunDirectory

@@ -6,12 +6,25 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.compare import Candidate, Setting, chosen_candidates, compare
-from pffl.compare.comparison import best, standard_error
-from pffl.compare.trial import MEASURES, Row, trial
+from pffl.driver import drive
+from pffl.engines import Local
 from pffl.errors import NotMetError, UsageError
 from pffl.methods import METHODS
 from pffl.preparation import Options
+from pffl.solving import setting_of
+from pffl.study.compare import (
+    MEASURES,
+    Candidate,
+    Footing,
+    Row,
+    best,
+    chosen_candidates,
+    compare,
+    standard_error,
+    trial,
+    trying,
+)
+from tests.helpers import make_federation
 
 BUDGET = 60
 
@@ -22,10 +35,8 @@ def load(seed):
     )
 
 
-def setting(bound=0.6):
-    return Setting(
-        pffl.BoundedGroupLoss(bound), pffl.LogisticRegression(), Options(), BUDGET
-    )
+CONSTRAINT = pffl.BoundedGroupLoss(0.6)
+SHARED = {"model": pffl.LogisticRegression(), "budget": BUDGET}
 
 
 def test_every_method_is_a_candidate_and_fedavg_the_first():
@@ -38,12 +49,36 @@ def test_every_method_is_a_candidate_and_fedavg_the_first():
 def test_every_method_runs_within_the_budget(name):
     (candidate,) = chosen_candidates((name,))
     chosen = candidate.trials(1, 0)[0]
-    (row,) = trial(setting(), load(0), candidate, chosen, seed=0)
+    footing = Footing(CONSTRAINT, pffl.LogisticRegression(), Options(), BUDGET)
+    (row,) = trial(footing, load(0), candidate, chosen, seed=0)
     assert row.reason is None
     assert set(row.measures) == set(MEASURES)
     assert 0 <= row.measures["error"] <= 1
     if name not in ("exact", "pooled", "reductions"):  # these end by themselves
         assert row.costs["gradients"] <= BUDGET + 2  # one more to find step sizes
+
+
+@pytest.mark.parametrize("batch_size", [None, 10])
+def test_a_training_costs_its_rounds_and_local_steps(batch_size):
+    engine = Local(make_federation(0, sizes=(40, 40, 40)))
+    method = pffl.PFFL(
+        dual_rounds=4,
+        rounds_per_dual=3,
+        local_steps=5,
+        step_size=0.1,
+        dual_step_size=1.0,
+        batch_size=batch_size,
+    )
+    footing = Footing(pffl.BoundedGroupLoss(5.0), SHARED["model"], Options(), BUDGET)
+    flow = trying(setting_of(engine), footing, method, 0, ["test"])
+    run, costs, measures = drive(engine, flow)
+    assert costs["rounds"] == run.rounds == 12
+    share = 1.0 if batch_size is None else 10 / 40
+    assert costs["gradients"] == pytest.approx(12 * 5 * share)
+    # Every round sends at least w and brings at least an update and the cells' losses.
+    assert costs["bytes"] >= 3 * 8 * 12 * (4 + 4 + 2)
+    assert 0 < costs["seconds"] < 60
+    assert set(measures) == {"test"}
 
 
 def test_trials_are_distinct_and_start_with_the_default():
@@ -55,18 +90,17 @@ def test_trials_are_distinct_and_start_with_the_default():
 
 
 def test_the_same_table_when_resumed(tmp_path):
-    some = chosen_candidates(("fedavg", "exact"))
-    whole = compare(load, setting(), some, seeds=[0, 1], out=tmp_path)
+    some = {"methods": ("fedavg", "exact"), "seeds": 2, **SHARED}
+    whole = compare(load, CONSTRAINT, out=tmp_path, **some)
     assert len(whole.rows) == 4
     before = (tmp_path / "rows.jsonl").read_bytes()
     asked = []
     again = compare(
         load,
-        setting(),
-        some,
-        seeds=[0, 1],
+        CONSTRAINT,
         out=tmp_path,
         report=lambda *what: asked.append(what),
+        **some,
     )
     assert (tmp_path / "rows.jsonl").read_bytes() == before
     assert again.rows == whole.rows
@@ -80,8 +114,8 @@ def test_the_same_table_when_resumed(tmp_path):
 
 
 def test_tuning_looks_at_validation_only():
-    some = chosen_candidates(("fedavg", "pffl"))
-    found = compare(load, setting(), some, seeds=[0], trials=2)
+    some = ("fedavg", "pffl")
+    found = compare(load, CONSTRAINT, methods=some, seeds=[0], trials=2, **SHARED)
     splits = [row.split for row in found.rows]
     assert splits.count("test") == 2
     assert splits.count("validation") == 4 + 2 * 2  # l2 by FedAvg, then two trials each
@@ -95,12 +129,12 @@ def test_one_failure_does_not_end_a_comparison(monkeypatch):
         raise UsageError("broken on purpose")
 
     monkeypatch.setattr(pffl.PFFL, "init", broken)
-    found = compare(load, setting(), chosen_candidates(("fedavg", "pffl")), seeds=[0])
+    found = compare(load, CONSTRAINT, methods=("fedavg", "pffl"), seeds=1, **SHARED)
     assert found.table.loc["pffl", "failed"] == "broken on purpose"
     assert np.isnan(found.table.loc["pffl", "error"])
     assert found.table.loc["fedavg", "failed"] == ""
     with pytest.raises(NotMetError, match="every trial failed"):
-        compare(load, setting(), chosen_candidates(("pffl",)), seeds=[0])
+        compare(load, CONSTRAINT, methods=["pffl"], seeds=1, **SHARED)
 
 
 def test_unknown_methods_are_refused():

@@ -5,13 +5,22 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.compare.trial import Row
 from pffl.errors import ArtefactError, UsageError
 from pffl.methods import METHODS
-from pffl.reproduce import FIGURES, load, run_figure
-from pffl.reproduce.spec import Claim, parse
-from pffl.reproduce.study import Point, build_model, check, choose, outcome
-from pffl.sweep.grid import NOTIONS
+from pffl.study.compare import Row
+from pffl.study.reproduce import (
+    FIGURES,
+    Claim,
+    Point,
+    build_model,
+    check,
+    choose,
+    load,
+    outcome,
+    parse,
+    run_figure,
+)
+from pffl.study.sweep import NOTIONS
 
 FOLDER = Path(__file__).parents[2] / "reproduction"
 ACS = FOLDER.parents[1] / "shared/data/acs_employment_2024_48st_dc.parquet"

@@ -11,7 +11,7 @@ import pytest
 
 import pffl
 from pffl.errors import DataError, FederationError, UsageError
-from pffl.sweep import GridPoint, full_grid, paper_grid, random_grid, sweep
+from pffl.study.sweep import GridPoint, full_grid, paper_grid, random_grid, sweep
 
 pytestmark = pytest.mark.filterwarnings("ignore:a bound of 0")
 
@@ -105,7 +105,7 @@ SCRIPT = """
 import sys, warnings
 from pathlib import Path
 import pffl
-from pffl.sweep import full_grid, sweep
+from pffl.study.sweep import full_grid, sweep
 warnings.simplefilter("ignore")
 options = dict(silos=4, features=4, seed=1, validation_fraction=0.2)
 data = pffl.datasets.synthetic(1500, **options)
@@ -193,15 +193,14 @@ def test_several_methods_train_every_point(federation, points, found):
 def test_a_point_that_fails_is_a_row_and_the_others_go_on(
     federation, points, monkeypatch
 ):
-    module = sys.modules["pffl.sweep.sweep"]
-    whole = module.iterate
+    whole = pffl.Exact.question
 
-    def failing(engine, problem, method):
+    def failing(self, problem, state):
         if problem.cells.bounds[0] == 0.6:
             raise FederationError("silo 'b' failed to answer")
-        return whole(engine, problem, method)
+        return whole(self, problem, state)
 
-    monkeypatch.setattr(module, "iterate", failing)
+    monkeypatch.setattr(pffl.Exact, "question", failing)
     few = [point for point in points if point.notion == "bgl"]
     rows = sweep(federation, few).rows
     assert [row["reason"] for row in rows if row["bound"] == 0.6] == [

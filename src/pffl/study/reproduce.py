@@ -1,31 +1,189 @@
-"""Run a figure: every point of every curve on every seed, then check the claims."""
+"""The figures of the paper, run again: every point of every curve on every seed.
+
+``reproduction/<figure>/spec.toml`` holds what the paper claims, the data, and the
+curves: methods with the values that are swept. The files are shipped with the package.
+"""
 
 from __future__ import annotations
 
+import itertools
+import os
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from pffl.compare.candidates import Candidate
-from pffl.compare.comparison import Book, standard_error
-from pffl.compare.trial import Row, Setting
 from pffl.data.federation import Federation
-from pffl.errors import UsageError
+from pffl.errors import ArtefactError, UsageError
 from pffl.models.base import Model
 from pffl.models.recipes import RECIPES
 from pffl.preparation import Options, default_model
-from pffl.reproduce.spec import Claim, Curve, Figure, Panel
-from pffl.sweep.grid import NOTIONS
+from pffl.study.compare import (
+    Book,
+    Candidate,
+    Footing,
+    Row,
+    averaged,
+    standard_error,
+)
+from pffl.study.sweep import NOTIONS, Report, quiet
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Open = Callable[[Mapping[str, Any], int], Federation]
-Report = Callable[[str, int, int], None]
-Outcome = Literal["holds", "does not hold", "no difference measured"]
+FIGURES = ("local-vs-global", "tradeoff", "parity", "fedminmax", "qffl")
+
+Open: TypeAlias = Callable[[Mapping[str, Any], int], Federation]
+Outcome: TypeAlias = Literal["holds", "does not hold", "no difference measured"]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One method with the values that are swept.
+
+    Attributes
+    ----------
+    label, method
+        What to call it, and its name in `METHODS`.
+    bounds
+        Bounds to try, in the panel's notion; empty where the method has none.
+    grid
+        Parameters to try, every combination.
+    """
+
+    label: str
+    method: str
+    bounds: tuple[float, ...]
+    grid: Mapping[str, tuple[Any, ...]]
+
+    def points(self, fallback: float) -> list[tuple[float, dict[str, Any]]]:
+        """Return every (bound, parameters) of the curve."""
+        names = list(self.grid)
+        combinations = itertools.product(*(self.grid[name] for name in names))
+        return [
+            (bound, dict(zip(names, values, strict=True)))
+            for values in combinations
+            for bound in (self.bounds or (fallback,))
+        ]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says, made checkable.
+
+    Attributes
+    ----------
+    text
+        The claim in words.
+    better, others
+        Label of the curve that should win, and of those it is compared with.
+    measure
+        The measure that should be smaller.
+    within
+        How much more error than the best curve's is allowed when a point is chosen.
+    """
+
+    text: str
+    better: str
+    others: tuple[str, ...]
+    measure: str
+    within: float
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot: data, notion and curves.
+
+    `budget` is of this panel alone: gradients per silo, where the figure's would take
+    too long. `model` is the section of a network; by default what the labels ask for.
+    """
+
+    name: str
+    data: Mapping[str, Any]
+    notion: str
+    fallback: float
+    measures: tuple[str, ...]
+    curves: tuple[Curve, ...]
+    claims: tuple[Claim, ...]
+    budget: int | None = None
+    model: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the paper."""
+
+    name: str
+    seeds: int
+    budget: int
+    panels: tuple[Panel, ...]
+
+
+def load(figure: str, path: Path | None = None) -> Figure:
+    """Read the spec of a figure, the shipped one unless a file is given."""
+    if figure not in FIGURES and path is None:
+        raise UsageError(f"no figure '{figure}': there are {', '.join(FIGURES)}")
+    text = (path or spec_path(figure)).read_text("utf-8")
+    try:
+        return parse(figure, tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+        raise ArtefactError(f"spec of '{figure}': {error!r}") from error
+
+
+def spec_path(figure: str) -> Path:
+    """Where the shipped spec lies: in the package, or in the source tree."""
+    packaged = Path(str(files("pffl.study"))) / "figures" / figure / "spec.toml"
+    if packaged.is_file():
+        return packaged
+    source = Path(__file__).parents[3] / "reproduction" / figure / "spec.toml"
+    if not source.is_file():
+        raise ArtefactError(f"the spec of '{figure}' was not shipped")
+    return source
+
+
+def parse(name: str, table: Mapping[str, Any]) -> Figure:
+    """Build the figure from its file."""
+    panels = tuple(
+        Panel(
+            panel["name"],
+            panel["data"],
+            panel["notion"],
+            float(panel["fallback_bound"]),
+            tuple(panel["measures"]),
+            tuple(_curve(c) for c in panel["curve"]),
+            tuple(_claim(c) for c in panel["claim"]),
+            panel.get("budget"),
+            panel.get("model"),
+        )
+        for panel in table["panel"]
+    )
+    return Figure(name, int(table["seeds"]), int(table["budget"]), panels)
+
+
+def _curve(table: Mapping[str, Any]) -> Curve:
+    grid = {name: _tuple(value) for name, value in table.get("grid", {}).items()}
+    return Curve(table["label"], table["method"], _tuple(table.get("bounds", [])), grid)
+
+
+def _claim(table: Mapping[str, Any]) -> Claim:
+    return Claim(
+        table["text"],
+        table["better"],
+        tuple(table["than"]),
+        table["measure"],
+        float(table["within_error"]),
+    )
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+# Running it
 
 
 @dataclass(frozen=True)
@@ -74,22 +232,11 @@ class PanelResult:
             for p in points:
                 key = (p.curve, p.bound, str(dict(p.test.parameters)))
                 grouped.setdefault(key, []).append(p.test)
-        lines = []
-        for (curve, bound, parameters), rows in grouped.items():
-            line: dict[str, Any] = {
-                "curve": curve,
-                "bound": bound,
-                "parameters": parameters,
-            }
-            good = [r for r in rows if r.reason is None]
-            for name in ("error", *self.panel.measures):
-                values = [v for r in good if (v := r.measures.get(name)) is not None]
-                line[name] = float(np.mean(values)) if values else np.nan
-                line[f"{name}_se"] = standard_error(values)
-            line["failed"] = "; ".join(
-                dict.fromkeys(r.reason for r in rows if r.reason)
-            )
-            lines.append(line)
+        names = ("error", *self.panel.measures)
+        lines = [
+            {"curve": c, "bound": b, "parameters": p, **averaged(rows, names)}
+            for (c, b, p), rows in grouped.items()
+        ]
         return pd.DataFrame(lines)
 
 
@@ -100,15 +247,15 @@ def run_figure(
     panels: Sequence[str] | None = None,
     budget: int | None = None,
     seeds: int | None = None,
-    out: Path | None = None,
-    report: Report = lambda what, done, total: None,
+    out: str | os.PathLike[str] | None = None,
+    report: Report = quiet,
 ) -> list[PanelResult]:
     """Run the panels asked for (all by default); finished points are not run again.
 
     `budget` (gradients per silo) and `seeds` stand above those of the figure.
     """
     wanted = [p for p in figure.panels if panels is None or p.name in panels]
-    book, count = Book(out), seeds or figure.seeds
+    book, count = Book(None if out is None else Path(out)), seeds or figure.seeds
     total = count * sum(
         len(curve.points(panel.fallback)) for panel in wanted for curve in panel.curves
     )
@@ -153,7 +300,7 @@ class _Shared:
         constraint = NOTIONS[self.notion](bound)
         validation, test = self.book.find_or_run(
             self.federation,
-            Setting(constraint, self.model, Options(), self.budget),
+            Footing(constraint, self.model, Options(), self.budget),
             Candidate(curve.method, {}),
             parameters=parameters,
             seed=self.seed,

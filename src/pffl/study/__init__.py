@@ -1,0 +1,1 @@
+"""Many trainings side by side: sweeps, comparisons, the figures of the paper."""

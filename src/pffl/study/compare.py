@@ -1,0 +1,445 @@
+"""Every method on the same footing: same split, inputs, model and gradients.
+
+All get the same number of gradients per silo, `budget`: methods with local steps take
+them in rounds of J, the others one a round. Tuning, where asked for, happens on a
+validation part, with the same number of trials for each method, and starts with
+FedAvg's l2, which all methods then use: it moves the worst group more than most fair
+methods do (docs/methods.md, 14).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from pffl import files
+from pffl.constraints.base import Constraint
+from pffl.constraints.per_silo import PerSilo
+from pffl.data.federation import Federation
+from pffl.driver import Cost, drive
+from pffl.errors import NotMetError, PFFLError, UsageError
+from pffl.evidence.metrics import mean_losses, metrics
+from pffl.files import Journal, key_of
+from pffl.flow import Billed, Clock, Flow, Run, ask_all, iterate, stage
+from pffl.methods import METHODS
+from pffl.methods.base import Grid, Method
+from pffl.models.base import Model
+from pffl.models.linear import LinearModel
+from pffl.preparation import Options, Setting, default_model, prepare
+from pffl.problem import Problem
+from pffl.questions import Evaluate, EvaluateTotal
+from pffl.solving import open_engine, setting_of
+from pffl.study.sweep import NOTIONS, Report, quiet, smallest_bound
+from pffl.text import element, text_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DEFAULT_BUDGET = 1500
+L2_GRID = (1e-3, 1e-4, 1e-2, 1e-1)
+MEASURES = (
+    "error",
+    "risk",
+    "worst_cell_loss",
+    "dp_gap",
+    "eo_gap",
+    "equalized_odds_gap",
+    "fedfb_dp",
+    "worst_silo_loss",
+)
+COSTS = ("rounds", "gradients", "bytes", "seconds")
+
+Load: TypeAlias = Callable[[int], Federation]
+Parameters: TypeAlias = Mapping[str, float | int | str]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method in a comparison.
+
+    Attributes
+    ----------
+    name
+        Its name in `METHODS`.
+    grid
+        Values to try when tuning, the first of each is the default.
+    """
+
+    name: str
+    grid: Grid
+
+    def build(self, budget: int, chosen: Parameters) -> Method[Any]:
+        """Return the method, with as many rounds as the budget of gradients allows."""
+        kind = METHODS[self.name]
+        known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+        return kind.within(budget, **{k: v for k, v in chosen.items() if k in known})
+
+    def trials(self, number: int, seed: int) -> list[Parameters]:
+        """Return so many points of the grid: the default, then drawn without repeat."""
+        names = list(self.grid)
+        shape = tuple(len(self.grid[name]) for name in names)
+        total = int(np.prod(shape))
+        order = 1 + np.random.default_rng(seed).permutation(total - 1)
+        picked = [0, *order[: number - 1].tolist()]
+        return [
+            {
+                name: self.grid[name][int(i)]
+                for name, i in zip(names, np.unravel_index(flat, shape), strict=True)
+            }
+            for flat in picked
+        ]
+
+
+def chosen_candidates(names: Sequence[str] | None) -> list[Candidate]:
+    """Return the candidates asked for, FedAvg first; all that exist if None."""
+    names = tuple(METHODS) if names is None else names
+    unknown = [name for name in names if name not in METHODS]
+    if unknown:
+        raise UsageError(f"no methods {unknown}: there are {sorted(METHODS)}")
+    return [Candidate(name, METHODS[name].grid) for name in names]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one trial came to.
+
+    Attributes
+    ----------
+    method, seed, split, parameters
+        What was tried, and on which split it was measured.
+    measures
+        `MEASURES` on that split; None where undefined.
+    costs
+        `COSTS` of training: rounds, gradients per silo, bytes (both ways, all silos),
+        seconds.
+    reason
+        Why there are no measures, if the trial failed.
+    """
+
+    method: str
+    seed: int
+    split: str
+    parameters: Mapping[str, Any]
+    measures: Mapping[str, float | None] = field(default_factory=dict)
+    costs: Mapping[str, float] = field(default_factory=dict)
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Footing:
+    """What all methods of a comparison share."""
+
+    constraint: Constraint
+    model: Model
+    options: Options
+    budget: int
+
+
+# One trial
+
+
+def trial(
+    footing: Footing,
+    federation: Federation,
+    candidate: Candidate,
+    parameters: Parameters,
+    *,
+    seed: int,
+    splits: Sequence[str] = ("test",),
+) -> list[Row]:
+    """Train one method once and measure it on each split.
+
+    A failure is a row with its reason.
+    """
+    measures: Mapping[str, Mapping[str, float | None]] = {}
+    costs: Mapping[str, float] = {}
+    reason = None
+    try:
+        method = candidate.build(footing.budget, parameters)
+        engine = open_engine(federation, "local")
+        flow = trying(setting_of(engine), footing, method, seed, splits)
+        run, costs, measures = drive(engine, flow)
+        if run.stopped == "interrupted":
+            raise KeyboardInterrupt  # an unfinished model is no row
+        reason = None if run.stopped is None else f"the run {run.stopped}"
+    except (PFFLError, ArithmeticError, ValueError) as error:
+        reason = str(error)
+    return [
+        Row(candidate.name, seed, s, parameters, measures.get(s, {}), costs, reason)
+        for s in splits
+    ]
+
+
+def trying(
+    setting: Setting,
+    footing: Footing,
+    method: Method[Any],
+    seed: int,
+    splits: Sequence[str],
+) -> Flow[tuple[Run, dict[str, float], dict[str, dict[str, float | None]]]]:
+    """Train, and measure on some splits; also return what the training cost."""
+    problem, _ = yield from prepare(
+        setting, footing.constraint, footing.model, method, footing.options, seed
+    )
+    run, costs = yield from stage("training", _training(problem, method))
+    if run.stopped is not None:
+        return run, costs, {}
+    silos = PerSilo(0.0).cells(problem.schema, problem.silo_names)
+    task = problem.with_cells(silos)
+    totals = yield from ask_all([Evaluate(task, run.point.w, s) for s in splits])
+    pairs = zip(splits, totals, strict=True)
+    return run, costs, {split: _measures(problem, total) for split, total in pairs}
+
+
+def _training(
+    problem: Problem, method: Method[Any]
+) -> Flow[tuple[Run, dict[str, float]]]:
+    """Run the method; return its run and `COSTS`."""
+    started: float = yield Clock()
+    run = yield from iterate(problem, method)
+    ended: float = yield Clock()
+    cost: Cost = yield Billed()
+    sent = cost.sent + cost.received
+    values = (run.rounds, cost.gradients, sent, ended - started)
+    return run, dict(zip(COSTS, values, strict=True))
+
+
+def _measures(problem: Problem, total: EvaluateTotal) -> dict[str, float | None]:
+    """Return `MEASURES`; the silos are cells after the problem's own."""
+    found = metrics(total, problem.schema, n_cells=problem.n_cells).as_dict()
+    found["worst_silo_loss"] = float(np.nanmax(mean_losses(total)[problem.n_cells :]))
+    return {name: found[name] for name in MEASURES}
+
+
+class Book:
+    """Finished rows; with a folder, kept in ``rows.jsonl`` and not run again."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.journal = Journal(None if folder is None else folder / "rows.jsonl")
+        self.asked: dict[str, None] = {}
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Rows of this comparison, in the order in which they were asked for."""
+        return tuple(Row(**self.journal[key]) for key in self.asked)
+
+    def find_or_run(
+        self,
+        federation: Federation,
+        footing: Footing,
+        candidate: Candidate,
+        *,
+        parameters: Parameters,
+        seed: int,
+        splits: Sequence[str] = ("test",),
+    ) -> list[Row]:
+        """Return the rows if they are there, and train otherwise, once for all."""
+        keys = [
+            key_of(
+                federation.fingerprint,
+                candidate.name,
+                dict(footing.model.describe()),
+                dict(footing.constraint.describe()),
+                footing.options.weighting,
+                footing.budget,
+                seed,
+                split,
+                dict(parameters),
+            )
+            for split in splits
+        ]
+        self.asked |= dict.fromkeys(keys)
+        if any(k not in self.journal or self.journal[k]["reason"] for k in keys):
+            rows = trial(
+                footing, federation, candidate, parameters, seed=seed, splits=splits
+            )
+            for key, row in zip(keys, rows, strict=True):
+                self.journal.put(key, asdict(row))
+        return [Row(**self.journal[key]) for key in keys]
+
+
+# All of them
+
+
+def compare(
+    data: Federation | Load,
+    constraint: Constraint | str = "bgl",
+    *,
+    methods: Sequence[str] | None = None,
+    model: Model | None = None,
+    options: Options | None = None,
+    budget: int = DEFAULT_BUDGET,
+    seeds: int | Sequence[int] = 5,
+    trials: int = 0,
+    out: str | os.PathLike[str] | None = None,
+    report: Report = quiet,
+) -> Comparison:
+    """Run every method on every seed.
+
+    Parameters
+    ----------
+    data
+        What returns the federation for a seed (with a ``validation`` split if tuned);
+        or one federation, for all seeds.
+    constraint
+        What is promised to whom; or the name of a notion (see `sweep.NOTIONS`), with a
+        bound a little above the smallest that is possible.
+    methods
+        Names of methods. Default: all.
+    budget
+        Gradients per silo for each method.
+    seeds
+        Seeds, or how many.
+    trials
+        Points of its grid that each method may try on validation; 0 for none.
+    out
+        A folder: finished rows are kept in ``rows.jsonl`` and not run again; the table
+        is written there, too.
+    report
+        Called with what runs now, how many are done, and how many there are.
+    """
+    candidates = chosen_candidates(methods)
+    numbers = range(seeds) if isinstance(seeds, int) else seeds
+    known = {} if callable(data) else dict.fromkeys(numbers, data)
+    load = data if callable(data) else known.__getitem__
+    if model is None or isinstance(constraint, str):
+        known[numbers[0]] = load(numbers[0])
+        model = model or default_model(known[numbers[0]].schema)
+    settings = options or Options()
+    if isinstance(constraint, str):
+        if constraint not in NOTIONS:
+            raise UsageError(f"no notion '{constraint}': there are {sorted(NOTIONS)}")
+        notion = NOTIONS[constraint]
+        first = known[numbers[0]]
+        constraint = notion(smallest_bound(first, notion(0.0), model=model))
+    footing = Footing(constraint, model, settings, budget)
+    folder = None if out is None else Path(out)
+    book = Book(folder)
+    count = len(numbers) * len(candidates) * (1 + trials)
+    count += len(numbers) * len(L2_GRID) if trials else 0
+    done = 0
+
+    def once(
+        at: Footing, c: Candidate, parameters: Parameters, split: str = "validation"
+    ) -> Row:
+        nonlocal done
+        report(f"{c.name}, seed {seed}", done, count)
+        found = book.find_or_run(
+            federation, at, c, parameters=parameters, seed=seed, splits=(split,)
+        )
+        done += 1
+        return found[0]
+
+    for seed in numbers:
+        federation = known[seed] if seed in known else load(seed)
+        at = tuned_l2(once, footing, candidates[0]) if trials else footing
+        for candidate in candidates:
+            chosen: Parameters = candidate.trials(1, seed)[0]
+            if trials:
+                tried = [once(at, candidate, p) for p in candidate.trials(trials, seed)]
+                chosen = best(tried).parameters
+            once(at, candidate, chosen, "test")
+    rows = book.rows
+    if rows and all(row.reason for row in rows if row.split == "test"):
+        raise NotMetError(f"every trial failed; the first: {rows[0].reason}")
+    found = Comparison(rows)
+    if folder is not None:
+        found.save(folder)
+    return found
+
+
+def tuned_l2(once: Callable[..., Row], footing: Footing, first: Candidate) -> Footing:
+    """Choose l2 on validation with the first method (FedAvg)."""
+    model = footing.model
+    if not isinstance(model, LinearModel):
+        return footing
+    tried = [replace(footing, model=replace(model, l2=l2)) for l2 in L2_GRID]
+    rows = [once(at, first, {"l2": l2}) for at, l2 in zip(tried, L2_GRID, strict=True)]
+    return tried[rows.index(best(rows))]
+
+
+def best(rows: Sequence[Row]) -> Row:
+    """Return the row with the smallest worst-cell loss; failed ones come last."""
+
+    def loss(row: Row) -> float:
+        value = row.measures.get("worst_cell_loss")
+        return float("inf") if value is None else value
+
+    return min(rows, key=loss)
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """The rows of a comparison, and their means."""
+
+    rows: tuple[Row, ...]
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """Per method: mean and standard error of every measure and cost on test."""
+        import pandas as pd
+
+        out = []
+        for method in dict.fromkeys(row.method for row in self.rows):
+            rows = [r for r in self.rows if r.method == method and r.split == "test"]
+            seeds = sum(r.reason is None for r in rows)
+            averages = averaged(rows, (*MEASURES, *COSTS))
+            out.append({"method": method, "seeds": seeds, **averages})
+        return pd.DataFrame(out).set_index("method")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain form: all rows."""
+        return {"rows": [asdict(row) for row in self.rows]}
+
+    def save(self, folder: Path) -> None:
+        """Write the table as CSV and all rows as JSON."""
+        files.folder(folder)
+        files.write(folder / "table.csv", self.table.to_csv().encode())
+        files.write(folder / "rows.json", files.json_text(self.as_dict()).encode())
+
+    def __repr__(self) -> str:
+        """Return the table, in plain lines."""
+        title, texts, rows = self._shown()
+        return "\n".join([title, *texts, *text_table(rows)])
+
+    def _repr_html_(self) -> str:
+        """Show the table in a notebook; every text is escaped."""
+        return element("comparison", *self._shown())
+
+    def _shown(self) -> tuple[str, list[str], list[dict[str, object]]]:
+        names = (*MEASURES[:5], *COSTS)
+        lines = self.table.reset_index().to_dict("records")
+        texts = ["Test rows, means over seeds; smaller is better everywhere."]
+        texts += [f"{r['method']} failed: {r['failed']}" for r in lines if r["failed"]]
+        rows = [
+            {name: None if line[name] != line[name] else line[name] for name in keys}
+            for keys in [("method", "seeds", *names)]
+            for line in lines
+        ]
+        return f"Comparison of {len(rows)} methods", texts, rows
+
+
+def averaged(rows: Sequence[Row], names: Sequence[str]) -> dict[str, Any]:
+    """Return mean and standard error of measures and costs, and why rows failed."""
+    good = [r for r in rows if r.reason is None]
+    line: dict[str, Any] = {}
+    for name in names:
+        known = [{**r.measures, **r.costs}.get(name) for r in good]
+        values = [float(value) for value in known if value is not None]
+        line[name] = float(np.mean(values)) if values else np.nan
+        line[f"{name}_se"] = standard_error(values)
+    line["failed"] = "; ".join(dict.fromkeys(r.reason for r in rows if r.reason))
+    return line
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Return the standard error of the mean; NaN for fewer than two values."""
+    if len(values) < 2:
+        return float("nan")
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
