@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from pffl.callbacks import Callback, Round
+from pffl.checkpoint import Unreadable, decode, encode
 from pffl.engines.base import Engine
 from pffl.flow import (
     Advanced,
@@ -31,6 +32,7 @@ from pffl.flow import (
     Flow,
     Identified,
     Progress,
+    Recalled,
     Signal,
     Stage,
     together,
@@ -47,7 +49,6 @@ from pffl.questions import (
     Train,
     TrainTotal,
 )
-from pffl.runs.checkpoint import Unreadable, decode, encode
 
 R = TypeVar("R")
 TOTALS = (CensusTotal, CurvatureTotal, EvaluateTotal, TrainTotal)
@@ -146,7 +147,7 @@ class Driver:
         self._started = time.monotonic()
         self._journal: dict[Stage, Entry] = {}
         self._meter = Meter(len(engine.silo_names))
-        self._identified = self._changed = False
+        self._keeping = self._changed = False
         self._rounds = 0  # of the watched training
         self._watching: list[Problem] = []
 
@@ -168,9 +169,11 @@ class Driver:
                     return result
                 self._offer()
                 try:
-                    value, step = self._answer(signal), flow.send
+                    value, step = self.answer(signal), flow.send
                 except KeyboardInterrupt as stop:
+                    # What is asked from here on is about a model that is unfinished.
                     self._flush()
+                    self._keeping = False
                     value, step = stop, flow.throw
         except BaseException:
             self._flush()
@@ -180,11 +183,13 @@ class Driver:
             while self._watching:
                 self._leave(self._watching.pop())
 
-    def _answer(self, signal: Signal) -> Any:
+    def answer(self, signal: Signal) -> Any:
         """Ask what is asked; answer an event."""
         match signal:
             case tuple():
                 return self._exchange(signal)
+            case Recalled():
+                return self._recall(signal)
             case Clock():
                 return time.monotonic() - self._started
             case Billed(stage=stage):
@@ -200,27 +205,27 @@ class Driver:
                 self._leave(problem)
         return None
 
+    def _recall(self, event: Recalled) -> list[Total] | None:
+        """Return what the journal has for the next questions of a stage."""
+        entry = self._journal.get(event.stage)
+        if entry is None or entry.used >= len(entry.totals):
+            return None
+        found = entry.totals[entry.used : entry.used + event.number]
+        entry.used += event.number
+        return [unpack_total(total) for total in found]
+
     def _exchange(self, asked: Sequence[Asked]) -> list[Total]:
-        """Answer from the journal what it has; ask the rest, each question once."""
-        entries = [self._journal.setdefault(a.stage, Entry()) for a in asked]
-        places = _replayed(entries)
-        new = [a for a, place in zip(asked, places, strict=True) if place is None]
-        found = iter(self._ask(new))
-        totals = []
-        for entry, place in zip(entries, places, strict=True):
-            if place is not None:
-                totals.append(unpack_total(entry.totals[place]))
-                continue
-            totals.append(next(found))
-            if self._identified and self._keeper is not None:
-                entry.totals.append(totals[-1])
+        """Ask, each question once, and record the totals."""
+        totals = self._ask(asked)
+        if self._keeping:
+            for a, total in zip(asked, totals, strict=True):
+                entry = self._journal.setdefault(a.stage, Entry())
+                entry.totals.append(total)
                 entry.used += 1
-                self._changed = True
+            self._changed = True
         return totals
 
     def _ask(self, asked: Sequence[Asked]) -> list[Total]:
-        if not asked:
-            return []
         prints = [self._meter.print_of(a.question) for a in asked]
         once = dict(reversed(list(zip(prints, asked, strict=True))))
         marks = list(dict.fromkeys(prints))
@@ -245,6 +250,10 @@ class Driver:
         ]
         return f"while asking question {self._meter.asked + 1}: {', '.join(parts)}"
 
+    def print_of(self, question: Question[Any]) -> int:
+        """Return a hash of all that the answer to a question depends on."""
+        return self._meter.print_of(question)
+
     def _begin(self, event: Began) -> Progress:
         entry = self._journal.setdefault(event.stage, Entry())
         at = event.fresh
@@ -257,7 +266,7 @@ class Driver:
         return at
 
     def _advance(self, event: Advanced) -> bool:
-        if self._identified and self._keeper is not None:
+        if self._keeping:
             within = (*event.stage, ROUND)
             for stage in [s for s in self._journal if s[: len(within)] == within]:
                 del self._journal[stage]
@@ -278,9 +287,9 @@ class Driver:
 
     def _resume(self, identity: Mapping[str, Any]) -> None:
         """Read the journal of the same run, if one was stopped."""
-        if self._keeper is None or self._identified:
+        if self._keeper is None or self._keeping:
             return
-        self._identified = True
+        self._keeping = True
         self._keeper.identity = identity
         saved = self._keeper.load()
         if saved is None:
@@ -297,7 +306,7 @@ class Driver:
             raise Unreadable(f"its stages are none: {error!r}") from error
 
     def _offer(self) -> None:
-        if self._changed and self._keeper is not None:
+        if self._changed and self._keeping and self._keeper is not None:
             self._changed = False
             self._keeper.offer(self._tree)
 
@@ -322,16 +331,6 @@ class Driver:
         }
 
 
-def _replayed(entries: Sequence[Entry]) -> list[int | None]:
-    """Return, for each question, the place of its recorded total, if it has one."""
-    places: list[int | None] = []
-    for entry in entries:
-        known = entry.used < len(entry.totals)
-        places.append(entry.used if known else None)
-        entry.used += known
-    return places
-
-
 def pack_total(total: Any) -> Any:
     """Return a total as a tree; one that comes from a journal is a tree already."""
     return total if isinstance(total, Mapping) else encode(total, finite=False)
@@ -353,6 +352,7 @@ def pack_progress(progress: Progress | Mapping[str, Any] | None) -> Any:
         "good": encode(progress.good),
         "rounds": progress.rounds,
         "ended": progress.ended,
+        "bounds": None if progress.bounds is None else list(progress.bounds),
         "history": _columns(progress.history),
     }
 
@@ -368,6 +368,7 @@ def unpack_progress(tree: Mapping[str, Any], fresh: Progress) -> Progress:
             log,
             len(log),
             bool(tree["ended"]),
+            None if tree["bounds"] is None else tuple(tree["bounds"]),
         )
     except MISSHAPEN as error:
         raise Unreadable(f"where a method stood is missing: {error!r}") from error

@@ -41,6 +41,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 Stage: TypeAlias = tuple[str, ...]
+Bounds: TypeAlias = tuple[float, float, FloatArray]  # upper, lower, proved at
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +57,17 @@ class Event:
     """What a flow tells its driver, or must be told by it, between questions."""
 
     stage: Stage = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Recalled(Event):
+    """Answered with the next totals that a stopped run recorded; None if none is left.
+
+    So each part of a run goes on at its own pace until it must ask, and all are again
+    where they were when it was stopped.
+    """
+
+    number: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +124,7 @@ Flow: TypeAlias = Generator[Signal, Any, R]
 
 def ask(question: Question[T]) -> Flow[T]:
     """Ask one question; return its total."""
-    totals: list[T] = yield (Asked(question),)
+    totals = yield from ask_all([question])
     return totals[0]
 
 
@@ -120,7 +132,9 @@ def ask_all(questions: Sequence[Question[T]]) -> Flow[list[T]]:
     """Ask several questions that go out together; return their totals, in order."""
     if not questions:
         return []
-    totals: list[T] = yield tuple(Asked(question) for question in questions)
+    totals: list[T] | None = yield Recalled(len(questions))
+    if totals is None:
+        totals = yield tuple(Asked(question) for question in questions)
     return totals
 
 
@@ -128,6 +142,14 @@ def given(value: R) -> Flow[R]:
     """Return a value without asking anything."""
     yield from ()
     return value
+
+
+def unless_interrupted(flow: Flow[A], otherwise: B) -> Flow[A | B]:
+    """Run a flow that a run can do without: an interruption ends it, not the run."""
+    try:
+        return (yield from flow)
+    except KeyboardInterrupt:
+        return otherwise
 
 
 def stage(name: str, flow: Flow[R]) -> Flow[R]:
@@ -226,6 +248,9 @@ class Progress:
         Rounds that were recorded: the first `recorded` entries of a list that grows.
     ended
         Whether a callback has ended the run.
+    bounds
+        Both ends of the gap of `state`, and where the lower one was proved, if that
+        was measured in this round.
     """
 
     state: Any
@@ -234,18 +259,27 @@ class Progress:
     log: list[Round] = field(default_factory=list)
     recorded: int = 0
     ended: bool = False
+    bounds: Bounds | None = None
 
     @property
     def history(self) -> tuple[Round, ...]:
         """The rounds that were recorded."""
         return tuple(self.log[: self.recorded])
 
-    def after(self, state: Any, row: Round | None) -> Progress:
+    def after(self, state: Any, row: Round | None, bounds: Bounds | None) -> Progress:
         """Return where the method stands after one more round."""
         del self.log[self.recorded :]
         if row is not None:
             self.log.append(row)
-        return Progress(state, self.state, self.rounds + 1, self.log, len(self.log))
+        rounds = self.rounds + 1
+        return replace(
+            self,
+            state=state,
+            good=self.state,
+            rounds=rounds,
+            recorded=len(self.log),
+            bounds=bounds,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,10 +308,10 @@ class Run:
     rounds: int
     stopped: Literal["diverged", "interrupted"] | None
     expansion: Expansion | None = None
-    bounds: tuple[float, float, FloatArray] | None = None
+    bounds: Bounds | None = None
 
 
-Gauge: TypeAlias = Callable[[Problem, Point], Flow[float]]
+Gauge: TypeAlias = Callable[[Problem, Point], Flow[Bounds]]
 
 
 def iterate(
@@ -311,16 +345,17 @@ def iterate(
             if diverged(row, at.log, total):
                 stopped = "diverged"
                 break
-            state = method.step(problem, at.state, total)
+            state, bounds = method.step(problem, at.state, total), None
             if row is not None:
                 number, gap = at.rounds + 1, method.gap(state)
                 gap = None if gap is None or not np.isfinite(gap) else float(gap)
                 if gap_every and number % gap_every == 0 and gauge is not None:
                     pair = method.finish(problem, state)
-                    gap = yield from stage("round", gauge(problem, pair))
+                    bounds = yield from stage("round", gauge(problem, pair))
+                    gap = gap_of(*bounds[:2])
                 row = replace(row, number=number, gap=gap, seconds=seconds)
             # One assignment: an interruption comes before a round or after it.
-            at = at.after(state, row)
+            at = at.after(state, row, bounds)
             if (yield Advanced(problem, at, row, watched)):
                 at = replace(at, ended=True)
                 yield Advanced(problem, at, None, watched)
@@ -335,8 +370,13 @@ def iterate(
         at.rounds + failed,
         stopped,
         method.expansion(state),
-        method.bounds(state),
+        method.bounds(state) or (None if failed else at.bounds),
     )
+
+
+def gap_of(upper: float, lower: float) -> float:
+    """Return ν: upper − lower, at least what rounding can hide."""
+    return max(upper - lower, 1e-15 * max(1.0, abs(upper), abs(lower)))
 
 
 def _next(problem: Problem, method: Method[Any], at: Progress) -> Question[Any] | None:

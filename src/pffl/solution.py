@@ -14,7 +14,7 @@ from pffl.data.silo import as_inputs
 from pffl.errors import DataError, NotMetError, UsageError
 from pffl.evidence import training, verdict
 from pffl.evidence.certificate import Certificate, Status
-from pffl.evidence.evidence import Evidence, Training
+from pffl.evidence.evidence import Data, Evidence, Training
 from pffl.evidence.metrics import Metrics
 from pffl.evidence.verdict import CellResult
 from pffl.problem import Problem
@@ -102,6 +102,41 @@ class Solution:
     def seed(self) -> int:
         """Seed of the run."""
         return self.training.seed
+
+    @property
+    def seconds(self) -> float:
+        """Time spent, earlier sittings included."""
+        return self.training.seconds
+
+    @property
+    def method(self) -> dict[str, Any]:
+        """The method, in plain form."""
+        return self.training.method
+
+    @property
+    def constraint(self) -> dict[str, Any]:
+        """The constraint, in plain form; empty without one."""
+        return self.training.constraint
+
+    @property
+    def data(self) -> Data:
+        """What is known of the rows."""
+        return self.evidence.data
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know of the run."""
+        return tuple(self.evidence.notes)
+
+    @property
+    def confidence(self) -> float:
+        """1 − δ of `test_upper` of a cell, each by itself."""
+        return self.evidence.terms.confidence
+
+    @property
+    def loss_bound(self) -> float | None:
+        """M: for unseen people a loss counts up to M."""
+        return self.evidence.terms.loss_bound
 
     @property
     def schema(self) -> Schema:

@@ -18,6 +18,7 @@ import numpy as np
 
 from pffl.bounds.checks import positive, probability, whole
 from pffl.callbacks import Callback
+from pffl.checkpoint import Checkpoint, identity
 from pffl.constraints.base import Constraint
 from pffl.data.checks import repeated_rows
 from pffl.data.federation import Federation
@@ -26,7 +27,7 @@ from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
 from pffl.errors import DataError, UsageError
 from pffl.evidence.certificate import Certificate
-from pffl.evidence.evidence import Data, Evidence, Least, Missing, Terms, Training
+from pffl.evidence.evidence import Data, Evidence, Missing, Terms, Training
 from pffl.evidence.measure import (
     Measured,
     Wanted,
@@ -58,7 +59,6 @@ from pffl.preparation import (
 )
 from pffl.problem import Point, Problem
 from pffl.questions import Census
-from pffl.runs.checkpoint import Checkpoint, identity
 from pffl.solution import Solution
 
 FLOOR = 10  # counts below it are withheld in reports
@@ -285,8 +285,8 @@ def solve_many(
     first, notes = drive(
         asker, prepare(setting, points[0][0], bare, points[0][1], settings, seed)
     )
-    problems = [_repriced(setting, first, *point) for point in points]
-    least: bool | Least = settings.least
+    names = set(points[0][0].cells(asker.schema, asker.silo_names).names)
+    problems = [_repriced(setting, first, names, *point) for point in points]
     flows = [
         fitted(
             setting,
@@ -298,7 +298,7 @@ def solve_many(
                 setting.splits,
                 loss_bound=loss_bound_of(setting, settings),
                 baseline=settings.baseline,
-                least=least,
+                least=settings.least,
                 excess=not constraint.minimax,
             ),
         )
@@ -314,11 +314,15 @@ def solve_many(
 
 
 def _repriced(
-    setting: Setting, first: Problem, constraint: Constraint, method: Method[Any]
+    setting: Setting,
+    first: Problem,
+    names: set[str],
+    constraint: Constraint,
+    method: Method[Any],
 ) -> Problem:
     """Return the first problem with another point's bounds and prices."""
     cells = constraint.cells(setting.schema, setting.silo_names)
-    if not set(first.cells.names) <= set(cells.names):
+    if set(cells.names) != names:
         raise UsageError("the constraints of a stack must have the same cells")
     kept = [cells.names.index(name) for name in first.cells.names]
     return reprice(first, cells.bounds[kept], *prices(constraint, method))

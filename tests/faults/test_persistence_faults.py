@@ -20,13 +20,13 @@ import numpy as np
 import pytest
 
 import pffl
+from pffl import checkpoint as file
 from pffl import runs
+from pffl.checkpoint import CURRENT, PREVIOUS, SPEC, Checkpoint
 from pffl.engines import Local
 from pffl.errors import ArtefactError
 from pffl.parcel import Parcel, pack, unpack
 from pffl.preparation import Options
-from pffl.runs import checkpoint as file
-from pffl.runs.checkpoint import CURRENT, PREVIOUS, SPEC, Checkpoint
 from tests.cli.helpers import SMALL, one_line
 from tests.cli.helpers import pffl as command
 from tests.interrupting import Stopping, assert_same_outcome
@@ -132,7 +132,7 @@ def test_fault_53_a_server_killed_anywhere_ends_with_the_same_model(
 SAVE_FOREVER = """
 import sys
 import numpy as np
-from pffl.runs import Checkpoint
+from pffl.checkpoint import Checkpoint
 checkpoint = Checkpoint(sys.argv[1])
 tree = checkpoint.load() or {"rounds": 0}
 print("ready", flush=True)
@@ -418,7 +418,7 @@ def test_fault_69_an_earlier_run_is_intact_while_the_next_one_is_under_way(
     place = tmp_path / "run"
     assert command(capsys, "run", *SMALL, "--bound", "0.7", "--out", place).code == 0
     before = result_of(place)
-    monkeypatch.setattr("pffl.runs.checkpoint.Checkpoint._write", full_disk)
+    monkeypatch.setattr("pffl.checkpoint.Checkpoint._write", full_disk)
     seen = command(capsys, "run", *SMALL, "--bound", "0.8", "--out", place)
     assert seen.code != 0
     monkeypatch.undo()

@@ -20,9 +20,9 @@ from pffl.methods import METHODS
 from pffl.parcel import Parcel, pack, unpack
 from pffl.preparation import Options
 from pffl.problem import Point
-from pffl.runs import Checkpoint, identity
-from pffl.runs import checkpoint as file
-from pffl.runs.checkpoint import (
+from pffl.checkpoint import Checkpoint, identity
+from pffl import checkpoint as file
+from pffl.checkpoint import (
     CURRENT,
     PREVIOUS,
     NotFinite,
@@ -201,7 +201,7 @@ def test_every_round_is_saved_where_rounds_are_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds, now = [], [0.0]
-    monkeypatch.setattr("pffl.runs.checkpoint.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("pffl.checkpoint.time.monotonic", lambda: now[0])
     flush = Checkpoint.flush
 
     def noted(self: Checkpoint) -> None:
@@ -424,7 +424,7 @@ def test_what_cannot_be_written(value: Any) -> None:
 def test_a_checkpoint_that_could_not_be_read_back_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pffl.runs.checkpoint.LARGEST", 100)
+    monkeypatch.setattr("pffl.checkpoint.LARGEST", 100)
     with pytest.raises(ArtefactError, match="run without a checkpoint"):
         Checkpoint(tmp_path).offer(lambda: {"rounds": 1, "seconds": 0.0})
     assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ import typer
 from pffl.cli import console
 
 if TYPE_CHECKING:
-    from pffl.runs.checkpoint import Checkpoint
+    from pffl.checkpoint import Checkpoint
 
 INTERRUPTED = 128 + signal.SIGINT
 

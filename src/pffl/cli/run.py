@@ -19,7 +19,8 @@ from pffl.cli.options import takes
 from pffl.errors import UsageError
 
 if TYPE_CHECKING:
-    from pffl.runs import Checkpoint, RunDirectory
+    from pffl.checkpoint import Checkpoint
+    from pffl.runs import RunDirectory
     from pffl.solution import Solution
     from pffl.spec import Job
 

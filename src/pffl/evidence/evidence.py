@@ -281,7 +281,7 @@ class Proofs(Record):
     least
         The smallest bound that all cells can meet together.
     excess
-        How far the bounds given are from possible, asked where one is not met.
+        How far the bounds given are from possible.
     lowest
         Of single cells, where asked for.
     implied_risk

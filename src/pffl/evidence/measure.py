@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,7 +32,16 @@ from pffl.evidence.evidence import (
     Proofs,
     Sample,
 )
-from pffl.flow import Flow, Run, ask_all, given, iterate, stage, together
+from pffl.flow import (
+    Flow,
+    Run,
+    ask_all,
+    given,
+    iterate,
+    stage,
+    together,
+    unless_interrupted,
+)
 from pffl.methods.base import Method
 from pffl.methods.exact import Exact
 from pffl.models.base import Model as AnyModel
@@ -44,6 +53,7 @@ from pffl.typing import FloatArray
 
 TOLERANCE = 1e-6  # a loss this little above its bound counts as met: solver rounding
 LARGEST = float(np.finfo(np.float64).max)
+T = TypeVar("T")
 COUNTS = ("count", "correct", "positive")
 CLASSIFIERS = {"logistic": (0.25, 1.0), "softmax": (0.5, float(np.sqrt(2.0)))}
 
@@ -62,11 +72,9 @@ class Wanted:
         M: capped losses count up to it.
     baseline
         Whether to also fit the model without bounds.
-    least
-        Whether to enclose the smallest bound that can be met; or what it is already
-        known to be.
-    excess
-        Whether to say how far bounds that are not met are from possible.
+    least, excess
+        Whether to enclose the smallest bound that all cells can meet, and what bounds
+        that differ must rise by; or what is already known of it.
     cells
         Cells whose own smallest bound is wanted.
     """
@@ -76,7 +84,7 @@ class Wanted:
     loss_bound: float | None = None
     baseline: bool = True
     least: bool | Least = True
-    excess: bool = True
+    excess: bool | Least = True
     cells: tuple[str, ...] = ()
 
 
@@ -95,15 +103,22 @@ def fit(
 ) -> Flow[tuple[Run, Measured]]:
     """Train, and measure what came of it."""
     shown = reported(problem)
-    run_flow = _fitted(problem, shown, method, wanted, gap_every)
-    (run, pair, samples), before, least = yield from together(
-        stage("training", run_flow),
-        stage("before", _before(problem, shown, wanted)),
-        stage("least", _least(problem, wanted)),
+    found, before, least, excess = yield from together(
+        stage("training", _fitted(problem, shown, method, wanted, gap_every)),
+        stage("before", _spared(_before(problem, shown, wanted))),
+        stage("least", _spared(_least(problem, wanted))),
+        stage("excess", _spared(_excess(problem, wanted))),
     )
-    rest = _concluded(problem, shown, samples, pair, least, wanted, run.stopped)
-    measured = yield from rest
-    return run, replace(measured, before=before)
+    run, pair, samples = found
+    if run.stopped != "interrupted" and proofs.INTERRUPTED in (before, least, excess):
+        raise KeyboardInterrupt  # the model is whole, what is known of it is not
+    proved = _proofs(problem, samples["train"], pair, least, excess, run.stopped)
+    held = _heldout(samples, wanted)
+    return run, Measured(samples["train"], held, before, proved)
+
+
+def _spared(flow: Flow[T | Missing]) -> Flow[T | Missing]:
+    return unless_interrupted(flow, proofs.INTERRUPTED)
 
 
 def measure(
@@ -117,12 +132,19 @@ def measure(
         held = _heldout(samples, wanted)
         proved = Proofs(nothing, nothing, nothing)
         return Measured(_added(samples, wanted.heldout), held, nothing, proved)
-    (pair, samples), least = yield from together(
+    (pair, samples), least, excess = yield from together(
         stage("pair", _pair(problem, shown, point, wanted)),
         stage("least", _least(problem, wanted)),
+        stage("excess", _excess(problem, wanted)),
     )
-    rest = _concluded(problem, shown, samples, pair, least, wanted, None)
-    return (yield from rest)
+    proved = _proofs(problem, samples["train"], pair, least, excess, None)
+    lowest = []
+    for cell in wanted.cells:
+        place = problem.cells.names.index(cell)
+        flow = proofs.find_lowest(problem, place)
+        lowest.append((yield from stage(f"lowest {place}", flow)))
+    held, unknown = _heldout(samples, wanted), Missing("not asked for")
+    return Measured(samples["train"], held, unknown, replace(proved, lowest=lowest))
 
 
 def _fitted(
@@ -141,11 +163,11 @@ def _fitted(
         watched=True,
     )
     pair: Pair | Missing | None = None
-    if run.bounds is not None:
+    if run.stopped == "diverged":
+        pair = Missing("the run diverged")
+    elif run.bounds is not None:
         upper, lower, at = run.bounds
         pair = _finite(Pair(upper, lower, at.tolist()))
-    elif run.stopped == "interrupted":
-        pair = proofs.INTERRUPTED
     found, samples = yield from _pair(problem, shown, run.point, wanted, pair)
     return run, found, samples
 
@@ -278,34 +300,35 @@ def common(problem: Problem) -> Problem:
     return problem.with_bounds(np.zeros(problem.n_cells))
 
 
-def _concluded(
+def _excess(problem: Problem, wanted: Wanted) -> Flow[Least | Missing]:
+    """Enclose what bounds that differ must rise by; of equal ones `least` tells."""
+    if isinstance(wanted.excess, Least):
+        return wanted.excess
+    if not (wanted.excess and problem.n_cells):
+        return Missing("not asked for")
+    if float(np.ptp(problem.cells.bounds)) == 0:
+        return Missing("the bounds are equal")
+    if (why := proofs.without_hessians(problem)) is not None:
+        return why
+    return (yield from proofs.find_least(problem))
+
+
+def _proofs(
     problem: Problem,
-    shown: Problem,
-    samples: Mapping[str, Sample],
+    seen: Sample,
     pair: Pair | Missing,
     least: Least | Missing,
-    wanted: Wanted,
+    excess: Least | Missing,
     stopped: str | None,
-) -> Flow[Measured]:
-    """Ask what depends on the outcome: how far bounds that are missed are from met."""
-    seen = samples["train"]
-    held = _heldout(samples, wanted)
-    excess: Least | Missing = Missing("every bound is met, or none was asked for")
-    implied = None
+) -> Proofs:
+    """Put together what was proved; what bounds imply is asked where one is missed."""
+    if problem.n_cells and float(np.ptp(problem.cells.bounds)) == 0:
+        excess = least
     if stopped is not None:
         excess = Missing("the run did not finish")
-    elif violated(problem, seen):
-        implied = implied_risk_of(problem)
-        excess = Missing("not asked for")
-        if wanted.excess:
-            excess = yield from stage("excess", _excess(problem, least))
-    lowest = []
-    for cell in wanted.cells:
-        place = problem.cells.names.index(cell)
-        flow = proofs.find_lowest(problem, place)
-        lowest.append((yield from stage(f"lowest {place}", flow)))
-    proved = Proofs(pair, least, excess, lowest, implied)
-    return Measured(seen, held, Missing("not asked for"), proved)
+    missed = stopped is None and violated(problem, seen)
+    implied = implied_risk_of(problem) if missed else None
+    return Proofs(pair, least, excess, implied_risk=implied)
 
 
 def violated(problem: Problem, seen: Sample) -> bool:
@@ -313,16 +336,6 @@ def violated(problem: Problem, seen: Sample) -> bool:
     if not problem.n_cells:
         return False
     return float((seen.means - problem.cells.bounds).max()) > TOLERANCE
-
-
-def _excess(problem: Problem, least: Least | Missing) -> Flow[Least | Missing]:
-    """Enclose what all bounds must rise by; equal bounds need no second search."""
-    bounds = problem.cells.bounds
-    if isinstance(least, Least) and float(np.ptp(bounds)) == 0:
-        return least
-    if (why := proofs.without_hessians(problem)) is not None:
-        return why
-    return (yield from proofs.find_least(problem))
 
 
 def reported(problem: Problem) -> Problem:

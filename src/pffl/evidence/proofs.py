@@ -22,7 +22,7 @@ import numpy as np
 
 from pffl.bounds.infeasible import Witness, cell_lower
 from pffl.evidence.evidence import Least, Lowest, Missing, Pair
-from pffl.flow import Flow, Run, ask, iterate
+from pffl.flow import Bounds, Flow, Run, ask, iterate
 from pffl.methods.exact import LARGEST, Exact
 from pffl.models.linear import LinearModel
 from pffl.problem import Expansion, Point, Problem, lower_value, upper_value, value
@@ -67,10 +67,10 @@ def measure_gap(problem: Problem, point: Point) -> Flow[Pair]:
     return Pair(upper, lower, at.tolist())
 
 
-def gauge(problem: Problem, point: Point) -> Flow[float]:
+def gauge(problem: Problem, point: Point) -> Flow[Bounds]:
     """Measure the gap, to be shown in a round."""
     pair = yield from measure_gap(problem, point)
-    return pair.gap
+    return pair.upper, pair.lower, np.asarray(pair.at)
 
 
 def best_response(

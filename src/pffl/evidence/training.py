@@ -89,7 +89,7 @@ def statements(e: Evidence) -> list[Statement]:
     if not e.trained:
         return [*out, empirical(e)]
     out += [gap(e), empirical(e)]
-    if isinstance(e.proofs.excess, Least) and e.promise:
+    if isinstance(e.proofs.excess, Least) and missed(e):
         out.append(infeasible(e))
     out.append(attainable(e))
     out += [lowest(e, found) for found in e.proofs.lowest]
@@ -198,6 +198,13 @@ class Slack:
     risk_bound: RiskBound
 
 
+def missed(e: Evidence) -> bool:
+    """Whether a bound is not met on the rows at hand, by more than rounding."""
+    if not e.promise:
+        return False
+    return float(np.nanmax(losses(e, e.seen).violation, initial=-np.inf)) > TOLERANCE
+
+
 def impossible(e: Evidence) -> bool:
     """Whether it is proved that no model meets all bounds."""
     least = known(e.proofs.excess)
@@ -211,9 +218,7 @@ def slack(e: Evidence) -> Slack | None:
     was found, or what the bounds themselves imply, whichever is smaller.
     """
     pair, least, B = known(e.proofs.gap), known(e.proofs.excess), e.terms
-    if not e.promise or pair is None or B.multiplier_bound <= 0 or impossible(e):
-        return None
-    if float(np.nanmax(losses(e, e.seen).violation, initial=-np.inf)) <= TOLERANCE:
+    if not missed(e) or pair is None or B.multiplier_bound <= 0 or impossible(e):
         return None
     met = least is not None and least.excess(e.bounds).upper <= 0
     chosen = choose_risk_bound(

@@ -11,6 +11,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from pffl import spec
+from pffl.checkpoint import Checkpoint
 from pffl.engines.flower.grid import GridTransport
 from pffl.engines.remembered import Remembered
 from pffl.engines.remote import Record, Remote, Transport
@@ -18,7 +19,7 @@ from pffl.errors import PFFLError, UsageError
 from pffl.flower.live import ENDED, Live
 from pffl.flower.session import Session
 from pffl.report.page import write_extras
-from pffl.runs import Checkpoint, RunDirectory, lock, refuse_recorded
+from pffl.runs import RunDirectory, lock, refuse_recorded
 from pffl.site import Agreement
 from pffl.solution import Solution
 from pffl.solve import solve

@@ -8,8 +8,6 @@ spec.toml           the run file that repeats the run
 manifest.json       SHA-256 of each of these, and of what was added (certificate, …)
 """
 
-from pffl.runs.checkpoint import Checkpoint as Checkpoint
-from pffl.runs.checkpoint import identity as identity
 from pffl.runs.directory import AUDIT as AUDIT
 from pffl.runs.directory import RunDirectory as RunDirectory
 from pffl.runs.directory import RunRecord as RunRecord

@@ -17,8 +17,8 @@ from pffl import files, records
 from pffl.data.schema import Schema
 from pffl.errors import ArtefactError
 from pffl.models import Inputs, Model
-from pffl.runs import checkpoint
-from pffl.runs.checkpoint import Checkpoint
+from pffl import checkpoint
+from pffl.checkpoint import Checkpoint
 from pffl.runs.model_file import ModelFile, read_model, write_model
 from pffl.typing import FloatArray
 

@@ -1,0 +1,233 @@
+"""A run is a conversation: in lockstep, asked once, and stopped anywhere."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.driver import Driver, drive, drive_many
+from pffl.engines import Local, Reference
+from pffl.errors import FederationError
+from pffl.files import json_text
+from pffl.flow import Asked, Event, Flow, ask, ask_all, given, stage, together
+from pffl.preparation import Options
+from pffl.questions import Census, Evaluate
+from pffl.solving import setting_of, solving
+from tests.methods.biased import biased
+
+FEDERATION = biased(0)
+
+
+class Recording:
+    """An engine that keeps what it is asked, message by message."""
+
+    def __init__(self, engine: Any, fail_at: int = -1, error: Any = None) -> None:
+        self.engine, self.fail_at, self.error = engine, fail_at, error
+        self.messages: list[list[Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    def ask(self, question: Any) -> Any:
+        return self.ask_many([question])[0]
+
+    def ask_many(self, questions: Any) -> Any:
+        if len(self.messages) == self.fail_at:
+            self.fail_at = -1
+            raise self.error
+        self.messages.append(list(questions))
+        return self.engine.ask_many(list(questions))
+
+
+def plain(solution: pffl.Solution) -> dict[str, Any]:
+    """All that is known of a run, without its times."""
+    evidence = solution.evidence
+    run = replace(solution.training, seconds=0.0)
+    found = json.loads(json_text(replace(evidence, training=run).as_dict()))
+    rows = [{**row, "seconds": 0.0} for row in solution.history_rows()]
+    return {"evidence": found, "w": solution.w.tobytes(), "rows": repr(rows)}
+
+
+PROBLEMS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "met": (pffl.BoundedGroupLoss(0.66), pffl.Exact(), {}),
+    "infeasible": (pffl.BoundedGroupLoss(0.3), pffl.Exact(), {}),
+    "two infeasible bounds": (
+        pffl.BoundedGroupLoss({"a": 0.3, "b": 0.4}),
+        pffl.Exact(),
+        {},
+    ),
+    "rounds": (
+        pffl.BoundedGroupLoss(0.6),
+        pffl.PFFL(dual_rounds=3, rounds_per_dual=2),
+        {"gap_every": 3},
+    ),
+    "minimax": (pffl.MinMax(), pffl.Exact(), {}),
+    "no bound": (None, pffl.Exact(), {}),
+    "diverged": (
+        pffl.BoundedGroupLoss(0.6),
+        pffl.FedAvg(rounds=5, step_size=1e3),
+        {},
+    ),
+}
+
+
+def solve(name: str, engine: Any = None, **more: Any) -> pffl.Solution:
+    constraint, method, options = PROBLEMS[name]
+    return pffl.solve(
+        Local(FEDERATION) if engine is None else engine,
+        constraint,
+        method=method,
+        seed=3,
+        **options,
+        **more,
+    )
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_no_question_is_asked_twice(name: str) -> None:
+    engine = Recording(Local(FEDERATION))
+    solution = solve(name, engine)
+    questions = solution.training.questions
+    assert questions["asked"] == questions["distinct"]
+    asked = [q for message in engine.messages for q in message]
+    assert questions["asked"] == sum(not isinstance(q, Census) for q in asked)
+    prints = Counter(Driver(engine).print_of(q) for q in asked)
+    assert max(prints.values()) == 1
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("error", [FederationError("down"), KeyboardInterrupt()])
+def test_killed_at_every_message_and_resumed(
+    name: str, error: BaseException, tmp_path: Path
+) -> None:
+    whole = Recording(Local(FEDERATION))
+    expected = plain(solve(name, whole))
+    for at in range(len(whole.messages)):
+        place = tmp_path / str(at)
+        broken = Recording(Local(FEDERATION), at, error)
+        try:
+            stopped = solve(name, broken, checkpoint=place)
+            assert stopped.status == "interrupted"
+            assert isinstance(error, KeyboardInterrupt)
+        except type(error):
+            pass
+        resumed = Recording(Local(FEDERATION))
+        assert plain(solve(name, resumed, checkpoint=place)) == expected, at
+        # The census is asked again, to know the data; nothing else is, but what was
+        # lost in the one message that failed.
+        if at > 1:
+            assert len(resumed.messages) <= len(whole.messages) - at + 1
+
+
+def test_together_goes_out_at_once_and_shares_equal_questions() -> None:
+    engine = Recording(Reference(FEDERATION))
+    question = Census(FEDERATION.schema, "train")
+    other = Census(FEDERATION.schema, "test")
+
+    def twice(first: Any, second: Any) -> Flow[list[Any]]:
+        one = yield from ask(first)
+        two = yield from ask(second)
+        return [one, two]
+
+    a, b = drive(engine, together(twice(question, other), twice(question, question)))
+    assert [len(message) for message in engine.messages] == [1, 2]
+    assert a[0] is b[0]
+    np.testing.assert_array_equal(a[0].counts, b[1].counts)
+
+
+def test_flows_of_different_length_end_together() -> None:
+    engine = Recording(Reference(FEDERATION))
+    question = Census(FEDERATION.schema, "train")
+
+    def several(n: int) -> Flow[int]:
+        for _ in range(n):
+            yield from ask(question)
+        return n
+
+    assert drive_many(engine, [several(n) for n in (3, 0, 1)]) == [3, 0, 1]
+    assert len(engine.messages) == 3
+    assert drive(engine, together(given(1), given(2))) == (1, 2)
+    assert drive(engine, ask_all([])) == []
+
+
+def test_stages_name_questions_and_errors() -> None:
+    engine = Recording(Reference(FEDERATION), 1, FederationError("down"))
+
+    def run() -> Flow[None]:
+        yield from stage("outer", stage("inner", ask(Census(FEDERATION.schema))))
+        yield from stage("outer", stage("later", ask(Census(FEDERATION.schema))))
+
+    with pytest.raises(FederationError) as caught:
+        drive(engine, run())
+    assert "census of 'outer / later'" in caught.value.__notes__[0]
+
+
+def test_an_error_in_one_flow_ends_all_and_closes_them() -> None:
+    closed = []
+
+    def failing() -> Flow[None]:
+        yield from ask(Census(FEDERATION.schema))
+        raise FederationError("no")
+
+    def waiting() -> Flow[None]:
+        try:
+            yield from ask(Census(FEDERATION.schema))
+            yield from ask(Census(FEDERATION.schema, "test"))
+        finally:
+            closed.append(True)
+
+    with pytest.raises(FederationError):
+        drive(Reference(FEDERATION), together(failing(), waiting()))
+    assert closed == [True]
+
+
+def test_the_whole_run_is_one_generator_that_anybody_can_drive() -> None:
+    engine = Local(FEDERATION)
+    flow = solving(
+        setting_of(engine), pffl.BoundedGroupLoss(0.66), method=pffl.Exact(), seed=3
+    )
+    expected = solve("met")
+    answer, kinds, driver = None, [], Driver(engine)
+    while True:
+        try:
+            signal = flow.send(answer)
+        except StopIteration as done:
+            found = done.value
+            break
+        if isinstance(signal, Event):
+            answer = driver.answer(signal)
+            continue
+        assert all(isinstance(asked, Asked) for asked in signal)
+        kinds.append([asked.question.kind for asked in signal])
+        answer = [engine.ask(asked.question) for asked in signal]
+    np.testing.assert_array_equal(found.w, expected.w)
+    assert kinds[0] == ["census"]
+
+
+def test_a_stack_shares_messages() -> None:
+    engine = Recording(Local(FEDERATION))
+    points = [(pffl.BoundedGroupLoss(b), pffl.Exact()) for b in (0.6, 0.62, 0.7)]
+    options = Options(baseline=False, least=False)
+    stack = pffl.solve_many(engine, points, options=options)
+    alone = [
+        pffl.solve(FEDERATION, c, method=m, options=options, seed=0) for c, m in points
+    ]
+    longest = max(one.training.questions["messages"] for one in alone)
+    assert len(engine.messages) <= longest + 2  # and the census
+    for one, other in zip(stack, alone, strict=True):
+        np.testing.assert_allclose(one.w, other.w, rtol=0, atol=1e-12)
+
+
+def test_evaluate_is_asked_once_per_split() -> None:
+    engine = Recording(Local(FEDERATION))
+    solution = solve("met", engine)
+    asked = [q for m in engine.messages for q in m if isinstance(q, Evaluate)]
+    at_w = [q.split for q in asked if np.array_equal(q.w, solution.w)]
+    assert sorted(at_w) == ["test", "train"]
