@@ -95,9 +95,31 @@ class PersonFile:
         fields = line.split(delimiter)
         return fields[place].strip().strip('"') if place < len(fields) else ""
 
-    def chunks(self, places: Mapping[str, int]) -> Iterator[Columns]:
-        """Yield some columns, given by place, as numbers, some rows at a time."""
-        yield from (self._batches if self._is_parquet else self._blocks)(places)
+    def find(self, wanted: Collection[str], other: Mapping[str, str]) -> dict[str, str]:
+        """Return under which name the file has each column that is there.
+
+        `other` are names that an extract may have besides those of other years.
+        """
+        names = self.column_names()
+        others = {**RENAMED, **(other if self.extract else {})}
+        found: dict[str, str] = {}
+        for column in wanted:
+            either = (column, others.get(column, column))
+            there = [name for name in either if name in names]
+            if there and names.count(there[0]) > 1:
+                raise DataError(f"{self}: column '{there[0]}' occurs more than once")
+            if there:
+                found[column] = there[0]
+        return found
+
+    def chunks(self, found: Mapping[str, str]) -> Iterator[Columns]:
+        """Yield columns as numbers in their older coding, some rows at a time."""
+        names = self.column_names()
+        places = {column: names.index(name) for column, name in found.items()}
+        for chunk in (self._batches if self._is_parquet else self._blocks)(places):
+            if found.get("RELP") == RENAMED["RELP"]:
+                chunk["RELP"] = relp(chunk["RELP"])
+            yield chunk
 
     @property
     def _is_parquet(self) -> bool:
@@ -215,57 +237,6 @@ def _whole_lines(stream: IO[bytes]) -> Iterator[bytes]:
             rest = block + rest
     if rest.strip():
         yield rest
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where the wanted columns stand in one file.
-
-    Attributes
-    ----------
-    places
-        Place of each column that is there, under its older name.
-    absent
-        Wanted columns that are not there.
-    recoded
-        Whether RELP has the newer coding.
-    """
-
-    places: Mapping[str, int]
-    absent: tuple[str, ...]
-    recoded: bool
-
-    @classmethod
-    def of(
-        cls, file: PersonFile, wanted: Collection[str], label: tuple[str, str] | None
-    ) -> Layout:
-        """Find the columns of a file by either name.
-
-        `label` is a column, and the name under which an extract may have it.
-        """
-        names = file.column_names()
-        others = {**RENAMED, **dict([label] if label and file.extract else [])}
-        found: dict[str, str] = {}
-        for column in wanted:
-            either = (column, others.get(column, column))
-            there = [name for name in either if name in names]
-            if there:
-                found[column] = there[0]
-        for name in found.values():
-            if names.count(name) > 1:
-                raise DataError(f"{file}: column '{name}' occurs more than once")
-        return cls(
-            {column: names.index(name) for column, name in found.items()},
-            tuple(column for column in wanted if column not in found),
-            found.get("RELP") == "RELSHIPP",
-        )
-
-    def chunks(self, file: PersonFile) -> Iterator[Columns]:
-        """Yield the columns in their older coding."""
-        for chunk in file.chunks(self.places):
-            if self.recoded:
-                chunk["RELP"] = relp(chunk["RELP"])
-            yield chunk
 
 
 def relp(relshipp: FloatArray) -> FloatArray:

@@ -14,17 +14,16 @@ is missing is left out; only then do missing values become 0.
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pffl.errors import Problems, UsageError
-from pffl.typing import BoolArray, FloatArray, IntArray
+from pffl.typing import BoolArray, FloatArray
 
 Encoding = Literal["onehot", "ordinal"]
 Packed = NDArray[np.uint8] | NDArray[np.float64]
@@ -178,12 +177,14 @@ class Input:
     def pack(self, values: FloatArray) -> tuple[Packed, Counter[float]]:
         """Return numbers or places in the vocabulary, and the values without one."""
         known = np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf)
+        bad = ~np.isfinite(known)
         if self.is_number:
-            bad = ~np.isfinite(known)
             return known, Counter(known[bad].tolist())
         vocabulary = np.array(self.vocabulary)
-        find = _ranges if self.column.ranges else _places
-        place, bad = find(known, vocabulary)
+        place = np.searchsorted(vocabulary, known, side="right") - 1
+        bad |= place < 0
+        if not self.column.ranges:
+            bad |= vocabulary[place] != known
         packed = np.where(bad, UNKNOWN, place).astype(np.uint8)
         return packed, Counter(known[bad].tolist())
 
@@ -201,32 +202,15 @@ class Input:
             out[np.arange(len(packed)), packed.astype(np.intp)] = 1.0
 
 
-def _ranges(values: FloatArray, starts: IntArray) -> tuple[IntArray, BoolArray]:
-    """Last start that is not above each value, and which are below all."""
-    place = np.searchsorted(starts, values, side="right") - 1
-    return np.asarray(place), (place < 0) | ~np.isfinite(values)
-
-
-def _places(values: FloatArray, vocabulary: IntArray) -> tuple[IntArray, BoolArray]:
-    """Place of each value in the vocabulary, and which have none."""
-    largest = int(vocabulary.max())
-    lookup = np.full(largest + 1, UNKNOWN, dtype=np.uint8)
-    lookup[vocabulary] = np.arange(len(vocabulary))
-    inside = (values >= 0) & (values <= largest)
-    codes = np.where(inside, values, 0.0).astype(np.int64)
-    place = lookup[codes].astype(np.int64)
-    return place, ~inside | (place == UNKNOWN) | (codes != values)
-
-
 TaskName = Literal["employment", "income", "public_coverage"]
 Filter = Literal["folktables", "filtered"]
 
-COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    ">": operator.gt,
-    "≥": operator.ge,
-    "<": operator.lt,
-    "≤": operator.le,
-    "=": operator.eq,
+COMPARE: dict[str, Callable[[FloatArray, float], BoolArray]] = {
+    ">": np.greater,
+    "≥": np.greater_equal,
+    "<": np.less,
+    "≤": np.less_equal,
+    "=": np.equal,
 }
 
 
@@ -238,12 +222,18 @@ class Condition:
     sign: str
     value: float
 
+    @classmethod
+    def all(cls, text: str) -> tuple[Condition, ...]:
+        """Read ``AGEP > 16, AGEP < 90``."""
+        parts = (part.split() for part in text.split(", ") if part)
+        return tuple(cls(column, sign, float(value)) for column, sign, value in parts)
+
     def __str__(self) -> str:
         return f"{self.column} {self.sign} {self.value:g}"
 
     def holds(self, values: FloatArray) -> BoolArray:
         """Where it holds; never for a missing value."""
-        return np.asarray(COMPARE[self.sign](values, self.value), dtype=bool)
+        return COMPARE[self.sign](values, self.value)
 
 
 @dataclass(frozen=True)
@@ -265,8 +255,21 @@ class Task:
     inputs: tuple[str, ...]
     positive: Condition
     labels: tuple[str, str]
-    conditions: tuple[Condition, ...] = ()
-    lowest_age: int = 0
+    conditions: tuple[Condition, ...]
+    lowest_age: int
+
+    @classmethod
+    def of(
+        cls,
+        inputs: str,
+        label: str,
+        labels: tuple[str, str],
+        filter: str = "",
+        lowest_age: int = 0,
+    ) -> Task:
+        """Build from names and conditions as one writes them."""
+        (positive,), conditions = Condition.all(label), Condition.all(filter)
+        return cls(tuple(inputs.split()), positive, labels, conditions, lowest_age)
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -294,55 +297,33 @@ class Task:
         return kept
 
 
-_EMPLOYED = Condition("ESR", "=", 1)
-_EMPLOYMENT_INPUTS = (
-    "AGEP", "SCHL", "MAR", "RELP", "DIS", "ESP", "CIT", "MIG", "MIL", "ANC",
-    "NATIVITY", "DEAR", "DEYE", "DREM", "SEX", "RAC1P",
-)  # fmt: skip
-_FILTERED_INPUTS = (
-    "AGEP", "SCHL", "MAR", "SEX", "DIS", "ESP", "MIG", "CIT", "MIL", "ANC",
-    "NATIVITY", "RELP", "DEAR", "DEYE", "DREM", "RAC1P", "GCL",
-)  # fmt: skip
-_INCOME_INPUTS = (
-    "AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX", "RAC1P",
-)  # fmt: skip
-_COVERAGE_INPUTS = (
-    "AGEP", "SCHL", "MAR", "SEX", "DIS", "ESP", "CIT", "MIG", "MIL", "ANC",
-    "NATIVITY", "DEAR", "DEYE", "DREM", "PINCP", "ESR", "ST", "FER", "RAC1P",
-)  # fmt: skip
-
 TASKS: dict[tuple[str, str], Task] = {
-    ("employment", "folktables"): Task(
-        _EMPLOYMENT_INPUTS, _EMPLOYED, ("not employed", "employed")
-    ),
-    ("employment", "filtered"): Task(
-        _FILTERED_INPUTS,
-        _EMPLOYED,
+    ("employment", "folktables"): Task.of(
+        "AGEP SCHL MAR RELP DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM SEX RAC1P",
+        "ESR = 1",
         ("not employed", "employed"),
-        (
-            Condition("AGEP", ">", 16),
-            Condition("AGEP", "<", 90),
-            Condition("PWGTP", "≥", 1),
-        ),
+    ),
+    ("employment", "filtered"): Task.of(
+        "AGEP SCHL MAR SEX DIS ESP MIG CIT MIL ANC NATIVITY RELP DEAR DEYE DREM RAC1P "
+        "GCL",
+        "ESR = 1",
+        ("not employed", "employed"),
+        "AGEP > 16, AGEP < 90, PWGTP ≥ 1",
         lowest_age=17,
     ),
-    ("income", "folktables"): Task(
-        _INCOME_INPUTS,
-        Condition("PINCP", ">", 50_000),
+    ("income", "folktables"): Task.of(
+        "AGEP COW SCHL MAR OCCP POBP RELP WKHP SEX RAC1P",
+        "PINCP > 50000",
         ("at most $50,000", "over $50,000"),
-        (
-            Condition("AGEP", ">", 16),
-            Condition("PINCP", ">", 100),
-            Condition("WKHP", ">", 0),
-            Condition("PWGTP", "≥", 1),
-        ),
+        "AGEP > 16, PINCP > 100, WKHP > 0, PWGTP ≥ 1",
         lowest_age=17,
     ),
-    ("public_coverage", "folktables"): Task(
-        _COVERAGE_INPUTS,
-        Condition("PUBCOV", "=", 1),
+    ("public_coverage", "folktables"): Task.of(
+        "AGEP SCHL MAR SEX DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM PINCP ESR "
+        "ST FER RAC1P",
+        "PUBCOV = 1",
         ("not covered", "publicly covered"),
-        (Condition("AGEP", "<", 65), Condition("PINCP", "≤", 30_000)),
+        "AGEP < 65, PINCP ≤ 30000",
     ),
 }
 

@@ -25,7 +25,6 @@ from pffl.datasets._acs_files import (
     RENAMED_FILES,
     STATE_OF,
     Columns,
-    Layout,
     PersonFile,
     check_request,
     check_rows,
@@ -314,35 +313,39 @@ def _read(
     year: int,
 ) -> _Persons:
     """Read, filter and pack all files, a number of rows at a time."""
-    layouts = [_layout(file, task, protected, year) for file in files]
+    columns = [_columns(file, task, protected, year) for file in files]
     hidden = tuple(PROTECTED[name][0] for name in protected)
-    absent = layouts[0].absent
+    absent = tuple(c for c in _wanted(task, protected) if c not in columns[0])
     inputs = task.bind(encoding, hidden, absent)
     persons = _Persons(task, inputs, protected, states, absent)
-    for file, layout in zip(files, layouts, strict=True):
-        only = _only_state(file, layout, states)
-        for chunk in layout.chunks(file):
+    for file, found in zip(files, columns, strict=True):
+        only = None if "ST" in found else _only_state(file, states)
+        for chunk in file.chunks(found):
             persons.add(chunk, file, only)
         persons.raise_if_unknown(file)
     return persons
 
 
-def _layout(
+def _wanted(task: Task, protected: Sequence[str]) -> tuple[str, ...]:
+    hidden = (PROTECTED[name][0] for name in protected)
+    return tuple(dict.fromkeys((*task.needed, *hidden, "ST")))
+
+
+def _columns(
     file: PersonFile, task: Task, protected: Sequence[str], year: int
-) -> Layout:
+) -> dict[str, str]:
     """Find the columns; a file as published must have all of them."""
-    positive = task.positive.column
-    other = LABELS.get(positive) if positive not in task.inputs else None
+    label, wanted = task.positive.column, _wanted(task, protected)
+    other = {column: name for column, name in LABELS.items() if column == label}
+    found = file.find(wanted, {} if label in task.inputs else other)
     hidden = [PROTECTED[name][0] for name in protected]
-    wanted = tuple(dict.fromkeys((*task.needed, *hidden, "ST")))
-    layout = Layout.of(file, wanted, (positive, other) if other else None)
-    needed = [positive, *hidden] if file.extract else list(wanted)
-    absent = [f"'{column}'" for column in needed if column in layout.absent]
+    needed = [label, *hidden] if file.extract else wanted
+    absent = [f"'{column}'" for column in needed if column not in found]
     if absent:
         raise DataError(f"{file} is not such a table: no columns {', '.join(absent)}")
     if not file.extract and year >= RENAMED_FILES:
         _check_year(file, year)
-    return layout
+    return found
 
 
 def _check_year(file: PersonFile, year: int) -> None:
@@ -355,12 +358,8 @@ def _check_year(file: PersonFile, year: int) -> None:
         raise DataError(f"{file} holds persons of {number[:4]}, expected {year}")
 
 
-def _only_state(
-    file: PersonFile, layout: Layout, states: Sequence[str] | None
-) -> str | None:
+def _only_state(file: PersonFile, states: Sequence[str] | None) -> str:
     """The state of a file without a column for it."""
-    if "ST" in layout.places:
-        return None
     if file.state is None and len(states or ()) != 1:
         raise DataError(
             f"{file} does not say which state its rows are from: name it, for "
