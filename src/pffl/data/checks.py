@@ -139,6 +139,22 @@ def _code_problems(schema: Schema, y: FloatArray, group: IntArray) -> list[str]:
     return found
 
 
+def check_whole(problems: Problems, *, least: int = 1, **values: float) -> None:
+    """Note each named option that is not a whole number of at least so much."""
+    for name, value in values.items():
+        if int(value) != value or value < least:
+            problems.add(
+                f"'{name}' must be a whole number ≥ {least}. Got {value} instead."
+            )
+
+
+def check_shares(problems: Problems, **values: float) -> None:
+    """Note each named option that is not between 0 and 1."""
+    for name, value in values.items():
+        if not 0 <= value <= 1:
+            problems.add(f"'{name}' must be in [0, 1]. Got {value} instead.")
+
+
 def protected_inputs(schema: Schema) -> list[str]:
     """Features that carry the name of a protected attribute (fault 12)."""
     names = {attribute.name for attribute in schema.attributes}

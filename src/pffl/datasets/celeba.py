@@ -16,20 +16,21 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pffl.data.checks import listing
+from pffl.data.checks import check_whole, listing
 from pffl.data.federation import Federation
 from pffl.data.silo import Rows
 from pffl.datasets._fetch import Progress, cache_folder
 from pffl.datasets._pictures import Archive, Folder, Store, decoded, picture_schema
 from pffl.errors import DataError, Problems, UsageError
 from pffl.typing import BoolArray, IntArray
+
+T = TypeVar("T")
 
 ATTRIBUTES = "list_attr_celeba.txt"
 IDENTITIES = "identity_CelebA.txt"
@@ -96,21 +97,21 @@ def celeba(
     """
     _check(label, group, clients, least_images, size, edition)
     folder, attributes, identities, archive = _files(source, edition)
-    lists = read_lists(attributes, identities, label, group)
-    chosen = choose(lists, clients, least_images, seed)
+    names, person, flags = _read_lists(attributes, identities, (label, group))
+    chosen = _choose(person, clients, least_images, seed)
     X = decoded(
         lambda: _open_store(folder, archive, official=edition == "official"),
-        chosen.picture.tolist(),
+        [names[place] for place in chosen.tolist()],
         size,
         cache=cache_folder(cache_dir) / "celeba",
         key=_edition_key(edition, archive or folder, attributes, identities),
         workers=workers,
         progress=progress,
     )
-    people, silo = np.unique(chosen.person, return_inverse=True)
+    people, silo = np.unique(person[chosen], return_inverse=True)
     return Federation.from_rows(
         picture_schema(size, label, group),
-        Rows.of(X, chosen.label, chosen.group),
+        Rows.of(X, *flags[chosen].T),
         silo.reshape(-1),
         [f"person {number}" for number in people],
         test_fraction=test_fraction,
@@ -125,9 +126,11 @@ def celeba(
     )
 
 
-def choose(lists: Lists, clients: int | None, least_images: int, seed: int) -> Lists:
-    """Keep people with enough pictures, and of them a random sample."""
-    people, counts = np.unique(lists.person, return_counts=True)
+def _choose(
+    person: IntArray, clients: int | None, least_images: int, seed: int
+) -> IntArray:
+    """Places of pictures of people with enough of them, and of those a sample."""
+    people, counts = np.unique(person, return_counts=True)
     kept = people[counts >= least_images]
     if clients is not None:
         if len(kept) < clients:
@@ -136,7 +139,7 @@ def choose(lists: Lists, clients: int | None, least_images: int, seed: int) -> L
                 f"clients={clients:,} were asked for"
             )
         kept = np.random.default_rng(seed).choice(kept, clients, replace=False)
-    return lists.take(np.flatnonzero(np.isin(lists.person, kept)))
+    return np.flatnonzero(np.isin(person, kept))
 
 
 def _files(
@@ -146,7 +149,7 @@ def _files(
     if source is None:
         raise DataError(HOW)
     folder = Path(source).expanduser()
-    found = {name: find(folder, name) for name in (ATTRIBUTES, IDENTITIES, ARCHIVE)}
+    found = {name: _find(folder, name) for name in (ATTRIBUTES, IDENTITIES, ARCHIVE)}
     with Problems("CelebA", DataError) as problems:
         if not folder.is_dir():
             problems.add(f"'{folder}' is not a folder. {HOW}")
@@ -195,15 +198,9 @@ def _check(
     edition: str,
 ) -> None:
     with Problems("celeba", UsageError) as problems:
-        for name, value in (
-            ("clients", clients),
-            ("least_images", least_images),
-            ("size", size),
-        ):
-            if value is not None and (int(value) != value or value < 1):
-                problems.add(
-                    f"'{name}' must be a whole number ≥ 1. Got {value} instead."
-                )
+        check_whole(problems, least_images=least_images, size=size)
+        if clients is not None:
+            check_whole(problems, clients=clients)
         if edition not in ("official", "any"):
             problems.add(
                 f"'edition' must be 'official' or 'any'. Got '{edition}' instead."
@@ -212,36 +209,7 @@ def _check(
             problems.add(f"label and group must differ. Both are '{label}'.")
 
 
-@dataclass(frozen=True, eq=False)
-class Lists:
-    """Pictures in the order of their names, with person, label and group.
-
-    Attributes
-    ----------
-    picture
-        File names.
-    person
-        Number of the person shown.
-    label, group
-        Whether the picture has the two attributes that were asked for.
-    """
-
-    picture: NDArray[np.str_]
-    person: IntArray
-    label: BoolArray
-    group: BoolArray
-
-    def take(self, index: IntArray) -> Lists:
-        """Return some of the pictures."""
-        return Lists(
-            self.picture[index],
-            self.person[index],
-            self.label[index],
-            self.group[index],
-        )
-
-
-def find(source: Path, name: str) -> Path | None:
+def _find(source: Path, name: str) -> Path | None:
     """Return the file of that name in the folder, or where CelebA keeps it below."""
     places = (source / folder / name for folder in FOLDERS)
     return next((place for place in places if place.is_file()), None)
@@ -249,10 +217,8 @@ def find(source: Path, name: str) -> Path | None:
 
 def md5(path: Path) -> str:
     """MD5 of a file: what CelebA's mirrors publish. It finds damage, not malice."""
-    digest = hashlib.md5(usedforsecurity=False)
     with path.open("rb") as stream:
-        while chunk := stream.read(1 << 20):
-            digest.update(chunk)
+        digest = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False))
     return digest.hexdigest()
 
 
@@ -267,93 +233,98 @@ def check_hash(path: Path, name: str, problems: Problems) -> None:
         )
 
 
-def read_lists(attributes: Path, identities: Path, label: str, group: str) -> Lists:
-    """Read both lists; every problem of either is named."""
+def _read_lists(
+    attributes: Path, identities: Path, wanted: tuple[str, str]
+) -> tuple[list[str], IntArray, BoolArray]:
+    """Pictures in the order of their names: who is shown, and two of the attributes.
+
+    Every problem of either list is named.
+    """
     with Problems("CelebA", DataError) as problems:
-        names, flags = _read_attributes(attributes, (label, group), problems)
-        people = _read_identities(identities, problems)
+        looks = _read_attributes(attributes, wanted, problems)
+        people = _read_list(
+            identities,
+            enumerate(_lines(identities), start=1),
+            _number,
+            problems,
+        )
         if not problems.found:
-            _compare(names, people, problems)
-    order = np.argsort(names, kind="stable")
-    picture = np.array(names, dtype=np.str_)[order]
-    return Lists(
-        picture,
-        np.array([people[name] for name in picture.tolist()], dtype=np.int64),
-        flags[order, 0],
-        flags[order, 1],
-    )
+            for what, alone in (
+                ("a person", looks.keys() - people.keys()),
+                ("attributes", people.keys() - looks.keys()),
+            ):
+                if alone:
+                    problems.add(f"pictures without {what}: {listing(sorted(alone))}")
+    names = sorted(looks)
+    person = np.array([people[name] for name in names], dtype=np.int64)
+    return names, person, np.array([looks[name] for name in names], dtype=bool)
+
+
+def _number(words: Sequence[str]) -> int | None:
+    return int(words[0]) if len(words) == 1 and words[0].isdigit() else None
 
 
 def _read_attributes(
     path: Path, wanted: tuple[str, str], problems: Problems
-) -> tuple[list[str], BoolArray]:
-    """Names of the pictures, and the wanted attributes, shape (n, 2)."""
+) -> dict[str, tuple[bool, ...]]:
+    """Whether each picture has the wanted attributes."""
     lines = _lines(path)
-    known = lines[1].split() if len(lines) > 1 else []
-    nothing: tuple[list[str], BoolArray] = ([], np.zeros((0, 2), dtype=bool))
     if len(lines) < 3 or not lines[0].strip().isdigit():
         problems.add(f"'{path}' is not CelebA's list of attributes")
-        return nothing
+        return {}
+    known = lines[1].split()
     absent = [name for name in wanted if name not in known]
     if absent:
         problems.add(
             f"no attribute {', '.join(map(repr, absent))}: there are {', '.join(known)}"
         )
-        return nothing
-    places = [known.index(name) + 1 for name in wanted]
-    names, flags, wrong = [], [], []
-    for number, line in enumerate(lines[2:], start=3):
-        words = line.split()
-        if len(words) != len(known) + 1 or not {words[p] for p in places} <= {
-            "1",
-            "-1",
-        }:
-            wrong.append(str(number))
-            continue
-        names.append(words[0])
-        flags.append([words[p] == "1" for p in places])
-    if wrong:
-        problems.add(f"'{path}': lines {listing(wrong)} cannot be read")
-    elif len(names) != int(lines[0]):
+        return {}
+    places = [known.index(name) for name in wanted]
+
+    def look(words: Sequence[str]) -> tuple[bool, ...] | None:
+        if len(words) != len(known) or {words[p] for p in places} - {"1", "-1"}:
+            return None
+        return tuple(words[p] == "1" for p in places)
+
+    before = len(problems.found)
+    numbered = list(enumerate(lines[2:], start=3))
+    looks = _read_list(path, numbered, look, problems)
+    if len(problems.found) == before and len(looks) != int(lines[0]):
         problems.add(
-            f"'{path}' announces {int(lines[0]):,} pictures and lists {len(names):,}: "
+            f"'{path}' announces {int(lines[0]):,} pictures and lists {len(looks):,}: "
             "it is cut off"
         )
-    _check_names(path, names, problems)
-    return names, np.array(flags, dtype=bool).reshape(-1, 2)
+    return looks
 
 
-def _read_identities(path: Path, problems: Problems) -> dict[str, int]:
-    names, people, wrong = [], [], []
-    for number, line in enumerate(_lines(path), start=1):
-        words = line.split()
-        if len(words) != 2 or not words[1].isdigit():
+def _read_list(
+    path: Path,
+    lines: Iterable[tuple[int, str]],
+    meaning: Callable[[Sequence[str]], T | None],
+    problems: Problems,
+) -> dict[str, T]:
+    """Read lines of a picture's name and what is said of it, each picture once.
+
+    A name is that of a file, never a path that leads elsewhere.
+    """
+    found: dict[str, T] = {}
+    wrong, twice = [], False
+    for number, line in lines:
+        name, *words = line.split() or [""]
+        value = meaning(words)
+        if value is None:
             wrong.append(str(number))
             continue
-        names.append(words[0])
-        people.append(int(words[1]))
+        twice = twice or name in found
+        found[name] = value
     if wrong:
         problems.add(f"'{path}': lines {listing(wrong)} cannot be read")
-    _check_names(path, names, problems)
-    return dict(zip(names, people, strict=True))
-
-
-def _check_names(path: Path, names: list[str], problems: Problems) -> None:
-    """A name is that of a file, never a path that leads elsewhere; and stands once."""
-    bad = [name for name in names if name != Path(name).name or "\\" in name]
+    bad = [name for name in found if name != Path(name).name or "\\" in name]
     if bad:
         problems.add(f"'{path}': not names of pictures: {listing(bad)}")
-    if len(set(names)) < len(names):
+    if twice:
         problems.add(f"'{path}' lists a picture twice")
-
-
-def _compare(names: list[str], people: dict[str, int], problems: Problems) -> None:
-    without = sorted(set(names) - people.keys())
-    if without:
-        problems.add(f"pictures without a person: {listing(without)}")
-    unknown = sorted(people.keys() - set(names))
-    if unknown:
-        problems.add(f"pictures without attributes: {listing(unknown)}")
+    return found
 
 
 def _lines(path: Path) -> list[str]:

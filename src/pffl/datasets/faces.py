@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pffl.data.checks import check_shares, check_whole
 from pffl.data.federation import Federation
 from pffl.data.silo import Rows
 from pffl.datasets._pictures import picture_schema
@@ -73,25 +74,10 @@ def faces(
         The same seed, the same pictures.
     """
     with Problems("faces", UsageError) as problems:
-        for name, value, least in (
-            ("clients", clients, 1),
-            ("images", images, 1),
-            ("size", size, SMALLEST),
-        ):
-            if int(value) != value or value < least:
-                problems.add(
-                    f"'{name}' must be a whole number ≥ {least}. Got {value} instead."
-                )
-        for name, share in (
-            ("men", men),
-            ("mixed", mixed),
-            ("beard", beard),
-            ("reserve", reserve),
-            ("label_noise", label_noise),
-            ("noise", noise),
-        ):
-            if not 0 <= share <= 1:
-                problems.add(f"'{name}' must be in [0, 1]. Got {share} instead.")
+        check_whole(problems, clients=clients, images=images)
+        check_whole(problems, least=SMALLEST, size=size)
+        check_shares(problems, men=men, mixed=mixed, beard=beard, reserve=reserve)
+        check_shares(problems, label_noise=label_noise, noise=noise)
     generator = np.random.default_rng(seed)
     people = draw_people(generator, clients, men, mixed)
     sizes = generator.integers(-(-images // 2), images + images // 2 + 1, clients)

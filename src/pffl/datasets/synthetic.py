@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pffl.data.checks import check_shares, check_whole
 from pffl.data.federation import Federation
 from pffl.data.partition import fill_empty, silo_names
 from pffl.data.schema import Attribute, Schema
@@ -98,9 +99,11 @@ def synthetic(
     sizes = _per_group(group_sizes, 0.5 ** np.arange(total))
     hardness = _per_group(group_hardness, np.linspace(0, 0.5, total))
     with Problems("synthetic", UsageError) as problems:
-        _check_counts(problems, rows=rows, silos=silos, features=features)
+        check_whole(problems, rows=rows, silos=silos, features=features)
         _check_groups(problems, total, sizes, hardness)
-        _check_knobs(problems, group_conflict, label_noise, heterogeneity)
+        check_shares(problems, group_conflict=group_conflict, label_noise=label_noise)
+        if not (np.isfinite(heterogeneity) and heterogeneity >= 0):
+            problems.add(f"'heterogeneity' must be ≥ 0. Got {heterogeneity} instead.")
         if task not in ("classification", "regression"):
             problems.add(f"'task' must be classification or regression. Got {task}.")
         if classes < 2:
@@ -166,12 +169,6 @@ def _per_group(
     return np.asarray(default if given is None else given, dtype=np.float64)
 
 
-def _check_counts(problems: Problems, **counts: int) -> None:
-    for name, value in counts.items():
-        if value < 1 or int(value) != value:
-            problems.add(f"'{name}' must be a whole number ≥ 1. Got {value} instead.")
-
-
 def _check_groups(
     problems: Problems, total: int, sizes: FloatArray, hardness: FloatArray
 ) -> None:
@@ -179,16 +176,6 @@ def _check_groups(
         problems.add(f"'group_sizes' must be {total} positive numbers, one per group")
     if hardness.shape != (total,) or not ((hardness >= 0) & (hardness <= 1)).all():
         problems.add(f"'group_hardness' must be {total} numbers in [0, 1]")
-
-
-def _check_knobs(
-    problems: Problems, conflict: float, label_noise: float, heterogeneity: float
-) -> None:
-    for name, value in (("group_conflict", conflict), ("label_noise", label_noise)):
-        if not 0 <= value <= 1:
-            problems.add(f"'{name}' must be in [0, 1]. Got {value} instead.")
-    if not (np.isfinite(heterogeneity) and heterogeneity >= 0):
-        problems.add(f"'heterogeneity' must be ≥ 0. Got {heterogeneity} instead.")
 
 
 @dataclass(frozen=True)
