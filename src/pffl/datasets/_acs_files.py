@@ -5,6 +5,8 @@ Per-state archives are ``csv_p{st}.zip`` with ``psam_p{FIPS}.csv`` inside, up to
 Column names drift over the years; here they all have the older name and coding.
 Every line is counted on the way: pandas fills a short line up with missing values, and
 here missing means 0, so a line cut off by a broken copy would become a person.
+
+Apart from `acs`, its one user: this is where persons are, that is what becomes of them.
 """
 
 from __future__ import annotations

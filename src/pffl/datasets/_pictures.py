@@ -12,10 +12,10 @@ import json
 import logging
 import os
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,43 +48,31 @@ def picture_schema(size: int, label: str, group: str) -> Schema:
     return Schema(pixels, (attribute,), (f"not {label}", label), label)
 
 
-class Store(Protocol):
-    """Where pictures are read from, by name."""
+@dataclass(frozen=True)
+class Store:
+    """Where pictures are read from: their names, and a function from name to file."""
 
-    def missing(self, names: Sequence[str]) -> list[str]:
-        """Return the names that are not there."""
+    names: Container[str]
+    read: Callable[[str], bytes]
 
-    def read(self, name: str) -> bytes:
-        """Return a picture's file."""
+    @classmethod
+    def folder(cls, path: Path) -> Store:
+        """Pictures as files in a folder."""
 
+        def read(name: str) -> bytes:
+            _check_size((path / name).stat().st_size)
+            return (path / name).read_bytes()
 
-class Folder:
-    """Pictures as files in a folder."""
+        return cls({entry.name for entry in path.iterdir()}, read)
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def missing(self, names: Sequence[str]) -> list[str]:
-        """Return the names that are not there."""
-        return [name for name in names if not (self.path / name).is_file()]
-
-    def read(self, name: str) -> bytes:
-        """Return a picture's file."""
-        path = self.path / name
-        if path.stat().st_size > LARGEST_FILE:
-            raise OSError(f"more than {LARGEST_FILE:,} bytes")
-        return path.read_bytes()
-
-
-class Archive:
-    """Pictures in a zip file, which is never unpacked; all its entries are checked."""
-
-    def __init__(self, path: Path) -> None:
+    @classmethod
+    def archive(cls, path: Path) -> Store:
+        """Pictures in a zip file, never unpacked; all its entries are checked."""
         try:
-            self.opened = zipfile.ZipFile(path)
+            opened = zipfile.ZipFile(path)
         except (*DAMAGED, OSError) as error:
             raise DataError(f"archive '{path.name}' is damaged: {error}") from error
-        entries = self.opened.infolist()
+        entries = opened.infolist()
         with Problems(f"archive '{path.name}'", DataError) as problems:
             if len(entries) > MOST_MEMBERS:
                 problems.add(f"{len(entries)} members, at most {MOST_MEMBERS}")
@@ -95,23 +83,23 @@ class Archive:
                 for info in entries
                 if info.filename.endswith(".jpg") and not info.filename.startswith("__")
             ]
-            self.members = {i.filename.rpartition("/")[2]: i for i in pictures}
-            if len(self.members) < len(pictures):
+            members = {info.filename.rpartition("/")[2]: info for info in pictures}
+            if len(members) < len(pictures):
                 problems.add("pictures of the same name in several folders")
 
-    def missing(self, names: Sequence[str]) -> list[str]:
-        """Return the names that are not there."""
-        return [name for name in names if name not in self.members]
+        def read(name: str) -> bytes:
+            _check_size(members[name].file_size)
+            try:
+                return opened.read(members[name])
+            except DAMAGED as error:
+                raise OSError(str(error)) from error
 
-    def read(self, name: str) -> bytes:
-        """Return a picture's file; the copy stops at the announced size."""
-        info = self.members[name]
-        if info.file_size > LARGEST_FILE:
-            raise OSError(f"more than {LARGEST_FILE:,} bytes")
-        try:
-            return self.opened.read(info)
-        except DAMAGED as error:
-            raise OSError(str(error)) from error
+        return cls(members, read)
+
+
+def _check_size(size: int) -> None:
+    if size > LARGEST_FILE:
+        raise OSError(f"more than {LARGEST_FILE:,} bytes")
 
 
 def decoded(
@@ -163,7 +151,7 @@ def _decode_all(
 ) -> None:
     """Decode in threads into a file that is renamed when it is whole."""
     decode = decoder(size)
-    missing = store.missing(names)
+    missing = [name for name in names if name not in store.names]
     if missing:
         raise DataError(
             f"CelebA: {len(missing)} pictures are missing: {listing(missing)}"

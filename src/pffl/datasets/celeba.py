@@ -26,7 +26,7 @@ from pffl.data.checks import check_whole, listing
 from pffl.data.federation import Federation
 from pffl.data.silo import Rows
 from pffl.datasets._fetch import Progress, cache_folder
-from pffl.datasets._pictures import Archive, Folder, Store, decoded, picture_schema
+from pffl.datasets._pictures import Store, decoded, picture_schema
 from pffl.errors import DataError, Problems, UsageError
 from pffl.typing import BoolArray, IntArray
 
@@ -170,11 +170,11 @@ def _open_store(source: Path, archive: Path | None, *, official: bool) -> Store:
         with Problems("CelebA", DataError) as problems:
             check_hash(archive, ARCHIVE, problems)
     if archive is not None:
-        return Archive(archive)
+        return Store.archive(archive)
     for name in reversed(FOLDERS):
         folder = source / name
         if folder.is_dir() and next(folder.glob("*.jpg"), None) is not None:
-            return Folder(folder)
+            return Store.folder(folder)
     raise DataError(
         f"'{source}' holds neither img_align_celeba.zip nor pictures (*.jpg)"
     )
