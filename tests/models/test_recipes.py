@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pffl.errors import Problems, UsageError
-from pffl.models.recipes import RECIPES, CelebACNN, section_of
+from pffl.models.recipes import RECIPES, CelebARecipe, section_of
 from pffl.spec.run_file import read_method, read_model
 from tests.helpers import make_schema
 
@@ -79,4 +79,4 @@ def test_everything_wrong_is_listed_at_once():
     assert "'l2' parameter of mlp" in text
     assert "celeba_cnn has one" in text or "no parameter 'width'" in text
     with pytest.raises(UsageError, match="width"):
-        CelebACNN(width=0)
+        CelebARecipe(width=0)

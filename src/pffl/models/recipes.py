@@ -87,7 +87,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MLP(Recipe):
+class MLPRecipe(Recipe):
     """A perceptron; see `pffl.models.mlp`."""
 
     hidden: tuple[int, ...] = (64,)
@@ -107,7 +107,7 @@ class MLP(Recipe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CelebACNN(Recipe):
+class CelebARecipe(Recipe):
     """LEAF's network for CelebA; see `pffl.models.celeba_cnn`."""
 
     width: int = 32
@@ -126,7 +126,9 @@ class CelebACNN(Recipe):
         return {"size": size, "classes": outputs, "width": self.width}
 
 
-RECIPES: dict[str, type[Recipe]] = {kind.name: kind for kind in (MLP, CelebACNN)}
+RECIPES: dict[str, type[Recipe]] = {
+    kind.name: kind for kind in (MLPRecipe, CelebARecipe)
+}
 
 
 def section_of(model: Model) -> Mapping[str, object]:

@@ -333,11 +333,11 @@ def train(
     """Answer a stack of questions that share one pass, for all silos."""
     if linear(questions[0].task).n_outputs > 1 and len(questions) > 1:
         return [train(layout, [question], spread)[0] for question in questions]
-    return Training(layout, questions, spread).totals()
+    return TrainStack(layout, questions, spread).totals()
 
 
 @dataclass(frozen=True, eq=False)
-class Training:
+class TrainStack:
     """A stack of `Train` questions over laid-out rows.
 
     A single full step is one pass over the rows: the silos' mean is one step on the
