@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import itertools
 import os
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import numpy as np
+from pydantic import Field
 
 from pffl.data.federation import Federation
 from pffl.errors import ArtefactError, UsageError
 from pffl.models.base import Model
 from pffl.models.recipes import RECIPES
 from pffl.preparation import Options, default_model
+from pffl.records import Record, read, read_toml
 from pffl.study.compare import (
     Book,
     Candidate,
@@ -42,7 +43,7 @@ Outcome: TypeAlias = Literal["holds", "does not hold", "no difference measured"]
 
 
 @dataclass(frozen=True)
-class Curve:
+class Curve(Record):
     """One method with the values that are swept.
 
     Attributes
@@ -52,27 +53,27 @@ class Curve:
     bounds
         Bounds to try, in the panel's notion; empty where the method has none.
     grid
-        Parameters to try, every combination.
+        Parameters to try, every combination; one value may stand without a list.
     """
 
     label: str
     method: str
-    bounds: tuple[float, ...]
-    grid: Mapping[str, tuple[Any, ...]]
+    bounds: tuple[float, ...] = ()
+    grid: dict[str, Any] = field(default_factory=dict)
 
     def points(self, fallback: float) -> list[tuple[float, dict[str, Any]]]:
         """Return every (bound, parameters) of the curve."""
-        names = list(self.grid)
-        combinations = itertools.product(*(self.grid[name] for name in names))
+        tried = [v if isinstance(v, list) else [v] for v in self.grid.values()]
+        combinations = itertools.product(*tried)
         return [
-            (bound, dict(zip(names, values, strict=True)))
+            (bound, dict(zip(self.grid, values, strict=True)))
             for values in combinations
             for bound in (self.bounds or (fallback,))
         ]
 
 
 @dataclass(frozen=True)
-class Claim:
+class Claim(Record):
     """What the paper says, made checkable.
 
     Attributes
@@ -89,13 +90,13 @@ class Claim:
 
     text: str
     better: str
-    others: tuple[str, ...]
+    others: Annotated[tuple[str, ...], Field(alias="than")]
     measure: str
-    within: float
+    within: Annotated[float, Field(alias="within_error")]
 
 
 @dataclass(frozen=True)
-class Panel:
+class Panel(Record):
     """One plot: data, notion and curves.
 
     `budget` is of this panel alone: gradients per silo, where the figure's would take
@@ -103,35 +104,32 @@ class Panel:
     """
 
     name: str
-    data: Mapping[str, Any]
+    data: dict[str, Any]
     notion: str
-    fallback: float
+    fallback: Annotated[float, Field(alias="fallback_bound")]
     measures: tuple[str, ...]
-    curves: tuple[Curve, ...]
-    claims: tuple[Claim, ...]
+    curves: Annotated[tuple[Curve, ...], Field(alias="curve")]
+    claims: Annotated[tuple[Claim, ...], Field(alias="claim")]
     budget: int | None = None
-    model: Mapping[str, Any] | None = None
+    model: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
-class Figure:
+class Figure(Record):
     """A figure of the paper."""
 
     name: str
     seeds: int
     budget: int
-    panels: tuple[Panel, ...]
+    panels: Annotated[tuple[Panel, ...], Field(alias="panel")]
 
 
 def load(figure: str, path: Path | None = None) -> Figure:
     """Read the spec of a figure, the shipped one unless a file is given."""
     if figure not in FIGURES and path is None:
         raise UsageError(f"no figure '{figure}': there are {', '.join(FIGURES)}")
-    text = (path or spec_path(figure)).read_text("utf-8")
-    try:
-        return parse(figure, tomllib.loads(text))
-    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
-        raise ArtefactError(f"spec of '{figure}': {error!r}") from error
+    table = {"name": figure, **read_toml(path or spec_path(figure))}
+    return read(Figure, table, source=f"spec of '{figure}'")
 
 
 def spec_path(figure: str) -> Path:
@@ -143,44 +141,6 @@ def spec_path(figure: str) -> Path:
     if not source.is_file():
         raise ArtefactError(f"the spec of '{figure}' was not shipped")
     return source
-
-
-def parse(name: str, table: Mapping[str, Any]) -> Figure:
-    """Build the figure from its file."""
-    panels = tuple(
-        Panel(
-            panel["name"],
-            panel["data"],
-            panel["notion"],
-            float(panel["fallback_bound"]),
-            tuple(panel["measures"]),
-            tuple(_curve(c) for c in panel["curve"]),
-            tuple(_claim(c) for c in panel["claim"]),
-            panel.get("budget"),
-            panel.get("model"),
-        )
-        for panel in table["panel"]
-    )
-    return Figure(name, int(table["seeds"]), int(table["budget"]), panels)
-
-
-def _curve(table: Mapping[str, Any]) -> Curve:
-    grid = {name: _tuple(value) for name, value in table.get("grid", {}).items()}
-    return Curve(table["label"], table["method"], _tuple(table.get("bounds", [])), grid)
-
-
-def _claim(table: Mapping[str, Any]) -> Claim:
-    return Claim(
-        table["text"],
-        table["better"],
-        tuple(table["than"]),
-        table["measure"],
-        float(table["within_error"]),
-    )
-
-
-def _tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
 # Running it
