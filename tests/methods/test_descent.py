@@ -1,8 +1,4 @@
-"""The inner solver, and what every method owes to its silos.
-
-Whatever a method does with totals: the order of silos, copies of them, the way rows are
-shared out, and the engine may not change its model.
-"""
+"""What gradient methods share. What all owe to their silos is in tests/testing."""
 
 from __future__ import annotations
 
@@ -13,50 +9,16 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.engines import Local, Reference
+from pffl.engines import Local
 from pffl.errors import UsageError
 from pffl.methods.afl import AFL
-from pffl.methods.descent import DECAY, FLOOR, LocalTraining, State
+from pffl.methods.descent import DECAY, FLOOR, State
 from pffl.methods.fedminmax import FedMinMax
 from pffl.methods.group_weighted import GroupWeighted
 from pffl.methods.local_bgl import LocalBGL
-from pffl.methods.pooled import Pooled
 from pffl.methods.qffl import QFFL
-from pffl.methods.reductions import Reductions
 from tests.driving import iterate
-from tests.helpers import from_silos, make_federation, make_problem, repartition
-
-METHODS = {
-    "fedavg": pffl.FedAvg(rounds=5),
-    "fedprox": pffl.FedAvg(rounds=5, proximal=0.4),
-    "fedyogi": pffl.FedAvg(rounds=5, server="yogi", server_step_size=0.02),
-    "pffl": pffl.PFFL(dual_rounds=3, rounds_per_dual=2),
-    "group-weighted": GroupWeighted(rounds=5),
-    "local-bgl": LocalBGL(dual_rounds=3, rounds_per_dual=2),
-    "fedminmax": FedMinMax(rounds=8),
-    "fedminmax, local steps": FedMinMax(rounds=8, local_steps=3),
-    "afl": AFL(rounds=8),
-    "afl, local steps": AFL(rounds=8, local_steps=3),
-    "q-fedavg": QFFL(q=2.0, rounds=5),
-    "q-fedsgd": QFFL(q=2.0, rounds=5, local_steps=1),
-    "reductions": Reductions(iterations=3),
-    "pooled": Pooled(),
-}
-ONE_STEP = {
-    "fedavg": pffl.FedAvg(rounds=5, local_steps=1),
-    "pffl": pffl.PFFL(dual_rounds=3, rounds_per_dual=2, local_steps=1),
-    "group-weighted": GroupWeighted(rounds=5, local_steps=1),
-    "fedminmax": FedMinMax(rounds=8),
-    "reductions": Reductions(iterations=3),
-    "pooled": Pooled(),
-}
-STEPS = {"step_size": 0.1, "dual_step_size": 0.5}
-
-
-def fixed(method):
-    """Return the method with step sizes that do not depend on the silos."""
-    known = {name: v for name, v in STEPS.items() if hasattr(method, name)}
-    return replace(method, **known)
+from tests.helpers import make_federation, make_problem
 
 
 def run(federation, method, *, engine=Local, weighting="silos"):
@@ -64,72 +26,6 @@ def run(federation, method, *, engine=Local, weighting="silos"):
     options = pffl.Options(weighting=weighting)
     problem = make_problem(asker, pffl.BoundedGroupLoss(0.5), options=options)
     return iterate(asker, problem, method).point
-
-
-def assert_same(a, b, tolerance=1e-10):
-    np.testing.assert_allclose(a.w, b.w, atol=tolerance)
-    np.testing.assert_allclose(a.multipliers, b.multipliers, atol=tolerance)
-    assert np.abs(a.w).max() > 1e-3, "the model moved"
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_the_order_of_silos_does_not_matter(name):
-    federation = make_federation(0, sizes=(30, 12, 50, 20), heterogeneity=1.0)
-    shuffled = from_silos(federation, [federation.silos[k] for k in (2, 0, 3, 1)])
-    assert_same(run(federation, METHODS[name]), run(shuffled, METHODS[name]))
-
-
-@pytest.mark.parametrize("weighting", ["silos", "rows"])
-@pytest.mark.parametrize("name", METHODS)
-def test_silos_alike_are_one_silo(name, weighting):
-    one = make_federation(1, sizes=(60,))
-    copies = [replace(one.silos[0], name=f"copy {k}") for k in range(4)]
-    method = fixed(METHODS[name])
-    a = run(one, method, weighting=weighting)
-    assert_same(a, run(from_silos(one, copies), method, weighting=weighting))
-
-
-@pytest.mark.parametrize("name", ONE_STEP)
-def test_with_one_step_and_weights_by_rows_it_is_the_pooled_method(name):
-    federation = make_federation(2, sizes=(40, 15, 60), heterogeneity=1.0)
-    method = fixed(ONE_STEP[name])
-    a = run(federation, method, weighting="rows")
-    b = run(repartition(federation, np.zeros(115, int)), method, weighting="rows")
-    assert_same(a, b)
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_the_fast_engine_and_the_plain_loop_agree(name):
-    federation = make_federation(3, sizes=(30, 1, 80, 9), heterogeneity=1.0)
-    a = run(federation, METHODS[name])
-    assert_same(a, run(federation, METHODS[name], engine=Reference))
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_every_silo_has_a_say(name):
-    # A silo that is lost, the first or the last, would leave the model as it was.
-    federation = make_federation(4, sizes=(40, 40, 40))
-    before = run(federation, fixed(METHODS[name])).w
-    for k in range(3):
-        silos = list(federation.silos)
-        rows = silos[k].rows("train")
-        train = replace(rows, y=1 - rows.y)
-        silos[k] = replace(silos[k], splits={**silos[k].splits, "train": train})
-        after = run(from_silos(federation, silos), fixed(METHODS[name])).w
-        assert np.abs(after - before).max() > 1e-4
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_a_plan_is_kept(name):
-    method = METHODS[name]
-    federation = make_federation(5)
-    engine = Local(federation, threads=1)
-    problem = make_problem(engine, pffl.BoundedGroupLoss(0.5))
-    rounds = iterate(engine, problem, method).rounds
-    if isinstance(method, LocalTraining):
-        assert rounds == method.planned_rounds + 1  # one for the step sizes
-    else:
-        assert method.planned_rounds is None or rounds <= method.planned_rounds
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,6 +50,7 @@ class AFL(DescentAscent):
 
     iterate: Literal["average", "last"] | None = None
     name: ClassVar[str] = "afl"
+    weighs_silos: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

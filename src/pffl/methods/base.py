@@ -38,6 +38,9 @@ class Method(ABC, Generic[S]):
     steps_without_some
         Whether a round goes on where silos are missing (a quorum below all). Cells in
         which a missing silo has rows then come in as NaN.
+    weighs_silos
+        Whether silos have weights or losses of their own in it, so that it matters
+        which silo has which rows.
     approaches_saddle
         Whether it nears the saddle point of the problem round by round without knowing
         how far it is, so that the gap is worth measuring on the way.
@@ -47,6 +50,7 @@ class Method(ABC, Generic[S]):
 
     name: ClassVar[str]
     steps_without_some: ClassVar[bool] = False
+    weighs_silos: ClassVar[bool] = False
     approaches_saddle: ClassVar[bool] = False
     grid: ClassVar[Grid] = {}
 

@@ -72,6 +72,7 @@ class FairFed(MeasuredDescent[State]):
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "fairfed"
     steps_without_some: ClassVar[bool] = True
+    weighs_silos: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.check(nonnegative=("fairness_budget",))

@@ -113,6 +113,7 @@ class FCFL(Method[State]):
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "fcfl"
     steps_without_some: ClassVar[bool] = True
+    weighs_silos: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_parameters(

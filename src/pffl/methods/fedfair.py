@@ -72,6 +72,7 @@ class FedFair(Descent[Multipliers]):
     by: str | tuple[str, ...] | None = None
     local_steps: int = 1
     name: ClassVar[str] = "fedfair"
+    weighs_silos: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.check(nonnegative=("gap_bound", "dual_step_size", "dual_decay"))

@@ -67,6 +67,7 @@ class LocalBGL(PrimalDual[State]):
 
     iterate: Literal["average", "last"] | None = None
     name: ClassVar[str] = "local-bgl"
+    weighs_silos: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"multiplier_bound": PRICES}
 
     def __post_init__(self) -> None:

@@ -53,6 +53,7 @@ class QFFL(FedAvg):
     q: float = 1.0
     rounds: int = 300
     name: ClassVar[str] = "qffl"
+    weighs_silos: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"q": (1.0, 0.1, 5.0)}
 
     def check(self, **kinds: tuple[str, ...]) -> None:

@@ -1,0 +1,585 @@
+"""What any method or constraint owes, ours or another package's, as checks to run.
+
+    check_method(MyMethod(rounds=5))
+    check_optimum(MyMethod(rounds=500, local_steps=1), lambda sample, w: …)
+    check_constraint(MyConstraint(0.6))
+
+Each raises an AssertionError that says what is broken. `METHOD_CHECKS` and
+`CONSTRAINT_CHECKS` hold the single checks, for tests that are to name them. The way to
+write a method or a constraint is in CONTRIBUTING.md.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pffl.checkpoint import content_of, decode, encode, lay_out, take_up
+from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Cells, Constraint
+from pffl.data import Attribute, Federation, Rows, Schema, Silo
+from pffl.driver import drive
+from pffl.engines import Engine, Local, Reference
+from pffl.flow import iterate
+from pffl.methods import METHODS, Exact, Method
+from pffl.models.base import Model
+from pffl.preparation import Options, Weighting
+from pffl.problem import Point, Problem
+from pffl.questions import Evaluate
+from pffl.solving import prepared
+from pffl.typing import FloatArray, IntArray
+
+CLOSE = 1e-6  # two ways to the same model may differ by so much
+MOVED = 1e-4  # a model that did not move by so much did not move
+FIXED = {"step_size": 0.1, "dual_step_size": 0.5}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Where a method is tried.
+
+    Attributes
+    ----------
+    federation
+        The rows.
+    constraint
+        The cells, and their bounds.
+    model
+        The model; None for what the labels ask for.
+    """
+
+    federation: Federation
+    constraint: Constraint | None
+    model: Model | None = None
+
+    def problem(
+        self, engine: Engine, method: Method[Any], weighting: Weighting = "rows"
+    ) -> Problem:
+        """Ask the census, and build the problem."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "cells with fewer than 10|a bound of 0")
+            options = Options(weighting=weighting)
+            return prepared(engine, self.constraint, self.model, method, options, 0)[0]
+
+    def run(
+        self,
+        method: Method[Any],
+        *,
+        engine: type[Reference] = Local,
+        weighting: Weighting = "rows",
+    ) -> Point:
+        """Run a method to its end."""
+        asker = engine(self.federation)
+        problem = self.problem(asker, method, weighting)
+        return drive(asker, iterate(problem, method)).point
+
+    def with_silos(self, silos: Sequence[Silo]) -> Setting:
+        """Return the setting with other silos, numbered anew."""
+        numbered = tuple(replace(silo, index=k) for k, silo in enumerate(silos))
+        return replace(self, federation=replace(self.federation, silos=numbered))
+
+
+def sample_federation(
+    seed: int = 0, *, sizes: Sequence[int] = (40, 25, 60), labels: int = 2
+) -> Federation:
+    """Draw silos that differ, with two attributes; 0 `labels` for a numeric target."""
+    rng = np.random.default_rng(seed)
+    schema = Schema(
+        ("x0", "x1", "x2"),
+        (Attribute("sex", ("f", "m")), Attribute("age", ("young", "old"))),
+        tuple(f"class {c}" for c in range(labels)),
+    )
+
+    def draw(n: int, shift: float) -> Rows:
+        X = rng.normal(size=(n, 3)) + shift
+        group = np.arange(n) % 4  # everyone is everywhere
+        score = X @ [1.0, -0.5, 0.2] + 0.6 * (group > 1) + 1.5 * rng.normal(size=n)
+        top = max(labels, 1) - 1
+        y = np.clip(np.floor(score + labels / 2), 0, top) if labels else score
+        return Rows.of(X, y, group)
+
+    silos = []
+    for k, n in enumerate(sizes):
+        shift = 0.5 * rng.normal()
+        splits = {"train": draw(n, shift), "test": draw(12, shift)}
+        silos.append(Silo(f"site {k}", k, splits))
+    return Federation(schema, tuple(silos), name="sample")
+
+
+def check_method(
+    method: Method[Any],
+    *,
+    constraint: Constraint | None = None,
+    federation: Federation | None = None,
+    model: Model | None = None,
+) -> None:
+    """Run a method through all of `METHOD_CHECKS`; give it few rounds.
+
+    Parameters
+    ----------
+    constraint
+        Cells with bounds to try it on; by default every sex's loss under 0.6.
+    federation, model
+        Rows and model to try it on; by default `sample_federation` and what its labels
+        ask for.
+    """
+    setting = Setting(
+        federation=federation or sample_federation(),
+        constraint=constraint or BoundedGroupLoss(0.6, by="sex"),
+        model=model,
+    )
+    for check in METHOD_CHECKS:
+        check(method, setting)
+
+
+def is_declared(method: Method[Any], setting: Setting) -> None:
+    """It is a frozen dataclass that its plain form describes in full."""
+    _frozen(method, METHODS, Method)
+    _described(method)
+
+
+def is_pure(method: Method[Any], setting: Setting) -> None:
+    """The same state and total give the same state, and neither is changed."""
+    engine = Reference(setting.federation)
+    problem = setting.problem(engine, method)
+    setup = method.setup(problem)
+    constants = None if setup is None else engine.ask(setup)
+    state = method.init(problem, constants)
+    _demand(
+        _bits(method.init(problem, constants)) == _bits(state),
+        method,
+        "init gives two states for the same constants",
+    )
+    asked = 0
+    while (question := method.question(problem, state)) is not None:
+        again = method.question(problem, state)
+        total, asked = engine.ask(question), asked + 1
+        _demand(
+            again is not None and _bits(engine.ask(again)) == _bits(total),
+            method,
+            f"question {asked} is another one when asked for twice",
+        )
+        before = _bits(state), _bits(total)
+        after = method.step(problem, state, total)
+        _demand(
+            before == (_bits(state), _bits(total)),
+            method,
+            f"step {asked} changes the state or the total that it is given",
+        )
+        _demand(
+            _bits(method.step(problem, state, total)) == _bits(after),
+            method,
+            f"step {asked} gives two states for the same state and total",
+        )
+        state = after
+    planned = method.planned_rounds
+    _demand(
+        planned is None or asked <= planned,
+        method,
+        f"it asked {asked} questions, and planned {planned}",
+    )
+    _demand(
+        bool(np.isfinite(method.finish(problem, state).w).all()),
+        method,
+        "it ends with numbers that are none",
+    )
+
+
+def resumes(method: Method[Any], setting: Setting) -> None:
+    """Stopped after every question and resumed from a file, it ends at the same bits.
+
+    Every sitting has a method and a state of its own: what is kept elsewhere is lost.
+    """
+    engine = Reference(setting.federation)
+    problem = setting.problem(engine, method)
+    whole = drive(engine, iterate(problem, method)).point
+    setup = method.setup(problem)
+    state = method.init(problem, None if setup is None else engine.ask(setup))
+    asked = 0
+    while True:
+        sitting = replace(method)  # type: ignore[type-var]
+        try:
+            plain, arrays = lay_out(encode(state, finite=False))
+            tree = take_up(json.loads(json.dumps(plain)), arrays)
+            state = decode(tree, sitting.init(problem), finite=False)
+        except Exception as error:
+            raise AssertionError(
+                f"{type(method).__name__}: its state after question {asked} cannot be "
+                f"saved and read again: {error}"
+            ) from error
+        question = sitting.question(problem, state)
+        if question is None:
+            break
+        state, asked = sitting.step(problem, state, engine.ask(question)), asked + 1
+    _demand(
+        _bits(sitting.finish(problem, state)) == _bits(whole),
+        method,
+        "stopped and resumed after every question, it ends elsewhere",
+    )
+
+
+def ignores_order(method: Method[Any], setting: Setting) -> None:
+    """The order of silos does not matter."""
+    silos = setting.federation.silos
+    turned = setting.with_silos([*silos[1:], silos[0]])
+    _same(method, setting.run(method), turned.run(method), "the order of silos matters")
+
+
+def counts_copies_once(method: Method[Any], setting: Setting) -> None:
+    """Silos alike are one silo, with step sizes that do not depend on them."""
+    silo, steady = setting.federation.silos[0], _fixed(method)
+    one = setting.with_silos([silo])
+    copies = [replace(silo, name=f"copy {k}") for k in range(3)]
+    for weighting in ("rows", "silos"):
+        point = one.run(steady, weighting=weighting)
+        three = setting.with_silos(copies).run(steady, weighting=weighting)
+        _same(method, point, three, "three copies of a silo differ from one")
+
+
+def ignores_the_split(method: Method[Any], setting: Setting) -> None:
+    """With one step a round and weights by rows, who has which rows does not matter.
+
+    Methods that weigh silos apart say so (`weighs_silos`).
+    """
+    if method.weighs_silos:
+        return
+    pooled, steady = setting.federation.pooled("train"), _fixed(method, local_steps=1)
+    rng = np.random.default_rng(1)
+    part = rng.permutation(np.arange(len(pooled.y)) % 4)
+    rows = Rows.of(pooled.X, pooled.y, pooled.group)
+    first = setting.federation.silos[0]
+    silos = [
+        replace(
+            first,
+            name=f"part {k}",
+            splits={**first.splits, "train": rows.take(np.flatnonzero(part == k))},
+        )
+        for k in range(4)
+    ]
+    other = setting.with_silos(silos).run(steady)
+    what = "rows shared out otherwise give another model (does it weigh silos apart?)"
+    _same(method, setting.run(steady), other, what)
+
+
+def hears_every_silo(method: Method[Any], setting: Setting) -> None:
+    """Other labels in one silo, the first or the last, give another model."""
+    before, steady = setting.run(_fixed(method)).w, _fixed(method)
+    for k, silo in enumerate(setting.federation.silos):
+        silos = list(setting.federation.silos)
+        rows = silo.rows("train")
+        turned = {**silo.splits, "train": replace(rows, y=rows.y.max() - rows.y)}
+        silos[k] = replace(silo, splits=turned)
+        after = setting.with_silos(silos).run(steady).w
+        _demand(
+            float(np.abs(after - before).max()) > MOVED,
+            method,
+            f"other labels in silo {k} change nothing: is it lost?",
+        )
+
+
+def runs_on_every_engine(method: Method[Any], setting: Setting) -> None:
+    """The fast engine and the plain loop give the same model."""
+    fast, plain = (setting.run(method, engine=engine) for engine in (Local, Reference))
+    _same(method, fast, plain, "the engines Local and Reference disagree")
+
+
+METHOD_CHECKS: tuple[Callable[[Method[Any], Setting], None], ...] = (
+    is_declared,
+    is_pure,
+    resumes,
+    ignores_order,
+    counts_copies_once,
+    ignores_the_split,
+    hears_every_silo,
+    runs_on_every_engine,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """All training rows in one place, for formulas that know nothing of silos' answers.
+
+    Attributes
+    ----------
+    problem
+        β, B, bounds and μ.
+    X, y, group, silo
+        The rows, inputs as the model sees them.
+    """
+
+    problem: Problem
+    X: FloatArray
+    y: FloatArray
+    group: IntArray
+    silo: IntArray
+
+    def losses(self, w: FloatArray) -> FloatArray:
+        """ℓ_i(w)."""
+        return self.problem.task.model.losses(w, self.X, self.y)
+
+    def means(self, w: FloatArray) -> FloatArray:
+        """Mean loss of each cell."""
+        losses, cells = self.losses(w), self.problem.cells
+        return np.array(
+            [losses[self.members(cells, z)].mean() for z in range(len(cells))]
+        )
+
+    def risk(self, w: FloatArray) -> float:
+        """F(w), with the ridge."""
+        losses, shares = self.losses(w), self.problem.task.shares
+        means = [losses[self.silo == k].mean() for k in range(len(shares))]
+        return float(shares @ means) + self.ridge(w)
+
+    def ridge(self, w: FloatArray) -> float:
+        """(μ/2)‖w‖²."""
+        return 0.5 * self.problem.l2 * float(w @ w)
+
+    def saddle(self, w: FloatArray) -> float:
+        """βF(w) + B·max(0, max r(w))."""
+        worst = float((self.means(w) - self.problem.cells.bounds).max(initial=0.0))
+        problem = self.problem
+        return problem.risk_weight * self.risk(w) + problem.multiplier_bound * worst
+
+    def members(self, cells: Cells, z: int) -> NDArray[np.bool_]:
+        """Which rows are in a cell."""
+        atom = self.problem.schema.atoms(self.group, self.y)
+        here = cells.silo[z] < 0 or self.silo == cells.silo[z]
+        return cells.membership[z][atom] & here
+
+
+def sample(setting: Setting, method: Method[Any], weighting: Weighting) -> Sample:
+    """Put the training rows of a setting in one place."""
+    problem = setting.problem(Reference(setting.federation), method, weighting)
+    rows = setting.federation.pooled("train")
+    X = problem.task.model.inputs.apply(rows.X)
+    return Sample(problem, X, rows.y, rows.group, rows.silo)
+
+
+def check_optimum(
+    method: Method[Any],
+    value: Callable[[Sample, FloatArray], float],
+    *,
+    tolerance: float = 1e-3,
+    constraint: Constraint | None = None,
+    federation: Federation | None = None,
+    model: Model | None = None,
+    weighting: Weighting = "silos",
+) -> None:
+    """Check that a method comes within `tolerance` of the minimum of a function of w.
+
+    Parameters
+    ----------
+    value
+        What the method is to minimise, written down from the rows (`Sample`).
+    constraint, federation, model
+        As for `check_method`.
+    weighting
+        p_k.
+    """
+    from scipy.optimize import minimize
+
+    setting = Setting(
+        federation=federation or sample_federation(),
+        constraint=constraint or BoundedGroupLoss(0.6, by="sex"),
+        model=model,
+    )
+    rows = sample(setting, method, weighting)
+    w = setting.run(method, weighting=weighting).w
+    best = np.array(w)
+    for solver in ("BFGS", "Nelder-Mead", "Powell"):
+        found = minimize(lambda v: value(rows, v), best, method=solver)
+        best = found.x if found.fun < value(rows, best) else best
+    left = value(rows, w) - value(rows, best)
+    _demand(
+        left <= tolerance,
+        method,
+        f"it ends {left:.3g} above a model found by {solver}, beyond {tolerance:g}",
+    )
+
+
+def check_constraint(
+    constraint: Constraint, *, federation: Federation | None = None
+) -> None:
+    """Run a constraint through all of `CONSTRAINT_CHECKS`."""
+    for check in CONSTRAINT_CHECKS:
+        check(constraint, federation or sample_federation())
+
+
+def is_described(constraint: Constraint, federation: Federation) -> None:
+    """It is a frozen dataclass, and its plain form makes the same cells."""
+    _frozen(constraint, CONSTRAINTS, Constraint)
+    again = _described(constraint)
+    same = _bits(_cells(again, federation)) == _bits(_cells(constraint, federation))
+    _demand(same, constraint, "built from its plain form it has other cells")
+
+
+def cells_come_from_the_schema(constraint: Constraint, federation: Federation) -> None:
+    """Cells are the same each time, have bounds and members, and follow silos."""
+    schema, names = federation.schema, _names(federation)
+    cells = _cells(constraint, federation)
+    _demand(
+        _bits(_cells(constraint, federation)) == _bits(cells),
+        constraint,
+        "asked for twice, its cells differ",
+    )
+    shapes = {
+        "bounds": (cells.bounds, (len(cells),), np.float64),
+        "membership": (cells.membership, (len(cells), schema.n_atoms), np.bool_),
+        "silo": (cells.silo, (len(cells),), np.int64),
+    }
+    for name, (array, shape, kind) in shapes.items():
+        _demand(
+            array.shape == shape and array.dtype == kind,
+            constraint,
+            f"'{name}' of its cells must be of shape {shape} and type {kind.__name__}, "
+            f"and is of {array.shape} and {array.dtype}",
+        )
+    good = np.isfinite(cells.bounds).all() and (cells.bounds >= 0).all()
+    _demand(bool(good), constraint, "a bound is not a finite number ≥ 0")
+    _demand(len(set(cells.names)) == len(cells), constraint, "two cells have one name")
+    _demand(bool(cells.membership.any(axis=1).all()), constraint, "a cell has no atoms")
+    known = (cells.silo >= -1) & (cells.silo < len(names))
+    _demand(bool(known.all()), constraint, "a cell is of a silo that there is not")
+    turned = constraint.cells(schema, tuple(reversed(names)))
+    one, other = _by_name(cells, names), _by_name(turned, names[::-1])
+    _demand(one == other, constraint, "its cells depend on the order of silos")
+
+
+def sums_are_pooled(constraint: Constraint, federation: Federation) -> None:
+    """Counts and losses over silos are those of the rows in one place."""
+    method = Exact(max_rounds=3)
+    setting = Setting(federation=federation, constraint=constraint)
+    rows = sample(setting, method, "silos")
+    w = np.linspace(-0.4, 0.5, rows.problem.n_parameters)
+    losses, cells = rows.losses(w), rows.problem.cells
+    member = [rows.members(cells, z) for z in range(len(cells))]
+    count = np.array([float(m.sum()) for m in member])
+    loss = np.array([losses[m].sum() for m in member])
+    _demand(
+        bool((count == rows.problem.counts).all()),
+        constraint,
+        "the census counts other rows than its cells have",
+    )
+    for engine in (Reference(federation), Local(federation)):
+        total = engine.ask(Evaluate(rows.problem.task, w, "train"))
+        same = np.array_equal(total.column("count", of="cells"), count)
+        same = same and np.allclose(total.column("loss", of="cells"), loss, rtol=1e-12)
+        _demand(
+            same,
+            constraint,
+            f"{type(engine).__name__} adds up other sums than the rows",
+        )
+
+
+def is_solved(constraint: Constraint, federation: Federation) -> None:
+    """Exact finds the saddle point of a convex problem under it."""
+    fixed = (constraint.risk_weight, constraint.multiplier_bound)
+    _demand(
+        not constraint.minimax or None not in fixed,
+        constraint,
+        "it is minimax, and fixes no risk_weight and multiplier_bound",
+    )
+    check_optimum(
+        Exact(),
+        Sample.saddle,
+        tolerance=1e-6,
+        constraint=constraint,
+        federation=federation,
+    )
+
+
+CONSTRAINT_CHECKS: tuple[Callable[[Constraint, Federation], None], ...] = (
+    is_described,
+    cells_come_from_the_schema,
+    sums_are_pooled,
+    is_solved,
+)
+
+
+def _demand(holds: bool, owner: object, what: str) -> None:
+    if not holds:
+        raise AssertionError(f"{type(owner).__name__}: {what}")
+
+
+def _frozen(owner: Any, registry: Any, base: type[Any]) -> None:
+    """Demand a frozen dataclass of the base class, which the registry knows right."""
+    kind = type(owner)
+    _demand(isinstance(owner, base), owner, f"it does not derive from {base.__name__}")
+    good = is_dataclass(kind) and kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    _demand(good, owner, "it is not a frozen dataclass")
+    name = inspect.getattr_static(kind, "name", None)
+    _demand(isinstance(name, str) and bool(name), owner, "it has no name")
+    known = name not in registry or registry[name] is kind
+    _demand(known, owner, f"'{name}' is the name of another class")
+
+
+def _described(owner: Any) -> Any:
+    """Demand that the plain form says it all, and return what is built from it.
+
+    A file holds no None, so a parameter that is None is left out.
+    """
+    plain = dict(owner.describe())
+    _demand(plain.pop("kind", None) == owner.name, owner, "its kind is not its name")
+    again = type(owner)(**{k: v for k, v in plain.items() if v is not None})
+    same = again.describe() == owner.describe() and _values(again) == _values(owner)
+    _demand(same, owner, "built from its plain form it is another one")
+    return again
+
+
+def _values(owner: Any) -> dict[str, object]:
+    """Parameters that a file can hold."""
+    values = {f.name: getattr(owner, f.name) for f in fields(owner) if f.repr}
+    plain = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+    held = (int, float, str, list, Mapping)
+    return {k: v for k, v in plain.items() if isinstance(v, held)}
+
+
+def _bits(value: Any) -> bytes:
+    """Every number of a state or a total, to the last bit."""
+    try:
+        return content_of(encode(value, finite=False), {})
+    except TypeError as error:
+        what = type(value).__name__
+        raise AssertionError(f"{what} is not plain data: {error}") from error
+
+
+def _fixed(method: Method[Any], **more: int) -> Method[Any]:
+    """Return the method with steps that do not depend on how rows are shared out."""
+    known = {field.name for field in fields(method)}  # type: ignore[arg-type]
+    return replace(method, **{k: v for k, v in {**FIXED, **more}.items() if k in known})  # type: ignore[type-var]
+
+
+def _same(method: Method[Any], one: Point, other: Point, what: str) -> None:
+    """Demand that two pairs are one, and that the model moved at all."""
+    apart = max(
+        float(np.abs(one.w - other.w).max()),
+        float(np.abs(one.multipliers - other.multipliers).max(initial=0.0)),
+    )
+    _demand(apart <= CLOSE, method, f"{what} (by {apart:.3g})")
+    _demand(float(np.abs(one.w).max()) > MOVED, method, "the model did not move")
+
+
+def _cells(constraint: Constraint, federation: Federation) -> Cells:
+    return constraint.cells(federation.schema, _names(federation))
+
+
+def _names(federation: Federation) -> tuple[str, ...]:
+    return tuple(silo.name for silo in federation.silos)
+
+
+def _by_name(cells: Cells, silos: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    """Cells as a mapping, their silos by name."""
+    return {
+        name: (
+            float(cells.bounds[z]),
+            cells.membership[z].tobytes(),
+            silos[cells.silo[z]] if cells.silo[z] >= 0 else None,
+        )
+        for z, name in enumerate(cells.names)
+    }

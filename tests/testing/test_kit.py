@@ -1,0 +1,380 @@
+"""The kit of `pffl.testing`: ours pass it, and planted bugs do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl import testing
+from pffl.constraints import CONSTRAINTS, Cells, Constraint
+from pffl.methods import METHODS, Method
+from pffl.methods.fedavg import FedAvg
+from pffl.questions import TrainTotal
+from pffl.testing import (
+    CONSTRAINT_CHECKS,
+    METHOD_CHECKS,
+    Sample,
+    Setting,
+    check_constraint,
+    check_method,
+    check_optimum,
+    sample_federation,
+)
+
+BUDGET = 10  # gradients per silo
+
+
+@cache
+def setting() -> Setting:
+    return Setting(
+        federation=sample_federation(), constraint=pffl.BoundedGroupLoss(0.6, by="sex")
+    )
+
+
+def few(name: str) -> Method[Any]:
+    """A method with few rounds, whoever it is from."""
+    kind, short = METHODS[name], {"rounds_per_dual": 2, "local_steps": 2}
+    known = kind.__dataclass_fields__
+    return kind.within(BUDGET, **{k: v for k, v in short.items() if k in known})
+
+
+VARIANTS = {
+    "fedprox": FedAvg(rounds=5, proximal=0.4),
+    "fedyogi": FedAvg(rounds=5, server="yogi", server_step_size=0.02),
+    "fedminmax, local steps": METHODS["fedminmax"](rounds=8, local_steps=3),
+    "afl, local steps": METHODS["afl"](rounds=8, local_steps=3),
+    "q-fedsgd": METHODS["qffl"](q=2.0, rounds=5, local_steps=1),
+    "fedfb, eo": METHODS["fedfb"](notion="eo", rounds=5, by=("sex",)),
+}
+
+
+@pytest.mark.parametrize("check", METHOD_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
+def test_every_registered_method_passes(name, check):
+    check(VARIANTS[name] if name in VARIANTS else few(name), setting())
+
+
+@pytest.mark.parametrize(
+    ("method", "value", "constraint", "tolerance"),
+    [
+        (pffl.Exact(), Sample.saddle, None, 1e-6),
+        (pffl.Exact(), Sample.saddle, pffl.MinMax(by="sex"), 1e-6),
+        (pffl.PFFL(dual_rounds=60, local_steps=1), Sample.saddle, None, 0.02),
+        (METHODS["reductions"](), Sample.saddle, None, 2e-3),
+        (FedAvg(rounds=300, local_steps=1), Sample.risk, None, 1e-5),
+        (
+            METHODS["group-weighted"](rounds=300, local_steps=1),
+            lambda s, w: s.means(w).mean() + s.ridge(w),
+            None,
+            1e-5,
+        ),
+        (
+            METHODS["fedminmax"](rounds=600, ridge=0.0),
+            lambda s, w: s.means(w).max(),
+            pffl.MinMax(by="sex"),
+            1e-3,
+        ),
+        (
+            METHODS["afl"](rounds=800, iterate="last"),
+            lambda s, w: s.means(w).max() + s.ridge(w),
+            pffl.PerSilo(0.0),
+            2e-3,
+        ),
+        (
+            METHODS["pooled"](),
+            lambda s, w: s.losses(w).mean() + s.ridge(w),
+            None,
+            1e-9,
+        ),
+    ],
+    ids=lambda part: getattr(part, "name", None),
+)
+def test_known_optima_are_reached(method, value, constraint, tolerance):
+    check_optimum(method, value, constraint=constraint, tolerance=tolerance)
+
+
+def test_an_optimum_that_is_not_reached_is_told():
+    with pytest.raises(AssertionError, match=r"FedAvg: it ends .* above a model"):
+        check_optimum(FedAvg(rounds=1), Sample.risk, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("labels", [2, 3])
+@pytest.mark.parametrize("check", CONSTRAINT_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", CONSTRAINTS)
+def test_every_registered_constraint_passes(name, check, labels):
+    bound = {"bound": 0.9} if "bound" in CONSTRAINTS[name].__dataclass_fields__ else {}
+    check(CONSTRAINTS[name](**bound), sample_federation(labels=labels))
+
+
+# Planted bugs, each caught by the check of its kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken(FedAvg):
+    """FedAvg under another name."""
+
+    rounds: int = 4
+    local_steps: int = 2
+    name: ClassVar[str] = "broken"
+
+
+class Plain(Method[Any]):
+    """Not a dataclass."""
+
+    name: ClassVar[str] = "plain"
+
+    def init(self, problem, constants=None):
+        return None
+
+    def question(self, problem, state):
+        return None
+
+    def step(self, problem, state, total):
+        return state
+
+    def finish(self, problem, state):
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hidden(Broken):
+    """A parameter that no file can hold."""
+
+    weights: Mapping[str, float] = field(default_factory=dict)
+    scale: float = 1.0
+
+    def describe(self):
+        return {k: v for k, v in super().describe().items() if k != "rounds"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Borrowed(Broken):
+    """A name of ours."""
+
+    name: ClassVar[str] = "exact"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forgetful(Broken):
+    """Steps that count elsewhere."""
+
+    seen: list[int] = field(default_factory=list, repr=False)
+
+    def step(self, problem, state, total):
+        self.seen.append(1)
+        after = super().step(problem, state, total)
+        return replace(after, w=after.w * (1 + 0.01 * len(self.seen)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutating(Broken):
+    """A step that writes into the state it was given."""
+
+    def step(self, problem, state, total):
+        after = super().step(problem, state, total)
+        state.momentum[:] = 1.0
+        return after
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remembering(Broken):
+    """Momentum that is kept beside the state; a step taken twice is the same."""
+
+    def step(self, problem, state, total):
+        kept = self.__dict__.setdefault("kept", {})
+        after = super().step(problem, state, total)
+        kept[after.round] = total.update
+        return replace(after, w=after.w + 0.5 * kept.get(state.round, 0.0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unsaved(Broken):
+    """A state that no file can hold."""
+
+    def step(self, problem, state, total):
+        after = super().step(problem, state, total)
+        return replace(after, curvatures={1, 2})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overtime(Broken):
+    """More questions than planned."""
+
+    @property
+    def planned_rounds(self):
+        return 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class LosesTheFirst(Broken):
+    """The first silo is asked in vain, as in FedFB's code."""
+
+    def question(self, problem, state):
+        question = super().question(problem, state)
+        if question is None:
+            return None
+        shares = np.array(problem.task.shares)
+        shares[0] = 1e-12
+        return replace(question, task=replace(problem.task, shares=shares))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerSiloCount(Broken):
+    """The mean over silos where the mean over rows is meant."""
+
+    def objective(self, problem, state):
+        objective = super().objective(problem, state)
+        silos = len(problem.task.shares)
+        even = np.full(silos, 1 / silos)
+        return replace(objective, task=replace(problem.task, shares=even))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountsSilos(Broken):
+    """A step that grows with the number of silos."""
+
+    def step(self, problem, state, total):
+        scaled = replace(total, update=total.update * len(problem.task.shares))
+        return super().step(problem, state, scaled)
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        (Plain(), "not a frozen dataclass"),
+        (Hidden(scale=2.0, rounds=3), "built from its plain form"),
+        (Borrowed(), "'exact' is the name of another class"),
+        (Forgetful(), "two states for the same state and total"),
+        (Mutating(), "changes the state or the total"),
+        (Remembering(), "resumed after every question, it ends elsewhere"),
+        (Unsaved(), "is not plain data: .* cannot hold"),
+        (Overtime(), "it asked 4 questions, and planned 3"),
+        (LosesTheFirst(), "the order of silos matters"),
+        (PerSiloCount(), "rows shared out otherwise"),
+        (CountsSilos(), "three copies of a silo differ from one"),
+    ],
+    ids=lambda part: type(part).__name__ if isinstance(part, Method) else "",
+)
+def test_planted_bugs_of_methods_are_caught(method, reason):
+    with pytest.raises(AssertionError, match=reason):
+        check_method(method)
+
+
+def test_a_silo_that_is_never_heard_is_missed():
+    @dataclass(frozen=True, kw_only=True)
+    class Deaf(Broken):
+        def question(self, problem, state):
+            question = super().question(problem, state)
+            return None if question is None else replace(question, silos=(0, 1))
+
+        def asked(self, problem, round):
+            return (0, 1)
+
+    with pytest.raises(AssertionError, match="other labels in silo 2 change nothing"):
+        testing.hears_every_silo(Deaf(), setting())
+
+
+def test_a_method_that_only_one_engine_answers_alike_is_caught(monkeypatch):
+    true = testing.Local.ask_many
+
+    def crooked(self, questions):
+        return [
+            replace(total, update=1.001 * total.update)
+            if isinstance(total, TrainTotal)
+            else total
+            for total in true(self, questions)
+        ]
+
+    monkeypatch.setattr(testing.Local, "ask_many", crooked)
+    with pytest.raises(AssertionError, match="Local and Reference disagree"):
+        testing.runs_on_every_engine(Broken(step_size=0.1), setting())
+
+
+def test_the_unbroken_one_passes():
+    check_method(Broken())
+
+
+@dataclass(frozen=True)
+class Cut(Constraint):
+    """Two groups, with whatever bug is asked for."""
+
+    bug: str = "none"
+    name: ClassVar[str] = "cut"
+
+    def cells(self, schema, silos):
+        names = ("f", "f") if self.bug == "names" else ("f", "m")
+        member = np.repeat(schema.attribute_codes("sex"), schema.n_labels)
+        membership = np.stack([member == 0, member == 1])
+        if self.bug == "empty":
+            membership[1] = False
+        if self.bug == "drawn":
+            membership[0] = np.random.default_rng().random(len(member)) < 0.5
+        bounds = np.array([0.7, -0.1 if self.bug == "bound" else 0.8])
+        silo = np.array([-1, 9 if self.bug == "silo" else -1])
+        if self.bug == "order":
+            bounds[0] = 0.5 + 0.01 * int(silos[0][-1])
+        if self.bug == "shape":
+            bounds = bounds[:, None]
+        if self.bug == "type":
+            membership = membership.astype(float)
+        return Cells(names, bounds, membership, silo)
+
+    def describe(self):
+        plain = {"kind": self.name, "bug": self.bug}
+        if self.bug == "kind":
+            plain["kind"] = "other"
+        if self.bug == "plain":
+            plain["bug"] = "none"
+        return plain
+
+
+@dataclass(frozen=True)
+class Loose(Cut):
+    """Minimax that fixes no price."""
+
+    minimax: ClassVar[bool] = True
+
+
+@pytest.mark.parametrize(
+    ("constraint", "reason"),
+    [
+        (Cut("kind"), "kind is not its name"),
+        (Cut("plain"), "built from its plain form it is another"),
+        (Cut("names"), "two cells have one name"),
+        (Cut("empty"), "a cell has no atoms"),
+        (Cut("drawn"), "other cells|its cells differ"),
+        (Cut("bound"), "not a finite number ≥ 0"),
+        (Cut("silo"), "of a silo that there is not"),
+        (Cut("order"), "depend on the order of silos"),
+        (Cut("shape"), "'bounds' of its cells must be of shape"),
+        (Cut("type"), "'membership' of its cells must be"),
+        (Loose(), "fixes no risk_weight"),
+    ],
+    ids=lambda part: getattr(part, "bug", None),
+)
+def test_planted_bugs_of_constraints_are_caught(constraint, reason):
+    with pytest.raises(AssertionError, match=reason):
+        check_constraint(constraint)
+
+
+def test_a_sound_constraint_passes():
+    check_constraint(Cut())
+    check_constraint(pffl.BoundedGroupLoss(0.8), federation=sample_federation(labels=3))
+
+
+def test_sums_that_are_not_those_of_the_rows_are_caught(monkeypatch):
+    true = Cells.of_silo
+
+    def crooked(self, index):
+        found = np.array(true(self, index), dtype=float)
+        return found * 0.5 if index == 2 else found
+
+    monkeypatch.setattr(Cells, "of_silo", crooked)
+    with pytest.raises(AssertionError, match="adds up other sums than the rows"):
+        testing.sums_are_pooled(Cut(), sample_federation())
