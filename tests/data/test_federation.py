@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -200,3 +201,21 @@ def test_the_hash_knows_the_order_of_the_attributes():
     other = Schema(("x",), (race, sex), ("no", "yes"))
     assert one.groups != other.groups
     assert one.hash != other.hash
+
+
+def test_rows_that_never_were_a_table_have_a_preparation_too():
+    federation = Federation.from_arrays(
+        np.arange(12.0).reshape(6, 2),
+        [0, 1, 0, 1, 0, 1],
+        sensitive_features={"sex": list("fmfmfm")},
+        silo=[0, 0, 0, 1, 1, 1],
+        features=["age", "income"],
+        test_fraction=0.0,
+    )
+    table = pd.DataFrame(federation.pooled().X, columns=["age", "income"])
+    table = table.assign(sex=list("fmfmfm"), label=[0, 1, 0, 1, 0, 1])
+    rows = federation.preparation.rows(table)
+    np.testing.assert_array_equal(rows.X, federation.pooled().X)
+    np.testing.assert_array_equal(rows.group, federation.pooled().group)
+    tabled = Federation.from_table(table, label="label", group="sex", silos=2)
+    assert tabled.preparation is tabled.encoding

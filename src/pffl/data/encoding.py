@@ -141,6 +141,20 @@ class TableEncoding:
         return cls(schema, tuple(columns), label)
 
     @classmethod
+    def of_numbers(cls, schema: Schema) -> TableEncoding:
+        """For data that never were a table: every input is a column of numbers.
+
+        The label's column is called like the target.
+        """
+        with Problems("federation", DataError) as problems:
+            taken = {attribute.name for attribute in schema.attributes}
+            for name in schema.features:
+                if name in taken or name == schema.target:
+                    problems.add(f"input '{name}' is called like a group or the label")
+        columns = tuple(Column(name, "number") for name in schema.features)
+        return cls(schema, columns, schema.target)
+
+    @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> TableEncoding:
         """Rebuild from the plain form; refuse whatever is not one."""
         return cls.of(

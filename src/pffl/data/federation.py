@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from pffl.data.checks import (
     warn,
 )
 from pffl.data.codes import as_column, encode_labels, encode_values
+from pffl.data.encoding import TableEncoding
 from pffl.data.partition import distribute, split_index
 from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import INPUT_TYPES, Rows, Silo
@@ -40,9 +41,6 @@ from pffl.data.table import (
 from pffl.errors import DataError, Problems
 from pffl.files import digest
 from pffl.typing import FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from pffl.data.encoding import TableEncoding
 
 P = ParamSpec("P")
 Options = TypeVar("Options")
@@ -355,6 +353,11 @@ class Federation:
     def silo_names(self) -> tuple[str, ...]:
         """Names of the silos, in order."""
         return tuple(silo.name for silo in self.silos)
+
+    @property
+    def preparation(self) -> TableEncoding:
+        """How new tables become rows: as this one did, or every input a number."""
+        return self.encoding or TableEncoding.of_numbers(self.schema)
 
     @property
     def splits(self) -> tuple[str, ...]:

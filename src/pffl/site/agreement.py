@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pffl.data.encoding import Column, TableEncoding, read_name, read_names
+from pffl.data.encoding import TableEncoding, read_name, read_names
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
 from pffl.errors import DataError, PFFLError, Problems
@@ -60,7 +60,7 @@ class Agreement:
         """
         return cls(
             federation.name,
-            federation.encoding or plain_encoding(federation.schema),
+            federation.preparation,
             federation.silo_names if sites is None else tuple(sites),
             federation.splits,
         )
@@ -125,17 +125,3 @@ class Agreement:
         names = [column.name for column in self.encoding.columns]
         names += [attribute.name for attribute in self.schema.attributes]
         return tuple(dict.fromkeys([*names, self.encoding.label]))
-
-
-def plain_encoding(schema: Schema) -> TableEncoding:
-    """Encode data that never were a table: every input is a column of numbers.
-
-    The label's column is called like the target.
-    """
-    with Problems("federation", DataError) as problems:
-        taken = {attribute.name for attribute in schema.attributes}
-        for name in schema.features:
-            if name in taken or name == schema.target:
-                problems.add(f"input '{name}' is called like a group or the label")
-    columns = tuple(Column(name, "number") for name in schema.features)
-    return TableEncoding(schema, columns, schema.target)
