@@ -18,7 +18,7 @@ from pffl.engines.remote import Record, Remote
 from pffl.errors import ArtefactError, DataError, FederationError, UsageError
 from pffl.evidence.measure import implied_risk_of
 from pffl.methods import METHODS
-from pffl.questions import Evaluate, Train
+from pffl.questions import Census, Evaluate, Train
 from pffl.site.answer import Site
 from pffl.site.rules import Rules
 from tests.engines.sites import QUICK, remote, sites_of, spoil
@@ -121,7 +121,7 @@ def test_a_guarded_site_withholds_small_cells_and_passes_the_gate():
     withheld = [note for note in engine.notes if "withhold small" in note]
     assert any("'site 1'" in note for note in withheld)
     shown = engine.census().counts
-    true = Local(federation).census().counts
+    true = Local(federation).ask(Census(federation.schema)).counts
     assert ((shown == true) | (shown == 0)).all()
     assert (shown != true).any()
 
@@ -146,7 +146,8 @@ def test_what_is_withheld_is_said_of_every_split_and_bounds_no_risk():
 
 def test_a_cell_that_every_site_withholds_is_refused_as_such():
     federation = biased(0)
-    rows = min(int(n) for n in Local(federation).census().counts.max(axis=0) if n)
+    counts = Local(federation).ask(Census(federation.schema)).counts
+    rows = min(int(n) for n in counts.max(axis=0) if n)
     sites = {
         silo.name: Site.of(silo, federation.schema, Rules(floor=rows + 1)).answer
         for silo in federation.silos

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
-from pffl.questions import CensusTotal, Question, Total
+from pffl.questions import Question, Total
 
 T = TypeVar("T", bound=Total)
 
@@ -46,9 +46,6 @@ class Engine(Protocol):
     @property
     def splits(self) -> tuple[str, ...]:
         """Splits that every silo has."""
-
-    def census(self, split: str = "train") -> CensusTotal:
-        """Ask for counts and feature sums."""
 
     def ask(self, question: Question[T]) -> T:
         """Ask every silo and add the answers."""

@@ -10,7 +10,7 @@ from pffl.data.federation import Federation
 from pffl.data.schema import Schema
 from pffl.errors import FederationError, PFFLError
 from pffl.models.base import Inputs, Model
-from pffl.questions import Census, CensusTotal, Question, Total, View, add_all
+from pffl.questions import Question, Total, View, add_all
 
 T = TypeVar("T", bound=Total)
 
@@ -58,10 +58,6 @@ class Reference:
     def splits(self) -> tuple[str, ...]:
         """Splits that every silo has."""
         return self.federation.splits
-
-    def census(self, split: str = "train") -> CensusTotal:
-        """Ask for counts and feature sums."""
-        return self.ask(Census(self.schema, split))
 
     def ask(self, question: Question[T]) -> T:
         """Ask every silo and add the answers."""

@@ -15,7 +15,7 @@ import numpy as np
 from pffl.engines.around import Around
 from pffl.engines.base import Engine
 from pffl.files import digest_arrays
-from pffl.questions import CensusTotal, Curvature, Evaluate, Question, Total
+from pffl.questions import Census, Curvature, Evaluate, Question, Total
 
 MOST_BYTES = 256 << 20
 
@@ -42,13 +42,6 @@ class Remembered(Around):
         self.name = name
         self._most = most_bytes
         self._known: dict[str, Total] = {}
-        self._census: dict[str, CensusTotal] = {}
-
-    def census(self, split: str = "train") -> CensusTotal:
-        """Ask for counts and feature sums, once."""
-        if split not in self._census:
-            self._census[split] = self.engine.census(split)
-        return self._census[split]
 
     def ask(self, question: Question[Any]) -> Any:
         """Ask, unless the answer is known."""
@@ -88,6 +81,8 @@ class Remembered(Around):
 
 def _key(question: Question[Any]) -> str | None:
     """Return a hash of all that the answer depends on; None for training."""
+    if isinstance(question, Census):
+        return f"census {question.split}"
     if isinstance(question, Evaluate):
         own: list[object] = [question.split, float(question.loss_bound)]
     elif isinstance(question, Curvature):

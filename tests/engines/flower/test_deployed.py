@@ -9,6 +9,7 @@ import pytest
 
 from pffl import runs
 from pffl.engines import Local
+from pffl.questions import Census
 from pffl.spec import load
 
 pytest.importorskip("flwr")
@@ -64,7 +65,7 @@ def test_deployed_run_is_the_local_run(net, name, method, constraint):
     assert all(e["missing"] == e["refused"] == [] for e in record if "missing" in e)
 
     federation = load(path).build().federation
-    census = Local(federation).census()
+    census = Local(federation).ask(Census(federation.schema))
     card = found.result["data"]["card"]
     assert card is not None
     assert found.result["data"]["schema"] == federation.schema.hash
