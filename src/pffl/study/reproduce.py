@@ -128,8 +128,12 @@ def load(figure: str, path: Path | None = None) -> Figure:
     """Read the spec of a figure, the shipped one unless a file is given."""
     if figure not in FIGURES and path is None:
         raise UsageError(f"no figure '{figure}': there are {', '.join(FIGURES)}")
-    table = {"name": figure, **read_toml(path or spec_path(figure))}
-    return read(Figure, table, source=f"spec of '{figure}'")
+    return parse(figure, read_toml(path or spec_path(figure)))
+
+
+def parse(name: str, table: Mapping[str, Any]) -> Figure:
+    """Build the figure from the tables of its file."""
+    return read(Figure, {"name": name, **table}, source=f"spec of '{name}'")
 
 
 def spec_path(figure: str) -> Path:
