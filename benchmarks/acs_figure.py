@@ -49,7 +49,7 @@ def main() -> None:
         print(f"| {name} | {int(row['count']):,} | {numbers} |")
     print(f"train {solution.train}\ntest {solution.test}")
 
-    from pffl.report import figures
+    from pffl.reports import figures
 
     axes = figures.group_losses(solution.cells)
     axes.set_title(f"ACS 2024, employment, bound {BOUND:g}", fontsize="medium", pad=26)

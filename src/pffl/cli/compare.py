@@ -132,7 +132,7 @@ def _loader(draft: Draft, *, validation: bool) -> Callable[[int], Federation]:
 def _draw(found: Comparison, folder: Path) -> None:
     """Write a figure where possible."""
     from pffl.errors import MissingExtraError
-    from pffl.report import figures
+    from pffl.reports import figures
 
     try:
         figures.save(figures.comparison(found.table), folder / "figure.png")

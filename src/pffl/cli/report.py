@@ -23,12 +23,7 @@ def report(
 
     Example: pffl report runs/compas-001 -o report.html
     """
-    from pffl.errors import ArtefactError
-    from pffl.report.page import render
+    from pffl.reports.page import report as write
 
-    text = render(directories, title=title)
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ArtefactError(f"{out}: {error.strerror}") from error
+    write(*directories, out=out, title=title)
     console.stdout().print(f"Report: {out}", soft_wrap=True)

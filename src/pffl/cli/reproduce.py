@@ -93,7 +93,7 @@ def open_data(
 def save(result: PanelResult, folder: Path) -> None:
     """Write a panel's table and figure."""
     from pffl.errors import MissingExtraError
-    from pffl.report import figures
+    from pffl.reports import figures
 
     name = result.panel.name
     result.table.to_csv(folder / f"{name}.csv", index=False)

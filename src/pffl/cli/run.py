@@ -85,7 +85,7 @@ def run(
         with resumable(checkpoint, fresh=resume is None):
             solution = _solve(job, seed, checkpoint, quiet=quiet)
             held.save(solution, text)
-            added = _extras(solution, held) if extras else []
+            added = _extras(solution, held, text) if extras else []
             interrupted = solution.status == "interrupted"
             if not interrupted:
                 checkpoint.remove()
@@ -135,11 +135,11 @@ def _solve(job: Job, seed: int, checkpoint: Checkpoint, *, quiet: bool) -> Solut
     )
 
 
-def _extras(solution: Solution, held: RunDirectory) -> list[tuple[str, str]]:
+def _extras(solution: Solution, held: RunDirectory, text: str) -> list[tuple[str, str]]:
     """Write the certificate and, where its extra is installed, the report."""
-    from pffl.report.page import write_extras
+    from pffl.reports.page import write_extras
 
-    added, notes = write_extras(held, solution)
+    added, notes = write_extras(held, solution, text)
     for note in notes:
         console.note(note)
     return added

@@ -18,7 +18,7 @@ from pffl.engines.remote import Record, Remote, Transport
 from pffl.errors import PFFLError, UsageError
 from pffl.flower.live import ENDED, Live
 from pffl.flower.session import Session
-from pffl.report.page import write_extras
+from pffl.reports.page import write_extras
 from pffl.runs import RunDirectory, lock, refuse_recorded
 from pffl.site import Agreement
 from pffl.solution import Solution
@@ -144,7 +144,7 @@ def _solve(
     )
     place.save(solution, text)
     if extras:
-        write_extras(place, solution)
+        write_extras(place, solution, text)
     if solution.status != "interrupted":
         checkpoint.remove()
     return solution

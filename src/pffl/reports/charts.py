@@ -11,17 +11,14 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from pffl.text import shorten, up
+
 WIDTH = 600
 LABEL = 160  # pixels for names
 ROW = 30
 MOST_CELLS = 40
-LONGEST = 22
+LONGEST = 22  # of a name; the full one stands in a tooltip and in the table
 FURTHEST = 0.5  # how far beyond the largest loss, as a part of it, upper bounds go
-
-
-def shorten(name: str, longest: int = LONGEST) -> str:
-    """Shorten a long name; the full one stands in a tooltip and in the table."""
-    return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
 def ticks(
@@ -97,7 +94,7 @@ def _interval(
     )
     return (
         f'<path class="interval" d="M{x(test):.1f} {y}H{at:.1f}{head}">'
-        f"<title>{name}, unseen at most: {upper:.4f}</title></path>"
+        f"<title>{name}, unseen at most: {up(upper)}</title></path>"
     )
 
 
@@ -105,7 +102,7 @@ def _cell_row(cell: Mapping[str, Any], x: Any, y: float, high: float) -> str:
     name = escape(str(cell["cell"]))
     out = [
         f'<text class="name" x="{LABEL - 10}" y="{y + 4:.1f}"><title>{name}</title>'
-        f"{escape(shorten(str(cell['cell'])))}</text>"
+        f"{escape(shorten(str(cell['cell']), LONGEST))}</text>"
     ]
     test, upper = cell.get("test_loss"), cell.get("test_upper")
     if test is not None and upper is not None:

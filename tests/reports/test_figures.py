@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import pffl
-from pffl.report import figures
+from pffl.reports import figures
 from pffl.study.sweep import full_grid, sweep
 
 pytest.importorskip("matplotlib")

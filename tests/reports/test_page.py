@@ -10,8 +10,9 @@ import pytest
 import pffl
 from pffl import runs
 from pffl.errors import ArtefactError
-from pffl.report import charts
-from pffl.report.page import embedded, margin, number, read_sweep, render
+from pffl.files import Journal
+from pffl.reports import charts
+from pffl.reports.page import SweepView, embedded, margin, number, render
 from pffl.study.sweep import full_grid, sweep
 
 NASTY = "<script>alert(1)</script>"
@@ -94,9 +95,13 @@ def test_numbers():
 def test_other_folders_are_refused(tmp_path):
     with pytest.raises(ArtefactError, match="neither"):
         render([tmp_path])
-    (tmp_path / "result.json").write_text("[1]")
-    with pytest.raises(ArtefactError, match="not one of our files"):
+    (tmp_path / "result.json").write_text("{}")
+    with pytest.raises(ArtefactError, match=r"no evidence\.json; .* pffl run"):
         render([tmp_path])
+    for text in ("[1]", "{", '{"format": "other"}'):
+        (tmp_path / "evidence.json").write_text(text)
+        with pytest.raises(ArtefactError, match="evidence"):
+            render([tmp_path])
 
 
 @pytest.mark.parametrize("count", [1, 200])
@@ -133,7 +138,7 @@ def test_a_huge_upper_bound_does_not_press_the_rest_together():
     assert 0.5 < low < 0.58
     assert 0.7 < high < 1.0
     svg = charts.cell_chart([cell("a", 0.7), cell("b", 40.0)])
-    assert "b, unseen at most: 40.0000" in svg
+    assert "b, unseen at most: 40<" in svg
     drawn = [float(n) for n in re.findall(r'(?:cx="|H)([\d.]+)', svg)]
     assert max(drawn) <= charts.WIDTH
     assert max(drawn) - min(drawn) > 100
@@ -164,7 +169,8 @@ def test_fault_78_ten_thousand_points_stay_small(tmp_path):
             }
             file.write(json.dumps(row) + "\n")
     assert len(render([tmp_path])) < 5_000_000
-    assert len(read_sweep(tmp_path).points) == 10_000
+    rows = Journal(tmp_path / "points.jsonl")
+    assert len(SweepView.of(rows, "sweep").points) == 10_000
 
 
 def test_lines_need_two_points():

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pffl.errors import MissingExtraError
-from pffl.report.charts import shorten
 from pffl.study.sweep import front
+from pffl.text import shorten
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,0 +1,322 @@
+"""One self-contained page: runs by their evidence, sweeps and comparisons by rows."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files as packaged
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from pffl import files, records
+from pffl.errors import ArtefactError, MissingExtraError
+from pffl.evidence import verdict
+from pffl.evidence.evidence import Evidence
+from pffl.reports import charts
+from pffl.runs.directory import CERTIFICATE, EVIDENCE, HISTORY, REPORT, RESULT, SPEC
+from pffl.solution import Solution
+from pffl.study.compare import Comparison
+from pffl.study.sweep import Sweep, front
+from pffl.text import up
+
+if TYPE_CHECKING:
+    from pffl.runs import RunDirectory
+
+MOST_LINES = 8  # cells drawn over rounds
+MOST_ROUNDS = 400  # points of a line
+STATUS_WORDS = {
+    "met": "Every bound is met",
+    "within_slack": "Within the stated slack",
+    "not_met": "Not every bound is met",
+    "infeasible": "Impossible, and proved",
+    "diverged": "The run diverged",
+    "interrupted": "Interrupted",
+}
+
+History: TypeAlias = Sequence[Mapping[str, Any]]
+Subject: TypeAlias = "Solution | Evidence | Sweep | Comparison | str | os.PathLike[str]"
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run, as the page shows it: all of it follows from evidence and history."""
+
+    name: str
+    result: Mapping[str, Any]
+    certificate: Mapping[str, Any] | None
+    spec: str
+    cell_chart: str
+    gap_chart: str
+    loss_chart: str
+    multiplier_chart: str
+    legend: Sequence[str]
+
+    @classmethod
+    def of(
+        cls, e: Evidence, history: History = (), *, name: str = "", spec: str = ""
+    ) -> RunView:
+        """Lay out a run; of an interrupted one nothing is certified."""
+        result = verdict.result(e)
+        names = [cell["cell"] for cell in result["cells"]][:MOST_LINES]
+        certified = names and e.stopped != "interrupted"
+
+        def lines(words: str, what: str) -> str:
+            series = {name: _series(history, f"{what}: {name}") for name in names}
+            return charts.line_chart(series, words)
+
+        return cls(
+            name or e.data.name,
+            result,
+            verdict.certificate(e).as_dict() if certified else None,
+            spec,
+            charts.cell_chart(result["cells"]),
+            charts.line_chart(
+                {
+                    "gap": _series(history, "gap"),
+                    "violation": _series(history, "worst_violation"),
+                },
+                "Measured gap and worst violation by round, logarithmic",
+                log=True,
+            ),
+            lines("Mean loss of each cell by round", "loss"),
+            lines("Multiplier of each cell by round", "multiplier"),
+            names,
+        )
+
+
+@dataclass(frozen=True)
+class SweepView:
+    """A sweep: points for the trade-off chart, and the front as a table."""
+
+    name: str
+    points: Sequence[Mapping[str, Any]]
+    fronts: Mapping[str, Sequence[int]]
+
+    @classmethod
+    def of(cls, rows: Iterable[Mapping[str, Any]], name: str) -> SweepView:
+        """Lay out trained points; fronts are chosen on validation where there is it."""
+        good = [row for row in rows if row["reason"] is None]
+        fronts: dict[str, list[int]] = {}
+        for notion in dict.fromkeys(row["notion"] for row in good):
+            index = [i for i, row in enumerate(good) if row["notion"] == notion]
+            chosen = good[index[0]].get("validation_error") is not None
+            keys = [f"{'validation' if chosen else 'test'}_{m}" for m in MEASURES]
+            values = [[good[i].get(key) for key in keys] for i in index]
+            best = front(np.array(values, dtype=np.float64))
+            fronts[notion] = [index[i] for i in np.flatnonzero(best)]
+        return cls(name, [_point(row) for row in good], fronts)
+
+
+MEASURES = ("error", "worst_cell_loss")
+
+
+def _point(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a point of a sweep in short."""
+    return {
+        "n": row["notion"],
+        "b": row["bound"],
+        "B": row["multiplier_bound"],
+        "s": row["status"],
+        "x": row.get("test_error"),
+        "y": row.get("test_worst_cell_loss"),
+        "i": [row.get("test_error_low"), row.get("test_error_high")],
+        "d": [row.get("test_dp_gap"), row.get("test_eo_gap")],
+        "c": [
+            [c["cell"], _short(c["train_loss"]), c["bound"], _short(c["test_loss"])]
+            for c in row["cells"]
+        ],
+    }
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a page shows."""
+
+    runs: list[RunView] = field(default_factory=list)
+    sweeps: list[SweepView] = field(default_factory=list)
+    comparisons: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+def report(
+    *subjects: Subject,
+    out: str | os.PathLike[str] | None = None,
+    title: str | None = None,
+) -> str:
+    """Return one self-contained page that opens without a network, as HTML.
+
+    Parameters
+    ----------
+    subjects
+        Solutions, evidence, sweeps, comparisons, or folders that hold one of them.
+    out
+        A file to write the page to.
+    title
+        Of the page.
+    """
+    page = render(subjects, title=title)
+    if out is not None:
+        try:
+            Path(out).write_text(page, encoding="utf-8")
+        except OSError as error:
+            raise ArtefactError(f"{out}: {error.strerror}") from error
+    return page
+
+
+def render(subjects: Iterable[Subject | RunView], *, title: str | None = None) -> str:
+    """Return the page as HTML text."""
+    try:
+        from jinja2 import Environment, StrictUndefined
+    except ImportError as error:
+        raise MissingExtraError("report", "a report") from error
+    found = collect(subjects)
+    environment = Environment(autoescape=True, undefined=StrictUndefined)
+    environment.filters |= {"number": number, "margin": margin, "upper": upper}
+    here = packaged("pffl.reports")
+    template = environment.from_string(here.joinpath("page.html").read_text("utf-8"))
+    first = f"{found.runs[0].result['data']['name']}: " if found.runs else ""
+    return template.render(
+        title=title or f"{first}pffl report",
+        runs=found.runs,
+        sweeps=found.sweeps,
+        comparisons=found.comparisons,
+        words=STATUS_WORDS,
+        css=here.joinpath("page.css").read_text("utf-8"),
+        script=here.joinpath("page.js").read_text("utf-8"),
+        data=embedded([{"points": s.points, "fronts": s.fronts} for s in found.sweeps]),
+    )
+
+
+def collect(subjects: Iterable[Subject | RunView]) -> Contents:
+    """Lay out every subject; a folder that is none of ours is refused."""
+    found = Contents()
+    for subject in subjects:
+        match subject:
+            case RunView():
+                found.runs.append(subject)
+            case Solution():
+                history = subject.history_rows()
+                found.runs.append(RunView.of(subject.evidence, history))
+            case Evidence():
+                found.runs.append(RunView.of(subject))
+            case Sweep():
+                found.sweeps.append(SweepView.of(subject.rows, subject.data))
+            case Comparison():
+                rows = subject.table.reset_index().to_dict("records")
+                found.comparisons.append({"name": "methods", "rows": rows})
+            case _:
+                _read(Path(subject), found)
+    return found
+
+
+def _read(place: Path, found: Contents) -> None:
+    """Lay out what a folder holds."""
+    if (place / EVIDENCE).is_file():
+        plain = records.read(
+            dict[str, Any], files.read(place / EVIDENCE), source=f"{place / EVIDENCE}"
+        )
+        spec = place / SPEC
+        view = RunView.of(
+            Evidence.from_dict(plain),
+            _rows(place / HISTORY),
+            name=place.name,
+            spec=spec.read_text("utf-8") if spec.is_file() else "",
+        )
+        found.runs.append(view)
+    elif (place / "points.jsonl").is_file():
+        rows = files.Journal(place / "points.jsonl")
+        found.sweeps.append(SweepView.of(rows, place.name))
+    elif (place / "table.csv").is_file():
+        table = _rows(place / "table.csv")
+        found.comparisons.append({"name": place.name, "rows": table})
+    elif (place / RESULT).is_file():
+        raise ArtefactError(
+            f"'{place}' holds no {EVIDENCE}; a run that is repeated writes one: pffl "
+            f"run '{place}' --out NEW"
+        )
+    else:
+        raise ArtefactError(f"{place}: neither a run, nor a sweep, nor a comparison")
+
+
+def write_extras(
+    place: RunDirectory, solution: Solution, spec_text: str
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """Add certificate and report to a run; return titles and names, and remarks.
+
+    An interrupted run gets neither; a run without bounds, or without the extra
+    ``report``, gets one of them.
+    """
+    if solution.status == "interrupted":
+        return [], []
+    added, notes = [], []
+    if solution.problem.n_cells:
+        text = files.json_text(solution.certificate.as_dict())
+        place.add(CERTIFICATE, text.encode())
+        added.append(("Certificate", CERTIFICATE))
+    rows, name = solution.history_rows(), place.directory.name
+    view = RunView.of(solution.evidence, rows, name=name, spec=spec_text)
+    try:
+        place.add(REPORT, render([view]).encode())
+        added.append(("Report", REPORT))
+    except MissingExtraError as error:
+        notes.append(str(error))
+    return added, notes
+
+
+def embedded(value: object) -> str:
+    """Return JSON that cannot end the script element that holds it."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    for sign, escape in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
+        text = text.replace(sign, escape)
+    return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def number(value: object, digits: int = 4) -> str:
+    """Write a number for the page; a dash where there is none."""
+    if value is None or value == "":
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return str(value)
+    try:
+        plain = float(value)
+    except ValueError:
+        return str(value)
+    if plain != plain:
+        return "–"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{plain:.2g}" if 0 < abs(plain) < 10.0**-digits else f"{plain:.{digits}f}"
+
+
+def margin(value: float) -> str:
+    """Write a margin or a multiplier; rounding of a solver is none."""
+    return number(0.0 if abs(value) < 1e-6 else value)
+
+
+def upper(value: float | None) -> str:
+    """Write an upper bound, rounded as in the certificate."""
+    return number(None) if value is None else up(value)
+
+
+def _series(rows: History, column: str) -> list[tuple[float, float]]:
+    """Points of a line, thinned to what can be seen."""
+    known = [(r["round"], r[column]) for r in rows if r.get(column) not in (None, "")]
+    points = [(float(x), float(y)) for x, y in known if math.isfinite(float(y))]
+    step = max(1, len(points) // MOST_ROUNDS)
+    return points[::step] + ([points[-1]] if step > 1 else [])
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else round(value, 5)
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
