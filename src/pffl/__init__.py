@@ -5,9 +5,7 @@ Names are loaded when they are first used, so that ``import pffl`` takes no time
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,10 +28,13 @@ if TYPE_CHECKING:
     from pffl.models import Network as Network
     from pffl.models import SoftmaxRegression as SoftmaxRegression
     from pffl.preparation import Options as Options
+    from pffl.reports.page import report as report
     from pffl.solution import Solution as Solution
     from pffl.solving import certify as certify
     from pffl.solving import solve as solve
     from pffl.solving import solve_many as solve_many
+    from pffl.study.compare import compare as compare
+    from pffl.study.sweep import sweep as sweep
 
 __version__ = "0.1.0"
 
@@ -57,8 +58,11 @@ _HOMES = {
     "SoftmaxRegression": "models",
     "Solution": "solution",
     "certify": "solving",
+    "compare": "study.compare",
+    "report": "reports.page",
     "solve": "solving",
     "solve_many": "solving",
+    "sweep": "study.sweep",
 }
 
 __all__ = ["__version__", "datasets", *_HOMES]
@@ -77,18 +81,3 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-class _Package(ModuleType):
-    """The package itself: `solve` and `certify` are functions in it, always.
-
-    Python binds a module that was imported to its name in the package; for these two
-    that name is the function's.
-    """
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

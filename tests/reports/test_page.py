@@ -1,5 +1,6 @@
 """The report, as text and (where Debian's Chromium is installed) in a browser."""
 
+import html
 import json
 import re
 import shutil
@@ -10,10 +11,13 @@ import pytest
 import pffl
 from pffl import runs
 from pffl.errors import ArtefactError
+from pffl.evidence import unseen, verdict
+from pffl.evidence.evidence import Evidence
 from pffl.files import Journal
 from pffl.reports import charts
 from pffl.reports.page import SweepView, embedded, margin, number, render
 from pffl.study.sweep import full_grid, sweep
+from pffl.text import up
 
 NASTY = "<script>alert(1)</script>"
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -75,6 +79,46 @@ def test_first_screen_says_it_in_words(page):
     assert "Impossible, and proved" in page
     assert "Why it is impossible" in page
     assert "Synthetic data" in page
+
+
+def test_one_figure_per_promise(folders, page):
+    """Table, chart, certificate and result.json show the same bound (fault 86)."""
+    for folder in folders[:2]:
+        evidence = Evidence.from_dict(
+            json.loads((folder / "evidence.json").read_text())
+        )
+        result = json.loads((folder / "result.json").read_text())
+        bounds = unseen.upper(evidence)
+        certificate = verdict.certificate(evidence)
+        (statement,) = certificate.of_kind("holdout")
+        assert [cell["test_upper"] for cell in result["cells"]] == list(bounds)
+        assert [row["upper"] for row in statement.per_cell] == list(bounds)
+        for bound in bounds:
+            assert f"<td>{up(bound)}</td></tr>" in page
+            assert f"unseen at most: {up(bound)}<" in page
+        assert f"at most {up(max(bounds))}" in statement.text
+        assert html.escape(statement.text, quote=False) in page.replace("&#39;", "'")
+    assert "for each cell by itself" in page
+    assert "all cells at once with confidence" not in page
+
+
+def test_a_page_of_objects_is_that_of_their_folder(tmp_path):
+    data = federation()
+    solution = pffl.solve(data, pffl.BoundedGroupLoss(0.69), seed=0)
+    runs.save(solution, tmp_path / solution.data.name)
+    page = pffl.report(solution, out=tmp_path / "page.html")
+    assert page == render([tmp_path / solution.data.name])
+    assert (tmp_path / "page.html").read_text("utf-8") == page
+    bare = pffl.report(solution.evidence, title="bare")
+    assert "<h2>Convergence" not in bare
+    assert "<title>bare" in bare
+    found = sweep(data, full_grid(["bgl"], [0.6], [1.0, 10.0]))
+    methods = {"methods": ["fedavg", "exact"], "seeds": 1, "budget": 5}
+    both = pffl.report(found, pffl.compare(data, **methods))
+    assert "Trade-off: nasty &amp; small" in both
+    assert "<td>fedavg</td>" in both
+    with pytest.raises(ArtefactError, match="missing"):
+        pffl.report(solution, out=tmp_path / "missing" / "page.html")
 
 
 def test_embedded_json_cannot_close_its_element():
