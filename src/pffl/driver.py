@@ -257,7 +257,7 @@ class Driver:
     def _begin(self, event: Began) -> Progress:
         entry = self._journal.setdefault(event.stage, Entry())
         at = event.fresh
-        if entry.progress is not None:
+        if isinstance(entry.progress, Mapping):
             at = unpack_progress(entry.progress, at)
         if event.watched:
             self._watching.append(event.problem)

@@ -40,6 +40,7 @@ T = TypeVar("T", bound=Total)
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
+D = TypeVar("D")
 Stage: TypeAlias = tuple[str, ...]
 Bounds: TypeAlias = tuple[float, float, FloatArray]  # upper, lower, proved at
 
@@ -186,6 +187,10 @@ def together(first: Flow[A], second: Flow[B], /) -> Flow[tuple[A, B]]: ...
 def together(
     first: Flow[A], second: Flow[B], third: Flow[C], /
 ) -> Flow[tuple[A, B, C]]: ...
+@overload
+def together(
+    first: Flow[A], second: Flow[B], third: Flow[C], fourth: Flow[D], /
+) -> Flow[tuple[A, B, C, D]]: ...
 @overload
 def together(*flows: Flow[A]) -> Flow[tuple[A, ...]]: ...
 def together(*flows: Flow[Any]) -> Flow[tuple[Any, ...]]:

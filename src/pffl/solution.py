@@ -24,8 +24,10 @@ from pffl.typing import FloatArray
 if TYPE_CHECKING:
     import pandas as pd
 
-SHOWN = ("cell", "count", "bound", "before_train_loss", "train_loss")
-SHOWN += ("multiplier", "test_loss", "test_upper")
+SHOWN = (
+    *("cell", "count", "bound", "before_train_loss", "train_loss"),
+    *("multiplier", "test_loss", "test_upper"),
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -449,9 +449,8 @@ class Request:
 
     def terms(self, terms: Terms) -> Terms:
         """Return the terms with what was asked for."""
-        names = ("confidence", "candidates", "fresh_split")
-        names += ("feature_bound", "target_gap")
-        asked = {name: getattr(self, name) for name in names}
+        names = ("confidence", "candidates", "fresh_split", "feature_bound")
+        asked = {name: getattr(self, name) for name in (*names, "target_gap")}
         return replace(terms, **{k: v for k, v in asked.items() if v is not None})
 
     @property
