@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from pffl.flow import (
     Billed,
     Clock,
     Ended,
+    Event,
     Flow,
     Identified,
     Progress,
@@ -105,7 +106,8 @@ def drive(
     keeper: Keeper | None = None,
 ) -> R:
     """Carry a flow's questions to an engine; return what the flow returns."""
-    return Driver(engine, callbacks=callbacks, keeper=keeper).run(flow)
+    driver = Driver(len(engine.silo_names), callbacks=callbacks, keeper=keeper)
+    return driver.run(flow, engine)
 
 
 def drive_many(engine: Engine, flows: Sequence[Flow[R]]) -> list[R]:
@@ -122,13 +124,16 @@ class Entry:
     used: int = 0
 
 
+Exchanges: TypeAlias = Generator[list[Question[Any]], list[Any], R]
+
+
 class Driver:
-    """Drives one flow with an engine.
+    """Drives one flow: answers its events, and has its questions asked by somebody.
 
     Parameters
     ----------
-    engine
-        Who is asked.
+    silos
+        How many silos there are, for the cost.
     callbacks
         Shown the rounds that are watched.
     keeper
@@ -137,25 +142,41 @@ class Driver:
 
     def __init__(
         self,
-        engine: Engine,
+        silos: int,
         *,
         callbacks: Sequence[Callback] = (),
         keeper: Keeper | None = None,
     ) -> None:
-        self.engine = engine
         self._callbacks, self._keeper = tuple(callbacks), keeper
         self._started = time.monotonic()
         self._journal: dict[Stage, Entry] = {}
-        self._meter = Meter(len(engine.silo_names))
+        self._meter = Meter(silos)
         self._keeping = self._changed = False
         self._rounds = 0  # of the watched training
         self._watching: list[Problem] = []
 
-    def run(self, flow: Flow[R]) -> R:
-        """Drive a flow to its end.
+    def run(self, flow: Flow[R], engine: Engine) -> R:
+        """Have an engine asked all that a flow asks; return what the flow returns."""
+        exchanges = self.exchanges(flow)
+        step: Callable[[Any], list[Question[Any]]] = exchanges.send
+        value: Any = None
+        while True:
+            try:
+                questions = step(value)
+            except StopIteration as done:
+                result: R = done.value
+                return result
+            try:
+                value, step = engine.ask_many(questions), exchanges.send
+            except BaseException as error:
+                value, step = error, exchanges.throw
 
-        An interruption (Ctrl-C) is thrown into the flow, which may end its training and
-        go on; any other error ends it. Either way the journal is saved.
+    def exchanges(self, flow: Flow[R]) -> Exchanges[R]:
+        """Drive a flow to its end: yield what goes out together, receive the totals.
+
+        Whoever asks may do so in any way, also in somebody else's loop. An interruption
+        (Ctrl-C) is thrown into the flow, which may end its training and go on; any
+        other error ends it. Either way the journal is saved.
         """
         step: Callable[[Any], Signal] = flow.send
         value: Any = None
@@ -169,7 +190,11 @@ class Driver:
                     return result
                 self._offer()
                 try:
-                    value, step = self.answer(signal), flow.send
+                    if isinstance(signal, Event):
+                        value = self.answer(signal)
+                    else:
+                        value = yield from self._exchange(signal)
+                    step = flow.send
                 except KeyboardInterrupt as stop:
                     # What is asked from here on is about a model that is unfinished.
                     self._flush()
@@ -183,11 +208,9 @@ class Driver:
             while self._watching:
                 self._leave(self._watching.pop())
 
-    def answer(self, signal: Signal) -> Any:
-        """Ask what is asked; answer an event."""
+    def answer(self, signal: Event) -> Any:
+        """Answer an event."""
         match signal:
-            case tuple():
-                return self._exchange(signal)
             case Recalled():
                 return self._recall(signal)
             case Clock():
@@ -214,9 +237,9 @@ class Driver:
         entry.used += event.number
         return [unpack_total(total) for total in found]
 
-    def _exchange(self, asked: Sequence[Asked]) -> list[Total]:
+    def _exchange(self, asked: Sequence[Asked]) -> Exchanges[list[Total]]:
         """Ask, each question once, and record the totals."""
-        totals = self._ask(asked)
+        totals = yield from self._ask(asked)
         if self._keeping:
             for a, total in zip(asked, totals, strict=True):
                 entry = self._journal.setdefault(a.stage, Entry())
@@ -225,17 +248,12 @@ class Driver:
             self._changed = True
         return totals
 
-    def _ask(self, asked: Sequence[Asked]) -> list[Total]:
+    def _ask(self, asked: Sequence[Asked]) -> Exchanges[list[Total]]:
         prints = [self._meter.print_of(a.question) for a in asked]
         once = dict(reversed(list(zip(prints, asked, strict=True))))
         marks = list(dict.fromkeys(prints))
-        questions = [once[mark].question for mark in marks]
         try:
-            totals = (
-                [self.engine.ask(questions[0])]
-                if len(questions) == 1
-                else self.engine.ask_many(questions)
-            )
+            totals = yield [once[mark].question for mark in marks]
         except Exception as error:
             error.add_note(self._where(asked))
             raise

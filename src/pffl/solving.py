@@ -162,6 +162,7 @@ def solving(
         baseline=settings.baseline,
         least=settings.least,
         excess=constraint is None or not constraint.minimax,
+        lockstep=not setting.partial,
     )
     flow = fitted(setting, problem, constraint, chosen, settings, wanted, gap_every)
     solution = yield from flow
@@ -300,6 +301,7 @@ def solve_many(
                 baseline=settings.baseline,
                 least=settings.least,
                 excess=not constraint.minimax,
+                lockstep=not setting.partial,
             ),
         )
         for problem, (constraint, method) in zip(problems, points, strict=True)

@@ -77,6 +77,9 @@ class Wanted:
         that differ must rise by; or what is already known of it.
     cells
         Cells whose own smallest bound is wanted.
+    lockstep
+        Whether what is independent of training goes out with it; not where rounds of
+        training may do without some silos, as all else needs every one.
     """
 
     splits: tuple[str, ...]
@@ -86,6 +89,7 @@ class Wanted:
     least: bool | Least = True
     excess: bool | Least = True
     cells: tuple[str, ...] = ()
+    lockstep: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,12 +107,17 @@ def fit(
 ) -> Flow[tuple[Run, Measured]]:
     """Train, and measure what came of it."""
     shown = reported(problem)
-    found, before, least, excess = yield from together(
-        stage("training", _fitted(problem, shown, method, wanted, gap_every)),
+    training = stage("training", _fitted(problem, shown, method, wanted, gap_every))
+    others = (
         stage("before", _spared(_before(problem, shown, wanted))),
         stage("least", _spared(_least(problem, wanted))),
         stage("excess", _spared(_excess(problem, wanted))),
     )
+    if wanted.lockstep:
+        found, before, least, excess = yield from together(training, *others)
+    else:
+        found = yield from training
+        before, least, excess = yield from together(*others)
     run, pair, samples = found
     if run.stopped != "interrupted" and proofs.INTERRUPTED in (before, least, excess):
         raise KeyboardInterrupt  # the model is whole, what is known of it is not
