@@ -15,13 +15,13 @@ from typing import ClassVar
 import numpy as np
 
 import pffl
-from pffl.constraints import Cells
+from pffl.constraints import Cells, Constraint
 from pffl.constraints.base import EVERY_SILO, resolve_bounds
 from pffl.data import Schema
 
 
 @dataclass(frozen=True)
-class BoundedLabelLoss:
+class BoundedLabelLoss(Constraint):
     """``mean loss of the rows with label y ≤ ζ_y`` for every label.
 
     With logistic loss misses and false alarms cannot be traded for each other.

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 import pffl
+from pffl.testing import check_constraint, check_method, check_optimum
 from tests.helpers import Oracle
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SAID = {
     "quickstart.py": ["synthetic", "met: Every bound is met", "gap", "test_upper"],
     "plain_pffl.py": ["plain loop:", "largest difference"],
+    "own_method.py": ["tilted not_met", "tilted met"],
     "own_constraint.py": ["met: Every bound is met", "class 1"],
 }
 
@@ -83,3 +85,18 @@ def test_the_constraint_of_the_example_bounds_labels():
     assert oracle.upper(solution.w) == pytest.approx(least, abs=1e-6)
     with pytest.raises(pffl.PFFLError, match="no bound for"):
         example.BoundedLabelLoss({"class 0": 0.5}).cells(federation.schema, ())
+
+
+def test_the_examples_of_contributing_pass_the_kit():
+    constraint = load("own_constraint").BoundedLabelLoss(0.66)
+    check_constraint(constraint)
+    tilted = load("own_method").TiltedLoss
+    check_method(tilted(rounds=5, tilt=3.0))
+
+    def value(sample, w):
+        shares = sample.problem.counts / sample.problem.counts.sum()
+        tilt = np.log(shares @ np.exp(3.0 * sample.means(w))) / 3.0
+        return tilt + sample.ridge(w)
+
+    method = tilted(rounds=400, tilt=3.0, local_steps=1)
+    check_optimum(method, value, tolerance=1e-5)
