@@ -278,20 +278,10 @@ def _batches(parts: Sequence[Rows]) -> Iterator[Rows]:
         for start in range(0, len(part), BATCH):
             waiting.append(part.view(start, min(start + BATCH, len(part))))
             if sum(map(len, waiting)) >= BATCH or len(waiting) >= BATCH // 64:
-                yield _join(waiting)
+                yield waiting[0] if len(waiting) == 1 else Rows.joined(waiting)
                 waiting = []
     if waiting:
-        yield _join(waiting)
-
-
-def _join(parts: Sequence[Rows]) -> Rows:
-    if len(parts) == 1:
-        return parts[0]
-    return Rows(
-        np.concatenate([part.X for part in parts]),
-        np.concatenate([part.y for part in parts]),
-        np.concatenate([part.group for part in parts]),
-    )
+        yield waiting[0] if len(waiting) == 1 else Rows.joined(waiting)
 
 
 def _sample(parts: Sequence[Rows]) -> Rows:
@@ -301,7 +291,7 @@ def _sample(parts: Sequence[Rows]) -> Rows:
     total = int(ends[-1])
     places = np.linspace(0, total - 1, min(SAMPLE, total)).astype(np.int64)
     owner = np.searchsorted(ends, places, side="right")
-    return _join(
+    return Rows.joined(
         [
             parts[k].take(places[owner == k] - (ends[k] - sizes[k]))
             for k in np.unique(owner)

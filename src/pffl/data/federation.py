@@ -343,7 +343,7 @@ class Federation:
         if dropped:
             notes = (*notes, f"dropped silos without rows: {', '.join(dropped)}")
         repeated = None if ids is None else repeated_ids(ids, plan)
-        silos = distribute(rows, plan)
+        silos = distribute(rows.take, plan)
         return cls(schema, silos, name, synthetic, tuple(notes), encoding, repeated)
 
     def __len__(self) -> int:
@@ -375,12 +375,9 @@ class Federation:
         For simulations and comparisons: a real federation cannot do this.
         """
         parts = [silo.rows(split) for silo in self.silos]
-        return Pooled(
-            np.concatenate([part.X for part in parts]),
-            np.concatenate([part.y for part in parts]),
-            np.concatenate([part.group for part in parts]),
-            np.repeat(np.arange(len(parts)), [len(part) for part in parts]),
-        )
+        rows = Rows.joined(parts)
+        silo = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        return Pooled(rows.X, rows.y, rows.group, silo)
 
     @cached_property
     def overlap(self) -> int:

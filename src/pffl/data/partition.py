@@ -7,7 +7,7 @@ one silo, and no silo is left empty as long as there are at least as many rows a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -129,17 +129,17 @@ def _check(rows: int, silos: int) -> None:
 Plan: TypeAlias = list[tuple[str, dict[str, IntArray]]]
 
 
-def distribute(rows: Rows, plan: Plan) -> tuple[Silo, ...]:
-    """Silos with the rows that the plan gives them.
+def distribute(take: Callable[[IntArray], Rows], plan: Plan) -> tuple[Silo, ...]:
+    """Silos with the rows that the plan gives them, taken by their numbers.
 
-    The rows are gathered once, split by split and silo by silo, and the silos hold
-    views of that one copy: no second copy of the data is ever made.
+    The rows are taken once, split by split and silo by silo, and the silos hold views
+    of that one copy: no second copy of the data is ever made.
     """
     splits = list(plan[0][1]) if plan else []
     wanted = [index[split] for split in splits for _, index in plan]
     if not wanted:
         return ()
-    gathered = rows.take(np.concatenate(wanted))
+    gathered = take(np.concatenate(wanted))
     views: list[dict[str, Rows]] = [{} for _ in plan]
     start = 0
     for split in splits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +45,15 @@ class Rows:
             as_inputs(X),
             np.asarray(y, dtype=np.float64),
             np.asarray(group, dtype=np.int64),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """All rows of the parts, one after another, as a copy."""
+        return cls(
+            np.concatenate([part.X for part in parts]),
+            np.concatenate([part.y for part in parts]),
+            np.concatenate([part.group for part in parts]),
         )
 
     def __len__(self) -> int:

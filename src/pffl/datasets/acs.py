@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from pffl.data.checks import listing
 from pffl.data.federation import Federation
-from pffl.data.partition import Plan, check_fractions, split_index
+from pffl.data.partition import check_fractions, distribute, split_index
 from pffl.data.schema import Attribute, Schema
-from pffl.data.silo import Rows, Silo
+from pffl.data.silo import Rows
 from pffl.datasets._acs_files import (
     RENAMED_FILES,
     STATE_OF,
@@ -162,7 +162,8 @@ def acs(
         for name, index in plan
     ]
     schema, groups = _schema(persons, chosen, protected)
-    silos = persons.silos(plan, groups, np.dtype(dtype).type)
+    kind = np.dtype(dtype).type
+    silos = distribute(lambda rows: persons.take(rows, groups, kind), plan)
     name = files[0].path.name if files[0].extract else str(year)
     return Federation(schema, silos, f"ACS {task} ({name})", notes=notes)
 
@@ -274,34 +275,18 @@ class _Persons:
             self.read[str(known[code])] += int(count)
         return chunk["ST"].astype(np.uint8)
 
-    def silos(
-        self, plan: Plan, group: IntArray, dtype: type[np.floating]
-    ) -> tuple[Silo, ...]:
-        """Write each silo's splits next to each other into one array of inputs."""
-        total = sum(len(rows) for _, index in plan for rows in index.values())
-        X = np.zeros((total, len(self.features)), dtype=dtype)
-        y, groups = np.empty(total), np.empty(total, dtype=np.int64)
-        views: list[dict[str, Rows]] = [{} for _ in plan]
-        start = 0
-        for split in plan[0][1]:
-            for silo, (_, index) in zip(views, plan, strict=True):
-                rows = index[split]
-                part = slice(start, start + len(rows))
-                self._write(rows, X[part])
-                y[part], groups[part] = self.column("label")[rows], group[rows]
-                silo[split] = Rows(X[part], y[part], groups[part])
-                start = part.stop
-        return tuple(Silo(name, k, views[k]) for k, (name, _) in enumerate(plan))
-
-    def _write(self, rows: IntArray, out: NDArray[np.floating]) -> None:
+    def take(self, rows: IntArray, group: IntArray, dtype: type[np.floating]) -> Rows:
+        """Write the inputs of some rows, a block that stays in cache at a time."""
+        X = np.zeros((len(rows), len(self.features)), dtype=dtype)
         for begin in range(0, len(rows), BLOCK):
             block = rows[begin : begin + BLOCK]
             at = 0
             for entry in self.inputs:
                 width = len(entry.features)
-                target = out[begin : begin + BLOCK, at : at + width]
+                target = X[begin : begin + BLOCK, at : at + width]
                 entry.write(self.column(entry.column.name)[block], target)
                 at += width
+        return Rows(X, self.column("label")[rows].astype(np.float64), group[rows])
 
 
 def _read(

@@ -141,7 +141,7 @@ def adult(
     unknown = sum(int((table[name] == "?").sum()) for name in CATEGORIES)
     return Federation(
         schema,
-        cuts.distribute(rows, plan),
+        cuts.distribute(rows.take, plan),
         "Adult",
         notes=(
             f"{len(rows)} people; {unknown} unknown values ('?') kept as a category",
@@ -182,16 +182,12 @@ def _official(
     seed: int,
 ) -> cuts.Plan:
     """Train on the first file's rows of each silo, test on the second's."""
+    first = np.flatnonzero(train)
     fractions = {"validation": validation_fraction}
-    cuts.check_fractions(fractions)
-    plan: cuts.Plan = []
-    for k, name in enumerate(names):
-        generator = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(k,)))
-        members = np.flatnonzero((codes == k) & train)
-        parts = cuts.draw_parts(len(members), fractions, generator)
-        index = {split: members[part] for split, part in parts.items()}
+    plan, _ = cuts.split_index(codes[first], names, fractions, seed=seed)
+    for k, (_, index) in enumerate(plan):
+        index.update({split: first[part] for split, part in index.items()})
         index["test"] = np.flatnonzero((codes == k) & ~train)
-        plan.append((name, index))
     return plan
 
 
