@@ -1,5 +1,7 @@
 """`train` and `evaluate` for networks: many silos at once, in this process.
 
+Apart from the engine because it needs torch.
+
 Losses at the w that was sent are the same network for all silos, so their rows are
 pooled into full batches. Local steps are not: each silo has its own w. There are two
 ways to take them, and the module decides which is faster:

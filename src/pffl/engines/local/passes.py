@@ -1,5 +1,7 @@
 """`evaluate`, `curvature` and `train` for linear models over laid-out rows.
 
+The arithmetic alone, apart from the engine that decides which questions share a pass.
+
 Rows are passed over piece by piece, and several questions share a pass. Evaluations and
 curvatures read each piece once for all of them, and each is answered as if it were
 alone. Trainings are one matrix product: scores of one model with q outputs, or of S

@@ -16,7 +16,7 @@ from pffl.engines import Local, Reference  # noqa: E402
 from pffl.engines.local import networks  # noqa: E402
 from pffl.errors import FederationError  # noqa: E402
 from pffl.models.network import Network  # noqa: E402
-from pffl.questions import Curvature, Evaluate  # noqa: E402
+from pffl.questions import Census, Curvature, Evaluate  # noqa: E402
 from tests.helpers import (  # noqa: E402
     assert_same_total,
     draw_multipliers,
@@ -188,6 +188,24 @@ def test_fault_40_a_silo_that_fails_is_named():
             pytest.raises(FederationError, match=r"'site 1' failed to answer .*seven"),
         ):
             engine.ask(question)
+
+
+def test_a_mix_about_networks_is_answered_in_order():
+    federation = FEDERATIONS["three silos"]()
+    fast, plain, problem, w, lam = both(federation, MODULES["dense"]().double())
+    linear = make_problem(plain, pffl.BoundedGroupLoss(0.5))
+    assert problem.task.model.n_outputs == 2
+    questions = [
+        Evaluate(problem.task, w),
+        Evaluate(linear.task, np.ones(4)),
+        train_question(problem, w, lam, steps=[0.01]),
+        Census(federation.schema),
+        Evaluate(problem.task, 2 * w),
+        Curvature(linear.task, np.ones(4)),
+    ]
+    totals = zip(fast.ask_many(questions), plain.ask_many(questions), strict=True)
+    for total, plain_total in totals:
+        assert_same_total(total, plain_total, 1e-10)
 
 
 def test_networks_have_no_curvature():

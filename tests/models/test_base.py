@@ -1,0 +1,138 @@
+"""Scaling from sums, without a look at pooled rows; what all models share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pffl
+from pffl.engines import ENGINES
+from pffl.errors import UsageError
+from pffl.models import Inputs, Model
+from pffl.models.base import Step
+from pffl.questions import Evaluate
+from tests.helpers import make_federation, make_problem, make_schema, train_question
+
+
+def of_rows(X):
+    X = np.asarray(X, dtype=np.float64)
+    return Inputs.from_sums(len(X), X.sum(axis=0), (X**2).sum(axis=0))
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    centre=st.floats(-1e3, 1e3),
+    spread=st.floats(1e-2, 1e4),
+)
+def test_scaling_is_by_mean_and_standard_deviation(seed, centre, spread):
+    X = centre + spread * np.random.default_rng(seed).normal(size=(50, 2))
+    inputs = of_rows(X)
+    np.testing.assert_allclose(inputs.mean, X.mean(axis=0), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(inputs.scale, X.std(axis=0), rtol=1e-4)
+    scaled = inputs.apply(X)
+    np.testing.assert_allclose(scaled.mean(axis=0), 0.0, atol=1e-6)
+    np.testing.assert_allclose(scaled.std(axis=0), 1.0, rtol=1e-4)
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.1, 1.0, -7.3, 1e9, 1e-9])
+@pytest.mark.parametrize("rows", [1, 3, 1000])
+def test_a_constant_column_becomes_zero(constant, rows):
+    X = np.full((rows, 1), constant)
+    inputs = of_rows(X)
+    assert inputs.scale == pytest.approx([1.0])
+    np.testing.assert_allclose(inputs.apply(X), 0.0, atol=1e-12 * max(1, abs(constant)))
+
+
+def test_one_row_is_constant_in_every_column():
+    inputs = of_rows([[3.0, -2.0]])
+    np.testing.assert_array_equal(inputs.apply(np.array([[3.0, -2.0]])), [[0.0, 0.0]])
+
+
+def test_apply_leaves_the_raw_rows_alone_and_makes_float64():
+    X = np.array([[1.0, 2.0], [3.0, 8.0]], dtype=np.float32)
+    kept = X.copy()
+    scaled = of_rows(X).apply(X)
+    assert scaled.dtype == np.float64
+    np.testing.assert_array_equal(X, kept)
+    np.testing.assert_allclose(scaled, [[-1, -1], [1, 1]], rtol=1e-12)
+
+
+def test_scaling_is_left_out_on_request():
+    inputs = Inputs(np.ones(3), np.full(3, 5.0))
+    kept = pffl.LogisticRegression().bind(make_schema(), inputs)
+    raw = pffl.LogisticRegression(standardize=False).bind(make_schema(), inputs)
+    X = np.array([[2.0, 3.0, 4.0]])
+    np.testing.assert_allclose(kept.inputs.apply(X), [[0.2, 0.4, 0.6]])
+    np.testing.assert_array_equal(raw.inputs.apply(X), X)
+
+
+def test_scalings_are_the_same_if_they_do_the_same():
+    one = Inputs(np.zeros(3), np.ones(3))
+    assert one.same(one)
+    assert one.same(Inputs.identity(3))
+    assert not one.same(replace(one, mean=np.array([0.0, 0.0, 1e-9])))
+    assert not one.same(replace(one, scale=np.full(3, 2.0)))
+    assert not one.same(replace(one, deferred=True))
+
+
+class Constant(Model):
+    """As little as a model needs: a number for everybody, under squared errors."""
+
+    name, l2, n_parameters = "constant", 0.5, 1
+
+    def __init__(self, inputs=None):
+        self.inputs = inputs
+
+    def bind(self, schema, inputs):
+        return Constant(inputs)
+
+    def start(self, seed):
+        return np.zeros(1)
+
+    def losses(self, w, X, y):
+        return (w[0] - y) ** 2
+
+    def losses_and_gradient(self, w, X, y, weights):
+        return self.losses(w, X, y), np.array([2 * weights @ (w[0] - y)])
+
+    def classes(self, w, X):
+        return None
+
+    def describe(self):
+        return {"kind": self.name}
+
+
+def test_the_base_class_does_what_most_models_share():
+    model = Constant()
+    assert (model.convex, model.linear, model.framework) == (False, False, "numpy")
+    assert (model.n_outputs, model.n_trained) == (1, 1)
+    w, anchor, y = np.array([3.0]), np.array([1.0]), np.array([1.0, 2.0])
+    step = Step(size=0.1, ridge=0.5, proximal=0.25, anchor=anchor)
+    moved = model.local_step(w, np.zeros((2, 1)), y, np.array([1.0, 2.0]), step)
+    gradient = 2 * (1 * 2 + 2 * 1) + 0.5 * 3 + 0.25 * 2
+    np.testing.assert_allclose(moved, 3 - 0.1 * gradient)
+    np.testing.assert_array_equal(w, [3.0])
+    with pytest.raises(UsageError, match="Constant predicts numbers: use predict"):
+        model.predict_proba(w, np.zeros((2, 1)))
+    with pytest.raises(TypeError, match="abstract"):
+        Model()
+
+
+@pytest.mark.parametrize("engine_type", ENGINES.values())
+def test_an_engine_asks_about_a_model_of_ones_own(engine_type):
+    engine = engine_type(make_federation(0, labels=0))
+    problem = make_problem(engine, pffl.BoundedGroupLoss(9.0), model=Constant())
+    w = np.array([0.3])
+    pooled = engine.federation.pooled("test")
+    asked = [Evaluate(problem.task, w), train_question(problem, w, np.ones(2))]
+    evaluated, trained = engine.ask_many(asked)
+    assert evaluated.column("loss").sum() == pytest.approx(
+        np.sum((0.3 - pooled.y) ** 2)
+    )
+    assert np.isfinite(trained.update).all()
+    assert trained.update.any()
