@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import json
 import os
@@ -20,6 +21,10 @@ SOURCES = sorted((SRC / "pffl").rglob("*.py"))
 EXTRAS = {"cryptography", "dp_accounting", "flwr", "torch", "torchvision"}
 HEAVY = {"flwr", "matplotlib", "pandas", "scipy.stats", "sklearn", "torch"}
 LARGEST_FILE = 1_000_000
+HERE = Path(__file__)
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+CITED = re.compile(r"DESIGN(?: |,|\.md)|FAULTS [0-9]|METHODS §")
+PAGE = re.compile(r"docs/\w+\.md")
 MACHINE_PATH = re.compile(r"""["'\s(=](/(?:home|opt|root|tmp|Users|work)/\w+)""")
 
 
@@ -44,9 +49,9 @@ def tracked_files() -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_source_never_runs_what_it_reads(path: Path) -> None:
-    assert unsafe(path.read_text("utf-8")) == []
+def test_source_never_runs_what_it_reads() -> None:
+    found = {name_of(path): unsafe(path.read_text("utf-8")) for path in SOURCES}
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 @pytest.mark.parametrize(
@@ -88,9 +93,22 @@ def test_safe_code_is_left_alone(code: str) -> None:
     assert unsafe(code) == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_source_names_no_path_of_a_machine(path: Path) -> None:
-    assert MACHINE_PATH.findall(path.read_text("utf-8")) == []
+def test_source_names_no_path_of_a_machine() -> None:
+    found = {p: MACHINE_PATH.findall(p.read_text("utf-8")) for p in SOURCES}
+    assert {name_of(p): paths for p, paths in found.items() if paths} == {}
+
+
+def test_no_document_that_is_not_here_is_cited() -> None:
+    told = [p for p in tracked_files() if p.suffix in (".md", ".py", ".toml")]
+    found = {str(p): CITED.findall(p.read_text("utf-8")) for p in told if p != HERE}
+    assert {name: words for name, words in found.items() if words} == {}
+    named = {
+        (p, link)
+        for p in told
+        if p.suffix == ".py"
+        for link in PAGE.findall(p.read_text("utf-8"))
+    }
+    assert {str(p) for p, link in named if not (ROOT / link).exists()} == set()
 
 
 def test_no_tracked_file_names_this_checkout() -> None:
@@ -105,16 +123,22 @@ def test_no_tracked_file_is_large() -> None:
     assert large == []
 
 
-@pytest.mark.parametrize(
-    "module", [module_of(path) for path in SOURCES if path.stem != "__main__"]
-)
-def test_module_imports_unless_its_extra_is_absent(module: str) -> None:
-    try:
-        importlib.import_module(module)
-    except ImportError as error:
-        if not _misses_an_extra(error):
-            raise
-        pytest.skip(str(error))
+def test_modules_import_unless_an_extra_is_absent() -> None:
+    """And what their docstrings show comes out as shown."""
+    failed = {}
+    for path in SOURCES:
+        if path.stem == "__main__":
+            continue
+        try:
+            module = importlib.import_module(module_of(path))
+        except ImportError as error:
+            if not _misses_an_extra(error):
+                failed[module_of(path)] = repr(error)
+            continue
+        found = doctest.testmod(module, optionflags=FLAGS)
+        if found.failed:
+            failed[module_of(path)] = f"{found.failed} examples fail"
+    assert failed == {}
 
 
 def _misses_an_extra(error: BaseException | None) -> bool:
