@@ -1,22 +1,29 @@
-"""Results as tables that fit a terminal of 60 columns; data as counts."""
+"""Results as tables that fit a terminal of 60 columns: verdicts and certificates.
+
+All of it is read off `Evidence`: what a run has just measured, or has left in a file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pffl.cli.console import clean
+from pffl.evidence import verdict
+from pffl.evidence.evidence import Evidence, Missing, Training
+from pffl.text import shorten, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pffl.constraints.metrics import Metrics
-    from pffl.solution import CellResult, Solution
+    from pffl.evidence.certificate import Certificate, Statement
+    from pffl.evidence.metrics import Metrics
+    from pffl.evidence.verdict import CellResult
 
 MOST_CELLS = 30
 LONGEST_NAME = 40
@@ -24,79 +31,106 @@ LONGEST_TITLE = 80
 ROOMY = 76  # columns
 LARGE = 1e5  # a number from here on is written with an exponent
 INACTIVE = 1e-6  # a multiplier below this part of its bound is none
-STYLES = {"met": "bold green", "within_slack": "bold yellow"}
+GOOD = {"met": "bold green", "within_slack": "bold yellow"}
+TITLES = {
+    "measured": "Measured",
+    "gap": "Best trade-off",
+    "empirical": "Bounds, on the rows at hand",
+    "infeasible": "Impossible bounds",
+    "attainable": "Smallest bound",
+    "holdout": "Unseen people: loss",
+    "holdout_error": "Unseen people: errors",
+    "dp_gap": "Unseen people: demographic parity",
+    "eo_gap": "Unseen people: equal opportunity",
+    "equalised_odds": "Unseen people: equalised odds",
+    "uniform": "Unseen people, from the training rows alone",
+    "plan": "Rounds to plan for",
+}
+MARKS = {
+    "holds": "bold green",
+    "does not hold": "bold red",
+    "not shown": "bold yellow",
+    "not available": "yellow",
+}
+UNSEEN = ("holdout", "uniform")
 
 
-def verdict(console: Console, solution: Solution, *, file: bool = False) -> None:
+def name(text: str, longest: int = LONGEST_NAME) -> Text:
+    """A name from the data: harmless and short."""
+    return Text(shorten(visible(text), longest))
+
+
+# The verdict of a run
+
+
+def result(console: Console, e: Evidence, *, file: bool = False) -> None:
     """Show what a run reached: a row per cell, a row per split, remarks.
 
     Parameters
     ----------
     console
         Where to show it.
-    solution
-        The result.
+    e
+        What was measured.
     file
         Whether the data came from a file: then say what was inferred.
     """
     console.print()
-    console.print(Text(headline(solution), style="bold"), soft_wrap=True)
+    console.print(Text(headline(e), style="bold"), soft_wrap=True)
     if file:
-        console.print(remarks(data_notes(solution)))
+        console.print(remarks(e.data.notes))
     console.print()
-    if solution.cell_results:
-        print_whole(console, cell_table(solution, console.width))
+    if e.promise or e.minimax:
+        print_whole(console, cell_table(e, console.width))
         console.print()
-    print_whole(console, split_table(solution, console.width))
+    print_whole(console, split_table(e, console.width))
     console.print()
-    console.print(remarks(footnotes(solution)))
+    console.print(remarks(footnotes(e)))
     console.print()
 
 
-def sentence(solution: Solution) -> Text:
+def sentence(status: str, text: str) -> Text:
     """The verdict, in a word and in a sentence."""
-    word = solution.status.replace("_", " ")
-    style = STYLES.get(solution.status, "bold red")
-    return Text.assemble((f"{word.upper()}: ", style), clean(solution.message))
+    word = status.replace("_", " ").upper()
+    return Text.assemble((f"{word}: ", GOOD.get(status, "bold red")), visible(text))
 
 
-def headline(solution: Solution) -> str:
+def headline(e: Evidence) -> str:
     """What was run on what."""
-    data = solution.data
+    rows = verdict.split_metrics(e, "train")
     parts = [
-        clean(str(data.get("name", "data")), LONGEST_TITLE),
-        f"{data['silos']:,} silos",
-        f"{solution.train.rows:,} training rows",
-        str(solution.method["kind"]),
+        shorten(visible(e.data.name), LONGEST_TITLE),
+        f"{e.data.silos:,} silos",
+        f"{0 if rows is None else rows.rows:,} training rows",
     ]
-    kind = solution.constraint.get("kind")
-    return " · ".join([*parts, str(kind)] if kind else parts)
+    if isinstance(e.training, Training):
+        kinds = (e.training.method.get("kind"), e.training.constraint.get("kind"))
+        parts += [str(kind) for kind in kinds if kind]
+    return " · ".join(parts)
 
 
-def cell_table(solution: Solution, width: int) -> Table:
+def cell_table(e: Evidence, width: int) -> Table:
     """A row per cell, the tightest first where not all can be shown."""
     table = _table(
         width, "cell", "rows", "train\nloss", "bound", "margin", "multi-\nplier"
     )
     _numbers(table, "test\nloss", "unseen\nat most")
-    rows = list(solution.cell_results)
+    cells = verdict.cell_results(e)
+    rows = list(cells)
     if len(rows) > MOST_CELLS:
         rows = sorted(rows, key=lambda row: -row.violation)[:MOST_CELLS]
-    from pffl.constraints import is_minimax
-
-    minimax = is_minimax(solution.constraint)
     for row in rows:
-        table.add_row(*_cell(row, minimax=minimax))
-    left = len(solution.cell_results) - len(rows)
-    if left:
-        table.add_row(Text(f"… {left:,} more in result.json", style="dim"))
+        table.add_row(*_cell(row, minimax=e.minimax))
+    if len(cells) > len(rows):
+        left = f"… {len(cells) - len(rows):,} more in result.json"
+        table.add_row(Text(left, style="dim"))
     return table
 
 
 def _cell(row: CellResult, *, minimax: bool) -> list[Text]:
     margin = Text(_signed(-row.violation), style="red" if row.violation > 1e-6 else "")
     return [
-        Text(clean(row.cell, LONGEST_NAME)),
+        name(row.cell),
         Text(f"{row.count:,}"),
         Text(_number(row.train_loss)),
         Text("–") if minimax else Text(_number(row.bound)),
@@ -107,14 +141,15 @@ def _cell(row: CellResult, *, minimax: bool) -> list[Text]:
     ]
 
 
-def split_table(solution: Solution, width: int) -> Table:
+def split_table(e: Evidence, width: int) -> Table:
     """Risk, error and gaps on training and test rows."""
     table = _table(
         width, "", "rows", "risk", "error", "worst\ncell", "DP\ngap", "EO\ngap"
     )
-    for name, split in (("train", solution.train), ("test", solution.test)):
-        if split is not None:
-            table.add_row(name, *_split(split))
+    for split in ("train", "test"):
+        found = verdict.split_metrics(e, split)
+        if found is not None:
+            table.add_row(split, *_split(found))
     return table
 
 
@@ -129,57 +164,144 @@ def _split(split: Metrics) -> list[str]:
     return [f"{split.rows:,}", *map(_number, values)]
 
 
-def footnotes(solution: Solution) -> list[str]:
+def footnotes(e: Evidence) -> list[str]:
     """What the numbers stand for, and how they were reached."""
     notes = []
-    if solution.data.get("synthetic"):
+    if e.data.synthetic:
         notes.append("synthetic data: no real person is described")
-    notes += [clean(note) for note in solution.notes]
-    if solution.cell_results:
-        notes.append(_unseen(solution))
-        bound = solution.problem.multiplier_bound
-        largest = max(row.multiplier for row in solution.cell_results)
-        if bound > 0 and largest <= INACTIVE * bound:
+    notes += e.notes
+    if e.promise or e.minimax:
+        notes.append(_unseen(e))
+        most = e.terms.multiplier_bound
+        if most > 0 and e.multipliers.max() <= INACTIVE * most:
             notes.append("no bound is active: the same model as without any")
     else:
         notes.append("no bound was asked for: --bound 0.6 sets one for every group")
-    if solution.smallest_bound is not None:
-        notes.append(_smallest(solution))
-    gap = "not available" if solution.gap is None else f"{solution.gap:.2g}"
-    rounds = f"{solution.rounds:,} rounds (and {solution.measuring_rounds} to measure)"
-    notes.append(f"duality gap {gap} after {rounds}, {solution.seconds:.1f} s")
-    notes.append(f"seed {solution.seed}")
-    return notes
+    smallest = verdict.smallest_bound(e)
+    if smallest is not None:
+        common = "the smallest bound that this run meets:"
+        each = "to be met, all bounds must rise by"
+        notes.append(f"{common if len(set(e.bounds)) == 1 else each} {smallest:.6g}")
+    gap = verdict.gap(e)
+    known = "not available" if gap is None else f"{gap:.2g}"
+    if isinstance(e.training, Missing):
+        return [*notes, f"duality gap {known}"]
+    run, asked = e.training, e.training.questions
+    notes.append(f"duality gap {known} after {run.rounds:,} rounds, {run.seconds:.1f} s")
+    notes.append(
+        f"{asked['asked']:,} questions ({asked['distinct']:,} distinct) in "
+        f"{asked['messages']:,} messages to every silo"
+    )
+    return [*notes, f"seed {run.seed}"]
 
 
-def _unseen(solution: Solution) -> str:
-    if solution.test is None:
+def _unseen(e: Evidence) -> str:
+    if isinstance(e.heldout, Missing):
         return "unseen people: not available: there are no test rows"
-    if solution.loss_bound is None:
+    if e.terms.loss_bound is None:
         return "unseen people: not available: needs a loss bound (--loss-bound)"
     return (
-        "unseen at most: bound on the mean loss of people not seen, for all cells at "
-        f"once with confidence {solution.confidence:.4g}; a loss counts up to "
-        f"{solution.loss_bound:g}"
+        "unseen at most: bound on the mean loss of people not seen, each cell by "
+        f"itself with confidence {e.terms.confidence:.4g}; a loss counts up to "
+        f"{e.terms.loss_bound:g}"
     )
 
 
-def _smallest(solution: Solution) -> str:
-    bounds = {row.bound for row in solution.cell_results}
-    if len(bounds) == 1:
-        return f"the smallest bound that this run meets: {solution.smallest_bound:.6g}"
-    return f"to be met, all bounds must rise by {solution.smallest_bound:.6g}"
+# A certificate
 
 
-def data_notes(solution: Solution) -> list[str]:
-    """What was inferred about a file."""
-    notes = solution.data.get("notes")
-    return [clean(str(note)) for note in notes] if isinstance(notes, list) else []
+def certificate(target: Console, certified: Certificate) -> None:
+    """Show statements with their tables, then what they stand on, each once."""
+    grounds: dict[str, int] = {}
+    target.print()
+    for statement in certified.statements:
+        _statement(target, statement, _numbered(statement, grounds))
+    if grounds:
+        target.print(Text("What this stands on", style="bold"))
+        for text, number in grounds.items():
+            target.print(_hanging(f"[{number}]", visible(text)))
+        target.print()
+    target.print(remarks(certified.notes))
+    target.print()
+    target.print(sentence(certified.verdict, certified.sentence))
+
+
+def mark(statement: Statement) -> str:
+    """A word for how a statement stands; nothing if nothing was asked."""
+    if not statement.available:
+        return "not available"
+    if statement.kind == "infeasible":
+        return "proved"
+    if statement.holds is False and statement.kind in UNSEEN:
+        return "not shown"  # a bound on a bound: it may hold all the same
+    return {None: "", True: "holds", False: "does not hold"}[statement.holds]
+
+
+def _numbered(statement: Statement, grounds: dict[str, int]) -> list[int]:
+    """Numbers of a statement's assumptions in the list below all of them."""
+    if not statement.available:
+        return []
+    texts = [f"{a.text} ({a.state})" for a in statement.assumptions]
+    return sorted(grounds.setdefault(text, len(grounds) + 1) for text in texts)
+
+
+def _statement(target: Console, statement: Statement, numbers: list[int]) -> None:
+    word = mark(statement)
+    head = Text(TITLES.get(statement.kind, statement.kind), style="bold")
+    if word:
+        head.append(f": {word}", style=MARKS.get(word, "bold"))
+    target.print(head)
+    text = statement.reason if not statement.available else statement.text
+    marks = f" [{', '.join(map(str, numbers))}]" if numbers else ""
+    body = Text(visible(text)).append(marks, style="dim")
+    target.print(Padding(body, (0, 0, 0, 2), expand=False))
+    if statement.per_cell and statement.kind != "measured":
+        target.print(Padding(figures(statement.per_cell), (0, 0, 0, 2), expand=False))
+    else:
+        target.print()
+
+
+def _hanging(number: str, text: str) -> Table:
+    grid = Table(box=None, show_header=False, padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True, min_width=4)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text(number, style="dim"), Text(text))
+    return grid
+
+
+# Tables
+
+
+def figures(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """A row per mapping; the first ones where not all can be shown."""
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    out = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for title in names:
+        words = max(map(len, title.split()))
+        justify: Any = "left" if title == "cell" else "right"
+        out.add_column(title, justify=justify, min_width=min(words, 12))
+    for row in rows[:MOST_CELLS]:
+        out.add_row(*(_figure(row.get(title)) for title in names))
+    if len(rows) > MOST_CELLS:
+        out.add_row(Text(f"… {len(rows) - MOST_CELLS:,} more", style="dim"))
+    return out
+
+
+def _figure(value: object) -> Text:
+    if value is None:
+        return Text("–")
+    if isinstance(value, bool):
+        return Text("yes", style="") if value else Text("no", style="red")
+    if isinstance(value, float):
+        return Text(f"{value:.4f}" if abs(value) < 1e4 else f"{value:.4g}")
+    if isinstance(value, int):
+        return Text(f"{value:,}")
+    return name(str(value))
 
 
 def remarks(notes: Sequence[str]) -> Text:
     """Remarks, one a line, that do not shout."""
-    return Text("\n".join(notes), style="dim")
+    return Text("\n".join(map(visible, notes)), style="dim")
 
 
 def print_whole(console: Console, table: Table) -> None:
@@ -210,8 +332,8 @@ def _table(width: int, first: str, *numbers: str) -> Table:
 
 
 def _numbers(table: Table, *names: str) -> None:
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
+    for title in names:
+        table.add_column(title, justify="right", no_wrap=True)
 
 
 def _number(value: float | None) -> str:
