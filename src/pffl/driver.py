@@ -32,6 +32,7 @@ from pffl.flow import (
     Event,
     Flow,
     Identified,
+    Interrupted,
     Progress,
     Recalled,
     Signal,
@@ -152,6 +153,7 @@ class Driver:
         self._journal: dict[Stage, Entry] = {}
         self._meter = Meter(silos)
         self._keeping = self._changed = False
+        self._heard = self._owed = False  # an interruption: by the flow, by its parts
         self._rounds = 0  # of the watched training
         self._watching: list[Problem] = []
 
@@ -197,6 +199,7 @@ class Driver:
                     step = flow.send
                 except KeyboardInterrupt as stop:
                     # What is asked from here on is about a model that is unfinished.
+                    self._heard, self._owed = True, False
                     self._flush()
                     self._keeping = False
                     value, step = stop, flow.throw
@@ -223,6 +226,8 @@ class Driver:
                 return self._begin(signal)
             case Advanced():
                 return self._advance(signal)
+            case Interrupted():
+                self._owed = not self._heard
             case Ended(problem=problem, watched=True):
                 self._watching.remove(problem)
                 self._leave(problem)
@@ -239,6 +244,8 @@ class Driver:
 
     def _exchange(self, asked: Sequence[Asked]) -> Exchanges[list[Total]]:
         """Ask, each question once, and record the totals."""
+        if self._owed:
+            raise KeyboardInterrupt
         totals = yield from self._ask(asked)
         if self._keeping:
             for a, total in zip(asked, totals, strict=True):

@@ -286,7 +286,7 @@ def plain(value: object) -> Any:
     return value
 
 
-def json_text(value: Mapping[str, object], *, ascii_only: bool = False) -> str:
+def json_text(value: object, *, ascii_only: bool = False) -> str:
     """Return the text of a JSON file; a number that is not finite becomes null."""
     text = json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=ascii_only)
     return text + "\n"

@@ -72,6 +72,7 @@ class Progress:
             self._bar.stop()
 
     def __call__(self, what: str, done: int, total: int | None = None) -> None:
+        """Show how far it is."""
         now = time.monotonic()
         fresh = done < self._done or (total or 0) != self._total
         if fresh:  # another thing

@@ -17,6 +17,7 @@ from pffl.evidence.certificate import Certificate, Status
 from pffl.evidence.evidence import Data, Evidence, Training
 from pffl.evidence.metrics import Metrics
 from pffl.evidence.verdict import CellResult
+from pffl.models.base import Model
 from pffl.problem import Problem
 from pffl.text import element, text_table
 from pffl.typing import FloatArray
@@ -139,6 +140,11 @@ class Solution:
     def loss_bound(self) -> float | None:
         """M: for unseen people a loss counts up to M."""
         return self.evidence.terms.loss_bound
+
+    @property
+    def model(self) -> Model:
+        """The model, bound to its schema and scaling."""
+        return self.problem.task.model
 
     @property
     def schema(self) -> Schema:

@@ -12,16 +12,17 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from pffl.bounds.checks import positive, probability, whole
 from pffl.callbacks import Callback
 from pffl.checkpoint import Checkpoint, identity
-from pffl.constraints.base import Constraint
+from pffl.constraints.base import EVERY_SILO, Cells, Constraint
 from pffl.data.checks import repeated_rows
 from pffl.data.federation import Federation
+from pffl.data.schema import Schema
 from pffl.driver import Cost, drive, drive_many
 from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
@@ -49,7 +50,6 @@ from pffl.preparation import (
     LOSS_BOUND,
     Options,
     Setting,
-    Weighting,
     default_model,
     prepare,
     prices,
@@ -58,8 +58,9 @@ from pffl.preparation import (
     withholds,
 )
 from pffl.problem import Point, Problem
-from pffl.questions import Census
+from pffl.questions import Census, Task
 from pffl.solution import Solution
+from pffl.typing import FloatArray
 
 FLOOR = 10  # counts below it are withheld in reports
 MOST_SILOS = 200  # for which counts are reported one by one
@@ -462,8 +463,28 @@ class Request:
         return any(part is not None for part in more)
 
 
+class Certifiable(Protocol):
+    """A model and what was measured of it: a `Solution`, or a run directory."""
+
+    @property
+    def evidence(self) -> Evidence:
+        """All that was declared and measured."""
+
+    @property
+    def model(self) -> Model:
+        """The model, bound to its schema and scaling."""
+
+    @property
+    def w(self) -> FloatArray:
+        """Its parameters."""
+
+    @property
+    def multipliers(self) -> FloatArray:
+        """λ of each cell."""
+
+
 def certify(
-    solution: Solution,
+    solution: Certifiable,
     federation: Federation | Engine | None = None,
     *,
     confidence: float | None = None,
@@ -482,7 +503,7 @@ def certify(
     Parameters
     ----------
     solution
-        What `solve` returned.
+        What `solve` returned, or a run directory that `pffl.load` has read.
     federation
         The silos, or an engine that reaches them, where something new is to be
         measured. Other data than the model was trained on are measured, too, and
@@ -512,19 +533,12 @@ def certify(
         cell=cell,
     )
     engine = None if federation is None else open_engine(federation, "local")
-    point = Point(solution.w, solution.multipliers)
-    found = examine(solution.evidence, solution.problem, point, engine, request)
-    return certificate_of(found)
+    return certificate_of(examine(solution, engine, request))
 
 
-def examine(
-    evidence: Evidence,
-    problem: Problem,
-    point: Point,
-    engine: Engine | None,
-    request: Request,
-) -> Evidence:
+def examine(solution: Certifiable, engine: Engine | None, request: Request) -> Evidence:
     """Return the evidence for a request: the same sums, or measured on these rows."""
+    evidence = solution.evidence
     terms = request.terms(evidence.terms)
     prints = None if engine is None else setting_of(engine).data.fingerprint
     same = engine is None or (
@@ -537,13 +551,14 @@ def examine(
     require_schema(engine, evidence.data.schema)
     setting = setting_of(engine)
     heldout = request.splits or ("test",)
-    names = reported(problem).cells.names
+    names = evidence.names
     absent = [s for s in heldout if s not in engine.splits and s != "test"]
     if absent:
         raise UsageError(f"no split '{absent[0]}': there are {list(engine.splits)}")
     if request.cell is not None and request.cell not in names:
         raise UsageError(f"no cell '{request.cell}': there are {list(names)}")
-    here = on_rows_of(engine, problem, evidence.terms.weighting)
+    here = problem_of(engine, evidence, solution.model)
+    point = Point(solution.w, solution.multipliers)
     wanted = Wanted(
         engine.splits,
         heldout=heldout,
@@ -620,31 +635,52 @@ def require_schema(engine: Engine, known: str) -> None:
         )
 
 
-def on_rows_of(engine: Engine, problem: Problem, weighting: Weighting) -> Problem:
-    """Count the rows of these silos; the problem is otherwise the same."""
-    census = drive(engine, ask(Census(engine.schema, "train")))
-    names = engine.silo_names
-    if names == problem.silo_names and np.array_equal(
-        census.counts, problem.silo_counts
-    ):
-        return problem
-    cells = problem.cells
-    if names != problem.silo_names and not cells.everywhere.all():
-        raise DataError(
-            "the cells are silos, and these data have other silos: "
-            f"{list(names)[:5]}, not {list(problem.silo_names)[:5]}"
-        )
+def problem_of(engine: Engine, evidence: Evidence, model: Model) -> Problem:
+    """Return the problem that evidence is of, on the rows of these silos."""
+    schema, terms, run = engine.schema, evidence.terms, evidence.training
+    cells = cells_of(evidence, schema, engine.silo_names)
+    census = drive(engine, ask(Census(schema, "train")))
     counts = cells.totals(census.counts.astype(np.float64))
     empty = [cells.names[z] for z in np.flatnonzero(counts == 0)]
     if empty:
         raise DataError(f"no training rows in any silo for {', '.join(empty)}")
-    return replace(
-        problem,
-        task=replace(problem.task, shares=shares(census, weighting)),
-        silo_names=names,
-        counts=counts,
-        silo_counts=census.counts,
-        withheld=withholds(census),
+    return Problem(
+        Task(model, cells, shares(census, terms.weighting)),
+        schema,
+        engine.silo_names,
+        counts,
+        census.counts,
+        terms.risk_weight,
+        terms.multiplier_bound,
+        terms.radius,
+        0 if isinstance(run, Missing) else run.seed,
+        withholds(census),
+    )
+
+
+def cells_of(evidence: Evidence, schema: Schema, silos: Sequence[str]) -> Cells:
+    """Return the cells of a run, for silos that have the same schema."""
+    if not (evidence.promise or evidence.minimax):
+        return Cells.none(schema)
+    confined = [cell.silo for cell in evidence.cells if cell.silo is not None]
+    absent = [silo for silo in confined if silo not in silos]
+    if absent:
+        raise DataError(
+            "the cells are silos, and these data have other silos: "
+            f"{list(silos)[:5]}, not {absent[:5]}"
+        )
+    labels: tuple[str | None, ...] = schema.labels or (None,)
+    atoms = [(group, label) for group in schema.groups for label in labels]
+    return Cells(
+        evidence.names,
+        evidence.bounds,
+        np.array([[atom in cell.of for atom in atoms] for cell in evidence.cells]),
+        np.array(
+            [
+                EVERY_SILO if cell.silo is None else silos.index(cell.silo)
+                for cell in evidence.cells
+            ]
+        ),
     )
 
 

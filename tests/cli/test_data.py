@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pffl.cli import loading, picture
+from pffl import progress
+from pffl.cli import picture
 from pffl.datasets import DATASETS, _acs_files, _fetch
 from tests.cli.helpers import one_line, pffl
 from tests.datasets.acs_files import archive, persons
@@ -152,7 +153,7 @@ def test_fetch_shows_bytes_and_keeps_the_file(
         monkeypatch.setattr(_acs_files, "ADDRESS", site.address)
         monkeypatch.setattr(_fetch, "STEP", 100)
         seen = pffl(capsys, *asked)
-    whole = loading.size(len(site.files[path_of("WY")]))
+    whole = progress.size(len(site.files[path_of("WY")]))
     assert seen.code == 0
     assert "80 rows, ready" in seen.out
     assert f"csv_pwy.zip: 100 B of {whole}\n" in seen.err
@@ -165,8 +166,8 @@ def test_lines_say_how_long_it_takes(
 ) -> None:
     clock = iter([0.0, 1.0, 10.0, 12.0])
     fake = SimpleNamespace(monotonic=lambda: next(clock))
-    monkeypatch.setattr(loading, "time", fake)
-    with loading.progress() as show:
+    monkeypatch.setattr(progress, "time", fake)
+    with progress.arriving() as show:
         show("a.zip", 0, 4000)
         show("a.zip", 500, 4000)  # too soon for another line
         show("a.zip", 1000, 4000)
@@ -183,7 +184,7 @@ def test_a_bar_on_a_terminal(
 ) -> None:
     for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", "100")):
         monkeypatch.setenv(name, value)
-    with loading.progress() as show:
+    with progress.arriving() as show:
         show("a.zip", 1000, 4000)
         show("b.zip", 2000, None)
         show("pictures", 3, 4000)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pffl.cli.draft import Draft, bound
+from pffl.cli.options import Draft, bound
 from pffl.errors import DataError, UsageError
 
 

@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             app([a for a in arguments if a != "--debug"], prog_name="pffl")
     except PFFLError as error:
         code = error.exit_code
-        console.error(str(error), trace=debug)
+        console.error("\n".join([str(error), *_where(error)]), trace=debug)
     except Exception as error:
         code = 1
         console.error(
@@ -33,6 +33,13 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     else:
         code = 0
     sys.exit(code)
+
+
+def _where(error: BaseException) -> list[str]:
+    """Say at which question a federation failed: its driver has noted that."""
+    from pffl.errors import FederationError
+
+    return getattr(error, "__notes__", []) if isinstance(error, FederationError) else []
 
 
 def _as_typed(argument: str) -> str:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pffl.cli import console
+from pffl.cli.options import build
 
 if TYPE_CHECKING:
-    from pffl.certificates import Certificate
-    from pffl.certify import Subject
-    from pffl.runs import RunRecord
-    from pffl.spec import Job, RunSpec
+    from pffl.evidence.certificate import Certificate
+    from pffl.spec import RunSpec
 
 CERTIFICATE = "certificate.json"
 
@@ -35,13 +34,13 @@ Require = Annotated[
     typer.Option(help="End with exit code 4 unless this holds: empirical or holdout."),
 ]
 Candidates = Annotated[
-    int,
+    int | None,
     typer.Option(
         min=1, help="How many models were compared on the held-out rows before."
     ),
 ]
 Fresh = Annotated[
-    bool,
+    bool | None,
     typer.Option("--fresh-split", help="The held-out rows were not looked at before."),
 ]
 
@@ -49,8 +48,9 @@ Fresh = Annotated[
 def certify(
     directory: Directory,
     confidence: Annotated[
-        float, typer.Option(help="Of all statements on unseen people together.")
-    ] = 0.95,
+        float | None,
+        typer.Option(help="Of statements on unseen people. Default: the run's."),
+    ] = None,
     require: Require = None,
     cell: Annotated[
         str | None,
@@ -64,10 +64,11 @@ def certify(
         typer.Option(help="Bound on the length of everyone's scaled inputs."),
     ] = None,
     split: Annotated[
-        str, typer.Option(help="The rows that stand for unseen people.")
-    ] = "test",
-    candidates: Candidates = 1,
-    fresh_split: Fresh = False,
+        str | None,
+        typer.Option(help="The rows that stand for unseen people. Default: test."),
+    ] = None,
+    candidates: Candidates = None,
+    fresh_split: Fresh = None,
     data: Annotated[
         str | None, typer.Option(help="Other data: a file, a data set or a run file.")
     ] = None,
@@ -77,15 +78,17 @@ def certify(
 ) -> None:
     """Say what holds for a model: on its rows, for unseen people, at best.
 
-    Writes certificate.json into the run directory. With --require, ends with exit
-    code 4 unless the bounds hold on the training rows (empirical) or for unseen
-    people (holdout).
+    Writes certificate.json into the run directory, from what the run measured; only
+    --cell, --target-gap, --feature-bound, --split and --data open the data again. With
+    --require, ends with exit code 4 unless the bounds hold on the training rows
+    (empirical) or for unseen people (holdout).
 
     Example: pffl certify runs/compas-001 --require holdout
     """
     from pffl import runs
-    from pffl.certify import Request, certify_subject
-    from pffl.cli import statements
+    from pffl.cli import show
+    from pffl.running import recertify
+    from pffl.solving import Request, open_engine
 
     record = runs.load(directory)
     for problem in record.mismatches:
@@ -94,24 +97,21 @@ def certify(
         confidence=confidence,
         candidates=candidates,
         fresh_split=fresh_split,
-        splits=(split,),
+        splits=None if split is None else (split,),
         feature_bound=feature_bound,
         target_gap=target_gap,
         cell=cell,
     )
-    job = spec_of(directory, data).build()
-    subject = subject_of(record, job)
-    certificate = certify_subject(subject, request)
-    name = CERTIFICATE
-    if subject.other_data:
-        name = f"certificate-{certificate.fingerprints['data'][:8]}.json"
-    with runs.lock(directory) as place:
-        place.add(name, statements.as_json(certificate).encode())
+    engine = None
+    if request.needs_rows or data is not None:
+        job = build(spec_of(directory, data))
+        engine = open_engine(job.federation, job.engine)
+    certificate, path = recertify(record, request, engine)
     if json:
-        statements.print_json(certificate.as_dict())
+        console.print_json(certificate.as_dict())
     else:
-        statements.show(console.stdout(), certificate)
-        console.stdout().print(f"Saved in {directory / name}", soft_wrap=True)
+        show.certificate(console.stdout(), certificate)
+        console.show(f"Saved in {path}")
     insist(certificate, require)
 
 
@@ -182,45 +182,3 @@ def _from_here(section: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         full = {silo: str((folder / one).resolve()) for silo, one in path.items()}
         return {**section, "path": full}
     return dict(section)
-
-
-def subject_of(record: RunRecord, job: Job) -> Subject:
-    """Take the model of a run directory to the rows of its data, or of others."""
-    from dataclasses import replace
-
-    from pffl.certify import Subject
-    from pffl.certify.subject import require_schema, smallest_note
-    from pffl.errors import ArtefactError
-    from pffl.preparation import open_engine, prepare
-    from pffl.problem import Point
-
-    engine = open_engine(job.federation, job.engine)
-    require_schema(engine, record.schema.hash)
-    problem, notes = prepare(
-        engine, job.constraint, job.model, job.method, job.options, job.seed or 0
-    )
-    if problem.cells.names != record.saved.cells:
-        raise ArtefactError(
-            f"'{record.directory}': the run file has the cells "
-            f"{list(problem.cells.names)}, the model {list(record.saved.cells)}"
-        )
-    result = record.result
-    status, facts = result.get("status"), result.get("data")
-    bounds = set(problem.cells.bounds.tolist())
-    subject = Subject(
-        engine,
-        replace(problem, task=replace(problem.task, model=record.model)),
-        Point(record.w, record.multipliers),
-        job.options.weighting,
-        result.get("loss_bound"),
-        minimax=job.constraint is not None and job.constraint.minimax,
-        stopped=status if status in ("diverged", "interrupted") else None,
-        recorded=facts.get("fingerprint") if isinstance(facts, dict) else None,
-        local_steps=job.method.local_steps,
-        notes=(
-            *(f"not verified: {problem}." for problem in record.mismatches),
-            *notes,
-            *smallest_note(result.get("smallest_bound"), bounds),
-        ),
-    )
-    return subject.with_cells()

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+from pffl.text import shorten, visible
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -58,19 +60,25 @@ def error(message: str, *, trace: bool = False) -> None:
 
 def note(message: str) -> None:
     """Show a remark that does not stop anything."""
-    _labelled("note", "yellow", clean(message, LONGEST_NOTE))
+    _labelled("note", "yellow", shorten(message, LONGEST_NOTE))
+
+
+def show(text: str) -> None:
+    """Show one line of a result, however long."""
+    stdout().print(visible(text), soft_wrap=True)
+
+
+def print_json(plain: object) -> None:
+    """Print JSON, and nothing else."""
+    from pffl.files import json_text
+
+    sys.stdout.write(json_text(plain, ascii_only=not speaks_unicode(sys.stdout)))
 
 
 def clean(text: str, longest: int | None = None) -> str:
-    r"""Text that cannot steer a terminal: control characters replaced, shortened.
-
-    >>> clean("a\x1b[31mb"), clean("abcdefgh", longest=6)
-    ('a�[31mb', 'abcde…')
-    """
-    printable = "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
-    if longest is not None and len(printable) > longest:
-        return printable[: longest - 1] + "…"
-    return printable
+    """Text that cannot steer a terminal, shortened."""
+    shown = "\n".join(map(visible, text.split("\n")))
+    return shown if longest is None else shorten(shown, longest)
 
 
 @contextmanager

@@ -9,12 +9,10 @@ from __future__ import annotations
 import itertools
 import json
 import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
@@ -24,7 +22,6 @@ from pffl.cli.launch import Launch
 from pffl.errors import FederationError, UsageError
 
 if TYPE_CHECKING:
-    from pffl.solution import Solution
     from pffl.spec import RunSpec
 
 SPEC, FEDERATION, RECORD = "spec.toml", "federation.json", "record.jsonl"
@@ -203,27 +200,10 @@ def _next_free(name: str) -> Path:
 def _tell(directory: Path, *, as_json: bool, quiet: bool) -> None:
     """Show the verdict that the ServerApp left."""
     from pffl import runs
-    from pffl.cli import show
-    from pffl.solution import CellResult
+    from pffl.cli.run import told
 
-    result = runs.load(directory).result
+    record = runs.load(directory)
     if as_json:
-        sys.stdout.write((directory / "result.json").read_text("utf-8"))
-    if quiet:
-        return
-    target = console.stderr() if as_json else console.stdout()
-    cells = [CellResult(**cell) for cell in result["cells"]]
-    told = SimpleNamespace(
-        status=result["status"],
-        message=result["message"],
-        cell_results=cells,
-        constraint=result["constraint"] or {},
-    )
-    solution = cast("Solution", told)
-    if not as_json and cells:
-        show.print_whole(target, show.cell_table(solution, target.width))
-    target.print(show.sentence(solution))
-    target.print(f"Saved in {directory}", soft_wrap=True)
-    for title, name in (("Certificate", CERTIFICATE), ("Report", REPORT)):
-        if (directory / name).is_file():
-            target.print(f"{title}: {directory / name}", soft_wrap=True)
+        console.print_json(record.result)
+    if not quiet:
+        told(record.evidence, directory, aside=as_json)

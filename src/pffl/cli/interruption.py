@@ -9,14 +9,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from pffl.cli import console
-
-if TYPE_CHECKING:
-    from pffl.checkpoint import Checkpoint
 
 INTERRUPTED = 128 + signal.SIGINT
 
@@ -60,18 +56,15 @@ def code_of(seen: list[int]) -> int:
 
 
 @contextmanager
-def resumable(checkpoint: Checkpoint, *, fresh: bool) -> Iterator[None]:
-    """If the run stops, by an error or a signal, say how to go on with it.
+def resumable(directory: Path) -> Iterator[None]:
+    """If the run stops, by an error or a signal, say how to go on with it."""
+    from pffl.checkpoint import SPEC
 
-    A `fresh` run without a finished round leaves nothing behind.
-    """
     try:
         yield
     except BaseException:
-        if checkpoint.ready:
-            console.note(how_to_go_on(checkpoint.directory))
-        elif fresh:
-            checkpoint.remove()
+        if (directory / SPEC).is_file():
+            console.note(how_to_go_on(directory))
         raise
 
 

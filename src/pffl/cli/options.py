@@ -1,24 +1,32 @@
-"""Options that several commands share: each is a key of a run file.
+"""What is typed: options that several commands share, and the run file they describe.
 
 `@takes("data", "constraint")` gives a command the DATA argument and the options of
-these sections; the command itself receives them as one `Draft`.
+these sections of a run file; the command itself receives them as one `Draft`.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
+from typer.models import ArgumentInfo
 
-from pffl.cli.draft import Draft
+if TYPE_CHECKING:
+    from pffl.data import Federation
+    from pffl.spec import DataSource, Job, RunSpec
 
 DATA_HELP = "A data set (pffl data list), a CSV or Parquet file, or a run file (.toml)."
 RESUME = "resume"  # option of a command that can go on with a stopped run
 SET_HELP = "Any key of a run file: --set section.key=value."
+SPEC = "spec.toml"
+TYPED = "command line"
+KINDS = ("model", "constraint", "method")
 
 
 @dataclass(frozen=True)
@@ -67,8 +75,7 @@ class Shared:
         """Return what was given; names cut at commas."""
         if self.type is not tuple or value is None:
             return value
-        names = (name.strip() for text in value for name in text.split(","))
-        return [name for name in names if name]
+        return [name for text in value for name in listed(text)]
 
 
 OPTIONS: dict[str, tuple[Shared, ...]] = {
@@ -149,8 +156,8 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
 def takes(*sections: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command DATA, the options of these sections, and ``--set``.
 
-    A command with an option of its own named `resume` takes DATA and options, or the
-    directory of a run that was stopped.
+    The command's own arguments come before DATA. A command with an option of its own
+    named `resume` takes DATA and options, or the directory of a run that was stopped.
     """
     shared = [(section, option) for section in sections for option in OPTIONS[section]]
     known = {
@@ -160,6 +167,7 @@ def takes(*sections: str) -> Callable[[Callable[..., None]], Callable[..., None]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         draft, *own = inspect.signature(command, eval_str=True).parameters.values()
+        own = [p.replace(kind=p.KEYWORD_ONLY) for p in own]
 
         @functools.wraps(command)
         def wrapper(**values: Any) -> None:
@@ -178,9 +186,10 @@ def takes(*sections: str) -> Callable[[Callable[..., None]], Callable[..., None]
 
         signature = inspect.Signature(
             [
+                *(p for p in own if _is_argument(p)),
                 _data(optional=any(p.name == RESUME for p in own)),
                 *(option.parameter(section) for section, option in shared),
-                *(p.replace(kind=p.KEYWORD_ONLY) for p in own),
+                *(p for p in own if not _is_argument(p)),
                 _parameter(
                     "set_",
                     list[str] | None,
@@ -196,6 +205,10 @@ def takes(*sections: str) -> Callable[[Callable[..., None]], Callable[..., None]
     return decorate
 
 
+def _is_argument(parameter: inspect.Parameter) -> bool:
+    return any(isinstance(m, ArgumentInfo) for m in parameter.annotation.__metadata__)
+
+
 def _data(*, optional: bool) -> inspect.Parameter:
     """Return DATA; it may be left out where a stopped run can go on instead."""
     default, kind = (None, str | None) if optional else (..., str)
@@ -208,3 +221,187 @@ def _data(*, optional: bool) -> inspect.Parameter:
 def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
     place = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, place, default=default, annotation=kind)
+
+
+def listed(text: str) -> list[str]:
+    """Cut a list of names at its commas.
+
+    >>> listed("a, b,")
+    ['a', 'b']
+    """
+    return [name for part in text.split(",") if (name := part.strip())]
+
+
+# The run file that was typed
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A run file as the command line describes it, still unchecked.
+
+    Attributes
+    ----------
+    sections
+        Its tables.
+    source
+        What to call it in messages.
+    base
+        Folder that its relative paths start from.
+    """
+
+    sections: Mapping[str, Any]
+    source: str
+    base: Path
+
+    @classmethod
+    def of(
+        cls,
+        data: str | None,
+        given: Mapping[tuple[str, ...], Any],
+        settings: Sequence[str] = (),
+    ) -> Draft:
+        """Lay options and settings over what DATA names.
+
+        Parameters
+        ----------
+        data
+            A data set, a table, a run file or a run directory.
+        given
+            Keys of the run file and the value that an option gives them, if any.
+        settings
+            As ``section.key=value``.
+        """
+        from pffl.errors import UsageError
+        from pffl.spec import merge, parse_setting
+
+        if data is None:
+            raise UsageError("DATA is missing: give it, or --resume DIR")
+        sections, source, base = named(data)
+        options: dict[str, Any] = {}
+        for keys, value in given.items():
+            if value is not None and value != []:
+                plain = bound(value) if keys == ("constraint.bound",) else value
+                for section, key in (name.split(".") for name in keys):
+                    options.setdefault(section, {})[key] = plain
+        for setting in settings:
+            options = merge(options, parse_setting(setting))
+        sections = _other_kinds_forgotten(sections, options)
+        return cls(merge(sections, options), source, base)
+
+    @classmethod
+    def resumed(
+        cls,
+        place: Path,
+        data: str | None,
+        given: Mapping[tuple[str, ...], Any],
+        settings: Sequence[str] = (),
+    ) -> Draft:
+        """Return the run that was stopped in a directory; nothing else may be given."""
+        from pffl.checkpoint import SPEC as STOPPED
+        from pffl.errors import ArtefactError, UsageError
+
+        others = [keys[-1] for keys, value in given.items() if value not in (None, [])]
+        others += [] if data is None else [f"DATA {data}"]
+        if others or settings:
+            raise UsageError(
+                f"--resume goes on with the run of '{place}' as it was: leave out "
+                f"{', '.join([*others, *settings])}"
+            )
+        if not (place / STOPPED).is_file():
+            raise ArtefactError(
+                f"'{place}' holds no run that was stopped: there is no {STOPPED}"
+            )
+        return cls.of(str(place / STOPPED), {})
+
+    def with_a_bound(self) -> tuple[Draft, bool]:
+        """Let a constraint without a bound name cells; also say whether it had one."""
+        from pffl.constraints import is_minimax
+
+        given = self.sections.get("constraint")
+        if isinstance(given, list):
+            return self, True
+        section: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
+        if is_minimax(section):
+            section["kind"] = "bgl"
+        if "bound" in section or "upper_bound" in section:
+            return self, True
+        section["bound"] = 0.0
+        return replace(self, sections={**self.sections, "constraint": section}), False
+
+    def check(self) -> RunSpec:
+        """Turn it into typed objects; all problems at once."""
+        from pffl.spec import parse
+
+        return parse(self.sections, source=self.source, base=self.base)
+
+    def build(self) -> Job:
+        """Check it, open the data, and fit the pieces together."""
+        return build(self.check())
+
+
+def build(spec: RunSpec) -> Job:
+    """Open the data of a run file, with something to look at, and fit the pieces."""
+    from pffl.progress import arriving
+
+    with arriving() as show:
+        return spec.build(progress=show)
+
+
+def open_data(source: DataSource) -> Federation:
+    """Open the data of a run file, with something to look at."""
+    from pffl.progress import arriving
+
+    with arriving() as show:
+        return source.open(progress=show)
+
+
+def named(data: str) -> tuple[dict[str, Any], str, Path]:
+    """Sections, name and folder of what DATA stands for."""
+    from pffl.datasets import DATASETS
+    from pffl.errors import DataError
+    from pffl.records import read_toml
+
+    path = Path(data)
+    if (path / SPEC).is_file():
+        path = path / SPEC
+    if path.suffix == ".toml":
+        return read_toml(path), str(path), path.parent
+    if data in DATASETS or not (path.exists() or path.suffix or os.sep in data):
+        return {"data": {"name": data}}, TYPED, Path()
+    if not path.is_file():
+        raise DataError(f"'{data}' is not a file")
+    return {"data": {"path": data}}, TYPED, Path()
+
+
+def bound(given: Sequence[str]) -> float | dict[str, float]:
+    """Read ``--bound``: one number, or ``cell=number`` for each cell."""
+    from pffl.errors import Problems, UsageError
+
+    cells: dict[str, float] = {}
+    with Problems("--bound", UsageError) as problems:
+        for text in given:
+            cell, _, number = text.rpartition("=")
+            try:
+                cells[cell.strip()] = float(number)
+            except ValueError:
+                hint = " (a point, not a comma)" if "," in number else ""
+                problems.add(
+                    f"must be NUMBER or CELL=NUMBER{hint}. Got {text!r} instead."
+                )
+        if not problems.found and "" in cells and len(given) > 1:
+            problems.add("give one number for all cells, or CELL=NUMBER for each")
+    return cells.get("", cells)
+
+
+def _other_kinds_forgotten(
+    sections: Mapping[str, Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Start a section anew where the command line asks for another kind."""
+    kept = dict(sections)
+    for name in KINDS:
+        table, there = options.get(name), kept.get(name)
+        asked = table.get("kind") if isinstance(table, Mapping) else None
+        now = there.get("kind") if isinstance(there, Mapping) else None
+        if asked is not None and there is not None and now != asked:
+            kept[name] = {}
+    return kept

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import secrets
-import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,19 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pffl.cli import console, deployed
-from pffl.cli.draft import Draft
 from pffl.cli.interruption import code_of, how_to_go_on, interruptible, resumable
-from pffl.cli.loading import build
-from pffl.cli.options import takes
+from pffl.cli.options import Draft, build, takes
 from pffl.errors import UsageError
 
 if TYPE_CHECKING:
-    from pffl.checkpoint import Checkpoint
+    from pffl.evidence.evidence import Evidence
     from pffl.runs import RunDirectory
-    from pffl.solution import Solution
-    from pffl.spec import Job
-
-GAPS_SHOWN = 20  # times the gap is measured in a run of known length
 
 
 @takes("data", "constraint", "method", "model", "run")
@@ -46,9 +37,7 @@ def run(
     ] = False,
     extras: Annotated[
         bool,
-        typer.Option(
-            "--extras/--no-extras", help="Also write a certificate and a report page."
-        ),
+        typer.Option("--extras/--no-extras", help="Also write a report page."),
     ] = True,
     app: Annotated[
         Path | None,
@@ -66,8 +55,10 @@ def run(
 
     Example: pffl run compas --bound 0.62
     """
+    from pffl.checkpoint import Checkpoint
     from pffl.engines import DEPLOYED
-    from pffl.verdict import EXIT_CODES
+    from pffl.progress import Rounds
+    from pffl.running import run as run_in
 
     spec = draft.check()
     if spec.settings.engine == DEPLOYED:
@@ -79,24 +70,51 @@ def run(
         raise UsageError("--app and --superlink are for --engine flower")
     with interruptible() as signals, _lock(out, resume, spec.data.name) as held:
         job, directory = build(spec), held.directory
-        seed = secrets.randbits(32) if job.seed is None else job.seed
-        text = job.dump(directory, seed=seed)
-        checkpoint = held.begin(text)
-        with resumable(checkpoint, fresh=resume is None):
-            solution = _solve(job, seed, checkpoint, quiet=quiet)
-            held.save(solution, text)
-            added = _extras(solution, held, text) if extras else []
-            interrupted = solution.status == "interrupted"
-            if not interrupted:
-                checkpoint.remove()
-    _tell(solution, directory, job, as_json=json, quiet=quiet)
+        saved = Checkpoint(directory).saved()
+        if saved is not None and not quiet:
+            console.note(f"going on after round {saved[1]}")
+        with resumable(directory):
+            shown = [] if quiet else [Rounds()]
+            solution = run_in(job, held, callbacks=shown, report=extras)
+    if json:
+        console.print_json(solution.as_dict())
     if not quiet:
-        target = console.stderr() if json else console.stdout()
-        for title, name in added:
+        from_file = "path" in job.source.values
+        told(solution.evidence, directory, aside=json, file=from_file)
+    if solution.status != "interrupted":
+        raise typer.Exit(solution.exit_code)
+    console.note(how_to_go_on(directory))
+    raise typer.Exit(code_of(signals))
+
+
+def told(
+    evidence: Evidence, directory: Path, *, aside: bool, file: bool = False
+) -> None:
+    """Show what a run reached, and where it is saved.
+
+    Parameters
+    ----------
+    evidence
+        What was measured.
+    directory
+        The run directory.
+    aside
+        Whether the result itself went to stdout: then only say how it ended, on stderr.
+    file
+        Whether the data came from a file.
+    """
+    from pffl.cli import show
+    from pffl.evidence.verdict import judge
+    from pffl.runs.directory import CERTIFICATE, REPORT
+
+    target = console.stderr() if aside else console.stdout()
+    if not aside:
+        show.result(target, evidence, file=file)
+    target.print(show.sentence(*judge(evidence)))
+    target.print(f"Saved in {directory}", soft_wrap=True)
+    for title, name in (("Certificate", CERTIFICATE), ("Report", REPORT)):
+        if (directory / name).is_file():
             target.print(f"{title}: {directory / name}", soft_wrap=True)
-    if interrupted:
-        console.note(how_to_go_on(directory))
-    raise typer.Exit(code_of(signals) if interrupted else EXIT_CODES[solution.status])
 
 
 def _lock(
@@ -112,59 +130,3 @@ def _lock(
     if out is None:
         return runs.lock_next("runs", name)
     return runs.lock(out)
-
-
-def _solve(job: Job, seed: int, checkpoint: Checkpoint, *, quiet: bool) -> Solution:
-    from pffl.cli import progress
-    from pffl.solve import solve
-
-    saved = checkpoint.saved()
-    if saved is not None and not quiet:
-        console.note(f"going on after round {saved[1]}")
-    return solve(
-        job.federation,
-        job.constraint,
-        model=job.model,
-        method=job.method,
-        engine=job.engine,
-        options=job.options,
-        seed=seed,
-        callbacks=[] if quiet else [progress.shown()],
-        gap_every=gap_every(job),
-        checkpoint=checkpoint,
-    )
-
-
-def _extras(solution: Solution, held: RunDirectory, text: str) -> list[tuple[str, str]]:
-    """Write the certificate and, where its extra is installed, the report."""
-    from pffl.reports.page import write_extras
-
-    added, notes = write_extras(held, solution, text)
-    for note in notes:
-        console.note(note)
-    return added
-
-
-def gap_every(job: Job) -> int:
-    """Rounds between two measurements of the gap: about twenty in a run of PFFL."""
-    if not (job.method.approaches_saddle and job.engine == "local"):
-        return 0
-    return math.ceil((job.method.planned_rounds or 0) / GAPS_SHOWN)
-
-
-def _tell(
-    solution: Solution, directory: Path, job: Job, *, as_json: bool, quiet: bool
-) -> None:
-    from pffl.cli import show
-    from pffl.files import json_text
-
-    if as_json:
-        plain = not console.speaks_unicode(sys.stdout)
-        sys.stdout.write(json_text(solution.as_dict(), ascii_only=plain))
-    if quiet:
-        return
-    target = console.stderr() if as_json else console.stdout()
-    if not as_json:
-        show.verdict(target, solution, file="path" in job.source.values)
-    target.print(show.sentence(solution))
-    target.print(f"Saved in {directory}", soft_wrap=True)

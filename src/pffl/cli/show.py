@@ -187,7 +187,9 @@ def footnotes(e: Evidence) -> list[str]:
     if isinstance(e.training, Missing):
         return [*notes, f"duality gap {known}"]
     run, asked = e.training, e.training.questions
-    notes.append(f"duality gap {known} after {run.rounds:,} rounds, {run.seconds:.1f} s")
+    notes.append(
+        f"duality gap {known} after {run.rounds:,} rounds, {run.seconds:.1f} s"
+    )
     notes.append(
         f"{asked['asked']:,} questions ({asked['distinct']:,} distinct) in "
         f"{asked['messages']:,} messages to every silo"

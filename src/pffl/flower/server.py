@@ -18,7 +18,7 @@ from pffl.engines.remote import Record, Remote, Transport
 from pffl.errors import PFFLError, UsageError
 from pffl.flower.live import ENDED, Live
 from pffl.flower.session import Session
-from pffl.reports.page import write_extras
+from pffl.reports.page import write_report
 from pffl.runs import RunDirectory, lock, refuse_recorded
 from pffl.site import Agreement
 from pffl.solution import Solution
@@ -143,9 +143,9 @@ def _solve(
         checkpoint=checkpoint,
     )
     place.save(solution, text)
-    if extras:
-        write_extras(place, solution, text)
     if solution.status != "interrupted":
+        if extras:
+            write_report(place)
         checkpoint.remove()
     return solution
 

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files as packaged
@@ -19,7 +20,7 @@ from pffl.errors import ArtefactError, MissingExtraError
 from pffl.evidence import verdict
 from pffl.evidence.evidence import Evidence
 from pffl.reports import charts
-from pffl.runs.directory import CERTIFICATE, EVIDENCE, HISTORY, REPORT, RESULT, SPEC
+from pffl.runs.directory import EVIDENCE, HISTORY, REPORT, RESULT, SPEC
 from pffl.solution import Solution
 from pffl.study.compare import Comparison
 from pffl.study.sweep import Sweep, front
@@ -64,7 +65,7 @@ class RunView:
         """Lay out a run; of an interrupted one nothing is certified."""
         result = verdict.result(e)
         names = [cell["cell"] for cell in result["cells"]][:MOST_LINES]
-        certified = names and e.stopped != "interrupted"
+        certified = e.stopped != "interrupted"
 
         def lines(words: str, what: str) -> str:
             series = {name: _series(history, f"{what}: {name}") for name in names}
@@ -243,29 +244,12 @@ def _read(place: Path, found: Contents) -> None:
         raise ArtefactError(f"{place}: neither a run, nor a sweep, nor a comparison")
 
 
-def write_extras(
-    place: RunDirectory, solution: Solution, spec_text: str
-) -> tuple[list[tuple[str, str]], list[str]]:
-    """Add certificate and report to a run; return titles and names, and remarks.
-
-    An interrupted run gets neither; a run without bounds, or without the extra
-    ``report``, gets one of them.
-    """
-    if solution.status == "interrupted":
-        return [], []
-    added, notes = [], []
-    if solution.problem.n_cells:
-        text = files.json_text(solution.certificate.as_dict())
-        place.add(CERTIFICATE, text.encode())
-        added.append(("Certificate", CERTIFICATE))
-    rows, name = solution.history_rows(), place.directory.name
-    view = RunView.of(solution.evidence, rows, name=name, spec=spec_text)
+def write_report(place: RunDirectory) -> None:
+    """Add the page of a run to its directory; warn if the extra for it is missing."""
     try:
-        place.add(REPORT, render([view]).encode())
-        added.append(("Report", REPORT))
+        place.add(REPORT, render([place.directory]).encode())
     except MissingExtraError as error:
-        notes.append(str(error))
-    return added, notes
+        warnings.warn(str(error), stacklevel=2)
 
 
 def embedded(value: object) -> str:

@@ -10,12 +10,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pffl import files, records
 from pffl.data.schema import Schema
 from pffl.errors import ArtefactError
+from pffl.evidence import verdict
+from pffl.evidence.evidence import Evidence
 from pffl.models import Inputs, Model
 from pffl import checkpoint
 from pffl.checkpoint import Checkpoint
@@ -53,8 +56,7 @@ class RunDirectory:
         """Write the run; what an earlier run left under its manifest goes away."""
         stale = self._known()
         written = {
-            RESULT: files.json_text(solution.as_dict()).encode(),
-            EVIDENCE: files.json_text(solution.evidence.as_dict()).encode(),
+            **derived(solution.evidence),
             MODEL: write_model(solution),
             HISTORY: files.csv_text(solution.history_rows()).encode(),
             SPEC: spec_text.encode(),
@@ -78,6 +80,10 @@ class RunDirectory:
         """Write one more file (a certificate, say) and enter it in the manifest."""
         self._write({name: content}, self._known())
 
+    def update(self, evidence: Evidence) -> None:
+        """Write evidence, and all that follows from it, anew."""
+        self._write(derived(evidence), self._known())
+
     def _known(self) -> dict[str, str]:
         if not (self.directory / MANIFEST).exists():
             return {}
@@ -87,6 +93,17 @@ class RunDirectory:
         hashes = {name: files.digest(content) for name, content in written.items()}
         manifest = manifest_text({**known, **hashes})
         files.write_all(self.directory, {**written, MANIFEST: manifest})
+
+
+def derived(evidence: Evidence) -> dict[str, bytes]:
+    """Return evidence and what follows from it, as files.
+
+    A run that was interrupted gets no certificate.
+    """
+    plain = {EVIDENCE: evidence.as_dict(), RESULT: verdict.result(evidence)}
+    if evidence.stopped != "interrupted":
+        plain[CERTIFICATE] = verdict.certificate(evidence).as_dict()
+    return {name: files.json_text(part).encode() for name, part in plain.items()}
 
 
 def save(
@@ -288,6 +305,13 @@ class RunRecord:
     def verified(self) -> bool:
         """Whether every file is as the run left it."""
         return not self.mismatches
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """`evidence.json`: what was declared and measured."""
+        path, text = self.directory / EVIDENCE, self.read(EVIDENCE)
+        plain = records.read(dict[str, Any], text, source=f"'{path}'")
+        return Evidence.from_dict(plain)
 
     @property
     def w(self) -> FloatArray:

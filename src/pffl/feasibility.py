@@ -1,0 +1,274 @@
+"""`feasible`: the smallest bounds that any model can meet, before anything is trained.
+
+One minimax problem for all cells together, and for each cell a search for how low its
+own bound can go: alone, and with the others' bounds kept. They are independent, so
+their questions go out together. See `evidence.proofs`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pffl.bounds.checks import Interval
+from pffl.constraints.base import Constraint
+from pffl.constraints.group_loss import BoundedGroupLoss
+from pffl.data.federation import Federation
+from pffl.driver import drive
+from pffl.engines.base import Engine
+from pffl.errors import UsageError
+from pffl.evidence.evidence import Least, Lowest, Missing
+from pffl.evidence.measure import common
+from pffl.evidence.proofs import find_least, find_lowest, of_cells, without_hessians
+from pffl.flow import Flow, stage, together
+from pffl.methods.exact import Exact
+from pffl.models.base import Model
+from pffl.preparation import Options
+from pffl.problem import Problem
+from pffl.solving import open_engine, prepared, setting_of
+from pffl.text import down, element, text_table, up
+
+R = TypeVar("R")
+MOST = 30  # cells whose own smallest bound is searched for unasked
+
+
+@dataclass(frozen=True)
+class CellRange:
+    """How low the bound of one cell can go: on its own, and with the others kept."""
+
+    cell: str
+    rows: int
+    alone: Lowest
+    kept: Lowest
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Feasible:
+    """What can be met, among models of length at most `radius`.
+
+    Attributes
+    ----------
+    data, radius
+        What the data are called, and R.
+    common
+        Encloses the smallest bound that all cells meet together.
+    excess
+        Encloses what all given bounds have to rise by; None without bounds.
+    others
+        The bound of the other cells in `cells`; None where they keep the given ones.
+    cells
+        The cells that were looked at.
+    left
+        How many were not.
+    notes
+        What a reader must know.
+    """
+
+    data: str
+    radius: float
+    common: Interval
+    excess: Interval | None
+    others: float | None
+    cells: tuple[CellRange, ...]
+    left: int
+    notes: tuple[str, ...]
+
+    @property
+    def impossible(self) -> bool:
+        """Whether the given bounds cannot be met."""
+        return self.excess is not None and self.excess.lower > 0
+
+    @property
+    def sentence(self) -> str:
+        """The smallest common bound, in words."""
+        low, high = down(self.common.lower, digits=7), up(self.common.upper, digits=7)
+        return (
+            f"{self.data}: the smallest bound that all cells can meet together lies "
+            f"between {low} and {high}, among models of length at most {self.radius:g}."
+        )
+
+    @property
+    def verdict(self) -> str:
+        """Whether the given bounds can be met, in words; nothing without bounds."""
+        if self.excess is None:
+            return ""
+        if self.excess.lower > 0:
+            rise = up(self.excess.upper)
+            return f"IMPOSSIBLE: all bounds would have to rise by {rise}."
+        if self.excess.upper <= 0:
+            room = down(-self.excess.upper)
+            return f"POSSIBLE: there is a model with {room} of room under every bound."
+        return "UNDECIDED: the bounds are right at what is possible."
+
+    @property
+    def table(self) -> list[dict[str, object]]:
+        """A row per cell: how low its bound can go."""
+        others = "as given" if self.others is None else f"at {self.others:.4f}"
+        return [
+            {
+                "cell": row.cell,
+                "rows": row.rows,
+                "lowest alone": _figure(row.alone),
+                f"lowest, the others {others}": _figure(row.kept),
+            }
+            for row in self.cells
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain form, for JSON."""
+        return {
+            "radius": self.radius,
+            "common": _ends(self.common),
+            "rise": None if self.excess is None else _ends(self.excess),
+            "impossible": self.impossible,
+            "others_at": self.others,
+            "cells": [
+                {
+                    "cell": row.cell,
+                    "rows": row.rows,
+                    "alone": _attained(row.alone),
+                    "with_others": _attained(row.kept),
+                    "others_impossible": row.kept.impossible,
+                }
+                for row in self.cells
+            ],
+        }
+
+    def __repr__(self) -> str:
+        """Return the answer and its table, in plain lines."""
+        lines = [self.sentence, self.verdict, "", *text_table(self.table)]
+        return "\n".join(lines).rstrip()
+
+    def _repr_html_(self) -> str:
+        """Show it in a notebook; every text is escaped."""
+        texts = [text for text in (self.sentence, self.verdict, *self.notes) if text]
+        return element("feasible", "Smallest bounds", texts, self.table)
+
+
+def feasible(
+    federation: Federation | Engine,
+    constraint: Constraint | None = None,
+    *,
+    promise: bool = True,
+    cells: Sequence[str] = (),
+    model: Model | None = None,
+    engine: str = "local",
+    options: Options | None = None,
+) -> Feasible:
+    """Find the smallest bounds that any model can meet; nothing is trained.
+
+    Parameters
+    ----------
+    federation
+        The silos; or an engine that reaches them.
+    constraint
+        The cells and, if they are a promise, their bounds. Default: every group.
+    promise
+        Whether the constraint's bounds are asked for; else it only names cells.
+    cells
+        The cells whose own smallest bound is wanted. Default: all, if they are few.
+    model, engine, options
+        As for `solve`.
+    """
+    asker = open_engine(federation, engine)
+    promised = constraint is not None and promise and not constraint.minimax
+    problem, notes = prepared(
+        asker,
+        constraint or BoundedGroupLoss(0.0),
+        model,
+        Exact(multiplier_bound=1.0, risk_weight=0.0),
+        options or Options(),
+        0,
+    )
+    names = problem.cells.names
+    unknown = [cell for cell in cells if cell not in names]
+    if unknown:
+        raise UsageError(f"no cell '{unknown[0]}': there are {list(names)}")
+    if (why := without_hessians(problem)) is not None:
+        raise UsageError(f"the smallest bounds cannot be found: {why.missing}")
+    chosen = list(cells) or list(names if len(names) <= MOST else ())
+    least, excess = drive(asker, _whole(_together(problem, promised)))
+    low = Interval(min(max(least.lower, 0.0), least.upper), least.upper)
+    others = None if promised else math.ceil(low.upper * 1e4) / 1e4
+    if others is not None:
+        problem = problem.with_bounds(np.full(len(names), others))
+    places = [names.index(cell) for cell in chosen]
+    return Feasible(
+        setting_of(asker).data.name,
+        problem.radius,
+        low,
+        excess,
+        others,
+        drive(asker, _whole(_each(problem, places))),
+        len(names) - len(chosen),
+        notes,
+    )
+
+
+def _together(problem: Problem, promised: bool) -> Flow[tuple[Least, Interval | None]]:
+    """Enclose the smallest common bound, and what given bounds must rise by."""
+    bounds = problem.cells.bounds
+    least = _found((yield from find_least(common(problem))))
+    if not promised:
+        return least, None
+    if float(np.ptp(bounds)) == 0:
+        return least, least.excess(bounds)
+    rise = _found((yield from find_least(problem)))
+    return least, rise.excess(bounds)
+
+
+def _found(least: Least | Missing) -> Least:
+    if isinstance(least, Missing):
+        raise UsageError(f"the smallest bounds cannot be found: {least.missing}")
+    return least
+
+
+def _whole(flow: Flow[R]) -> Flow[R]:
+    """Let an interruption end the search: half of it answers nothing."""
+    value: Any = None
+    while True:
+        try:
+            signal = flow.send(value)
+        except StopIteration as done:
+            result: R = done.value
+            return result
+        value = yield signal
+
+
+def _each(problem: Problem, places: Sequence[int]) -> Flow[tuple[CellRange, ...]]:
+    """Search for every cell's own smallest bounds side by side."""
+    if not places:
+        return ()
+    flows = [
+        stage(f"{z} {kind}", flow)
+        for z in places
+        for kind, flow in (
+            ("alone", find_lowest(of_cells(problem, [z]), 0)),
+            ("kept", find_lowest(problem, z)),
+        )
+    ]
+    found: Sequence[Lowest] = yield from together(*flows)
+    return tuple(
+        CellRange(problem.cells.names[z], int(problem.counts[z]), alone, kept)
+        for z, alone, kept in zip(places, found[::2], found[1::2], strict=True)
+    )
+
+
+def _ends(interval: Interval) -> list[float]:
+    return [interval.lower, interval.upper]
+
+
+def _attained(found: Lowest) -> list[float] | None:
+    return None if found.upper is None else [found.lower, found.upper]
+
+
+def _figure(found: Lowest) -> str:
+    if found.impossible:
+        return "others impossible"
+    if found.upper is None:
+        return f"≥ {found.lower:.6f}"
+    return f"{math.ceil(found.upper * 1e6) / 1e6:.6f}"
