@@ -247,7 +247,7 @@ def _each(problem: Problem, places: Sequence[int]) -> Flow[tuple[CellRange, ...]
         stage(f"{z} {kind}", flow)
         for z in places
         for kind, flow in (
-            ("alone", find_lowest(of_cells(problem, [z]), 0)),
+            ("alone", find_lowest(of_cells(problem, np.array([z])), 0)),
             ("kept", find_lowest(problem, z)),
         )
     ]

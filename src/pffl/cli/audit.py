@@ -103,9 +103,7 @@ def audit(
 
 def _bounded(draft: Draft) -> tuple[Draft, bool]:
     """Let a constraint without a bound name the cells that are reported on."""
-    from pffl.cli.feasible import with_a_bound
-
-    return with_a_bound(draft) if draft.sections.get("constraint") else (draft, False)
+    return draft.with_a_bound() if draft.sections.get("constraint") else (draft, False)
 
 
 def opened(
