@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from pffl import records
-from pffl.errors import ArtefactError, DataError, UsageError
+from pffl.errors import ArtefactError, UsageError
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,6 @@ class Part(records.Record):
 
 @dataclass(frozen=True)
 class Whole(records.Record):
-    FORMAT = "pffl test"
-    VERSION = 2
-
     format: str
     version: int
     part: Part
@@ -84,11 +81,3 @@ def test_a_long_value_is_cut() -> None:
     with pytest.raises(ArtefactError) as refused:
         read({**GOOD, "part": "x" * 10_000})
     assert len(str(refused.value)) < 300
-
-
-def test_format_and_version_come_first() -> None:
-    other = b'{"format": "pffl test", "version": 3, "anything": 1}'
-    with pytest.raises(DataError, match=r"'pffl test', version 3; this is .*version 2"):
-        records.read_format(Whole, other, source="here", error=DataError)
-    whole = b'{"format": "pffl test", "version": 2, "part": {"name": "a"}}'
-    assert records.read_format(Whole, whole, source="here").part.name == "a"

@@ -184,10 +184,7 @@ class Checkpoint:
                 f"'{self._paths[0]}' would have {len(content):,} bytes; at most "
                 f"{LARGEST:,} could be read back: run without a checkpoint"
             )
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise files.cannot_write(self.directory, error) from error
+        files.folder(self.directory)
         kept = {CURRENT: PREVIOUS} if self._whole else {}
         files.write_all(self.directory, {CURRENT: content}, previous=kept)
         self._whole = self.ready = True

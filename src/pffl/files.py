@@ -101,9 +101,7 @@ def folder(path: Path, *, private: bool = False) -> Path:
     try:
         path.mkdir(OWN_FOLDER if private else 0o777, parents=True, exist_ok=True)
     except OSError as error:
-        raise ArtefactError(
-            f"'{path}' cannot be made: {error.strerror or error}"
-        ) from error
+        raise cannot_write(path, error) from error
     return path
 
 

@@ -99,36 +99,10 @@ def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
 
 
-def read_format(
-    kind: type[T],
-    content: bytes,
-    *,
-    source: str,
-    error: type[PFFLError] = ArtefactError,
-) -> T:
-    """Read a file whose `kind` says in FORMAT and VERSION what it must be."""
-    found = read(_Format, content, source=source, error=error)
-    ours: Any = kind
-    if (found.format, found.version) != (ours.FORMAT, ours.VERSION):
-        raise error(
-            f"{source}: it is of format {found.format!r}, version {found.version!r}; "
-            f"this is {ours.FORMAT!r}, version {ours.VERSION}"
-        )
-    return read(kind, content, source=source, error=error)
-
-
-@dataclass(frozen=True)
-class _Format:
-    """What every file of ours begins with; anything else is ignored."""
-
-    format: str
-    version: int
-
-
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
-    has_config = is_dataclass(kind)
-    return TypeAdapter(kind) if has_config else TypeAdapter(kind, config=STRICT)
+    # A dataclass has a configuration of its own.
+    return TypeAdapter(kind, config=None if is_dataclass(kind) else STRICT)
 
 
 def _problem(entry: Any) -> str:

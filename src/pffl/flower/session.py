@@ -11,14 +11,13 @@ import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pffl import files
-from pffl.errors import ArtefactError
+from pffl import files, records
 
 FILE = "session.json"
 
 
 @dataclass(frozen=True)
-class Session:
+class Session(records.Record):
     """Name of a run, and how often its server has started."""
 
     run: str
@@ -29,11 +28,8 @@ class Session:
         """Go on with the run of a directory, or begin one; on disk when it returns."""
         path = directory / FILE
         if resume and path.exists():
-            try:
-                plain = json.loads(path.read_bytes())
-                before = cls(str(plain["run"]), int(plain["session"]))
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise ArtefactError(f"'{path}' cannot be read: {error}") from error
+            source = f"'{path}' cannot be read"
+            before = records.read(cls, files.read(path), source=source)
             begun = cls(before.run, before.session + 1)
         else:
             begun = cls(secrets.token_hex(8), 0)
