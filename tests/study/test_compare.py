@@ -9,21 +9,21 @@ import pffl
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import NotMetError, UsageError
+from pffl.files import Journal
 from pffl.methods import METHODS
 from pffl.preparation import Options
 from pffl.solving import setting_of
 from pffl.study.compare import (
     MEASURES,
-    Candidate,
     Footing,
     Row,
     best,
-    chosen_candidates,
     compare,
+    drawn,
+    known_methods,
     standard_error,
-    trial,
-    trying,
 )
+from pffl.study.sweep import smallest_bound
 from tests.helpers import make_federation
 
 BUDGET = 60
@@ -39,18 +39,21 @@ CONSTRAINT = pffl.BoundedGroupLoss(0.6)
 SHARED = {"model": pffl.LogisticRegression(), "budget": BUDGET}
 
 
+def footing(federation):
+    shared = (CONSTRAINT, SHARED["model"], BUDGET, 0, Options())
+    return Footing(federation, *shared, Journal(None))
+
+
 def test_every_method_is_a_candidate_and_fedavg_the_first():
-    names = [candidate.name for candidate in chosen_candidates(None)]
+    names = known_methods(None)
     assert names == list(METHODS)
     assert names[0] == "fedavg"  # whose l2 is tuned for all
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_every_method_runs_within_the_budget(name):
-    (candidate,) = chosen_candidates((name,))
-    chosen = candidate.trials(1, 0)[0]
-    footing = Footing(CONSTRAINT, pffl.LogisticRegression(), Options(), BUDGET)
-    (row,) = trial(footing, load(0), candidate, chosen, seed=0)
+    (chosen,) = drawn(METHODS[name].grid, 1, 0)
+    (row,) = footing(load(0)).rows(name, chosen, "test")
     assert row.reason is None
     assert set(row.measures) == set(MEASURES)
     assert 0 <= row.measures["error"] <= 1
@@ -69,8 +72,7 @@ def test_a_training_costs_its_rounds_and_local_steps(batch_size):
         dual_step_size=1.0,
         batch_size=batch_size,
     )
-    footing = Footing(pffl.BoundedGroupLoss(5.0), SHARED["model"], Options(), BUDGET)
-    flow = trying(setting_of(engine), footing, method, 0, ["test"])
+    flow = footing(engine.federation).trying(setting_of(engine), method, ["test"])
     run, costs, measures = drive(engine, flow)
     assert costs["rounds"] == run.rounds == 12
     share = 1.0 if batch_size is None else 10 / 40
@@ -82,11 +84,11 @@ def test_a_training_costs_its_rounds_and_local_steps(batch_size):
 
 
 def test_trials_are_distinct_and_start_with_the_default():
-    candidate = Candidate("pffl", {"a": (1, 2, 3), "b": ("x", "y")})
-    trials = candidate.trials(4, seed=0)
+    grid = {"a": (1, 2, 3), "b": ("x", "y")}
+    trials = drawn(grid, 4, seed=0)
     assert trials[0] == {"a": 1, "b": "x"}
     assert len({json.dumps(t) for t in trials}) == 4
-    assert len(candidate.trials(100, seed=0)) == 6
+    assert len(drawn(grid, 100, seed=0)) == 6
 
 
 def test_the_same_table_when_resumed(tmp_path):
@@ -137,9 +139,46 @@ def test_one_failure_does_not_end_a_comparison(monkeypatch):
         compare(load, CONSTRAINT, methods=["pffl"], seeds=1, **SHARED)
 
 
+def test_a_notion_is_compared_at_a_bound_that_is_just_possible():
+    some = {"methods": ["exact"], "seeds": 1, "budget": BUDGET}
+    data = load(0)
+    found = compare(data, "per-silo", **some)
+    least = smallest_bound(data, pffl.PerSilo(0.0))
+    same = compare(load, pffl.PerSilo(least), model=SHARED["model"], **some)
+    assert found.rows[0].measures == same.rows[0].measures
+    tight = pffl.solve(data, pffl.PerSilo(least), seed=0)
+    assert tight.status in ("met", "within_slack")
+    assert pffl.solve(data, pffl.PerSilo(0.99 * least), seed=0).status == "infeasible"
+    with pytest.raises(UsageError, match="no notion 'other'"):
+        compare(load, "other", seeds=1)
+
+
+def test_a_comparison_shows_itself(tmp_path):
+    some = {"methods": ["fedavg", "exact"], "seeds": 2, "budget": 5}
+    found = compare(load, CONSTRAINT, out=tmp_path, **some)
+    lines = repr(found).splitlines()
+    assert lines[0] == "Comparison of 2 methods"
+    assert [line.split()[0] for line in lines[-2:]] == ["fedavg", "exact"]
+    assert found._repr_html_().startswith('<article class="pffl-comparison">')
+    assert found._repr_html_().count("<tr>") == 3
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert rows == json.loads(json.dumps(found.as_dict()["rows"]))
+
+
+def test_ctrl_c_ends_a_comparison_and_leaves_no_row(monkeypatch, tmp_path):
+    def stopped(self, problem, state):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pffl.Exact, "question", stopped)
+    some = {"methods": ["fedavg", "exact"], "seeds": 1, **SHARED}
+    with pytest.raises(KeyboardInterrupt):
+        compare(load, CONSTRAINT, out=tmp_path, **some)
+    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 1
+
+
 def test_unknown_methods_are_refused():
     with pytest.raises(UsageError, match="no methods"):
-        chosen_candidates(("fedavg", "other"))
+        known_methods(("fedavg", "other"))
 
 
 def test_small_things():

@@ -7,18 +7,17 @@ import pytest
 import pffl
 from pffl.errors import ArtefactError, UsageError
 from pffl.methods import METHODS
-from pffl.records import read
 from pffl.study.compare import Row
 from pffl.study.reproduce import (
     FIGURES,
     Claim,
-    Figure,
     Point,
     build_model,
     check,
     choose,
     load,
     outcome,
+    parse,
     run_figure,
 )
 from pffl.study.sweep import NOTIONS
@@ -52,10 +51,6 @@ TINY = {
         }
     ],
 }
-
-
-def parse(table):
-    return read(Figure, {"name": "tiny", **table}, source="spec")
 
 
 def point(curve, error, loss, test_loss=None):
@@ -122,7 +117,7 @@ def test_a_claim_is_judged_by_paired_differences():
 
 
 def test_a_small_figure_runs_and_resumes(tmp_path):
-    figure = parse(TINY)
+    figure = parse("tiny", TINY)
 
     def open_data(section, seed):
         return pffl.datasets.synthetic(
@@ -146,7 +141,7 @@ def test_a_small_figure_runs_and_resumes(tmp_path):
 def test_a_panel_may_have_its_own_budget_and_model():
     tiny = TINY["panel"][0]
     other = {**tiny, "budget": 7, "model": {"kind": "tree"}}
-    figure = parse({**TINY, "panel": [other]})
+    figure = parse("tiny", {**TINY, "panel": [other]})
     assert figure.panels[0].budget == 7
 
     def open_data(section, seed):
@@ -156,7 +151,7 @@ def test_a_panel_may_have_its_own_budget_and_model():
 
     with pytest.raises(UsageError, match="no model 'tree'"):
         run_figure(figure, open_data)
-    figure = parse({**TINY, "panel": [{**tiny, "budget": 7}]})
+    figure = parse("tiny", {**TINY, "panel": [{**tiny, "budget": 7}]})
     spent = {
         budget: {
             p.test.costs["gradients"]

@@ -11,7 +11,16 @@ import pytest
 
 import pffl
 from pffl.errors import DataError, FederationError, UsageError
-from pffl.study.sweep import GridPoint, full_grid, paper_grid, random_grid, sweep
+from pffl.evidence import unseen
+from pffl.study.sweep import (
+    GridPoint,
+    full_grid,
+    paper_grid,
+    random_grid,
+    smallest_bound,
+    sweep,
+)
+from pffl.study.sweep import row as row_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:a bound of 0")
 
@@ -162,6 +171,72 @@ def test_a_sweep_shows_itself_in_a_notebook(found):
     failed = replace(found, rows=({"reason": "<b>no</b>", "status": None},), data="<b>")
     assert "0 points trained, 1 failed" in failed._repr_html_()
     assert "<b>" not in failed._repr_html_()
+
+
+def test_a_sweep_prints_itself_in_plain_lines(found):
+    lines = repr(found).splitlines()
+    assert lines[0] == f"Sweep: {found.data}"
+    assert lines[1] == "16 points trained"
+    fronts = sum(len(found.front(notion=n)) for n in ("bgl", "cbgl-y1"))
+    assert len(lines) == 4 + fronts
+    assert max(map(len, lines)) < 150
+
+
+def test_a_row_is_a_function_of_evidence(federation):
+    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.6), seed=0)
+    one = row_of(solution.evidence)
+    (swept,) = sweep(federation, [GridPoint("bgl", 0.6, 10.0)]).rows
+    assert one["status"] == swept["status"] == solution.status
+    assert one["test_error"] == pytest.approx(swept["test_error"], abs=2e-3)
+    # one number per promise: that of the verdict table, each cell by itself
+    uppers = [cell.test_upper for cell in solution.cell_results]
+    assert one["test_worst_high"] == max(uppers)
+    assert uppers == list(unseen.upper(solution.evidence))
+    assert not any(name.startswith("validation") for name in one)
+
+
+def test_a_grid_of_its_own_lies_around_what_is_possible(federation):
+    found = sweep(federation, multiplier_bounds=[10.0])
+    least = smallest_bound(federation, pffl.BoundedGroupLoss(0.0))
+    bounds = sorted(row["bound"] for row in found.rows)
+    assert len(bounds) == 8
+    assert bounds[0] == round(0.9 * least, 4)
+    assert bounds[-1] == round(1.2 * least, 4)
+    statuses = {row["bound"]: row["status"] for row in found.rows}
+    assert statuses[bounds[0]] == "infeasible"
+    assert statuses[bounds[-1]] == "met"
+    kinds = {"notions": ["bgl"], "bounds": [0.6, 0.7], "seed": 3}
+    drawn = sweep(federation, "random", number=2, **kinds)
+    assert [row["bound"] for row in drawn.rows] == [
+        point.bound
+        for point in random_grid(["bgl"], (0.6, 0.7), (1.0, 100.0), number=2, seed=3)
+    ]
+    with pytest.raises(UsageError, match="no grid for 'synthetic"):
+        sweep(federation, "paper")
+
+
+def test_ctrl_c_ends_a_sweep_and_leaves_no_row(federation, monkeypatch, tmp_path):
+    whole = pffl.Exact.question
+
+    def stopped(self, problem, state):
+        if problem.cells.bounds[0] == 0.6:
+            raise KeyboardInterrupt
+        return whole(self, problem, state)
+
+    monkeypatch.setattr(pffl.Exact, "question", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(federation, full_grid(["bgl"], [0.5, 0.6], [1.0]), out=tmp_path)
+    assert len((tmp_path / "points.jsonl").read_text().splitlines()) == 1
+
+
+def test_another_confidence_is_another_row(federation, tmp_path):
+    point = [GridPoint("bgl", 0.6, 10.0)]
+    found = [
+        sweep(federation, point, out=tmp_path, options=pffl.Options(confidence=c))
+        for c in (0.9, 0.99)
+    ]
+    low, high = (each.rows[0]["test_worst_high"] for each in found)
+    assert low < high
 
 
 def test_failed_points_keep_their_reason():

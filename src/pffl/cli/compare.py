@@ -65,11 +65,11 @@ def compare(
 
     Example: pffl compare compas --seeds 3
     """
-    from pffl.study.compare import DEFAULT_BUDGET, chosen_candidates
+    from pffl.study.compare import BUDGET, known_methods
     from pffl.study.compare import compare as run
 
-    names = None if methods is None else [m.strip() for m in methods.split(",")]
-    chosen_candidates(names)  # a name that is wrong is said before data are opened
+    asked = None if methods is None else [m.strip() for m in methods.split(",")]
+    names = known_methods(asked)  # what is wrong is said before data are opened
     job, constraint = bounded(draft)
     folder = out or Path("runs") / f"compare-{job.source.name}"
     with batch_progress() as report:
@@ -79,7 +79,7 @@ def compare(
             methods=names,
             model=job.model,
             options=job.options,
-            budget=budget or DEFAULT_BUDGET,
+            budget=budget or BUDGET,
             seeds=seeds,
             trials=trials if tune else 0,
             out=folder,

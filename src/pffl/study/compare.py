@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -35,13 +35,13 @@ from pffl.preparation import Options, Setting, default_model, prepare
 from pffl.problem import Problem
 from pffl.questions import Evaluate, EvaluateTotal
 from pffl.solving import open_engine, setting_of
-from pffl.study.sweep import NOTIONS, Report, quiet, smallest_bound
+from pffl.study.sweep import Report, notion_of, quiet, smallest_bound
 from pffl.text import element, text_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-DEFAULT_BUDGET = 1500
+BUDGET = 1500  # gradients per silo
 L2_GRID = (1e-3, 1e-4, 1e-2, 1e-1)
 MEASURES = (
     "error",
@@ -57,52 +57,6 @@ COSTS = ("rounds", "gradients", "bytes", "seconds")
 
 Load: TypeAlias = Callable[[int], Federation]
 Parameters: TypeAlias = Mapping[str, float | int | str]
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A method in a comparison.
-
-    Attributes
-    ----------
-    name
-        Its name in `METHODS`.
-    grid
-        Values to try when tuning, the first of each is the default.
-    """
-
-    name: str
-    grid: Grid
-
-    def build(self, budget: int, chosen: Parameters) -> Method[Any]:
-        """Return the method, with as many rounds as the budget of gradients allows."""
-        kind = METHODS[self.name]
-        known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-        return kind.within(budget, **{k: v for k, v in chosen.items() if k in known})
-
-    def trials(self, number: int, seed: int) -> list[Parameters]:
-        """Return so many points of the grid: the default, then drawn without repeat."""
-        names = list(self.grid)
-        shape = tuple(len(self.grid[name]) for name in names)
-        total = int(np.prod(shape))
-        order = 1 + np.random.default_rng(seed).permutation(total - 1)
-        picked = [0, *order[: number - 1].tolist()]
-        return [
-            {
-                name: self.grid[name][int(i)]
-                for name, i in zip(names, np.unravel_index(flat, shape), strict=True)
-            }
-            for flat in picked
-        ]
-
-
-def chosen_candidates(names: Sequence[str] | None) -> list[Candidate]:
-    """Return the candidates asked for, FedAvg first; all that exist if None."""
-    names = tuple(METHODS) if names is None else names
-    unknown = [name for name in names if name not in METHODS]
-    if unknown:
-        raise UsageError(f"no methods {unknown}: there are {sorted(METHODS)}")
-    return [Candidate(name, METHODS[name].grid) for name in names]
 
 
 @dataclass(frozen=True)
@@ -131,70 +85,70 @@ class Row:
     reason: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Footing:
-    """What all methods of a comparison share."""
+    """What all trials on one seed share; finished ones are in the journal."""
 
+    federation: Federation
     constraint: Constraint
     model: Model
-    options: Options
     budget: int
+    seed: int
+    options: Options
+    journal: Journal
 
+    def rows(self, method: str, parameters: Parameters, *splits: str) -> list[Row]:
+        """Return a row for each split; train, once for all, if one is not there."""
+        keys = [self._key(method, parameters, split) for split in splits]
+        known = self.journal
+        if any(key not in known or known[key]["reason"] for key in keys):
+            found = self._tried(method, parameters, splits)
+            for key, split in zip(keys, splits, strict=True):
+                row = Row(method, self.seed, split, parameters, **found(split))
+                known.put(key, asdict(row))
+        return [Row(**known[key]) for key in keys]
 
-# One trial
+    def _key(self, method: str, parameters: Parameters, split: str) -> str:
+        shared = (dict(self.model.describe()), dict(self.constraint.describe()))
+        run = (self.options.weighting, self.budget, self.seed, split, dict(parameters))
+        return key_of(self.federation.fingerprint, method, *shared, *run)
 
-
-def trial(
-    footing: Footing,
-    federation: Federation,
-    candidate: Candidate,
-    parameters: Parameters,
-    *,
-    seed: int,
-    splits: Sequence[str] = ("test",),
-) -> list[Row]:
-    """Train one method once and measure it on each split.
-
-    A failure is a row with its reason.
-    """
-    measures: Mapping[str, Mapping[str, float | None]] = {}
-    costs: Mapping[str, float] = {}
-    reason = None
-    try:
-        method = candidate.build(footing.budget, parameters)
-        engine = open_engine(federation, "local")
-        flow = trying(setting_of(engine), footing, method, seed, splits)
-        run, costs, measures = drive(engine, flow)
+    def _tried(
+        self, name: str, parameters: Parameters, splits: Sequence[str]
+    ) -> Callable[[str], dict[str, Any]]:
+        """Train one method; return what its rows hold. A failure has its reason."""
+        kind = METHODS[name]
+        known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
+        chosen = {k: v for k, v in parameters.items() if k in known}
+        try:
+            engine = open_engine(self.federation, "local")
+            method = kind.within(self.budget, **chosen)
+            flow = self.trying(setting_of(engine), method, splits)
+            run, costs, measures = drive(engine, flow)
+        except (PFFLError, ArithmeticError, ValueError) as error:
+            reason = str(error)
+            return lambda split: {"reason": reason}
         if run.stopped == "interrupted":
             raise KeyboardInterrupt  # an unfinished model is no row
-        reason = None if run.stopped is None else f"the run {run.stopped}"
-    except (PFFLError, ArithmeticError, ValueError) as error:
-        reason = str(error)
-    return [
-        Row(candidate.name, seed, s, parameters, measures.get(s, {}), costs, reason)
-        for s in splits
-    ]
+        if run.stopped is not None:
+            return lambda split: {"costs": costs, "reason": f"the run {run.stopped}"}
+        return lambda split: {"costs": costs, "measures": measures[split]}
 
-
-def trying(
-    setting: Setting,
-    footing: Footing,
-    method: Method[Any],
-    seed: int,
-    splits: Sequence[str],
-) -> Flow[tuple[Run, dict[str, float], dict[str, dict[str, float | None]]]]:
-    """Train, and measure on some splits; also return what the training cost."""
-    problem, _ = yield from prepare(
-        setting, footing.constraint, footing.model, method, footing.options, seed
-    )
-    run, costs = yield from stage("training", _training(problem, method))
-    if run.stopped is not None:
-        return run, costs, {}
-    silos = PerSilo(0.0).cells(problem.schema, problem.silo_names)
-    task = problem.with_cells(silos)
-    totals = yield from ask_all([Evaluate(task, run.point.w, s) for s in splits])
-    pairs = zip(splits, totals, strict=True)
-    return run, costs, {split: _measures(problem, total) for split, total in pairs}
+    def trying(
+        self, setting: Setting, method: Method[Any], splits: Sequence[str]
+    ) -> Flow[tuple[Run, dict[str, float], dict[str, dict[str, float | None]]]]:
+        """Train, and measure on some splits; also return what the training cost."""
+        problem, _ = yield from prepare(
+            setting, self.constraint, self.model, method, self.options, self.seed
+        )
+        run, costs = yield from stage("training", _training(problem, method))
+        if run.stopped is not None:
+            return run, costs, {}
+        silos = PerSilo(0.0).cells(problem.schema, problem.silo_names)
+        task = problem.with_cells(silos)
+        totals = yield from ask_all([Evaluate(task, run.point.w, s) for s in splits])
+        pairs = zip(splits, totals, strict=True)
+        return run, costs, {split: _measures(problem, total) for split, total in pairs}
 
 
 def _training(
@@ -217,56 +171,6 @@ def _measures(problem: Problem, total: EvaluateTotal) -> dict[str, float | None]
     return {name: found[name] for name in MEASURES}
 
 
-class Book:
-    """Finished rows; with a folder, kept in ``rows.jsonl`` and not run again."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self.journal = Journal(None if folder is None else folder / "rows.jsonl")
-        self.asked: dict[str, None] = {}
-
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """Rows of this comparison, in the order in which they were asked for."""
-        return tuple(Row(**self.journal[key]) for key in self.asked)
-
-    def find_or_run(
-        self,
-        federation: Federation,
-        footing: Footing,
-        candidate: Candidate,
-        *,
-        parameters: Parameters,
-        seed: int,
-        splits: Sequence[str] = ("test",),
-    ) -> list[Row]:
-        """Return the rows if they are there, and train otherwise, once for all."""
-        keys = [
-            key_of(
-                federation.fingerprint,
-                candidate.name,
-                dict(footing.model.describe()),
-                dict(footing.constraint.describe()),
-                footing.options.weighting,
-                footing.budget,
-                seed,
-                split,
-                dict(parameters),
-            )
-            for split in splits
-        ]
-        self.asked |= dict.fromkeys(keys)
-        if any(k not in self.journal or self.journal[k]["reason"] for k in keys):
-            rows = trial(
-                footing, federation, candidate, parameters, seed=seed, splits=splits
-            )
-            for key, row in zip(keys, rows, strict=True):
-                self.journal.put(key, asdict(row))
-        return [Row(**self.journal[key]) for key in keys]
-
-
-# All of them
-
-
 def compare(
     data: Federation | Load,
     constraint: Constraint | str = "bgl",
@@ -274,7 +178,7 @@ def compare(
     methods: Sequence[str] | None = None,
     model: Model | None = None,
     options: Options | None = None,
-    budget: int = DEFAULT_BUDGET,
+    budget: int = BUDGET,
     seeds: int | Sequence[int] = 5,
     trials: int = 0,
     out: str | os.PathLike[str] | None = None,
@@ -304,63 +208,69 @@ def compare(
     report
         Called with what runs now, how many are done, and how many there are.
     """
-    candidates = chosen_candidates(methods)
+    names, folder = known_methods(methods), None if out is None else Path(out)
     numbers = range(seeds) if isinstance(seeds, int) else seeds
-    known = {} if callable(data) else dict.fromkeys(numbers, data)
-    load = data if callable(data) else known.__getitem__
-    if model is None or isinstance(constraint, str):
-        known[numbers[0]] = load(numbers[0])
-        model = model or default_model(known[numbers[0]].schema)
-    settings = options or Options()
+    load = data if callable(data) else lambda seed: data
+    first = load(numbers[0])
+    model = model or default_model(first.schema)
     if isinstance(constraint, str):
-        if constraint not in NOTIONS:
-            raise UsageError(f"no notion '{constraint}': there are {sorted(NOTIONS)}")
-        notion = NOTIONS[constraint]
-        first = known[numbers[0]]
+        notion = notion_of(constraint)
         constraint = notion(smallest_bound(first, notion(0.0), model=model))
-    footing = Footing(constraint, model, settings, budget)
-    folder = None if out is None else Path(out)
-    book = Book(folder)
-    count = len(numbers) * len(candidates) * (1 + trials)
-    count += len(numbers) * len(L2_GRID) if trials else 0
-    done = 0
+    journal = Journal(None if folder is None else folder / "rows.jsonl")
+    rows: list[Row] = []
+    count = len(numbers) * (len(names) * (1 + trials) + len(L2_GRID) * bool(trials))
 
-    def once(
-        at: Footing, c: Candidate, parameters: Parameters, split: str = "validation"
-    ) -> Row:
-        nonlocal done
-        report(f"{c.name}, seed {seed}", done, count)
-        found = book.find_or_run(
-            federation, at, c, parameters=parameters, seed=seed, splits=(split,)
-        )
-        done += 1
-        return found[0]
+    def once(at: Footing, name: str, chosen: Parameters, split: str) -> Row:
+        report(f"{name}, seed {at.seed}", len(rows), count)
+        rows.extend(at.rows(name, chosen, split))
+        return rows[-1]
 
     for seed in numbers:
-        federation = known[seed] if seed in known else load(seed)
-        at = tuned_l2(once, footing, candidates[0]) if trials else footing
-        for candidate in candidates:
-            chosen: Parameters = candidate.trials(1, seed)[0]
+        federation = first if seed == numbers[0] else load(seed)
+        settings = (seed, options or Options(), journal)
+        at = Footing(federation, constraint, model, budget, *settings)
+        if trials:
+            at = tuned_l2(at, partial(once, name=names[0], split="validation"))
+        for name in names:
+            points = drawn(METHODS[name].grid, max(trials, 1), seed)
+            chosen: Parameters = points[0]
             if trials:
-                tried = [once(at, candidate, p) for p in candidate.trials(trials, seed)]
+                tried = [once(at, name, point, "validation") for point in points]
                 chosen = best(tried).parameters
-            once(at, candidate, chosen, "test")
-    rows = book.rows
+            once(at, name, chosen, "test")
     if rows and all(row.reason for row in rows if row.split == "test"):
         raise NotMetError(f"every trial failed; the first: {rows[0].reason}")
-    found = Comparison(rows)
+    found = Comparison(tuple(rows))
     if folder is not None:
         found.save(folder)
     return found
 
 
-def tuned_l2(once: Callable[..., Row], footing: Footing, first: Candidate) -> Footing:
+def known_methods(names: Sequence[str] | None) -> list[str]:
+    """Return the methods asked for, all that exist if None; FedAvg is their first."""
+    unknown = [name for name in names or () if name not in METHODS]
+    if unknown:
+        raise UsageError(f"no methods {unknown}: there are {sorted(METHODS)}")
+    return list(METHODS if names is None else names)
+
+
+def drawn(grid: Grid, number: int, seed: int) -> list[Parameters]:
+    """Return so many points of a grid: the default, then drawn without repeat."""
+    shape = tuple(len(values) for values in grid.values())
+    order = 1 + np.random.default_rng(seed).permutation(int(np.prod(shape)) - 1)
+    places = [np.unravel_index(n, shape) for n in (0, *order[: number - 1].tolist())]
+    return [
+        {name: grid[name][int(i)] for name, i in zip(grid, place, strict=True)}
+        for place in places
+    ]
+
+
+def tuned_l2(at: Footing, once: Callable[..., Row]) -> Footing:
     """Choose l2 on validation with the first method (FedAvg)."""
-    model = footing.model
-    if not isinstance(model, LinearModel):
-        return footing
-    tried = [replace(footing, model=replace(model, l2=l2)) for l2 in L2_GRID]
-    rows = [once(at, first, {"l2": l2}) for at, l2 in zip(tried, L2_GRID, strict=True)]
+    if not isinstance(at.model, LinearModel):
+        return at
+    tried = [replace(at, model=replace(at.model, l2=l2)) for l2 in L2_GRID]
+    rows = [once(one, chosen={"l2": one.model.l2}) for one in tried]
     return tried[rows.index(best(rows))]
 
 

@@ -19,19 +19,13 @@ from pydantic import Field
 
 from pffl.data.federation import Federation
 from pffl.errors import ArtefactError, UsageError
+from pffl.files import Journal
 from pffl.models.base import Model
 from pffl.models.recipes import RECIPES
 from pffl.preparation import Options, default_model
 from pffl.records import Record, read, read_toml
-from pffl.study.compare import (
-    Book,
-    Candidate,
-    Footing,
-    Row,
-    averaged,
-    standard_error,
-)
-from pffl.study.sweep import NOTIONS, Report, quiet
+from pffl.study.compare import Footing, Row, averaged, standard_error
+from pffl.study.sweep import Report, notion_of, quiet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,16 +54,6 @@ class Curve(Record):
     method: str
     bounds: tuple[float, ...] = ()
     grid: dict[str, Any] = field(default_factory=dict)
-
-    def points(self, fallback: float) -> list[tuple[float, dict[str, Any]]]:
-        """Return every (bound, parameters) of the curve."""
-        tried = [v if isinstance(v, list) else [v] for v in self.grid.values()]
-        combinations = itertools.product(*tried)
-        return [
-            (bound, dict(zip(self.grid, values, strict=True)))
-            for values in combinations
-            for bound in (self.bounds or (fallback,))
-        ]
 
 
 @dataclass(frozen=True)
@@ -113,6 +97,16 @@ class Panel(Record):
     budget: int | None = None
     model: dict[str, Any] | None = None
 
+    @property
+    def points(self) -> list[tuple[Curve, float, dict[str, Any]]]:
+        """Every point: its curve, its bound and its parameters."""
+        return [
+            (curve, bound, dict(zip(curve.grid, values, strict=True)))
+            for curve in self.curves
+            for values in itertools.product(*map(_listed, curve.grid.values()))
+            for bound in (curve.bounds or (self.fallback,))
+        ]
+
 
 @dataclass(frozen=True)
 class Figure(Record):
@@ -122,6 +116,10 @@ class Figure(Record):
     seeds: int
     budget: int
     panels: Annotated[tuple[Panel, ...], Field(alias="panel")]
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def load(figure: str, path: Path | None = None) -> Figure:
@@ -219,58 +217,28 @@ def run_figure(
     `budget` (gradients per silo) and `seeds` stand above those of the figure.
     """
     wanted = [p for p in figure.panels if panels is None or p.name in panels]
-    book, count = Book(None if out is None else Path(out)), seeds or figure.seeds
-    total = count * sum(
-        len(curve.points(panel.fallback)) for panel in wanted for curve in panel.curves
-    )
+    journal = Journal(None if out is None else Path(out) / "rows.jsonl")
+    numbers = range(seeds or figure.seeds)
+    total = len(numbers) * sum(len(panel.points) for panel in wanted)
     done, results = 0, []
     for panel in wanted:
-        by_seed = []
-        for seed in range(count):
+        by_seed: list[list[Point]] = []
+        for seed in numbers:
             federation = open_data(panel.data, seed)
-            shared = _Shared(
-                book,
-                federation,
-                build_model(panel.model, federation),
-                panel.notion,
-                budget or panel.budget or figure.budget,
-                seed,
-            )
-            points = []
-            for curve in panel.curves:
-                for bound, parameters in curve.points(panel.fallback):
-                    report(f"{panel.name}: {curve.label}, seed {seed}", done, total)
-                    points.append(shared.point(curve, bound, parameters))
-                    done += 1
-            by_seed.append(points)
+            model = build_model(panel.model, federation)
+            gradients = budget or panel.budget or figure.budget
+            by_seed.append([])
+            for curve, bound, parameters in panel.points:
+                report(f"{panel.name}: {curve.label}, seed {seed}", done, total)
+                constraint = notion_of(panel.notion)(bound)
+                shared = (gradients, seed, Options(), journal)
+                at = Footing(federation, constraint, model, *shared)
+                rows = at.rows(curve.method, parameters, "validation", "test")
+                by_seed[-1].append(Point(curve.label, bound, *rows))
+                done += 1
         checked = [check(claim, by_seed) for claim in panel.claims]
         results.append(PanelResult(panel, by_seed, checked))
     return results
-
-
-@dataclass(frozen=True)
-class _Shared:
-    """What all points of a panel and seed have in common."""
-
-    book: Book
-    federation: Federation
-    model: Model
-    notion: str
-    budget: int
-    seed: int
-
-    def point(self, curve: Curve, bound: float, parameters: Mapping[str, Any]) -> Point:
-        """Train one point and measure it on validation and test rows."""
-        constraint = NOTIONS[self.notion](bound)
-        validation, test = self.book.find_or_run(
-            self.federation,
-            Footing(constraint, self.model, Options(), self.budget),
-            Candidate(curve.method, {}),
-            parameters=parameters,
-            seed=self.seed,
-            splits=("validation", "test"),
-        )
-        return Point(curve.label, bound, validation, test)
 
 
 def build_model(section: Mapping[str, Any] | None, federation: Federation) -> Model:

@@ -41,14 +41,7 @@ from pffl.methods.base import Method
 from pffl.methods.exact import Exact
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
-from pffl.preparation import (
-    Options,
-    Setting,
-    default_model,
-    prepare,
-    prices,
-    reprice,
-)
+from pffl.preparation import Options, Setting, default_model, prepare, prices, reprice
 from pffl.problem import Point, Problem
 from pffl.questions import Evaluate
 from pffl.solution import Solution
@@ -112,6 +105,13 @@ def quiet(what: str, done: int, total: int) -> None:
 # Which points
 
 
+def notion_of(name: str) -> Callable[[float], Constraint]:
+    """Return what makes a constraint of a bound."""
+    if name not in NOTIONS:
+        raise UsageError(f"no notion '{name}': there are {sorted(NOTIONS)}")
+    return NOTIONS[name]
+
+
 @dataclass(frozen=True)
 class GridPoint:
     """One configuration."""
@@ -121,8 +121,7 @@ class GridPoint:
     multiplier_bound: float
 
     def __post_init__(self) -> None:
-        if self.notion not in NOTIONS:
-            raise UsageError(f"no notion '{self.notion}': there are {sorted(NOTIONS)}")
+        notion_of(self.notion)
         if not (np.isfinite(self.bound) and self.bound >= 0):
             raise UsageError(f"a bound must be ≥ 0. Got {self.bound!r} instead.")
         if not (np.isfinite(self.multiplier_bound) and self.multiplier_bound > 0):
@@ -134,7 +133,7 @@ class GridPoint:
     @property
     def constraint(self) -> Constraint:
         """The constraint of this point."""
-        return NOTIONS[self.notion](self.bound)
+        return notion_of(self.notion)(self.bound)
 
 
 def paper_grid(data: str, notions: Sequence[str] | None = None) -> list[GridPoint]:
@@ -159,9 +158,7 @@ def paper_grid(data: str, notions: Sequence[str] | None = None) -> list[GridPoin
 
 
 def full_grid(
-    notions: Sequence[str],
-    bounds: Sequence[float],
-    multiplier_bounds: Sequence[float],
+    notions: Sequence[str], bounds: Sequence[float], multiplier_bounds: Sequence[float]
 ) -> list[GridPoint]:
     """Return every combination."""
     combinations = itertools.product(notions, bounds, multiplier_bounds)
@@ -227,10 +224,8 @@ def make_grid(
     if kind == "paper":
         return paper_grid(federation.name, notions)
     if bounds is None:
-        unknown = [name for name in notions if name not in NOTIONS]
-        if unknown:
-            raise UsageError(f"no notions {unknown}: there are {sorted(NOTIONS)}")
-        least = smallest_bound(federation, NOTIONS[notions[0]](0.0), model=model)
+        first, *_ = [notion_of(name)(0.0) for name in notions]
+        least = smallest_bound(federation, first, model=model)
         low, high, many = AROUND
         spread = np.linspace(low * least, high * least, many)
         bounds = [round(float(bound), 4) for bound in spread]
@@ -336,14 +331,9 @@ class Plan:
 
     def key(self, point: GridPoint) -> str:
         """Name a point, and all that its row depends on."""
-        return key_of(
-            self.setting.data.fingerprint,
-            dict(self.model.describe()),
-            dict(self.method.describe()),
-            asdict(self.options),
-            self.seed,
-            asdict(point),
-        )
+        shared = (dict(self.model.describe()), dict(self.method.describe()))
+        run = (asdict(self.options), self.seed, asdict(point))
+        return key_of(self.setting.data.fingerprint, *shared, *run)
 
     def rows(
         self, points: Sequence[GridPoint]
