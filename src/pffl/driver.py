@@ -39,6 +39,7 @@ from pffl.flow import (
     Stage,
     together,
 )
+from pffl.models.base import Model
 from pffl.problem import Problem
 from pffl.questions import (
     CensusTotal,
@@ -446,6 +447,7 @@ class Meter:
         self._rows = 0.0  # of a silo, on average
         self._tallies: dict[Stage, Tally] = {}
         self._tasks: dict[int, tuple[Task, bytes]] = {}
+        self._networks: list[Model] = []
 
     @property
     def asked(self) -> int:
@@ -493,10 +495,19 @@ class Meter:
         """Bounds are no part of it: no answer depends on them."""
         if id(task) not in self._tasks:
             cells, inputs = task.cells, task.model.inputs
-            parts = (dict(task.model.describe()), inputs.mean, inputs.scale)
+            parts = (self._model(task.model), inputs.mean, inputs.scale)
             more = (cells.membership, cells.silo, task.shares)
             self._tasks[id(task)] = (task, b"".join(map(_bytes, (*parts, *more))))
         return self._tasks[id(task)][1]
+
+    def _model(self, model: Model) -> list[object]:
+        """Tell models apart: linear ones by what they are, networks one by one."""
+        place = 0
+        if not model.linear:
+            known = [place for place, one in enumerate(self._networks) if one is model]
+            place = known[0] if known else len(self._networks)
+            self._networks += [] if known else [model]
+        return [dict(model.describe()), place]
 
     def tree(self) -> dict[str, Any]:
         """Plain form, for the journal."""

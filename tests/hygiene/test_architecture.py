@@ -1,0 +1,25 @@
+"""docs/architecture.md tells the truth about the tree."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+INDEX = re.compile(r"^\| ([^|]+) \| `(src/[^`]+)` \|$", re.MULTILINE)
+NAMED = re.compile(r"`((?:[a-z_]+/)*[a-z_]+\.py)`")
+
+
+def test_the_index_has_thirty_terms_and_every_path_exists() -> None:
+    terms = dict(INDEX.findall(PAGE))
+    assert len(terms) >= 30
+    assert [path for path in terms.values() if not (ROOT / path).is_file()] == []
+    assert list(terms) == sorted(terms, key=str.lower)
+
+
+def test_every_file_that_the_walks_name_exists() -> None:
+    names = {n for n in NAMED.findall(PAGE) if not n.startswith("src/")}
+    assert names
+    absent = [n for n in names if not (ROOT / "src" / "pffl" / n).is_file()]
+    assert absent == []
