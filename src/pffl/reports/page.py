@@ -13,8 +13,6 @@ from importlib.resources import files as packaged
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
 from pffl import files, records
 from pffl.errors import ArtefactError, MissingExtraError
 from pffl.evidence import verdict
@@ -23,7 +21,7 @@ from pffl.reports import charts
 from pffl.runs.directory import EVIDENCE, HISTORY, REPORT, RESULT, SPEC
 from pffl.solution import Solution
 from pffl.study.compare import Comparison
-from pffl.study.sweep import Sweep, front
+from pffl.study.sweep import Sweep
 from pffl.text import up
 
 if TYPE_CHECKING:
@@ -103,18 +101,12 @@ class SweepView:
     def of(cls, rows: Iterable[Mapping[str, Any]], name: str) -> SweepView:
         """Lay out trained points; fronts are chosen on validation where there is it."""
         good = [row for row in rows if row["reason"] is None]
-        fronts: dict[str, list[int]] = {}
-        for notion in dict.fromkeys(row["notion"] for row in good):
-            index = [i for i, row in enumerate(good) if row["notion"] == notion]
-            chosen = good[index[0]].get("validation_error") is not None
-            keys = [f"{'validation' if chosen else 'test'}_{m}" for m in MEASURES]
-            values = [[good[i].get(key) for key in keys] for i in index]
-            best = front(np.array(values, dtype=np.float64))
-            fronts[notion] = [index[i] for i in np.flatnonzero(best)]
+        found = Sweep(tuple(good))
+        fronts = {
+            notion: sorted(map(int, found.front(notion=notion).index))
+            for notion in dict.fromkeys(row["notion"] for row in good)
+        }
         return cls(name, [_point(row) for row in good], fronts)
-
-
-MEASURES = ("error", "worst_cell_loss")
 
 
 def _point(row: Mapping[str, Any]) -> dict[str, Any]:

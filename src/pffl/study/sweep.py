@@ -34,7 +34,7 @@ from pffl.errors import DataError, PFFLError, UsageError
 from pffl.evidence import unseen, verdict
 from pffl.evidence.evidence import Evidence, Least, Missing, Sample, Training
 from pffl.evidence.measure import Wanted, common, sample
-from pffl.evidence.proofs import find_least, without_hessians
+from pffl.evidence.proofs import INTERRUPTED, find_least, without_hessians
 from pffl.files import Journal, key_of
 from pffl.flow import Flow, ask_all, stage
 from pffl.methods.base import Method
@@ -88,14 +88,8 @@ PAPER_BOUNDS: dict[str, dict[str, tuple[float, ...]]] = {
     },
 }
 
-AXES = {
-    "error": "error",
-    "worst_loss": "worst_cell_loss",
-    "worst_group_loss": "worst_group_loss",
-    "risk": "risk",
-    "dp_gap": "dp_gap",
-    "eo_gap": "eo_gap",
-}
+AXES = {n: n for n in ("error", "worst_group_loss", "risk", "dp_gap", "eo_gap")}
+AXES["worst_loss"] = "worst_cell_loss"
 
 
 def quiet(what: str, done: int, total: int) -> None:
@@ -167,19 +161,23 @@ def full_grid(
 
 def random_grid(
     notions: Sequence[str],
-    bounds: tuple[float, float],
-    multiplier_bounds: tuple[float, float],
+    bounds: Sequence[float],
+    multiplier_bounds: Sequence[float],
     *,
     number: int,
     seed: int,
 ) -> list[GridPoint]:
-    """Draw points: bounds evenly, multiplier bounds evenly in their logarithm."""
+    """Draw points: bounds evenly, multiplier bounds evenly in their logarithm.
+
+    Both between the smallest and the largest of those given.
+    """
     rng = np.random.default_rng(seed)
-    low, high = np.log(multiplier_bounds)
+    ends = (min(bounds), max(bounds))
+    low, high = np.log((min(multiplier_bounds), max(multiplier_bounds)))
     return [
         GridPoint(
             str(rng.choice(list(notions))),
-            float(rng.uniform(*bounds)),
+            float(rng.uniform(*ends)),
             float(np.exp(rng.uniform(low, high))),
         )
         for _ in range(number)
@@ -203,10 +201,20 @@ def smallest_bound(
         problem, _ = prepared(
             engine, constraint, model, Exact(), options or Options(), 0
         )
-    found = without_hessians(problem) or drive(engine, find_least(common(problem)))
+    found = drive(engine, _least(problem))
     if isinstance(found, Missing):
         raise UsageError(f"the smallest possible bound {found.missing}: give a bound")
     return float(np.ceil(HEADROOM * found.upper * 1e4) / 1e4)
+
+
+def _least(problem: Problem) -> Flow[Least | Missing]:
+    """Search for the smallest bound that all cells can meet, if that can be done."""
+    if (why := without_hessians(problem)) is not None:
+        return why
+    found = yield from find_least(common(problem))
+    if found == INTERRUPTED:
+        raise KeyboardInterrupt
+    return found
 
 
 def make_grid(
@@ -231,13 +239,7 @@ def make_grid(
         bounds = [round(float(bound), 4) for bound in spread]
     if kind == "full":
         return full_grid(notions, bounds, multiplier_bounds)
-    return random_grid(
-        notions,
-        (min(bounds), max(bounds)),
-        (min(multiplier_bounds), max(multiplier_bounds)),
-        number=number,
-        seed=seed,
-    )
+    return random_grid(notions, bounds, multiplier_bounds, number=number, seed=seed)
 
 
 # Running them
@@ -367,9 +369,7 @@ class Plan:
         problem, _ = yield from prepare(
             self.setting, constraint, self.model, self.method, self.options, self.seed
         )
-        least: Least | Missing | None = without_hessians(problem)
-        if least is None:
-            least = yield from stage("least", find_least(common(problem)))
+        least = yield from _least(problem)
         wanted = Wanted(
             self.setting.splits,
             loss_bound=loss_bound_of(self.setting, self.options),
@@ -556,12 +556,10 @@ class Sweep:
                 "give 'error_at_most' or 'worst_loss_at_most', one of them"
             )
         table, split = self._points(notion), self._choice(chosen_on)
-        error, worst = f"{split}_error", f"{split}_worst_cell_loss"
-        limited, wanted, limit = (
-            (error, worst, error_at_most)
-            if error_at_most is not None
-            else (worst, error, worst_loss_at_most)
-        )
+        limited, wanted = f"{split}_error", f"{split}_worst_cell_loss"
+        limit = error_at_most
+        if limit is None:
+            limited, wanted, limit = wanted, limited, worst_loss_at_most
         inside = table[table[limited] <= limit]
         if inside.empty:
             raise DataError(
