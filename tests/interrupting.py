@@ -49,6 +49,10 @@ def assert_same_bits(a: Any, b: Any, where: str = "") -> None:
         for field in fields(a):
             name = field.name
             assert_same_bits(getattr(a, name), getattr(b, name), f"{where}.{name}")
+    elif isinstance(a, dict):
+        assert a.keys() == b.keys(), where
+        for key in a:
+            assert_same_bits(a[key], b[key], f"{where}.{key}")
     elif isinstance(a, tuple | list):
         assert len(a) == len(b), where
         for i, (x, y) in enumerate(zip(a, b, strict=True)):

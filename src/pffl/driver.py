@@ -22,6 +22,7 @@ import numpy as np
 from pffl.callbacks import Callback, Round
 from pffl.checkpoint import Unreadable, decode, encode
 from pffl.engines.base import Engine
+from pffl.errors import ArtefactError, Malformed
 from pffl.flow import (
     Advanced,
     Asked,
@@ -43,18 +44,12 @@ from pffl.models.base import Model
 from pffl.problem import Problem
 from pffl.questions import (
     CensusTotal,
-    CurvatureTotal,
-    Evaluate,
-    EvaluateTotal,
     Question,
     Task,
     Total,
-    Train,
-    TrainTotal,
 )
 
 R = TypeVar("R")
-TOTALS = (CensusTotal, CurvatureTotal, EvaluateTotal, TrainTotal)
 BYTES = 8  # of a number
 MISSHAPEN = (KeyError, IndexError, TypeError, AttributeError, ValueError)
 ROUND = "round"  # the stage of what is asked within a round, beside the round's own
@@ -271,8 +266,7 @@ class Driver:
 
     def _where(self, asked: Sequence[Asked]) -> str:
         parts = [
-            f"{type(a.question).__name__.lower()} of '{' / '.join(a.stage) or 'run'}'"
-            for a in asked
+            f"{a.question.kind} of '{' / '.join(a.stage) or 'run'}'" for a in asked
         ]
         return f"while asking question {self._meter.asked + 1}: {', '.join(parts)}"
 
@@ -359,14 +353,20 @@ class Driver:
 
 def pack_total(total: Any) -> Any:
     """Return a total as a tree; one that comes from a journal is a tree already."""
-    return total if isinstance(total, Mapping) else encode(total, finite=False)
+    if isinstance(total, Mapping):
+        return total
+    return {"total": type(total).__name__, "arrays": total.arrays()}
 
 
 def unpack_total(tree: Any) -> Any:
     """Return a recorded total."""
     if not isinstance(tree, Mapping):
         return tree
-    return decode(tree, None, known=TOTALS, finite=False, where="a total")
+    kinds = {q.total_type.__name__: q.total_type for q in Question.kinds.values()}
+    try:
+        return kinds[tree["total"]].from_arrays(tree["arrays"], {})
+    except (Malformed, KeyError, TypeError, AttributeError) as error:
+        raise ArtefactError(f"a recorded total cannot be read: {error}") from error
 
 
 def pack_progress(progress: Progress | Mapping[str, Any] | None) -> Any:
@@ -478,14 +478,14 @@ class Meter:
             tally.asked += 1
             tally.messages += place == 0
             tally.prints.add(mark)
-            tally.gradients += gradients(asked.question, self._rows)
-            tally.sent += silos * BYTES * numbers(asked.question)
-            tally.received += silos * BYTES * numbers(total)
+            tally.gradients += asked.question.gradients(self._rows)
+            tally.sent += silos * BYTES * asked.question.numbers
+            tally.received += silos * BYTES * total.numbers
 
     def print_of(self, question: Question[Any]) -> int:
         """Return a hash of all that the answer to a question depends on."""
         digest = hashlib.blake2b(type(question).__name__.encode(), digest_size=8)
-        for part in fields(question):  # type: ignore[arg-type]
+        for part in fields(question):
             value = getattr(question, part.name)
             content = self._task(value) if isinstance(value, Task) else _bytes(value)
             digest.update(part.name.encode() + content)
@@ -549,30 +549,3 @@ def _bytes(value: object) -> bytes:
     if isinstance(value, np.ndarray):
         return repr(value.shape).encode() + np.ascontiguousarray(value).tobytes()
     return repr(value).encode()
-
-
-def gradients(question: Question[Any], rows: float) -> float:
-    """Gradients per silo that a question asks for."""
-    if isinstance(question, Train):
-        batch = question.batch_size
-        share = 1.0 if batch is None else min(1.0, batch / max(rows, 1.0))
-        return len(question.step_sizes) * share
-    return 0.0 if isinstance(question, Evaluate) else 1.0
-
-
-def numbers(message: object) -> int:
-    """How many numbers a request or a total holds, without the agreed task."""
-    count = 0
-    for part in fields(message):  # type: ignore[arg-type]
-        value = getattr(message, part.name)
-        if isinstance(value, np.ndarray):
-            triangle = value.ndim >= 2 and "hessian" in part.name
-            p = value.shape[-1]
-            count += (
-                value.size // p**2 * (p * (p + 1) // 2)
-                if triangle and p
-                else (0 if triangle else value.size)
-            )
-        elif isinstance(value, int | float):
-            count += 1
-    return count

@@ -50,6 +50,16 @@ class FederationError(PFFLError):
     exit_code = 5
 
 
+class Refused(FederationError):
+    """A message that is not taken: the reason holds no figure of any rows."""
+
+
+class Malformed(PFFLError, ValueError):
+    """Bytes that are not a parcel, or not the one that was expected."""
+
+    exit_code = 5
+
+
 class ArtefactError(PFFLError):
     """A file that we wrote or read is damaged, foreign or cannot be written."""
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pffl.codec import read_answer
 from pffl.site import Agreement, Site
+from pffl.wire import read_answer
 from tests.cli.helpers import one_line, pffl
 from tests.site.sites import census, message, write_site
 

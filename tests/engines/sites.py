@@ -10,19 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from pffl.admission import Policy
-from pffl.codec import (
-    Answer,
-    decode_question,
-    encode_total,
-    read_answer,
-    read_request,
-    write_answer,
-)
 from pffl.data import Federation, Schema, Silo
 from pffl.engines.remote import InMemory, Remote, Reply
-from pffl.parcel import Parcel
-from pffl.questions import Census, View
+from pffl.questions import Census, Total, View, read_question
+from pffl.wire import (
+    Answer,
+    Parcel,
+    Policy,
+    read_answer,
+    read_request,
+    total_body,
+    write_answer,
+)
 
 VERSION = version("pffl")
 QUICK = Policy(seconds=5.0, join_seconds=5.0)
@@ -38,25 +37,27 @@ class PlainSite:
 
     def __call__(self, content: bytes) -> bytes:
         request = read_request(content)
-        question, index = decode_question(request.body, self.schema)
-        if isinstance(question, Census):
-            view = View.of(self.silo, self.schema, None, question.split)
-            total = question.answer(view)
-        else:
-            total = question.answer(self.view(question, index))
+        posed = [
+            read_question(body.header, body.arrays, self.schema)
+            for body in request.bodies
+        ]
         answer = Answer(
             request.run,
-            request.session,
-            request.sequence,
+            *request.number,
             VERSION,
-            self.silo.name,
             self.schema.hash,
+            tuple(total_body(q, self.total(q, index)) for q, index in posed),
+            self.silo.name,
             tuple(self.silo.splits),
-            body=encode_total(total),
         )
         return write_answer(answer)
 
+    def total(self, question, index) -> Total:
+        return question.answer(self.view(question, index))
+
     def view(self, question, index) -> View:
+        if question.task is None:
+            return View.of(self.silo, self.schema, None, question.split)
         inputs = question.task.model.inputs
         key = (index, question.split, inputs.mean.tobytes(), inputs.scale.tobytes())
         if self._view is None or self._view[0] != key:
@@ -89,28 +90,34 @@ def remote(
     )
 
 
+def counted(engine, split="train"):
+    """Return the census of a split."""
+    return engine.ask(Census(engine.schema, split))
+
+
 def spoil(site, kinds=("train",), *, change=None, header=None, body=None, times=None):
     """Change a site's answers to some kinds of question.
 
     `change` takes the arrays (copies) and returns them; `header` the envelope's
-    fields; `body` the parcel. Only the first `times` answers are changed, or all.
+    fields; `body` the first parcel. Only the first `times` answers are changed, or all.
     """
     left = [np.inf if times is None else times]
 
     def answer(content: bytes) -> bytes:
         reply = site(content)
-        kind = read_request(content).body.header["question"]
+        kind = read_request(content).kind
         if kind not in kinds or left[0] <= 0:
             return reply
         left[0] -= 1
         sent = read_answer(reply)
-        parcel = sent.body
+        parcel, *others = sent.bodies
         if change is not None:
             arrays = {k: v.copy() for k, v in parcel.arrays.items()}
             parcel = Parcel(parcel.header, change(arrays))
         if body is not None:
             parcel = body(parcel)
-        return write_answer(replace(sent, body=parcel, **(header or {})))
+        bodies = (parcel, *others)
+        return write_answer(replace(sent, bodies=bodies, **(header or {})))
 
     return answer
 
@@ -171,11 +178,13 @@ class Faulty:
 def lie(content: bytes) -> bytes:
     """Return an answer with losses below zero, or counts that cannot be."""
     sent = read_answer(content)
-    arrays = {k: v.copy() for k, v in sent.body.arrays.items()}
+    body, *others = sent.bodies
+    arrays = {k: v.copy() for k, v in body.arrays.items()}
     for name in ("counts", "cell_losses", "atoms", "risk"):
         if name in arrays:
             arrays[name] = -1 - arrays[name]
-    return write_answer(replace(sent, body=Parcel(sent.body.header, arrays)))
+    bodies = (Parcel(body.header, arrays), *others)
+    return write_answer(replace(sent, bodies=bodies))
 
 
 def slow(site, seconds):

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.codec import read_request
 from pffl.data import Rows
 from pffl.engines import Local
 from pffl.engines.remote import Record, Remote
@@ -19,9 +18,10 @@ from pffl.errors import ArtefactError, DataError, FederationError, UsageError
 from pffl.evidence.measure import implied_risk_of
 from pffl.methods import METHODS
 from pffl.questions import Census, Evaluate, Train
-from pffl.site.answer import Site
-from pffl.site.rules import Rules
-from tests.engines.sites import QUICK, remote, sites_of, spoil
+from pffl.site import Site
+from pffl.site.config import Rules
+from pffl.wire import read_request
+from tests.engines.sites import QUICK, counted, remote, sites_of, spoil
 from tests.helpers import assert_same_total, make_federation, make_problem
 from tests.methods.biased import biased
 
@@ -111,7 +111,7 @@ def test_a_network_ends_where_it_ends_locally():
 def test_a_guarded_site_withholds_small_cells_and_passes_the_gate():
     federation = biased(0)
     sites = {
-        silo.name: Site.of(silo, federation.schema, Rules(floor=14)).answer
+        silo.name: Site(silo, federation.schema, Rules(floor=14)).answer
         for silo in federation.silos
     }
     engine = remote(federation, sites)
@@ -120,7 +120,7 @@ def test_a_guarded_site_withholds_small_cells_and_passes_the_gate():
     assert not any(entry["refused"] for entry in engine.record.entries)
     withheld = [note for note in engine.notes if "withhold small" in note]
     assert any("'site 1'" in note for note in withheld)
-    shown = engine.census().counts
+    shown = counted(engine).counts
     true = Local(federation).ask(Census(federation.schema)).counts
     assert ((shown == true) | (shown == 0)).all()
     assert (shown != true).any()
@@ -133,7 +133,7 @@ def test_what_is_withheld_is_said_of_every_split_and_bounds_no_risk():
     for floor in (0, 14):
         rules = Rules(floor=floor)
         sites = {
-            silo.name: Site.of(silo, federation.schema, rules).answer
+            silo.name: Site(silo, federation.schema, rules).answer
             for silo in federation.silos
         }
         found[floor] = run(remote(federation, sites), CONSTRAINTS["bgl"], pffl.Exact())
@@ -149,7 +149,7 @@ def test_a_cell_that_every_site_withholds_is_refused_as_such():
     counts = Local(federation).ask(Census(federation.schema)).counts
     rows = min(int(n) for n in counts.max(axis=0) if n)
     sites = {
-        silo.name: Site.of(silo, federation.schema, Rules(floor=rows + 1)).answer
+        silo.name: Site(silo, federation.schema, Rules(floor=rows + 1)).answer
         for silo in federation.silos
     }
     with pytest.raises(DataError, match="sites withhold small counts"):
@@ -158,13 +158,13 @@ def test_a_cell_that_every_site_withholds_is_refused_as_such():
 
 def test_a_nodes_nonsense_is_named_printable():
     """What a node sends ends in the record, in logs and on terminals."""
-    header = {"format": "pffl answer", "protocol": 2, "version": "\x1b[2J\ud800"}
+    header = {"format": "pffl answer", "protocol": 3, "version": "\x1b[2J\ud800"}
     table = json.dumps({"__metadata__": {"pffl": json.dumps(header)}}).encode()
     content = len(table).to_bytes(8, "little") + table
     federation = biased(0, sizes=(120,))
     engine = remote(federation, {"1": lambda _: content})
-    with pytest.raises(FederationError, match="protocol 2") as caught:
-        engine.census()
+    with pytest.raises(FederationError, match="protocol 3") as caught:
+        counted(engine)
     assert str(caught.value).isprintable()
 
 
@@ -273,13 +273,13 @@ def test_strangers_and_namesakes_are_refused():
     sites = sites_of(federation)
     sites["node x"] = sites_of(stranger)["node 3"]
     engine = remote(federation, sites)
-    assert engine.census().rows.tolist() == [120, 50, 200]
+    assert counted(engine).rows.tolist() == [120, 50, 200]
     assert ["node x", "'site 3' is none of this run's silos"] in last(engine)["refused"]
     sites["node y"] = sites["node 1"]
     with pytest.raises(
         FederationError, match=r"two nodes .* 'site 1': node 1 and node"
     ):
-        remote(federation, sites).census()
+        counted(remote(federation, sites))
 
 
 def test_a_namesake_that_comes_later_does_not_stop_the_run():
@@ -301,7 +301,7 @@ def test_another_schema_is_refused_with_both_shown():
     sites = sites_of(federation)
     sites["node 2"] = spoil(sites["node 2"], ("census",), header={"schema": "e" * 64})
     with pytest.raises(FederationError, match=federation.schema.hash[:12]) as error:
-        remote(federation, sites).census()
+        counted(remote(federation, sites))
     assert "eeeeeeeeeeee" in str(error.value)
     assert "'site 2'" in str(error.value)
 
@@ -333,7 +333,7 @@ def test_the_census_is_asked_once_a_split_and_numbers_only_grow():
     engine = remote(federation, sites, run="r", session=3)
     question = ask(engine)
     for _ in range(2):
-        engine.census()
+        counted(engine)
         engine.ask(question)
         engine.ask(Evaluate(question.task, question.w))
     kinds = [entry["question"] for entry in engine.record.entries]
@@ -342,7 +342,7 @@ def test_the_census_is_asked_once_a_split_and_numbers_only_grow():
     assert all(a < b for a, b in pairwise(number for _, number, _ in numbers))
     assert engine.splits == ("train", "test")
     with pytest.raises(UsageError, match="validation"):
-        engine.census("validation")
+        counted(engine, "validation")
 
 
 def test_silos_without_training_rows_are_all_named():
@@ -357,7 +357,7 @@ def test_silos_without_training_rows_are_all_named():
         for silo, site in zip(silos, sites_of(federation).values(), strict=True)
     }
     with pytest.raises(DataError, match="site 0, site 2"):
-        remote(federation, sites).census()
+        counted(remote(federation, sites))
 
 
 def test_names_must_differ():
@@ -370,4 +370,4 @@ def test_names_must_differ():
 def test_a_record_that_cannot_be_written_stops_the_run(tmp_path):
     engine = remote(biased(0), record=Record(tmp_path / "missing" / "record.jsonl"))
     with pytest.raises(ArtefactError, match=r"record\.jsonl"):
-        engine.census()
+        counted(engine)

@@ -23,8 +23,8 @@ import pffl
 from pffl import runs
 from pffl.errors import ArtefactError
 from pffl.files import disarm
-from pffl.parcel import Parcel, pack, unpack
 from pffl.runs import directory
+from pffl.wire.parcel import Parcel, pack, unpack
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 

@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.admission.reports import update_limit
-from pffl.codec import read_request
 from pffl.engines import Local
 from pffl.engines.remote import Record
 from pffl.errors import FederationError, UsageError
 from pffl.methods import METHODS
-from pffl.parcel import HEADER, Parcel
 from pffl.questions import Evaluate, Train
+from pffl.wire import read_request
+from pffl.wire.parcel import HEADER, Parcel
 from tests.driving import iterate
-from tests.engines.sites import QUICK, Faulty, remote, sites_of, slow, spoil
+from tests.engines.sites import QUICK, Faulty, counted, remote, sites_of, slow, spoil
 from tests.engines.test_remote import CONSTRAINTS, run, short
 from tests.helpers import assert_same_total, begin, make_problem
 from tests.methods.biased import biased
@@ -130,7 +129,7 @@ def test_fault_41_a_run_with_a_quorum_ends_where_all_silos_judge_it():
     honest = sites["node 1"]
 
     def away(content):
-        kind = read_request(content).body.header["question"]
+        kind = read_request(content).kind
         rounds.append(kind)
         if kind == "train" and rounds.count("train") in (3, 4):
             raise OSError
@@ -314,7 +313,7 @@ def test_fault_48_impossible_counts_are_refused_at_the_census(lie):
         policy=replace(ONCE, join_seconds=0.5),
     )
     with pytest.raises(FederationError, match="'site 1'"):
-        engine.census()
+        counted(engine)
 
 
 def test_fault_48_counts_that_change_after_the_census_are_refused():
@@ -346,7 +345,7 @@ def test_fault_50_long_updates_are_clipped_and_far_longer_ones_refused():
     engine = remote(federation, policy=ONCE)
     _, question = ask(engine)
     known = engine.gate.known(question, 1)
-    limit = update_limit(known, question, 0.7)
+    limit = question.longest_update(known, 0.7)
     honest = engine.ask(replace(question, silos=(1,)))
     norm = np.linalg.norm(honest.update) / honest.share
     for over, clipped in ((3.0, True), (200.0, False)):
@@ -421,7 +420,7 @@ def test_fault_52_an_attack_on_updates_is_bounded_and_recorded(attack):
     sites["node 1"] = spoil(sites["node 1"], change=ATTACKS[attack])
     engine = remote(federation, sites, policy=replace(ONCE, quorum=4))
     problem, question = ask(engine, w=0.0)
-    limit = update_limit(engine.gate.known(question, 1), question, np.log(2))
+    limit = question.longest_update(engine.gate.known(question, 1), np.log(2))
     marks = set()
     for _ in range(2):
         total = engine.ask(question)
@@ -484,7 +483,7 @@ def test_fault_56_too_few_nodes_are_waited_for_and_named():
     engine = remote(federation, sites, policy=replace(QUICK, join_seconds=0.4))
     started = time.monotonic()
     with pytest.raises(FederationError, match=r"1 of 3 sites.*'site 2'") as error:
-        engine.census()
+        counted(engine)
     assert 0.4 <= time.monotonic() - started < 3
     assert error.value.exit_code == 5
     assert last(engine)["missing"] == ["site 2"]
@@ -495,7 +494,7 @@ def test_fault_57_another_version_is_refused_at_the_handshake():
     engine = spoiled(kinds=("census",), header={"version": "9.9.9"})
     started = time.monotonic()
     with pytest.raises(FederationError, match=r"pffl 9\.9\.9, and the server 0\."):
-        engine.census()
+        counted(engine)
     assert time.monotonic() - started < 2  # no use in waiting
 
 
@@ -510,7 +509,7 @@ def test_fault_58_deadlines_do_not_follow_the_wall_clock(monkeypatch):
     del sites["node 0"]
     started = time.monotonic()
     with pytest.raises(FederationError, match="'site 0'"):
-        remote(federation, sites, policy=replace(QUICK, join_seconds=0.3)).census()
+        counted(remote(federation, sites, policy=replace(QUICK, join_seconds=0.3)))
     assert 0.3 <= time.monotonic() - started < 2
 
 

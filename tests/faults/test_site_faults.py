@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pffl.codec import read_answer
 from pffl.questions import Census, Curvature, Evaluate
 from pffl.site import Rules, Site
+from pffl.wire import read_answer
 from tests.site.sites import (
     OPEN,
     ask,
@@ -37,7 +37,7 @@ def attack(site: Site, size: float = 1.0) -> tuple[np.ndarray, list[str]]:
         if answer.refusal:
             refusals.append(answer.refusal)
             continue
-        loss = answer.body.arrays["atoms"][VICTIM, 1]
+        loss = answer.bodies[0].arrays["atoms"][VICTIM, 1]
         learnt[j] = -np.log(np.expm1(loss)) / size if loss > 0 else np.nan
     return learnt, refusals
 
@@ -91,7 +91,9 @@ def test_060_repeated_round_is_refused_and_logged(tmp_path: Path) -> None:
 def test_023_cell_below_the_floor_is_withheld_and_said() -> None:
     site = small_site(Rules(floor=10), f1=3, m1=11)
     answer = send(site, census(site))
-    assert answer.withheld == 2  # with the next smallest: one alone is a difference
+    assert (
+        answer.bodies[0].header["withheld"] == 2
+    )  # with the next smallest: one alone is a difference
     counts = ask(site, census(site), (0, 2))
     assert counts.counts.tolist() == [[40, 0, 40, 0]]
     assert counts.rows.tolist() == [94]
@@ -131,9 +133,9 @@ def test_057_other_version_is_refused_and_both_are_shown(tmp_path: Path) -> None
 def test_057_other_protocol_is_refused() -> None:
     site = small_site()
     content = message(site, census(site))
-    other = content.replace(b'\\"protocol\\": 1', b'\\"protocol\\": 2')
+    other = content.replace(b'\\"protocol\\": 2', b'\\"protocol\\": 3')
     assert other != content
-    assert "this is protocol 1" in read_answer(site.answer(other)).refusal
+    assert "this is protocol 2" in read_answer(site.answer(other)).refusal
 
 
 def test_057_other_schema_is_refused_and_both_are_shown() -> None:

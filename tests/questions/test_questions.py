@@ -161,6 +161,7 @@ def test_evaluate_adds_up_losses_and_predictions(kind):
             capped**2,
             correct,
             positive,
+            np.ones(len(losses)),
         ]
     )
     np.testing.assert_allclose(total.cells, oracle.cells @ expected, rtol=1e-11)

@@ -14,7 +14,7 @@ import pffl
 from pffl import files, runs
 from pffl.errors import ArtefactError
 from pffl.files import json_text
-from pffl.parcel import judge, unpack
+from pffl.wire.parcel import judge, unpack
 
 FILES = {
     "evidence.json",

@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 
 import pffl
-from pffl.codec import (
-    Answer,
-    Request,
-    decode_total,
-    encode_question,
-    read_answer,
-    write_request,
-)
 from pffl.data import Rows, Schema, Silo
 from pffl.engines import Reference
 from pffl.preparation import Options
 from pffl.problem import Problem
 from pffl.questions import Census
 from pffl.site import Agreement, Rules, Site
+from pffl.wire import (
+    Answer,
+    Request,
+    question_body,
+    read_answer,
+    read_total,
+    write_request,
+)
 from tests.driving import prepare
 from tests.helpers import make_federation, make_rows, make_schema
 
@@ -50,7 +50,7 @@ def small_site(rules: Rules = OPEN, state: Path | None = None, **sizes: int) -> 
     """A site with groups f and m, and 40 rows of each label but what is said."""
     schema = make_schema()
     counts = {(g, y): sizes.get(f"{'fm'[g]}{y}", 40) for g in (0, 1) for y in (0, 1)}
-    return Site.of(make_silo(counts, schema), schema, rules, state)
+    return Site(make_silo(counts, schema), schema, rules, state)
 
 
 def problem_of(site: Site, constraint: Any = None, model: Any = None) -> Problem:
@@ -80,8 +80,9 @@ def message(
 ) -> bytes:
     """The bytes that a server sends."""
     fields = {"version": version("pffl"), "schema": site.schema.hash} | changes
-    body = encode_question(question, index)
-    return write_request(Request(run, *number, body=body, **fields))
+    questions = question if isinstance(question, list) else [question]
+    bodies = tuple(question_body(one, index) for one in questions)
+    return write_request(Request(run, *number, bodies=bodies, **fields))
 
 
 def ask(
@@ -90,7 +91,7 @@ def ask(
     """The total that a site answers with."""
     answer = send(site, question, number, **more)
     assert not answer.refusal, answer.refusal
-    return decode_total(answer.body, question, 0, site.schema.hash)
+    return read_total(answer.bodies[0], question, 0, site.schema.hash)[0]
 
 
 def send(

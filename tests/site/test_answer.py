@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.codec import read_answer
 from pffl.questions import Curvature, Evaluate, Train, View
-from pffl.site import Rules, Site, suppression
+from pffl.site import Rules, Site
+from pffl.site.answer import withheld
+from pffl.wire import read_answer
 from tests.helpers import make_federation
 from tests.site.sites import (
     OPEN,
@@ -63,12 +64,12 @@ def test_census_is_that_of_the_rows() -> None:
     assert total.rows.tolist() == [137]
     assert answer.silo == "north"
     assert answer.splits == ("train", "test")
-    assert answer.withheld == 0
+    assert answer.bodies[0].header["withheld"] == 0
 
 
 def test_a_question_for_another_place_uses_that_place() -> None:
     federation = make_federation(3, sizes=(60, 80))
-    site = Site.of(federation.silos[1], federation.schema, OPEN)
+    site = Site(federation.silos[1], federation.schema, OPEN)
     question = questions(small_site())[0]
     both = np.array([0.25, 0.75])
     question = Train(
@@ -82,7 +83,9 @@ def test_a_question_for_another_place_uses_that_place() -> None:
     answer = send(site, question, index=1)
     view = View.of(federation.silos[1], site.schema, question.task.model, "train")
     expected = question.answer(view)
-    assert answer.body.arrays["update"] == pytest.approx(expected.update, rel=1e-13)
+    assert answer.bodies[0].arrays["update"] == pytest.approx(
+        expected.update, rel=1e-13
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,7 +101,7 @@ def test_a_question_for_another_place_uses_that_place() -> None:
     ],
 )
 def test_withheld(counts: list[int], floor: int, expected: list[int]) -> None:
-    hidden = suppression.withheld(np.array(counts), floor)
+    hidden = withheld(np.array(counts), floor)
     assert hidden.tolist() == [bool(e) for e in expected]
 
 

@@ -203,7 +203,7 @@ def rows_read(site: Site, batch_size: int) -> int:
         answer = send(site, train(base, batch_size=batch_size, **asked), (0, turn))
         if answer.refusal:
             continue
-        update = answer.body.arrays["update"]
+        update = answer.bodies[0].arrays["update"]
         if update[-1]:
             read += np.isclose(inputs, update[:-1] / update[-1]).all(axis=1).any()
     return read
@@ -275,14 +275,8 @@ def test_no_figure_of_the_rows_is_remembered_or_logged(tmp_path: Path) -> None:
     send(site, question)
     send(site, census(site), (0, 2), schema="0" * 64)
     kept = json.loads((tmp_path / "guard.json").read_text())["runs"]["run"]
-    assert set(kept) == {
-        "last",
-        "questions",
-        "layouts",
-        "scaling",
-        "batches",
-        "loss_bounds",
-    }
+    assert set(kept) == {"last", "questions", "layouts", "kept", "caps"}
+    assert set(kept["kept"]) == {"the input scaling or model"}
     lines = log_of(tmp_path)
     assert [line["question"] for line in lines] == ["evaluate", "census"]
     assert all(
@@ -292,7 +286,7 @@ def test_no_figure_of_the_rows_is_remembered_or_logged(tmp_path: Path) -> None:
 
 
 def _ask_many(folder: Path, contents: list[bytes], answered: Any) -> None:
-    from pffl.codec import read_answer
+    from pffl.wire import read_answer
 
     for content in contents:
         site = small_site(Rules(questions=10, floor=1), folder)

@@ -13,8 +13,8 @@ from pffl.cli.draft import Draft
 from pffl.cli.options import takes
 
 if TYPE_CHECKING:
-    from pffl.parcel import Parcel
     from pffl.site.prepare import Summary
+    from pffl.wire.parcel import Parcel
 
 app = typer.Typer(no_args_is_help=True, help="Prepare a site, and see what leaves it.")
 File = Annotated[
@@ -149,11 +149,11 @@ def _show(summary: Summary) -> None:
 def _census(schema: Any, split: str) -> bytes:
     from importlib.metadata import version
 
-    from pffl.codec import Request, encode_question, write_request
     from pffl.questions import Census
+    from pffl.wire import Request, question_body, write_request
 
-    body = encode_question(Census(schema, split))
-    return write_request(Request("dry run", 0, 0, version("pffl"), schema.hash, body))
+    bodies = (question_body(Census(schema, split), 0),)
+    return write_request(Request("dry run", 0, 0, version("pffl"), schema.hash, bodies))
 
 
 def _read(path: str) -> bytes:
@@ -176,7 +176,7 @@ def _write(path: Path, text: str) -> None:
 
 def _opened(content: bytes) -> tuple[str, Parcel]:
     from pffl import files
-    from pffl.parcel import unpack
+    from pffl.wire.parcel import unpack
 
     return files.digest(content), unpack(content)
 

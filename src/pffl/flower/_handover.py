@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from queue import Queue
 
-from pffl.engines.remote.transport import Reply
+from pffl.engines.remote import Reply
 from pffl.errors import FederationError
 from pffl.solution import Solution
 

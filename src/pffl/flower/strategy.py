@@ -19,9 +19,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from pffl.admission import Policy
 from pffl.callbacks import Callback, Round
-from pffl.codec import read_request
 from pffl.constraints.base import Constraint
 from pffl.data.schema import Schema
 from pffl.engines.flower.grid import GridTransport, messages_of, reply_of
@@ -35,6 +33,8 @@ from pffl.preparation import Options
 from pffl.problem import Problem
 from pffl.solution import Solution
 from pffl.solve import solve
+from pffl.wire import Policy, read_request
+from pffl.wire.envelope import SEVERAL
 
 WEIGHTS = "w"
 ROUNDS = 10_000  # at most, unless the caller says how many
@@ -54,7 +54,7 @@ class PFFLStrategy(Strategy):
     constraint, model, method, options, seed
         As for `pffl.solve`.
     policy
-        Deadlines, quorum, limits; see `pffl.admission.Policy`.
+        Deadlines, quorum, limits; see `pffl.wire.Policy`.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ class PFFLStrategy(Strategy):
         handover = Handover(transport.addresses, self._solve)
         self._handover = handover
         try:
-            self._serve(transport, until=("train", "curvature", "evaluate"))
+            self._serve(transport, until=("train", "curvature", "evaluate", SEVERAL))
             first = handover.next()
             if isinstance(first, Asked):
                 seconds = self.policy.seconds if timeout is None else timeout
@@ -160,7 +160,7 @@ class PFFLStrategy(Strategy):
         self._limit.now = server_round
         if isinstance(self._pending, Ended) or self._limit.over:
             raise Finished
-        return self._messages(kinds=("census", "train", "curvature"))
+        return self._messages(kinds=("census", "train", "curvature", SEVERAL))
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -299,6 +299,6 @@ class _Limit(Callback):
 
 def _weights(asked: Asked) -> ArrayRecord | None:
     """Return the w that a question asks at."""
-    body = read_request(next(iter(asked.requests.values()))).body
-    w = body.arrays.get(WEIGHTS)
+    request = read_request(next(iter(asked.requests.values())))
+    w = request.bodies[0].arrays.get(WEIGHTS)
     return None if w is None else ArrayRecord({WEIGHTS: Array(np.array(w))})

@@ -1,22 +1,57 @@
-"""What every question shares: the task, a silo's rows as the model sees them, totals.
+"""What every question shares: the task, a silo's rows as the model sees them, requests.
 
 A question is a frozen request with ``answer(view)``, a pure function of one silo's
-rows. Answers add, and only their total is used: that is the whole protocol.
+rows. Answers add, and only their total is used: that is the whole protocol. What is
+sent is all that a site needs to answer, and nothing of other sites: its own share p_k,
+its own part of the cells, and no names or bounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields, replace
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Self,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+)
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pffl.constraints.base import Cells
+from pffl.constraints.base import EVERY_SILO, Cells
 from pffl.data.schema import Schema
 from pffl.data.silo import Silo
-from pffl.models.base import Model
+from pffl.errors import Malformed, PFFLError
+from pffl.models import Inputs, Model, rebuild
+from pffl.questions.declared import (
+    DECLARED,
+    Arrays,
+    Asked,
+    Dims,
+    Total,
+    choice,
+    scalar,
+    text,
+    vector,
+    whole,
+)
 from pffl.typing import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from pffl.questions.plausible import Known
+    from pffl.questions.train import Descent
+
+MOST_CELLS = 10_000
+MOST_SILOS = 1_000_000
+
+Rebuild: TypeAlias = Callable[[object, int], Model]  # describe(), len(w) → unbound
+T_co = TypeVar("T_co", bound=Total, covariant=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +71,59 @@ class Task:
     model: Model
     cells: Cells
     shares: FloatArray
+
+    def plain(self, index: int) -> tuple[dict[str, Any], Arrays]:
+        """Return what the silo at `index` is to know of it."""
+        header = {
+            "index": index,
+            "share": float(self.shares[index]),
+            "model": dict(self.model.describe()),
+        }
+        arrays: Arrays = {
+            "input_mean": self.model.inputs.mean,
+            "input_scale": self.model.inputs.scale,
+            "membership": self.cells.of_silo(index),
+        }
+        return header, arrays
+
+    @classmethod
+    def read(
+        cls, header: dict[str, Any], arrays: Arrays, schema: Schema, build: _Build
+    ) -> tuple[Task, int]:
+        """Take a task out of a message; return also the place of the silo."""
+        index = _INDEX.take("index", header, 0)
+        if index >= MOST_SILOS:
+            raise Malformed(f"'index' is {index!r}, not a whole number")
+        dims = {"features": schema.n_features, "atoms": schema.n_atoms}
+        mean = _FEATURES.take_array("input_mean", arrays, dims)
+        scale = _FEATURES.take_array("input_scale", arrays, dims)
+        if (scale <= 0).any():
+            raise Malformed("an input scale is not positive")
+        member = _MEMBERSHIP.take_array("membership", arrays, dims)
+        if len(member) > MOST_CELLS or not np.isin(member, (0.0, 1.0)).all():
+            raise Malformed(
+                f"membership of more than {MOST_CELLS} cells, or not 0 and 1"
+            )
+        share = _SHARE.take("share", header, 0.0)
+        if share > 1:
+            raise Malformed(f"a share of {share}")
+        try:
+            model = build(_MODEL.take("model", header, None))
+            model = model.bind(schema, Inputs(mean, scale))
+        except Malformed:
+            raise
+        except PFFLError as error:
+            raise Malformed(f"the model cannot be built: {error}") from error
+        z = len(member)
+        cells = Cells(
+            tuple(map(str, range(z))),
+            np.zeros(z),
+            member.astype(bool),
+            np.full(z, EVERY_SILO),
+        )
+        shares = np.zeros(index + 1)
+        shares[index] = share
+        return cls(model, cells, shares), index
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,27 +156,17 @@ class View:
         return sums
 
 
-class Total(Protocol):
-    """An answer, or a sum of answers."""
-
-    def __add__(self, other: Self, /) -> Self: ...
-
-
-T = TypeVar("T", bound=Total)
-T_co = TypeVar("T_co", bound=Total, covariant=True)
-
-
-def add_all(answers: Sequence[T]) -> T:
-    """Add answers pairwise: less rounding than one by one, and no quadratic copies."""
-    layer = list(answers)
-    while len(layer) > 1:
-        paired = [a + b for a, b in zip(layer[::2], layer[1::2], strict=False)]
-        layer = paired + layer[2 * len(paired) :]
-    return layer[0]
-
-
+@dataclass_transform(
+    eq_default=False,
+    frozen_default=True,
+    field_specifiers=(vector, scalar, whole, choice, text, field),
+)
 class Question(Generic[T_co]):
     """A request that a silo can answer from one split of its rows.
+
+    A subclass is a frozen class of fields, is known under its name in small letters,
+    and names the class of its answers. Declared fields travel; others are the server's
+    own, or known at the site.
 
     Attributes
     ----------
@@ -98,25 +176,221 @@ class Question(Generic[T_co]):
         What the silos agreed on; None before they did.
     silos
         Which silos are asked, by index; None for all.
+    quorum
+        Whether a total that lacks some silos is of use.
     """
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    kinds: ClassVar[dict[str, type[Question[Any]]]] = {}
+    kind: ClassVar[str]
+    total_type: ClassVar[type[Total]]
+    quorum: ClassVar[bool] = False
+    asked: ClassVar[Mapping[str, Asked]]  # the fields that travel
 
     split: str
     task: Task | None
     silos: tuple[int, ...] | None = None
 
-    @property
-    def kind(self) -> str:
-        """What records and transports call the question."""
-        return type(self).__name__.lower()
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclass(frozen=True, eq=False)(cls)
+        cls.kind = cls.__name__.lower()
+        declared = {f.name: f.metadata.get(DECLARED) for f in fields(cls)}
+        cls.asked = {name: of for name, of in declared.items() if of is not None}
+        if "total_type" in vars(cls):
+            cls.kinds[cls.kind] = cls
 
     def answer(self, view: View) -> T_co:
         """Answer for one silo."""
         raise NotImplementedError
 
+    @property
+    def dims(self) -> Dims:
+        """Lengths of the axes of an answer."""
+        return {}
 
-@dataclass(frozen=True, eq=False)
+    @property
+    def scales(self) -> Mapping[str, float]:
+        """Numbers that an answer's ranges name."""
+        return {}
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers travel to a silo, without the agreed task."""
+        values = [getattr(self, name) for name in self.asked]
+        return sum(
+            value.size if isinstance(value, np.ndarray) else 1
+            for value in values
+            if isinstance(value, int | float | np.ndarray)
+        )
+
+    def gradients(self, rows: float) -> float:
+        """How many passes over a silo's rows compute a gradient."""
+        return 0.0
+
+    def padded(self) -> Self:
+        """Return the question for rows with one more atom, which is in no cell."""
+        return self
+
+    def lacking(self, total: Any, rows: FloatArray) -> Any:
+        """Mark what the missing silos, with `rows` in each cell, leave open."""
+        return total
+
+    def plain(self, index: int) -> tuple[dict[str, Any], Arrays]:
+        """Return what is sent to the silo at `index`: plain values, and arrays."""
+        header: dict[str, Any] = {"question": self.kind}
+        arrays: Arrays = {}
+        for name, of in self.asked.items():
+            value = getattr(self, name)
+            if of.axes is not None:
+                arrays[name] = np.asarray(value, np.float64)
+            else:
+                header[name] = None if value in (None, np.inf) else value
+        return header, arrays
+
+    @classmethod
+    def read(
+        cls, header: dict[str, Any], arrays: Arrays, schema: Schema, build: Rebuild
+    ) -> tuple[Self, int]:
+        """Take a question out of a message; return also the place of the silo."""
+        known = {f.name: schema for f in fields(cls) if f.name == "schema"}
+        return cls(**cls._taken(header, arrays, {}), **known), 0
+
+    @classmethod
+    def _taken(
+        cls, header: dict[str, Any], arrays: Arrays, dims: Dims
+    ) -> dict[str, Any]:
+        """Take the declared fields out of a message."""
+        default = {f.name: f.default for f in fields(cls)}
+        return {
+            name: of.take(name, header, default[name])
+            if of.axes is None
+            else of.take_array(name, arrays, dims)
+            for name, of in cls.asked.items()
+        }
+
+
 class ModelQuestion(Question[T_co]):
     """A question about the model at `w`, on rows as the model sees them."""
 
     task: Task
-    w: FloatArray
+    w: FloatArray = vector("p")
+
+    @property
+    def dims(self) -> Dims:
+        """Lengths of the axes of an answer."""
+        z, atoms = self.task.cells.membership.shape
+        p = self.task.model.n_parameters
+        return {"p": p, "z": z, "1+z": 1 + z, "atoms": atoms}
+
+    def gradients(self, rows: float) -> float:
+        """How many passes over a silo's rows compute a gradient."""
+        return 1.0
+
+    def padded(self) -> Self:
+        """Return the question for rows with one more atom, which is in no cell."""
+        cells = self.task.cells
+        wider = np.pad(cells.membership, ((0, 0), (0, 1)))
+        task = replace(self.task, cells=replace(cells, membership=wider))
+        return replace(self, task=task)
+
+    def plain(self, index: int) -> tuple[dict[str, Any], Arrays]:
+        """Return what is sent to the silo at `index`: plain values, and arrays."""
+        header, arrays = super().plain(index)
+        task_header, task_arrays = self.task.plain(index)
+        as_sent = {k: np.asarray(v, np.float64) for k, v in task_arrays.items()}
+        return {**header, **task_header}, {**as_sent, **arrays}
+
+    @classmethod
+    def read(
+        cls, header: dict[str, Any], arrays: Arrays, schema: Schema, build: Rebuild
+    ) -> tuple[Self, int]:
+        """Take a question out of a message; return also the place of the silo."""
+        w = _VECTOR.take_array("w", arrays, {})
+        task, index = Task.read(header, arrays, schema, lambda d: build(d, len(w)))
+        if len(w) != task.model.n_parameters:
+            raise Malformed(f"w has {len(w)} numbers, not {task.model.n_parameters}")
+        dims = {"p": len(w), "z": len(task.cells)}
+        arrays["w"] = w
+        return cls(**cls._taken(header, arrays, dims), task=task), index
+
+    # What a site looks at before it answers, and the server before it counts.
+
+    @property
+    def steepness(self) -> float:
+        """By how much the answer is steeper in w than losses are."""
+        return 1.0
+
+    @property
+    def leaves_ball(self) -> bool:
+        """Whether local steps lead out of any ball, whatever the rows are."""
+        return False
+
+    @property
+    def batch(self) -> int | None:
+        """Rows of each local step, where not all."""
+        return None
+
+    @property
+    def kept(self) -> Mapping[str, str]:
+        """What may not change within a run, by what it is called."""
+        return {}
+
+    @property
+    def caps(self) -> tuple[float, ...]:
+        """Caps on losses: each is a point of their distribution."""
+        return ()
+
+    def check(self, known: Known, total: Any) -> Any:
+        """Return a silo's report if it can be true, or a harmless part of it."""
+        total.check_ranges(known.in_each, self.scales)
+        return total
+
+    def losses(self, total: Any) -> FloatArray | None:
+        """Return the loss sums of the cells at w, if the answer has them."""
+        return None
+
+    def descent(self, known: Known, total: Any) -> Descent | None:
+        """Return the report as a statement on the silo's own objective, if it is."""
+        return None
+
+
+def read_question(
+    header: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    schema: Schema,
+    *,
+    own_model: Rebuild | None = None,
+) -> tuple[Question[Any], int]:
+    """Read a question, and the place of the silo that it is meant for.
+
+    Every type, length and range is checked against the site's schema. `own_model`
+    rebuilds models with a module of the user's own.
+    """
+    left, left_arrays = dict(header), dict(arrays)
+    known = tuple(Question.kinds)
+    kind = Asked(lambda v: v if v in known else None, f"one of {known}").take(
+        "question", left, None
+    )
+    build = own_model or _rebuild
+    question, index = Question.kinds[kind].read(left, left_arrays, schema, build)
+    if left:
+        raise Malformed(f"unknown fields {sorted(left)[:5]}")
+    if left_arrays:
+        raise Malformed(f"unknown arrays {sorted(left_arrays)}")
+    return question, index
+
+
+_Build: TypeAlias = Callable[[object], Model]
+
+
+def _rebuild(described: object, parameters: int) -> Model:
+    return rebuild(described, parameters=parameters)
+
+
+_INDEX: Asked = whole().metadata[DECLARED]
+_SHARE: Asked = scalar().metadata[DECLARED]
+_MODEL = Asked(lambda value: value, "described")
+_VECTOR = Asked(axes=("any",))
+_FEATURES = Asked(axes=("features",))
+_MEMBERSHIP = Asked(axes=("cells", "atoms"))

@@ -8,8 +8,8 @@ predictions, which methods on parity gaps descend.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import field
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -17,13 +17,24 @@ from pffl.errors import UsageError
 from pffl.models.linear import LinearModel
 from pffl.numerics import sigmoid
 from pffl.questions.base import ModelQuestion, Task, View
+from pffl.questions.declared import (
+    ROUNDING,
+    Dims,
+    Row,
+    Total,
+    array,
+    choice,
+    number,
+    scalar,
+)
+from pffl.questions.plausible import LOSS, Known, check_length, near, require, within
 from pffl.typing import FloatArray
 
+SCORE = Row(0.0, 1.0, called="a score")
 PEAK_POWER = 8  # q: the bound on the largest of K silos is loose by K^(1/8) at most
 
 
-@dataclass(frozen=True, eq=False)
-class CurvatureTotal:
+class CurvatureTotal(Total):
     """Sums over silos: of p_k × silo means for F (no ridge), of examples for cells.
 
     Hessians are empty at order 1; scores are 0 unless they were asked for. `peaks`, for
@@ -31,31 +42,17 @@ class CurvatureTotal:
     in its G_k: a sum that adds, and whose q-th root bounds the largest of them.
     """
 
-    risk: float
-    risk_gradient: FloatArray
-    risk_hessian: FloatArray
-    cell_losses: FloatArray
-    cell_gradients: FloatArray
-    cell_hessians: FloatArray
-    cell_scores: FloatArray
-    cell_score_gradients: FloatArray
-    peaks: FloatArray
-
-    def __add__(self, other: CurvatureTotal) -> CurvatureTotal:
-        return CurvatureTotal(
-            self.risk + other.risk,
-            self.risk_gradient + other.risk_gradient,
-            self.risk_hessian + other.risk_hessian,
-            self.cell_losses + other.cell_losses,
-            self.cell_gradients + other.cell_gradients,
-            self.cell_hessians + other.cell_hessians,
-            self.cell_scores + other.cell_scores,
-            self.cell_score_gradients + other.cell_score_gradients,
-            self.peaks + other.peaks,
-        )
+    risk: float = number(LOSS)
+    risk_gradient: FloatArray = array("p")
+    risk_hessian: FloatArray = array("h", "h", symmetric=True)
+    cell_losses: FloatArray = array("z", row=LOSS)
+    cell_gradients: FloatArray = array("z", "p")
+    cell_hessians: FloatArray = array("z", "h", "h", symmetric=True)
+    cell_scores: FloatArray = array("z", row=SCORE)
+    cell_score_gradients: FloatArray = array("z", "p")
+    peaks: FloatArray = array("1+z")
 
 
-@dataclass(frozen=True, eq=False)
 class Curvature(ModelQuestion[CurvatureTotal]):
     """Ask for expansions at `w`.
 
@@ -69,10 +66,23 @@ class Curvature(ModelQuestion[CurvatureTotal]):
         s of the smooth scores σ(s·z); 0 for none.
     """
 
-    majorant: bool = False
-    order: Literal[1, 2] = 2
-    sharpness: float = 0.0
+    total_type: ClassVar = CurvatureTotal
+
+    majorant: bool = choice(False, True, default=False)
+    order: Literal[1, 2] = choice(1, 2, default=2)
+    sharpness: float = scalar(default=0.0)
     split: str = field(default="train", init=False)
+
+    @property
+    def dims(self) -> Dims:
+        """Lengths of the axes of an answer; h is that of Hessians."""
+        p = self.task.model.n_parameters
+        return {**super().dims, "h": p if self.order == 2 else 0}
+
+    @property
+    def steepness(self) -> float:
+        """By how much the answer is steeper in w than losses are."""
+        return max(self.sharpness, 1.0)
 
     def answer(self, view: View) -> CurvatureTotal:
         """Answer for one silo, one cell after the other."""
@@ -128,6 +138,53 @@ class Curvature(ModelQuestion[CurvatureTotal]):
             raise UsageError("smooth scores need a model with one score per example")
         smooth = sigmoid(self.sharpness * z)
         return smooth, self.sharpness * smooth * (1 - smooth)
+
+    def losses(self, total: CurvatureTotal) -> FloatArray:
+        """Return the loss sums of the cells at w."""
+        return total.cell_losses
+
+    def check(self, known: Known, total: CurvatureTotal) -> CurvatureTotal:
+        """Judge values, gradients, Hessians and scores of one silo."""
+        sizes, w = known.sizes, self.w
+        known.loss_sums(w, sizes, total.cell_losses)
+        mean = known.mean_loss(w, total.risk, total.cell_losses)
+        n = np.array([float(known.rows)])
+        weight = known.share / max(known.rows, 1)
+        most = known.ceilings.gradients(n, n * mean) * weight
+        check_length(total.risk_gradient[None], most, n * weight, "a gradient")
+        most = known.ceilings.gradients(sizes, total.cell_losses)
+        check_length(total.cell_gradients, most, sizes, "a gradient")
+        if self.order == 2:
+            _check_hessians(known, total, weight)
+        if self.sharpness:
+            steep = self.sharpness / 4 * np.sqrt(sizes) * known.ceilings.total
+            check_length(total.cell_score_gradients, steep, sizes, "a score's gradient")
+        else:
+            none = not (total.cell_scores.any() or total.cell_score_gradients.any())
+            require(none, "scores that nobody asked for")
+        total.check_ranges(known.in_each, self.scales)
+        peaks = np.zeros_like(total.peaks)
+        if self.majorant and self.order == 2 and known.share > 0:
+            own = np.concatenate([total.risk_hessian[None], total.cell_hessians])
+            peaks = powers(own[None] / known.share)[0]
+        require(near(total.peaks, peaks), "peaks of other Hessians")
+        return total
+
+
+def _check_hessians(known: Known, total: CurvatureTotal, weight: float) -> None:
+    """Demand 0 ≤ H_ii ≤ curvature·q_i² and |H_ij|² ≤ H_ii·H_jj."""
+    shape, columns = known.ceilings.shape, known.ceilings.columns
+    if shape is None:
+        return
+    hessians = np.concatenate([total.risk_hessian[None], total.cell_hessians])
+    q = np.tile(columns, hessians.shape[-1] // len(columns))
+    scale = shape.curvature * np.append(weight, np.ones(len(known.member)))[:, None]
+    diagonal = np.diagonal(hessians, axis1=1, axis2=2)
+    slack = ROUNDING * scale * q**2
+    within(diagonal, -slack, scale * q**2 + slack, "a Hessian's diagonal")
+    root = np.sqrt(np.maximum(diagonal, 0.0) + slack)
+    most = root[:, :, None] * root[:, None, :] * (1 + ROUNDING)
+    within(hessians, -most, most, "a Hessian")
 
 
 def powers(hessians: FloatArray) -> FloatArray:

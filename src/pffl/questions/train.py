@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
 from pffl.models.base import Step, trained
 from pffl.questions.base import ModelQuestion, View
+from pffl.questions.declared import (
+    NOTHING,
+    ROUNDING,
+    Total,
+    array,
+    number,
+    scalar,
+    vector,
+    whole,
+)
+from pffl.questions.plausible import LOSS, Ceilings, Known, near, require
 from pffl.typing import FloatArray, IntArray
 
+MOST_STEPS = 1_000_000
+REFUSE = 100.0  # times the longest update
 TINY = 1e-10  # added to a loss before a power of it is taken, as q-FFL's code does
 
 
-@dataclass(frozen=True, eq=False)
-class TrainTotal:
+class TrainTotal(Total):
     """Sums over silos.
 
     Attributes
@@ -32,23 +46,13 @@ class TrainTotal:
         Σ p_k F_k^q and Σ p_k q F_k^{q−1}‖Δ_k‖², see `Train.loss_power`.
     """
 
-    update: FloatArray
-    share: float
-    risk: float
-    cell_losses: FloatArray
-    powers: FloatArray
-
-    def __add__(self, other: TrainTotal) -> TrainTotal:
-        return TrainTotal(
-            self.update + other.update,
-            self.share + other.share,
-            self.risk + other.risk,
-            self.cell_losses + other.cell_losses,
-            self.powers + other.powers,
-        )
+    update: FloatArray = array("p")
+    share: float = number(NOTHING)
+    risk: float = number(LOSS)
+    cell_losses: FloatArray = array("z", row=LOSS)
+    powers: FloatArray = array(2)
 
 
-@dataclass(frozen=True, eq=False)
 class Train(ModelQuestion[TrainTotal]):
     """Ask for local training from `w`.
 
@@ -77,15 +81,18 @@ class Train(ModelQuestion[TrainTotal]):
         Which silos are asked, by index; None for all.
     """
 
-    risk_weight: float
-    cell_weights: FloatArray
-    step_sizes: FloatArray
-    batch_size: int | None = None
-    proximal: float = 0.0
-    seed: int = 0
-    round: int = 0
-    ridge: float | None = None
-    loss_power: float = 0.0
+    total_type: ClassVar = TrainTotal
+    quorum: ClassVar = True
+
+    risk_weight: float = scalar()
+    cell_weights: FloatArray = vector("z")
+    step_sizes: FloatArray = vector(most=MOST_STEPS)
+    batch_size: int | None = whole(default=None, optional=True, least=1)
+    proximal: float = scalar(default=0.0)
+    seed: int = whole(default=0)
+    round: int = whole(default=0)
+    ridge: float | None = scalar(default=None, optional=True)
+    loss_power: float = scalar(default=0.0)
     silos: tuple[int, ...] | None = None
     split: str = field(default="train", init=False)
 
@@ -169,3 +176,198 @@ class Train(ModelQuestion[TrainTotal]):
             cells.of_silo(view.index) @ atom_losses,
             share * powers,
         )
+
+    def gradients(self, rows: float) -> float:
+        """Count a local step on a batch as its share of the rows."""
+        batch = self.batch_size
+        share = 1.0 if batch is None else min(1.0, batch / max(rows, 1.0))
+        return len(self.step_sizes) * share
+
+    @property
+    def leaves_ball(self) -> bool:
+        """Whether local steps lead out of any ball, whatever the rows are."""
+        sizes, pull = self.step_sizes, self.ridge_weight + self.proximal
+        return bool((sizes < 0).any() or (sizes * pull > 2).any())
+
+    @property
+    def batch(self) -> int | None:
+        """Rows of each local step, where not all."""
+        return self.batch_size
+
+    @property
+    def kept(self) -> Mapping[str, str]:
+        """What may not change within a run: batches of one seed only."""
+        if self.batch_size is None:
+            return {}
+        return {"the batch size or its seed": f"{self.batch_size} {self.seed}"}
+
+    def losses(self, total: TrainTotal) -> FloatArray:
+        """Return the loss sums of the cells at w."""
+        return total.cell_losses
+
+    def descent(self, known: Known, total: TrainTotal) -> Descent | None:
+        """Return the report as a statement on the silo's own objective.
+
+        None of a silo without a share, or a weight.
+        """
+        if not (total.share > 0 and total.powers[0] > 0):
+            return None
+        whole = self.batch_size is None or self.batch_size >= known.rows
+        lifted = bool((self.cell_weights[known.sizes > 0] < 0).any())
+        length = float(self.step_sizes.sum())
+        return Descent(
+            self.w,
+            total.risk / total.share,
+            total.cell_losses,
+            total.update / total.powers[0],
+            length,
+            len(self.step_sizes),
+            self.risk_weight,
+            self.cell_weights / total.share,
+            self.ridge_weight,
+            known.member.tobytes(),
+            self.task.model.convex and whole and not lifted and length > 0,
+        )
+
+    def lacking(self, total: TrainTotal, rows: FloatArray) -> TrainTotal:
+        """Mark with NaN the cells in which silos that did not answer have `rows`.
+
+        Their sums would be of some rows only: no dual step is made on them, and they
+        never count as "no violation" (fault 41).
+        """
+        blank = np.where(rows > 0, np.nan, 0.0)
+        return replace(total, cell_losses=total.cell_losses + blank)
+
+    def check(self, known: Known, total: TrainTotal) -> TrainTotal:
+        """Judge an update and the losses before it; clip one that is too long."""
+        require(total.share == known.share, "another share than the agreed one")
+        known.loss_sums(self.w, known.sizes, total.cell_losses)
+        mean = known.mean_loss(self.w, total.risk, total.cell_losses)
+        q, safe = self.loss_power, max(mean, 0.0) + TINY
+        require(near(total.powers[0], known.share * safe**q), "powers of another loss")
+        weight = float(total.powers[0])
+        if weight == 0:
+            none = not total.update.any() and total.powers[1] == 0
+            require(bool(none), "an update unweighted")
+            return total
+        part = trained(self.task.model, total.update)
+        squared = float(part @ part)
+        own = q * squared / weight / safe
+        require(near(total.powers[1], own), "powers of another update")
+        limit = self.longest_update(known, mean)
+        norm = float(np.sqrt(squared)) / weight
+        if norm <= limit:
+            return total
+        require(norm <= REFUSE * limit, "an update far longer than its steps allow")
+        factor = np.ones(len(total.update))
+        factor[: len(part)] = limit / norm
+        shorter = total.powers * np.array([1.0, (limit / norm) ** 2])
+        return replace(total, update=total.update * factor, powers=shorter)
+
+    def longest_update(self, known: Known, mean: float) -> float:
+        """Return the longest update that is taken as it is (fault 50)."""
+        per_atom = self.cell_weights @ known.member
+        in_risk = self.risk_weight / known.rows
+        kinds = np.append(in_risk + per_atom / known.share, in_risk)
+        counts = np.append(known.counts, known.rows - known.counts.sum())
+        proved = self._reach(known.ceilings, kinds, counts, mean)
+        given = known.update_clip
+        limit = proved if given is None else min(proved, given)
+        # w_J − w is known to rounding of w only.
+        rounding = 1e-3 * ROUNDING * float(np.linalg.norm(self.w))
+        return limit * (1 + ROUNDING) + rounding
+
+    def _reach(
+        self,
+        ceilings: Ceilings,
+        row_weights: FloatArray,
+        counts: FloatArray,
+        mean: float,
+    ) -> float:
+        """Return the largest norm of w_J − w that the local steps can reach.
+
+        With v = w_j − w, η, ridge ρ and proximal weight π, one step is
+        v ← (1 − η(ρ + π))v − η(g + ρw) and ‖g‖ ≤ c₀ + c₁‖v‖: the norms follow the same
+        recursion. c₁ is 0 where slopes are bounded; for squares, the residuals' norm is
+        at most √(n·mean) + √S‖v‖.
+
+        Parameters
+        ----------
+        ceilings
+            What the silo's census implies.
+        row_weights, counts
+            c_i/p_k of each kind of row, and how many rows are of that kind.
+        mean
+            The silo's mean loss at w.
+        """
+        shape = ceilings.shape
+        if shape is None:
+            return math.inf
+        n, batch = ceilings.rows, self.batch_size
+        drawn = n if batch is None else min(batch, n)
+        heaviest = float(np.abs(row_weights[counts > 0]).max(initial=0.0))
+        if shape.slope is None:
+            first = 2 * heaviest * ceilings.total
+            c0, c1 = first * math.sqrt(n * max(mean, 0.0)), first * ceilings.total
+        else:
+            norm = math.sqrt(float(counts @ row_weights**2))
+            weights = min(norm, heaviest * math.sqrt(drawn))
+            c0, c1 = shape.slope * weights * ceilings.total, 0.0
+        c0, c1 = c0 * n / drawn, c1 * n / drawn
+        pull = self.ridge_weight * float(np.linalg.norm(self.w))
+        shrink, reached = self.ridge_weight + self.proximal, 0.0
+        for size in self.step_sizes.tolist():
+            kept = abs(1 - size * shrink) + abs(size) * c1
+            reached = kept * reached + abs(size) * (c0 + pull)
+        return reached
+
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """A silo's report of a round of training, as a statement on its own objective.
+
+    G_k(w) = βF_k(w) + Σ_z (λ_z/m_z p_k) L_kz(w) + (ridge/2)‖w‖² is known at every w
+    that the silo reported losses for, whatever λ; and with J = 1 its update says ∇G_k.
+    """
+
+    w: FloatArray
+    mean: float  # F_k
+    losses: FloatArray  # L_kz
+    update: FloatArray  # Δ_k
+    length: float  # Σ η_j
+    steps: int  # J
+    risk_weight: float
+    cell_weights: FloatArray  # λ_z/(m_z p_k)
+    ridge: float
+    cells: bytes
+    convex: bool  # whether G_k is, and Δ_k was taken on all of its rows
+
+    def value(self, at: Descent) -> float:
+        """Return G_k with this round's weights, at the w of another report."""
+        losses = self.risk_weight * at.mean + float(self.cell_weights @ at.losses)
+        return losses + 0.5 * self.ridge * float(at.w @ at.w)
+
+    def fits(self, before: Descent) -> bool:
+        """Whether G_k is convex between two reports, as it must be.
+
+        With d the move of w and g = −Δ/Σ η: g_before·d ≤ change of G_k ≤ g_now·d, each
+        with its own round's weights. With more than one step, g is a mean over the
+        local path, and what it may be off by is put at ‖Δ‖²/Σ η (half of it for two):
+        enough unless steps are large for many of the directions.
+        """
+        d = self.w - before.w
+        rise = before.value(self) - before.value(before)
+        if rise < before.slope(d) - before.leeway(rise, d):
+            return False
+        rise = self.value(self) - self.value(before)
+        return rise <= self.slope(d) + self.leeway(rise, d)
+
+    def slope(self, d: FloatArray) -> float:
+        """Return g·d."""
+        return -float(self.update @ d) / self.length
+
+    def leeway(self, rise: float, d: FloatArray) -> float:
+        """Return what rounding, and more than one step, allow."""
+        path = float(self.update @ self.update) / self.length
+        size = abs(self.value(self)) + abs(rise) + abs(self.slope(d))
+        return 1e-9 * size + min((self.steps - 1) / 2, 1.0) * path

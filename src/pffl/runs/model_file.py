@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from pffl import files
 from pffl.data.schema import Schema
 from pffl.data.silo import as_inputs
-from pffl.errors import ArtefactError, PFFLError
+from pffl.errors import ArtefactError, PFFLError, Malformed
 from pffl.models import Inputs, Model, rebuild
-from pffl.parcel import HEADER, LARGEST, Malformed, Parcel, judge, pack, unpack
+from pffl.wire.parcel import HEADER, LARGEST, Parcel, judge, pack, unpack
 from pffl.records import Record, read
 from pffl.typing import FloatArray
 

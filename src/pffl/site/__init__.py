@@ -2,7 +2,6 @@
 
 from pffl.site.agreement import Agreement as Agreement
 from pffl.site.answer import Site as Site
+from pffl.site.config import Rules as Rules
 from pffl.site.config import SiteConfig as SiteConfig
 from pffl.site.prepare import prepare as prepare
-from pffl.site.rules import Refused as Refused
-from pffl.site.rules import Rules as Rules

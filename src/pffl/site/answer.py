@@ -1,47 +1,48 @@
-"""A site answers: bytes in, bytes out, and nothing else ever leaves it."""
+"""A site answers: bytes in, bytes out, and nothing else ever leaves it.
+
+Cells are unions of atoms (group × label), so no difference of cells is smaller than an
+atom, and the floor acts on atoms. Rows of a withheld atom get an extra code that
+belongs to no cell: they count in F, and in nothing else.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pffl import files
-from pffl.codec import (
-    Answer,
-    Request,
-    decode_question,
-    encode_total,
-    read_request,
-    refusal,
-    write_answer,
-)
-from pffl.codec.questions import Rebuild
 from pffl.data.schema import Schema
 from pffl.data.silo import Silo
-from pffl.errors import ArtefactError, UsageError
-from pffl.parcel import Malformed
-from pffl.questions import Census, ModelQuestion, Question, Total, View
-from pffl.site import store, suppression
+from pffl.errors import ArtefactError, Malformed, Refused, UsageError
+from pffl.questions import ModelQuestion, Question, Total, View, read_question
+from pffl.questions.base import Rebuild
+from pffl.site import store
+from pffl.site.config import Rules, SiteConfig
 from pffl.site.guard import Guard, check_ball, check_batches
-from pffl.site.rules import Refused, Rules
-from pffl.typing import BoolArray
-
-if TYPE_CHECKING:
-    from pffl.site.config import SiteConfig
+from pffl.typing import BoolArray, IntArray
+from pffl.wire import (
+    Answer,
+    Parcel,
+    Request,
+    read_request,
+    refusal,
+    total_body,
+    write_answer,
+)
 
 GUARD = "guard.json"
 LOG = "refusals.jsonl"
 LARGEST_LOG = 10 << 20  # bytes; then it is put aside, and an older one dropped
 OURS = version("pffl")
-Admit = Callable[[Request, Question[Any]], None]
+Admit = Callable[[Request, Sequence[Question[Any]]], None]
 
 
 class Site:
@@ -68,6 +69,7 @@ class Site:
         schema: Schema,
         rules: Rules,
         state: Path | None = None,
+        *,
         own_model: Rebuild | None = None,
     ) -> None:
         self.silo = silo
@@ -78,23 +80,8 @@ class Site:
         self._log = None if state is None else state / LOG
 
     @classmethod
-    def of(
-        cls,
-        silo: Silo,
-        schema: Schema,
-        rules: Rules,
-        state: Path | None = None,
-        *,
-        own_model: Rebuild | None = None,
-    ) -> Site:
-        """Return a site over rows in memory."""
-        return cls(silo, schema, rules, state, own_model)
-
-    @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Site:
         """Return a site over prepared rows; `folder` holds its site.toml."""
-        from pffl.site.config import SiteConfig
-
         return cls.configured(SiteConfig.load(folder))
 
     @classmethod
@@ -116,7 +103,9 @@ class Site:
             request = self._read(content)
             return self._answer(request, self.guard.admit)
         except Exception as error:
-            return self._refuse(request, _reason(error))
+            refused = self._refusal(request, error)
+            self._log_refusal(request, refused.refusal)
+            return write_answer(refused)
 
     def preview(self, content: bytes) -> bytes:
         """Return the bytes that would leave, and remember nothing of it."""
@@ -125,47 +114,42 @@ class Site:
             request = self._read(content)
             return self._answer(request, self.guard.check)
         except Exception as error:
-            return write_answer(self._refusal(request, _reason(error)))
+            return write_answer(self._refusal(request, error))
+
+    def counts(self, split: str) -> IntArray:
+        """Count the rows of each atom of a split."""
+        rows = self.silo.rows(split)
+        atoms = self.schema.atoms(rows.group, rows.y)
+        return np.bincount(atoms, minlength=self.schema.n_atoms)
 
     def hidden(self, split: str) -> BoolArray:
         """Say which atoms of a split are withheld."""
-        rows = self.silo.rows(split)
-        atoms = self.schema.atoms(rows.group, rows.y)
-        counts = np.bincount(atoms, minlength=self.schema.n_atoms)
-        return suppression.withheld(counts, self.rules.floor)
+        return withheld(self.counts(split), self.rules.floor)
 
     def _read(self, content: bytes) -> Request:
         return read_request(content, largest=self.rules.largest_message)
 
     def _answer(self, request: Request, admit: Admit) -> bytes:
         self._shake_hands(request)
-        question, index = decode_question(
-            request.body, self.schema, own_model=self.own_model
-        )
-        rows = len(self.silo.rows(question.split))
-        least = max(self.rules.floor, 1)
-        if rows < least and (rows > 0 or question.split == "train"):
-            raise Refused(
-                f"split '{question.split}' has fewer rows than the site's floor"
-            )
-        if isinstance(question, ModelQuestion):
-            check_ball(question, self.rules.radius, self.silo.rows(question.split).X)
-            check_batches(question, self.rules, rows)
-        admit(request, question)
-        hidden = self.hidden(question.split)
-        total = self._total(question, index, hidden)
-        # Secure sums and noise will be applied here, to the total, and nowhere else.
+        own = self.own_model
+        posed = [
+            read_question(body.header, body.arrays, self.schema, own_model=own)
+            for body in request.bodies
+        ]
+        for question, _ in posed:
+            self._check(question)
+        admit(request, [question for question, _ in posed])
+        views: dict[tuple[str, str], View] = {}
+        bodies = [self._body(question, index, views) for question, index in posed]
         return write_answer(
             Answer(
                 request.run,
-                request.session,
-                request.sequence,
+                *request.number,
                 OURS,
-                self.name,
                 self.schema.hash,
+                tuple(bodies),
+                self.name,
                 tuple(self.silo.splits),
-                int(hidden.sum()),
-                body=encode_total(total),
             )
         )
 
@@ -182,28 +166,40 @@ class Site:
                 f"{self.schema.hash[:12]}: use the same federation.json everywhere"
             )
 
-    def _total(self, question: Question[Any], index: int, hidden: BoolArray) -> Total:
-        if isinstance(question, Census):
-            view = View.of(self.silo, self.schema, None, question.split)
-            return suppression.census(question.answer(view), hidden)
-        if not isinstance(question, ModelQuestion):
-            raise TypeError(f"{type(question).__name__} is none of the questions")
-        view = View.of(self.silo, self.schema, question.task.model, question.split)
-        return suppression.answer(question, replace(view, index=index), hidden)
+    def _check(self, question: Question[Any]) -> None:
+        """Refuse what is not answered whoever asks, and however often."""
+        rows = self.silo.rows(question.split)
+        least = max(self.rules.floor, 1)
+        if len(rows) < least and (len(rows) > 0 or question.split == "train"):
+            raise Refused(
+                f"split '{question.split}' has fewer rows than the site's floor"
+            )
+        if isinstance(question, ModelQuestion):
+            check_ball(question, self.rules.radius, rows.X)
+            check_batches(question, self.rules, len(rows))
 
-    def _refusal(self, request: Request | None, reason: str) -> Answer:
+    def _body(
+        self, question: Question[Any], index: int, views: dict[tuple[str, str], View]
+    ) -> Parcel:
+        """Answer a question; rows are scaled once a message, split and scaling."""
+        model = None if question.task is None else question.task.model
+        inputs = () if model is None else (model.inputs.mean, model.inputs.scale)
+        key = (question.split, files.digest_arrays(*inputs))
+        if key not in views:
+            views[key] = View.of(self.silo, self.schema, model, question.split)
+        hidden = self.hidden(question.split)
+        total = answer(question, replace(views[key], index=index), hidden)
+        # Secure sums and noise will be applied here, to the total, and nowhere else.
+        return total_body(question, total, int(hidden.sum()))
+
+    def _refusal(self, request: Request | None, error: Exception) -> Answer:
         return refusal(
             request,
             version=OURS,
             silo=self.name,
             schema=self.schema.hash,
-            reason=reason,
+            reason=_reason(error),
         )
-
-    def _refuse(self, request: Request | None, reason: str) -> bytes:
-        answer = self._refusal(request, reason)
-        self._log_refusal(request, answer.refusal)
-        return write_answer(answer)
 
     def _log_refusal(self, request: Request | None, reason: str) -> None:
         """Say when, who asked, what, and why not; no figures.
@@ -216,13 +212,42 @@ class Site:
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "run": request.run if request else None,
             "number": list(request.number) if request else None,
-            "question": (
-                str(request.body.header.get("question"))[:40] if request else None
-            ),
+            "question": request.kind if request else None,
             "refused": reason,
         }
         with suppress(ArtefactError):
             files.append(self._log, line, private=True, largest=LARGEST_LOG)
+
+
+def withheld(counts: IntArray, floor: int) -> BoolArray:
+    """Say which atoms to withhold, given the rows of each.
+
+    All with 0 < rows < floor; and the next smallest, until at least two atoms and
+    `floor` rows are: F less all cells that are shown is the sum over what is withheld.
+
+    >>> withheld(np.array([3, 40, 12, 0]), floor=10).tolist()
+    [True, False, True, False]
+    """
+    hidden = (counts > 0) & (counts < floor)
+    if not hidden.any():
+        return hidden
+    for atom in np.argsort(counts, kind="stable"):
+        if hidden.sum() > 1 and counts[hidden].sum() >= floor:
+            break
+        hidden[atom] |= counts[atom] > 0
+    return hidden
+
+
+def answer(question: Question[Any], view: View, hidden: BoolArray) -> Total:
+    """Answer without the withheld atoms; the extra one is taken off again."""
+    total: Total
+    if not hidden.any():
+        total = question.answer(view)
+        return total
+    n_atoms = len(hidden)
+    moved = replace(view, atom=np.where(hidden[view.atom], n_atoms, view.atom))
+    total = question.padded().answer(moved)
+    return total.cut("atoms", n_atoms)
 
 
 def _reason(error: Exception) -> str:

@@ -8,40 +8,62 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from pffl import files
-from pffl.codec import Request
-from pffl.errors import ArtefactError
+from pffl.errors import Refused
 from pffl.models import LinearModel
 from pffl.models.base import trained
-from pffl.questions import Curvature, Evaluate, ModelQuestion, Question, Task, Train
-from pffl.site.rules import Refused, Rules
+from pffl.questions import ModelQuestion, Question, Task
+from pffl.records import Record, read_format
+from pffl.site.config import Rules
 from pffl.typing import FloatArray
+from pffl.wire import Request
 
-FORMAT = "pffl guard"
-VERSION = 1
 STEEPEST = 1000.0  # own spread of a column, in units of the server's scale
-LOSS_BOUNDS = 4  # caps on losses that a run may use; each is a point of their curve
+CAPS = 4  # caps on losses that a run may use; each is a point of their curve
 SECONDS = 30.0  # to wait for another process that answers at the same time
 
 
 @dataclass
-class Asked:
-    """What a run has asked so far; hashes, and no figure of the rows."""
+class Asked(Record):
+    """What a run has asked so far; hashes, and no figure of the rows.
+
+    Attributes
+    ----------
+    last
+        The last number that was answered.
+    layouts
+        Ways to cut the rows into cells.
+    kept
+        What may not change within the run.
+    caps
+        Caps on losses.
+    """
 
     last: tuple[int, int] = (-1, -1)
     questions: int = 0
     layouts: list[str] = field(default_factory=list)
-    scaling: str = ""
-    batches: str = ""
-    loss_bounds: list[float] = field(default_factory=list)
+    kept: dict[str, str] = field(default_factory=dict)
+    caps: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Memory(Record):
+    """What a site remembers of all runs, as a file."""
+
+    FORMAT: ClassVar[str] = "pffl guard"
+    VERSION: ClassVar[int] = 2
+    runs: dict[str, Asked]
+    format: str = FORMAT
+    version: int = VERSION
 
 
 class Guard:
@@ -61,21 +83,24 @@ class Guard:
         self._memory: dict[str, Asked] = {}
         self._turn = threading.Lock()
 
-    def admit(self, request: Request, question: Question[Any]) -> None:
-        """Remember the question, or raise `Refused`."""
+    def admit(self, request: Request, questions: Sequence[Question[Any]]) -> None:
+        """Remember the questions of a message, or raise `Refused`."""
         with self._state() as runs:
-            self._judge(runs, request, question)
+            self._judge(runs, request, questions)
             self._save(runs)
 
-    def check(self, request: Request, question: Question[Any]) -> None:
-        """Raise `Refused` if the question would be; remember nothing."""
+    def check(self, request: Request, questions: Sequence[Question[Any]]) -> None:
+        """Raise `Refused` if the message would be; remember nothing."""
         with self._turn:
-            self._judge(self._load(), request, question)
+            self._judge(self._load(), request, questions)
 
     def _judge(
-        self, runs: dict[str, Asked], request: Request, question: Question[Any]
+        self,
+        runs: dict[str, Asked],
+        request: Request,
+        questions: Sequence[Question[Any]],
     ) -> None:
-        """Check one question against its run, and enter it there."""
+        """Check a message against its run, and enter it there."""
         if request.run not in runs and len(runs) >= self.rules.runs:
             raise Refused(
                 f"the site answers {self.rules.runs} runs ('runs' in site.toml), and "
@@ -87,18 +112,22 @@ class Guard:
                 f"number {request.number} is not above {asked.last}, which this run "
                 "has used: no number is answered twice"
             )
-        if isinstance(question, ModelQuestion):
-            self._judge_parts(asked, question)
+        for question in questions:
+            if isinstance(question, ModelQuestion):
+                self._enter(asked, question)
         asked.last = request.number
 
-    def _judge_parts(self, asked: Asked, question: ModelQuestion[Any]) -> None:
+    def _enter(self, asked: Asked, question: ModelQuestion[Any]) -> None:
         asked.questions += 1
         if asked.questions > self.rules.questions:
             raise Refused(
                 f"the run has asked {self.rules.questions} questions, which is the "
                 "site's budget ('questions' in site.toml)"
             )
-        _keep(asked, "scaling", _scaling(question.task), "the input scaling or model")
+        kept = {"the input scaling or model": _scaling(question.task), **question.kept}
+        for what, value in kept.items():
+            if asked.kept.setdefault(what, value) != value:
+                raise Refused(f"{what} changed within the run")
         layout = files.digest_arrays(question.task.cells.membership.astype(np.uint8))
         if layout not in asked.layouts:
             asked.layouts.append(layout)
@@ -107,13 +136,9 @@ class Guard:
                 f"another layout of cells, and the site allows {self.rules.layouts} in "
                 "a run ('layouts' in site.toml)"
             )
-        if isinstance(question, Train) and question.batch_size is not None:
-            kept = f"{question.batch_size} {question.seed}"
-            _keep(asked, "batches", kept, "the batch size or its seed")
-        if isinstance(question, Evaluate) and np.isfinite(question.loss_bound):
-            asked.loss_bounds = sorted({*asked.loss_bounds, question.loss_bound})
-            if len(asked.loss_bounds) > LOSS_BOUNDS:
-                raise Refused(f"more than {LOSS_BOUNDS} loss bounds in a run")
+        asked.caps = sorted({*asked.caps, *question.caps})
+        if len(asked.caps) > CAPS:
+            raise Refused(f"more than {CAPS} loss bounds in a run")
 
     @contextmanager
     def _state(self) -> Iterator[dict[str, Asked]]:
@@ -133,24 +158,18 @@ class Guard:
 
     def _load(self) -> dict[str, Asked]:
         if self.path is None:
-            return {run: Asked(**asdict(asked)) for run, asked in self._memory.items()}
+            return deepcopy(self._memory)
         if not self.path.exists():
             return {}
-        try:
-            plain = json.loads(self.path.read_bytes())
-            if (plain["format"], plain["version"]) != (FORMAT, VERSION):
-                raise ValueError(f"format {plain['format']!r}")
-            return {run: _asked(known) for run, known in plain["runs"].items()}
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ArtefactError(f"'{self.path}' cannot be read: {error}") from error
+        source = f"'{self.path}' cannot be read"
+        return read_format(Memory, files.read(self.path), source=source).runs
 
     def _save(self, runs: dict[str, Asked]) -> None:
         if self.path is None:
             self._memory = runs
             return
-        known = {run: asdict(asked) for run, asked in runs.items()}
-        plain = {"format": FORMAT, "version": VERSION, "runs": known}
-        files.write(self.path, json.dumps(plain).encode(), private=True)
+        content = json.dumps(asdict(Memory(runs))).encode()
+        files.write(self.path, content, private=True)
 
 
 def check_batches(question: ModelQuestion[Any], rules: Rules, rows: int) -> None:
@@ -158,7 +177,7 @@ def check_batches(question: ModelQuestion[Any], rules: Rules, rows: int) -> None
 
     What a batch is short of the whole is a batch, too.
     """
-    size = question.batch_size if isinstance(question, Train) else None
+    size = question.batch
     if size is None or size >= rows:
         return
     if not rules.batches:
@@ -192,24 +211,13 @@ def check_ball(question: ModelQuestion[Any], radius: float, X: FloatArray) -> No
             )
         table = w.reshape(model.n_outputs, -1)[:, : len(spread)]
         norm = max(norm, float(np.linalg.norm(table * (spread / model.inputs.scale))))
-    if isinstance(question, Curvature):
-        norm *= max(question.sharpness, 1.0)
-    if isinstance(question, Train):
-        sizes, pull = question.step_sizes, question.ridge_weight + question.proximal
-        if (sizes < 0).any() or (sizes * pull > 2).any():
-            raise Refused("steps that lead out of the norm ball whatever the rows are")
-    if not norm <= radius * (1 + 1e-9):
+    if question.leaves_ball:
+        raise Refused("steps that lead out of the norm ball whatever the rows are")
+    if not norm * question.steepness <= radius * (1 + 1e-9):
         raise Refused(
             f"parameters outside the site's norm ball of {radius:g} ('radius' in "
             "site.toml)"
         )
-
-
-def _keep(asked: Asked, name: str, value: str, what: str) -> None:
-    """Fix a value at its first use in a run."""
-    if (getattr(asked, name) or value) != value:
-        raise Refused(f"{what} changed within the run")
-    setattr(asked, name, value)
 
 
 def _scaling(task: Task) -> str:
@@ -217,8 +225,3 @@ def _scaling(task: Task) -> str:
     text = json.dumps(described, sort_keys=True, default=str).encode()
     inputs = task.model.inputs
     return files.digest_arrays(inputs.mean, inputs.scale, np.frombuffer(text, np.uint8))
-
-
-def _asked(plain: dict[str, Any]) -> Asked:
-    session, sequence = plain.pop("last")
-    return Asked(last=(int(session), int(sequence)), **plain)

@@ -59,11 +59,7 @@ def prepare(config: SiteConfig) -> Summary:
 
 
 def _summary(site: Site, notes: tuple[str, ...]) -> Summary:
-    counts = {}
-    for split in site.silo.splits:
-        rows = site.silo.rows(split)
-        atoms = site.schema.atoms(rows.group, rows.y)
-        counts[split] = np.bincount(atoms, minlength=site.schema.n_atoms)
+    counts = {split: site.counts(split) for split in site.silo.splits}
     hidden = {split: site.hidden(split) for split in counts}
     rare = rare_inputs(site.silo.rows("train"), site.schema, site.rules.floor)
     if rare:

@@ -21,7 +21,6 @@ from typing import Any
 
 import tomli_w
 
-from pffl.admission import Policy
 from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Constraint
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
@@ -44,6 +43,7 @@ from pffl.records import (
 from pffl.registry import Registry
 from pffl.solving import default_method
 from pffl.spec.data import DataSource, read_data
+from pffl.wire import Policy
 
 MODELS: dict[str, Callable[..., LinearModel | Recipe]] = {**LINEAR_MODELS, **RECIPES}
 

@@ -91,7 +91,7 @@ def travelled(message: Message) -> Message:
 
 def lasting_grid(federation: Federation) -> MemoryGrid:
     """A grid whose sites live as long as this process, and write nothing."""
-    sites = [Site.of(silo, federation.schema, EASY) for silo in federation.silos]
+    sites = [Site(silo, federation.schema, EASY) for silo in federation.silos]
     apps = [
         client_app(lambda _, site=site: site, schema=federation.schema)
         for site in sites

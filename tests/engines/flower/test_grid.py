@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.admission import Policy
 from pffl.engines.remembered import Remembered
 from pffl.engines.remote import Remote
 from pffl.errors import FederationError
 from pffl.site import Rules
+from pffl.wire import Policy
 from tests.helpers import make_federation
 
 pytest.importorskip("flwr")
@@ -21,6 +21,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from pffl.engines.flower import GridTransport, client_app
 from tests.engines.flower.memory import MemoryGrid, grid_of
+from tests.engines.sites import counted
 
 CONSTRAINTS = {
     "bgl": pffl.BoundedGroupLoss(0.62),
@@ -215,7 +216,10 @@ def test_arrays_of_the_users_own_are_split_alike_in_every_process(tmp_path):
     engine = remote(MemoryGrid(nodes), federation)
     assert engine.splits == ("train", "test")
     total = sum(len(silo.rows("train")) for silo in federation.silos)
-    train, test = engine.census("train").rows.sum(), engine.census("test").rows.sum()
+    train, test = (
+        counted(engine, "train").rows.sum(),
+        counted(engine, "test").rows.sum(),
+    )
     assert (train + test, test) == (total, round(0.2 * total))
     assert pffl.solve(engine, CONSTRAINTS["bgl"], seed=0).gap < 1e-6
 
@@ -234,7 +238,7 @@ def test_fault_56_too_few_nodes_are_waited_for_and_then_named(tmp_path):
     policy = Policy(seconds=1.0, join_seconds=0.4)
     began = time.monotonic()
     with pytest.raises(FederationError, match=f"1 of 3 sites .* '{missing}'") as caught:
-        remote(grid, federation, policy).census()
+        counted(remote(grid, federation, policy))
     assert caught.value.exit_code == 5
     assert 0.4 <= time.monotonic() - began < 5.0
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.admission import Policy
 from pffl.errors import FederationError, UsageError
+from pffl.wire import Policy
 from tests.helpers import make_federation
 
 pytest.importorskip("flwr")
@@ -17,9 +17,9 @@ pytest.importorskip("flwr")
 from flwr.app import ArrayRecord, Context, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Strategy
 
-from pffl.codec import read_request
 from pffl.engines.flower.wire import unwrap
 from pffl.flower import PFFLStrategy
+from pffl.wire import read_request
 from tests.engines.flower.memory import MemoryGrid, grid_of
 
 CONSTRAINTS = {
@@ -95,7 +95,7 @@ def test_arrays_are_the_last_iterate_that_was_sent(tmp_path, federation):
     class Spy(MemoryGrid):
         def deliver(self, message):
             if message.metadata.message_type == "train":
-                sent.append(read_request(unwrap(message)).body.arrays["w"])
+                sent.append(read_request(unwrap(message)).bodies[0].arrays["w"])
             return super().deliver(message)
 
     tried = strategy(federation, method="pffl")

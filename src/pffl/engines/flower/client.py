@@ -1,4 +1,4 @@
-"""A site's side of Flower: a ClientApp that answers the four questions.
+"""A site's side of Flower: a ClientApp that answers questions.
 
 Flower starts a new process for every message, so the rows are opened each time: from
 the folder that `pffl site prepare` wrote (memory-mapped), or by a function of the
@@ -15,13 +15,15 @@ import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from pffl.codec.questions import Rebuild
 from pffl.data.partition import split_rows
 from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
 from pffl.engines.flower import wire
 from pffl.errors import PFFLError, UsageError
+from pffl.questions import Question
+from pffl.questions.base import Rebuild
 from pffl.site import Rules, Site
+from pffl.wire.envelope import SEVERAL
 
 Arrays: TypeAlias = tuple[Any, Any, Any]
 Opener: TypeAlias = Callable[[Context], Silo | Arrays | Site]
@@ -57,7 +59,7 @@ def client_app(
     test_fraction
         Share of arrays that is kept for testing, drawn alike each time.
     own_model
-        Rebuilds models with a module of the user's own; see `decode_question`.
+        Rebuilds models with a module of the user's own; see `read_question`.
     """
     if rows is not None and schema is None:
         raise UsageError("client_app: rows of your own need a schema")
@@ -71,7 +73,7 @@ def client_app(
             return found
         silo = _silo(found, context, test_fraction)
         state = Path(_named(context, "state"))
-        return Site.of(silo, schema, rules or Rules(), state)
+        return Site(silo, schema, rules or Rules(), state)
 
     def answer(message: Message, context: Context) -> Message:
         try:
@@ -85,13 +87,11 @@ def client_app(
         content = wire.unwrap(message)
         return Message(wire.wrap(site.answer(content or b"")), reply_to=message)
 
-    for register in (
-        app.query("census"),
-        app.train(),
-        app.evaluate(),
-        app.query("curvature"),
-    ):
-        register(answer)
+    app.train()(answer)
+    app.evaluate()(answer)
+    for kind in (*Question.kinds, SEVERAL):
+        if kind not in wire.OWN_TYPES:
+            app.query(kind)(answer)
     return app
 
 

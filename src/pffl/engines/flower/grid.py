@@ -10,7 +10,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from pffl.engines.flower import wire
-from pffl.engines.remote.transport import Reply
+from pffl.engines.remote import Reply
 from pffl.errors import FederationError
 
 PAUSE = 0.2  # seconds between two looks for replies
@@ -76,7 +76,7 @@ def messages_of(
     requests: Mapping[str, bytes], seconds: float, kind: str
 ) -> dict[str, Message]:
     """Return one Flower message for each address."""
-    type_, ttl = wire.TYPES[kind], seconds + GRACE
+    type_, ttl = wire.type_of(kind), seconds + GRACE
     return {
         address: Message(wire.wrap(content), int(address), type_, ttl=ttl)
         for address, content in requests.items()

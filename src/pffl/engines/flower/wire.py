@@ -1,7 +1,7 @@
 """How one of our messages lies in one of Flower's: bytes under one key, both ways.
 
-census → `query.census` · train → `train` · evaluate → `evaluate` · curvature →
-`query.curvature`
+train → `train` · evaluate → `evaluate` · all others, and messages with questions of
+different kinds → `query.…`
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from flwr.app import ConfigRecord, Message, RecordDict
 
 RECORD, KEY = "pffl", "parcel"
-TYPES = {
-    "census": "query.census",
-    "train": "train",
-    "evaluate": "evaluate",
-    "curvature": "query.curvature",
-}
+OWN_TYPES = ("train", "evaluate")  # those that Flower has a type for
+
+
+def type_of(kind: str) -> str:
+    """Return Flower's type of a message with questions of this kind."""
+    return kind if kind in OWN_TYPES else f"query.{kind}"
 
 
 def wrap(content: bytes) -> RecordDict:

@@ -1,6 +1,7 @@
 """The engine for sites on other machines: asks by messages, admits, adds.
 
-One message a silo and question. Answers are judged one by one (`pffl.admission`), those
+One message a silo, with one question or many. Answers are judged one by one (`wire`),
+those
 who did not answer are asked again under new numbers, and what was admitted is added in
 the silos' order, so that the same answers give the same total however they arrive.
 """
@@ -9,29 +10,24 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, TypeVar, cast
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
-from pffl.admission import Gate, Policy, Refused, Verdict, missing_cells
-from pffl.codec import Answer, decode_total
+import numpy as np
+
 from pffl.data.schema import Schema
-from pffl.engines.remote.desk import Desk
-from pffl.engines.remote.gathering import Gathering
-from pffl.engines.remote.record import Page, Record
-from pffl.engines.remote.roll import Roll
-from pffl.engines.remote.transport import Transport
-from pffl.errors import DataError, FederationError, UsageError
-from pffl.parcel import Malformed
-from pffl.questions import (
-    Census,
-    CensusTotal,
-    ModelQuestion,
-    Question,
-    Total,
-    Train,
-    add_all,
+from pffl.engines.remote.exchange import (
+    Entry,
+    Exchange,
+    Record,
+    Session,
+    Transport,
 )
+from pffl.engines.remote.nodes import Nodes
+from pffl.errors import DataError, FederationError, Malformed, Refused, UsageError
+from pffl.questions import Census, CensusTotal, Question, Total, add_all
+from pffl.wire import Answer, Gate, Policy, Verdict, read_total
+from pffl.wire.envelope import MOST_QUESTIONS
 
 T = TypeVar("T", bound=Total)
 
@@ -76,10 +72,11 @@ class Remote:
         self.record = record or Record()
         self.run = run or secrets.token_hex(8)
         self.gate = Gate(self.policy, schema)
-        self._desk = Desk(self.run, session, schema.hash, self.policy.largest_message)
-        self._roll = Roll(
+        largest = self.policy.largest_message
+        self._session = Session(self.run, session, schema.hash, largest)
+        self._nodes = Nodes(
             transport,
-            self._desk,
+            self._session,
             names,
             self._joined,
             self.policy.seconds,
@@ -87,6 +84,7 @@ class Remote:
         )
         self._splits: dict[int, tuple[str, ...]] = {}
         self._absent = dict.fromkeys(range(len(names)), 0)
+        self._census: dict[str, CensusTotal] = {}
         self._round = 0
 
     @property
@@ -128,58 +126,87 @@ class Remote:
                 )
         return tuple(notes)
 
-    def census(self, split: str = "train") -> CensusTotal:
-        """Return the counts and feature sums; asked once a split, then frozen."""
-        self._meet()
-        every = range(len(self._names))
-        if any(self.gate.frozen(k, split) is None for k in every):
-            if split not in self.splits:
-                raise UsageError(f"not every site has a split '{split}'")
-            self._gather(Census(self._schema, split), tuple(every))
-        frozen = [self.gate.frozen(k, split) for k in every]
-        total = add_all([known.total for known in frozen if known is not None])
-        empty = [n for n, m in zip(self._names, total.rows, strict=True) if m == 0]
-        if empty and split == "train":
-            raise DataError(f"silos without training rows: {', '.join(empty)}")
-        return total.in_order()
-
     def ask(self, question: Question[T]) -> T:
         """Ask every silo and add the answers."""
-        if isinstance(question, Census):
-            return cast(T, self.census(question.split))
-        chosen = question.silos
-        asked = tuple(range(len(self._names))) if chosen is None else tuple(chosen)
-        self.census(question.split)
-        found = self._gather(question, asked)
-        missing = tuple(k for k in asked if k not in found)
-        return cast(T, self._add(question, found, missing))
+        total: T = self.ask_many([question])[0]
+        return total
 
     def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
-        """Ask several questions, one after the other."""
-        return [self.ask(question) for question in questions]
+        """Ask several questions in one message, and add the answers to each.
 
-    def _add(
-        self, question: Question[Any], found: dict[int, Any], missing: tuple[int, ...]
-    ) -> Any:
+        Where a round of training may do without some silos, it goes out by itself.
+        """
+        self._count(dict.fromkeys(question.split for question in questions))
+        found: dict[int, Any] = {}
+        parts: dict[bool, list[int]] = {}
+        for place, question in enumerate(questions):
+            if isinstance(question, Census):
+                found[place] = self._census[question.split]
+            else:
+                parts.setdefault(self.partial and question.quorum, []).append(place)
+        for part in parts.values():
+            for i in range(0, len(part), MOST_QUESTIONS):
+                places = part[i : i + MOST_QUESTIONS]
+                totals = self._totals([questions[place] for place in places])
+                found.update(zip(places, totals, strict=True))
+        return [found[place] for place in range(len(questions))]
+
+    def _count(self, splits: Iterable[str]) -> None:
+        """Take the census of splits once, all in one message, and freeze it."""
+        self._meet()
+        every = range(len(self._names))
+        new = [split for split in splits if split not in self._census]
+        for split in new:
+            if split not in self.splits:
+                raise UsageError(f"not every site has a split '{split}'")
+        frozen = self.gate.frozen
+        asked = [s for s in new if any(frozen(k, s) is None for k in every)]
+        if asked:
+            self._gather([Census(self._schema, split) for split in asked])
+        for split in new:
+            parts = [known.total for k in every if (known := frozen(k, split))]
+            total = add_all(parts)
+            empty = [n for n, m in zip(self._names, total.rows, strict=True) if m == 0]
+            if empty and split == "train":
+                raise DataError(f"silos without training rows: {', '.join(empty)}")
+            self._census[split] = total
+
+    def _totals(self, questions: Sequence[Question[Any]]) -> list[Any]:
+        found = self._gather(questions)
+        return [
+            self._added(q, {k: found[k][i] for k in sorted(found) if i in found[k]})
+            for i, q in enumerate(questions)
+        ]
+
+    def _added(self, question: Question[Any], found: dict[int, Any]) -> Any:
+        """Add the silos' answers to one question of a message."""
         # Secure sums and noise on totals belong here.
-        total = add_all([found[k] for k in sorted(found)])
-        if not missing or not isinstance(question, Train):
+        total = add_all(list(found.values()))
+        missing = [k for k in self._asked(question) if k not in found]
+        if not missing or question.task is None:
             return total
-        blank = missing_cells(self.gate, question, missing)
-        return replace(total, cell_losses=total.cell_losses + blank)
+        cells = question.task.cells
+        rows = [cells.of_silo(k) @ self.gate.counts(k, question.split) for k in missing]
+        return question.lacking(total, np.sum(rows, axis=0))
+
+    def _asked(self, question: Question[Any]) -> tuple[int, ...]:
+        """Return the silos that a question goes to."""
+        return tuple(
+            range(len(self._names)) if question.silos is None else question.silos
+        )
 
     def _meet(self) -> None:
         """Wait until every silo has been there once (fault 56)."""
         every = tuple(range(len(self._names)))
         if len(self._splits) == len(every):
             return
-        page, started = Page(asked=list(self._names)), time.monotonic()
+        entry, started = Entry(asked=list(self._names)), time.monotonic()
         census = Census(self._schema)
         try:
-            self._roll.find(every, census, self.policy.join_seconds, page)
+            self._nodes.find(every, census, self.policy.join_seconds, entry)
         finally:
-            page.answered = [self._names[k] for k in sorted(self._splits)]
-            self._write("census", page, started)
+            entry.answered = [self._names[k] for k in sorted(self._splits)]
+            self._write("census", entry, started)
         missing = [k for k in every if k not in self._splits]
         if missing:
             waited = f"after {self.policy.join_seconds:g} s"
@@ -188,94 +215,104 @@ class Remote:
                 f"{self._listing(missing)}.{self._unfit()} Start the missing sites' "
                 "nodes (or raise join_seconds), and run again"
             )
-        self._roll.complete = True
+        self._nodes.complete = True
 
     def _joined(self, index: int, answer: Answer) -> None:
         """Take the census that comes with a site's first answer, or its return."""
-        self._admit(Census(self._schema), index, answer)
+        self._admit([Census(self._schema)], index, answer)
         self._splits[index] = answer.splits
 
-    def _admit(self, question: Question[Any], index: int, answer: Answer) -> Verdict:
-        """Decode and judge an answer."""
+    def _admit(
+        self, questions: Sequence[Question[Any]], index: int, answer: Answer
+    ) -> list[Verdict]:
+        """Decode and judge an answer to a message."""
+        if len(answer.bodies) != len(questions):
+            raise Refused(f"{len(answer.bodies)} totals for {len(questions)} questions")
         try:
-            total = decode_total(answer.body, question, index, self._schema.hash)
+            found = [
+                read_total(body, question, index, self._schema.hash)
+                for body, question in zip(answer.bodies, questions, strict=True)
+            ]
         except Malformed as error:
             raise Refused(str(error)) from error
-        if isinstance(question, ModelQuestion):
-            return self.gate.report(question, index, total)
-        split = question.split
-        return Verdict(self.gate.census(index, split, total, answer.withheld))
+        return [
+            Verdict(self.gate.census(index, question.split, total, withheld))
+            if isinstance(question, Census)
+            else self.gate.report(question, index, total)
+            for question, (total, withheld) in zip(questions, found, strict=True)
+        ]
 
-    def _gather(
-        self, question: Question[Any], asked: tuple[int, ...]
-    ) -> dict[int, Any]:
-        """Ask silos until enough have answered; write the page; return totals."""
+    def _gather(self, questions: Sequence[Question[Any]]) -> dict[int, dict[int, Any]]:
+        """Ask silos until enough have answered; record it.
+
+        Return, by silo, its total for each question's place in the message.
+        """
         started = time.monotonic()
-        gathering = Gathering(
+        places = {
+            k: [i for i, q in enumerate(questions) if k in self._asked(q)]
+            for k in range(len(self._names))
+        }
+        asked = [k for k in places if places[k]]
+        exchange = Exchange(
             self._transport,
-            self._desk,
-            self._roll,
-            self._names,
+            self._session,
+            self._nodes,
             self.policy.seconds,
             self._admit,
-            question,
-            Page(asked=[self._names[k] for k in asked]),
+            {k: [questions[i] for i in places[k]] for k in asked},
+            Entry(asked=[self._names[k] for k in asked]),
         )
-        found, page = gathering.found, gathering.page
+        found, entry = exchange.found, exchange.entry
+        needed = self._needed(questions, asked)
         try:
             for attempt in range(1 + self.policy.retries):
                 missing = [k for k in asked if k not in found]
                 if not missing:
                     break
-                short = len(found) < self._needed(question, asked)
-                self._look(missing, page, wait=not attempt or (attempt == 1 and short))
-                gathering.exchange(missing)
+                wait = not attempt or (attempt == 1 and len(found) < needed)
+                self._look(missing, entry, wait=wait)
+                exchange.send(missing)
         finally:
-            self._write(gathering.kind, page, started)
-        self._demand(question, asked, found, page)
-        return found
+            self._write(exchange.kind, entry, started)
+        self._demand(exchange, asked, needed)
+        if all(question.quorum for question in questions):
+            self._be_patient(exchange, asked)
+        return {k: dict(zip(places[k], found[k], strict=True)) for k in found}
 
-    def _look(self, missing: Sequence[int], page: Page, *, wait: bool) -> None:
+    def _look(self, missing: Sequence[int], entry: Entry, *, wait: bool) -> None:
         """Call new nodes, and wait for silos that have none, if they were there.
 
         A node may be lost before a question or while it is out (fault 54).
         """
         patient = wait and any(self._absent[k] == 0 for k in missing)
         seconds = self.policy.seconds if patient else 0.0
-        self._roll.find(missing, Census(self._schema), seconds, page)
+        self._nodes.find(missing, Census(self._schema), seconds, entry)
 
-    def _needed(self, question: Question[Any], asked: Sequence[int]) -> int:
+    def _needed(self, questions: Sequence[Question[Any]], asked: Sequence[int]) -> int:
         """Return how many of those asked must answer."""
-        train = isinstance(question, Train)
-        return self.policy.needed(len(asked)) if train else len(asked)
+        some = all(question.quorum for question in questions)
+        return self.policy.needed(len(asked)) if some else len(asked)
 
-    def _demand(
-        self,
-        question: Question[Any],
-        asked: Sequence[int],
-        found: dict[int, Any],
-        page: Page,
-    ) -> None:
-        """Go on only with a quorum, and not without a silo for ever (faults 41, 42)."""
-        missing = [k for k in asked if k not in found]
-        train = isinstance(question, Train)
-        needed = self._needed(question, asked)
-        kind = question.kind
-        reasons = dict(page.refused)
-        if len(found) < needed:
+    def _demand(self, exchange: Exchange, asked: Sequence[int], needed: int) -> None:
+        """Go on only with a quorum (fault 41)."""
+        missing = [k for k in asked if k not in exchange.found]
+        if len(exchange.found) < needed:
             raise FederationError(
-                f"round {self._round} ({kind}): {len(found)} of {len(asked)} silos "
-                f"answered, and {needed} must. Missing: "
-                f"{self._listing(missing, reasons)}. See to these sites, and resume "
-                "the run from its checkpoint"
+                f"round {self._round} ({exchange.kind}): {len(exchange.found)} of "
+                f"{len(asked)} silos answered, and {needed} must. Missing: "
+                f"{self._listing(missing, exchange.entry)}. See to these sites, and "
+                "resume the run from its checkpoint"
             )
-        for k in asked if train else ():
-            self._absent[k] = self._absent[k] + 1 if k in missing else 0
-        lost = [k for k in missing if self._absent[k] > self.policy.patience]
+
+    def _be_patient(self, exchange: Exchange, asked: Sequence[int]) -> None:
+        """Go on without a silo, but not for ever (fault 42)."""
+        for k in asked:
+            self._absent[k] = 0 if k in exchange.found else self._absent[k] + 1
+        lost = [k for k in asked if self._absent[k] > self.policy.patience]
         if lost:
             self.record.write(
                 {
-                    "session": self._desk.session,
+                    "session": self._session.session,
                     "round": self._round,
                     "event": "participation_lost",
                     "silos": [self._names[k] for k in lost],
@@ -284,32 +321,29 @@ class Remote:
             raise FederationError(
                 f"participation lost (participation_lost): more than "
                 f"{self.policy.patience} rounds in a row without "
-                f"{self._listing(lost, reasons)}. See to these sites, and resume the "
-                "run from its checkpoint"
+                f"{self._listing(lost, exchange.entry)}. See to these sites, and "
+                "resume the run from its checkpoint"
             )
 
-    def _write(self, kind: str, page: Page, started: float) -> None:
+    def _write(self, kind: str, entry: Entry, started: float) -> None:
         self._round += 1
         self.record.write(
             {
-                "session": self._desk.session,
+                "session": self._session.session,
                 "round": self._round,
                 "question": kind,
-                **page.as_dict(),
+                **entry.as_dict(),
                 "seconds": round(time.monotonic() - started, 6),
             }
         )
 
-    def _listing(
-        self, silos: Sequence[int], reasons: dict[str, str] | None = None
-    ) -> str:
+    def _listing(self, silos: Sequence[int], entry: Entry | None = None) -> str:
         names = [self._names[k] for k in silos]
-        if reasons is None:
+        if entry is None:
             return ", ".join(f"'{name}'" for name in names)
-        return ", ".join(
-            f"'{name}' ({reasons.get(name, 'no answer')})" for name in names
-        )
+        why = dict(entry.refused)
+        return ", ".join(f"'{name}' ({why.get(name, 'no answer')})" for name in names)
 
     def _unfit(self) -> str:
-        nodes = [f"{at} ({reason})" for at, reason in self._roll.unfit.items()]
+        nodes = [f"{at} ({reason})" for at, reason in self._nodes.unfit.items()]
         return f" Not admitted: {'; '.join(nodes)}." if nodes else ""

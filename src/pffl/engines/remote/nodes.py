@@ -1,4 +1,4 @@
-"""Roll call: which silo answers at which address.
+"""Discovery: which silo answers at which address.
 
 A node is asked for its census, and its answer names the silo. A restarted node has a
 new address and is found the same way.
@@ -10,25 +10,23 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from pffl.admission import Refused
-from pffl.codec import Answer, encode_question
-from pffl.engines.remote.desk import Desk, Unfit, shown
-from pffl.engines.remote.record import Page
-from pffl.engines.remote.transport import Transport
-from pffl.errors import FederationError
+from pffl.engines.remote.exchange import Entry, Session, Transport, Unfit
+from pffl.errors import FederationError, Refused
 from pffl.questions import Census
+from pffl.wire import Answer
+from pffl.wire.envelope import shown
 
 PAUSE = 0.05  # seconds between looks for new nodes, at first
 LONGEST_PAUSE = 1.0
 
 
 @dataclass
-class Roll:
+class Nodes:
     """Who is where.
 
     Attributes
     ----------
-    transport, desk, names
+    transport, session, names
         How to ask, and the silos that are expected.
     admit
         Takes the census of silo `index` at its first call, or refuses it.
@@ -45,7 +43,7 @@ class Roll:
     """
 
     transport: Transport
-    desk: Desk
+    session: Session
     names: tuple[str, ...]
     admit: Callable[[int, Answer], object]
     seconds: float
@@ -57,7 +55,7 @@ class Roll:
     _failures: dict[str, int] = field(default_factory=dict)
 
     def find(
-        self, wanted: Collection[int], census: Census, seconds: float, page: Page
+        self, wanted: Collection[int], census: Census, seconds: float, entry: Entry
     ) -> None:
         """Look for silos, until all are found or the time is over.
 
@@ -72,7 +70,7 @@ class Roll:
             new = there - set(self.address.values()) - set(self.unfit)
             if new and any(k not in self.address or k in self.silent for k in wanted):
                 left = max(deadline - time.monotonic(), 0.0) or self.seconds
-                self._call(sorted(new), census, min(left, self.seconds), page)
+                self._call(sorted(new), census, min(left, self.seconds), entry)
             lacking = [k for k in wanted if k not in self.address]
             left = deadline - time.monotonic()
             if not lacking or left <= 0:
@@ -82,17 +80,13 @@ class Roll:
             time.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def index(self, address: str) -> int | None:
-        """Return the silo at an address."""
-        return next((k for k, at in self.address.items() if at == address), None)
-
     def _call(
-        self, addresses: list[str], census: Census, seconds: float, page: Page
+        self, addresses: list[str], census: Census, seconds: float, entry: Entry
     ) -> None:
-        number, deadline = self.desk.turn(), time.monotonic() + seconds
-        content = self.desk.write(encode_question(census))
+        number, deadline = self.session.turn(), time.monotonic() + seconds
+        content = self.session.write([census], 0)
         for address in addresses:
-            page.out(address, content)
+            entry.out(address, content)
         requests = dict.fromkeys(addresses, content)
         waiting = set(addresses)
         for reply in self.transport.exchange(requests, seconds, "census"):
@@ -101,13 +95,13 @@ class Roll:
             if reply.address not in waiting:
                 continue
             if reply.content is None:
-                page.refused.append((reply.address, f"error: {shown(reply.error)}"))
+                entry.refused.append((reply.address, f"error: {shown(reply.error)}"))
                 continue
-            page.back(reply.address, reply.content)
+            entry.back(reply.address, reply.content)
             try:
-                self._join(reply.address, self.desk.read(reply.content, {number}))
+                self._join(reply.address, self.session.read(reply.content, {number}))
             except Refused as error:
-                self._refuse(reply.address, error, page)
+                self._refuse(reply.address, error, entry)
             waiting.discard(reply.address)
             if not waiting:
                 return
@@ -127,8 +121,8 @@ class Roll:
         self.address[index] = address
         self.silent.discard(index)
 
-    def _refuse(self, address: str, error: Refused, page: Page) -> None:
-        page.refused.append((address, str(error)))
+    def _refuse(self, address: str, error: Refused, entry: Entry) -> None:
+        entry.refused.append((address, str(error)))
         self._failures[address] = self._failures.get(address, 0) + 1
         if isinstance(error, Unfit) or self._failures[address] >= self.tries:
             self.unfit[address] = str(error)

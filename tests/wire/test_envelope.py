@@ -10,23 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pffl
-from pffl.codec import (
+from pffl.engines import Reference
+from pffl.errors import Malformed, PFFLError
+from pffl.questions import Census, Curvature, Evaluate, Train, View, read_question
+from pffl.wire import (
     Answer,
+    Parcel,
     Request,
-    decode_question,
-    decode_total,
-    encode_question,
-    encode_total,
+    question_body,
     read_answer,
     read_request,
+    read_total,
     refusal,
+    total_body,
     write_answer,
     write_request,
 )
-from pffl.engines import Reference
-from pffl.errors import PFFLError
-from pffl.parcel import Malformed, Parcel
-from pffl.questions import Census, Curvature, Evaluate, Train, View
+from pffl.wire.envelope import MOST_QUESTIONS
+from pffl.wire.parcel import pack, unpack
 from tests.helpers import make_federation, make_problem
 
 MODELS = {
@@ -37,6 +38,7 @@ MODELS = {
 }
 LOGISTIC = dict(pffl.LogisticRegression().describe())
 NAMES = st.text(max_size=40)
+SPLITS = st.lists(NAMES, max_size=3)
 WHOLE = st.integers(0, 2**53 - 1)
 
 
@@ -73,6 +75,14 @@ def ask(problem, rng, kind):
     return Curvature(problem.task, w, bool(rng.integers(2)), order, sharpness)
 
 
+def decoded(body, schema):
+    return read_question(body.header, body.arrays, schema)
+
+
+def answered(schema_hash, question, total):
+    return Answer("r", 1, 2, "0", schema_hash, (total_body(question, total),), "s")
+
+
 def same(a, b):
     for field in fields(a):
         x, y = getattr(a, field.name), getattr(b, field.name)
@@ -97,9 +107,9 @@ def test_a_question_and_its_answer_arrive_as_they_were_sent(name, seed, kind, k)
     federation, problem = setting(name)
     question = ask(problem, np.random.default_rng(seed), kind)
     schema = federation.schema
-    request = Request("r", 1, 2, "0", schema.hash, encode_question(question, k))
+    request = Request("r", 1, 2, "0", schema.hash, (question_body(question, k),))
     arrived = read_request(write_request(request))
-    again, index = decode_question(arrived.body, schema)
+    again, index = decoded(arrived.bodies[0], schema)
     assert index == k
     assert type(again) is type(question)
     same(question, again)
@@ -111,38 +121,65 @@ def test_a_question_and_its_answer_arrive_as_they_were_sent(name, seed, kind, k)
     far = View.of(federation.silos[k], schema, again.task.model, split)
     total = question.answer(view)
     same(total, again.answer(far))  # to the last bit
-    answer = Answer("r", 1, 2, "0", "s", schema.hash, body=encode_total(total))
+    answer = answered(schema.hash, question, total)
     came = read_answer(write_answer(answer))
-    same(total, decode_total(came.body, question, k, schema.hash))
+    same(total, read_total(came.bodies[0], question, k, schema.hash)[0])
 
 
 def test_a_question_tells_nothing_of_other_silos():
     federation, _ = setting("logistic")
     own = make_problem(Reference(federation), pffl.PerSilo(0.5))
     question = Evaluate(own.task, np.zeros(own.n_parameters))
-    parcel = encode_question(question, 1)
+    parcel = question_body(question, 1)
     assert parcel.arrays["membership"].sum(axis=1).tolist() == [0.0, 4.0, 0.0]
     text = str(parcel.header)
     assert "site" not in text
     assert "shares" not in text
 
 
-@given(NAMES, WHOLE, WHOLE, NAMES, NAMES, st.lists(NAMES, max_size=3), WHOLE)
+@given(
+    NAMES, WHOLE, WHOLE, NAMES, NAMES, st.lists(NAMES, max_size=3), st.integers(1, 5)
+)
 @settings(max_examples=100, deadline=None)
 def test_envelopes_arrive_as_they_were_sent(
-    run, session, sequence, version, silo, splits, withheld
+    run, session, sequence, version, silo, splits, n
 ):
-    body = Parcel({"total": "x"}, {"a": np.arange(3.0)})
-    sent = Answer(
-        run, session, sequence, version, silo, "h", tuple(splits), withheld, "", body
+    bodies = tuple(
+        Parcel({"total": f"x{i}"}, {"a": np.arange(3.0) + i}) for i in range(n)
     )
+    sent = Answer(run, session, sequence, version, "h", bodies, silo, tuple(splits))
     got = read_answer(write_answer(sent))
     for field in fields(sent):
-        if field.name != "body":
+        if field.name != "bodies":
             assert getattr(got, field.name) == getattr(sent, field.name)
+    assert [dict(b.header) for b in got.bodies] == [dict(b.header) for b in bodies]
+    assert [b.arrays["a"].tolist() for b in got.bodies] == [
+        b.arrays["a"].tolist() for b in bodies
+    ]
     assert got.number == (session, sequence)
-    request = Request(run, session, sequence, version, "h", body)
+    request = Request(run, session, sequence, version, "h", bodies)
     assert read_request(write_request(request)).number == (session, sequence)
+
+
+@pytest.mark.parametrize("name", ["w 0", "w 2", "w x", "w 1 1", " 1"])
+def test_every_array_of_a_message_belongs_to_one_of_its_bodies(name):
+    bodies = (Parcel({}, {"w": np.zeros(1)}), Parcel({}, {"w": np.zeros(1)}))
+    content = write_request(Request("r", 1, 2, "0", "h", bodies))
+    parcel = unpack(content)
+    changed = Parcel(parcel.header, {**parcel.arrays, name: np.zeros(1)})
+    if name == " 1":  # an array without a name is for its question to refuse
+        assert "" in read_request(pack(changed)).bodies[1].arrays
+        return
+    with pytest.raises(Malformed, match="belongs to nothing"):
+        read_request(pack(changed))
+
+
+def test_a_message_holds_some_questions_and_not_too_many():
+    for n in (0, MOST_QUESTIONS + 1):
+        with pytest.raises(Malformed):
+            read_request(
+                write_request(Request("r", 1, 2, "0", "h", (Parcel({}, {}),) * n))
+            )
 
 
 def test_a_refusal_arrives_and_has_no_arrays():
@@ -150,13 +187,13 @@ def test_a_refusal_arrives_and_has_no_arrays():
     got = read_answer(write_answer(sent))
     assert len(got.refusal) == 300
     assert refusal(None, version="1", silo="s", schema="h", reason="").refusal
-    full = replace(sent, body=Parcel({}, {"a": np.zeros(1)}))
+    full = replace(sent, bodies=(Parcel({}, {"a": np.zeros(1)}),))
     with pytest.raises(Malformed, match="refusal with arrays"):
         read_answer(write_answer(full))
 
 
 def test_half_a_character_is_no_name():
-    content = write_answer(Answer("r", 1, 2, "0", "north", "h"))
+    content = write_answer(Answer("r", 1, 2, "0", "h", (), "north"))
     half = content.replace(b"north", b"\\\\ud800")  # an escape, inside JSON inside JSON
     half = (int.from_bytes(half[:8], "little") + 2).to_bytes(8, "little") + half[8:]
     with pytest.raises(Malformed, match="silo"):
@@ -185,11 +222,9 @@ def test_half_a_character_is_no_name():
 )
 def test_a_question_with_a_wrong_field_is_refused(change, reason):
     federation, problem = setting("logistic")
-    parcel = encode_question(ask(problem, np.random.default_rng(0), "train"), 0)
+    parcel = question_body(ask(problem, np.random.default_rng(0), "train"), 0)
     with pytest.raises(Malformed, match=reason):
-        decode_question(
-            Parcel({**parcel.header, **change}, parcel.arrays), federation.schema
-        )
+        decoded(Parcel({**parcel.header, **change}, parcel.arrays), federation.schema)
 
 
 @pytest.mark.parametrize(
@@ -209,11 +244,9 @@ def test_a_question_with_a_wrong_field_is_refused(change, reason):
 )
 def test_a_question_with_a_wrong_array_is_refused(change):
     federation, problem = setting("logistic")
-    parcel = encode_question(ask(problem, np.random.default_rng(0), "train"), 0)
+    parcel = question_body(ask(problem, np.random.default_rng(0), "train"), 0)
     with pytest.raises(Malformed):
-        decode_question(
-            Parcel(parcel.header, {**parcel.arrays, **change}), federation.schema
-        )
+        decoded(Parcel(parcel.header, {**parcel.arrays, **change}), federation.schema)
 
 
 def messages():
@@ -225,17 +258,16 @@ def messages():
         model = None if kind == "census" else problem.task.model
         view = View.of(federation.silos[0], schema, model, question.split)
         total = question.answer(view)
-        body = encode_question(question, 0)
-        sent = write_request(Request("r", 1, 2, "0", schema.hash, body))
-        back = write_answer(
-            Answer("r", 1, 2, "0", "s", schema.hash, body=encode_total(total))
-        )
+        bodies = (question_body(question, 0),)
+        sent = write_request(Request("r", 1, 2, "0", schema.hash, bodies))
+        back = write_answer(answered(schema.hash, question, total))
 
         def read_sent(content):
-            return decode_question(read_request(content).body, schema)
+            return [decoded(body, schema) for body in read_request(content).bodies]
 
         def read_back(content, question=question):
-            return decode_total(read_answer(content).body, question, 0, schema.hash)
+            bodies = read_answer(content).bodies
+            return [read_total(body, question, 0, schema.hash) for body in bodies]
 
         yield sent, read_sent
         yield back, read_back

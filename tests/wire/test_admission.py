@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pffl
-from pffl.admission import Gate, Policy, Refused, missing_cells
-from pffl.admission.ceilings import Ceilings
-from pffl.admission.reports import update_limit
 from pffl.data import Federation, Rows, Silo
 from pffl.engines import Reference
-from pffl.errors import UsageError
+from pffl.errors import Refused, UsageError
 from pffl.questions import Census, Curvature, Evaluate, Train, View
+from pffl.questions.plausible import Ceilings
+from pffl.wire import Gate, Policy
 from tests.helpers import make_federation, make_problem, make_schema, train_question
 
 MODELS = {
@@ -81,6 +80,11 @@ def questions(problem, rng, J):
 def counted(silo, schema, split="train"):
     """Return one silo's census."""
     return Census(schema, split).answer(View.of(silo, schema, None, split))
+
+
+def recounted(total, counts):
+    """Return a census with other counts, and weights to them."""
+    return replace(total, counts=counts, weights=counts.astype(np.float64))
 
 
 def opened(federation, policy=None) -> Gate:
@@ -171,7 +175,7 @@ def test_the_ceiling_of_an_update_is_reached_when_all_pull_one_way():
     question = train_question(problem, w, np.zeros(0), steps=[0.5])
     gate = opened(federation)
     reached = np.linalg.norm(answer(federation, question, 0).update)
-    limit = update_limit(gate.known(question, 0), question, 72.0)
+    limit = question.longest_update(gate.known(question, 0), 72.0)
     assert reached <= limit <= reached / 0.9 * (1 + 1e-6)
 
 
@@ -287,11 +291,12 @@ def test_a_curvature_report_that_cannot_be_is_refused(lie, majorant):
 
 
 CENSUS_LIES = {
-    "negative": lambda t: replace(t, counts=t.counts - 50),
-    "more than rows": lambda t: replace(t, counts=t.counts + 1),
+    "negative": lambda t: recounted(t, t.counts - 50),
+    "more than rows": lambda t: recounted(t, t.counts + 1),
     "too many rows": lambda t: replace(t, rows=t.rows + 10**15),
-    "unsaid": lambda t: replace(t, counts=t.counts * [[0, 1, 1, 1]]),
+    "unsaid": lambda t: recounted(t, t.counts * [[0, 1, 1, 1]]),
     "squares": lambda t: replace(t, feature_squares=t.feature_squares * 1e-3),
+    "weighted": lambda t: replace(t, weights=t.weights * 0.5),
     "not finite": lambda t: replace(t, feature_sums=t.feature_sums * np.nan),
 }
 
@@ -305,7 +310,7 @@ def test_a_census_that_cannot_be_is_refused(lie):
         gate.census(0, "train", CENSUS_LIES[lie](total), 0)
     gate.census(0, "train", total, 0)
     rows = total.rows.copy()
-    moved = replace(total, counts=total.counts[:, ::-1], rows=rows)
+    moved = replace(recounted(total, total.counts[:, ::-1]), rows=rows)
     with pytest.raises(Refused, match="changed"):
         gate.census(0, "train", moved, 0)
 
@@ -313,7 +318,7 @@ def test_a_census_that_cannot_be_is_refused(lie):
 def test_withheld_counts_may_be_missing_but_not_more():
     federation = make_federation(0)
     total = counted(federation.silos[0], federation.schema)
-    short = replace(total, counts=total.counts * [[0, 1, 1, 0]])
+    short = recounted(total, total.counts * [[0, 1, 1, 0]])
     assert Gate(Policy(), federation.schema).census(0, "train", short, 2) is short
     for withheld in (0, 3):
         with pytest.raises(Refused):
@@ -325,7 +330,7 @@ def test_rows_of_withheld_atoms_count_in_the_risk_and_in_no_cell():
     gate = Gate(Policy(), federation.schema)
     census = counted(federation.silos[0], federation.schema)
     short = census.counts * [[0, 1, 0, 1]]
-    gate.census(0, "train", replace(census, counts=short), 2)
+    gate.census(0, "train", recounted(census, short), 2)
     question = train_question(problem, w, np.ones(2))
     whole = answer(federation, question, 0)
     atoms = Evaluate(problem.task, w, "train")
@@ -422,15 +427,16 @@ def test_the_same_update_at_convergence_is_not_flagged():
 
 
 def test_cells_of_a_missing_silo_have_no_loss():
-    federation, problem, w, gate = setting()
+    federation, problem, w, _ = setting()
     question = train_question(problem, w, np.zeros(2))
-    assert not missing_cells(gate, question, ()).any()
-    assert np.isnan(missing_cells(gate, question, (1,))).all()
-    own = make_problem(Reference(federation), pffl.PerSilo(1.0))
-    question = train_question(own, w, np.zeros(3))
-    np.testing.assert_array_equal(
-        np.isnan(missing_cells(gate, question, (1,))), [False, True, False]
-    )
+    total = answer(federation, question, 0)
+
+    def open_cells(question, rows):
+        return np.isnan(question.lacking(total, np.array(rows)).cell_losses).tolist()
+
+    assert open_cells(question, [0.0, 0.0]) == [False, False]
+    assert open_cells(question, [3.0, 5.0]) == [True, True]
+    assert open_cells(question, [0.0, 5.0]) == [False, True]
 
 
 def test_reasons_hold_no_figures():

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.errors import PFFLError
+from pffl.errors import Malformed
 
 HEADER = "pffl"  # key of our header in safetensors' metadata
 LARGEST = 1 << 30  # bytes of a parcel
@@ -31,12 +31,6 @@ TYPES: dict[str, np.dtype[Any]] = {
     "I64": np.dtype("<i8"),
     "U8": np.dtype("u1"),
 }
-
-
-class Malformed(PFFLError, ValueError):
-    """Bytes that are not a parcel, or not the one that was expected."""
-
-    exit_code = 5
 
 
 @dataclass(frozen=True, eq=False)

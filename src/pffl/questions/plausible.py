@@ -1,4 +1,6 @@
-"""What honest sums can be at most, proved from a silo's census.
+"""What is known of a silo, and what its honest sums can be, proved from its census.
+
+Every check refuses with a reason that holds no figure of the report.
 
 With x̃ the model's inputs, q_j = √Σ_i x̃_ij² of a silo (known from its sums and squares)
 and z = Wx̃ + b, Minkowski's inequality gives, over any of the silo's rows,
@@ -19,10 +21,13 @@ at_zero + up·‖z‖ then sums over n_z rows to n_z·at_zero − down·√n_z·
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from pffl.data.schema import Schema
+from pffl.errors import Refused
 from pffl.models.base import Inputs, Model
 from pffl.models.linear import (
     HuberRegression,
@@ -31,9 +36,11 @@ from pffl.models.linear import (
     LogisticRegression,
     SoftmaxRegression,
 )
-from pffl.questions import Train
+from pffl.questions.declared import ROUNDING, Row
 from pffl.typing import FloatArray
 
+LOSS = Row(0.0, called="a loss sum")
+LOOSE = 1e-6  # relative, of sums in another order, after powers of them
 UNIT = 2.0**-53  # rounding of one operation
 
 
@@ -142,41 +149,91 @@ class Ceilings:
             return 2 * np.sqrt(np.maximum(losses, 0.0)) * self.total
         return self.shape.slope * np.sqrt(n) * self.total
 
-    def update(
-        self, question: Train, row_weights: FloatArray, counts: FloatArray, mean: float
-    ) -> float:
-        """Return the largest norm of w_J − w that the local steps can reach.
 
-        With v = w_j − w, η, ridge ρ and proximal weight π, one step is
-        v ← (1 − η(ρ + π))v − η(g + ρw) and ‖g‖ ≤ c₀ + c₁‖v‖: the norms follow the same
-        recursion. c₁ is 0 where slopes are bounded; for squares, the residuals' norm is
-        at most √(n·mean) + √S‖v‖.
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What is known of a silo when its report comes in.
 
-        Parameters
-        ----------
-        question
-            What was asked.
-        row_weights, counts
-            c_i/p_k of each kind of row, and how many rows are of that kind.
-        mean
-            The silo's mean loss at w.
-        """
-        if self.shape is None:
-            return math.inf
-        n, batch = self.rows, question.batch_size
-        drawn = n if batch is None else min(batch, n)
-        heaviest = float(np.abs(row_weights[counts > 0]).max(initial=0.0))
-        if self.shape.slope is None:
-            first = 2 * heaviest * self.total
-            c0, c1 = first * math.sqrt(n * max(mean, 0.0)), first * self.total
-        else:
-            norm = math.sqrt(float(counts @ row_weights**2))
-            weights = min(norm, heaviest * math.sqrt(drawn))
-            c0, c1 = self.shape.slope * weights * self.total, 0.0
-        c0, c1 = c0 * n / drawn, c1 * n / drawn
-        pull = question.ridge_weight * float(np.linalg.norm(question.w))
-        shrink, reached = question.ridge_weight + question.proximal, 0.0
-        for size in question.step_sizes.tolist():
-            kept = abs(1 - size * shrink) + abs(size) * c1
-            reached = kept * reached + abs(size) * (c0 + pull)
-        return reached
+    Attributes
+    ----------
+    rows, counts
+        n, and rows per atom, both frozen at the census; withheld atoms count 0.
+    share
+        p_k.
+    member, sizes
+        The silo's part of the cells, (Z, atoms), and its rows in each, (Z,).
+    ceilings
+        What its census implies.
+    schema
+        Names.
+    loss_bound, update_clip
+        M, and the largest norm of an update, where the federation has agreed on one.
+    """
+
+    rows: int
+    counts: FloatArray
+    share: float
+    member: FloatArray
+    sizes: FloatArray
+    ceilings: Ceilings
+    schema: Schema
+    loss_bound: float | None = None
+    update_clip: float | None = None
+
+    @property
+    def in_each(self) -> Mapping[str, FloatArray]:
+        """Rows for each atom, for each cell, and in all."""
+        return {"atoms": self.counts, "z": self.sizes, "": np.array(float(self.rows))}
+
+    def loss_sums(self, w: FloatArray, n: FloatArray, sums: FloatArray) -> None:
+        """Refuse loss sums of n rows that no honest silo can have (fault 49)."""
+        low, high = self.ceilings.losses(w, n)
+        if self.loss_bound is not None:
+            high = np.minimum(high, self.loss_bound * n)
+        slack = ROUNDING * (n + np.where(np.isfinite(high), high, np.abs(sums)))
+        within(sums, low - slack, high + slack, "a loss sum")
+        require(bool((sums[n == 0] == 0).all()), "a loss where there are no rows")
+
+    def mean_loss(self, w: FloatArray, risk: float, cells: FloatArray) -> float:
+        """Judge p_k × the mean loss, alone and against the cells' sums; return it."""
+        if self.share == 0:
+            require(risk == 0, "a risk without a share")
+            return 0.0
+        mean = risk / self.share
+        whole = np.array([mean * self.rows])
+        self.loss_sums(w, np.array([float(self.rows)]), whole)
+        slack = ROUNDING * (self.rows + abs(whole[0]))
+        parts = bool((cells <= whole[0] + slack).all())
+        require(parts, "a cell's loss is more than that of all rows")
+        cover = self.member.sum(axis=0)[self.counts > 0]
+        times = float(cover[0]) if len(cover) else 0.0
+        if times and (cover == times).all() and self.counts.sum() == self.rows:
+            sums = float(cells.sum())
+            same = abs(sums - times * whole[0]) <= times * slack
+            require(same, "the cells' losses do not add up to that of all rows")
+        return mean
+
+
+def check_length(
+    vectors: FloatArray, most: FloatArray, n: FloatArray, what: str
+) -> None:
+    """Demand ‖v‖ ≤ most for each row."""
+    norms = np.linalg.norm(vectors, axis=1)
+    within(norms, np.zeros_like(norms), most * (1 + ROUNDING) + ROUNDING * n, what)
+
+
+def near(a: FloatArray | float, b: FloatArray | float) -> bool:
+    """Whether two numbers agree, but for powers of rounding."""
+    return bool(np.allclose(a, b, rtol=LOOSE, atol=1e-300))
+
+
+def within(values: FloatArray, low: FloatArray, high: FloatArray, what: str) -> None:
+    """Refuse numbers outside their range; NaN is outside of any."""
+    inside = bool(((values >= low) & (values <= high)).all())
+    require(inside, f"{what} outside what is possible")
+
+
+def require(condition: bool, reason: str) -> None:
+    """Refuse, unless the condition holds."""
+    if not condition:
+        raise Refused(reason)

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from pffl.parcel import HEADER, MOST_ARRAYS, Malformed, Parcel, pack, unpack
+from pffl.errors import Malformed
+from pffl.wire.parcel import HEADER, MOST_ARRAYS, Parcel, pack, unpack
 
 ARRAYS = st.dictionaries(
     st.text("abcxyz_", min_size=1, max_size=8),

@@ -1,0 +1,349 @@
+"""Exchanges with sites: transport, sequence numbers, retry, and the record of them.
+
+The record has one JSON line for each message, for audit. It says who was asked, who
+answered, what was refused and why, and the SHA-256 of every message. No figure of a
+silo is in it; those of a round are totals over all silos.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pffl import files
+from pffl.errors import PFFLError, Refused
+from pffl.questions import Question
+from pffl.wire import (
+    Answer,
+    Request,
+    Verdict,
+    question_body,
+    read_answer,
+    write_request,
+)
+from pffl.wire.envelope import LONGEST, kind_of, shown
+
+if TYPE_CHECKING:
+    from pffl.engines.remote.nodes import Nodes
+
+KEPT = 1000  # entries of the record in memory
+Number = tuple[int, int]  # (session, sequence)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back from an address: bytes, or why there are none."""
+
+    address: str
+    content: bytes | None
+    error: str = ""
+
+
+class Transport(Protocol):
+    """Carries bytes. It knows neither questions nor silos."""
+
+    def addresses(self) -> Collection[str]:
+        """Return the nodes that are there now."""
+
+    def exchange(
+        self, requests: Mapping[str, bytes], seconds: float, kind: str
+    ) -> Iterator[Reply]:
+        """Send all requests at once, and yield replies as they come.
+
+        Ends after `seconds` on the monotonic clock at the latest. `kind` is that of all
+        questions, or "questions". Late and repeated replies may be among those that are
+        yielded: the engine judges them.
+        """
+
+
+class InMemory:
+    """Sites in this process: one function of bytes to bytes for each address.
+
+    Parameters
+    ----------
+    sites
+        From address to function. It may be changed while a run goes on.
+    """
+
+    def __init__(self, sites: Mapping[str, Callable[[bytes], bytes]]) -> None:
+        self.sites = sites
+
+    def addresses(self) -> Collection[str]:
+        """Return the addresses that have a function now."""
+        return tuple(self.sites)
+
+    def exchange(
+        self, requests: Mapping[str, bytes], seconds: float, kind: str
+    ) -> Iterator[Reply]:
+        """Call one site after the other."""
+        deadline = time.monotonic() + seconds
+        for address, content in requests.items():
+            if time.monotonic() > deadline:
+                return
+            site = self.sites.get(address)
+            if site is None:
+                yield Reply(address, None, "no such address")
+                continue
+            try:
+                answer = site(content)
+            except Exception as error:
+                yield Reply(address, None, type(error).__name__)
+            else:
+                yield Reply(address, answer)
+
+
+@dataclass
+class Session:
+    """Numbers the messages of one run, and opens what comes back.
+
+    Attributes
+    ----------
+    run, session, sequence
+        The run, and the last number given out.
+    schema
+        Hash of the schema that every answer must carry.
+    largest
+        Bytes of an answer.
+    version
+        Of the package, which every answer must have, too.
+    """
+
+    run: str
+    session: int
+    schema: str
+    largest: int
+    sequence: int = 0
+    version: str = field(default_factory=lambda: version("pffl"))
+
+    @property
+    def number(self) -> Number:
+        """The last number given out."""
+        return self.session, self.sequence
+
+    def turn(self) -> Number:
+        """Give out the next number."""
+        self.sequence += 1
+        return self.number
+
+    def write(self, questions: Sequence[Question[Any]], index: int) -> bytes:
+        """Put questions to a silo into an envelope with the last number."""
+        bodies = tuple(question_body(question, index) for question in questions)
+        head = (self.run, *self.number, self.version, self.schema)
+        return write_request(Request(*head, bodies))
+
+    def read(self, content: bytes, numbers: Collection[Number]) -> Answer:
+        """Open an answer to one of these numbers, or raise why it does not count."""
+        try:
+            answer = read_answer(content, largest=self.largest)
+        except PFFLError as error:
+            raise Refused(f"not an answer: {shown(str(error), LONGEST)}") from error
+        self.check_hand(answer)
+        if answer.refusal:
+            raise Refused(f"the site refuses: {shown(answer.refusal, LONGEST)}")
+        if answer.run != self.run:
+            raise Refused("an answer of another run")
+        if answer.number not in numbers:
+            if answer.number <= self.number:
+                raise Late("late: an answer to an earlier question")
+            raise Refused("an answer to a question that was never asked")
+        return answer
+
+    def check_hand(self, answer: Answer) -> None:
+        """Refuse another version or schema, both shown (faults 45, 57)."""
+        if answer.version != self.version:
+            raise Unfit(
+                f"it runs pffl {shown(answer.version, 40)}, and the server "
+                f"{self.version}: install the same version"
+            )
+        if answer.schema != self.schema:
+            raise Unfit(
+                f"its schema is {shown(answer.schema, 12)}, and this run's "
+                f"{self.schema[:12]}: prepare the site with this run's schema"
+            )
+
+
+class Late(Refused):
+    """An answer that comes when nobody waits for it any more."""
+
+
+class Unfit(Refused):
+    """A site that cannot take part as it is: asking again does not help."""
+
+
+@dataclass
+class Exchange:
+    """One message of questions to silos, sent again to those who do not answer.
+
+    An answer to any of the message's numbers counts, once (fault 43): a slow site
+    that answers the first message after the second was sent has answered.
+
+    Attributes
+    ----------
+    transport, session, nodes
+        How to ask, and who is where.
+    seconds
+        How long an exchange may take.
+    admit
+        Judges a silo's answer to these questions, or raises `Refused`.
+    questions
+        What each silo is asked.
+    entry
+        What the record says of it.
+    found
+        What was admitted, by silo: a total for each of its questions.
+    numbers
+        Under which the message was sent.
+    """
+
+    transport: Transport
+    session: Session
+    nodes: Nodes
+    seconds: float
+    admit: Callable[[Sequence[Question[Any]], int, Answer], list[Verdict]]
+    questions: Mapping[int, Sequence[Question[Any]]]
+    entry: Entry
+    found: dict[int, list[Any]] = field(default_factory=dict)
+    numbers: set[Number] = field(default_factory=set)
+
+    @property
+    def kind(self) -> str:
+        """What a transport, and the record, call the message."""
+        return kind_of([q.kind for asked in self.questions.values() for q in asked])
+
+    def send(self, silos: Sequence[int]) -> None:
+        """Send one message to each of these silos, and take what comes back."""
+        self.numbers.add(self.session.turn())
+        requests = {}
+        for k in silos:
+            if k in self.nodes.address:
+                content = self.session.write(self.questions[k], k)
+                requests[self.nodes.address[k]] = content
+                self.entry.out(self.nodes.names[k], content)
+        waiting, index = set(requests), {at: k for k, at in self.nodes.address.items()}
+        deadline = time.monotonic() + self.seconds
+        if requests:
+            for reply in self.transport.exchange(requests, self.seconds, self.kind):
+                over = time.monotonic() > deadline
+                if self._take(reply, index.get(reply.address), over=over):
+                    waiting.discard(reply.address)
+                if over or not waiting:
+                    break
+        for k in silos:
+            (self.nodes.silent.discard if k in self.found else self.nodes.silent.add)(k)
+
+    def _take(self, reply: Reply, index: int | None, *, over: bool) -> bool:
+        """Judge one reply; return whether the silo has had its say."""
+        name = reply.address if index is None else self.nodes.names[index]
+        if reply.content is None:
+            reason = f"error: {shown(reply.error) or 'no content'}"
+            self.entry.refused.append((name, reason))
+            return True
+        self.entry.back(name, reply.content)
+        try:
+            if over:
+                raise Late("late: after the deadline")
+            verdicts = self._judged(reply.content, index)
+        except Refused as error:
+            self.entry.refused.append((name, str(error)))
+            return not isinstance(error, Late)
+        self.entry.answered.append(name)
+        flags = dict.fromkeys(flag for v in verdicts for flag in v.flags)
+        self.entry.flagged += [(name, flag) for flag in flags]
+        if any(verdict.clipped for verdict in verdicts):
+            self.entry.clipped.append(name)
+        return True
+
+    def _judged(self, content: bytes, index: int | None) -> list[Verdict]:
+        """Open and admit an answer."""
+        answer = self.session.read(content, self.numbers)
+        if index is None or answer.silo != self.nodes.names[index]:
+            raise Refused(f"an answer of '{shown(answer.silo)}' from another's node")
+        if index in self.found:
+            raise Refused("duplicate: counted once")
+        verdicts = self.admit(self.questions[index], index, answer)
+        self.found[index] = [verdict.total for verdict in verdicts]
+        return verdicts
+
+
+class Record:
+    """Entries, in memory (the last ones) and, with a path, in a file.
+
+    Parameters
+    ----------
+    path
+        File to append to; None keeps them in memory only.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self.entries: deque[dict[str, Any]] = deque(maxlen=KEPT)
+
+    def write(self, entry: Mapping[str, Any]) -> None:
+        """Append an entry, on disk before this returns."""
+        full = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **entry}
+        self.entries.append(full)
+        if self.path is not None:
+            files.append(self.path, full)
+
+
+@dataclass
+class Entry:
+    """What one message brings in, until it is written.
+
+    Attributes
+    ----------
+    asked, answered
+        Names of silos; those who answered in order of arrival.
+    refused
+        Pairs of a silo's name (or an address) and the reason, once for each reply.
+    clipped, flagged
+        Silos whose update was shortened; pairs of a silo and what is odd.
+    sent, received
+        Bytes.
+    messages
+        SHA-256 of requests and answers, in order, by silo or address.
+    """
+
+    asked: list[str] = field(default_factory=list)
+    answered: list[str] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    clipped: list[str] = field(default_factory=list)
+    flagged: list[tuple[str, str]] = field(default_factory=list)
+    sent: int = 0
+    received: int = 0
+    messages: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+
+    def out(self, name: str, content: bytes) -> None:
+        """Note a request."""
+        self.sent += len(content)
+        self._note(name, "requests", content)
+
+    def back(self, name: str, content: bytes) -> None:
+        """Note a reply."""
+        self.received += len(content)
+        self._note(name, "answers", content)
+
+    def _note(self, name: str, way: str, content: bytes) -> None:
+        kept = self.messages.setdefault(name, {"requests": [], "answers": []})
+        kept[way].append(files.digest(content))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain form."""
+        missing = [name for name in self.asked if name not in set(self.answered)]
+        return {
+            "asked": self.asked,
+            "answered": self.answered,
+            "missing": missing,
+            "refused": [list(pair) for pair in self.refused],
+            "clipped": self.clipped,
+            "flagged": [list(pair) for pair in self.flagged],
+            "bytes_sent": self.sent,
+            "bytes_received": self.received,
+            "messages": self.messages,
+        }

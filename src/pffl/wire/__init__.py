@@ -1,0 +1,17 @@
+"""What travels between server and sites, as bytes, and what is taken of it."""
+
+from pffl.wire.admission import Gate as Gate
+from pffl.wire.admission import Policy as Policy
+from pffl.wire.admission import Verdict as Verdict
+from pffl.wire.envelope import PROTOCOL as PROTOCOL
+from pffl.wire.envelope import Answer as Answer
+from pffl.wire.envelope import Request as Request
+from pffl.wire.envelope import question_body as question_body
+from pffl.wire.envelope import read_answer as read_answer
+from pffl.wire.envelope import read_request as read_request
+from pffl.wire.envelope import read_total as read_total
+from pffl.wire.envelope import refusal as refusal
+from pffl.wire.envelope import total_body as total_body
+from pffl.wire.envelope import write_answer as write_answer
+from pffl.wire.envelope import write_request as write_request
+from pffl.wire.parcel import Parcel as Parcel

@@ -1,0 +1,290 @@
+"""Admission: how many sites must answer, and whether what they say can be true.
+
+The gate freezes the census, judges every report against it, and remembers what each
+silo has reported so far. Flags refuse nothing: an honest silo may earn one. They are
+named in the run record, without figures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pffl.data.schema import Schema
+from pffl.errors import Problems, Refused, UsageError
+from pffl.models.base import Model
+from pffl.numerics import is_number
+from pffl.questions import Census, CensusTotal, ModelQuestion, Question
+from pffl.questions.plausible import Ceilings, Known
+from pffl.questions.train import Descent
+from pffl.typing import FloatArray
+from pffl.wire.parcel import LARGEST
+
+LONGEST = 200  # values kept of a series
+FEWEST = 10  # changes before a change can be unusual
+UNUSUAL = 20.0  # times the median change
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Rules for a federation's answers.
+
+    Parameters
+    ----------
+    quorum
+        How many silos must answer a round of training: a number, a fraction, or None
+        for all that are asked. Every other question needs all of them.
+    seconds
+        How long one message may take until its answer counts as missing.
+    join_seconds
+        How long to wait for sites that are not there.
+    retries
+        How often those who did not answer are asked again, under new numbers.
+    patience
+        How many rounds in a row a silo may be missing.
+    loss_bound
+        M: no loss is larger. None: what the model and the census imply, if anything.
+    update_clip
+        Largest norm of a silo's update Δ_k. None: what step sizes and the census imply
+        for models with bounded slopes, and no limit for others.
+    largest_message
+        Bytes of an answer.
+    largest_rows
+        Rows of a silo.
+    """
+
+    quorum: int | float | None = None
+    seconds: float = 300.0
+    join_seconds: float = 600.0
+    retries: int = 2
+    patience: int = 3
+    loss_bound: float | None = None
+    update_clip: float | None = None
+    largest_message: int = LARGEST
+    largest_rows: int = 10**9
+
+    def __post_init__(self) -> None:
+        with Problems("policy", UsageError) as problems:
+            for name in ("seconds", "join_seconds", "loss_bound", "update_clip"):
+                value = getattr(self, name)
+                optional = value is None and name in ("loss_bound", "update_clip")
+                if not (optional or (is_number(value) and value > 0)):
+                    problems.add(_wrong(name, "a finite number > 0", value))
+            for name in ("retries", "patience", "largest_message", "largest_rows"):
+                value = getattr(self, name)
+                least = 0 if name in ("retries", "patience") else 1
+                if type(value) is not int or value < least:
+                    problems.add(_wrong(name, f"a whole number ≥ {least}", value))
+            if not _is_quorum(self.quorum):
+                wanted = "a whole number ≥ 1 or a fraction in (0, 1]"
+                problems.add(_wrong("quorum", wanted, self.quorum))
+
+    def needed(self, asked: int) -> int:
+        """Return how many of those asked for training must answer.
+
+        >>> [Policy(quorum=q).needed(10) for q in (None, 0.75, 3, 20)]
+        [10, 8, 3, 10]
+        """
+        if self.quorum is None:
+            return asked
+        if isinstance(self.quorum, int):
+            return min(self.quorum, asked)
+        return math.ceil(self.quorum * asked - 1e-9)
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """An admitted report: as it was sent, or clipped; and what is odd about it."""
+
+    total: Any
+    clipped: bool = False
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Frozen:
+    """A silo's census of one split, and how many counts it withholds."""
+
+    total: CensusTotal
+    withheld: int
+
+
+class Gate:
+    """Judges reports, silo by silo.
+
+    Parameters
+    ----------
+    policy, schema
+        The rules, and what the silos agreed on.
+    """
+
+    def __init__(self, policy: Policy, schema: Schema) -> None:
+        self.policy, self.schema = policy, schema
+        self._frozen: dict[tuple[int, str], Frozen] = {}
+        self._ceilings: dict[tuple[int, str], tuple[Model, Ceilings]] = {}
+        self._series: dict[tuple[int, str, bytes], Series] = {}
+        self._updates = Updates()
+
+    def census(
+        self, index: int, split: str, total: CensusTotal, withheld: int
+    ) -> CensusTotal:
+        """Freeze a silo's census, or compare it with the frozen one (fault 48)."""
+        Census(self.schema, split).check(total, withheld, self.policy.largest_rows)
+        found = Frozen(total, withheld)
+        known = self._frozen.setdefault((index, split), found)
+        if known.withheld != withheld or not known.total.same(total):
+            raise Refused("the census changed since it was frozen")
+        return known.total
+
+    def frozen(self, index: int, split: str) -> Frozen | None:
+        """Return a silo's frozen census."""
+        return self._frozen.get((index, split))
+
+    def counts(self, index: int, split: str) -> FloatArray:
+        """Rows per atom of a silo."""
+        return self._frozen[index, split].total.counts[0].astype(np.float64)
+
+    def report(self, question: Question[Any], index: int, total: Any) -> Verdict:
+        """Judge one silo's report, or raise `Refused`."""
+        total.check_size()
+        if not isinstance(question, ModelQuestion):
+            return Verdict(total)
+        known = self.known(question, index)
+        with np.errstate(over="ignore", invalid="ignore"):
+            admitted = question.check(known, total)
+            flags = self._flags(question, index, known, total)
+        return Verdict(admitted, admitted is not total, flags)
+
+    def known(self, question: ModelQuestion[Any], index: int) -> Known:
+        """Gather what is known of a silo for a question."""
+        census = self._frozen[index, question.split].total
+        counts, task = self.counts(index, question.split), question.task
+        member = task.cells.of_silo(index)
+        return Known(
+            int(census.rows[0]),
+            counts,
+            float(task.shares[index]),
+            member,
+            member @ counts,
+            self._ceiling(question, index, census),
+            self.schema,
+            self.policy.loss_bound,
+            self.policy.update_clip,
+        )
+
+    def _ceiling(
+        self, question: ModelQuestion[Any], index: int, census: CensusTotal
+    ) -> Ceilings:
+        model, key = question.task.model, (index, question.split)
+        cached = self._ceilings.get(key)
+        if cached and cached[0] is model:
+            return cached[1]
+        rows = int(census.rows[0])
+        found = Ceilings.of(model, rows, census.feature_sums, census.feature_squares)
+        self._ceilings[key] = (model, found)
+        return found
+
+    def _flags(
+        self, question: ModelQuestion[Any], index: int, known: Known, total: Any
+    ) -> tuple[str, ...]:
+        flags: tuple[str, ...] = ()
+        if (descent := question.descent(known, total)) is not None:
+            flags = self._updates.flags(index, descent)
+        if (losses := question.losses(total)) is not None:
+            key = (index, question.split, known.member.tobytes())
+            series = self._series.setdefault(key, Series())
+            if series.add(question.w, losses, known.sizes, known.ceilings):
+                flags = ("jump", *flags)
+        return flags
+
+
+@dataclass
+class Series:
+    """Loss sums of one silo's cells in one split, and the w they were taken at.
+
+    A **jump** is a change that the move of w does not allow: for losses with slopes of
+    at most ρ, |Δ Σℓ| ≤ ρ √n_z A(Δw); for squares, |Δ √Σℓ| ≤ A(Δw) (see
+    `pffl.questions.plausible`). One of the two reports is then false. Where the model
+    has no such constant, a jump is more than 20 times the median of earlier changes.
+    """
+
+    w: FloatArray | None = None
+    values: deque[FloatArray] = field(default_factory=lambda: deque(maxlen=LONGEST))
+
+    def add(
+        self, w: FloatArray, sums: FloatArray, n: FloatArray, ceilings: Ceilings
+    ) -> bool:
+        """Take the next report, and say whether it is a jump."""
+        before, here = self.values[-1] if self.values else None, self.w
+        jump = False
+        if before is not None and here is not None:
+            jump = self._jumps(w - here, before, sums, n, ceilings)
+        self.w = w
+        self.values.append(sums)
+        return jump
+
+    def _jumps(
+        self,
+        moved: FloatArray,
+        before: FloatArray,
+        sums: FloatArray,
+        n: FloatArray,
+        ceilings: Ceilings,
+    ) -> bool:
+        shape, slack = ceilings.shape, 1e-9 * (n + np.abs(before) + np.abs(sums))
+        if shape is None:
+            return self._unusual(sums)
+        reach = ceilings.reach(moved)
+        if shape.slope is not None:
+            allowed = shape.slope * np.sqrt(n) * reach + slack
+            return bool((np.abs(sums - before) > allowed).any())
+        change = np.abs(np.sqrt(np.maximum(sums, 0)) - np.sqrt(np.maximum(before, 0)))
+        return bool((change > reach + np.sqrt(slack) * 1e-3).any())
+
+    def _unusual(self, sums: FloatArray) -> bool:
+        if len(self.values) <= FEWEST:
+            return False
+        changes = np.abs(np.diff(np.stack([*self.values, sums]), axis=0))
+        usual = np.median(changes[:-1], axis=0)
+        return bool((changes[-1] > UNUSUAL * usual + 1e-9).any())
+
+
+@dataclass
+class Updates:
+    """The last report of training of each silo.
+
+    Two flags: the very same update for another w ("repeated"), and updates that
+    contradict the silo's own losses ("slope"), as those with the sign turned do.
+    """
+
+    last: dict[int, Descent] = field(default_factory=dict)
+
+    def flags(self, index: int, now: Descent) -> tuple[str, ...]:
+        """Take a silo's next report, and say what is odd."""
+        before, self.last[index] = self.last.get(index), now
+        # A run that has converged moves w by rounding only, and nothing else changes.
+        if before is None or np.allclose(before.w, now.w, rtol=1e-9, atol=1e-12):
+            return ()
+        found = []
+        if now.update.any() and np.array_equal(before.update, now.update):
+            found.append("repeated")
+        convex = before.convex and now.convex and before.cells == now.cells
+        if convex and not now.fits(before):
+            found.append("slope")
+        return tuple(found)
+
+
+def _is_quorum(value: object) -> bool:
+    if value is None:
+        return True
+    if type(value) is int:
+        return value >= 1
+    return type(value) is float and 0 < value <= 1
+
+
+def _wrong(name: str, wanted: str, value: object) -> str:
+    return f"The '{name}' parameter must be {wanted}. Got {value!r} instead."
