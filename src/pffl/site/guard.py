@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from pffl.errors import Refused
 from pffl.models import LinearModel
 from pffl.models.base import trained
 from pffl.questions import ModelQuestion, Question, Task
-from pffl.records import Record, read_format
+from pffl.records import Record, read
 from pffl.site.config import Rules
 from pffl.typing import FloatArray
 from pffl.wire import Request
@@ -59,11 +59,9 @@ class Asked(Record):
 class Memory(Record):
     """What a site remembers of all runs, as a file."""
 
-    FORMAT: ClassVar[str] = "pffl guard"
-    VERSION: ClassVar[int] = 2
     runs: dict[str, Asked]
-    format: str = FORMAT
-    version: int = VERSION
+    format: Literal["pffl guard"] = "pffl guard"
+    version: Literal[2] = 2
 
 
 class Guard:
@@ -162,7 +160,7 @@ class Guard:
         if not self.path.exists():
             return {}
         source = f"'{self.path}' cannot be read"
-        return read_format(Memory, files.read(self.path), source=source).runs
+        return read(Memory, files.read(self.path), source=source).runs
 
     def _save(self, runs: dict[str, Asked]) -> None:
         if self.path is None:
