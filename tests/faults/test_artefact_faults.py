@@ -184,7 +184,7 @@ def test_fault_69_a_place_that_cannot_be_written_stops_before_training(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr(sys.modules["pffl.solve"], "solve", full_disk)
+    monkeypatch.setattr("pffl.solving.solve", full_disk)
     place = tmp_path / "file" / "run"
     seen = command(capsys, "run", *SMALL, "--bound", "0.7", "--out", place)
     assert (seen.code, seen.out) == (6, "")

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,17 @@ def wait_for(path: Path, process: subprocess.Popen[Any]) -> None:
     deadline = time.monotonic() + 120
     while not path.exists() and process.poll() is None:
         assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def wait_for_a_round(place: Path, process: subprocess.Popen[Any]) -> None:
+    """Wait until the checkpoint of a run has a round in it."""
+    wait_for(place / CURRENT, process)
+    while process.poll() is None:
+        with suppress(ArtefactError):  # between the two renames of a save
+            saved = Checkpoint(place).saved()
+            if saved is not None and saved[1] > 1:  # the setup counts as one
+                return
         time.sleep(0.002)
 
 
@@ -313,7 +325,7 @@ def forge(change: Callable[[dict[str, Any], dict[str, Any]], object]) -> Any:
 
 
 def first(header: dict[str, Any]) -> str:
-    name: str = state(header)["inner"]["fields"]["w"]["$array"]
+    name: str = state(header)["w"]["$array"]
     return name
 
 
@@ -426,9 +438,9 @@ def test_fault_69_an_earlier_run_is_intact_while_the_next_one_is_under_way(
 
 
 def start(place: Path, rounds: int = 100_000) -> subprocess.Popen[str]:
-    """Start a long run, and wait for its first checkpoint."""
+    """Start a long run, and wait until its first round is saved."""
     process = call(*LONG, "--dual-rounds", str(rounds), "--out", "run", cwd=place)
-    wait_for(place / "run" / CURRENT, process)
+    wait_for_a_round(place / "run", process)
     return process
 
 
@@ -487,7 +499,7 @@ def test_fault_71_a_signal_ends_cleanly_and_the_run_goes_on(
 
 HANGS = """
 import signal, sys, time
-import pffl.solve
+import pffl.solving
 from pffl.cli import main
 def forever(*a, **k):
     print("concluding", file=sys.stderr, flush=True)
@@ -496,7 +508,7 @@ def forever(*a, **k):
             time.sleep(60)
         except KeyboardInterrupt:
             pass
-sys.modules["pffl.solve"].conclude = forever
+pffl.solving.evidence_of = forever
 main()
 """
 
@@ -512,7 +524,7 @@ def test_fault_71_the_second_signal_ends_at_once(
         stderr=subprocess.PIPE,
         text=True,
     )
-    wait_for(tmp_path / "run" / CURRENT, process)
+    wait_for_a_round(tmp_path / "run", process)
     process.send_signal(number)
     assert process.stderr is not None
     while "concluding" not in process.stderr.readline():
@@ -532,7 +544,7 @@ def test_fault_71_interrupted_while_measuring(
         os.kill(os.getpid(), signal.SIGINT)
 
     options = ("run", *SMALL, "--bound", "0.7", "--no-extras", "--out")
-    monkeypatch.setattr(sys.modules["pffl.solve"], "conclude", interrupt)
+    monkeypatch.setattr("pffl.solving.evidence_of", interrupt)
     seen = command(capsys, *options, tmp_path / "run")
     monkeypatch.undo()
     assert seen.code == 130
