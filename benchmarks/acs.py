@@ -19,7 +19,6 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -28,13 +27,17 @@ from ratios import header, show
 from threadpoolctl import threadpool_limits
 
 import pffl
+from pffl.driver import drive
 from pffl.engines import Local
+from pffl.evidence.proofs import measure_gap
+from pffl.flow import iterate
 from pffl.preparation import Options
-from tests.driving import iterate, measure, prepare
+from pffl.solving import prepared
 
 FILE = Path(__file__).parents[2] / "shared/data/acs_employment_2024_48st_dc.parquet"
 BOUNDS = (0.55, 0.565, 0.58, 0.65)
 PRICES = (1.0, 10.0, 500.0)
+EVALUATIONS = 4  # questions that make no product: train and test, before and after
 TOLERANCE = 1e-6
 BLOCK = 4096
 
@@ -121,7 +124,7 @@ def whole(engine: Local, bound: float, product: Product | None = None) -> Spent:
         solution, spent = timed(work)
     else:
         solution, spent, bare = product.around(work)
-    asked = solution.rounds + solution.measuring_rounds
+    asked = solution.training.questions["asked"] - EVALUATIONS
     words = f"solve at {bound:g}: {solution.status}, {solution.rounds} rounds"
     print(f"{words} and {asked - solution.rounds} to measure, {spent.wall:.1f} s")
     if product is not None:
@@ -139,9 +142,11 @@ def points(engine: Local, product: Product) -> None:
         for price in PRICES:
             method = pffl.Exact(multiplier_bound=price, tolerance=TOLERANCE)
             constraint = pffl.BoundedGroupLoss(bound)
-            problem, _ = prepare(engine, constraint, None, method, Options(), seed=0)
-            run, spent, bare = product.around(partial(iterate, engine, problem, method))
-            gap = measure(engine, problem, run.point).value
+            problem, _ = prepared(engine, constraint, None, method, Options(), seed=0)
+            run, spent, bare = product.around(
+                lambda p=problem, m=method: drive(engine, iterate(p, m))
+            )
+            gap = drive(engine, measure_gap(problem, run.point)).gap
             ratio = spent.over(bare, run.rounds)
             ratios.append(ratio)
             most, worst = max(most, run.rounds), max(worst, gap)

@@ -13,10 +13,12 @@ from ratios import header, seconds, show
 
 import pffl
 from pffl.data import Attribute, Rows, Schema, Silo
+from pffl.driver import drive, drive_many
 from pffl.engines import Local, Reference
+from pffl.flow import iterate
 from pffl.preparation import Options
 from pffl.questions import Train
-from tests.driving import prepare
+from pffl.solving import prepared
 
 FEATURES = 23
 
@@ -47,7 +49,7 @@ def federation(silos: int, rows: int, seed: int = 0) -> pffl.Federation:
 def question(engine: Reference, steps: int) -> Train:
     """One `train` question with two weighted cells."""
     method = pffl.PFFL()
-    problem, _ = prepare(
+    problem, _ = prepared(
         engine, pffl.BoundedGroupLoss(0.6), None, method, Options(), seed=0
     )
     w = np.full(problem.n_parameters, 0.01)
@@ -99,10 +101,8 @@ def against_one_by_one() -> None:
         for bound in np.linspace(0.6, 0.7, 8)
         for b in (0.1, 0.5, 1.0, 5.0, 10.0)
     ]
-    from tests.driving import iterate, iterate_many
-
     engine = Local(data)
-    first, _ = prepare(engine, *points[0][:1], None, points[0][1], Options(), seed=0)
+    first, _ = prepared(engine, *points[0][:1], None, points[0][1], Options(), seed=0)
     problems = [
         dataclasses.replace(
             first.with_bounds(np.full(2, constraint.bound)),
@@ -113,9 +113,12 @@ def against_one_by_one() -> None:
     methods = [method for _, method in points]
     start = time.perf_counter()
     for problem, method in zip(problems, methods, strict=True):
-        iterate(engine, problem, method)
+        drive(engine, iterate(problem, method))
     one_by_one = time.perf_counter() - start
-    stack = seconds(lambda: iterate_many(engine, problems, methods), repeats=2)
+    pairs = list(zip(problems, methods, strict=True))
+    stack = seconds(
+        lambda: drive_many(engine, [iterate(*pair) for pair in pairs]), repeats=2
+    )
     show(
         "(c) stack of 40 PFFL runs on COMPAS against 40 runs",
         stack / one_by_one,

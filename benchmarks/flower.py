@@ -25,7 +25,7 @@ from pffl.engines.flower import GridTransport
 from pffl.engines.remote import Remote
 from pffl.preparation import Options
 from pffl.questions import Train
-from tests.driving import prepare
+from pffl.solving import prepared as prepare
 from tests.engines.flower.memory import MemoryGrid, grid_of, lasting_grid
 
 SILOS, ROUNDS, LIMIT = 200, 5, 3.0

@@ -35,7 +35,7 @@ from pffl.models.network import Network
 from pffl.preparation import Options
 from pffl.problem import Problem
 from pffl.questions import Train, TrainTotal, View
-from tests.driving import prepare
+from pffl.solving import prepared as prepare
 
 REPEATS = 3
 TurnTaking = dict[str, Callable[[], TrainTotal]]

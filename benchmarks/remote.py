@@ -21,7 +21,7 @@ from pffl.engines import Reference
 from pffl.engines.remote import InMemory, Remote
 from pffl.preparation import Options
 from pffl.questions import Curvature, Evaluate, Question, Train
-from tests.driving import prepare
+from pffl.solving import prepared as prepare
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.engine import federation

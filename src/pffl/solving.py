@@ -11,6 +11,7 @@ import platform
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import version
 from typing import Any, Protocol
 
@@ -239,7 +240,7 @@ def evidence_of(
         before=measured.before,
         proofs=measured.proofs,
         notes=list(notes),
-        versions=versions(),
+        versions=dict(versions()),
     )
 
 
@@ -410,6 +411,7 @@ def data_card(data: Data, problem: Problem) -> dict[str, Any] | None:
     }
 
 
+@cache  # a sweep asks often, and metadata are slow to read
 def versions() -> dict[str, str]:
     """Versions that a result depends on."""
     names = ("pffl", "numpy", "scipy", "daqp")
