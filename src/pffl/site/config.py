@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from pffl.data.partition import check_fractions
 from pffl.errors import Problems, UsageError
 from pffl.numerics import is_number
-from pffl.records import check, construct, suggestion, wrong
+from pffl.records import check, construct, read_toml, suggestion, table, wrong
 from pffl.site import agreement
 from pffl.site.agreement import Agreement
 
@@ -173,13 +172,7 @@ class SiteConfig:
         """Read a site file, or the one in a folder; all its problems at once."""
         place = Path(path)
         place = place / FILE if place.is_dir() else place
-        try:
-            sections = tomllib.loads(place.read_text("utf-8"))
-        except OSError as error:
-            raise UsageError(f"'{place}' cannot be read: {error.strerror}") from error
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise UsageError(f"'{place}' is not TOML: {error}") from error
-        return cls.parse(sections, place.parent, source=str(place))
+        return cls.parse(read_toml(place), place.parent, source=str(place))
 
     @classmethod
     def parse(
@@ -207,12 +200,10 @@ class SiteConfig:
 
 def _section(name: str, kind: type[Any], values: object, problems: Problems) -> Any:
     owner = f"[{name}]"
-    if not isinstance(values, Mapping):
-        problems.add(f"{owner} must be a table. Got {values!r} instead.")
-        return None
-    if kind is Place and not values.get("name"):
+    given = table(values, owner, problems)
+    if kind is Place and given is values and not given.get("name"):
         problems.add(f"{owner} needs a 'name'")
-    section = check(values, kind, owner, problems)
+    section = check(given, kind, owner, problems)
     if kind is Place and not section.values.get("name"):
         return None
     return construct(kind, section.values, problems)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl import files
+from pffl import files, records
 from pffl.data.silo import INPUT_TYPES, Rows, Silo
 from pffl.errors import ArtefactError
 
@@ -24,6 +25,25 @@ FORMAT = "pffl prepared rows"
 VERSION = 1
 ARRAYS = ("X", "y", "group")
 SPLITS = ("train", "test", "validation")
+
+
+@dataclass(frozen=True)
+class _Split(records.Record):
+    """Rows of a split, and the SHA-256 of each of its arrays."""
+
+    rows: int
+    X: str
+    y: str
+    group: str
+
+
+@dataclass(frozen=True)
+class _Manifest(records.Record):
+    format: str
+    version: int
+    site: str
+    schema_hash: str
+    splits: dict[str, _Split]
 
 
 def write(folder: Path, silo: Silo, schema_hash: str) -> None:
@@ -52,7 +72,7 @@ def write(folder: Path, silo: Silo, schema_hash: str) -> None:
 class Stored(Mapping[str, Rows]):
     """The splits of a prepared folder, mapped when they are first asked for."""
 
-    def __init__(self, folder: Path, splits: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, folder: Path, splits: Mapping[str, _Split]) -> None:
         self.folder = folder
         self.splits = splits
         self._mapped: dict[str, Rows] = {}
@@ -60,9 +80,10 @@ class Stored(Mapping[str, Rows]):
     def __getitem__(self, split: str) -> Rows:
         if split not in self._mapped:
             known = self.splits[split]
-            arrays = {name: self._map(split, name, known[name]) for name in ARRAYS}
+            hashes = {"X": known.X, "y": known.y, "group": known.group}
+            arrays = {n: self._map(split, n, hashes[n]) for n in ARRAYS}
             rows = Rows(arrays["X"], arrays["y"], arrays["group"])
-            _check(rows, int(known["rows"]), self.folder)
+            _check(rows, known.rows, self.folder)
             self._mapped[split] = rows
         return self._mapped[split]
 
@@ -81,7 +102,7 @@ class Stored(Mapping[str, Rows]):
             raise ArtefactError(
                 f"'{path}' has changed since it was prepared: run pffl site prepare"
             )
-        empty = not self.splits[split]["rows"]
+        empty = not self.splits[split].rows
         try:
             return np.load(path, "r" if not empty else None, allow_pickle=False)
         except (OSError, ValueError) as error:
@@ -91,20 +112,11 @@ class Stored(Mapping[str, Rows]):
 def read(folder: Path, *, name: str, schema_hash: str) -> Silo:
     """Open prepared rows; refuse those of another site or schema."""
     path = folder / MANIFEST
-    try:
-        plain = json.loads(path.read_bytes())
-        found = plain["format"], plain["version"], plain["site"], plain["schema_hash"]
-        splits = {
-            str(split): {"rows": int(known["rows"])}
-            | {a: str(known[a]) for a in ARRAYS}
-            for split, known in plain["splits"].items()
-        }
-    except FileNotFoundError as error:
-        raise ArtefactError(
-            f"'{folder}' holds no prepared rows: run pffl site prepare"
-        ) from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArtefactError(f"'{path}' cannot be read: {error}") from error
+    if not path.exists():
+        raise ArtefactError(f"'{folder}' holds no prepared rows: run pffl site prepare")
+    known = records.read(_Manifest, files.read(path), source=f"'{path}' cannot be read")
+    found = (known.format, known.version, known.site, known.schema_hash)
+    splits = known.splits
     expected = (FORMAT, VERSION, name, schema_hash)
     if found != expected or not set(splits) <= set(SPLITS) or "train" not in splits:
         raise ArtefactError(
