@@ -69,14 +69,9 @@ class TiltedLoss(Descent[Weights]):
     def objective(self, problem: Problem, state: Weights) -> Objective:
         """Line 3."""
         own = self.own(problem)
-        return Objective(
-            task=problem.task,
-            cell_weights=own.cell_weights(state.weights),
-            smoothness=weighted_smoothness(state.curvatures, own, state.weights),
-            modulus=problem.l2,
-            risk_weight=0.0,
-            ridge=problem.l2,
-        )
+        L = weighted_smoothness(state.curvatures, own, state.weights)
+        weights = own.cell_weights(state.weights)
+        return Objective(problem.task, weights, 0.0, ridge=problem.l2, smoothness=L)
 
     def step(self, problem: Problem, state: Weights, total: TrainTotal) -> Weights:
         """Lines 4 and 5."""

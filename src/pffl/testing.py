@@ -31,7 +31,7 @@ from pffl.methods import METHODS, Exact, Method
 from pffl.models.base import Model
 from pffl.preparation import Options, Weighting
 from pffl.problem import Point, Problem
-from pffl.questions import Evaluate
+from pffl.questions import Evaluate, Question, TrainTotal
 from pffl.solving import prepared
 from pffl.typing import FloatArray, IntArray
 
@@ -289,6 +289,37 @@ def runs_on_every_engine(method: Method[Any], setting: Setting) -> None:
     _same(method, fast, plain, "the engines Local and Reference disagree")
 
 
+def knows_its_quorum(method: Method[Any], setting: Setting) -> None:
+    """Whether rounds of training go on without the cells' losses is what it says.
+
+    Where a silo is missing, the losses of cells in which it has rows come in as NaN.
+    """
+    engine = _Partial(setting.federation)
+    problem = setting.problem(engine, method)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        try:
+            run = drive(engine, iterate(problem, method))
+            steps = run.stopped is None and bool(np.isfinite(run.point.w).all())
+        except (ArithmeticError, IndexError, ValueError):
+            steps = False
+    said = method.steps_without_some
+    _demand(steps or not said, method, "it says that it steps without some, and fails")
+    _demand(said or not steps, method, "it steps without some silos: say so")
+
+
+class _Partial(Reference):
+    """Leaves the losses of all cells out of training, as a partial round does."""
+
+    def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
+        return [
+            replace(total, cell_losses=np.full_like(total.cell_losses, np.nan))
+            if isinstance(total, TrainTotal)
+            else total
+            for total in super().ask_many(questions)
+        ]
+
+
 METHOD_CHECKS: tuple[Callable[[Method[Any], Setting], None], ...] = (
     is_declared,
     is_pure,
@@ -298,6 +329,7 @@ METHOD_CHECKS: tuple[Callable[[Method[Any], Setting], None], ...] = (
     ignores_the_split,
     hears_every_silo,
     runs_on_every_engine,
+    knows_its_quorum,
 )
 
 

@@ -24,8 +24,13 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.constraints.per_silo import PerSilo
-from pffl.methods.base import check_choice
-from pffl.methods.descent import DescentAscent, Objective, Weighing, curvatures
+from pffl.methods.descent import (
+    DescentAscent,
+    Iterates,
+    Objective,
+    Weighing,
+    curvatures,
+)
 from pffl.problem import Expansion, Problem
 from pffl.questions import TrainTotal
 from pffl.typing import FloatArray
@@ -49,12 +54,9 @@ class AFL(DescentAscent):
     """
 
     iterate: Literal["average", "last"] | None = None
+    iterates: ClassVar[Iterates] = (None, "last", "average")
     name: ClassVar[str] = "afl"
     weighs_silos: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice(self, "iterate", (None, "last", "average"))
 
     def own(self, problem: Problem) -> Problem:
         """Return the problem of weighing silos: one cell for each."""
@@ -72,14 +74,8 @@ class AFL(DescentAscent):
     def objective(self, problem: Problem, state: Weighing) -> Objective:
         """Line 3, and the weights of line 4."""
         task = problem.with_cells(self.own(problem).cells)
-        return Objective(
-            task=replace(task, shares=state.weights),
-            cell_weights=np.zeros(len(task.cells)),
-            smoothness=state.smoothness,
-            modulus=0.0,
-            risk_weight=1.0,
-            ridge=self.decay(problem),
-        )
+        weighted, none = replace(task, shares=state.weights), np.zeros(len(task.cells))
+        return Objective(weighted, none, risk_weight=1.0, ridge=self.decay(problem))
 
     def losses(self, problem: Problem, round: int, total: TrainTotal) -> FloatArray:
         """Return f of line 5."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -48,6 +48,7 @@ STABLE = 1.9  # steps of less than 2/L do not diverge
 UNTUNED = 0.1  # η_w where neither the user nor the model's curvature says anything
 
 Iterate = Literal["average", "last", "best"]
+Iterates = tuple[Iterate | None, ...]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -83,7 +84,7 @@ class State:
         return cls(round=0, w=w, w_sum=zero, momentum=zero, second=zero, **more)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class Objective:
     """What a round descends: βF + Σ_z c_z Σ_{i∈z} ℓ_i, and a ridge.
 
@@ -93,23 +94,28 @@ class Objective:
         Model, cells z and silo weights p_k.
     cell_weights
         c_z.
-    smoothness, modulus
-        L, and how strongly convex it is, both for step sizes.
     risk_weight
         β.
     ridge
         Weight of (ridge/2)‖w‖²; None for βμ.
+    smoothness
+        L, where it is not that of the state.
     loss_power
         q of q-FFL.
     """
 
     task: Task
     cell_weights: FloatArray
-    smoothness: float | None
-    modulus: float
     risk_weight: float
     ridge: float | None = None
+    smoothness: float | None = None
     loss_power: float = 0.0
+
+    @property
+    def modulus(self) -> float:
+        """How strongly convex it is."""
+        l2 = self.task.model.l2
+        return self.risk_weight * l2 if self.ridge is None else self.ridge
 
     @classmethod
     def over(
@@ -117,7 +123,7 @@ class Objective:
         problem: Problem,
         cells: Cells,
         row_weights: FloatArray,
-        smoothness: float | None,
+        smoothness: float | None = None,
         *,
         shares: FloatArray | None = None,
     ) -> Self:
@@ -126,14 +132,9 @@ class Objective:
         `shares` replaces the p_k.
         """
         task = problem.with_cells(cells)
-        return cls(
-            task=task if shares is None else replace(task, shares=shares),
-            cell_weights=np.concatenate([np.zeros(problem.n_cells), row_weights]),
-            smoothness=smoothness,
-            modulus=problem.l2,
-            risk_weight=0.0,
-            ridge=problem.l2,
-        )
+        task = task if shares is None else replace(task, shares=shares)
+        weights = np.concatenate([np.zeros(problem.n_cells), row_weights])
+        return cls(task, weights, 0.0, problem.l2, smoothness)
 
 
 S = TypeVar("S", bound=State)
@@ -171,6 +172,10 @@ class LocalTraining(Method[S]):
     server: Literal["mean", "momentum", "adam", "yogi"] = "mean"
     server_step_size: float = 1.0
     server_momentum: float = 0.9
+    iterates: ClassVar[Iterates] = ("last",)  # that it can return
+
+    def __post_init__(self) -> None:
+        self.check()
 
     def check(self, **kinds: tuple[str, ...]) -> None:
         """Refuse bad parameters, the method's own and the shared ones, all at once.
@@ -193,6 +198,7 @@ class LocalTraining(Method[S]):
             )
         check_choice(self, "schedule", ("constant", "decay"))
         check_choice(self, "server", ("mean", "momentum", "adam", "yogi"))
+        check_choice(self, "iterate", self.iterates)
 
     @property
     def iterate(self) -> Iterate | None:
@@ -259,7 +265,7 @@ class LocalTraining(Method[S]):
             state.w,
             objective.risk_weight,
             objective.cell_weights,
-            self.step_sizes(objective, state.round),
+            self.step_sizes(objective, state),
             self.batch_size,
             self.proximal,
             problem.seed,
@@ -269,15 +275,15 @@ class LocalTraining(Method[S]):
             self.asked(problem, state.round),
         )
 
-    def step_sizes(self, objective: Objective, round: int) -> FloatArray:
+    def step_sizes(self, objective: Objective, state: S) -> FloatArray:
         """η_w of each of the J local steps of a round, where L is known or not."""
-        L, modulus = objective.smoothness, objective.modulus
+        L = objective.smoothness or state.smoothness
         if L is None:
             return np.full(self.local_steps, self.step_size or UNTUNED)
-        if self.schedule == "constant" or modulus == 0:
+        if self.schedule == "constant" or objective.modulus == 0:
             return np.full(self.local_steps, self.step_size or 1.0 / L)
-        t = round * self.local_steps + np.arange(self.local_steps)
-        return np.divide(2.0, 8.0 * L + modulus * t)
+        t = state.round * self.local_steps + np.arange(self.local_steps)
+        return np.divide(2.0, 8.0 * L + objective.modulus * t)
 
     def asked(self, problem: Problem, round: int) -> tuple[int, ...] | None:
         """Indices of the silos asked in a round; None for all."""
@@ -429,6 +435,10 @@ class DescentAscent(Descent[Weighing]):
         L = self.steepest(majorant) + self.decay(problem)
         eta = state.dual_step_size or ascent_step(majorant)
         return replace(state, smoothness=L, dual_step_size=eta)
+
+    def step_sizes(self, objective: Objective, state: Weighing) -> FloatArray:
+        """η_w; the weights move on, so no schedule counts on the ridge."""
+        return super().step_sizes(replace(objective, ridge=0.0), state)
 
     def step(self, problem: Problem, state: Weighing, total: TrainTotal) -> Weighing:
         """Descend in w, and ascend in λ by the losses at the w that was sent."""

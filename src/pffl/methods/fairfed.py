@@ -107,8 +107,7 @@ class FairFed(MeasuredDescent[State]):
         counts, omega = self.counts(problem), state.silo_weights
         times = reweighing(counts) if self.debiasing == "reweighing" else counts > 0
         c = ((omega / counts.sum(axis=(1, 2)))[:, None, None] * times).reshape(-1)
-        L = state.smoothness
-        return Objective.over(problem, self.cells(problem), c, L, shares=omega)
+        return Objective.over(problem, self.cells(problem), c, shares=omega)
 
     def weigh(self, problem: Problem, state: State, total: EvaluateTotal) -> State:
         """Lines 4 to 6."""

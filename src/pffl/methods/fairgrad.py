@@ -30,14 +30,9 @@ import numpy as np
 
 from pffl.constraints.base import Cells
 from pffl.errors import DataError
+from pffl.methods import descent
 from pffl.methods.base import check_choice, check_two_classes, label_groups
-from pffl.methods.descent import (
-    Measured,
-    MeasuredDescent,
-    Objective,
-    curvatures,
-    weighted_smoothness,
-)
+from pffl.methods.descent import Measured, MeasuredDescent, Objective
 from pffl.problem import Expansion, Problem
 from pffl.questions import EvaluateTotal
 from pffl.typing import FloatArray
@@ -111,12 +106,12 @@ class FairGrad(MeasuredDescent[State]):
 
     def tuned(self, problem: Problem, state: State, majorant: Expansion) -> State:
         """Return the first state with L of each set."""
-        return replace(state, curvatures=curvatures(majorant))
+        return replace(state, curvatures=descent.curvatures(majorant))
 
     def objective(self, problem: Problem, state: State) -> Objective:
         """Line 7."""
         own, weights = self.own(problem), self.weights(problem, state)
-        L = weighted_smoothness(state.curvatures, own, weights)
+        L = descent.weighted_smoothness(state.curvatures, own, weights)
         return Objective.over(problem, own.cells, weights / own.counts, L)
 
     def weights(self, problem: Problem, state: State) -> FloatArray:

@@ -10,8 +10,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pffl.methods.base import Grid, check_choice
-from pffl.methods.descent import Descent, Objective, State
+from pffl.methods.base import Grid
+from pffl.methods.descent import Descent, Iterates, Objective, State
 from pffl.problem import Problem
 
 
@@ -30,13 +30,10 @@ class FedAvg(Descent[State]):
     """
 
     iterate: Literal["last", "average"] = "last"
+    iterates: ClassVar[Iterates] = ("last", "average")
     name: ClassVar[str] = "fedavg"
     steps_without_some: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"server_step_size": (1.0, 0.5, 1.5)}
-
-    def __post_init__(self) -> None:
-        self.check()
-        check_choice(self, "iterate", ("last", "average"))
 
     def start(self, problem: Problem) -> State:
         """Start at the model's first w."""
@@ -44,10 +41,4 @@ class FedAvg(Descent[State]):
 
     def objective(self, problem: Problem, state: State) -> Objective:
         """Return F alone: a minimax constraint would set β to 0."""
-        return Objective(
-            task=problem.task,
-            cell_weights=np.zeros(problem.n_cells),
-            smoothness=state.smoothness,
-            modulus=problem.l2,
-            risk_weight=1.0,
-        )
+        return Objective(problem.task, np.zeros(problem.n_cells), risk_weight=1.0)

@@ -31,14 +31,9 @@ import numpy as np
 
 from pffl.constraints.base import Cells
 from pffl.errors import DataError
+from pffl.methods import descent
 from pffl.methods.base import Grid, check_choice, check_two_classes, label_groups
-from pffl.methods.descent import (
-    Descent,
-    Objective,
-    State,
-    curvatures,
-    weighted_smoothness,
-)
+from pffl.methods.descent import Descent, Objective, State
 from pffl.numerics import project_simplex
 from pffl.problem import Expansion, Problem
 from pffl.questions import TrainTotal
@@ -105,7 +100,7 @@ class FedFB(Descent[Weights]):
 
     def tuned(self, problem: Problem, state: Weights, majorant: Expansion) -> Weights:
         """Return the first state with L of each set."""
-        return replace(state, curvatures=curvatures(majorant))
+        return replace(state, curvatures=descent.curvatures(majorant))
 
     def objective(self, problem: Problem, state: Weights) -> Objective:
         """Line 3."""
@@ -113,7 +108,7 @@ class FedFB(Descent[Weights]):
         m = problem.count(own.cells).reshape(2, -1)
         rows = np.maximum(m.sum(axis=0) if self.notion == "dp" else m, 1.0)
         c = np.asarray(state.weights / rows).reshape(-1)
-        L = weighted_smoothness(state.curvatures, own, c * own.counts)
+        L = descent.weighted_smoothness(state.curvatures, own, c * own.counts)
         return Objective.over(problem, own.cells, c, L)
 
     def step(self, problem: Problem, state: Weights, total: TrainTotal) -> Weights:

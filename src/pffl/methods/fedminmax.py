@@ -26,14 +26,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.errors import UsageError
-from pffl.methods.base import check_choice
-from pffl.methods.descent import (
-    STABLE,
-    DescentAscent,
-    Objective,
-    Weighing,
-    curvatures,
-)
+from pffl.methods import descent
+from pffl.methods.descent import DescentAscent, Iterates, Objective, Weighing
 from pffl.problem import Expansion, Point, Problem
 from pffl.questions import TrainTotal
 from pffl.typing import FloatArray
@@ -56,11 +50,8 @@ class FedMinMax(DescentAscent):
     """
 
     iterate: Literal["last", "average"] = "last"
+    iterates: ClassVar[Iterates] = ("last", "average")
     name: ClassVar[str] = "fedminmax"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice(self, "iterate", ("last", "average"))
 
     def own(self, problem: Problem) -> Problem:
         """Return the problem of weighing cells."""
@@ -74,19 +65,15 @@ class FedMinMax(DescentAscent):
 
     def steepest(self, majorant: Expansion) -> float:
         """Return L of the group that curves most, in a silo if J > 1."""
-        whole, local = curvatures(majorant).max(axis=1)
-        return float(whole if self.local_steps == 1 else max(whole, local / STABLE))
+        whole, local = descent.curvatures(majorant).max(axis=1)
+        return float(
+            whole if self.local_steps == 1 else max(whole, local / descent.STABLE)
+        )
 
     def objective(self, problem: Problem, state: Weighing) -> Objective:
         """Line 3."""
-        return Objective(
-            task=problem.task,
-            cell_weights=self.own(problem).cell_weights(state.weights),  # ω_a/m
-            smoothness=state.smoothness,
-            modulus=0.0,
-            risk_weight=0.0,
-            ridge=self.decay(problem),
-        )
+        weights = self.own(problem).cell_weights(state.weights)  # ω_a/m
+        return Objective(problem.task, weights, 0.0, ridge=self.decay(problem))
 
     def losses(self, problem: Problem, round: int, total: TrainTotal) -> FloatArray:
         """Line 5; a group that nobody reported counts as the mean of the others."""

@@ -23,8 +23,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.errors import UsageError
-from pffl.methods.base import Grid, check_choice
-from pffl.methods.descent import Descent, Objective, State, smoothness
+from pffl.methods.base import Grid
+from pffl.methods.descent import Descent, Iterates, Objective, State, smoothness
 from pffl.problem import Expansion, Problem
 from pffl.typing import FloatArray
 
@@ -44,13 +44,10 @@ class GroupWeighted(Descent[State]):
     """
 
     iterate: Literal["last", "average"] = "last"
+    iterates: ClassVar[Iterates] = ("last", "average")
     name: ClassVar[str] = "group-weighted"
     steps_without_some: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"server_step_size": (1.0, 0.5, 1.5)}
-
-    def __post_init__(self) -> None:
-        self.check()
-        check_choice(self, "iterate", ("last", "average"))
 
     def start(self, problem: Problem) -> State:
         """Line 1."""
@@ -64,14 +61,8 @@ class GroupWeighted(Descent[State]):
 
     def objective(self, problem: Problem, state: State) -> Objective:
         """Line 3."""
-        return Objective(
-            task=problem.task,
-            cell_weights=problem.cell_weights(self.weights(problem)),
-            smoothness=state.smoothness,
-            modulus=problem.l2,
-            risk_weight=0.0,
-            ridge=problem.l2,
-        )
+        weights = problem.cell_weights(self.weights(problem))
+        return Objective(problem.task, weights, risk_weight=0.0, ridge=problem.l2)
 
     def own(self, problem: Problem) -> Problem:
         """Return the problem of weighing cells."""

@@ -27,8 +27,8 @@ import numpy as np
 
 from pffl.constraints.base import Cells
 from pffl.methods import descent
-from pffl.methods.base import PRICES, Grid, check_choice
-from pffl.methods.descent import Objective
+from pffl.methods.base import PRICES, Grid
+from pffl.methods.descent import Iterates, Objective
 from pffl.methods.pffl import Prices, PrimalDual
 from pffl.models.linear import LinearModel
 from pffl.problem import Expansion, Point, Problem
@@ -66,13 +66,10 @@ class LocalBGL(PrimalDual[State]):
     """
 
     iterate: Literal["average", "last"] | None = None
+    iterates: ClassVar[Iterates] = (None, "average", "last")
     name: ClassVar[str] = "local-bgl"
     weighs_silos: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"multiplier_bound": PRICES}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice(self, "iterate", (None, "average", "last"))
 
     def own(self, problem: Problem) -> Problem:
         """Return the problem of weighing the cells (k, z)."""
@@ -103,13 +100,9 @@ class LocalBGL(PrimalDual[State]):
         """Line 5: p_k λ_{k,z} is what (k, z) weighs in the mean over silos."""
         shares = problem.task.shares[state.cells.silo]
         weights = shares * self.prices(problem, state) / problem.count(state.cells)
-        return Objective(
-            task=problem.with_cells(state.cells),
-            cell_weights=np.concatenate([np.zeros(problem.n_cells), weights]),
-            smoothness=state.smoothness,
-            modulus=problem.modulus,
-            risk_weight=problem.risk_weight,
-        )
+        weights = np.concatenate([np.zeros(problem.n_cells), weights])
+        task = problem.with_cells(state.cells)
+        return Objective(task, weights, problem.risk_weight)
 
     def violation(
         self, problem: Problem, state: State, total: TrainTotal

@@ -25,8 +25,8 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 import numpy as np
 
 from pffl.methods import descent
-from pffl.methods.base import PRICES, Grid, check_choice
-from pffl.methods.descent import Iterate, LocalTraining, Objective
+from pffl.methods.base import PRICES, Grid
+from pffl.methods.descent import Iterate, Iterates, LocalTraining, Objective
 from pffl.models.linear import LinearModel
 from pffl.numerics import capped_softmax
 from pffl.problem import Expansion, Point, Problem, upper_value
@@ -147,15 +147,12 @@ class PFFL(PrimalDual[State]):
     """
 
     iterate: Literal["average", "last", "best"] | None = None
+    iterates: ClassVar[Iterates] = (None, "average", "last", "best")
     name: ClassVar[str] = "pffl"
     grid: ClassVar[Grid] = {
         "multiplier_bound": PRICES,
         "iterate": ("average", "last"),
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice(self, "iterate", (None, "average", "last", "best"))
 
     def own(self, problem: Problem) -> Problem:
         """Return the problem itself: its curvature gives η_w and η_θ."""
@@ -178,13 +175,8 @@ class PFFL(PrimalDual[State]):
 
     def objective(self, problem: Problem, state: State) -> Objective:
         """Line 5: G(·; λ)."""
-        return Objective(
-            task=problem.task,
-            cell_weights=problem.cell_weights(self.prices(problem, state)),
-            smoothness=state.smoothness,
-            modulus=problem.modulus,
-            risk_weight=problem.risk_weight,
-        )
+        weights = problem.cell_weights(self.prices(problem, state))
+        return Objective(problem.task, weights, problem.risk_weight)
 
     def violation(
         self, problem: Problem, state: State, total: TrainTotal

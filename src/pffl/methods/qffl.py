@@ -66,7 +66,7 @@ class QFFL(FedAvg):
 
     def step(self, problem: Problem, state: State, total: TrainTotal) -> State:
         """Lines 4 to 6."""
-        sizes = self.step_sizes(self.objective(problem, state), state.round)
+        sizes = self.step_sizes(self.objective(problem, state), state)
         eta = float(sizes[0])  # η
         h = total.powers[0] + total.powers[1] / eta  # η Σ p_k h_k
         moved = self.push(state, total.update / h)
