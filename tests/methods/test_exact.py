@@ -57,7 +57,7 @@ def test_the_gap_is_closed_on_every_engine(kind, engine_type):
     *_, last = states(engine, problem, pffl.Exact(multiplier_bound=5.0))
     assert last.gap <= 1e-8
     assert last.round <= 7
-    assert measure(engine, problem, last.best).value <= 2e-8
+    assert measure(engine, problem, last.best).gap <= 2e-8
 
 
 def test_convergence_is_at_least_quadratic():
@@ -167,7 +167,7 @@ def test_rounds_are_bounded():
     _, engine, problem, _, _, _ = setting(seed=9)
     run = iterate(engine, problem, pffl.Exact(max_rounds=2))
     assert run.rounds == 2
-    assert np.isfinite(measure(engine, problem, run.point).value)
+    assert np.isfinite(measure(engine, problem, run.point).gap)
 
 
 def test_a_gap_below_rounding_is_not_asked_for():

@@ -159,7 +159,7 @@ def test_the_value_is_cvxpys(seed):
     assert run.rounds <= 15
     assert lam.min(initial=0.0) >= 0
     assert lam.sum() <= drawn.oracle.budget * (1 + 1e-12)
-    assert measure(engine, problem, run.point).value <= 1e-7
+    assert measure(engine, problem, run.point).gap <= 1e-7
     if drawn.radius is not None:
         assert np.linalg.norm(w) <= drawn.radius * (1 + 1e-12)
 

@@ -52,7 +52,7 @@ def rounds_over(
             problem = reprice(first, zeta, 1.0, budget)
             method = pffl.Exact(multiplier_bound=budget, tolerance=tolerance)
             run = iterate(engine, problem, method)
-            assert measure(engine, problem, run.point).value <= 1.01 * tolerance
+            assert measure(engine, problem, run.point).gap <= 1.01 * tolerance
             rounds.append(run.rounds)
     return rounds
 

@@ -120,7 +120,7 @@ def test_with_one_dual_round_the_gap_never_closes():
         method = pffl.PFFL(multiplier_bound=5.0, dual_rounds=E, rounds_per_dual=T)
         gaps[E, T] = measure(
             engine, problem, iterate(engine, problem, method).point
-        ).value
+        ).gap
     assert gaps[1, 300] > 0.2
     assert gaps[1, 300] > 0.7 * gaps[1, 50]
     assert gaps[20, 10] < 0.5 * gaps[1, 300]

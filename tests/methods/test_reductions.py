@@ -85,7 +85,7 @@ def test_its_gap_is_never_below_the_true_one_nor_far_above():
     state = method.init(problem)
     while (question := method.question(problem, state)) is not None:
         state = method.step(problem, state, engine.ask(question))
-    true = measure(engine, problem, method.finish(problem, state)).value
+    true = measure(engine, problem, method.finish(problem, state)).gap
     assert true <= state.gap <= 1e-2
 
 
