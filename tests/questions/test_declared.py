@@ -1,0 +1,267 @@
+"""Answers that declare themselves; a new question needs no line elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.engines import Local, Reference
+from pffl.errors import FederationError, Malformed, Refused
+from pffl.questions import (
+    Census,
+    Curvature,
+    Evaluate,
+    ModelQuestion,
+    Question,
+    View,
+    add_all,
+)
+from pffl.questions.declared import (
+    Row,
+    Total,
+    agreed,
+    array,
+    number,
+    places,
+    scalar,
+    vector,
+)
+from pffl.site import Rules, Site
+from tests.engines.sites import remote, sites_of, spoil
+from tests.helpers import make_federation, make_problem, train_question
+
+
+class SharesTotal(Total):
+    """How many examples each cell has below a score, and who they belong to."""
+
+    silos: np.ndarray = places()
+    below: np.ndarray = array(
+        "z", row=Row(0.0, 1.0, whole=True, called="a count below")
+    )
+    moments: np.ndarray = array("p", "p", symmetric=True)
+    own: np.ndarray = array("atoms", row=Row(0.0, "cap"), per_silo=True)
+    total: float = number(Row(0.0, "cap", called="a capped sum"))
+
+
+class Shares(ModelQuestion[SharesTotal]):
+    """Ask how scores are spread."""
+
+    total_type: ClassVar = SharesTotal
+    levels: np.ndarray = vector("z")
+    cap: float = scalar(default=1.0)
+    note: str = "the server's own"
+    split: str = field(default="train", init=False)
+
+    @property
+    def scales(self):
+        return {"cap": self.cap}
+
+    def answer(self, view: View) -> SharesTotal:
+        model, cells = self.task.model, self.task.cells
+        z, n = model.scores(self.w, view.X), cells.membership.shape[1]
+        member = cells.of_silo(view.index)[:, view.atom]
+        capped = np.clip(z, 0.0, self.cap)
+        X = np.column_stack([view.X, np.ones(len(view))])
+        return SharesTotal(
+            np.array([view.index]),
+            (member * (z < self.levels[:, None])).sum(axis=1),
+            X.T @ X,
+            view.atom_sums(capped, n)[None],
+            float(capped.sum()),
+        )
+
+
+@pytest.fixture
+def federation():
+    return make_federation(0, sizes=(40, 60, 30), test=20)
+
+
+@pytest.fixture
+def question(federation):
+    problem = make_problem(Reference(federation), pffl.BoundedGroupLoss(0.6))
+    w = np.random.default_rng(1).normal(size=problem.n_parameters)
+    return Shares(problem.task, w, np.array([0.2, -0.1]), 0.7)
+
+
+def equal(one: Total, other: Total) -> None:
+    for name in one.declared:
+        np.testing.assert_allclose(
+            getattr(one, name), getattr(other, name), rtol=1e-12, err_msg=name
+        )
+
+
+def test_a_question_of_ones_own_is_asked_by_every_engine(federation, question):
+    total = Reference(federation).ask(question)
+    assert total.below.sum() > 0
+    assert total.own.shape == (3, 4)
+    equal(total, Local(federation).ask(question))
+    equal(total, remote(federation).ask(question))
+    open_to_all = Rules(floor=1)
+    sites = {
+        silo.name: Site(silo, federation.schema, open_to_all).answer
+        for silo in federation.silos
+    }
+    equal(total, remote(federation, sites).ask(question))
+
+
+def test_what_a_question_of_ones_own_costs(federation, question):
+    p, z, atoms = 4, 2, 4
+    assert question.numbers == p + z + 1
+    assert Reference(federation).ask(question).numbers == (
+        z + p * (p + 1) // 2 + 3 * atoms + 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"below": lambda a: a + 1000.0}, "a count below outside"),
+        ({"below": lambda a: a + 0.5}, "not int64|not whole|is float64"),
+        ({"total": lambda a: a + 1e3}, "a capped sum outside"),
+        ({"total": lambda a: a * np.nan}, "not finite"),
+        ({"own": lambda a: -1.0 - a}, "outside what is possible"),
+        ({"own": lambda a: a[:, 1:]}, "own"),
+        ({"moments": lambda a: a[1:]}, "moments"),
+        ({"more": lambda _: np.zeros(1)}, "missing or unknown"),
+        ({"moments": lambda a: a * 1e300}, "larger than any sum"),
+    ],
+)
+def test_false_answers_to_a_question_of_ones_own_are_refused(
+    federation, question, change, reason
+):
+    sites = sites_of(federation)
+
+    def lie(arrays):
+        for name, how in change.items():
+            changed = how(np.asarray(arrays.get(name, np.zeros(1)), np.float64))
+            dtype = np.int64 if name == "below" and "float64" not in reason else None
+            arrays[name] = changed.astype(dtype) if dtype else changed
+        return arrays
+
+    sites["node 1"] = spoil(sites["node 1"], ("shares",), change=lie)
+    with pytest.raises(FederationError, match=reason):
+        remote(federation, sites).ask(question)
+
+
+def test_small_cells_are_withheld_of_any_question(federation, question):
+    silo, schema = federation.silos[1], federation.schema
+    counts = Site(silo, schema, Rules(floor=1)).counts("train")
+    site = Site(silo, schema, Rules(floor=int(np.sort(counts)[0]) + 1))
+    hidden = site.hidden("train")
+    assert hidden.any()
+    assert not hidden.all()
+    alone = replace(question, task=replace(question.task, shares=np.ones(1)))
+    only = pffl.Federation(schema, (replace(silo, index=0),), "one")
+    seen = remote(only, {"1": site.answer}).ask(alone)
+    whole = Reference(only).ask(alone)
+    np.testing.assert_allclose(seen.own, np.where(hidden, 0.0, whole.own))
+    assert whole.own[:, ~hidden].any()
+    assert seen.total == pytest.approx(whole.total)
+
+
+def test_many_questions_go_out_in_one_message(federation, question):
+    engine = remote(federation)
+    engine.ask(Census(federation.schema))
+    before = len(engine.record.entries)
+    asked = [
+        question,
+        Evaluate(question.task, question.w, "train"),
+        Curvature(question.task, question.w),
+        train_question_of(question),
+    ]
+    totals = engine.ask_many(asked)
+    assert len(engine.record.entries) == before + 1
+    for one, total in zip(asked, totals, strict=True):
+        equal(total, Reference(federation).ask(one))
+
+
+def train_question_of(question):
+    federation = make_federation(0, sizes=(40, 60, 30), test=20)
+    problem = make_problem(Reference(federation), pffl.BoundedGroupLoss(0.6))
+    return train_question(problem, question.w, np.ones(2))
+
+
+def test_totals_are_kept_to_the_last_bit(federation, question):
+    problem = make_problem(Reference(federation), pffl.BoundedGroupLoss(0.6))
+    for asked in (
+        question,
+        Census(federation.schema),
+        Evaluate(question.task, question.w, "train"),
+        Curvature(question.task, question.w),
+        Curvature(question.task, question.w, order=1),
+        train_question(problem, question.w, np.ones(2)),
+    ):
+        total = Local(federation).ask(asked)
+        for dims in (asked.dims, {}):
+            again = type(total).from_arrays(total.arrays(), dims)
+            for name in total.declared:
+                one, other = getattr(total, name), getattr(again, name)
+                assert np.array_equal(one, other), name
+                assert np.asarray(one).dtype == np.asarray(other).dtype, name
+    with pytest.raises(Malformed, match="missing or unknown"):
+        type(total).from_arrays(Local(federation).ask(question).arrays(), {})
+
+
+def test_addition_follows_the_declaration(federation, question):
+    views = [
+        View.of(silo, federation.schema, question.task.model, "train")
+        for silo in federation.silos
+    ]
+    parts = [question.answer(view) for view in views]
+    total = add_all([parts[2], parts[0], parts[1]])
+    assert total.silos.tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(total.own, np.concatenate([p.own for p in parts]))
+    np.testing.assert_allclose(total.below, sum(p.below for p in parts))
+
+
+def test_texts_are_compared_and_never_added():
+    class Named(Total):
+        count: float = number()
+        version: str = agreed("version")
+
+    assert (Named(1.0, "a") + Named(2.0, "a")).count == 3.0
+    with pytest.raises(FederationError, match="disagree on the version: a and b"):
+        Named(1.0, "a") + Named(2.0, "b")
+
+
+def test_sensitivity_is_that_of_one_row(question):
+    found = SharesTotal.sensitivity(question.scales)
+    assert found["below"].tolist() == [1.0]
+    assert found["own"].tolist() == [0.7]
+    assert np.isinf(found["moments"]).all()
+    assert "silos" not in found
+    columns = Evaluate(question.task, question.w, loss_bound=3.0)
+    cells = columns.total_type.sensitivity(columns.scales)["cells"]
+    unbounded = np.inf
+    assert cells.tolist() == [1, unbounded, unbounded, 3, 9, 1, 1, 1]
+
+
+def test_rows_and_weights_are_separate(federation):
+    census = Local(federation).ask(Census(federation.schema))
+    assert census.rows.dtype == census.counts.dtype == np.int64
+    np.testing.assert_array_equal(census.weight, census.rows.astype(float))
+    np.testing.assert_array_equal(census.weights, census.counts.astype(float))
+
+
+def test_the_questions_that_a_site_knows():
+    assert {"census", "train", "evaluate", "curvature", "shares"} <= set(Question.kinds)
+
+
+def test_ranges_refuse_what_rows_cannot_add_up_to(question):
+    total = SharesTotal(
+        np.array([0]), np.array([3, 1]), np.eye(4), np.zeros((1, 4)), 0.0
+    )
+    rows = {"z": np.array([3.0, 1.0]), "atoms": np.ones(4), "": np.array(4.0)}
+    total.check_ranges(rows, question.scales)
+    for spoilt in (
+        replace(total, below=np.array([3, 2])),
+        replace(total, below=np.array([-1, 0])),
+        replace(total, own=np.full((1, 4), 0.8)),
+        replace(total, total=3.0),
+    ):
+        with pytest.raises(Refused, match="outside what is possible"):
+            spoilt.check_ranges(rows, question.scales)
