@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
+import pffl
 from pffl.data import Federation, Schema, Silo
 from pffl.engines.remote import InMemory, Remote, Reply
 from pffl.questions import Census, Total, View, read_question
+from pffl.site import Rules, Site
 from pffl.wire import (
     Answer,
     Parcel,
@@ -22,6 +25,7 @@ from pffl.wire import (
     total_body,
     write_answer,
 )
+from tests.helpers import make_federation, make_problem
 
 VERSION = version("pffl")
 QUICK = Policy(seconds=5.0, join_seconds=5.0)
@@ -195,3 +199,29 @@ def slow(site, seconds):
         return site(content)
 
     return answer
+
+
+@cache
+def deployed() -> dict[str, Any]:
+    """A run of PFFL over three sites with rules, before its first round."""
+    federation = make_federation(0, sizes=(60, 80, 50))
+    rules = Rules(floor=1, questions=10**6)
+    sites = {
+        silo.name: Site(silo, federation.schema, rules).answer
+        for silo in federation.silos
+    }
+    engine, method = remote(federation, sites), pffl.PFFL()
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.6))
+    constants = method.setup(problem)
+    found = None if constants is None else engine.ask(constants)
+    state = method.init(problem, found)
+    return {"engine": engine, "method": method, "problem": problem, "state": state}
+
+
+def one_round() -> None:
+    """Ask, answer and step once: what `benchmarks/house.py` follows."""
+    run = deployed()
+    method, problem = run["method"], run["problem"]
+    question = method.question(problem, run["state"])
+    total = run["engine"].ask(question)
+    run["state"] = method.step(problem, run["state"], total)

@@ -284,9 +284,14 @@ class Remote:
 
         A node may be lost before a question or while it is out (fault 54).
         """
+        there, nodes = set(self._transport.addresses()), self._nodes
+        if all(
+            nodes.address.get(k) in there and k not in nodes.silent for k in missing
+        ):
+            return
         patient = wait and any(self._absent[k] == 0 for k in missing)
         seconds = self.policy.seconds if patient else 0.0
-        self._nodes.find(missing, Census(self._schema), seconds, entry)
+        nodes.find(missing, Census(self._schema), seconds, entry)
 
     def _needed(self, questions: Sequence[Question[Any]], asked: Sequence[int]) -> int:
         """Return how many of those asked must answer."""
