@@ -188,6 +188,30 @@ def test_an_error_in_one_flow_ends_all_and_closes_them() -> None:
     assert closed == [True]
 
 
+def test_an_interruption_that_hits_another_part_ends_the_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ctrl-C comes at any line: also in the search for the smallest bound."""
+    step, hit = pffl.Exact.step, []
+
+    def interrupted(self: Any, problem: Any, state: Any, total: Any) -> Any:
+        if not hit:
+            hit.append(True)
+            raise KeyboardInterrupt
+        return step(self, problem, state, total)
+
+    monkeypatch.setattr(pffl.Exact, "step", interrupted)
+    solution = pffl.solve(
+        Local(FEDERATION),
+        pffl.BoundedGroupLoss(0.6),
+        method=pffl.PFFL(dual_rounds=1000, rounds_per_dual=2),
+        seed=3,
+    )
+    assert hit
+    assert solution.status == "interrupted"
+    assert solution.rounds < 5
+
+
 def test_the_whole_run_is_one_generator_that_anybody_can_drive() -> None:
     engine = Local(FEDERATION)
     flow = solving(

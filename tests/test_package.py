@@ -11,7 +11,7 @@ import pytest
 
 import pffl
 
-FUNCTIONS = ("solve", "certify", "sweep", "compare", "report")
+FUNCTIONS = ("solve", "certify", "sweep", "compare", "report", "feasible", "load")
 
 
 def run(code: str) -> None:
@@ -50,6 +50,13 @@ def test_no_module_takes_the_name_of_a_function() -> None:
 def test_the_package_is_a_plain_module() -> None:
     """Else functions that mention it could not be sent to other processes."""
     assert type(pffl) is ModuleType
+
+
+def test_functions_that_mention_it_can_be_sent() -> None:
+    """As joblib and Ray send them: by value, to another process."""
+    cloudpickle = pytest.importorskip("cloudpickle")
+    code = cloudpickle.dumps(lambda: pffl.solve.__module__ + pffl.Exact().name)
+    run(f"import pickle; assert pickle.loads({code!r})() == 'pffl.solvingexact'")
 
 
 def test_every_public_name_is_there() -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pffl.data import Federation as Federation
     from pffl.errors import PFFLError as PFFLError
     from pffl.evidence.certificate import Certificate as Certificate
+    from pffl.feasibility import Feasible as Feasible
+    from pffl.feasibility import feasible as feasible
     from pffl.methods import PFFL as PFFL
     from pffl.methods import Exact as Exact
     from pffl.methods import FedAvg as FedAvg
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from pffl.models import SoftmaxRegression as SoftmaxRegression
     from pffl.preparation import Options as Options
     from pffl.reports.page import report as report
+    from pffl.runs.directory import load as load
+    from pffl.runs.directory import save as save
     from pffl.solution import Solution as Solution
     from pffl.solving import certify as certify
     from pffl.solving import solve as solve
@@ -44,6 +48,7 @@ _HOMES = {
     "Certificate": "evidence.certificate",
     "ConditionalBoundedGroupLoss": "constraints",
     "Exact": "methods",
+    "Feasible": "feasibility",
     "FedAvg": "methods",
     "Federation": "data",
     "HuberRegression": "models",
@@ -59,7 +64,10 @@ _HOMES = {
     "Solution": "solution",
     "certify": "solving",
     "compare": "study.compare",
+    "feasible": "feasibility",
+    "load": "runs.directory",
     "report": "reports.page",
+    "save": "runs.directory",
     "solve": "solving",
     "solve_many": "solving",
     "sweep": "study.sweep",

@@ -1,0 +1,123 @@
+"""A run directory, certified again: nothing in it contradicts anything else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pffl
+from pffl import running, runs
+from pffl.engines import Local
+from pffl.errors import ArtefactError, UsageError
+from pffl.solving import Request
+from pffl.spec import parse
+
+
+def job(**settings: Any) -> Any:
+    sections = {
+        "data": {"name": "synthetic", "rows": 900, "silos": 3, "seed": 1},
+        "constraint": {"kind": "bgl", "bound": 0.66},
+        "run": {"seed": 1, "confidence": 0.99, **settings},
+    }
+    return parse(sections).build()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    with runs.lock(tmp_path / "run") as held:
+        running.run(job(), held)
+    return tmp_path / "run"
+
+
+def read(place: Path, name: str) -> Any:
+    return json.loads((place / name).read_text("utf-8"))
+
+
+def uppers(place: Path) -> list[list[float]]:
+    """What result.json and the certificate say of people not seen."""
+    certificate = read(place, "certificate.json")
+    kinds = {s["kind"]: s for s in certificate["statements"]}
+    result = [cell["test_upper"] for cell in read(place, "result.json")["cells"]]
+    return [result, [row["upper"] for row in kinds["holdout"]["per_cell"]]]
+
+
+def test_a_run_leaves_everything(place: Path) -> None:
+    record = runs.load(place, require_verified=True)
+    assert record.evidence.terms.confidence == 0.99
+    names = {path.name for path in place.iterdir()}
+    assert {"evidence.json", "certificate.json", "report.html"} <= names
+    result, certificate = uppers(place)
+    assert result == certificate
+
+
+def test_the_confidence_of_the_run_is_kept(place: Path) -> None:
+    before = (place / "certificate.json").read_bytes()
+    certificate, path = running.recertify(runs.load(place), Request())
+    assert certificate.confidence == 0.99
+    assert path == place / "certificate.json"
+    assert path.read_bytes() == before
+
+
+def test_another_confidence_is_said_everywhere(place: Path) -> None:
+    first = uppers(place)
+    running.recertify(runs.load(place), Request(confidence=0.9))
+    record = runs.load(place, require_verified=True)
+    assert record.evidence.terms.confidence == 0.9
+    assert record.result["confidence"] == 0.9
+    assert read(place, "certificate.json")["confidence"] == 0.9
+    result, certificate = uppers(place)
+    assert result == certificate
+    assert all(new < old for new, old in zip(result, first[0], strict=True))
+    page = (place / "report.html").read_text("utf-8")
+    assert pffl.report(place) == page
+    assert "90 %" in page or "0.9" in page
+
+
+def test_new_questions_need_the_rows(place: Path) -> None:
+    record = runs.load(place)
+    with pytest.raises(UsageError, match="give the data"):
+        running.recertify(record, Request(cell="A"))
+    engine = Local(job().federation)
+    certificate, _ = running.recertify(record, Request(cell="A"), engine)
+    assert len(certificate.of_kind("attainable")) == 2
+    again = runs.load(place, require_verified=True)
+    assert again.result["gap"] < 1e-8
+    assert again.evidence.seen == record.evidence.seen
+    assert again.result["cells"] == record.result["cells"]
+
+
+def test_other_rows_get_files_of_their_own(place: Path) -> None:
+    own = {p.name: p.read_bytes() for p in place.iterdir() if p.suffix == ".json"}
+    record, engine = runs.load(place), Local(job().federation)
+    _, path = running.recertify(record, Request(splits=("train",)), engine)
+    assert path.name == "certificate-train.json"
+    assert (place / "evidence-train.json").is_file()
+    for name in ("result.json", "evidence.json", "certificate.json"):
+        assert (place / name).read_bytes() == own[name]
+    assert runs.load(place).verified
+
+
+@pytest.mark.parametrize("name", ["evidence.json", "model.safetensors"])
+def test_fault_74_edited_evidence_is_not_certified(place: Path, name: str) -> None:
+    content = (place / name).read_bytes()
+    (place / name).write_bytes(content.replace(b"0.66", b"0.76"))
+    if (place / name).read_bytes() == content:
+        (place / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ArtefactError, match=f"{name} was changed"):
+        running.recertify(runs.load(place), Request())
+
+
+def test_a_solution_and_its_directory_are_certified_alike(place: Path) -> None:
+    again = pffl.certify(runs.load(place), confidence=0.8)
+    settings = job()
+    solution = pffl.solve(
+        settings.federation,
+        settings.constraint,
+        options=settings.options,
+        seed=1,
+    )
+    own = pffl.certify(solution, confidence=0.8)
+    assert again.as_dict() == own.as_dict()
