@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pffl import progress
-from pffl.cli import picture
+from pffl.cli.counts import MOST_DRAWN, picture
 from pffl.datasets import DATASETS, _acs_files, _fetch
 from tests.cli.helpers import one_line, pffl
 from tests.datasets.acs_files import archive, persons
@@ -109,20 +109,18 @@ def test_picture_joins_silos_that_do_not_fit() -> None:
     counts = np.zeros((1000, 30, 2), dtype=np.int64)
     counts[:, :, 0], counts[:, :, 1] = 5, 15
     counts[990:] = 0
-    lines = [
-        line.plain for line in picture.picture([f"g{i}" for i in range(30)], counts, 60)
-    ]
+    lines = [line.plain for line in picture([f"g{i}" for i in range(30)], counts, 60)]
     assert "up to 19 silos in a character" in lines[0]
     assert max(map(len, lines)) <= 80
     drawn = [line for line in lines if line.startswith("g")]
-    assert len(drawn) == 2 * picture.MOST_GROUPS
+    assert len(drawn) == 2 * MOST_DRAWN
     assert drawn[0].split()[1].startswith("▒▒▒")
     assert set(drawn[-1].split()[1]) == {"▆"}  # 15 of 20
     assert lines[-1] == "10 smaller groups are not drawn"
 
 
 def test_picture_of_a_numeric_target_has_no_rates() -> None:
-    lines = picture.picture(["a"], np.full((2, 1, 1), 2000), 60)
+    lines = picture(["a"], np.full((2, 1, 1), 2000), 60)
     assert [line.plain for line in lines][1] == "a  ██"
     assert len(lines) == 3
 

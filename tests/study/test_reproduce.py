@@ -133,9 +133,9 @@ def test_a_small_figure_runs_and_resumes(tmp_path):
     (again,) = run_figure(figure, open_data, out=tmp_path)
     assert (tmp_path / "rows.jsonl").read_bytes() == lines
     assert again.table.equals(table)
-    from pffl.cli.reproduce import markdown
-
-    assert "| a |" in markdown(result)
+    assert "| a |" in result.markdown
+    result.save(tmp_path)
+    assert (tmp_path / f"{result.panel.name}.md").read_text().startswith("### ")
 
 
 def test_a_panel_may_have_its_own_budget_and_model():
@@ -176,10 +176,10 @@ def test_a_panel_of_pictures_trains_the_network_of_the_paper():
 
 def opener(section, seed):
     """Open a panel's data; ACS from the extract beside the project."""
-    from pffl.cli.reproduce import open_data
+    from pffl.cli.study import open_panel
 
     source = str(ACS) if section["name"] == "acs" else None
-    return open_data(section, seed, source)
+    return open_panel(section, seed, source)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """The commands of `pffl`, in the order in which the help lists them.
 
-A command is a function in a file of its own, entered here by one line.
+A command is a function of one of these files, entered here by one line.
 """
 
 from __future__ import annotations
@@ -9,20 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pffl.cli import (
-    audit,
-    certify,
-    compare,
-    data,
-    deploy,
-    feasible,
-    report,
-    reproduce,
-    run,
-    site,
-    sweep,
-    verify,
-)
+from pffl.cli import audit, certify, data, deploy, run, site, study, verify
 
 app = typer.Typer(
     name="pffl",
@@ -34,14 +21,14 @@ app = typer.Typer(
 )
 
 app.command()(run.run)
-app.command()(feasible.feasible)
+app.command()(run.feasible)
 app.command()(certify.certify)
 app.command()(verify.verify)
 app.command()(audit.audit)
-app.command()(compare.compare)
-app.command()(sweep.sweep)
-app.command()(reproduce.reproduce)
-app.command()(report.report)
+app.command()(study.compare)
+app.command()(study.sweep)
+app.command()(study.reproduce)
+app.command()(study.report)
 app.command()(deploy.deploy)
 app.add_typer(site.app, name="site")
 app.add_typer(data.app, name="data")

@@ -1,4 +1,10 @@
-"""Tables of what is in a federation: rows per silo and group, labels, empty cells."""
+"""What is in a federation: rows per silo and group, labels, empty cells, a picture.
+
+In the picture a row is a group and a character a silo, from the largest to the
+smallest; where there are more than fit, a character stands for several neighbours. Rows
+are shown as shades (powers of ten, the mean of a character's silos), label rates as
+heights.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +15,32 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from pffl.cli.console import clean
-from pffl.cli.picture import picture
 from pffl.cli.show import (
     LONGEST_NAME,
     LONGEST_TITLE,
+    name,
     name_width,
     plain_table,
     print_whole,
     remarks,
 )
+from pffl.text import shorten, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from pffl.constraints import Constraint
     from pffl.data import Federation
-    from pffl.typing import IntArray
+    from pffl.typing import FloatArray, IntArray
 
 MOST_SILOS = 25
 MOST_GROUPS = 6
 MOST_EMPTY = 10
+MOST_DRAWN, LONGEST_DRAWN = 20, 22  # groups of the picture, and their names
+NOBODY = "·"
+SHADES = "░▒▓█"  # fewer than 10, 100, 1,000 rows; more
+HEIGHTS = "▁▂▃▄▅▆▇"
+KEY = "· none  ░ below 10  ▒ below 100  ▓ below 1,000  █ more"
 WIDEST, NARROWEST = 12, 6  # columns of a group
 
 
@@ -38,8 +49,8 @@ def described(texts: Mapping[str, str]) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
-    for name, text in texts.items():
-        table.add_row(name, text)
+    for title, text in texts.items():
+        table.add_row(title, text)
     return table
 
 
@@ -53,12 +64,12 @@ def show(
     splits = ", ".join(f"{federation.rows(s):,} {s}" for s in federation.splits)
     facts = [
         f"{len(federation):,} silos; rows: {splits}",
-        f"{schema.n_features} inputs; '{clean(schema.target)}' is {kind}",
-        *map(clean, federation.notes),
+        f"{schema.n_features} inputs; '{visible(schema.target)}' is {kind}",
+        *federation.notes,
         f"fingerprint {federation.fingerprint[:16]}",
     ]
     console.print()
-    console.print(Text(clean(federation.name, LONGEST_TITLE), style="bold"))
+    console.print(Text(shorten(visible(federation.name), LONGEST_TITLE), "bold"))
     console.print(remarks(facts))
     console.print()
     print_whole(console, silo_table(federation, counts, console.width))
@@ -99,8 +110,8 @@ def silo_table(federation: Federation, counts: IntArray, width: int) -> Table:
         _add(table, federation.silos[k].name, counts[k], groups, federation)
     if len(silos) < len(counts):
         rest = counts[np.setdiff1d(np.arange(len(counts)), silos)].sum(axis=0)
-        name = f"{len(counts) - len(silos):,} more"
-        _add(table, name, rest, groups, federation)
+        left = f"{len(counts) - len(silos):,} more"
+        _add(table, left, rest, groups, federation)
     table.add_section()
     _add(table, "all", counts.sum(axis=0), groups, federation)
     return table
@@ -114,8 +125,9 @@ def group_table(federation: Federation, counts: IntArray, width: int) -> Table:
     by_group = counts.sum(axis=0)
     for g in _largest(by_group.sum(axis=1), MOST_SILOS):
         total = by_group[g].sum()
-        name = Text(clean(schema.groups[g], LONGEST_NAME))
-        table.add_row(name, *(_share(by_group[g, y], total) for y in labels))
+        table.add_row(
+            name(schema.groups[g]), *(_share(by_group[g, y], total) for y in labels)
+        )
     return table
 
 
@@ -148,7 +160,7 @@ def empty_cells(
 
 def _add(
     table: Table,
-    name: str,
+    title: str,
     counts: IntArray,
     groups: Sequence[int],
     federation: Federation,
@@ -160,14 +172,14 @@ def _add(
     if len(groups) < len(by_group):
         cells.append(f"{total - sum(int(by_group[g]) for g in groups):,}")
     rate = _share(counts[:, 1].sum(), total) if _binary(federation) else ""
-    table.add_row(Text(clean(name, LONGEST_NAME)), *cells, f"{total:,}", rate)
+    table.add_row(name(title), *cells, f"{total:,}", rate)
 
 
 def _table(width: int, first: str, names: Sequence[str]) -> Table:
     table = plain_table(width)
     table.add_column(first, overflow="fold", max_width=name_width(width) + 6)
-    for name in names:
-        head = Text(clean(name, LONGEST_NAME))
+    for title in names:
+        head = name(title)
         table.add_column(head, justify="right", overflow="fold", max_width=WIDEST)
     return table
 
@@ -197,6 +209,63 @@ def _share(part: int, total: int) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(clean(name, LONGEST_NAME) for name in names[:MOST_EMPTY])
+    few = names[:MOST_EMPTY]
+    shown = ", ".join(shorten(visible(name), LONGEST_NAME) for name in few)
     more = len(names) - MOST_EMPTY
     return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+# The picture
+
+
+def picture(groups: Sequence[str], counts: IntArray, width: int) -> list[Text]:
+    """Draw training rows of shape (silos, groups, labels); rates of two labels, too."""
+    silos, _, labels = counts.shape
+    order = np.argsort(-counts.sum(axis=(1, 2)), kind="stable")
+    by_group = counts.sum(axis=(0, 2))
+    shown = np.sort(np.argsort(-by_group, kind="stable")[:MOST_DRAWN])
+    names = [shorten(visible(groups[g]), LONGEST_DRAWN) for g in shown]
+    margin = max(map(len, names)) + 2
+    room = max(8, width - margin)
+    parts = np.array_split(order, min(silos, room))
+    each = -(-silos // len(parts))
+    joined = f", up to {each:,} silos in a character" if each > 1 else ""
+    rows = np.array([counts[part].sum(axis=0) for part in parts])[:, shown]
+    means = rows.sum(axis=2) / np.array([len(part) for part in parts])[:, None]
+    out = [Text(f"rows of {silos:,} silos, large to small{joined}", style="bold")]
+    out += _lines(names, margin, [[_shade(v) for v in column] for column in means.T])
+    out.append(Text(KEY, style="dim"))
+    if labels == 2:
+        totals = rows.sum(axis=2)
+        rates = rows[:, :, 1] / np.maximum(totals, 1)
+        out.append(Text(f"share of the positive label{joined}", style="bold"))
+        marks = [
+            [_height(r) if n else NOBODY for r, n in zip(rate, total, strict=True)]
+            for rate, total in zip(rates.T, totals.T, strict=True)
+        ]
+        out += _lines(names, margin, marks)
+        out.append(Text(f"· nobody  {HEIGHTS[0]} 0 %  {HEIGHTS[-1]} 100 %", "dim"))
+    if len(shown) < len(groups):
+        rest = len(groups) - len(shown)
+        out.append(Text(f"{rest:,} smaller groups are not drawn", style="dim"))
+    return out
+
+
+def _lines(
+    names: Sequence[str], margin: int, marks: Sequence[Sequence[str]]
+) -> list[Text]:
+    return [
+        Text(name.ljust(margin) + "".join(line), no_wrap=True)
+        for name, line in zip(names, marks, strict=True)
+    ]
+
+
+def _shade(mean: float | FloatArray) -> str:
+    if mean == 0:
+        return NOBODY
+    place = int(np.floor(np.log10(max(float(mean), 1.0))))
+    return SHADES[min(place, len(SHADES) - 1)]
+
+
+def _height(rate: float | FloatArray) -> str:
+    return HEIGHTS[min(int(float(rate) * len(HEIGHTS)), len(HEIGHTS) - 1)]

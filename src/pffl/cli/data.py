@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pffl.cli import console
-from pffl.cli.draft import Draft
-from pffl.cli.options import takes
+from pffl.cli.options import Draft, open_data, takes
 
 if TYPE_CHECKING:
     from pffl.data import Federation
@@ -41,10 +40,8 @@ def fetch(
 
     Example: pffl data fetch acs --set data.year=2018 --set 'data.states=["CA"]'
     """
-    from pffl.cli.loading import open_data
-
     federation = open_data(Draft.of(name, {}, settings or ()).check().data)
-    console.stdout().print(_ready(federation), soft_wrap=True)
+    console.show(_ready(federation))
 
 
 @app.command()
@@ -55,7 +52,6 @@ def info(draft: Draft) -> None:
     Example: pffl data info people.csv --label income --group sex --silo state
     """
     from pffl.cli import counts
-    from pffl.cli.loading import open_data
 
     spec = draft.check()
     federation = open_data(spec.data)

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from pffl.cli import console
-from pffl.cli.draft import Draft
-from pffl.cli.options import takes
+from pffl.cli.options import Draft, takes
 
 
 @takes("data", "constraint", "method", "model", "run")
@@ -43,12 +42,12 @@ def deploy(
 
     Example: pffl deploy spec.toml -o deployment --address fl.example.org:8443
     """
-    from pffl.cli.loading import progress
     from pffl.deploy import deploy as write
     from pffl.deploy.names import Address, site_names
+    from pffl.progress import arriving
 
     spec = draft.check()
-    with progress() as show:
+    with arriving() as show:
         made = write(
             spec,
             draft.sections,

@@ -313,18 +313,20 @@ class Draft:
             )
         return cls.of(str(place / STOPPED), {})
 
-    def with_a_bound(self) -> tuple[Draft, bool]:
-        """Let a constraint without a bound name cells; also say whether it had one."""
+    def with_a_bound(self, *, minimax: bool = False) -> tuple[Draft, bool]:
+        """Let a constraint without a bound name cells; also say whether it had one.
+
+        Minimax, which has none, is kept where it is wanted.
+        """
         from pffl.constraints import is_minimax
 
         given = self.sections.get("constraint")
-        if isinstance(given, list):
-            return self, True
         section: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
+        kept = isinstance(given, list) or (minimax and is_minimax(section))
+        if kept or "bound" in section or "upper_bound" in section:
+            return self, True
         if is_minimax(section):
             section["kind"] = "bgl"
-        if "bound" in section or "upper_bound" in section:
-            return self, True
         section["bound"] = 0.0
         return replace(self, sections={**self.sections, "constraint": section}), False
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pffl.cli import console
-from pffl.cli.draft import Draft
-from pffl.cli.options import takes
+from pffl.cli.options import Draft, open_data, takes
 
 if TYPE_CHECKING:
     from pffl.site.prepare import Summary
@@ -58,7 +57,6 @@ def answer(
 
     Example: pffl site answer site.toml --dry-run
     """
-    from pffl.cli.statements import print_json
     from pffl.errors import UsageError
     from pffl.site import Site
 
@@ -71,7 +69,7 @@ def answer(
     asked = _census(site.schema, split) if question == CENSUS else _read(question)
     content = site.preview(asked)
     if json:
-        print_json(_plain(content))
+        console.print_json(_plain(content))
     else:
         _dump(content)
 
@@ -93,7 +91,6 @@ def describe(
 
     Example: pffl site describe sample.csv --label sick --group sex --sites a,b
     """
-    from pffl.cli.loading import open_data
     from pffl.deploy.names import site_names
     from pffl.site import Agreement
 

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from pffl.data.federation import Federation
 from pffl.errors import ArtefactError, UsageError
-from pffl.files import Journal
+from pffl.files import Journal, write
 from pffl.models.base import Model
 from pffl.models.recipes import RECIPES
 from pffl.preparation import Options, default_model
@@ -117,6 +117,19 @@ class Figure(Record):
     budget: int
     panels: Annotated[tuple[Panel, ...], Field(alias="panel")]
 
+    def names(self, panels: Sequence[str] | None, data: str | None) -> list[str]:
+        """Return the names of some panels: those named, those on these data."""
+        found = [
+            panel.name
+            for panel in self.panels
+            if (panels is None or panel.name in panels)
+            and (data is None or panel.data.get("name") == data)
+        ]
+        if not found:
+            there = ", ".join(panel.name for panel in self.panels)
+            raise UsageError(f"'{self.name}' has no such panel: there are {there}")
+        return found
+
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
@@ -200,6 +213,32 @@ class PanelResult:
             for (c, b, p), rows in grouped.items()
         ]
         return pd.DataFrame(lines)
+
+    @property
+    def markdown(self) -> str:
+        """What was measured, claim by claim, as Markdown tables."""
+        lines = [f"### {self.panel.name}", ""]
+        for checked in self.checked:
+            claim, outcomes = checked.claim, checked.outcomes
+            lines += [
+                f"Claim: {claim.text}",
+                "",
+                f"| curve | {claim.measure} (test) | error (test) | the claim |",
+                "|---|---|---|---|",
+            ]
+            lines += [
+                f"| {label} | {mean:.4f} ± {spread:.4f} | {error:.4f} | "
+                f"{outcomes.get(label, '')} |"
+                for label, (mean, spread, error) in checked.chosen.items()
+            ]
+            lines.append("")
+        return "\n".join(lines)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the table, and what was measured of the claims."""
+        place, name = Path(folder), self.panel.name
+        write(place / f"{name}.csv", self.table.to_csv(index=False).encode())
+        write(place / f"{name}.md", f"{self.markdown}\n".encode())
 
 
 def run_figure(

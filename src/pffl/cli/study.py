@@ -1,0 +1,374 @@
+"""`pffl sweep`, `compare`, `reproduce`, `report`: many runs, and one page of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from pffl.cli import console
+from pffl.cli.options import Draft, listed, takes
+from pffl.errors import MissingExtraError, NotMetError, UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pffl.constraints import Constraint
+    from pffl.data import Federation
+    from pffl.spec import Job
+    from pffl.study.compare import Comparison
+    from pffl.study.sweep import Sweep
+
+MULTIPLIER_BOUNDS = "1,10,100"
+VALIDATION = 0.2
+MOST_ROWS = 12
+SHOWN = {
+    "error": "error",
+    "risk": "risk",
+    "worst_cell_loss": "worst loss",
+    "dp_gap": "ΔDP",
+    "eo_gap": "ΔEO",
+}
+COSTS = {"rounds": "rounds", "gradients": "gradients", "bytes": "MB", "seconds": "s"}
+WIDE = 116  # columns that both halves of a comparison need
+
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Folder for results; an earlier run there is resumed."),
+]
+Budget = Annotated[
+    int | None, typer.Option(min=1, help="Gradients per silo for each method.")
+]
+
+
+@takes("data", "method", "model", "run")
+def sweep(
+    draft: Draft,
+    grid: Annotated[
+        Literal["full", "paper", "random"],
+        typer.Option(help="All combinations, the paper's, or drawn ones."),
+    ] = "full",
+    notions: Annotated[
+        str, typer.Option(help="bgl, cbgl, cbgl-y1, cbgl-y0, per-silo.", metavar="LIST")
+    ] = "bgl",
+    bounds: Annotated[
+        str | None,
+        typer.Option(help="Bounds. Default: eight around what is possible."),
+    ] = None,
+    multiplier_bounds: Annotated[
+        str, typer.Option(help="Multiplier bounds.", metavar="LIST")
+    ] = MULTIPLIER_BOUNDS,
+    methods: Annotated[
+        str,
+        typer.Option(help="Further methods, with their defaults.", metavar="LIST"),
+    ] = "",
+    points: Annotated[int, typer.Option(min=1, help="Points of a random grid.")] = 40,
+    front_on: Annotated[
+        Literal["validation", "test"],
+        typer.Option(help="Split that chooses the front; the paper's way is test."),
+    ] = "validation",
+    out: Out = None,
+) -> None:
+    """Train a grid of points and show which are worth choosing from.
+
+    Example: pffl sweep compas --grid paper --notions bgl,cbgl-y1,cbgl-y0
+    """
+    from pffl.progress import counted
+    from pffl.spec import merge
+    from pffl.study.sweep import sweep as run
+
+    sections = merge({"data": {"validation_fraction": VALIDATION}}, draft.sections)
+    job = replace(draft, sections=sections).build()
+    folder = out or Path("runs") / f"sweep-{job.source.name}"
+    with counted("point") as report:
+        found = run(
+            job.federation,
+            grid,
+            notions=listed(notions),
+            bounds=None if bounds is None else _numbers(bounds),
+            multiplier_bounds=_numbers(multiplier_bounds),
+            number=points,
+            method=[job.method, *_methods(listed(methods))],
+            model=job.model,
+            options=job.options,
+            seed=job.seed or 0,
+            out=folder,
+            report=report,
+        )
+    if not (folder / "sweep.parquet").exists():
+        console.note("sweep.parquet was left out: it needs the extra 'parquet'")
+    _tell_sweep(found, front_on)
+    console.show(f"Saved in {folder}")
+    if found.trained.empty:
+        raise NotMetError("every point failed; see points.jsonl")
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(word) for word in listed(text)]
+    except ValueError as error:
+        raise UsageError(f"not a list of numbers: {text!r}") from error
+
+
+def _methods(names: Sequence[str]) -> list[Any]:
+    """Return methods by name, with their defaults."""
+    from pffl.methods import METHODS
+
+    unknown = [name for name in names if name not in METHODS]
+    if unknown:
+        raise UsageError(f"no methods {unknown}: there are {sorted(METHODS)}")
+    return [METHODS[name]() for name in names]
+
+
+def _tell_sweep(found: Sweep, front_on: str) -> None:
+    target, table = console.stdout(), found.trained
+    for notion in dict.fromkeys(map(str, table["notion"])):
+        front = found.front(notion=notion, chosen_on=front_on)
+        several = table["method"].nunique() > 1
+        rows = [_point(row, several) for _, row in front.head(MOST_ROWS).iterrows()]
+        shown = _table(rows, title=f"{notion}: Pareto front")
+        if len(front) > MOST_ROWS:
+            shown.caption = f"and {len(front) - MOST_ROWS} more in sweep.csv"
+        target.print(shown)
+    failed = len(found.rows) - len(table)
+    counts = ", ".join(f"{n} {s}" for s, n in table["status"].value_counts().items())
+    more = f", {failed} failed" if failed else ""
+    target.print(f"{len(found.rows)} points: {counts}{more}")
+    target.print(
+        f"The front is chosen on {front_on} rows; figures are of test rows; their "
+        "intervals are in sweep.csv."
+    )
+
+
+def _point(row: Any, several: bool) -> dict[str, str]:
+    error = f"{row['test_error']:.3f}"
+    if "test_error_low" in row and not several:
+        error += f" ({row['test_error_low']:.3f}-{row['test_error_high']:.3f})"
+    return {
+        **({"method": str(row["method"])} if several else {}),
+        "bound": f"{row['bound']:g}",
+        "B": f"{row['multiplier_bound']:g}",
+        "status": str(row["status"]),
+        "error": error,
+        "worst loss": f"{row['test_worst_cell_loss']:.3f}",
+        "ΔDP": f"{row['test_dp_gap']:.3f}",
+        "ΔEO": f"{row['test_eo_gap']:.3f}",
+    }
+
+
+@takes("data", "constraint", "model", "run")
+def compare(
+    draft: Draft,
+    methods: Annotated[
+        str | None,
+        typer.Option(help="Names, separated by commas. Default: all.", metavar="LIST"),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many splits.")] = 5,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Tune each method on a validation part.")
+    ] = False,
+    trials: Annotated[
+        int, typer.Option(min=1, help="With --tune: points each method may try.")
+    ] = 4,
+    budget: Budget = None,
+    out: Out = None,
+    json: Annotated[bool, typer.Option("--json", help="Print rows as JSON.")] = False,
+) -> None:
+    """Train every method on the same splits, with the same model and budget.
+
+    Without --bound, the bound is a little above the smallest that is possible.
+
+    Example: pffl compare compas --seeds 3
+    """
+    from pffl.progress import counted
+    from pffl.reports import figures
+    from pffl.study.compare import BUDGET, known_methods
+    from pffl.study.compare import compare as run
+
+    # What is wrong is said before data are opened.
+    names = known_methods(None if methods is None else listed(methods))
+    job, constraint = _bounded(draft)
+    folder = out or Path("runs") / f"compare-{job.source.name}"
+    with counted("run") as report:
+        found = run(
+            _loader(draft, validation=tune),
+            constraint,
+            methods=names,
+            model=job.model,
+            options=job.options,
+            budget=budget or BUDGET,
+            seeds=seeds,
+            trials=trials if tune else 0,
+            out=folder,
+            report=report,
+        )
+    _draw(folder / "figure.png", figures.comparison, found.table)
+    if json:
+        console.print_json(found.as_dict())
+    else:
+        _tell_comparison(found, constraint)
+        console.show(f"Saved in {folder}")
+
+
+def _bounded(draft: Draft) -> tuple[Job, Constraint]:
+    """Open the job; where no bound is given, take one just above the smallest."""
+    from pffl.study.sweep import smallest_bound
+
+    given, bounded = draft.with_a_bound(minimax=True)
+    job = given.build()
+    constraint = job.constraint
+    if constraint is None:
+        raise UsageError("a comparison needs a constraint")
+    if not bounded:
+        least = smallest_bound(job.federation, constraint, model=job.model)
+        section = {"kind": "bgl", **given.sections["constraint"], "bound": least}
+        sections = {**draft.sections, "constraint": section}
+        constraint = replace(draft, sections=sections).check().constraint
+    return job, constraint or job.constraint
+
+
+def _loader(draft: Draft, *, validation: bool) -> Callable[[int], Federation]:
+    """Open the data with another seed, and a validation part where it is needed."""
+
+    def load(seed: int) -> Federation:
+        extra = {"validation_fraction": VALIDATION} if validation else {}
+        section = {**draft.sections.get("data", {}), "seed": seed, **extra}
+        return replace(draft, sections={"data": section}).check().data.open()
+
+    return load
+
+
+def _tell_comparison(found: Comparison, constraint: Constraint) -> None:
+    target, table = console.stdout(), found.table
+    parts = [{**SHOWN, **COSTS}] if target.width >= WIDE else [SHOWN, COSTS]
+    for titles in parts:
+        rows = [
+            {"method": str(m), **{t: _mean(row, n) for n, t in titles.items()}}
+            for m, row in table.iterrows()
+        ]
+        target.print(_table(rows))
+    target.print(
+        "Test rows, mean ± standard error over seeds. Smaller is better everywhere. "
+        f"Constraint: {dict(constraint.describe())}."
+    )
+    failed = table["failed"]
+    for method, reason in failed[failed != ""].items():
+        target.print(f"{method} failed: {reason}", style="yellow")
+
+
+def _mean(row: Any, name: str) -> str:
+    """Write a mean and, for measures, its standard error."""
+    value, error = row[name], row[f"{name}_se"]
+    if math.isnan(value):
+        return "-"
+    if name in COSTS:
+        shown = {"bytes": f"{value / 1e6:.2f}", "seconds": f"{value:.2f}"}
+        return shown.get(name, f"{value:,.0f}")
+    spread = "" if math.isnan(error) else f"±{error:.3f}".replace("0.", ".", 1)
+    return f"{value:.3f}{spread}"
+
+
+def _table(rows: Iterable[Mapping[str, str]], *, title: str | None = None) -> Table:
+    """Lay out rows of text; methods stand left."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title)
+    for row in rows:
+        if not table.columns:
+            for name in row:
+                justify: Any = "left" if name == "method" else "right"
+                table.add_column(name, justify=justify, no_wrap=True)
+        table.add_row(*row.values())
+    return table
+
+
+def _draw(path: Path, draw: Callable[..., Any], *table: Any, **options: Any) -> None:
+    """Write a figure where its extra is installed."""
+    from pffl.reports import figures
+
+    try:
+        figures.save(draw(*table, **options), path)
+    except MissingExtraError as error:
+        console.note(str(error))
+
+
+def reproduce(
+    figure: Annotated[
+        str,
+        typer.Argument(help="local-vs-global, tradeoff, parity, fedminmax or qffl."),
+    ],
+    panel: Annotated[
+        list[str] | None,
+        typer.Option("--panel", help="Only this panel; may be repeated."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Only panels on this data set.", metavar="NAME")
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(help="File or folder that holds the data.", metavar="PATH"),
+    ] = None,
+    budget: Budget = None,
+    seeds: Annotated[int | None, typer.Option(min=2, help="How many splits.")] = None,
+    out: Out = None,
+) -> None:
+    """Run a figure of the paper again and say which of its claims hold here.
+
+    Example: pffl reproduce tradeoff --data compas
+    """
+    from pffl.progress import counted
+    from pffl.reports import figures
+    from pffl.study.reproduce import load, run_figure
+
+    spec = load(figure)
+    folder = out or Path("runs") / f"reproduce-{figure}"
+    with counted("point") as report:
+        results = run_figure(
+            spec,
+            lambda section, seed: open_panel(section, seed, source),
+            panels=spec.names(panel, data),
+            budget=budget,
+            seeds=seeds,
+            out=folder,
+            report=report,
+        )
+    for result in results:
+        result.save(folder)
+        path, measure = folder / f"{result.panel.name}.png", result.panel.measures[0]
+        _draw(path, figures.curves, result.table, y=measure)
+        console.stdout().print(result.markdown)
+    console.show(f"Saved in {folder}")
+
+
+def open_panel(section: Mapping[str, Any], seed: int, source: str | None) -> Federation:
+    """Open a panel's data with another seed and a validation part."""
+    from pffl.spec import parse
+
+    extra: dict[str, Any] = {"seed": seed, "validation_fraction": VALIDATION}
+    if source is not None:
+        extra["source"] = source
+    return parse({"data": {**section, **extra}}, source="spec").data.open()
+
+
+def report(
+    directories: Annotated[
+        list[Path], typer.Argument(help="Run, sweep or comparison folders.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path(
+        "report.html"
+    ),
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+) -> None:
+    """Write one self-contained page that opens without a network.
+
+    Example: pffl report runs/compas-001 -o report.html
+    """
+    from pffl.reports.page import report as write
+
+    write(*directories, out=out, title=title)
+    console.show(f"Report: {out}")
