@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -197,7 +199,7 @@ def test_an_interruption_that_hits_another_part_ends_the_training(
     def interrupted(self: Any, problem: Any, state: Any, total: Any) -> Any:
         if not hit:
             hit.append(True)
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), signal.SIGINT)
         return step(self, problem, state, total)
 
     monkeypatch.setattr(pffl.Exact, "step", interrupted)

@@ -12,6 +12,8 @@ from the journal as long as it lasts, and a method begins at its `Progress`.
 from __future__ import annotations
 
 import hashlib
+import signal
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -33,7 +35,6 @@ from pffl.flow import (
     Event,
     Flow,
     Identified,
-    Interrupted,
     Progress,
     Recalled,
     Signal,
@@ -124,6 +125,40 @@ class Entry:
 Exchanges: TypeAlias = Generator[list[Question[Any]], list[Any], R]
 
 
+class Held:
+    """Holds a signal such as Ctrl-C back until it may come, between two exchanges.
+
+    A flow has many parts, and an interruption must reach all of them, not the one at
+    whose lines it happens to come. A second signal is not held back.
+    """
+
+    def __enter__(self) -> Held:
+        self._came: list[int] = []
+        self._before: dict[int, Callable[[int, Any], Any]] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    self._before[number] = handler
+                    signal.signal(number, self._hold)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _hold(self, number: int, frame: Any) -> None:
+        self._came.append(number)
+        if len(self._came) > 1:
+            self.__exit__()
+            self._before[number](number, frame)
+
+    def deliver(self) -> None:
+        """Let the signal come that was held back, if there was one."""
+        for number in self._came[:1]:
+            self._before[number](number, None)
+
+
 class Driver:
     """Drives one flow: answers its events, and has its questions asked by somebody.
 
@@ -149,7 +184,6 @@ class Driver:
         self._journal: dict[Stage, Entry] = {}
         self._meter = Meter(silos)
         self._keeping = self._changed = False
-        self._heard = self._owed = False  # an interruption: by the flow, by its parts
         self._rounds = 0  # of the watched training
         self._watching: list[Problem] = []
 
@@ -160,11 +194,13 @@ class Driver:
         value: Any = None
         while True:
             try:
-                questions = step(value)
+                with Held() as signals:
+                    questions = step(value)
             except StopIteration as done:
                 result: R = done.value
                 return result
             try:
+                signals.deliver()
                 value, step = engine.ask_many(questions), exchanges.send
             except BaseException as error:
                 value, step = error, exchanges.throw
@@ -181,21 +217,20 @@ class Driver:
         try:
             while True:
                 try:
-                    signal = step(value)
+                    told = step(value)
                 except StopIteration as done:
                     self._offer()
                     result: R = done.value
                     return result
                 self._offer()
                 try:
-                    if isinstance(signal, Event):
-                        value = self.answer(signal)
+                    if isinstance(told, Event):
+                        value = self.answer(told)
                     else:
-                        value = yield from self._exchange(signal)
+                        value = yield from self._exchange(told)
                     step = flow.send
                 except KeyboardInterrupt as stop:
                     # What is asked from here on is about a model that is unfinished.
-                    self._heard, self._owed = True, False
                     self._flush()
                     self._keeping = False
                     value, step = stop, flow.throw
@@ -207,11 +242,11 @@ class Driver:
             while self._watching:
                 self._leave(self._watching.pop())
 
-    def answer(self, signal: Event) -> Any:
+    def answer(self, event: Event) -> Any:
         """Answer an event."""
-        match signal:
+        match event:
             case Recalled():
-                return self._recall(signal)
+                return self._recall(event)
             case Clock():
                 return time.monotonic() - self._started
             case Billed(stage=stage):
@@ -219,11 +254,9 @@ class Driver:
             case Identified(identity=identity):
                 self._resume(identity)
             case Began():
-                return self._begin(signal)
+                return self._begin(event)
             case Advanced():
-                return self._advance(signal)
-            case Interrupted():
-                self._owed = not self._heard
+                return self._advance(event)
             case Ended(problem=problem, watched=True):
                 self._watching.remove(problem)
                 self._leave(problem)
@@ -240,8 +273,6 @@ class Driver:
 
     def _exchange(self, asked: Sequence[Asked]) -> Exchanges[list[Total]]:
         """Ask, each question once, and record the totals."""
-        if self._owed:
-            raise KeyboardInterrupt
         totals = yield from self._ask(asked)
         if self._keeping:
             for a, total in zip(asked, totals, strict=True):

@@ -112,11 +112,6 @@ class Advanced(Event):
 
 
 @dataclass(frozen=True, eq=False)
-class Interrupted(Event):
-    """Ctrl-C hit a part that is not watched: every other part must hear of it."""
-
-
-@dataclass(frozen=True, eq=False)
 class Ended(Event):
     """A method has ended; the answer is not used."""
 
@@ -371,8 +366,6 @@ def iterate(
                 yield Advanced(problem, at, None, watched)
     except KeyboardInterrupt:
         stopped = "interrupted"
-        if not watched:
-            yield Interrupted()
     yield Ended(problem, watched)
     failed = stopped == "diverged"
     state = at.good if failed else at.state
