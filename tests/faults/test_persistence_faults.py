@@ -26,6 +26,7 @@ from pffl import runs
 from pffl.checkpoint import CURRENT, PREVIOUS, SPEC, Checkpoint
 from pffl.engines import Local
 from pffl.errors import ArtefactError
+from pffl.evidence import measure
 from pffl.preparation import Options
 from pffl.wire.parcel import Parcel, pack, unpack
 from tests.cli.helpers import SMALL, one_line
@@ -540,11 +541,14 @@ def test_fault_71_the_second_signal_ends_at_once(
 def test_fault_71_interrupted_while_measuring(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(*_: object, **__: object) -> None:
+    pair = measure._pair
+
+    def interrupt(*parts: Any) -> Any:
         os.kill(os.getpid(), signal.SIGINT)
+        return pair(*parts)
 
     options = ("run", *SMALL, "--bound", "0.7", "--no-extras", "--out")
-    monkeypatch.setattr("pffl.solving.evidence_of", interrupt)
+    monkeypatch.setattr(measure, "_pair", interrupt)
     seen = command(capsys, *options, tmp_path / "run")
     monkeypatch.undo()
     assert seen.code == 130

@@ -17,6 +17,7 @@ from pffl.files import json_text
 from pffl.wire.parcel import judge, unpack
 
 FILES = {
+    "certificate.json",
     "evidence.json",
     "history.csv",
     "manifest.json",

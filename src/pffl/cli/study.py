@@ -221,14 +221,14 @@ def _bounded(draft: Draft) -> tuple[Job, Constraint]:
     given, bounded = draft.with_a_bound(minimax=True)
     job = given.build()
     constraint = job.constraint
-    if constraint is None:
-        raise UsageError("a comparison needs a constraint")
-    if not bounded:
+    if constraint is not None and not bounded:
         least = smallest_bound(job.federation, constraint, model=job.model)
-        section = {"kind": "bgl", **given.sections["constraint"], "bound": least}
+        section = {**given.sections["constraint"], "bound": least}
         sections = {**draft.sections, "constraint": section}
         constraint = replace(draft, sections=sections).check().constraint
-    return job, constraint or job.constraint
+    if constraint is None:
+        raise UsageError("a comparison needs a constraint")
+    return job, constraint
 
 
 def _loader(draft: Draft, *, validation: bool) -> Callable[[int], Federation]:
