@@ -4,6 +4,7 @@ import html
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pffl
 from pffl import runs
 from pffl.errors import ArtefactError
 from pffl.evidence import unseen, verdict
-from pffl.evidence.evidence import Evidence
+from pffl.evidence.evidence import Evidence, Missing
 from pffl.files import Journal
 from pffl.reports import charts
 from pffl.reports.page import SweepView, embedded, margin, number, render
@@ -112,6 +113,11 @@ def test_a_page_of_objects_is_that_of_their_folder(tmp_path):
     bare = pffl.report(solution.evidence, title="bare")
     assert "<h2>Convergence" not in bare
     assert "<title>bare" in bare
+    unknown = Missing("nothing is known of how the model was trained")
+    audited = pffl.report(replace(solution.evidence, training=unknown))
+    assert "method exact" in bare
+    assert "method" not in audited
+    assert "training rows ·" not in audited
     found = sweep(data, full_grid(["bgl"], [0.6], [1.0, 10.0]))
     methods = {"methods": ["fedavg", "exact"], "seeds": 1, "budget": 5}
     both = pffl.report(found, pffl.compare(data, **methods))

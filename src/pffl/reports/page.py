@@ -161,7 +161,7 @@ def report(
     return page
 
 
-def render(subjects: Iterable[Subject | RunView], *, title: str | None = None) -> str:
+def render(subjects: Iterable[Subject], *, title: str | None = None) -> str:
     """Return the page as HTML text."""
     try:
         from jinja2 import Environment, StrictUndefined
@@ -185,13 +185,11 @@ def render(subjects: Iterable[Subject | RunView], *, title: str | None = None) -
     )
 
 
-def collect(subjects: Iterable[Subject | RunView]) -> Contents:
+def collect(subjects: Iterable[Subject]) -> Contents:
     """Lay out every subject; a folder that is none of ours is refused."""
     found = Contents()
     for subject in subjects:
         match subject:
-            case RunView():
-                found.runs.append(subject)
             case Solution():
                 history = subject.history_rows()
                 found.runs.append(RunView.of(subject.evidence, history))
