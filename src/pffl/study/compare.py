@@ -99,12 +99,10 @@ class Footing:
 
     def rows(self, method: str, parameters: Parameters, *splits: str) -> list[Row]:
         """Return a row for each split; train, once for all, if one is not there."""
-        keys = [self._key(method, parameters, split) for split in splits]
-        known = self.journal
+        keys, known = [self._key(method, parameters, s) for s in splits], self.journal
         if any(key not in known or known[key]["reason"] for key in keys):
             found = self._tried(method, parameters, splits)
-            for key, split in zip(keys, splits, strict=True):
-                row = Row(method, self.seed, split, parameters, **found(split))
+            for key, row in zip(keys, found, strict=True):
                 known.put(key, asdict(row))
         return [Row(**known[key]) for key in keys]
 
@@ -115,24 +113,27 @@ class Footing:
 
     def _tried(
         self, name: str, parameters: Parameters, splits: Sequence[str]
-    ) -> Callable[[str], dict[str, Any]]:
-        """Train one method; return what its rows hold. A failure has its reason."""
+    ) -> list[Row]:
+        """Train one method and measure it; a failure is a row with its reason."""
         kind = METHODS[name]
         known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
         chosen = {k: v for k, v in parameters.items() if k in known}
+        costs: dict[str, float] = {}
+        measures: dict[str, dict[str, float | None]] = {}
         try:
             engine = open_engine(self.federation, "local")
             method = kind.within(self.budget, **chosen)
             flow = self.trying(setting_of(engine), method, splits)
             run, costs, measures = drive(engine, flow)
+            reason = None if run.stopped is None else f"the run {run.stopped}"
+            if run.stopped == "interrupted":
+                raise KeyboardInterrupt  # an unfinished model is no row
         except (PFFLError, ArithmeticError, ValueError) as error:
             reason = str(error)
-            return lambda split: {"reason": reason}
-        if run.stopped == "interrupted":
-            raise KeyboardInterrupt  # an unfinished model is no row
-        if run.stopped is not None:
-            return lambda split: {"costs": costs, "reason": f"the run {run.stopped}"}
-        return lambda split: {"costs": costs, "measures": measures[split]}
+        return [
+            Row(name, self.seed, s, parameters, measures.get(s, {}), costs, reason)
+            for s in splits
+        ]
 
     def trying(
         self, setting: Setting, method: Method[Any], splits: Sequence[str]
@@ -323,15 +324,11 @@ class Comparison:
         return element("comparison", *self._shown())
 
     def _shown(self) -> tuple[str, list[str], list[dict[str, object]]]:
-        names = (*MEASURES[:5], *COSTS)
+        keys = ("method", "seeds", *MEASURES[:5], *COSTS)
         lines = self.table.reset_index().to_dict("records")
         texts = ["Test rows, means over seeds; smaller is better everywhere."]
         texts += [f"{r['method']} failed: {r['failed']}" for r in lines if r["failed"]]
-        rows = [
-            {name: None if line[name] != line[name] else line[name] for name in keys}
-            for keys in [("method", "seeds", *names)]
-            for line in lines
-        ]
+        rows = [{key: files.plain(line[key]) for key in keys} for line in lines]
         return f"Comparison of {len(rows)} methods", texts, rows
 
 
