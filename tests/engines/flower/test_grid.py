@@ -11,9 +11,10 @@ import pffl
 from pffl.engines.remembered import Remembered
 from pffl.engines.remote import Remote
 from pffl.errors import FederationError
+from pffl.questions import Curvature, Evaluate
 from pffl.site import Rules
 from pffl.wire import Policy
-from tests.helpers import make_federation
+from tests.helpers import make_federation, make_problem, train_question
 
 pytest.importorskip("flwr")
 
@@ -64,11 +65,20 @@ def test_same_result_as_in_one_process(tmp_path, constraint, method):
 def test_questions_travel_as_their_own_message_types(tmp_path):
     federation = drawn(2)
     grid = grid_of(federation, tmp_path)
-    pffl.solve(
-        remote(grid, federation), CONSTRAINTS["bgl"], method=METHODS["pffl"], seed=0
-    )
-    assert set(grid.kinds) == {"query.census", "train", "evaluate", "query.curvature"}
-    assert grid.kinds.count("train") == 2 * 12
+    engine = remote(grid, federation)
+    problem = make_problem(engine, CONSTRAINTS["bgl"])
+    w = np.zeros(problem.n_parameters)
+    alone = {
+        "train": train_question(problem, w, np.zeros(problem.n_cells)),
+        "evaluate": Evaluate(problem.task, w, "train"),
+        "query.curvature": Curvature(problem.task, w),
+    }
+    for kind, question in alone.items():
+        engine.ask(question)
+        assert set(grid.kinds[-2:]) == {kind}
+    engine.ask_many(list(alone.values()))
+    assert set(grid.kinds[-2:]) == {"query.questions"}
+    assert set(grid.kinds) == {"query.census", "query.questions", *alone}
 
 
 def test_nothing_but_one_byte_string_travels(tmp_path):
