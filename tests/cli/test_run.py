@@ -14,6 +14,7 @@ import pytest
 
 import pffl as library
 from pffl import runs
+from pffl.errors import FederationError
 from pffl.files import json_text
 from tests.cli.helpers import SMALL, one_line, pffl
 
@@ -162,6 +163,28 @@ def test_many_cells_show_the_tightest(capsys: pytest.CaptureFixture[str]) -> Non
     assert "20 more in result.json" in seen.out
     worst = max(runs.load("here").result["cells"], key=lambda c: c["violation"])
     assert f"{worst['train_loss']:.4f}" in seen.out
+
+
+def test_a_federation_that_fails_says_where(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(*_: object) -> None:
+        raise FederationError("site b does not answer")
+
+    monkeypatch.setattr("pffl.engines.local.Local.ask_many", down)
+    seen = pffl(capsys, "run", *SMALL, "--bound", "0.8")
+    assert seen.code == 5
+    assert "site b does not answer" in seen.err
+    assert "while asking question 1: census of 'census'" in one_line(seen.err)
+
+
+def test_the_last_lines_count_questions(capsys: pytest.CaptureFixture[str]) -> None:
+    seen = pffl(capsys, "run", *SMALL, "--bound", "0.66", "--out", "here")
+    asked = json.loads(Path("here/result.json").read_text())["questions"]
+    assert asked["asked"] == asked["distinct"]
+    words = f"{asked['asked']} questions ({asked['asked']} distinct) in "
+    assert f"{words}{asked['messages']} messages" in one_line(seen.out)
+    assert "each cell by itself with confidence 0.95" in one_line(seen.out)
 
 
 @pytest.mark.parametrize(
