@@ -1,10 +1,64 @@
-"""Settings that all tests share."""
+"""Settings that all tests share, and which of them are quick."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 # Machines differ in speed, results must not: no deadlines, and the same examples
 # everywhere. A test that wants fewer or more examples says so itself.
 settings.register_profile("pffl", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("pffl")
+
+HERE = Path(__file__).parent
+
+#: What `pytest -m quick` runs: the core, in half a minute, without an extra but
+#: `report` and `parquet`. tests/matrix.py runs it with other versions of everything.
+QUICK = (
+    "bounds/test_holdout.py",
+    "cli/test_app.py",
+    "cli/test_own_table.py",
+    "constraints",
+    "data",
+    "datasets/test_synthetic.py",
+    "engines/test_reference.py",
+    "evidence/test_schemas.py",
+    "methods/test_descent.py",
+    "methods/test_exact.py",
+    "methods/test_pffl.py",
+    "models/test_base.py",
+    "models/test_linear.py",
+    "questions",
+    "runs/test_directory.py",
+    "test_files.py",
+    "test_flow.py",
+    "test_numerics.py",
+    "test_package.py",
+    "test_problem.py",
+    "test_records.py",
+    "test_registry.py",
+    "test_spec.py",
+)
+#: Tests in those files that take a second or more each.
+LONG = {"test_killed_at_every_message_and_resumed"}
+
+
+def _is_quick(path: Path) -> bool:
+    return any(path.is_relative_to(HERE / place) for place in QUICK)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import what `-m quick` leaves out: torch alone takes seconds."""
+    only_quick = config.option.markexpr == "quick"
+    is_test = collection_path.name.startswith("test_")
+    return True if only_quick and is_test and not _is_quick(collection_path) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        slow = any(map(item.get_closest_marker, ("slow", "netns")))
+        long = getattr(item, "originalname", item.name) in LONG
+        if _is_quick(item.path) and not slow and not long:
+            item.add_marker("quick")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import cvxpy as cp
 import numpy as np
+import pytest
 from scipy.optimize import minimize
 from scipy.special import expit, logsumexp
 
@@ -305,6 +305,7 @@ class Oracle:
 
     def saddle(self, radius: float | None = None) -> tuple[float, np.ndarray]:
         """Return min_w βF(w) + B·max(0, max r(w)) and its w, by cvxpy."""
+        cp = pytest.importorskip("cvxpy")
         w = cp.Variable((self.X.shape[1], self.classes))
         z = self.X @ w
         if self.kind == "softmax":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 
-import cvxpy as cp
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -107,6 +106,7 @@ def test_capped_projection_is_the_nearest_point(v, total):
 @pytest.mark.parametrize("seed", range(3))
 def test_projections_solve_their_quadratic_programs(seed):
     v = np.random.default_rng(seed).normal(size=6) * 3
+    cp = pytest.importorskip("cvxpy")
     x = cp.Variable(6, nonneg=True)
     distance = cp.Minimize(cp.sum_squares(x - v))
     cp.Problem(distance, [cp.sum(x) == 2]).solve(solver=cp.CLARABEL)

@@ -118,6 +118,14 @@ def test_no_tracked_file_names_this_checkout() -> None:
     assert [str(p) for p in tracked_files() if here in p.read_bytes()] == []
 
 
+def test_no_tracked_file_is_ignored() -> None:
+    """The wheel leaves out what git ignores: `runs/` once was without `pffl.runs`."""
+    tracked_files()  # skips where there is no git
+    ignored = ["git", "ls-files", "--cached", "--ignored", "--exclude-standard"]
+    run = subprocess.run(ignored, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert run.stdout == ""
+
+
 def test_no_tracked_file_is_large() -> None:
     large = [str(p) for p in tracked_files() if p.stat().st_size > LARGEST_FILE]
     assert large == []

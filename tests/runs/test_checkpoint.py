@@ -12,29 +12,29 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 import pffl
+from pffl import checkpoint as file
 from pffl.callbacks import Callback
+from pffl.checkpoint import (
+    CURRENT,
+    PREVIOUS,
+    Checkpoint,
+    NotFinite,
+    Unreadable,
+    decode,
+    differences,
+    encode,
+    identity,
+    lay_out,
+    take_up,
+)
 from pffl.engines import Local, Reference
 from pffl.errors import ArtefactError, FederationError
 from pffl.evidence.evidence import Data
 from pffl.methods import METHODS
 from pffl.preparation import Options
 from pffl.problem import Point
-from pffl.checkpoint import Checkpoint, identity
-from pffl import checkpoint as file
-from pffl.checkpoint import (
-    CURRENT,
-    PREVIOUS,
-    NotFinite,
-    Unreadable,
-    decode,
-    differences,
-    encode,
-    lay_out,
-    take_up,
-)
 from pffl.typing import BoolArray, FloatArray, IntArray
 from pffl.wire.parcel import Parcel, pack, unpack
-from tests.driving import iterate
 from tests.helpers import make_federation, make_problem
 from tests.interrupting import Stopping, assert_same_bits, assert_same_outcome
 from tests.methods.biased import biased

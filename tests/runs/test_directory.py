@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from safetensors.numpy import save as save_tensors
 
 import pffl
@@ -257,7 +256,9 @@ def test_what_a_run_of_the_first_version_lacks_says_how_to_get_it(
     (tmp_path / "evidence.json").unlink()
     record = runs.load(tmp_path)
     assert record.read("history.csv") == (tmp_path / "history.csv").read_bytes()
-    with pytest.raises(ArtefactError, match=r"no evidence\.json.*pffl run '") as refused:
+    with pytest.raises(
+        ArtefactError, match=r"no evidence\.json.*pffl run '"
+    ) as refused:
         record.read("evidence.json")
     assert refused.value.exit_code == 6
 

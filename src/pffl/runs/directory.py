@@ -14,14 +14,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pffl import files, records
+from pffl import checkpoint, files, records
+from pffl.checkpoint import Checkpoint
 from pffl.data.schema import Schema
 from pffl.errors import ArtefactError
 from pffl.evidence import verdict
 from pffl.evidence.evidence import Evidence
 from pffl.models import Inputs, Model
-from pffl import checkpoint
-from pffl.checkpoint import Checkpoint
 from pffl.runs.model_file import ModelFile, read_model, write_model
 from pffl.typing import FloatArray
 

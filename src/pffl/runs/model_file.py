@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from pffl import files
 from pffl.data.schema import Schema
 from pffl.data.silo import as_inputs
-from pffl.errors import ArtefactError, PFFLError, Malformed
+from pffl.errors import ArtefactError, Malformed, PFFLError
 from pffl.models import Inputs, Model, rebuild
-from pffl.wire.parcel import HEADER, LARGEST, Parcel, judge, pack, unpack
 from pffl.records import Record, read
 from pffl.typing import FloatArray
+from pffl.wire.parcel import HEADER, LARGEST, Parcel, judge, pack, unpack
 
 if TYPE_CHECKING:
     from pffl.solution import Solution
