@@ -157,7 +157,7 @@ def prepare(
         Task(bound, cells, shares(census, options.weighting)),
         schema,
         setting.silo_names,
-        counts,
+        cells.totals(census.weights),
         census.counts,
         beta,
         multiplier_bound,

@@ -58,7 +58,7 @@ class Problem:
     schema, silo_names
         Names of groups, labels and silos.
     counts
-        m_z: rows per cell over all silos, frozen at the census.
+        m_z: weight Σs_i of the rows per cell over all silos, frozen at the census.
     silo_counts
         Rows per (silo, atom), shape (K, atoms).
     risk_weight, multiplier_bound

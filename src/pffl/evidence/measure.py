@@ -110,7 +110,7 @@ def fit(
     training = stage("training", _fitted(problem, shown, method, wanted, gap_every))
     others = (
         stage("before", _spared(_before(problem, shown, wanted))),
-        stage("least", _spared(_least(problem, wanted))),
+        stage("least", _spared(_least(shown, wanted))),
         stage("excess", _spared(_excess(problem, wanted))),
     )
     if wanted.lockstep:
@@ -143,7 +143,7 @@ def measure(
         return Measured(_added(samples, wanted.heldout), held, nothing, proved)
     (pair, samples), least, excess = yield from together(
         stage("pair", _pair(problem, shown, point, wanted)),
-        stage("least", _least(problem, wanted)),
+        stage("least", _least(shown, wanted)),
         stage("excess", _excess(problem, wanted)),
     )
     proved = _proofs(problem, samples["train"], pair, least, excess, None)
