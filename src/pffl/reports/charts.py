@@ -1,7 +1,8 @@
 """Charts as SVG text, coloured by the page's CSS variables, with a title for readers.
 
 Small on purpose: dots on a line per cell, and lines over rounds. Everything that a
-chart shows also stands in a table.
+chart shows also stands in a table. Only the page uses them; they are apart from it
+because drawing knows nothing of runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Figures for papers and notebooks: functions from a table to matplotlib Axes.
 
-They need the extra ``report``. Colours are Okabe and Ito's, told apart by people who
-see fewer colours, and every series has its own marker as well. `save` writes the figure
-of some Axes to a file::
+Users call them; they need the extra ``report``. Colours are Okabe and Ito's, told apart
+by people who see fewer colours, and every series has its own marker as well. `save`
+writes the figure of some Axes to a file::
 
     axes = figures.group_losses(solution.cells)
     figures.save(axes, "losses.svg")  # or .png, .pdf

@@ -2,6 +2,7 @@
 
 ``reproduction/<figure>/spec.toml`` holds what the paper claims, the data, and the
 curves: methods with the values that are swept. The files are shipped with the package.
+Only one command runs them: nothing else depends on the paper.
 """
 
 from __future__ import annotations
