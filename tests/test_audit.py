@@ -16,19 +16,22 @@ from sklearn.metrics import log_loss, mean_squared_error
 from sklearn.preprocessing import StandardScaler
 
 import pffl
-from pffl.audit import (
+from pffl import runs
+from pffl.data import Federation
+from pffl.engines import Reference
+from pffl.errors import ArtefactError, DataError, UsageError
+from pffl.evidence.evidence import Evidence, Missing
+from pffl.files import json_text
+from pffl.foreign import (
+    Audit,
     Audited,
     Probabilities,
     audit,
     read_coefficients,
     with_probabilities,
 )
-from pffl.data import Federation
-from pffl.engines import Reference
-from pffl.errors import ArtefactError, DataError, UsageError
 from pffl.preparation import Options
 from pffl.questions import Census, Evaluate
-from pffl.verify import verify
 
 X = ["age", "income"]
 TABLE = {"label": "y", "group": "sex", "silo": "site", "drop": ("pid", "amount")}
@@ -99,6 +102,16 @@ def write(path: Path, model: Any) -> Path:
     return path
 
 
+def not_verified(found: Audit, rows: Federation, folder: Path) -> list[str]:
+    """Save an audit with its rows; return what `verify` does not agree with."""
+    with runs.lock(folder / "audit") as place:
+        place.save_audit(found, "")
+    rows.export(folder / "rows.csv")
+    checks = pffl.verify(folder / "audit", folder / "rows.csv")
+    assert any(check.what.startswith("seen: cells") for check in checks)
+    return [str(check) for check in checks if not check.agrees]
+
+
 def opened(path: Path, rows: Federation) -> Audited:
     model, w, notes = read_coefficients(path).bind(rows.schema)
     return Audited(model, w, notes=notes)
@@ -111,13 +124,13 @@ def test_coefficients_give_scikit_learns_losses(
 ) -> None:
     rows, model = federation(classes), fitted(classes)
     audited = opened(write(tmp_path / name, model), rows)
-    certificate = audit(audited, rows, pffl.BoundedGroupLoss(1.5))
+    found = audit(audited, rows, pffl.BoundedGroupLoss(1.5))
+    certificate = found.certificate
     assert group_losses(certificate) == pytest.approx(expected(model, classes))
     assert certificate.verdict == "met"
     assert certificate.holds("empirical")
     assert "rows given" in certificate.sentence
-    checks = verify(certificate, audited, rows)
-    assert [str(check) for check in checks if not check.agrees] == []
+    assert not_verified(found, rows, tmp_path) == []
 
 
 def test_a_scaler_and_reversed_classes(tmp_path: Path) -> None:
@@ -134,7 +147,7 @@ def test_a_scaler_and_reversed_classes(tmp_path: Path) -> None:
     }
     path = tmp_path / "m.json"
     path.write_text(json.dumps(plain))
-    certificate = audit(opened(path, rows), rows)
+    certificate = audit(opened(path, rows), rows).certificate
     for sex, part in frame.groupby("sex"):
         probability = model.predict_proba(scaler.transform(part[X]))[:, 1]
         true = log_loss(part.y == "no", probability)
@@ -144,21 +157,22 @@ def test_a_scaler_and_reversed_classes(tmp_path: Path) -> None:
 
 def test_least_squares(tmp_path: Path) -> None:
     frame = people()
-    options = {**TABLE, "label": "amount", "drop": ("pid", "y")}
-    rows = Federation.from_table(frame, **options, classification=False)
+    columns = {**TABLE, "label": "amount", "drop": ("pid", "y")}
+    rows = Federation.from_table(frame, **columns, classification=False)
     model = LinearRegression().fit(frame[X], frame.amount)
     path = tmp_path / "m.json"
     plain = {"features": X, "coef": model.coef_.tolist(), "intercept": model.intercept_}
     path.write_text(json.dumps(plain))
-    certificate = audit(
-        opened(path, rows), rows, options=Options(loss_bound=100.0, confidence=0.9)
-    )
+    options = Options(loss_bound=100.0, confidence=0.9)
+    found = audit(opened(path, rows), rows, options=options)
+    certificate = found.certificate
+    assert not_verified(found, rows, tmp_path) == []
     for sex, part in frame.groupby("sex"):
         true = mean_squared_error(part.amount, model.predict(part[X]))
         assert group_losses(certificate)[str(sex)] == pytest.approx(true)
     assert certificate.of_kind("holdout")[0].available
     assert not certificate.of_kind("holdout_error")
-    bare = audit(opened(path, rows), rows)
+    bare = audit(read_coefficients(path), rows).certificate
     assert "needs a loss bound" in bare.of_kind("holdout")[0].text
 
 
@@ -177,17 +191,17 @@ def test_probabilities_by_row_or_by_id(
     rows = with_probabilities(data, predictions, TABLE, id="pid" if joined else None)
     blank = Probabilities()
     audited = Audited(blank.bind(rows.schema, blank.inputs), np.zeros(0))
-    certificate = audit(audited, rows, pffl.BoundedGroupLoss(2.0))
+    found = audit(audited, rows, pffl.BoundedGroupLoss(2.0))
+    certificate = found.certificate
     assert group_losses(certificate) == pytest.approx(expected(model, classes))
     same = audit(
         opened(write(tmp_path / "m.json", model), federation(classes)),
         federation(classes),
         pffl.BoundedGroupLoss(2.0),
-    )
+    ).certificate
     for a, b in zip(certificate.statements, same.statements, strict=True):
         assert a.value == pytest.approx(b.value)
-    checks = verify(certificate, audited, rows)
-    assert [str(check) for check in checks if not check.agrees] == []
+    assert not_verified(found, rows, tmp_path) == []
 
 
 def test_certain_and_wrong_probabilities_stay_finite(tmp_path: Path) -> None:
@@ -200,7 +214,7 @@ def test_certain_and_wrong_probabilities_stay_finite(tmp_path: Path) -> None:
     blank = Probabilities()
     certificate = audit(
         Audited(blank.bind(rows.schema, blank.inputs), np.zeros(0)), rows
-    )
+    ).certificate
     assert group_losses(certificate)["f"] == pytest.approx(-np.log(1e-15))
     assert "NaN" not in json.dumps(certificate.as_dict(), allow_nan=False)
 
@@ -305,32 +319,39 @@ def test_an_audit_only_asks_for_evaluations(tmp_path: Path) -> None:
 def test_bounds_that_are_missed_and_cells_without_bounds(tmp_path: Path) -> None:
     rows = federation()
     audited = opened(write(tmp_path / "m.json", fitted()), rows)
-    missed = audit(audited, rows, pffl.BoundedGroupLoss(0.3))
+    missed = audit(audited, rows, pffl.BoundedGroupLoss(0.3)).certificate
     assert missed.verdict == "not_met"
     assert not missed.of_kind("gap")
     cells = pffl.ConditionalBoundedGroupLoss(0.0)
-    reported = audit(audited, rows, cells, promise=False)
+    reported = audit(audited, rows, cells, promise=False).certificate
     assert reported.verdict == "met"
     assert len(group_losses(reported)) == 4
     assert reported.of_kind("holdout")[0].holds is None
 
 
-def test_own_training_rows_are_not_held_out() -> None:
+def test_own_training_rows_are_not_held_out(tmp_path: Path) -> None:
     rows = federation()
     solution = pffl.solve(rows, None, seed=0)
     audited = Audited(solution.problem.task.model, solution.w, rows.fingerprint)
     kept = audit(audited, rows)
-    assert kept.of_kind("holdout")[0].available
-    assert kept.statements[0].inputs["samples"]["rows"]["splits"] == ["test"]
+    assert kept.certificate.of_kind("holdout")[0].available
+    assert kept.evidence.seen.splits == ["test"]
     everything = audit(audited, rows, splits=("train", "test"))
-    assert (
-        "held-out rows were used in training" in everything.of_kind("holdout")[0].text
-    )
-    for certificate in (kept, everything):
-        checks = verify(certificate, audited, rows)
-        assert [str(check) for check in checks if not check.agrees] == []
+    said = everything.certificate.of_kind("holdout")[0].text
+    assert "held-out rows were used in training" in said
+    for found in (kept, everything):
+        assert not_verified(found, rows, tmp_path) == []
     with pytest.raises(UsageError, match="no split 'future'"):
         audit(audited, rows, splits=("future",))
+
+
+def test_nothing_is_proved_and_the_reason_is_kept(tmp_path: Path) -> None:
+    rows = federation()
+    found = audit(opened(write(tmp_path / "m.json", fitted()), rows), rows)
+    e = found.evidence
+    for part in (e.training, e.before, e.proofs.gap, e.proofs.least, e.proofs.excess):
+        assert part == Missing("nothing is known of how the model was trained")
+    assert Evidence.from_dict(json.loads(json_text(e.as_dict()))) == e
 
 
 def test_probabilities_cannot_be_trained() -> None:

@@ -2,408 +2,541 @@
 
 from __future__ import annotations
 
+import ast
 import copy
+import hashlib
 import json
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pffl.certify import restate
 
 import pffl
+from pffl import runs
 from pffl.data import Federation, Rows
-from pffl.errors import ArtefactError, PFFLError
-from pffl.evidence.certificate import Certificate
-from pffl.models import Inputs
+from pffl.evidence.verdict import certificate as certificate_of
+from pffl.files import json_text
+from pffl.problem import Point
+from pffl.reports.page import write_extras
 from pffl.solution import Solution
-from pffl.verify import Check, verify
-from pffl.verify.bounds import mean_loss_upper, rate_upper
-from pffl.verify.check import leaves, same
-from pffl.verify.least import least
-from pffl.verify.plain import Plain
-from tests.helpers import Oracle, group_masks, make_federation, make_schema
-from tests.test_certify import Record
+from pffl.solving import Request, examine, open_engine
+from tests.helpers import make_federation, make_schema
+
+verify = pffl.verify
+module = sys.modules[verify.__module__]
+SOURCE = Path(str(module.__file__))
 
 
 @cache
-def federation() -> Federation:
+def binary() -> Federation:
     schema = make_schema(features=2)
     return make_federation(5, sizes=(60, 45), test=40, schema=schema)
 
 
 @cache
-def solved(bound: float) -> Solution:
-    return pffl.solve(federation(), pffl.BoundedGroupLoss(bound), seed=0)
+def federation(labels: int) -> Federation:
+    return make_federation(7, sizes=(60, 45, 30), test=30, labels=labels)
+
+
+TWO, CAPPED = 2, pffl.Options(loss_bound=5.0)
+CASES: dict[str, tuple[int, Any, dict[str, Any]]] = {
+    "met": (TWO, pffl.BoundedGroupLoss(0.685), {}),
+    "infeasible": (TWO, pffl.BoundedGroupLoss(0.4), {}),
+    "bounds that differ": (TWO, pffl.BoundedGroupLoss({"f": 0.3, "m": 0.5}), {}),
+    "one label": (
+        TWO,
+        pffl.ConditionalBoundedGroupLoss(0.9, labels=["class 1"]),
+        {},
+    ),
+    "minimax": (TWO, pffl.MinMax(), {}),
+    "per silo": (TWO, pffl.PerSilo(0.7), {}),
+    "softmax": (3, pffl.BoundedGroupLoss(0.9), {}),
+    "least squares": (0, pffl.BoundedGroupLoss(1.2), {"options": CAPPED}),
+    "no loss bound": (0, pffl.BoundedGroupLoss(1.2), {}),
+    "huber": (
+        0,
+        pffl.BoundedGroupLoss(1.2),
+        {"model": pffl.HuberRegression(delta=1.0), "options": CAPPED},
+    ),
+    "no bound": (TWO, None, {}),
+    "weights by rows": (
+        TWO,
+        pffl.BoundedGroupLoss(0.683),
+        {"options": pffl.Options(weighting="rows", confidence=0.99)},
+    ),
+    "within slack": (
+        TWO,
+        pffl.BoundedGroupLoss(0.682),
+        {"method": pffl.PFFL(dual_rounds=3)},
+    ),
+    "no ridge": (
+        TWO,
+        pffl.BoundedGroupLoss(0.682),
+        {
+            "method": pffl.PFFL(dual_rounds=3),
+            "model": pffl.LogisticRegression(l2=0.0),
+        },
+    ),
+}
+STATUS = {"infeasible": "infeasible", "bounds that differ": "infeasible"}
+STATUS |= {"softmax": "infeasible", "within slack": "within_slack"}
+STATUS |= {"no ridge": "within_slack"}
+
+
+def rows_of(case: str) -> Federation:
+    return binary() if CASES[case][0] == TWO else federation(CASES[case][0])
 
 
 @cache
-def certified(bound: float) -> Certificate:
-    return pffl.certify(
-        solved(bound), federation(), feature_bound=9.0, target_gap=1e-2, cell="f"
-    )
+def solved(case: str) -> Solution:
+    _, constraint, more = CASES[case]
+    return pffl.solve(rows_of(case), constraint, seed=0, **more)
 
 
-MET, INFEASIBLE = 0.685, 0.4
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Run directories, with their rows beside them, each made once."""
+    top = tmp_path_factory.mktemp("shelf")
+
+    @cache
+    def made(case: str) -> Path:
+        place = top / case
+        with runs.lock(place) as directory:
+            directory.save(solved(case), "")
+            write_extras(directory, solved(case), "")
+            _more(directory, case)
+        rows_of(case).export(top / f"{case}.csv")
+        rows_of(case).export(top / f"{case}.npz")
+        return place
+
+    return made
 
 
-def declared(solution: Solution) -> dict[str, Any]:
-    problem = solution.problem
-    return {
-        "risk_weight": problem.risk_weight,
-        "multiplier_bound": problem.multiplier_bound,
-        "radius": problem.radius,
-        "loss_bound": solution.loss_bound,
-        "weighting": solution.weighting,
-        "fingerprint": solution.data["fingerprint"],
-        "bounds": {cell.cell: cell.bound for cell in solution.cell_results},
-    }
+def _more(directory: Any, case: str) -> None:
+    """A second certificate, of which more was asked."""
+    solution, engine = solved(case), open_engine(rows_of(case), "local")
+    cell = solution.evidence.names[0] if solution.evidence.promise else None
+    request = Request(feature_bound=9.0, target_gap=1e-2, cell=cell, candidates=3)
+    point = Point(solution.w, solution.multipliers)
+    found = examine(solution.evidence, solution.problem, point, engine, request)
+    for name, plain in (
+        ("evidence-more.json", found.as_dict()),
+        ("certificate-more.json", certificate_of(found).as_dict()),
+    ):
+        directory.add(name, json_text(plain).encode())
 
 
-def wrong(
-    certificate: Certificate,
-    bound: float = MET,
+Shelf = Callable[[str], Path]
+
+
+def wrong(place: Path, rows: Path | None = None) -> list[str]:
+    try:
+        checks = verify(place, rows)
+    except module.Unreadable as error:
+        return [str(error)]
+    assert len(checks) > 20
+    return [str(check) for check in checks if not check.agrees]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_honest_directories_agree(case: str, shelf: Shelf) -> None:
+    assert solved(case).status == STATUS.get(case, "met")
+    place = shelf(case)
+    for ending in ("csv", "npz"):
+        assert wrong(place, place.parent / f"{case}.{ending}") == []
+    more = place / "certificate-more.json"
+    assert wrong(more, place.parent / f"{case}.csv") == []
+    assert wrong(place) == []
+
+
+def forged(
+    place: Path,
+    to: Path,
+    name: str,
+    change: Callable[[Any], Any],
     *,
-    record: Any = None,
-    rows: Federation | None = None,
-) -> list[Check]:
-    solution = solved(bound)
-    checks = verify(
-        certificate,
-        record or Record.of(solution),
-        rows or federation(),
-        declared=declared(solution),
+    hashed: bool = True,
+) -> Path:
+    """A copy with one file changed, and the manifest made to fit."""
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(place, to)
+    text = change((to / name).read_text("utf-8"))
+    (to / name).write_text(text, "utf-8")
+    if hashed:
+        manifest = json.loads((to / "manifest.json").read_bytes())
+        manifest["files"][name] = hashlib.sha256(text.encode()).hexdigest()
+        (to / "manifest.json").write_text(json.dumps(manifest))
+    return to
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if isinstance(value, dict | list):
+        entries = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, entry in entries:
+            yield from leaves(entry, (*path, key))
+    else:
+        yield path
+
+
+def at(value: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
+def numbers(plain: Any) -> list[tuple[Any, ...]]:
+    """One path of each sort: lists are represented by their last entry."""
+    seen = {}
+    for path in leaves(plain):
+        value = at(plain, path)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            keep = path[:2] if path[0] == "statements" else ()
+            seen[keep, tuple(k for k in path if isinstance(k, str))] = path
+    return list(seen.values())
+
+
+def changed(path: tuple[Any, ...], by: float = 1e-3) -> Callable[[str], str]:
+    def change(text: str) -> str:
+        plain = json.loads(text)
+        place = at(plain, path[:-1])
+        old = place[path[-1]]
+        new = old + 1 if isinstance(old, int) else old + by * max(1.0, abs(old))
+        place[path[-1]] = new
+        return json.dumps(plain)
+
+    return change
+
+
+#: Numbers that nothing else follows from, and that rows do not show.
+FREE = ("seconds",)
+
+
+def unnoticed(
+    place: Path, name: str, to: Path, paths: list[Any], *, rows: Path | None
+) -> list[Any]:
+    """Change one number after the other; return those of which nothing is said."""
+    shutil.copytree(place, to)
+    text, out = (place / name).read_text("utf-8"), []
+    asked = to / name.replace("evidence-", "certificate-") if "-" in name else to
+    for path in paths:
+        (to / name).write_text(changed(path)(text), "utf-8")
+        found = wrong(asked, rows)
+        if not [one for one in found if not one.startswith("does not agree: file")]:
+            out.append(path)
+    return out
+
+
+@pytest.mark.parametrize("case", ["met", "infeasible", "within slack"])
+@pytest.mark.parametrize("name", ["evidence.json", "result.json", "certificate.json"])
+def test_no_number_can_be_changed_unnoticed(
+    case: str, name: str, shelf: Shelf, tmp_path: Path
+) -> None:
+    place = shelf(case)
+    plain = json.loads((place / name).read_bytes())
+    paths = [path for path in numbers(plain) if path[-1] not in FREE]
+    rows = place.parent / f"{case}.npz" if name == "evidence.json" else None
+    assert unnoticed(place, name, tmp_path / "copy", paths, rows=rows) == []
+    assert len(paths) > {"evidence.json": 100, "result.json": 45}.get(name, 40)
+
+
+@pytest.mark.parametrize("name", ["evidence-more.json", "certificate-more.json"])
+def test_no_number_of_a_further_certificate_can_be_changed_unnoticed(
+    name: str, shelf: Shelf, tmp_path: Path
+) -> None:
+    place = shelf("met")
+    plain = json.loads((place / name).read_bytes())
+    parts = ("proofs", "terms", "seen", "heldout", "statements", "cells")
+    paths = [path for path in numbers(plain) if path[0] in parts]
+    rows = place.parent / "met.npz" if name.startswith("evidence") else None
+    assert unnoticed(place, name, tmp_path / "copy", paths, rows=rows) == []
+    assert len(paths) > 60
+
+
+@pytest.mark.parametrize(
+    ("path", "by", "said"),
+    [
+        (("seen", "cells", "loss", 1), 0.01, "seen: cells, loss, 1"),
+        (
+            ("heldout", "atoms", "loss_squared", 0),
+            0.01,
+            "held-out: atoms, loss_squared",
+        ),
+        (("proofs", "gap", "lower"), 0.01, "gap, lower"),
+        (("proofs", "gap", "upper"), -0.01, "gap, upper"),
+        (("proofs", "least", "lower"), 0.001, "least, lower"),
+        (("proofs", "least", "upper"), -0.001, "least, upper"),
+        (("cells", 0, "multiplier"), 0.1, "multipliers, 0"),
+        (("terms", "multiplier_bound"), 1.0, "multiplier_bound"),
+        (
+            ("before", "samples", "test", "cells", "loss", 0),
+            0.1,
+            "without bounds: test",
+        ),
+    ],
+)
+def test_a_forger_who_writes_all_files_anew_is_caught_by_the_rows(
+    path: tuple[Any, ...], by: float, said: str, shelf: Shelf, tmp_path: Path
+) -> None:
+    from pffl.evidence import verdict
+    from pffl.evidence.evidence import Evidence
+
+    plain = json.loads((shelf("met") / "evidence.json").read_bytes())
+    at(plain, path[:-1])[path[-1]] += by
+    e = Evidence.from_dict(plain)
+    place = forged(
+        shelf("met"), tmp_path / "x", "evidence.json", lambda _: json_text(plain)
     )
-    return [check for check in checks if not check.agrees]
+    for name, new in (
+        ("result.json", verdict.result(e)),
+        ("certificate.json", verdict.certificate(e).as_dict()),
+    ):
+        text = json_text(new)
+        place = forged(place, tmp_path / name, name, lambda _, t=text: t)
+    (place / "report.html").unlink()
+    manifest = json.loads((place / "manifest.json").read_bytes())
+    del manifest["files"]["report.html"]
+    (place / "manifest.json").write_text(json.dumps(manifest))
+    rows = shelf("met").parent / "met.csv"
+    assert any(said in one for one in wrong(place, rows))
+    if "multiplier" not in said:
+        assert wrong(place) == []  # without the rows it all fits together
 
 
-def changed(certificate: Certificate, change: Callable[[dict[str, Any]], None]) -> Any:
-    plain = copy.deepcopy(certificate.as_dict())
-    change(plain)
-    return Certificate.from_dict(plain)
+def test_changed_words_are_noticed(shelf: Shelf, tmp_path: Path) -> None:
+    place = shelf("met")
+    for name, old, new in (
+        ("certificate.json", "With confidence 95 %", "With confidence 99 %"),
+        ("certificate.json", '"verdict": "met"', '"verdict": "not_met"'),
+        ("certificate.json", "the one with the least room is 'm'", "it is 'f'"),
+        ("certificate.json", "Losses above 3 count", "Losses above 4 count"),
+        ("result.json", '"status": "met"', '"status": "not_met"'),
+        ("result.json", "against a bound of 0.685", "against a bound of 0.684"),
+        ("result.json", '"verdict": "not shown"', '"verdict": "holds"'),
+    ):
+        assert old in (place / name).read_text("utf-8"), old
+        to = forged(
+            place, tmp_path / "x", name, lambda t, o=old, n=new: t.replace(o, n)
+        )
+        assert wrong(to), old
 
 
-def inputs(plain: dict[str, Any], kind: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(s for s in plain["statements"] if s["kind"] == kind)
-    return found["inputs"]
+def test_fault_86_a_report_that_was_edited_is_noticed(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    pytest.importorskip("jinja2")
+    for case in ("met", "infeasible"):
+        place = shelf(case)
+        text = (place / "report.html").read_text("utf-8")
+        solution = solved(case)
+        cell = solution.cell_results[0]
+        assert cell.test_upper is not None
+        edits = [
+            (f"<td>{cell.train_loss:.4f}</td>", "<td>0.1234</td>"),
+            (f"<td>{cell.count}</td>", f"<td>{cell.count + 1}</td>"),
+            ("above it", "above that") if case == "infeasible" else ("right at", "at"),
+            (f"{solution.evidence.data.silos} silos", "7 silos"),
+        ]
+        for old, new in edits:
+            assert old in text, old
+            to = forged(
+                place,
+                tmp_path / "x",
+                "report.html",
+                lambda t, o=old, n=new: t.replace(o, n),
+            )
+            assert any("report" in one for one in wrong(to)), old
 
 
-@pytest.mark.parametrize("bound", [MET, INFEASIBLE])
-def test_nothing_is_wrong_with_what_was_certified(bound: float) -> None:
-    assert solved(bound).status == {MET: "met", INFEASIBLE: "infeasible"}[bound]
-    assert wrong(certified(bound), bound) == []
+def test_the_manifest_is_checked(shelf: Shelf, tmp_path: Path) -> None:
+    place = shelf("met")
+    to = forged(place, tmp_path / "x", "history.csv", lambda t: t + " ", hashed=False)
+    assert any("file history.csv" in one for one in wrong(to))
+    (to / "history.csv").unlink()
+    assert any("no such file" in one for one in wrong(to))
 
 
 def with_row(change: Callable[[Rows], Rows], split: str) -> Federation:
-    first, *others = federation().silos
+    first, *others = binary().silos
     splits = {**first.splits, split: change(first.rows(split))}
-    return replace(federation(), silos=(replace(first, splits=splits), *others))
+    return replace(binary(), silos=(replace(first, splits=splits), *others))
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_one_changed_row_is_noticed_in_its_cell_and_nowhere_else(split: str) -> None:
-    rows = federation().silos[0].rows(split)
-    cell = ("f", "m")[rows.group[4]]
-    other = {"f": "m", "m": "f"}[cell]
-
+def test_one_changed_row_is_noticed_in_its_cell_and_nowhere_else(
+    split: str, shelf: Shelf, tmp_path: Path
+) -> None:
     def change(rows: Rows) -> Rows:
         X = rows.X.copy()
         X[4, 0] += 0.1
         return replace(rows, X=X)
 
-    found = {
-        check.what for check in wrong(certified(MET), rows=with_row(change, split))
-    }
-    assert "fingerprint of the data" in found
-    assert "fingerprint of the model" not in found
-    assert f"{split}: loss sum of cell '{cell}'" in found
-    assert f"{split}: sum of squared losses of cell '{cell}'" in found
-    assert not any(f"'{other}'" in what and "sum" in what for what in found)
-    assert not any(
-        what.startswith({"train": "test", "test": "train"}[split]) for what in found
-    )
-    if split == "test":
-        assert f"holdout: upper bound of '{cell}'" in found
-        assert "gap: upper end" not in found
-    else:
-        assert "gap: upper end" in found
-        assert not any(what.startswith("holdout") for what in found)
+    cell = int(binary().silos[0].rows(split).group[4])
+    with_row(change, split).export(tmp_path / "rows.csv")
+    found = wrong(shelf("met"), tmp_path / "rows.csv")
+    name = {"train": "seen", "test": "held-out"}[split]
+    other = {"train": "held-out", "test": "seen"}[split]
+    assert any("data: hash" in one for one in found)
+    assert any(f"{name}: cells, loss, {cell}" in one for one in found)
+    assert not any(f"{name}: cells, loss, {1 - cell}" in one for one in found)
+    assert not any(f": {other}" in one for one in found)
+    assert any("gap, upper" in one for one in found) == (split == "train")
 
 
-def test_one_changed_label_and_one_removed_row_change_counts() -> None:
+def test_one_changed_label_and_one_removed_row_change_counts(
+    shelf: Shelf, tmp_path: Path
+) -> None:
     def relabel(rows: Rows) -> Rows:
         y = rows.y.copy()
         y[0] = 1 - y[0]
         return replace(rows, y=y)
 
-    found = {
-        check.what for check in wrong(certified(MET), rows=with_row(relabel, "test"))
-    }
-    assert any("number of rows of group and label" in what for what in found)
-    assert not any("number of rows of cell" in what for what in found)
+    with_row(relabel, "test").export(tmp_path / "rows.csv")
+    found = wrong(shelf("met"), tmp_path / "rows.csv")
+    assert any("held-out: atoms, count" in one for one in found)
+    assert not any("held-out: cells, count" in one for one in found)
     fewer = with_row(lambda rows: rows.take(np.arange(1, len(rows))), "test")
-    cell = ("f", "m")[federation().silos[0].rows("test").group[0]]
-    gone = {check.what: check for check in wrong(certified(MET), rows=fewer)}
-    assert gone[f"test: number of rows of cell '{cell}'"].difference == -1
-
-
-def test_one_changed_weight_is_noticed() -> None:
-    solution = solved(MET)
-    w = solution.w.copy()
-    w[1] += 1e-3
-    model = solution.problem.task.model
-    found = {
-        c.what
-        for c in wrong(certified(MET), record=Record(model, w, solution.multipliers))
-    }
-    assert "fingerprint of the model" in found
-    assert "fingerprint of the data" not in found
-    for cell in ("f", "m"):
-        assert f"train: loss sum of cell '{cell}'" in found
-        assert f"train: number of rows of cell '{cell}'" not in found
-    scaled = replace(model, inputs=Inputs(model.inputs.mean + 1e-6, model.inputs.scale))
-    found = {
-        c.what
-        for c in wrong(
-            certified(MET), record=Record(scaled, solution.w, solution.multipliers)
-        )
-    }
-    assert "fingerprint of the model" in found
+    fewer.export(tmp_path / "rows.npz")
+    cell = int(binary().silos[0].rows("test").group[0])
+    found = wrong(shelf("met"), tmp_path / "rows.npz")
+    assert any(f"held-out: cells, count, {cell}" in one for one in found)
 
 
 @pytest.mark.parametrize(
-    ("kind", "path", "by", "name"),
+    ("content", "message"),
     [
+        ("split,silo,group,label,x0\n", "the columns must be"),
+        ("split,silo,group,label,x0,x1\ntrain,site 0,f,class 9,0,0\n", "class 9"),
         (
-            "measured",
-            ("samples", "train", "cells", "count", 0),
-            1,
-            "train: number of rows of cell 'f'",
+            "split,silo,group,label,x0,x1\ntrain,site 0,z,class 1,0,0\n",
+            "unknown groups",
         ),
-        (
-            "measured",
-            ("samples", "test", "cells", "loss", 1),
-            0.01,
-            "test: loss sum of cell 'm'",
-        ),
-        (
-            "measured",
-            ("samples", "test", "cells", "loss_squared", 0),
-            0.01,
-            "test: sum of squared losses of cell 'f'",
-        ),
-        ("measured", ("cells", 1, "bound"), 0.01, "bound of 'm'"),
-        ("measured", ("multiplier_bound",), 1.0, "declared: multiplier_bound"),
-        ("measured", ("multipliers", 0), 0.1, "multiplier of 'f'"),
-        ("gap", ("upper",), 0.01, "gap: upper end"),
-        ("gap", ("lower",), 0.01, "gap: lower end"),
-        ("attainable", ("lower",), 0.001, "smallest common bound: lower end"),
-        ("attainable", ("upper",), 0.01, "smallest common bound: upper end"),
-        ("holdout", ("upper", 0), -0.001, "holdout: upper bound of 'f'"),
-        ("holdout_error", ("upper", 1), -0.001, "error rates: upper bound of 'm'"),
-        ("dp_gap", ("upper",), -0.001, "dp_gap: upper end"),
-        ("uniform", ("upper", 0), -0.001, "uniform: upper bound of 'f'"),
+        ("split,silo,group,label,x0,x1\ntrain,site 0,f,class 1,0,x\n", "'x'"),
+        ("", "no rows"),
     ],
 )
-def test_each_changed_number_is_named(
-    kind: str, path: tuple[Any, ...], by: float, name: str
+def test_rows_that_are_none_are_refused(
+    content: str, message: str, shelf: Shelf, tmp_path: Path
 ) -> None:
-    def change(plain: dict[str, Any]) -> None:
-        place: Any = inputs(plain, kind)
-        for key in path[:-1]:
-            place = place[key]
-        place[path[-1]] += by
-
-    found = {check.what: check for check in wrong(changed(certified(MET), change))}
-    assert name in found
-    assert found[name].difference == pytest.approx(-by, abs=2e-2)
+    path = tmp_path / "rows.csv"
+    path.write_text(content)
+    with pytest.raises(module.Unreadable, match=message):
+        verify(shelf("met"), path)
 
 
-def numbers(plain: Any) -> Iterator[str]:
-    """One path of each sort: lists are represented by their last entry."""
-    seen: dict[str, str] = {}
-    for path, value in leaves(plain):
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            seen[re.sub(r"(?<!statements)\[\d+\]", "[]", path)] = path
-    yield from seen.values()
-
-
-def put(plain: Any, path: str, by: float) -> None:
-    place, last = plain, None
-    for key in re.findall(r"[^.\[\]]+|\[\d+\]", path):
-        if last is not None:
-            place = place[last]
-        last = int(key[1:-1]) if key.startswith("[") else key
-    whole = isinstance(place[last], int) and not isinstance(place[last], bool)
-    place[last] += 1 if whole else by * max(1.0, abs(place[last]))
-
-
-@pytest.mark.parametrize("bound", [MET, INFEASIBLE])
-def test_no_number_can_be_changed_unnoticed(bound: float) -> None:
-    certificate, unnoticed, tried = certified(bound), [], 0
-    kinds = [statement.kind for statement in certificate.statements]
-    for path in numbers(certificate.as_dict()):
-        number = re.match(r"statements\[(\d+)\]", path)
-        kind = kinds[int(number[1])] if number else ""
-        # The second certificate adds its witness; all else is tried with the first.
-        if path == "version" or (bound == INFEASIBLE and kind != "infeasible"):
-            continue
-        plain = copy.deepcopy(certificate.as_dict())
-        put(plain, path, 1e-3)
-        try:
-            found = wrong(Certificate.from_dict(plain), bound)
-        except PFFLError:
-            found = [same(path, 0, 1)]
-        tried += 1
-        if not found:
-            unnoticed.append(path)
-    assert unnoticed == []
-    assert tried > {MET: 80, INFEASIBLE: 2}[bound]
-
-
-@pytest.mark.parametrize("place", ["text", "sentence", "confidence", "verdict", "note"])
-def test_changed_words_are_noticed(place: str) -> None:
-    def change(plain: dict[str, Any]) -> None:
-        if place == "text":
-            statement = next(s for s in plain["statements"] if s["kind"] == "holdout")
-            statement["text"] = statement["text"].replace("95", "99")
-        elif place == "note":
-            plain["notes"][0] = "All is well."
-        else:
-            new = {"sentence": "All is well.", "confidence": 0.99, "verdict": "not_met"}
-            plain[place] = new[place]
-
-    found = [check.what for check in wrong(changed(certified(MET), change))]
-    word = {"text": "statement 'holdout', text", "note": "notes[0]"}.get(place, place)
-    assert any(word in what for what in found)
-
-
-def rewritten(bound: float, change: Callable[[dict[str, Any]], None]) -> Certificate:
-    """A forger who writes all words anew, so that they fit his figures."""
-    plain = copy.deepcopy(certified(bound).as_dict())
-    change(plain)
-    return restate(Certificate.from_dict(plain))
-
-
-def test_a_gap_that_is_too_good_is_disproved_by_a_search() -> None:
-    rows = federation()
-    rough = pffl.solve(
-        rows, pffl.BoundedGroupLoss(MET), method=pffl.PFFL(dual_rounds=2), seed=0
+def test_a_directory_without_evidence_is_refused(shelf: Shelf, tmp_path: Path) -> None:
+    with pytest.raises(module.Unreadable, match=r"evidence\.json"):
+        verify(tmp_path)
+    old = forged(
+        shelf("met"),
+        tmp_path / "x",
+        "evidence.json",
+        lambda t: t.replace('"version": 1', '"version": 7', 1),
     )
-    honest = pffl.certify(rough, rows)
-    plain = copy.deepcopy(honest.as_dict())
-    figures = inputs(plain, "gap")
-    assert figures["upper"] - figures["lower"] > 1e-4
-    figures["lower"] = figures["upper"]
-    statement = next(s for s in plain["statements"] if s["kind"] == "gap")
-    statement["value"] = 1e-15
-    forged = restate(Certificate.from_dict(plain))
-    checks = verify(forged, Record.of(rough), rows)
-    assert [c.what for c in checks if not c.agrees] == ["gap: lower end"]
-
-
-def test_a_false_witness_is_disproved_by_a_search() -> None:
-    def claim(plain: dict[str, Any]) -> None:
-        inputs(plain, "infeasible")["bound"] = 0.4
-
-    found = {c.what for c in wrong(rewritten(INFEASIBLE, claim), INFEASIBLE)}
-    assert found == {"infeasible: bound of the witness", "infeasible: how far above"}
-
-
-def test_an_impossible_claim_about_possible_bounds_is_disproved() -> None:
-    proof = copy.deepcopy(
-        next(
-            s
-            for s in certified(INFEASIBLE).as_dict()["statements"]
-            if s["kind"] == "infeasible"
-        )
-    )
-
-    def claim(plain: dict[str, Any]) -> None:
-        plain["statements"].append(proof)
-
-    found = {c.what for c in wrong(changed(certified(MET), claim))}
-    what = "infeasible: independent search for a model that meets all bounds"
-    assert what in found
-
-
-def test_other_inputs_are_said_not_computed() -> None:
-    other = make_federation(5, sizes=(60, 45), test=40)
-    found = {check.what for check in wrong(certified(MET), rows=other)}
-    assert {"fingerprint of the data", "the rest"} <= found
-
-
-def test_a_certificate_without_its_basis_is_refused() -> None:
-    plain = copy.deepcopy(certified(MET).as_dict())
-    plain["statements"] = plain["statements"][1:]
-    with pytest.raises(ArtefactError, match="what was measured"):
-        verify(Certificate.from_dict(plain), Record.of(solved(MET)), federation())
+    with pytest.raises(module.Unreadable, match="can be read"):
+        verify(old)
 
 
 @given(data=st.data())
-@settings(max_examples=40)
-def test_garbage_is_refused_or_reported_never_a_crash(data: st.DataObject) -> None:
-    plain = copy.deepcopy(certified(MET).as_dict())
-    paths = [path for path, _ in leaves(plain["statements"])]
-    path = data.draw(st.sampled_from(paths))
+@settings(max_examples=40, deadline=None)
+def test_garbage_is_refused_or_reported_never_a_crash(
+    data: st.DataObject, shelf: Shelf, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    name = data.draw(
+        st.sampled_from(["evidence.json", "result.json", "certificate.json"])
+    )
+    plain = json.loads((shelf("met") / name).read_bytes())
+    path = data.draw(st.sampled_from(list(leaves(plain))))
     junk = data.draw(st.sampled_from([None, "x", [], {}, -1, 1e300, True]))
-    place: Any = plain["statements"]
-    *before, last = re.findall(r"[^.\[\]]+|\[\d+\]", path)
-    for key in before:
-        place = place[int(key[1:-1]) if key.startswith("[") else key]
-    key = int(last[1:-1]) if last.startswith("[") else last
-    if json.dumps(place[key]) == json.dumps(junk):
+    if json.dumps(at(plain, path)) == json.dumps(junk):
         return
-    place[key] = junk
-    try:
-        found = wrong(Certificate.from_dict(plain))
-    except PFFLError:
-        return
-    assert found
+    words = isinstance(at(plain, path), str) and not re.search(r"\d", at(plain, path))
+
+    def change(text: str) -> str:
+        new = copy.deepcopy(json.loads(text))
+        at(new, path[:-1])[path[-1]] = junk
+        return json.dumps(new)
+
+    place = forged(shelf("met"), tmp_path_factory.mktemp("x") / "y", name, change)
+    found = wrong(place, shelf("met").parent / "met.npz")
+    assert found or words or "seconds" in path or "synthetic" in path
 
 
-def test_plain_losses_are_those_of_the_oracle() -> None:
-    from pffl.certify import basis_of
-
-    rows, solution = federation(), solved(MET)
-    oracle = Oracle.of(rows, group_masks(rows), [MET, MET])
-    plain = Plain.of(
-        solution.problem.task.model, rows, basis_of(certified(MET)), ["train"]
-    )
-    w = np.array([0.3, -0.2, 0.1])
-    np.testing.assert_allclose(plain.losses(w), oracle.losses(w), rtol=1e-10)
-    np.testing.assert_allclose(plain.means(w) - MET, oracle.violation(w), rtol=1e-9)
-    lam = np.array([0.5, 2.0])
-    weights = plain.risk_weights + plain.cell_weights(lam)
-    gradient = plain.gradient(w, weights) + 1e-3 * w
-    np.testing.assert_allclose(gradient, oracle.gradient(w, lam), rtol=1e-9)
-    step = 1e-5 * np.eye(3)
-    slopes = [
-        plain.gradient(w + h, weights) - plain.gradient(w - h, weights) for h in step
-    ]
-    hessian = plain.hessian(w, weights)
-    np.testing.assert_allclose(hessian, np.array(slopes) / 2e-5, rtol=1e-6, atol=1e-9)
+def test_it_imports_nothing_of_ours() -> None:
+    tree = ast.parse(SOURCE.read_text("utf-8"))
+    names = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    } | {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    others = {str(name).partition(".")[0] for name in names}
+    assert others - set(sys.stdlib_module_names) == {"numpy", "scipy", "safetensors"}
 
 
-@pytest.mark.parametrize("radius", [0.3, 2.0, None])
-def test_independent_search_finds_the_minimum(radius: float | None) -> None:
-    from pffl.certify import basis_of
+BESIDE = """
+import runpy, sys
 
-    rows, solution = federation(), solved(MET)
-    plain = Plain.of(
-        solution.problem.task.model, rows, basis_of(certified(MET)), ["train"]
-    )
-    lam = np.array([0.7, 0.3])
-    oracle = Oracle.of(rows, group_masks(rows), [0.0, 0.0], beta=0.0, l2=0.0)
-    found = least(plain, plain.cell_weights(lam), radius=radius)
-    assert found.value == pytest.approx(oracle.least(lam, radius), abs=1e-8)
-    if radius is not None:
-        assert np.linalg.norm(found.w) <= radius * (1 + 1e-9)
+class Nobody:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "pffl":
+            raise ImportError("pffl is not here")
+
+sys.meta_path.insert(0, Nobody())
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_it_runs_where_pffl_is_not(shelf: Shelf, tmp_path: Path) -> None:
+    place, alone = shelf("infeasible"), tmp_path / "verify.py"
+    shutil.copy(SOURCE, alone)
+
+    def run(*arguments: Path | str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-I", "-c", BESIDE, str(alone), *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            check=False,
+            encoding="utf-8",
+        )
+
+    rows = place.parent / "infeasible.csv"
+    good = run(place, rows)
+    assert (good.returncode, good.stdout[:8]) == (0, "VERIFIED"), good.stderr
+    bare = run(place)
+    assert bare.returncode == 0
+    assert "no rows were given" in bare.stdout
+    bad = forged(place, tmp_path / "x", "result.json", changed(("gap",)))
+    found = run(bad, rows)
+    assert found.returncode == 6
+    assert "does not agree: result.json, gap" in found.stdout
+    assert run(tmp_path).returncode == 6
+    assert run().returncode == 2
+
+
+def test_models_that_are_not_known_are_checked_by_evidence_alone(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    def change(text: str) -> str:
+        return text.replace('"kind": "logistic"', '"kind": "network"')
+
+    place = forged(shelf("met"), tmp_path / "x", "evidence.json", change)
+    checks = [str(check) for check in verify(place, shelf("met").parent / "met.csv")]
+    why = "not checked by rows: no model is there, or its losses (network) are unknown"
+    assert why in checks
+    assert not any("seen: cells" in check for check in checks)
+    bare = [str(check) for check in verify(shelf("met"))]
+    assert "not checked by rows: no rows were given" in bare
 
 
 def test_second_implementations_of_the_bounds_agree_with_the_first() -> None:
@@ -413,10 +546,18 @@ def test_second_implementations_of_the_bounds_agree_with_the_first() -> None:
     rng = np.random.default_rng(0)
     for n in (0, 1, 2, 30, 500):
         losses = np.minimum(rng.exponential(0.5, size=n), 3.0)
-        first = upper_bounds(
-            n, losses.sum(), (losses**2).sum(), loss_bound=3.0, delta=0.01
-        )
-        assert mean_loss_upper(losses, 3.0, 0.01) == pytest.approx(float(first))
+        sums = (n, float(losses.sum()), float((losses**2).sum()))
+        first = float(upper_bounds(*sums, loss_bound=3.0, delta=0.01))
+        assert module.mean_upper(*sums, 3.0, 0.01) == pytest.approx(first, rel=1e-10)
         for k in {0, 1, n // 2, n - 1, n} & set(range(n + 1)):
-            first = clopper_pearson_upper(k, n, delta=0.01)
-            assert rate_upper(k, n, 0.01) == pytest.approx(float(first))
+            first = float(clopper_pearson_upper(k, n, delta=0.01))
+            assert module.rate_upper(k, n, 0.01) == pytest.approx(first, rel=1e-10)
+
+
+@given(st.floats(-1e12, 1e12, allow_subnormal=False), st.sampled_from([4, 6]))
+def test_its_rounding_is_that_of_the_words(number: float, digits: int) -> None:
+    from pffl.text import down, up, words
+
+    assert module.up(number, digits) == up(number, digits=digits)
+    assert module.down(number, digits) == down(number, digits=digits)
+    assert module.near(number, digits) == words(number, digits=digits)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pffl.evidence.certificate import Certificate as Certificate
     from pffl.feasibility import Feasible as Feasible
     from pffl.feasibility import feasible as feasible
+    from pffl.foreign import audit as audit
     from pffl.methods import PFFL as PFFL
     from pffl.methods import Exact as Exact
     from pffl.methods import FedAvg as FedAvg
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from pffl.solving import solve_many as solve_many
     from pffl.study.compare import compare as compare
     from pffl.study.sweep import sweep as sweep
+    from pffl.verify import verify as verify
 
 __version__ = "0.1.0"
 
@@ -62,6 +64,7 @@ _HOMES = {
     "PerSilo": "constraints",
     "SoftmaxRegression": "models",
     "Solution": "solution",
+    "audit": "foreign",
     "certify": "solving",
     "compare": "study.compare",
     "feasible": "feasibility",
@@ -71,6 +74,7 @@ _HOMES = {
     "solve": "solving",
     "solve_many": "solving",
     "sweep": "study.sweep",
+    "verify": "verify",
 }
 
 __all__ = ["__version__", "datasets", *_HOMES]

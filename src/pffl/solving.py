@@ -576,7 +576,7 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
         setting.data,
         trained_on=recorded,
         longest_input=longest,
-        overlap=_overlap(engine.federation, heldout, recorded),
+        overlap=overlap_of(engine.federation, heldout, recorded),
     )
     proofs = measured.proofs
     if terms.target_gap is not None:
@@ -607,7 +607,7 @@ def _local_steps(evidence: Evidence) -> int:
     return steps if isinstance(steps, int) and steps >= 1 else 1
 
 
-def _overlap(
+def overlap_of(
     here: Federation | None, splits: Sequence[str], recorded: str | None
 ) -> int | None:
     """Rows of the splits that were trained on; None if nobody can know."""

@@ -56,7 +56,7 @@ def test_certify_then_verify(command: Command, met: Path) -> None:
     assert again.code == 0
     assert "VERIFIED: all" in again.out
     listed = command("verify", met / "certificate.json", "--all")
-    assert "agrees: fingerprint of the model" in listed.out
+    assert "agrees: model, fingerprint" in listed.out
 
 
 def test_json_is_the_file(command: Command, met: Path) -> None:
@@ -100,12 +100,12 @@ def test_a_changed_certificate_is_noticed(command: Command, met: Path) -> None:
     command("certify", met)
     path = met / "certificate.json"
     plain = json.loads(path.read_text("utf-8"))
-    plain["statements"][0]["inputs"]["samples"]["test"]["cells"]["count"][0] += 1
+    plain["statements"][0]["per_cell"][0]["test rows"] += 1
     path.write_text(json.dumps(plain), "utf-8")
     seen = command("verify", path)
     assert seen.code == 6
-    assert "certificate.json was changed after the run" in seen.out
-    assert "test: number of rows of cell 'A'" in seen.out
+    assert "does not agree: file certificate.json" in seen.out
+    assert "measured, per_cell, A, test rows: stated" in seen.out
     assert "NOT VERIFIED" in seen.out
     path.write_text("{}", "utf-8")
     assert command("verify", path).code == 6
@@ -209,8 +209,8 @@ def test_audit_of_coefficients(command: Command, people: Path, tmp_path: Path) -
     changed = command("verify", out / "certificate.json", "--model", model)
     assert changed.code == 6
     assert "fingerprint of the model" in changed.out
-    beside = command("verify", out / "certificate.json")
-    assert (beside.code, "--model" in one_line(beside.err)) == (6, True)
+    beside = command("verify", out)  # the model was saved with its certificate
+    assert (beside.code, "VERIFIED" in one_line(beside.out)) == (0, True)
     strict = ("--bound", "0.01", "--require", "empirical")
     assert command("audit", model, people, *TABLE, *strict).code == 4
 
@@ -237,7 +237,7 @@ def test_audit_of_probabilities(command: Command, people: Path, tmp_path: Path) 
 
 def test_audit_of_our_own_models(command: Command, met: Path, tmp_path: Path) -> None:
     own = command("audit", met, *SMALL, "--json").json
-    assert own["statements"][0]["inputs"]["samples"]["rows"]["splits"] == ["test"]
+    assert "rows (test)" in own["statements"][0]["text"]
     trained = command("audit", met, *SMALL, "--split", "train", "--json").json
     holdout = next(s for s in trained["statements"] if s["kind"] == "holdout")
     assert not holdout["available"]

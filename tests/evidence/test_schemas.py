@@ -31,12 +31,12 @@ KINDS: dict[str, tuple[type[Any], str, int]] = {
 
 
 def bare(schema: Any) -> Any:
-    """A schema without titles and defaults, which say nothing of what is allowed."""
+    """A schema without titles, words and defaults."""
     if isinstance(schema, list):
         return [bare(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    left_out = ("title", "default")
+    left_out = ("title", "default", "description")
     return {
         key: {name: bare(one) for name, one in part.items()}
         if key in ("properties", "$defs")

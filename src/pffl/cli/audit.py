@@ -15,9 +15,8 @@ from pffl.cli.draft import Draft
 from pffl.cli.options import takes
 
 if TYPE_CHECKING:
-    from pffl.audit import Audited
-    from pffl.certificates import Certificate
     from pffl.data import Federation
+    from pffl.foreign import Audit, Audited
     from pffl.spec import RunSpec
 
 MODEL_HELP = (
@@ -57,11 +56,13 @@ def audit(
         typer.Option(help="Rows to use; may be repeated. Default: all.", metavar="S"),
     ] = None,
     require: Require = None,
-    candidates: Candidates = 1,
-    fresh_split: Fresh = False,
+    candidates: Candidates = None,
+    fresh_split: Fresh = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for certificate.json and spec.toml, to verify."),
+        typer.Option(
+            help="Folder for certificate, evidence, model and spec.toml, to verify."
+        ),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print the certificate as JSON only.")
@@ -73,29 +74,30 @@ def audit(
 
     Example: pffl audit model.json people.csv --label y --group sex --silo site
     """
-    from pffl.audit import audit as certified
-    from pffl.cli import statements
+    from pffl.cli import show
     from pffl.engines import ENGINES
+    from pffl.foreign import audit as audit_model
 
     draft, bounded = _bounded(draft)
     spec = draft.check()
     audited, federation = opened(model, spec, id=id, probability=probability)
-    certificate = certified(
+    found = audit_model(
         audited,
         ENGINES[spec.settings.engine](federation),
         spec.constraint,
         promise=bounded,
         splits=tuple(split) if split else None,
         options=spec.options,
-        candidates=candidates,
-        fresh_split=fresh_split,
+        candidates=candidates or 1,
+        fresh_split=bool(fresh_split),
     )
+    certificate = found.certificate
     if out is not None:
-        _save(certificate, spec, out, bounded=bounded)
+        _save(found, spec, out, bounded=bounded)
     if json:
-        statements.print_json(certificate.as_dict())
+        console.print_json(certificate.as_dict())
     else:
-        statements.show(console.stdout(), certificate)
+        show.certificate(console.stdout(), certificate)
         if out is not None:
             console.stdout().print(f"Saved in {out / CERTIFICATE}", soft_wrap=True)
     insist(certificate, require)
@@ -110,8 +112,8 @@ def opened(
     path: Path, spec: RunSpec, *, id: str | None, probability: str | None
 ) -> tuple[Audited, Federation]:
     """Read a model, and open the data that it is to be measured on."""
-    from pffl.audit import Audited, Probabilities, read_coefficients
     from pffl.errors import ArtefactError
+    from pffl.foreign import Audited, Probabilities, read_coefficients
 
     if not path.exists():
         raise ArtefactError(f"'{path}' does not exist")
@@ -131,8 +133,8 @@ def opened(
 def _ours(path: Path, federation: Federation) -> Audited:
     """A model that `pffl` saved; in a run directory also what it was trained on."""
     from pffl import runs
-    from pffl.audit import Audited
     from pffl.errors import DataError
+    from pffl.foreign import Audited
     from pffl.runs.directory import MODEL, RESULT
 
     directory = path if path.is_dir() else path.parent
@@ -162,8 +164,8 @@ def _names_coefficients(path: Path) -> bool:
 def _predicted(
     path: Path, spec: RunSpec, *, id: str | None, probability: str | None
 ) -> Federation:
-    from pffl.audit import with_probabilities
     from pffl.errors import UsageError
+    from pffl.foreign import with_probabilities
 
     options = dict(spec.data.values)
     table = options.pop("path", None)
@@ -184,14 +186,11 @@ def _has_column(path: Path, name: object) -> bool:
     return name is not None and name in read_table(path)[0].columns
 
 
-def _save(
-    certificate: Certificate, spec: RunSpec, directory: Path, *, bounded: bool
-) -> None:
-    """Write the certificate, and the run file that opens the same data again."""
+def _save(found: Audit, spec: RunSpec, directory: Path, *, bounded: bool) -> None:
+    """Write what was found, and the run file that opens the same data again."""
     from dataclasses import asdict
 
     from pffl import runs
-    from pffl.cli import statements
     from pffl.spec import constraint_sections, dumps
 
     sections = {
@@ -200,5 +199,4 @@ def _save(
         "run": {"engine": spec.settings.engine, **asdict(spec.options)},
     }
     with runs.lock(directory) as place:
-        place.add("spec.toml", dumps(sections).encode())
-        place.add(CERTIFICATE, statements.as_json(certificate).encode())
+        place.save_audit(found, dumps(sections))

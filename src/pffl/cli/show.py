@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pffl.evidence import verdict
+from pffl.evidence.certificate import mark
 from pffl.evidence.evidence import Evidence, Missing, Training
 from pffl.text import shorten, visible
 
@@ -52,7 +53,6 @@ MARKS = {
     "not shown": "bold yellow",
     "not available": "yellow",
 }
-UNSEEN = ("holdout", "uniform")
 
 
 def name(text: str, longest: int = LONGEST_NAME) -> Text:
@@ -228,17 +228,6 @@ def certificate(target: Console, certified: Certificate) -> None:
     target.print(sentence(certified.verdict, certified.sentence))
 
 
-def mark(statement: Statement) -> str:
-    """A word for how a statement stands; nothing if nothing was asked."""
-    if not statement.available:
-        return "not available"
-    if statement.kind == "infeasible":
-        return "proved"
-    if statement.holds is False and statement.kind in UNSEEN:
-        return "not shown"  # a bound on a bound: it may hold all the same
-    return {None: "", True: "holds", False: "does not hold"}[statement.holds]
-
-
 def _numbered(statement: Statement, grounds: dict[str, int]) -> list[int]:
     """Numbers of a statement's assumptions in the list below all of them."""
     if not statement.available:
@@ -248,7 +237,7 @@ def _numbered(statement: Statement, grounds: dict[str, int]) -> list[int]:
 
 
 def _statement(target: Console, statement: Statement, numbers: list[int]) -> None:
-    word = mark(statement)
+    word = mark(statement).replace("known", "")
     head = Text(TITLES.get(statement.kind, statement.kind), style="bold")
     if word:
         head.append(f": {word}", style=MARKS.get(word, "bold"))

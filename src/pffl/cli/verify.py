@@ -1,38 +1,44 @@
-"""`pffl verify`: compute every number of a certificate again, and say which agree."""
+"""`pffl verify`: compute every number of a run again, and say which agree."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pffl.cli import console
 
 if TYPE_CHECKING:
-    from pffl.certificates import Certificate
-    from pffl.data import Federation
-    from pffl.runs import RunRecord
-    from pffl.spec import RunSpec
-    from pffl.verify import Check, ModelRecord
+    from pffl.verify import Check
+
+PREPARED = "split,silo,group,label"  # how a CSV of prepared rows begins
 
 
 def verify(
     path: Annotated[
-        Path, typer.Argument(metavar="CERTIFICATE", help="A certificate.json.")
+        Path,
+        typer.Argument(metavar="DIR", help="A run directory, or a certificate in it."),
     ],
     data: Annotated[
         str | None,
         typer.Argument(
-            metavar="[DATA]",
-            help="The rows: a file, a data set or a run file. Default: those of the "
-            "run file beside the certificate.",
+            metavar="[ROWS]",
+            help="Rows that --export wrote; or a file, a data set or a run file. "
+            "Default: the data of the run file in DIR.",
+        ),
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the rows, prepared, to a .csv or .npz; check nothing."
         ),
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(help="The model, as for `pffl audit`. Default: that beside it."),
+        typer.Option(help="Of an audit: the predictions, to be joined to the rows."),
     ] = None,
     id: Annotated[
         str | None, typer.Option("--id", help="As for `pffl audit`.", metavar="COLUMN")
@@ -47,127 +53,71 @@ def verify(
         bool, typer.Option("--json", help="Print the checks as JSON, nothing else.")
     ] = False,
 ) -> None:
-    """Compute every number again from the model and the rows alone.
+    """Compute every number again, from the rows and from evidence alone.
 
-    Ends with exit code 6 if something does not agree.
+    The code that does it is one file, pffl/verify.py, which uses nothing else of pffl
+    and runs without it: python verify.py DIR rows.csv. Ends with exit code 6 if
+    something does not agree.
 
-    Example: pffl verify runs/compas-001/certificate.json
+    Example: pffl verify runs/compas-001
     """
-    from pffl.cli import statements
+    import pffl
     from pffl.cli.audit import opened
     from pffl.cli.certify import spec_of
-    from pffl.verify import verify as recompute
+    from pffl.errors import ArtefactError, PFFLError
+    from pffl.evidence.measure import model_fingerprint
 
-    certificate = read_certificate(path)
-    spec = spec_of(path.parent, data)
-    checks, known = [], {}
-    record: ModelRecord
-    federation: Federation
-    if model is None:
-        run = _record(path.parent)
-        record, federation = run, spec.data.open()
-        checks += _files(run)
-        known = declared(run, spec)
-    else:
-        record, federation = opened(model, spec, id=id, probability=probability)
-    checks += recompute(certificate, record, federation, declared=known)
+    directory = path if path.is_dir() else path.parent
+    certified = None
+    with TemporaryDirectory() as temporary:
+        rows = None if data is None or not _prepared(Path(data)) else Path(data)
+        try:
+            if rows is None:
+                spec = spec_of(directory, data)
+                given = model or directory / "model.safetensors"
+                audited, federation = opened(
+                    given, spec, id=id, probability=probability
+                )
+                certified = model_fingerprint(audited.model, audited.w)
+                rows = export or Path(temporary) / "rows.npz"
+                federation.export(rows)
+        except PFFLError as error:
+            if export or data is not None:
+                raise
+            console.note(f"not checked by rows: {error}")
+        if export:
+            console.stdout().print(f"Rows written to {export}", soft_wrap=True)
+            return
+        try:
+            checks = pffl.verify(path, rows)
+        except ValueError as error:
+            raise ArtefactError(str(error)) from error
+    if model is not None and certified not in {check.found for check in checks}:
+        what, stated = "fingerprint of the model", "that of the one certified"
+        checks.append(type(checks[0])(what, stated, certified, False))
+    wrong = [check for check in checks if not check.agrees]
     if json:
-        statements.print_json([_plain(check) for check in checks])
+        console.print_json([vars(check) for check in checks])
     else:
-        _tell(checks, every=every)
-    raise typer.Exit(0 if all(check.agrees for check in checks) else 6)
+        _tell(checks if every else wrong, len(checks), len(wrong))
+    raise typer.Exit(6 if wrong else 0)
 
 
-def read_certificate(path: Path) -> Certificate:
-    """Read a certificate; refuse whatever is not one."""
-    import json
-
-    from pffl.certificates import Certificate
-    from pffl.errors import ArtefactError
-
-    try:
-        plain = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ArtefactError(f"'{path}' cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ArtefactError(f"'{path}' is not a certificate: {error}") from error
-    return Certificate.from_dict(plain)
+def _prepared(path: Path) -> bool:
+    """Whether a file holds rows that were exported."""
+    if path.suffix == ".npz" or not path.is_file():
+        return path.suffix == ".npz"
+    with path.open(encoding="utf-8", errors="replace") as text:
+        return text.readline().startswith(PREPARED)
 
 
-def _record(directory: Path) -> RunRecord:
-    from pffl import runs
-    from pffl.errors import ArtefactError
-    from pffl.runs.directory import MODEL
-
-    if not (directory / MODEL).is_file():
-        raise ArtefactError(
-            f"there is no {MODEL} beside the certificate: name the model (--model)"
-        )
-    return runs.load(directory)
-
-
-def _files(record: RunRecord) -> list[Check]:
-    """Check the files of the run directory against its manifest (fault 74)."""
-    from pffl.verify import Check
-
-    what = "files of the run directory"
-    if record.verified:
-        return [Check(what, "as left", "as left", True)]
-    return [Check(what, "as left", text, False) for text in record.mismatches]
-
-
-def declared(record: RunRecord, spec: RunSpec) -> dict[str, Any]:
-    """Return what the run recorded of itself, to compare a certificate with."""
-    from pffl.preparation import prices
-
-    beta, bound = prices(spec.constraint, spec.method)
-    result: Mapping[str, Any] = record.result
-    known = {
-        "risk_weight": beta,
-        "multiplier_bound": bound if result.get("cells") else 0.0,
-        "radius": spec.options.radius,
-        "loss_bound": result.get("loss_bound"),
-        "weighting": spec.options.weighting,
-        "bounds": {cell["cell"]: cell["bound"] for cell in result.get("cells", [])},
-    }
-    fingerprint = result.get("data", {}).get("fingerprint")
-    return known if fingerprint is None else {**known, "fingerprint": fingerprint}
-
-
-def _plain(check: Check) -> dict[str, object]:
-    return {
-        "what": check.what,
-        "agrees": check.agrees,
-        "stated": _value(check.stated),
-        "found": _value(check.found),
-        "difference": _value(check.difference),
-        "detail": check.detail,
-    }
-
-
-def _value(value: object) -> object:
-    import math
-
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
-def _tell(checks: list[Check], *, every: bool) -> None:
+def _tell(shown: Sequence[Check], every: int, wrong: int) -> None:
     from rich.text import Text
 
-    from pffl.cli.console import clean
-
     target = console.stdout()
-    wrong = [check for check in checks if not check.agrees]
-    for check in checks if every else wrong:
+    for check in shown:
         style = "" if check.agrees else "red"
-        target.print(Text(clean(str(check)), style=style), soft_wrap=True)
-    good = len(checks) - len(wrong)
-    if wrong:
-        summary = Text(f"NOT VERIFIED: {len(wrong)} of {len(checks)} do not agree")
-        summary.stylize("bold red")
-    else:
-        summary = Text(f"VERIFIED: all {good} numbers and texts agree")
-        summary.stylize("bold green")
-    target.print(summary)
+        target.print(Text(console.clean(str(check)), style=style), soft_wrap=True)
+    bad = Text(f"NOT VERIFIED: {wrong} of {every} do not agree", "bold red")
+    good = Text(f"VERIFIED: all {every} numbers and texts agree", "bold green")
+    target.print(bad if wrong else good)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
+import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,7 +41,7 @@ from pffl.data.table import (
     join_sites,
 )
 from pffl.errors import DataError, Problems
-from pffl.files import digest
+from pffl.files import digest, write
 from pffl.typing import FloatArray, IntArray
 
 P = ParamSpec("P")
@@ -378,6 +380,38 @@ class Federation:
         rows = Rows.joined(parts)
         silo = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         return Pooled(rows.X, rows.y, rows.group, silo)
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write all rows as a plain table, which `pffl.verify` reads.
+
+        Its columns are split, silo, group, label, and the inputs before scaling; an
+        npz file by its ending, otherwise CSV. Rows stay in order.
+        """
+        names, labels = self.schema.groups, self.schema.labels
+        parts = [(k.name, s, k.rows(s)) for k in self.silos for s in k.splits]
+        sizes = [len(rows) for _, _, rows in parts]
+        y = np.concatenate([rows.y for *_, rows in parts])
+        group = np.concatenate([rows.group for *_, rows in parts])
+        columns: dict[str, NDArray[Any]] = {
+            "split": np.repeat([split for _, split, _ in parts], sizes),
+            "silo": np.repeat([silo for silo, *_ in parts], sizes),
+            "group": np.array(names)[group],
+            "label": np.array(labels)[y.astype(np.int64)] if labels else y,
+        }
+        X = np.concatenate([rows.X for *_, rows in parts])
+        place = Path(path)
+        if place.suffix == ".npz":
+            stream = io.BytesIO()
+            columns |= {"X": X, "features": np.array(self.schema.features)}
+            np.savez_compressed(stream, **columns)  # type: ignore[arg-type]
+            write(place, stream.getvalue())
+            return
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([*columns, *self.schema.features])
+        heads = zip(*(column.tolist() for column in columns.values()), strict=True)
+        writer.writerows([*head, *x] for head, x in zip(heads, X.tolist(), strict=True))
+        write(place, text.getvalue().encode())
 
     @cached_property
     def overlap(self) -> int:

@@ -14,6 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pffl import checkpoint, files, records
 from pffl.checkpoint import Checkpoint
 from pffl.data.schema import Schema
@@ -25,6 +27,7 @@ from pffl.runs.model_file import ModelFile, read_model, write_model
 from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
+    from pffl.foreign import Audit
     from pffl.solution import Solution
 
 RESULT = "result.json"
@@ -56,13 +59,22 @@ class RunDirectory:
         stale = self._known()
         written = {
             **derived(solution.evidence),
-            MODEL: write_model(solution),
+            MODEL: write_model(ModelFile.of(solution)),
             HISTORY: files.csv_text(solution.history_rows()).encode(),
             SPEC: spec_text.encode(),
         }
         self._write(written, {})
         files.remove(self.directory / n for n in sorted(set(stale) - set(written)))
         return self.directory
+
+    def save_audit(self, audit: Audit, spec_text: str) -> None:
+        """Write what was found of a model from elsewhere, and all to verify it."""
+        e, found = audit.evidence, audit.audited
+        names = e.names if e.promise else ()
+        lam = np.zeros(len(names))
+        saved = ModelFile(found.model, audit.schema, found.w, lam, names)
+        model = {MODEL: write_model(saved), SPEC: spec_text.encode()}
+        self._write({**derived(e), **model}, {})
 
     def begin(self, spec_text: str) -> Checkpoint:
         """Write down which run is about to start; return where to save its rounds.

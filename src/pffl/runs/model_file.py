@@ -55,6 +55,18 @@ class ModelFile:
     multipliers: FloatArray
     cells: tuple[str, ...]
 
+    @classmethod
+    def of(cls, solution: Solution) -> ModelFile:
+        """Return the model of a solution."""
+        problem = solution.problem
+        return cls(
+            problem.task.model,
+            solution.schema,
+            solution.w,
+            solution.multipliers,
+            problem.cells.names,
+        )
+
     @property
     def inputs(self) -> Inputs:
         """How raw features become the model's inputs."""
@@ -84,20 +96,19 @@ class _Header(Record):
     target_scaling: None = None
 
 
-def write_model(solution: Solution) -> bytes:
+def write_model(saved: ModelFile) -> bytes:
     """Return the content of `model.safetensors`."""
-    model = solution.problem.task.model
     header = {
         "format": FORMAT,
         "version": VERSION,
-        "model": dict(model.describe()),
-        "schema": asdict(solution.schema),
-        "cells": list(solution.problem.cells.names),
+        "model": dict(saved.model.describe()),
+        "schema": asdict(saved.schema),
+        "cells": list(saved.cells),
         "preparation": None,
         "target_scaling": None,
     }
-    inputs = model.inputs
-    arrays = (solution.w, solution.multipliers, inputs.mean, inputs.scale)
+    inputs = saved.inputs
+    arrays = (saved.w, saved.multipliers, inputs.mean, inputs.scale)
     numbers = (np.asarray(array, dtype=np.float64) for array in arrays)
     return pack(Parcel(header, dict(zip(ARRAYS, numbers, strict=True))))
 

@@ -1,0 +1,1304 @@
+"""Check what a run directory of pffl says, by plain arithmetic: one file, on its own.
+
+    python verify.py DIR [ROWS] [--all] [--json]
+
+It needs Python, NumPy, SciPy and safetensors, and nothing of pffl: the formulas of
+docs/certificates.md are written here a second time. It does three things.
+
+1. Files: their SHA-256 against manifest.json, the model's against evidence.json.
+2. Rows → evidence.json: counts, loss sums, predictions, risk, the ends of the duality
+   gap, the planes that prove a bound impossible, the models that attain one.
+3. evidence.json → result.json, certificate.json, report.html: each number and each
+   sentence is made again and compared.
+
+ROWS is what ``pffl verify DIR --export rows.csv`` (or .npz) writes: a table with the
+columns split, silo, group, label, and the model's inputs as they were before scaling.
+Without ROWS, and for models whose loss is not known here (networks), step 2 is left
+out, and that is said. DIR may also name one certificate file.
+
+Numbers agree up to 1e-9 of their size (sums over rows, and bounds); counts and words
+agree exactly. Not checked: seconds, versions, how the model was trained, how many
+held-out rows were trained on, the drawings of the report. The exit code is 0 if all
+agrees, and 6 if something does not or a file cannot be read.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import itertools
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq, linprog
+from scipy.special import betaincinv, expit, logsumexp, softmax
+
+CLOSE = 1e-9  # relative: the same number by another way of computing
+TINY = 1e-12  # and this much beside it, where numbers cancel
+MET = 1e-6  # a training loss this little above its bound counts as met
+NEAR = 1e-3  # of the smallest bound, in loss
+ROUNDING = 1e-10  # relative size of what rounding may explain in a proof
+READS = {"pffl.evidence": 1, "pffl.result": 2, "pffl.certificate": 2}
+KNOWN = ("logistic", "softmax", "least-squares", "huber", "probabilities")
+COLUMNS = ["count", "loss", "loss_squared", "capped_loss", "capped_loss_squared"]
+COLUMNS += ["correct", "positive", "weight"]
+SKIPPED = "not checked by rows: "
+HEAD = ["split", "silo", "group", "label"]
+NUMBER = r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)"
+#: Among which labels each fairness metric compares the groups.
+AMONG = {"dp_gap": [[0, 1]], "eo_gap": [[1]], "equalised_odds": [[0], [1]]}
+Json = dict[str, Any]
+
+
+class Unreadable(ValueError):
+    """A file that is not what it should be."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was stated, what came out here, and whether they agree."""
+
+    what: str
+    stated: object
+    found: object
+    agrees: bool
+
+    def __str__(self) -> str:
+        if self.agrees:
+            return self.what if self.stated is None else f"agrees: {self.what}"
+        return f"does not agree: {self.what}: stated {self.stated}, found {self.found}"
+
+
+def compare(what: str, stated: Any, found: Any, scale: float = 0.0) -> Iterator[Check]:
+    """Compare two plain values, entry by entry."""
+    if isinstance(stated, dict) and isinstance(found, dict):
+        for key in {**found, **stated}:
+            entry = stated.get(key, "(nothing)"), found.get(key, "(nothing)")
+            yield from compare(f"{what}, {key}", *entry, scale)
+    elif (
+        isinstance(stated, list)
+        and isinstance(found, list)
+        and len(stated) == len(found)
+    ):
+        for place, (one, other) in enumerate(zip(stated, found, strict=True)):
+            named = other.get("cell", place) if isinstance(other, dict) else place
+            yield from compare(f"{what}, {named}", one, other, scale)
+    else:
+        yield Check(what, stated, found, _agree(stated, found, scale))
+
+
+def _agree(stated: Any, found: Any, scale: float) -> bool:
+    if isinstance(found, float) and math.isnan(found):
+        return stated is None
+    floats = isinstance(stated, float) or isinstance(found, float)
+    numbers = all(
+        isinstance(v, int | float) and not isinstance(v, bool) for v in (stated, found)
+    )
+    if not (floats and numbers):
+        return type(stated) is type(found) and bool(stated == found)
+    size = max(abs(stated), abs(found), scale)
+    return abs(stated - found) <= CLOSE * size + TINY
+
+
+# Numbers in words: rounded to the true side
+
+
+def near(number: float, digits: int = 4, rounding: str = ROUND_HALF_EVEN) -> str:
+    """Write a number with a few significant digits."""
+    exact = Context(prec=digits, rounding=rounding).create_decimal(repr(float(number)))
+    return f"{float(exact):.{digits}g}"
+
+
+def up(number: float, digits: int = 4) -> str:
+    """Write an upper bound, rounded up."""
+    return near(number, digits, ROUND_CEILING)
+
+
+def down(number: float, digits: int = 4) -> str:
+    """Write a lower bound, rounded down."""
+    return near(number, digits, ROUND_FLOOR)
+
+
+# Bounds for unseen people, each from its definition
+
+
+def mean_upper(n: int, total: float, squares: float, M: float, delta: float) -> float:
+    """Return the smaller of Chernoff's and Bernstein's bound of a mean, each at δ/2."""
+    if n == 0:
+        return M
+    mean, half = total / n, delta / 2
+    bound = M * kl_inverse(min(max(mean / M, 0.0), 1.0), math.log(1 / half) / n)
+    if n > 1:
+        rounding = 4 * sys.float_info.epsilon * math.sqrt(n) * squares
+        spread = max(squares - total * (total / n), 0.0) + rounding
+        term = math.log(2 / half)
+        radius = math.sqrt(2 * spread / (n - 1) * term / n)
+        bound = min(bound, mean + radius + 7 * M * term / (3 * (n - 1)))
+    return min(bound, M)
+
+
+def kl_inverse(p: float, budget: float) -> float:
+    """Return the largest q with kl(p ‖ q) ≤ budget."""
+
+    def beyond(q: float) -> float:
+        left = p * math.log(p / q) if p > 0 else 0.0
+        return left + ((1 - p) * math.log((1 - p) / (1 - q)) if p < 1 else 0.0) - budget
+
+    top = 1 - 1e-16
+    if p >= top or beyond(top) <= 0:
+        return 1.0
+    return float(brentq(beyond, max(p, 1e-300), top, xtol=1e-16, rtol=1e-15))
+
+
+def rate_upper(k: float, n: float, delta: float) -> float:
+    """Return Clopper and Pearson's bound of a rate, valid for rows that are unlike."""
+    if k >= n:
+        return 1.0
+    return 1 - delta / n if k == n - 1 else float(betaincinv(k + 1.0, n - k, 1 - delta))
+
+
+def spread(
+    k: Sequence[float], n: Sequence[float], delta: float
+) -> tuple[float | None, float, float]:
+    """Return largest minus smallest rate in the rows, and the ends of its interval."""
+    side, pairs = delta / (2 * len(n)), list(zip(k, n, strict=True))
+    high = [rate_upper(a, b, side) for a, b in pairs]
+    low = [1 - rate_upper(b - a, b, side) if b else 0.0 for a, b in pairs]
+    least = max(0.0, max(low) - min(high))
+    others = itertools.permutations(range(len(n)), 2)
+    most = max((high[a] - low[b] for a, b in others), default=0.0)
+    rates = [a / b for a, b in pairs if b]
+    value = max(rates) - min(rates) if len(rates) == len(pairs) else None
+    return value, least, max(least, most)
+
+
+# The rows
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """model.safetensors: what the model is, its weights and scaling, and names."""
+
+    described: Json
+    schema: Json
+    w: Any
+    multipliers: Any
+    mean: Any
+    scale: Any
+
+    @classmethod
+    def read(cls, path: Path) -> Model:
+        """Read the file; nothing in it is ever run."""
+        from safetensors import safe_open
+
+        try:
+            with safe_open(path, framework="numpy") as file:
+                header = json.loads(file.metadata()["pffl"])
+                names = ("w", "multipliers", "input_mean", "input_scale")
+                arrays = [np.array(file.get_tensor(name)) for name in names]
+            return cls(header["model"], header["schema"], *arrays)
+        except Exception as error:
+            raise Unreadable(f"{path}: no model of pffl: {error}") from error
+
+    def schema_hash(self) -> str:
+        """SHA-256 of the names of inputs, groups and labels."""
+        plain = {key: self.schema[key] for key in ("features", "attributes")}
+        plain["attributes"] = {a["name"]: a["values"] for a in plain["attributes"]}
+        plain |= {key: self.schema[key] for key in ("labels", "target")}
+        text = json.dumps(plain, ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def hash(self) -> str:
+        """SHA-256 of kind, scaling and weights."""
+        plain = json.dumps(self.described, sort_keys=True, ensure_ascii=False)
+        parts = [plain.encode()]
+        for array in (self.mean, self.scale, self.w):
+            parts += [f"\0{len(array)}\0".encode(), array.astype("<f8").tobytes()]
+        return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """All rows: split, silo, group by name; label codes (or numbers); raw inputs."""
+
+    split: Any
+    silo: Any
+    group: Any
+    y: Any
+    X: Any
+
+    @classmethod
+    def read(cls, path: Path, e: Json, features: list[str]) -> Table:
+        """Read a CSV or npz file of prepared rows."""
+        try:
+            if path.suffix == ".npz":
+                with np.load(path, allow_pickle=False) as file:
+                    X, names = file["X"], [*HEAD, *file["features"].tolist()]
+                    columns = [file[name] for name in HEAD]
+            else:
+                with path.open(encoding="utf-8", newline="") as text:
+                    names, *lines = csv.reader(text)
+                columns = [np.array([line[j] for line in lines]) for j in range(4)]
+                X = np.array([line[4:] for line in lines], dtype=np.float64)
+            if names != [*HEAD, *features]:
+                raise ValueError(f"the columns must be {[*HEAD, *features]}")
+            split, silo, group, label = columns
+            code = {name: float(place) for place, name in enumerate(e["labels"])}
+            y = np.array([code[v] if code else float(v) for v in label.tolist()])
+            if unknown := set(group.tolist()) - set(e["groups"]):
+                raise ValueError(f"unknown groups {sorted(unknown)}")
+        except (OSError, ValueError, KeyError, IndexError) as error:
+            raise Unreadable(f"{path}: no rows of this model: {error!r}") from error
+        return cls(split, silo, group, y, X)
+
+    def hash(self, e: Json, kind: str) -> str:
+        """SHA-256 of all rows, as the run hashed them, inputs of a kind."""
+        found = hashlib.sha256(e["data"]["schema"].encode())
+        for silo in self.silos:
+            for split in sorted(set(self.split.tolist())):
+                mine = (self.silo == silo) & (self.split == split)
+                group = [e["groups"].index(g) for g in self.group[mine].tolist()]
+                found.update(f"{silo}\0{split}\0{mine.sum()}".encode())
+                X = self.X[mine].astype(kind)
+                for array in (X, self.y[mine], np.array(group, np.int64)):
+                    found.update(np.ascontiguousarray(array).tobytes())
+        return found.hexdigest()
+
+    @property
+    def silos(self) -> list[str]:
+        """The silos in order."""
+        return list(dict.fromkeys(self.silo.tolist()))
+
+
+class Rows:
+    """The rows of one split: scaled inputs, cells, and each row's weight in F."""
+
+    def __init__(self, table: Table, split: str, e: Json, model: Model) -> None:
+        mine, labels = table.split == split, e["labels"] or [None]
+        self.kind, self.outputs = e["model"]["kind"], e["model"]["outputs"]
+        self.cut = float(model.described.get("delta", math.inf))  # of Huber's loss
+        self.y, self.silo = table.y[mine], table.silo[mine]
+        self.X = (table.X[mine].astype(np.float64) - model.mean) / model.scale
+        if model.described.get("intercept"):
+            self.X = np.column_stack([self.X, np.ones(len(self.X))])
+        atom = {
+            (g, label): (table.group[mine] == g) & ((self.y == c) | (label is None))
+            for g in e["groups"]
+            for c, label in enumerate(labels)
+        }
+        self.atoms = np.array(list(atom.values()))
+        here = {s: self.silo == s for s in table.silos}
+        self.cells = np.array(
+            [
+                np.any([atom[g, label] for g, label in cell["of"]], axis=0)
+                & (True if cell["silo"] is None else here[cell["silo"]])
+                for cell in e["cells"]
+            ]
+        )
+        self.counts = self.cells.sum(axis=1).astype(float)
+        self.share, self.in_risk = 0.0, np.zeros(len(self.y))
+        for silo, rows in here.items():
+            trained = (table.split == "train") & (table.silo == silo)
+            p = 1 / e["data"]["silos"]
+            if e["terms"]["weighting"] == "rows":
+                p = trained.sum() / (table.split == "train").sum()
+            if rows.any():
+                self.share, self.in_risk[rows] = self.share + p, p / rows.sum()
+
+    def scores(self, w: Any) -> Any:
+        """Return Wx + b, shape (n, outputs)."""
+        return self.X @ w.reshape(self.outputs, -1).T
+
+    def losses(self, w: Any) -> Any:
+        """Return the loss of each row."""
+        code = (np.arange(len(self.y)), self.y.astype(int))
+        if self.kind == "probabilities":
+            p = self.X if self.X.shape[1] > 1 else np.hstack([1 - self.X, self.X])
+            return -np.log(np.clip(p[code], 1e-15, 1))
+        z = self.scores(w)
+        if self.kind == "softmax":
+            return logsumexp(z, axis=1) - z[code]
+        if self.kind == "logistic":
+            return np.logaddexp(0, np.where(self.y == 1, -z[:, 0], z[:, 0]))
+        size = np.abs(z[:, 0] - self.y)
+        cut = np.minimum(size, self.cut)
+        return cut * (2 * size - cut)
+
+    def classes(self, w: Any) -> Any:
+        """Return the predicted label codes; of numbers none is right."""
+        if self.kind in ("least-squares", "huber"):
+            return np.full(len(self.y), np.nan)
+        given = self.kind == "probabilities"
+        z = self.X if given else self.scores(w)
+        return z.argmax(axis=1) if z.shape[1] > 1 else z[:, 0] > (0.5 if given else 0)
+
+    def gradient(self, w: Any, weights: Any) -> Any:
+        """Return the derivative of Σ weights_i ℓ_i(w)."""
+        z, y = self.scores(w), self.y[:, None]
+        slopes = 2 * np.clip(z - y, -self.cut, self.cut)
+        if self.kind == "logistic":
+            slopes = expit(z) - y
+        if self.kind == "softmax":
+            slopes = softmax(z, axis=1) - (np.arange(self.outputs) == y)
+        return ((slopes * weights[:, None]).T @ self.X).reshape(-1)
+
+    def means(self, w: Any) -> Any:
+        """Return the mean loss of each cell."""
+        return self.cells @ self.losses(w) / self.counts
+
+    def in_cells(self, lam: Any) -> Any:
+        """Return the weight of each row in Σ λ_z × the mean loss of cell z."""
+        return (lam / self.counts) @ self.cells
+
+    def sums(self, w: Any, M: float | None) -> dict[str, Any]:
+        """Return all sums that evidence has of a split, one list after another."""
+        losses, classes, one = self.losses(w), self.classes(w), np.ones(len(self.y))
+        cut = np.minimum(losses, math.inf if M is None else M)
+        found = [one, losses, losses**2, cut, cut**2, classes == self.y, classes == 1]
+        columns = np.array([*found, one], dtype=float)
+        parts = {"cells": columns @ self.cells.T, "atoms": columns @ self.atoms.T}
+        return {"risk": self.in_risk @ losses, "share": self.share, **parts}
+
+
+def check_rows(e: Json, model: Model, table: Table) -> Iterator[Check]:
+    """Compare evidence with the rows."""
+    data, M = e["data"], e["terms"]["loss_bound"]
+    if data["fingerprint"] is not None:
+        kinds = ("float64", "float32", "uint8")
+        hashes = [table.hash(e, kind) for kind in kinds]
+        good = data["fingerprint"] in hashes
+        yield Check("data: hash", data["fingerprint"], hashes[0], good)
+    yield from compare("data: silos", data["silos"], len(table.silos))
+    old = known(e["before"]) or {"model": [], "samples": {}}
+    samples = {"seen": e["seen"], "held-out": known(e["heldout"])}
+    samples |= {f"without bounds: {s}": one for s, one in old["samples"].items()}
+    names = {split for one in samples.values() if one for split in one["splits"]}
+    rows = {name: Rows(table, name, e, model) for name in names}
+    for name, stated in samples.items():
+        if stated is None:
+            continue
+        w = model.w if name in ("seen", "held-out") else np.array(old["model"])
+        parts = [rows[split].sums(w, M) for split in stated["splits"]]
+        for key in ("risk", "share"):
+            total = float(sum(part[key] for part in parts))
+            yield from compare(f"{name}: {key}", float(stated[key]), total, 1.0)
+        for key in ("cells", "atoms"):
+            total = sum(part[key] for part in parts)
+            found = dict(zip(COLUMNS, total.tolist(), strict=True))
+            plain = {c: [float(v) for v in given] for c, given in stated[key].items()}
+            yield from compare(f"{name}: {key}", plain, found, 1.0)
+    if data["longest_input"] is not None:
+        longest = float(np.sqrt((rows["train"].X ** 2).sum(axis=1).max()))
+        yield from compare("longest input", data["longest_input"], longest)
+    card = data["card"] or {"silos": [], "groups": [], "rows": [], "floor": 1}
+    for silo, stated in zip(card["silos"], card["rows"], strict=True):
+        mine = (table.split == "train") & ((table.silo == silo) | (silo[:4] == "all "))
+        counts = [int((table.group[mine] == g).sum()) for g in card["groups"]]
+        shown = [n if n == 0 or n >= card["floor"] else None for n in counts]
+        yield from compare(f"rows of {silo}", stated, shown)
+    if "train" in rows and rows["train"].counts.all() and e["model"]["linear"]:
+        yield from check_proofs(e, rows["train"], model)
+
+
+def check_proofs(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
+    """Prove again what was proved: every plane, and every model that attains."""
+    terms, p, mu, R = e["terms"], e["proofs"], e["model"]["l2"], e["terms"]["radius"]
+    beta, B = terms["risk_weight"], terms["multiplier_bound"]
+    zeta = np.array([c["bound"] for c in e["cells"]])
+    names = [c["cell"] for c in e["cells"]]
+
+    def risk(w: Any) -> float:
+        return float(rows.in_risk @ rows.losses(w)) + 0.5 * mu * float(w @ w)
+
+    def plane(one: Json, offsets: Any) -> float:
+        """Return the least value of the tangent plane of λᵀr over the ball."""
+        lam, at = np.array(one["multipliers"]), np.array(one["at"])
+        g, r = rows.gradient(at, rows.in_cells(lam)), rows.means(at) - offsets
+        reach = R * np.linalg.norm(g)
+        size = lam @ (1 + np.abs(r)) + np.abs(g) @ np.abs(at) + reach
+        return float(lam @ r - g @ at - reach - ROUNDING * size)
+
+    def ends(name: str, one: Json, low: float, high: float) -> Iterator[Check]:
+        found = {"lower": min(low, high), "upper": high}
+        yield from compare(name, {key: one[key] for key in found}, found, 1.0)
+        length = float(np.linalg.norm(one["model"]))
+        good = length <= R * (1 + CLOSE)
+        yield Check(f"{name}: length of its model", f"at most {R:g}", length, good)
+
+    if pair := known(p["gap"]):
+        lam, at = np.array([c["multiplier"] for c in e["cells"]]), np.array(pair["at"])
+        worst = max(0.0, float((rows.means(model.w) - zeta).max()))
+        priced = B if e["promise"] or e["minimax"] else 0.0
+        g = rows.gradient(at, beta * rows.in_risk + rows.in_cells(lam))
+        g, value = g + beta * mu * at, beta * risk(at) + lam @ (rows.means(at) - zeta)
+        lower = value - (g @ at + R * np.linalg.norm(g))
+        if beta * mu > 0:
+            lower = value - g @ g / (2 * beta * mu)
+        found = {"upper": beta * risk(model.w) + priced * worst, "lower": float(lower)}
+        yield from compare("gap", {key: pair[key] for key in found}, found, 1.0)
+    for name in ("least", "excess"):
+        if one := known(p[name]):
+            lam, w = np.array(one["multipliers"]), np.array(one["model"])
+            off = np.array(one["offsets"])
+            good = bool((lam >= 0).all()) and abs(lam.sum() - 1) <= CLOSE
+            yield Check(f"{name}: multipliers", "≥ 0, sum 1", lam.tolist(), good)
+            wide = (zeta - zeta.max()) * (name == "excess" and bool(off.any()))
+            yield from compare(f"{name}: offsets", one["offsets"], wide.tolist(), 1.0)
+            yield from compare(f"{name}: risk", one["risk"], risk(w), 1.0)
+            yield from ends(
+                name, one, plane(one, off), float((rows.means(w) - off).max())
+            )
+    for one in p["lowest"]:
+        if one["upper"] is not None:
+            z, w = names.index(one["cell"]), np.array(one["model"])
+            name, off = (
+                f"lowest of {one['cell']}",
+                np.where(np.arange(len(zeta)) == z, 0, zeta),
+            )
+            yield from compare(f"{name}: multiplier", one["multipliers"][z], 1.0)
+            over = float(np.delete(rows.means(w) - zeta, z).max(initial=-1.0))
+            yield Check(f"{name}: other bounds", "kept", over, over <= CLOSE)
+            low = max(0.0, plane(one, off))
+            yield from ends(name, one, low, float(rows.means(w)[z]))
+    if p["implied_risk"] is not None:
+        found = implied_risk(rows, zeta) + 0.5 * mu * R**2
+        yield from compare("implied risk", p["implied_risk"], found, 100.0)
+    if plan := known(p["plan"]):
+        yield from compare("plan", plan, constants(e, rows))
+
+
+def implied_risk(rows: Rows, bounds: Any) -> float:
+    """Return the largest data term of F of any model that meets all bounds.
+
+    The losses of rows in one silo and one set of cells are one unknown sum.
+    """
+    names = np.unique(rows.silo, return_inverse=True)[1]
+    keys = np.column_stack([names.reshape(-1), rows.cells.T])
+    kinds, place = np.unique(keys, axis=0, return_inverse=True)
+    price = np.zeros(len(kinds))
+    price[place.reshape(-1)] = rows.in_risk
+    top = float(price.max())
+    room = rows.counts * bounds
+    found = linprog(-price / top, A_ub=kinds[:, 1:].T, b_ub=room, method="highs")
+    return math.inf if found.fun is None else -float(found.fun) * top
+
+
+def constants(e: Json, rows: Rows) -> Json:
+    """Return the worst cases that a plan of rounds stands on."""
+    t, several = e["terms"], e["model"]["kind"] == "softmax"
+    beta, B, R = t["risk_weight"], t["multiplier_bound"], t["radius"]
+    X = t["feature_bound"] or e["data"]["longest_input"]
+    mu, classes = e["model"]["l2"], max(2, e["model"]["outputs"])
+    curve, slope = (X * X / 2, math.sqrt(2)) if several else (X * X / 4, 1.0)
+    part = [
+        (rows.cells & (rows.silo == s)).sum(1) / rows.in_risk[rows.silo == s].sum()
+        for s in dict.fromkeys(rows.silo.tolist())
+    ]
+    heaviest = float((np.array(part) / rows.counts).max())
+    margin = R * X * (math.sqrt(2) if several else 1.0) + math.log(classes - 1)
+    top = max(c["bound"] for c in e["cells"])
+    return {
+        "longest_input": X,
+        "heaviest": heaviest,
+        "smoothness": beta * (curve + mu) + B * curve * heaviest,
+        "modulus": beta * mu,
+        "gradient_bound": (beta + B * heaviest) * slope * X + beta * mu * R,
+        "distance": 2 * R,
+        "heterogeneity": (beta + B) * math.log(classes),
+        "violation_bound": max(float(np.logaddexp(0, margin)), top),
+        "local_steps": e["proofs"]["plan"]["local_steps"],
+    }
+
+
+def missing(part: Any) -> bool:
+    """Whether a part of evidence is not available, and says why."""
+    return isinstance(part, dict) and set(part) == {"missing"}
+
+
+def known(part: Any) -> Any:
+    """Return a part of evidence; None where it is missing."""
+    return None if missing(part) else part
+
+
+def means_of(sample: Json, column: str = "loss") -> list[float]:
+    """Mean loss per cell; NaN where nobody is."""
+    pairs = zip(sample["cells"][column], sample["cells"]["count"], strict=True)
+    return [total / n if n else math.nan for total, n in pairs]
+
+
+# What follows from evidence: every figure, and every number that a sentence shows
+
+
+class Told:
+    """The figures of result.json and certificate.json, from evidence alone."""
+
+    def __init__(self, e: Json) -> None:
+        self.e, self.terms, self.proofs = e, e["terms"], e["proofs"]
+        self.known_names = [c["cell"] for c in e["cells"]] + e["groups"]
+        self.known_names.append(e["data"]["name"])
+        self.names = [c["cell"] for c in e["cells"]]
+        self.bounds = [c["bound"] for c in e["cells"]]
+        self.trained, self.promise = not missing(e["training"]), e["promise"]
+        self.held = known(e["heldout"])
+        self.usable = None if e["data"]["overlap"] else self.held
+        self.M, self.R = self.terms["loss_bound"], self.terms["radius"]
+        self.percent = f"{100 * self.terms['confidence']:.6g}"
+        self.delta = 1.0 - self.terms["confidence"]
+        self.many = 1 if self.terms["fresh_split"] else self.terms["candidates"]
+        self.means = means_of(e["seen"])
+        self.over = [m - b for m, b in zip(self.means, self.bounds, strict=True)]
+        self.full = not any(map(math.isnan, self.means))  # every cell has rows
+        self.worst = int(np.nanargmax(self.over))
+        self.nu: float | None = None
+        if pair := known(self.proofs["gap"]):
+            high, low = pair["upper"], pair["lower"]
+            self.nu = max(high - low, 1e-15 * max(1.0, abs(high), abs(low)))
+        self.excess: tuple[float, float] | None = None
+        if ends := known(self.proofs["excess"]):
+            top = max(self.bounds)
+            self.excess = (ends["lower"] - top, ends["upper"] - top)
+        self.proved = self.excess[0] if self.promise and self.excess else 0.0
+        self.equal = len(set(self.bounds)) == 1
+        others = ["holdout_error"] * bool(e["labels"])
+        others += list(AMONG) * (len(e["labels"]) == 2)
+        limited = self.terms["feature_bound"] is not None and self.trained
+        others += ["uniform"] * limited
+        self.shares = dict.fromkeys(others, self.delta / (2 * max(1, len(others))))
+        self.shares["holdout"] = self.delta / 2 if others else self.delta
+        self.upper = self.loss_bounds(self.delta)
+        self.slack = self.slack_of()
+        self.status, self.sentence = self.judge()
+
+    def slack_of(self) -> tuple[float, float, str] | None:
+        """Return (βM + 2ν)/B where a bound is missed; also M, and where it is from."""
+        B, options = self.terms["multiplier_bound"], []
+        blocked = not self.promise or self.nu is None or B <= 0 or self.proved > 0
+        if blocked or self.over[self.worst] <= MET:
+            return None
+        if self.excess and self.excess[1] <= 0:
+            options.append((self.proofs["excess"]["risk"], "feasible model"))
+        if self.proofs["implied_risk"] is not None:
+            options.append((self.proofs["implied_risk"], "implied by the bounds"))
+        if not options:
+            return None
+        M, source = min(options)
+        return (self.terms["risk_weight"] * M + 2 * (self.nu or 0.0)) / B, M, source
+
+    def described(self, z: int) -> list[str]:
+        """How a cell stands: its name, loss, bound, and distance."""
+        over = self.over[z]
+        side = [up(over)] if over > 0 else [] if over >= -MET else [down(-over)]
+        return [self.names[z], near(self.means[z]), near(self.bounds[z]), *side]
+
+    def judge(self) -> tuple[str, list[str]]:
+        """Return the status, and what its sentence shows."""
+        stopped = self.e["training"]["stopped"] if self.trained else None
+        if stopped is not None:
+            return stopped, []
+        if self.e["minimax"]:
+            z, close = int(np.nanargmax(self.means)), self.nu is not None
+            at = [self.names[z], near(self.means[z])]
+            return "met", at + [up(self.nu or 0.0)] * close
+        if not self.promise:
+            return "met", []
+        if not self.full:
+            empty = [n for n, m in zip(self.names, self.means, strict=True) if m != m]
+            return "not_met", empty
+        over, facts = self.over[self.worst], self.described(self.worst)
+        if over <= 0:
+            return "met", facts
+        if self.proved > 0:
+            base = self.bounds[0] if self.equal else 0.0
+            return "infeasible", [*facts, down(base + self.proved), f"{self.R:g}"]
+        if over <= MET and self.trained:
+            return "met", [near(MET), *facts]
+        if self.slack is not None and over <= self.slack[0]:
+            return "within_slack", [*facts, up(self.slack[0])]
+        return "not_met", facts
+
+    def smallest_bound(self) -> float | None:
+        """Return the bound that the same run would meet; None where those given do."""
+        if self.proved <= 0 or self.excess is None:
+            return None
+        own, least = max(self.over), self.excess[1]
+        rise = own if own - least <= NEAR else least
+        return math.ceil((rise + (self.bounds[0] if self.equal else 0.0)) * 1e6) / 1e6
+
+    def loss_bounds(self, delta: float) -> list[float] | None:
+        """Bound the mean losses of unseen people, each with probability 1 − δ."""
+        if self.usable is None or self.M is None:
+            return None
+        names = ("count", "capped_loss", "capped_loss_squared")
+        sums = zip(*(self.usable["cells"][name] for name in names), strict=True)
+        return [mean_upper(n, s, q, self.M, delta / self.many) for n, s, q in sums]
+
+    # Statements: each returns value, holds, figures, per_cell, what the text shows,
+    # and what it stands on (state, then what the ground shows); or why there is none
+
+    def statements(self) -> dict[str, Any]:
+        """Return the figures of all statements, in order."""
+        e = self.e
+        out: dict[str, Any] = {"measured": self.measured()}
+        if self.trained:
+            out["gap"] = self.gap()
+        out["empirical"] = self.empirical()
+        if self.trained:
+            if self.excess and self.promise and self.over[self.worst] > MET:
+                out["infeasible"] = self.infeasible()
+            out["attainable"] = self.attainable(self.proofs["least"])
+            for one in self.proofs["lowest"]:
+                out[f"attainable {one['cell']}"] = self.attainable(one)
+        out["holdout"] = self.holdout()
+        if e["labels"]:
+            out["holdout_error"] = self.holdout_error()
+        if len(e["labels"]) == 2:
+            out |= {kind: self.metric(kind) for kind in AMONG}
+        if self.trained:
+            out["uniform"] = self.uniform()
+            if self.terms["target_gap"] is not None:
+                out["plan"] = self.plan()
+        return out
+
+    def measured(self) -> tuple[Any, ...]:
+        """What was measured, and on how many rows."""
+        samples = {"": self.e["seen"]}
+        if self.trained and self.held:
+            name = "+".join(self.held["splits"])
+            samples = {"train ": self.e["seen"], f"{name} ": self.held}
+        rows = [f"{int(sum(s['atoms']['count'])):,}" for s in samples.values()]
+        shown = [*rows, self.e["data"]["name"], f"{self.e['data']['silos']:,}"]
+        table = self.table(
+            **{
+                key: value
+                for mark, s in samples.items()
+                for key, value in (
+                    (f"{mark}rows", s["cells"]["count"]),
+                    (f"{mark}loss", means_of(s)),
+                )
+            }
+        )
+        if self.trained:
+            for row, cell in zip(table, self.e["cells"], strict=True):
+                row["multiplier"] = cell["multiplier"]
+        return None, None, {}, table, shown, []
+
+    def table(self, **columns: Sequence[Any]) -> list[Json]:
+        """Return one row per cell."""
+        rows = zip(self.names, *columns.values(), strict=True)
+        return [dict(zip(("cell", *columns), row, strict=True)) for row in rows]
+
+    @property
+    def ball(self) -> list[str]:
+        """The ground that only models of the ball are considered."""
+        return ["assumed", near(self.R)]
+
+    def gap(self) -> Any:
+        """How far the model is from the best trade-off."""
+        pair, target = self.proofs["gap"], self.terms["target_gap"]
+        if self.nu is None:
+            return pair["missing"]
+        ridge = self.terms["risk_weight"] * self.e["model"]["l2"] > 0
+        grounds = [["checked"], ["checked"] if ridge else self.ball, ["assumed"]]
+        shown = [up(self.nu)] + [near(target or 0.0)] * (target is not None)
+        figures = {"upper": pair["upper"], "lower": pair["lower"], "target": target}
+        holds = None if target is None else self.nu <= target
+        return self.nu, holds, figures, None, shown, grounds
+
+    def empirical(self) -> Any:
+        """How every cell stands against its bound."""
+        if not self.promise:
+            return "no bound was set"
+        if not self.full:
+            return "no "
+        most = MET if self.trained else 0.0
+        over, shown = self.over[self.worst], self.described(self.worst)
+        grounds: list[list[str]] = [["checked"], ["assumed"]]
+        figures: Json = {"slack": None, "tolerance": most}
+        if self.slack is not None and over > most:
+            names = ("slack", "risk_bound", "risk_bound_from")
+            figures |= dict(zip(names, self.slack, strict=True))
+            shown, grounds = [*shown, up(self.slack[0])], [*grounds, self.ball]
+        table = self.table(
+            rows=self.e["seen"]["cells"]["count"],
+            loss=self.means,
+            bound=self.bounds,
+            margin=[-x for x in self.over],
+            holds=[x <= most for x in self.over],
+        )
+        return over, over <= most, figures, table, shown, grounds
+
+    def infeasible(self) -> Any:
+        """That no model of the ball meets all bounds."""
+        if self.proved <= 0:
+            return "there is no proof that the bounds are impossible"
+        lam = self.proofs["excess"]["multipliers"]
+        figures = {"multipliers": lam, "radius": self.R}
+        grounds = [["checked"], self.ball, ["assumed"]]
+        shown = [near(self.R), down(self.proved)]
+        return self.proved, True, figures, None, shown, grounds
+
+    def attainable(self, one: Json) -> Any:
+        """The smallest bound of all cells together, or of one, the others' kept."""
+        cell = one.get("cell")
+        if missing(one):
+            return one["missing"]
+        if cell is not None and (one["impossible"] or one["upper"] is None):
+            return "the other" if one["impossible"] else "no model was found"
+        low, high = max(0.0, one["lower"]), one["upper"]
+        figures = {"lower": low, "upper": high, "cell": cell}
+        shown = [cell] * (cell is not None) + [down(low, 6), up(high, 6)]
+        return high, None, figures, None, shown, [["checked"], self.ball, ["assumed"]]
+
+    def grounds(self) -> list[list[str]]:
+        """What statements from held-out rows stand on."""
+        overlap, many = self.e["data"]["overlap"], self.terms["candidates"]
+        apart = "assumed" if overlap is None else "checked"
+        paid = many > 1 or self.terms["fresh_split"]
+        chosen = ["checked" if paid else "assumed"] + [f"{many}"] * (self.many > 1)
+        return [["assumed"], [apart], chosen]
+
+    def holdout(self) -> Any:
+        """How large the mean loss of unseen people can be."""
+        joint = self.loss_bounds(self.shares["holdout"] / len(self.names))
+        if self.upper is None or joint is None or self.M is None:
+            return self.e["heldout"]["missing"] if self.held is None else "needs "
+        found, M = self.upper, near(self.M)
+        excess = [u - b for u, b in zip(found, self.bounds, strict=True)]
+        kept, z = sum(x <= 0 for x in excess), int(np.argmax(excess))
+        whole = kept == len(excess)
+        shown = [self.percent, M, *([f"{kept}", f"{len(excess)}"] * (not whole))]
+        shown += [self.names[z], up(found[z]), near(self.bounds[z])]
+        value, holds = max(excess), whole
+        if not self.promise:
+            z, value, holds = int(np.argmax(found)), max(found), None
+            shown = [self.percent, M, self.names[z], up(value)]
+        figures = {"confidence": self.terms["confidence"], "loss_bound": self.M}
+        table = self.losses(self.usable, "capped_loss", found, self.M, joint=joint)
+        grounds = [*self.grounds(), ["checked", M, M]]
+        return value, holds, figures, table, shown, grounds
+
+    def losses(
+        self,
+        sample: Any,
+        column: str,
+        upper: list[float],
+        M: float,
+        **more: list[float],
+    ) -> list[Json]:
+        """Return the table of a statement on losses."""
+        columns = {
+            "rows": sample["cells"]["count"],
+            "loss": means_of(sample, column),
+            "upper": upper,
+            **{key.replace("_", " "): values for key, values in more.items()},
+            "vacuous": [u >= M for u in upper],
+        }
+        if self.promise:
+            kept = [u <= b for u, b in zip(upper, self.bounds, strict=True)]
+            columns |= {"bound": self.bounds, "holds": kept}
+        return self.table(**columns)
+
+    def holdout_error(self) -> Any:
+        """How often unseen people are misjudged."""
+        if self.usable is None:
+            return self.e["heldout"]["missing"] if self.held is None else "needs "
+        n, right = (self.usable["cells"][c] for c in ("count", "correct"))
+        wrong = [a - b for a, b in zip(n, right, strict=True)]
+        delta = self.shares["holdout_error"] / (len(self.names) * self.many)
+        pairs = list(zip(wrong, n, strict=True))
+        upper = [rate_upper(a, b, delta) for a, b in pairs]
+        z, errors = int(np.argmax(upper)), [a / b if b else None for a, b in pairs]
+        shown = [self.percent, up(upper[z]), self.names[z]]
+        figures = {"confidence": self.terms["confidence"]}
+        table = self.table(rows=n, error=errors, upper=upper)
+        return upper[z], None, figures, table, shown, self.grounds()
+
+    def metric(self, kind: str) -> Any:
+        """A fairness metric, with its interval."""
+        if self.usable is None:
+            return self.e["heldout"]["missing"] if self.held is None else "needs "
+        shape, tables = (len(self.e["groups"]), 2), (self.e["seen"], self.usable)
+        seen, n = (np.reshape(s["atoms"]["count"], shape) for s in tables)
+        k = np.reshape(self.usable["atoms"]["positive"], shape)
+        there = np.flatnonzero((seen + n).sum(axis=1))
+        parts = [(k[there][:, y].sum(1), n[there][:, y].sum(1)) for y in AMONG[kind]]
+        delta = self.shares[kind] / self.many / len(parts)
+        found = [spread(a.tolist(), b.tolist(), delta) for a, b in parts]
+        empty = np.any([b == 0 for _, b in parts], axis=0)
+        gone = [self.e["groups"][a] for a in there[empty]]
+        value = None if gone else max(v for v, _, _ in found if v is not None)
+        low, high = max(a for _, a, _ in found), max(b for _, _, b in found)
+        figures = {"confidence": self.terms["confidence"], "lower": low, "upper": high}
+        shown = [self.percent, down(low), up(high)]
+        shown += gone if value is None else [near(value)]
+        figures |= {"undefined": gone}
+        return value, None, figures, None, shown, self.grounds()
+
+    def uniform(self) -> Any:
+        """What the training rows alone say, for every model of the ball."""
+        X, m, Z = self.terms["feature_bound"], self.e["model"], len(self.names)
+        longest = self.e["data"]["longest_input"]
+        if X is None or m["kind"] not in ("logistic", "softmax") or not self.full:
+            return "needs "
+        if m["length"] > self.R or (longest is not None and longest > X):
+            return "needs "
+        reach, M, factor = self.R * X, float(np.logaddexp(0.0, self.R * X)), 1.0
+        if m["kind"] == "softmax":
+            others = math.log(m["outputs"] - 1.0)
+            M = float(np.logaddexp(0.0, others + math.sqrt(2) * reach))
+            factor = 2 * math.sqrt(m["outputs"])
+        term, n = (
+            math.log(2 * Z / self.shares["uniform"]),
+            self.e["seen"]["cells"]["count"],
+        )
+        root = [math.sqrt(term / (2 * a)) for a in n]
+        wide = [
+            2 * factor * reach / math.sqrt(a) + M * b
+            for a, b in zip(n, root, strict=True)
+        ]
+        upper = [min(a + b, M) for a, b in zip(self.means, wide, strict=True)]
+        old = M * math.sqrt(0.5 * self.e["data"]["silos"] * term)
+        printed = [a + old / b for a, b in zip(self.means, n, strict=True)]
+        excess = [u - b for u, b in zip(upper, self.bounds, strict=True)]
+        holds = max(excess) <= 0 if self.promise else None
+        more = {"as_printed,_not_valid": printed}
+        figures = {"confidence": self.terms["confidence"], "loss_bound": M}
+        vacuous = sum(u >= M for u in upper)
+        shown = [self.percent, near(self.R), f"{vacuous}", f"{Z}"]
+        seen = [] if longest is None else [up(longest)]
+        grounds = [["assumed"], ["checked"], ["assumed", near(M)]]
+        grounds += [["assumed", f"{X:g}", *seen]]
+        table = self.losses(self.e["seen"], "loss", upper, M, **more)
+        figures |= {"radius": self.R}
+        return max(excess), holds, figures, table, shown, grounds
+
+    def plan(self) -> Any:
+        """How many rounds are enough for a target gap."""
+        c, target = self.proofs["plan"], self.terms["target_gap"]
+        if missing(c):
+            return c["missing"]
+        B, rho, J = (
+            self.terms["multiplier_bound"],
+            c["violation_bound"],
+            c["local_steps"],
+        )
+        L, m, log = c["smoothness"], c["modulus"], math.log(len(self.names) + 1.0)
+        E = max(1, math.ceil((2 * B * rho / (target / 2)) ** 2 * log))
+        eta, delay = math.sqrt(log / E) / rho, max(8 * L / m, float(J))
+        drift = 6 * L * c["heterogeneity"] + 8 * (J - 1) ** 2 * c["gradient_bound"] ** 2
+        top = L / m * (2 * drift / m + 0.5 * m * delay * c["distance"] ** 2)
+        T = max(1, math.ceil((top / (target / 2) - delay + 1) / J))
+        figures = {"target_gap": target, "dual_rounds": E, "rounds_per_dual": T}
+        figures |= {"local_steps": J, "dual_step_size": eta}
+        figures |= {"dual_term": B * log / (eta * E) + eta * rho**2 * B}
+        figures |= {"primal_term": top / (delay + T * J - 1.0)}
+        shown = [f"{E * T:,}", f"{E:,}", f"{T:,}", f"{J:,}", near(target)]
+        grounds = [
+            ["checked"],
+            *[["assumed"]] * 3,
+            ["assumed", "2"],
+            *[["assumed"]] * 2,
+        ]
+        return float(E * T), None, figures, None, shown, grounds
+
+    def notes(self) -> list[str]:
+        """What the notes of a certificate show, but for those that evidence holds."""
+        out, others = [self.percent, f"{self.delta:.6g}"], len(self.shares) - 1
+        out += [f"{others}"] * (others > 0) + [f"{self.many}"] * (self.many > 1)
+        least = self.smallest_bound()
+        return out + ([] if least is None else [f"{least:.6f}"])
+
+    def result(self) -> Json:
+        """The figures of result.json."""
+        e, held = self.e, self.held
+        run, data = known(e["training"]) or {}, e["data"]
+        same = ("method", "constraint", "seed", "rounds", "questions", "seconds")
+        facts = ("name", "silos", "schema", "synthetic", "fingerprint", "notes", "card")
+        seen = self.trained and round(run["seconds"], 3)
+        lam = self.proofs["excess"].get("multipliers", [])
+        return {
+            "status": self.status,
+            **{key: run.get(key) for key in same},
+            "seconds": seen if self.trained else None,
+            "model": e["model"]["described"],
+            **{key: self.terms[key] for key in ("weighting", "confidence", "radius")},
+            "loss_bound": self.M,
+            "gap": self.nu,
+            "slack": None if self.slack is None else self.slack[0],
+            "cells": self.cells() if self.promise or e["minimax"] else [],
+            "train": self.metrics(e["seen"]),
+            "test": None if held is None else self.metrics(held),
+            "witness": dict(zip(self.names, lam, strict=True))
+            if self.proved > 0
+            else None,
+            "smallest_bound": self.smallest_bound(),
+            "data": {key: data[key] for key in facts},
+            "notes": e["notes"],
+            "versions": e["versions"],
+        }
+
+    def verdicts(self) -> Json:
+        """The three verdicts, in a word."""
+        word, held = self.status, "not available"
+        above: list[str] = []
+        if self.held is not None:
+            rows = zip(self.names, means_of(self.held), self.bounds, strict=True)
+            above = [n for n, m, b in rows if self.promise and m > b]
+            held = "above" if above else "within" if self.promise else "measured"
+        found, shown = self.holdout(), "not available"
+        if not isinstance(found, str) and found[1] is not None:
+            shown = "holds" if found[1] else "not shown"
+        return {"training": word, "heldout": held, "unseen": shown, "above": above}
+
+    def cells(self) -> list[Json]:
+        """The verdict table."""
+        e, nothing = self.e, [math.nan] * len(self.names)
+        counts = [0] * len(self.names)
+        test, upper = nothing, self.upper or nothing
+        if self.held is not None:
+            counts, test = self.held["cells"]["count"], means_of(self.held)
+        before = (known(e["before"]) or {"samples": {}})["samples"]
+        old = {split: means_of(sample) for split, sample in before.items()}
+        return self.table(
+            bound=self.bounds,
+            count=e["seen"]["cells"]["count"],
+            train_loss=self.means,
+            violation=self.over,
+            multiplier=[c["multiplier"] for c in e["cells"]],
+            test_loss=test,
+            test_count=counts,
+            test_upper=[u if n else None for u, n in zip(upper, counts, strict=True)],
+            before_train_loss=old.get("train", nothing),
+            before_test_loss=old.get("test", nothing),
+        )
+
+    def metrics(self, sample: Json) -> Json:
+        """Risk, error and fairness gaps of one sample."""
+        shape, binary = (len(self.e["groups"]), -1), len(self.e["labels"]) == 2
+        atoms = {k: np.reshape(v, shape) for k, v in sample["atoms"].items()}
+        count = int(atoms["count"].sum())
+
+        def rates(column: str, labels: Any = slice(None)) -> list[float]:
+            k, n = (atoms[c][:, labels].sum(axis=1) for c in (column, "count"))
+            return [float(a / b) for a, b in zip(k, n, strict=True) if b]
+
+        def gap(labels: Any) -> float | None:
+            found = rates("positive", labels)
+            return max(found) - min(found) if len(found) > 1 else None
+
+        def deviation(labels: Any) -> float | None:
+            k, n = (atoms[c][:, labels].sum() for c in ("positive", "count"))
+            found = (abs(one - float(k / n)) for one in rates("positive", labels))
+            return max(found) if n else None
+
+        gaps = [gap(y) if binary else None for y in ([0, 1], [0], [1])]
+        odds = [one for one in gaps[1:] if one is not None]
+        cells = means_of(sample) if self.promise or self.e["minimax"] else []
+        right = atoms["correct"].sum()
+        return {
+            "rows": count,
+            "risk": sample["risk"] / sample["share"] if sample["share"] > 0 else None,
+            "error": float(1 - right / count) if self.e["labels"] and count else None,
+            "worst_cell_loss": max((c for c in cells if c == c), default=None),
+            "worst_group_loss": max(rates("loss"), default=None),
+            "dp_gap": gaps[0],
+            "eo_gap": gaps[2],
+            "equalized_odds_gap": max(odds) if len(odds) == 2 else None,
+            "fedfb_dp": deviation([0, 1]) if binary else None,
+            "fedfb_eo": deviation([1]) if binary else None,
+        }
+
+
+# The files
+
+
+def shown_in(text: str, names: Sequence[str]) -> list[str]:
+    """Return the numbers, and the names in quotes, that a text shows, in order."""
+    quoted = "|".join(re.escape(f"'{name}'") for name in sorted(names, key=len))
+    found = re.findall(f"{quoted}|{NUMBER}", text)
+    return [one[1:-1] if one[0] == "'" else one for one in found]
+
+
+def check_result(told: Told, stated: Json) -> Iterator[Check]:
+    """Compare result.json with the figures that follow from evidence."""
+    found, said = told.result(), stated["verdicts"]
+    plain = {key: value for key, value in stated.items() if key in found}
+    yield from compare("result.json", plain, found)
+    words = {key: part["verdict"] for key, part in said.items()}
+    words["above"] = said["heldout"].get("above", [])
+    yield from compare("result.json, verdicts", words, told.verdicts())
+    texts = {"message": stated["message"], "training": said["training"]["sentence"]}
+    for name, text in texts.items():
+        shown = shown_in(text, told.known_names)
+        yield from compare(f"result.json, {name} shows", shown, told.sentence)
+    if not isinstance(promised := told.holdout(), str):
+        shown = shown_in(said["unseen"]["sentence"], told.known_names)
+        yield from compare("result.json, unseen shows", shown, promised[4])
+
+
+def check_certificate(told: Told, stated: Json) -> Iterator[Check]:
+    """Compare a certificate with the figures that follow from evidence."""
+    e, data = told.e, told.e["data"]
+    prints = {"model": e["model"]["fingerprint"], "schema": data["schema"]}
+    prints |= {"data": data["fingerprint"], "trained on": data["trained_on"]}
+    if told.trained and data["fingerprint"] == data["trained_on"]:
+        del prints["trained on"]
+    facts = {
+        "verdict": told.status,
+        "confidence": told.terms["confidence"],
+        "fingerprints": {key: value for key, value in prints.items() if value},
+    }
+    plain = {key: stated[key] for key in facts}
+    yield from compare("certificate", plain, facts)
+    shown = shown_in(stated["sentence"], told.known_names)
+    yield from compare("certificate, sentence shows", shown, told.sentence)
+    notes = [note for note in stated["notes"] if note not in e["notes"]]
+    shown = [one for note in notes for one in shown_in(note, told.known_names)]
+    yield from compare("certificate, notes show", shown, told.notes())
+    absent = [note for note in e["notes"] if note not in stated["notes"]]
+    yield from compare("certificate, notes left out", absent, [])
+    found = told.statements()
+    kinds = [kind.partition(" ")[0] for kind in found]
+    yield from compare("statements", [s["kind"] for s in stated["statements"]], kinds)
+    for (kind, one), said in zip(found.items(), stated["statements"], strict=False):
+        yield from check_statement(kind, one, said, told.known_names)
+
+
+def check_statement(
+    kind: str, found: Any, stated: Json, names: Sequence[str]
+) -> Iterator[Check]:
+    """Compare one statement: its figures, and what its sentences show."""
+    keys = ("available", "value", "holds", "figures", "per_cell")
+    plain = {key: stated[key] for key in keys}
+    if isinstance(found, str):
+        empty: Any = (False, None, None, {}, None)
+        yield from compare(kind, plain, dict(zip(keys, empty, strict=True)))
+        text, reason = stated["text"], stated["reason"]
+        good = text == f"not available: {reason}" and found in reason
+        yield Check(f"{kind}, reason", text, f"not available: {found}", good)
+        return
+    *values, shown, grounds = found
+    yield from compare(kind, plain, dict(zip(keys, (True, *values), strict=True)))
+    yield from compare(f"{kind}, text shows", shown_in(stated["text"], names), shown)
+    given = [[a["state"], *shown_in(a["text"], names)] for a in stated["assumptions"]]
+    yield from compare(f"{kind}, grounds show", given, grounds)
+
+
+class Page(HTMLParser):
+    """The text of a report: the rows of its tables, and all else."""
+
+    HIDDEN = ("script", "style", "svg", "pre", "title")
+    PARTS = ("p", "li", "caption", "figcaption", "h1", "h2", "summary", "tr")
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.parts: list[tuple[str, list[str]]] = [("p", [""])]
+        self.hidden = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        """Begin a part, or an entry of a row."""
+        self.hidden += tag in self.HIDDEN
+        if tag in self.PARTS:
+            self.parts.append((tag, [] if tag == "tr" else [""]))
+        elif tag in ("td", "th"):
+            self.parts[-1][1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        """End what is not shown."""
+        self.hidden -= tag in self.HIDDEN
+
+    def handle_data(self, data: str) -> None:
+        """Take text."""
+        if not self.hidden and self.parts[-1][1]:
+            self.parts[-1][1][-1] += data
+
+
+def check_page(text: str, result: Json, certificate: Json) -> Iterator[Check]:
+    """Compare what a report shows with the figures and sentences of the other files."""
+    statements = certificate.get("statements", [])
+    rows: dict[str, list[Any]] = {split: [result[split]] for split in ("train", "test")}
+    for cell in result["cells"]:
+        weight = (result["witness"] or {}).get(cell["cell"])
+        rows[cell["cell"]] = [cell, -cell["violation"], weight]
+    for row in (row for one in statements for row in one["per_cell"] or []):
+        rows.setdefault(row["cell"], []).append(row)
+    card = result["data"]["card"] or {"silos": [], "rows": [], "floor": 1}
+    for silo, counts in zip(card["silos"], card["rows"], strict=True):
+        rows.setdefault(silo, []).extend([counts, card["floor"]])
+    known = [result, certificate, 100 * result["confidence"], card["floor"] - 1]
+    said = [result["message"], *(one["text"] for one in statements)]
+    said += [a["text"] for one in statements for a in one["assumptions"]]
+    parts = [(tag, [" ".join(t.split()) for t in p]) for tag, p in Page(text).parts]
+    texts = [p[0] for tag, p in parts if tag != "tr"]
+    for one in map(str.split, said):
+        there = any(" ".join(one) in text for text in texts)
+        yield Check("report, a sentence", " ".join(one), "is not there", there)
+    names = sorted([*rows, *said, *result["notes"], *result["data"]["notes"]], key=len)
+    for tag, (name, *entries) in (part for part in parts if part[1]):
+        if tag == "tr":
+            for entry in entries:
+                yield from figures(f"report, row {name}", entry, rows.get(name, known))
+            continue
+        for one in reversed(names):
+            name = name.replace(one, "")
+        yield from figures("report, a text", name, known)
+
+
+def figures(what: str, text: str, known: Any) -> Iterator[Check]:
+    """Check that each number of a text is one that is known, rounded either way."""
+    leaves = list(leaves_of(known))
+    for token in re.findall(NUMBER, text):
+        number = Decimal(token.replace(",", ""))
+        unit = float(Decimal(1).scaleb(int(number.as_tuple().exponent)))
+        good = False
+        for v in leaves:
+            if isinstance(v, str):
+                good = good or token in v
+            elif isinstance(v, int | float):
+                off = abs(float(number) - abs(v))
+                good = good or (off == 0 if isinstance(v, int) else off < unit)
+        yield Check(what, token, "no such number", good)
+
+
+def leaves_of(value: Any) -> Iterator[Any]:
+    """Return every entry of a nested plain value."""
+    if isinstance(value, dict | list):
+        for entry in value.values() if isinstance(value, dict) else value:
+            yield from leaves_of(entry)
+    else:
+        yield value
+
+
+def read(path: Path, form: str) -> Json:
+    """Read one of pffl's JSON files."""
+    try:
+        found = json.loads(path.read_bytes())
+        seen = (found["format"], found["version"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Unreadable(f"{path}: {error!r}") from error
+    if seen != (form, READS[form]):
+        raise Unreadable(f"{path}: format and version {seen}; {READS} can be read")
+    return dict(found)
+
+
+def check_files(directory: Path) -> Iterator[Check]:
+    """Compare the files with the manifest."""
+    path = directory / "manifest.json"
+    try:
+        hashes = dict(json.loads(path.read_bytes())["files"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Unreadable(f"{path}: {error!r}") from error
+    for name, stated in hashes.items():
+        place, found = directory / Path(name).name, "no such file"
+        if place.is_file():
+            found = hashlib.sha256(place.read_bytes()).hexdigest()
+        yield from compare(f"file {name}", stated, found)
+
+
+def check_model(e: Json, model: Model) -> Iterator[Check]:
+    """Compare evidence with the model file, and the method's prices with the terms."""
+    found = {
+        "fingerprint": model.hash(),
+        "described": model.described,
+        "kind": model.described.get("kind"),
+        "parameters": len(model.w),
+        "length": float(np.sqrt(model.w @ model.w)),
+    }
+    yield from compare("model", {key: e["model"][key] for key in found}, found)
+    stated, schema = e["data"]["schema"], model.schema_hash()
+    yield from compare("names of inputs, groups, labels", stated, schema)
+    run, priced = known(e["training"]), e["promise"] or e["minimax"]
+    if run and priced:
+        lam = [cell["multiplier"] for cell in e["cells"]]
+        yield from compare("multipliers", lam, model.multipliers.tolist())
+    for key in ("multiplier_bound", "risk_weight"):
+        if run and e["promise"] and key in run["method"]:
+            price = float(run["method"][key])
+            yield from compare(key, float(e["terms"][key]), price)
+
+
+def skipped(why: str) -> Check:
+    """Say that what follows from rows was not checked."""
+    return Check(f"{SKIPPED}{why}", None, None, True)
+
+
+def verify(directory: str | Path, rows: str | Path | None = None) -> list[Check]:
+    """Check a run directory, or one certificate in it; return every comparison.
+
+    Parameters
+    ----------
+    directory
+        What ``pffl run`` left; or a certificate file, which is checked by the evidence
+        of the same ending.
+    rows
+        A CSV or npz file of prepared rows.
+    """
+    place, mark = Path(directory), ".json"
+    if not place.is_dir():
+        place, mark = place.parent, place.name.removeprefix("certificate")
+    e = read(place / f"evidence{mark}", "pffl.evidence")
+    out = list(check_files(place))
+    try:
+        told, weights = Told(e), place / "model.safetensors"
+        model = Model.read(weights) if weights.is_file() else None
+        out += [] if model is None else check_model(e, model)
+        kind = e["model"]["kind"]
+        if rows is None:
+            out.append(skipped("no rows were given"))
+        elif model is None or kind not in KNOWN:
+            out.append(
+                skipped(f"no model is there, or its losses ({kind}) are unknown")
+            )
+        else:
+            table = Table.read(Path(rows), e, model.schema["features"])
+            out += check_rows(e, model, table)
+        result, certificate = told.result(), {}
+        if mark == ".json":
+            stated = read(place / "result.json", "pffl.result")
+            out += check_result(told, stated)
+            result = {**stated, **result}
+        if (place / f"certificate{mark}").is_file():
+            certificate = read(place / f"certificate{mark}", "pffl.certificate")
+            out += check_certificate(told, certificate)
+        if mark == ".json" and (place / "report.html").is_file():
+            text = (place / "report.html").read_text("utf-8")
+            out += check_page(text, result, certificate)
+    except Unreadable:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, ArithmeticError) as error:
+        out.append(Check("what the files hold", "can be computed", repr(error), False))
+    return out
+
+
+def main(arguments: list[str]) -> int:
+    """Run from the command line; return the exit code."""
+    given = [one for one in arguments if not one.startswith("--")]
+    if not 1 <= len(given) <= 2 or set(arguments) - {*given, "--all"}:
+        print(__doc__)
+        return 2
+    try:
+        checks = verify(*given)
+    except Unreadable as error:
+        print(error, file=sys.stderr)
+        return 6
+    wrong = [check for check in checks if not check.agrees]
+    for check in checks:
+        if "--all" in arguments or not check.agrees or check.what.startswith(SKIPPED):
+            print(check)
+    bad = f"NOT VERIFIED: {len(wrong)} of {len(checks)} do not agree"
+    print(bad if wrong else f"VERIFIED: all {len(checks)} agree")
+    return 6 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
