@@ -23,13 +23,14 @@ from hypothesis import strategies as st
 
 import pffl
 from pffl import runs
+from pffl.certifying import Request, examine
 from pffl.data import Federation, Rows
 from pffl.evidence.verdict import certificate as certificate_of
 from pffl.files import json_text
 from pffl.problem import Point
 from pffl.reports.page import write_extras
 from pffl.solution import Solution
-from pffl.solving import Request, examine, open_engine
+from pffl.solving import open_engine
 from tests.helpers import make_federation, make_schema
 
 verify = pffl.verify

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pffl import datasets as datasets
+    from pffl.certifying import certify as certify
     from pffl.constraints import BoundedGroupLoss as BoundedGroupLoss
     from pffl.constraints import (
         ConditionalBoundedGroupLoss as ConditionalBoundedGroupLoss,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from pffl.runs.directory import load as load
     from pffl.runs.directory import save as save
     from pffl.solution import Solution as Solution
-    from pffl.solving import certify as certify
     from pffl.solving import solve as solve
     from pffl.solving import solve_many as solve_many
     from pffl.study.compare import compare as compare
@@ -65,7 +65,7 @@ _HOMES = {
     "SoftmaxRegression": "models",
     "Solution": "solution",
     "audit": "foreign",
-    "certify": "solving",
+    "certify": "certifying",
     "compare": "study.compare",
     "feasible": "feasibility",
     "load": "runs.directory",

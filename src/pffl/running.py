@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pffl.callbacks import Callback
+from pffl.certifying import Request, examine
 from pffl.checkpoint import SPEC as STOPPED
 from pffl.engines.base import Engine
 from pffl.errors import ArtefactError
@@ -26,7 +27,7 @@ from pffl.runs.directory import (
     lock,
 )
 from pffl.solution import Solution
-from pffl.solving import Request, examine, solve
+from pffl.solving import solve
 from pffl.spec import Job
 
 GAPS_SHOWN = 20  # times the gap is measured in a run of known length

@@ -10,38 +10,29 @@ import os
 import platform
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-
-from pffl.bounds.checks import positive, probability, whole
 from pffl.callbacks import Callback
 from pffl.checkpoint import Checkpoint, identity
-from pffl.constraints.base import EVERY_SILO, Cells, Constraint
-from pffl.data.checks import repeated_rows
+from pffl.constraints.base import Constraint
 from pffl.data.federation import Federation
-from pffl.data.schema import Schema
 from pffl.driver import Cost, drive, drive_many
 from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
-from pffl.errors import DataError, UsageError
-from pffl.evidence.certificate import Certificate
+from pffl.errors import UsageError
 from pffl.evidence.evidence import Data, Evidence, Missing, Terms, Training
 from pffl.evidence.measure import (
     Measured,
     Wanted,
     cell_facts,
     fit,
-    measure,
     model_facts,
-    plan_constants,
     reported,
 )
-from pffl.evidence.verdict import certificate as certificate_of
-from pffl.flow import Billed, Clock, Flow, Identified, ask, stage
+from pffl.flow import Billed, Clock, Flow, Identified, stage
 from pffl.methods.base import Method
 from pffl.methods.exact import Exact
 from pffl.methods.pffl import PFFL
@@ -55,17 +46,12 @@ from pffl.preparation import (
     prepare,
     prices,
     reprice,
-    shares,
-    withholds,
 )
 from pffl.problem import Point, Problem
-from pffl.questions import Census, Task
 from pffl.solution import Solution
-from pffl.typing import FloatArray
 
 FLOOR = 10  # counts below it are withheld in reports
 MOST_SILOS = 200  # for which counts are reported one by one
-BLOCK = 1 << 16  # rows scaled at a time
 
 
 def solve(
@@ -416,289 +402,3 @@ def versions() -> dict[str, str]:
     """Versions that a result depends on."""
     names = ("pffl", "numpy", "scipy", "daqp")
     return {"python": platform.python_version(), **{n: version(n) for n in names}}
-
-
-# Measuring again: other rows, another confidence, a single cell
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What is asked of a certificate; None leaves what the run declared.
-
-    Attributes
-    ----------
-    confidence, candidates, fresh_split, feature_bound, target_gap
-        As in `evidence.Terms`.
-    splits
-        The splits whose rows stand for unseen people; their sums are added.
-    cell
-        A cell whose smallest attainable bound is wanted, the others' bounds kept.
-    """
-
-    confidence: float | None = None
-    candidates: int | None = None
-    fresh_split: bool | None = None
-    splits: tuple[str, ...] | None = None
-    feature_bound: float | None = None
-    target_gap: float | None = None
-    cell: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.confidence is not None:
-            probability("confidence", self.confidence)
-        if self.candidates is not None:
-            whole("candidates", self.candidates, least=1)
-        for name in ("feature_bound", "target_gap"):
-            if getattr(self, name) is not None:
-                positive(name, getattr(self, name))
-
-    def terms(self, terms: Terms) -> Terms:
-        """Return the terms with what was asked for."""
-        names = ("confidence", "candidates", "fresh_split", "feature_bound")
-        asked = {name: getattr(self, name) for name in (*names, "target_gap")}
-        return replace(terms, **{k: v for k, v in asked.items() if v is not None})
-
-    @property
-    def needs_rows(self) -> bool:
-        """Whether it takes more than the sums that evidence holds."""
-        more = (self.splits, self.cell, self.feature_bound, self.target_gap)
-        return any(part is not None for part in more)
-
-
-class Certifiable(Protocol):
-    """A model and what was measured of it: a `Solution`, or a run directory."""
-
-    @property
-    def evidence(self) -> Evidence:
-        """All that was declared and measured."""
-
-    @property
-    def model(self) -> Model:
-        """The model, bound to its schema and scaling."""
-
-    @property
-    def w(self) -> FloatArray:
-        """Its parameters."""
-
-    @property
-    def multipliers(self) -> FloatArray:
-        """λ of each cell."""
-
-
-def certify(
-    solution: Certifiable,
-    federation: Federation | Engine | None = None,
-    *,
-    confidence: float | None = None,
-    candidates: int | None = None,
-    fresh_split: bool | None = None,
-    split: str | None = None,
-    feature_bound: float | None = None,
-    target_gap: float | None = None,
-    cell: str | None = None,
-) -> Certificate:
-    """Say what holds for a model: on the training rows, for unseen people, at best.
-
-    A number is stated only where its assumptions hold; otherwise the statement says
-    "not available" and why. Without further wishes it is ``solution.certificate``.
-
-    Parameters
-    ----------
-    solution
-        What `solve` returned, or a run directory that `pffl.load` has read.
-    federation
-        The silos, or an engine that reaches them, where something new is to be
-        measured. Other data than the model was trained on are measured, too, and
-        labelled "other data".
-    confidence
-        1 − δ of the statements on unseen people. Default: as the run declared.
-    candidates, fresh_split
-        How many models were compared on the held-out rows before this one was chosen:
-        δ is shared among them, unless the split is a fresh one.
-    split
-        The rows that stand for unseen people.
-    feature_bound
-        A bound on the length of everyone's scaled inputs (with the constant 1), for
-        the statement from the training rows alone.
-    target_gap
-        A duality gap to judge by, and to plan rounds for.
-    cell
-        A cell whose smallest attainable bound is wanted, the others' bounds kept.
-    """
-    request = Request(
-        confidence=confidence,
-        candidates=candidates,
-        fresh_split=fresh_split,
-        splits=None if split is None else (split,),
-        feature_bound=feature_bound,
-        target_gap=target_gap,
-        cell=cell,
-    )
-    engine = None if federation is None else open_engine(federation, "local")
-    return certificate_of(examine(solution, engine, request))
-
-
-def examine(solution: Certifiable, engine: Engine | None, request: Request) -> Evidence:
-    """Return the evidence for a request: the same sums, or measured on these rows."""
-    evidence = solution.evidence
-    terms = request.terms(evidence.terms)
-    prints = None if engine is None else setting_of(engine).data.fingerprint
-    same = engine is None or (
-        prints is not None and prints == evidence.data.fingerprint
-    )
-    if same and not request.needs_rows:
-        return replace(evidence, terms=terms)
-    if engine is None:
-        raise UsageError("this asks for more than the run measured: give the data, too")
-    require_schema(engine, evidence.data.schema)
-    setting = setting_of(engine)
-    heldout = request.splits or ("test",)
-    names = evidence.names
-    absent = [s for s in heldout if s not in engine.splits and s != "test"]
-    if absent:
-        raise UsageError(f"no split '{absent[0]}': there are {list(engine.splits)}")
-    if request.cell is not None and request.cell not in names:
-        raise UsageError(f"no cell '{request.cell}': there are {list(names)}")
-    here = problem_of(engine, evidence, solution.model)
-    point = Point(solution.w, solution.multipliers)
-    wanted = Wanted(
-        engine.splits,
-        heldout=heldout,
-        loss_bound=terms.loss_bound,
-        baseline=False,
-        excess=not evidence.minimax,
-        cells=() if request.cell is None or not evidence.promise else (request.cell,),
-    )
-    measured = drive(engine, measure(here, point, wanted))
-    recorded = evidence.data.trained_on
-    longest = longest_input(engine.federation, here)
-    data = replace(
-        setting.data,
-        trained_on=recorded,
-        longest_input=longest,
-        overlap=overlap_of(engine.federation, heldout, recorded),
-    )
-    proofs = measured.proofs
-    if terms.target_gap is not None:
-        X = longest if terms.feature_bound is None else terms.feature_bound
-        steps = _local_steps(evidence)
-        plan = plan_constants(reported(here), evidence.model, X, steps)
-        proofs = replace(proofs, plan=plan)
-    return evidence_of(
-        data,
-        here,
-        point,
-        replace(
-            measured,
-            proofs=proofs,
-            before=evidence.before if same else Missing("not asked for"),
-        ),
-        terms,
-        training=evidence.training,
-        promise=evidence.promise,
-        minimax=evidence.minimax,
-        notes=evidence.notes,
-    )
-
-
-def _local_steps(evidence: Evidence) -> int:
-    run = evidence.training
-    steps = 1 if isinstance(run, Missing) else run.method.get("local_steps")
-    return steps if isinstance(steps, int) and steps >= 1 else 1
-
-
-def overlap_of(
-    here: Federation | None, splits: Sequence[str], recorded: str | None
-) -> int | None:
-    """Rows of the splits that were trained on; None if nobody can know."""
-    if here is None or (recorded is not None and recorded != here.fingerprint):
-        return None
-    found = 0
-    for split in splits:
-        if split == "train":
-            found += here.rows("train")
-        elif split == "test":
-            found += here.overlap
-        elif split in here.splits:
-            found += repeated_rows(
-                [silo.rows("train") for silo in here.silos],
-                [silo.rows(split) for silo in here.silos],
-            )
-    return found
-
-
-def require_schema(engine: Engine, known: str) -> None:
-    """Refuse rows with other inputs, groups or labels than the model knows."""
-    if engine.schema.hash != known:
-        raise DataError(
-            "these data have other inputs, groups or labels than the model was "
-            f"trained with (schema {engine.schema.hash[:12]}, not {known[:12]}): it "
-            "says nothing about them"
-        )
-
-
-def problem_of(engine: Engine, evidence: Evidence, model: Model) -> Problem:
-    """Return the problem that evidence is of, on the rows of these silos."""
-    schema, terms, run = engine.schema, evidence.terms, evidence.training
-    cells = cells_of(evidence, schema, engine.silo_names)
-    census = drive(engine, ask(Census(schema, "train")))
-    counts = cells.totals(census.counts.astype(np.float64))
-    empty = [cells.names[z] for z in np.flatnonzero(counts == 0)]
-    if empty:
-        raise DataError(f"no training rows in any silo for {', '.join(empty)}")
-    return Problem(
-        Task(model, cells, shares(census, terms.weighting)),
-        schema,
-        engine.silo_names,
-        counts,
-        census.counts,
-        terms.risk_weight,
-        terms.multiplier_bound,
-        terms.radius,
-        0 if isinstance(run, Missing) else run.seed,
-        withholds(census),
-    )
-
-
-def cells_of(evidence: Evidence, schema: Schema, silos: Sequence[str]) -> Cells:
-    """Return the cells of a run, for silos that have the same schema."""
-    if not (evidence.promise or evidence.minimax):
-        return Cells.none(schema)
-    confined = [cell.silo for cell in evidence.cells if cell.silo is not None]
-    absent = [silo for silo in confined if silo not in silos]
-    if absent:
-        raise DataError(
-            "the cells are silos, and these data have other silos: "
-            f"{list(silos)[:5]}, not {absent[:5]}"
-        )
-    labels: tuple[str | None, ...] = schema.labels or (None,)
-    atoms = [(group, label) for group in schema.groups for label in labels]
-    return Cells(
-        evidence.names,
-        evidence.bounds,
-        np.array([[atom in cell.of for atom in atoms] for cell in evidence.cells]),
-        np.array(
-            [
-                EVERY_SILO if cell.silo is None else silos.index(cell.silo)
-                for cell in evidence.cells
-            ]
-        ),
-    )
-
-
-def longest_input(federation: Federation | None, problem: Problem) -> float | None:
-    """Return the largest length of a training row as the model sees it.
-
-    None where the rows are out of reach.
-    """
-    if federation is None:
-        return None
-    model = problem.task.model
-    longest = 0.0
-    for silo in federation.silos:
-        X = silo.rows("train").X
-        for start in range(0, len(X), BLOCK):
-            rows = model.inputs.apply(X[start : start + BLOCK])
-            longest = max(longest, float(np.einsum("ij,ij->i", rows, rows).max()))
-    intercept = isinstance(model, LinearModel) and model.intercept
-    return float(np.sqrt(longest + intercept))

@@ -86,9 +86,10 @@ def certify(
     Example: pffl certify runs/compas-001 --require holdout
     """
     from pffl import runs
+    from pffl.certifying import Request
     from pffl.cli import show
     from pffl.running import recertify
-    from pffl.solving import Request, open_engine
+    from pffl.solving import open_engine
 
     record = runs.load(directory)
     for problem in record.mismatches:
