@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from pffl.certifying import Request, overlap_of
 from pffl.constraints.base import Constraint
 from pffl.data.federation import Federation
 from pffl.data.reading import read_table
@@ -52,11 +53,9 @@ from pffl.models.linear import (
 from pffl.preparation import Options
 from pffl.problem import Point
 from pffl.solving import (
-    Request,
     evidence_of,
     loss_bound_of,
     open_engine,
-    overlap_of,
     prepared,
     setting_of,
     terms_of,
