@@ -7,6 +7,7 @@ and its text are gone the moment it is built, so none of them can be shown by mi
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -94,6 +95,10 @@ class Statement(Record):
         put = object.__setattr__
         put(self, "assumptions", tuple(self.assumptions))
         put(self, "figures", plain(dict(self.figures)))
+        try:
+            json.dumps(self.figures)
+        except (TypeError, RecursionError) as error:
+            raise UsageError(f"figures that cannot be written: {error}") from error
         put(self, "holds", None if self.holds is None else bool(self.holds))
         if self.value is not None:
             put(self, "value", float(self.value))

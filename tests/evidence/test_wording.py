@@ -1,0 +1,331 @@
+"""From numbers to sentences: what is said is true, and said to the safe side."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pffl.bounds.plan import InnerProblem, plan
+from pffl.bounds.rates import spread
+from pffl.errors import UsageError
+from pffl.evidence import training, unseen
+from pffl.evidence.certificate import Certificate
+from pffl.evidence.evidence import (
+    Cell,
+    Data,
+    Evidence,
+    Least,
+    Lowest,
+    Missing,
+    Model,
+    Pair,
+    Plan,
+    Proofs,
+    Sample,
+    Terms,
+    Training,
+)
+from pffl.evidence.training import CellLosses
+from pffl.evidence.verdict import certificate, judge, verdicts
+from pffl.text import down, up
+
+NAMES = ("female", "male")
+NONE = Missing("not asked for")
+
+
+def sample(
+    losses: Any, counts: Any = (100, 50), positive: Any = (5, 2), wrong: Any = (30, 10)
+) -> Sample:
+    """Sums of rows that all have their cell's mean loss; the second label is empty."""
+    count, loss = np.array(counts, dtype=float), np.array(losses, dtype=float)
+    capped = np.minimum(loss, 3.0)
+    columns = {
+        "count": count,
+        "weight": count,
+        "loss": count * loss,
+        "loss_squared": count * loss**2,
+        "capped_loss": count * capped,
+        "capped_loss_squared": count * capped**2,
+        "correct": count - np.minimum(wrong, count),
+        "positive": np.minimum(positive, count),
+    }
+    cells = {name: column.tolist() for name, column in columns.items()}
+    atoms = {k: np.stack([0 * v, v], axis=1).reshape(-1) for k, v in columns.items()}
+    plain = {name: column.tolist() for name, column in atoms.items()}
+    return Sample(["test"], float(loss.mean()), 1.0, cells, plain)
+
+
+def least(lower: float, upper: float, risk: float = 0.6) -> Least:
+    return Least([0.0, 0.0], lower, upper, [0.5, 0.5], [0.0], [0.0], risk)
+
+
+def evidence(
+    losses: Any = (0.61, 0.5), bounds: Any = (0.62, 0.62), **changes: Any
+) -> Evidence:
+    """A logistic regression of two groups that was trained by bounds."""
+    cells = [
+        Cell(name, bound, None, [(name, "no"), (name, "yes")], 0.1)
+        for name, bound in zip(NAMES, bounds, strict=True)
+    ]
+    made = Evidence(
+        promise=True,
+        minimax=False,
+        data=Data("people", 2, "hash", False, "ab", "ab", 0),
+        model=Model("logistic", 3, 1, 1.0, 1e-3, True, True, {}, "cd"),
+        terms=Terms("silos", 1.0, 10.0, 4.0, 3.0, 0.95),
+        groups=list(NAMES),
+        labels=["no", "yes"],
+        cells=cells,
+        training=Training({}, {}, 0, 3, None, {}, 0.1),
+        seen=sample(losses),
+        heldout=sample(losses),
+        before=NONE,
+        proofs=Proofs(Pair(1.0, 1.0 - 1.23401e-7, [0.0]), NONE, NONE),
+    )
+    for key, value in changes.items():
+        name, _, part = key.partition("__")
+        inner = replace(getattr(made, name), **{part: value}) if part else value
+        made = replace(made, **{name: inner})
+    return made
+
+
+@given(st.floats(-1e12, 1e12, allow_subnormal=False))
+def test_rounding_keeps_the_words_true(number: float) -> None:
+    assert float(up(number)) >= number
+    assert float(down(number)) <= number
+
+
+FAR = least(0.65, 0.66)  # impossible: all bounds are 0.62
+CLOSE = least(0.5, 0.6, risk=0.1)  # possible; slack is (βM + 2ν)/B = 0.01
+
+
+@pytest.mark.parametrize(
+    ("losses", "excess", "trained", "verdict"),
+    [
+        ((0.61, 0.5), NONE, True, "met"),
+        ((0.61, 0.5), FAR, True, "met"),
+        ((0.625, 0.5), CLOSE, True, "within_slack"),
+        ((0.64, 0.5), CLOSE, True, "not_met"),
+        ((0.64, 0.5), NONE, True, "not_met"),
+        ((0.64, 0.5), FAR, True, "infeasible"),
+        ((0.62 + 1e-9, 0.5), NONE, True, "met"),
+        ((0.62 + 1e-9, 0.5), NONE, False, "not_met"),
+    ],
+)
+def test_verdicts_name_the_worst_cell(
+    losses: tuple[float, ...], excess: Any, trained: bool, verdict: str
+) -> None:
+    e = evidence(losses, proofs__excess=excess)
+    if not trained:
+        e = replace(e, training=Missing("nothing is known"))
+    got, sentence = judge(e)
+    assert got == verdict
+    for word in ("'female'", f"{losses[0]:.2g}", "0.62"):
+        assert word in sentence
+
+
+def test_verdict_needs_rows_in_every_cell() -> None:
+    e = evidence(seen=sample((0.5, 0.5), counts=(0, 3)))
+    assert judge(e) == ("not_met", "No rows to judge by: female.")
+    with pytest.raises(UsageError, match="one per name"):
+        CellLosses.of(("a",), [1, 2], [0.0, 1.0], [0.5, 0.5])
+
+
+def test_three_verdicts_are_told_apart() -> None:
+    found = verdicts(evidence(heldout=sample((0.7, 0.5))))
+    assert found["training"]["verdict"] == "met"
+    assert found["heldout"] == {"verdict": "above", "above": ["female"]}
+    assert found["unseen"]["verdict"] == "not shown"
+    bare = verdicts(evidence(heldout=Missing("there are none")))
+    assert bare["heldout"] == {"verdict": "not available", "reason": "there are none"}
+    assert bare["unseen"]["verdict"] == "not available"
+
+
+def test_gap() -> None:
+    out = training.gap(evidence(terms__target_gap=1e-6))
+    assert out.holds
+    assert "1.235e-07" in out.text
+    rare = evidence(
+        model__convex=False, proofs__gap=Missing("needs convexity, and it is not")
+    )
+    assert training.gap(rare).text == (
+        "not available: needs convexity, and it is not; needs convexity, and the loss "
+        "is not convex in the weights of this model"
+    )
+    ball = training.gap(evidence(model__l2=0.0))
+    assert ball.available
+    assert "length at most 4" in ball.assumptions[1].text
+
+
+def test_empirical() -> None:
+    met = training.empirical(evidence())
+    assert met.holds
+    assert met.value == pytest.approx(-0.01)
+    assert "slack" not in met.text
+    missed = training.empirical(evidence((0.63, 0.5), proofs__excess=CLOSE))
+    assert missed.holds is False
+    assert "more than 0.01001" in missed.text
+    assert missed.figures["risk_bound"] == 0.1
+    assert missed.figures["risk_bound_from"] == "feasible model"
+    assert missed.per_cell is not None
+    assert [row["holds"] for row in missed.per_cell] == [False, True]
+    empty = evidence(seen=sample((0.5, 0.5), counts=(0, 3)))
+    said = training.empirical(empty).text
+    assert said == "not available: no training rows in female"
+    none = training.empirical(evidence(promise=False))
+    assert none.text == "not available: no bound was set"
+
+
+def test_infeasible_and_attainable() -> None:
+    out = training.infeasible(evidence((0.7, 0.7), proofs__excess=FAR))
+    assert out.holds
+    assert out.value == pytest.approx(0.03)
+    assert "length at most 4" in out.text
+    assert "at least 0.03" in out.text
+    assert out.figures["multipliers"] == [0.5, 0.5]
+    none = evidence((0.7, 0.7), proofs__excess=CLOSE)
+    assert not training.infeasible(none).available
+    rare = evidence((0.7, 0.7), proofs__excess=FAR, model__convex=False)
+    assert not training.infeasible(rare).available
+    smallest = evidence(proofs__least=least(0.6001001, 0.6001501))
+    assert "between 0.6001 and 0.600151" in training.attainable(smallest).text
+    nobody = Lowest("male", 0.0, None, [0.0, 0.0], [], [], impossible=True)
+    one = replace(nobody, lower=0.1, upper=0.2, impossible=False)
+    assert "'male'" in training.lowest(smallest, one).text
+    assert "whatever that of 'male'" in training.lowest(smallest, nobody).text
+    lost = replace(nobody, impossible=False)
+    assert "all but 'male'" in training.lowest(smallest, lost).text
+
+
+def test_plan() -> None:
+    constants = Plan(3.0, 2.0, 4.0, 0.1, 2.0, 3.0, 0.5, 1.0, 1)
+    inner = InnerProblem(4.0, 0.1, 2.0, 3.0, heterogeneity=0.5)
+    steps = plan(0.5, inner, cells=2, multiplier_bound=10.0, violation_bound=1.0)
+    e = evidence(proofs__plan=constants, terms__target_gap=0.5)
+    assert f"{steps.rounds:,} rounds" in training.planned(e).text
+    assert not training.planned(
+        replace(e, model=replace(e.model, convex=False))
+    ).available
+    none = evidence(terms__target_gap=0.5)
+    assert training.planned(none).text == "not available: no target was given"
+
+
+def test_holdout() -> None:
+    many = sample((0.61, 0.5), counts=(10**7, 10**7))
+    out = unseen.holdout(evidence(heldout=many))
+    found = unseen.upper(evidence(heldout=many))
+    assert found is not None
+    assert out.holds
+    assert "95 %, each cell by itself" in out.text
+    assert "cut at 3" in out.text
+    assert f"'female', at most {up(found[0])}" in out.text
+    assert "That keeps every cell within its bound" in out.text
+    missed = unseen.holdout(evidence(heldout=sample((0.61, 5.0), counts=(30, 30))))
+    assert missed.holds is False
+    assert "0 of 2" in missed.text
+    assert missed.per_cell is not None
+    assert [row["vacuous"] for row in missed.per_cell] == [False, True]
+    for row in missed.per_cell:
+        assert row["upper"] <= row["joint"]
+    bare = unseen.holdout(evidence(promise=False))
+    assert bare.holds is None
+    assert "the largest is that of 'male'" in bare.text
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"terms__loss_bound": None}, "not available: needs a loss bound"),
+        ({"data__overlap": 7}, "not available: needs separate rows: 7"),
+        ({"heldout": Missing("needs held-out rows")}, "not available: needs held-out"),
+    ],
+)
+def test_holdout_is_refused(change: dict[str, Any], reason: str) -> None:
+    out = unseen.holdout(evidence(**change))
+    assert out.text.startswith(reason)
+    assert (out.value, out.holds, out.per_cell) == (None, None, None)
+
+
+def test_assumptions_say_what_is_known() -> None:
+    def chosen(many: int, fresh: bool) -> Any:
+        e = evidence(terms__candidates=many, terms__fresh_split=fresh)
+        return unseen.chosen_among(e)
+
+    assert unseen.separate(None).state == "assumed"
+    assert unseen.separate(0).state == "checked"
+    assert unseen.separate(1).state == "failed"
+    assert chosen(1, False).state == "assumed"
+    assert "candidates" in chosen(5, False).text
+    assert chosen(5, True).state == "checked"
+    assert unseen.bounded_loss(2.0).state == "checked"
+
+
+def test_an_empty_held_out_cell_is_shown() -> None:
+    out = unseen.holdout(evidence(heldout=sample((0.5, 0.5), counts=(0, 3))))
+    assert out.per_cell is not None
+    assert out.per_cell[0]["loss"] is None
+    assert out.per_cell[0]["vacuous"] is True
+    assert out.holds is False
+
+
+def test_errors_uniform_metrics() -> None:
+    held = sample((0.5, 0.5), counts=(10, 0), wrong=(1, 0))
+    assert "'male'" in unseen.holdout_error(evidence(heldout=held)).text
+    small = replace(
+        evidence(terms__feature_bound=0.1, terms__radius=1.0),
+        seen=sample((0.61, 0.5), counts=(10**6, 3)),
+    )
+    out = unseen.uniform(small)
+    assert "vacuous in 1 of 2" in out.text
+    assert out.per_cell is not None
+    assert out.per_cell[0]["as printed, not valid"] > out.per_cell[0]["loss"]
+    for bad in (
+        replace(small, model=replace(small.model, linear=False)),
+        replace(small, model=replace(small.model, length=2.0)),
+        replace(small, model=replace(small.model, kind="least-squares")),
+        replace(small, terms=replace(small.terms, feature_bound=None)),
+        replace(small, data=replace(small.data, longest_input=0.2)),
+        replace(small, seen=sample((0.61, 0.5), counts=(10, 0))),
+    ):
+        assert not unseen.uniform(bad).available
+        assert unseen.uniform(bad).text.startswith("not available: needs ")
+
+
+@pytest.mark.parametrize("kind", unseen.METRICS)
+def test_metrics_of_groups_with_and_without_rows(kind: str) -> None:
+    undefined = evidence(heldout=sample((0.5, 0.5), counts=(10, 0)))
+    said = unseen.metric(kind, undefined)
+    assert "undefined: no rows for [" in said.text
+    assert "'male'" in said.text
+    assert said.value is None
+    assert said.available
+    fine = evidence(heldout=sample((0.5, 0.5), counts=(10, 10)))
+    found = unseen.metric("dp_gap", fine)
+    assert "it is 0.3." in found.text
+    delta = unseen.joint_delta(fine, "dp_gap")
+    ends = spread([5, 2], [10, 10], delta=delta).interval
+    assert (found.figures["lower"], found.figures["upper"]) == (ends.lower, ends.upper)
+
+
+def test_one_number_per_promise() -> None:
+    from pffl.evidence.verdict import cell_results, result
+
+    e = evidence()
+    table = unseen.holdout(e).per_cell
+    assert table is not None
+    shown = [row["upper"] for row in table]
+    assert [row.test_upper for row in cell_results(e)] == shown
+    assert [row["test_upper"] for row in result(e)["cells"]] == shown
+
+
+def test_a_whole_certificate() -> None:
+    out = certificate(evidence())
+    assert Certificate.from_dict(json.loads(json.dumps(out.as_dict()))) == out
+    assert "female" in str(out)
+    assert "nan" not in str(out).lower()
