@@ -27,8 +27,7 @@ from pffl.certifying import Request, examine
 from pffl.data import Federation, Rows
 from pffl.evidence.verdict import certificate as certificate_of
 from pffl.files import json_text
-from pffl.problem import Point
-from pffl.reports.page import write_extras
+from pffl.reports.page import write_report
 from pffl.solution import Solution
 from pffl.solving import open_engine
 from tests.helpers import make_federation, make_schema
@@ -114,7 +113,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         place = top / case
         with runs.lock(place) as directory:
             directory.save(solved(case), "")
-            write_extras(directory, solved(case), "")
+            write_report(directory)
             _more(directory, case)
         rows_of(case).export(top / f"{case}.csv")
         rows_of(case).export(top / f"{case}.npz")
@@ -128,8 +127,7 @@ def _more(directory: Any, case: str) -> None:
     solution, engine = solved(case), open_engine(rows_of(case), "local")
     cell = solution.evidence.names[0] if solution.evidence.promise else None
     request = Request(feature_bound=9.0, target_gap=1e-2, cell=cell, candidates=3)
-    point = Point(solution.w, solution.multipliers)
-    found = examine(solution.evidence, solution.problem, point, engine, request)
+    found = examine(solution, engine, request)
     for name, plain in (
         ("evidence-more.json", found.as_dict()),
         ("certificate-more.json", certificate_of(found).as_dict()),

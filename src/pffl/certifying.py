@@ -21,7 +21,7 @@ from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import DataError, UsageError
 from pffl.evidence.certificate import Certificate
-from pffl.evidence.evidence import Evidence, Missing, Terms
+from pffl.evidence.evidence import Evidence, Lowest, Missing, Pair, Terms, known
 from pffl.evidence.measure import Wanted, measure, plan_constants, reported
 from pffl.evidence.verdict import certificate as certificate_of
 from pffl.flow import ask
@@ -184,6 +184,13 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
         excess=not evidence.minimax,
         cells=() if request.cell is None or not evidence.promise else (request.cell,),
     )
+    proved = evidence.proofs
+    if same:  # what the run proved of these rows stands
+        wanted = replace(
+            wanted,
+            least=known(proved.least) or wanted.least,
+            excess=known(proved.excess) or wanted.excess,
+        )
     measured = drive(engine, measure(here, point, wanted))
     recorded = evidence.data.trained_on
     longest = longest_input(engine.federation, here)
@@ -194,6 +201,11 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
         overlap=overlap_of(engine.federation, heldout, recorded),
     )
     proofs = measured.proofs
+    if same and isinstance(proved.gap, Pair):
+        proofs = replace(proofs, gap=proved.gap)
+    if request.cell is not None and not evidence.promise:
+        nothing = Lowest(request.cell, 0.0, None, [], [], [])
+        proofs = replace(proofs, lowest=[nothing])
     if terms.target_gap is not None:
         X = longest if terms.feature_bound is None else terms.feature_bound
         steps = _local_steps(evidence)

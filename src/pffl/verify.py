@@ -751,6 +751,8 @@ class Told:
         cell = one.get("cell")
         if missing(one):
             return one["missing"]
+        if cell is not None and not self.promise:
+            return "no bound was set"
         if cell is not None and (one["impossible"] or one["upper"] is None):
             return "the other" if one["impossible"] else "no model was found"
         low, high = max(0.0, one["lower"]), one["upper"]

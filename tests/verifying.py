@@ -1,0 +1,37 @@
+"""Save what was found, and ask `verify` about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pffl
+from pffl import runs
+from pffl.certifying import Request, examine
+from pffl.data import Federation
+from pffl.evidence.verdict import certificate
+from pffl.files import json_text
+from pffl.solution import Solution
+from pffl.solving import open_engine
+
+
+def not_verified(
+    solution: Solution, rows: Federation, folder: Path, **asked: Any
+) -> list[str]:
+    """Return what `verify` does not agree with, of a run and of a request."""
+    engine, request = open_engine(rows, "local"), Request(**asked)
+    found = examine(solution, engine, request)
+    with runs.lock(folder / "run") as place:
+        place.save(solution, "")
+        for name, plain in (
+            ("evidence-more.json", found.as_dict()),
+            ("certificate-more.json", certificate(found).as_dict()),
+        ):
+            place.add(name, json_text(plain).encode())
+    rows.export(folder / "rows.npz")
+    same = rows.fingerprint == solution.evidence.data.fingerprint
+    checks = pffl.verify(folder / "run", folder / "rows.npz" if same else None)
+    more = folder / "run" / "certificate-more.json"
+    checks += pffl.verify(more, folder / "rows.npz")
+    assert len(checks) > 40
+    return [str(check) for check in checks if not check.agrees]
