@@ -392,8 +392,9 @@ def observe(
     problem: Problem, question: Question[Any], total: Total, multipliers: FloatArray
 ) -> Round | None:
     """Read risk and violation at the w that was sent; None if there is none to read."""
+    heard = True  # whether a silo that counts was among those asked
     if isinstance(question, Train) and isinstance(total, TrainTotal):
-        risk = problem.risk(question.w, total)
+        risk, heard = problem.risk(question.w, total), total.share > 0
         lam: FloatArray = question.cell_weights[: problem.n_cells] * problem.counts
         silos = question.silos
     elif isinstance(question, Curvature) and isinstance(total, CurvatureTotal):
@@ -405,7 +406,8 @@ def observe(
     violation = problem.violation_among(total.cell_losses[: problem.n_cells], silos)
     known = ~np.isnan(violation)
     losses = (violation + problem.cells.bounds)[known]
-    loss = max(risk, float(losses.max(initial=0.0)))
+    worst = float(losses.max(initial=0.0))
+    loss = max(risk, worst) if heard else worst
     if not np.isfinite(loss):
         return Round(0, risk, violation, lam, np.inf, None, 0.0, loss)
     # A cell that is not known is not one without a violation (fault 41).

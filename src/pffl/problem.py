@@ -162,7 +162,9 @@ class Problem:
         return means - self.cells.bounds
 
     def risk(self, w: FloatArray, total: TrainTotal | EvaluateTotal) -> float:
-        """Return F(w) from a total taken at w."""
+        """Return F(w) from a total taken at w; NaN if no silo that answered counts."""
+        if total.share == 0:
+            return float("nan")
         return total.risk / total.share + self.ridge(w)
 
     def expand(self, w: FloatArray, total: CurvatureTotal) -> Expansion:

@@ -154,3 +154,15 @@ def test_bad_parameters_are_refused():
     assert "2 problems" in str(caught.value)
     with pytest.raises(UsageError, match="iterate"):
         AFL(iterate="best")
+
+
+@pytest.mark.parametrize("part", [0.2, 0.5])
+def test_rounds_that_ask_only_silos_without_weight_go_on(part: float) -> None:
+    federation = pffl.datasets.synthetic(600, silos=6, features=3, seed=0)
+    method = AFL(rounds=40, participation=part)
+    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.9), method=method, seed=1)
+    assert solution.status == "met"
+    assert solution.rounds == 41
+    unheard = [row for row in solution.rows if np.isnan(row.risk)]
+    assert unheard, "the seed no longer draws such a round"
+    assert np.isfinite([row.loss for row in unheard]).all()
