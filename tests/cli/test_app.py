@@ -61,7 +61,7 @@ def test_unexpected_error_asks_for_a_report(
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("one over nothing")
 
-    monkeypatch.setattr("pffl.cli.options.named", fail)
+    monkeypatch.setattr("pffl.spec.named", fail)
     short = pffl(capsys, "run", "synthetic")
     assert short.code == 1
     assert "ZeroDivisionError: one over nothing" in short.err

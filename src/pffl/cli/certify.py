@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +13,6 @@ from pffl.cli.options import build
 
 if TYPE_CHECKING:
     from pffl.evidence.certificate import Certificate
-    from pffl.spec import RunSpec
 
 CERTIFICATE = "certificate.json"
 
@@ -90,6 +88,7 @@ def certify(
     from pffl.cli import show
     from pffl.running import recertify
     from pffl.solving import open_engine
+    from pffl.spec import of_run
 
     record = runs.load(directory)
     for problem in record.mismatches:
@@ -105,7 +104,7 @@ def certify(
     )
     engine = None
     if request.needs_rows or data is not None:
-        job = build(spec_of(directory, data))
+        job = build(of_run(directory, data))
         engine = open_engine(job.federation, job.engine)
     certificate, path = recertify(record, request, engine)
     if json:
@@ -125,61 +124,3 @@ def insist(certificate: Certificate, require: Required | None) -> None:
     found = certificate.of_kind(require.value)
     reason = found[0].text if found else "there is no such statement"
     raise NotMetError(f"'{require.value}' is required and not shown: {reason}")
-
-
-def spec_of(directory: Path, data: str | None) -> RunSpec:
-    """Read the run file of a directory, with other data where they are given.
-
-    Another table is read with the options of the first one.
-    """
-    from pffl.cli.draft import SPEC, TYPED, named
-    from pffl.errors import UsageError
-    from pffl.records import read_toml
-    from pffl.spec import parse
-
-    path = directory / SPEC
-    sections: dict[str, Any] = {}
-    if path.is_file():
-        sections = read_toml(path)
-    base, source = directory, str(path)
-    if data is not None:
-        given, origin, folder = named(data)
-        section = given.get("data", {})
-        if origin == TYPED and "path" in section:
-            old = _table_options(sections.get("data"))
-            section = {**old, "path": str(Path(data).resolve())}
-        elif section == {"name": _name(sections.get("data"))}:
-            section = sections["data"]  # the same data set, with the run's own options
-        elif folder != Path():
-            section = _from_here(section, folder)
-        sections["data"] = section
-    elif not sections:
-        raise UsageError(f"'{path}' is missing: say where the data are")
-    return parse(sections, source=source, base=base)
-
-
-def _name(section: object) -> object:
-    return section.get("name") if isinstance(section, Mapping) else None
-
-
-def _table_options(section: object) -> dict[str, Any]:
-    """Options of a table, without the place of the table."""
-    from pffl.errors import UsageError
-
-    if not isinstance(section, Mapping) or "path" not in section:
-        raise UsageError(
-            "the run was on a data set, so a table says too little: give a run file "
-            "(.toml) whose [data] names its columns"
-        )
-    return {key: value for key, value in section.items() if key != "path"}
-
-
-def _from_here(section: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a [data] section of a file in another folder, with full paths."""
-    path = section.get("path")
-    if isinstance(path, str):
-        return {**section, "path": str((folder / path).resolve())}
-    if isinstance(path, Mapping):
-        full = {silo: str((folder / one).resolve()) for silo, one in path.items()}
-        return {**section, "path": full}
-    return dict(section)

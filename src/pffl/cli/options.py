@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 DATA_HELP = "A data set (pffl data list), a CSV or Parquet file, or a run file (.toml)."
 RESUME = "resume"  # option of a command that can go on with a stopped run
 SET_HELP = "Any key of a run file: --set section.key=value."
-SPEC = "spec.toml"
 TYPED = "command line"
 KINDS = ("model", "constraint", "method")
 
@@ -272,11 +270,11 @@ class Draft:
             As ``section.key=value``.
         """
         from pffl.errors import UsageError
-        from pffl.spec import merge, parse_setting
+        from pffl.spec import merge, named, parse_setting
 
         if data is None:
             raise UsageError("DATA is missing: give it, or --resume DIR")
-        sections, source, base = named(data)
+        sections, file, base = named(data)
         options: dict[str, Any] = {}
         for keys, value in given.items():
             if value is not None and value != []:
@@ -286,7 +284,7 @@ class Draft:
         for setting in settings:
             options = merge(options, parse_setting(setting))
         sections = _other_kinds_forgotten(sections, options)
-        return cls(merge(sections, options), source, base)
+        return cls(merge(sections, options), file or TYPED, base)
 
     @classmethod
     def resumed(
@@ -355,24 +353,6 @@ def open_data(source: DataSource) -> Federation:
 
     with arriving() as show:
         return source.open(progress=show)
-
-
-def named(data: str) -> tuple[dict[str, Any], str, Path]:
-    """Sections, name and folder of what DATA stands for."""
-    from pffl.datasets import DATASETS
-    from pffl.errors import DataError
-    from pffl.records import read_toml
-
-    path = Path(data)
-    if (path / SPEC).is_file():
-        path = path / SPEC
-    if path.suffix == ".toml":
-        return read_toml(path), str(path), path.parent
-    if data in DATASETS or not (path.exists() or path.suffix or os.sep in data):
-        return {"data": {"name": data}}, TYPED, Path()
-    if not path.is_file():
-        raise DataError(f"'{data}' is not a file")
-    return {"data": {"path": data}}, TYPED, Path()
 
 
 def bound(given: Sequence[str]) -> float | dict[str, float]:

@@ -15,10 +15,11 @@ from typing import Any
 from pffl.data.federation import Federation
 from pffl.data.table import ColumnOptions, TableOptions
 from pffl.datasets import DATASETS
-from pffl.errors import Problems, UsageError
-from pffl.records import check, construct, required, suggestion, wrong
+from pffl.errors import DataError, Problems, UsageError
+from pffl.records import check, construct, read_toml, required, suggestion, wrong
 from pffl.site.agreement import Agreement
 
+SPEC = "spec.toml"  # the run file of a run directory
 PATHS = ("path", "source", "cache_dir", "federation")
 
 
@@ -47,6 +48,48 @@ class DataSource:
         """Return the section as it reads in a file in `directory`."""
         seen_from = Path(directory).resolve()
         return _map_paths(self.values, lambda path: _relative(path, seen_from))
+
+
+def named(data: str) -> tuple[dict[str, Any], str | None, Path]:
+    """Return the sections that a text stands for, the file they are in, its folder.
+
+    A data set, a table, a run file or a run directory; the first two are in no file.
+    """
+    path = Path(data)
+    if (path / SPEC).is_file():
+        path = path / SPEC
+    if path.suffix == ".toml":
+        return read_toml(path), str(path), path.parent
+    if data in DATASETS or not (path.exists() or path.suffix or os.sep in data):
+        return {"data": {"name": data}}, None, Path()
+    if not path.is_file():
+        raise DataError(f"'{data}' is not a file")
+    return {"data": {"path": data}}, None, Path()
+
+
+def other_data(section: object, data: str) -> dict[str, Any]:
+    """Return a [data] section for other rows; another table is read as the first was.
+
+    Parameters
+    ----------
+    section
+        That of the run.
+    data
+        As for `named`.
+    """
+    sections, file, folder = named(data)
+    given: dict[str, Any] = dict(sections.get("data", {}))
+    first = section if isinstance(section, Mapping) else {}
+    if file is None and "path" in given:
+        if "path" not in first:
+            raise UsageError(
+                "the run was on a data set, so a table says too little: give a run "
+                "file (.toml) whose [data] names its columns"
+            )
+        return {**first, "path": str(Path(data).resolve())}
+    if given == {"name": first.get("name")}:
+        return dict(first)  # the same data set, with the run's own options
+    return _map_paths(given, lambda path: str((folder / path).resolve()))
 
 
 def read_data(

@@ -42,7 +42,7 @@ from pffl.records import (
 )
 from pffl.registry import Registry
 from pffl.solving import default_method
-from pffl.spec.data import DataSource, read_data
+from pffl.spec.data import SPEC, DataSource, other_data, read_data
 from pffl.wire import Policy
 
 MODELS: dict[str, Callable[..., LinearModel | Recipe]] = {**LINEAR_MODELS, **RECIPES}
@@ -223,6 +223,17 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> RunSpec
     for setting in overrides:
         sections = merge(sections, parse_setting(setting))
     return parse(sections, source=str(path), base=Path(path).parent)
+
+
+def of_run(directory: str | os.PathLike[str], data: str | None = None) -> RunSpec:
+    """Read the run file of a run directory, with other data where they are given."""
+    path = Path(directory) / SPEC
+    sections = read_toml(path) if path.is_file() else {}
+    if data is not None:
+        sections["data"] = other_data(sections.get("data"), data)
+    elif not sections:
+        raise UsageError(f"'{path}' is missing: say where the data are")
+    return parse(sections, source=str(path), base=Path(directory))
 
 
 def parse(
