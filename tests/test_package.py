@@ -11,7 +11,17 @@ import pytest
 
 import pffl
 
-FUNCTIONS = ("solve", "certify", "sweep", "compare", "report", "feasible", "load")
+FUNCTIONS = (
+    "solve",
+    "certify",
+    "sweep",
+    "compare",
+    "report",
+    "feasible",
+    "load",
+    "save",
+)
+FUNCTIONS += ("audit", "verify")
 
 
 def run(code: str) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pffl.data import Federation as Federation
     from pffl.errors import PFFLError as PFFLError
     from pffl.evidence.certificate import Certificate as Certificate
+    from pffl.evidence.verify import verify as verify
     from pffl.feasibility import Feasible as Feasible
     from pffl.feasibility import feasible as feasible
     from pffl.foreign import audit as audit
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from pffl.solving import solve_many as solve_many
     from pffl.study.compare import compare as compare
     from pffl.study.sweep import sweep as sweep
-    from pffl.verify import verify as verify
 
 __version__ = "0.1.0"
 
@@ -74,7 +74,7 @@ _HOMES = {
     "solve": "solving",
     "solve_many": "solving",
     "sweep": "study.sweep",
-    "verify": "verify",
+    "verify": "evidence.verify",
 }
 
 __all__ = ["__version__", "datasets", *_HOMES]

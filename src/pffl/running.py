@@ -1,35 +1,56 @@
-"""A run in its directory: trained, saved with its page, and certified again later."""
+"""A run in its directory: trained, saved with its page, and certified again later.
+
+And models of others: read beside their data, audited, and saved to be verified.
+"""
 
 from __future__ import annotations
 
 import math
 import secrets
+import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from pffl.callbacks import Callback
 from pffl.certifying import Request, examine
 from pffl.checkpoint import SPEC as STOPPED
+from pffl.data.federation import Federation
+from pffl.data.reading import read_table
+from pffl.data.schema import Schema
 from pffl.engines.base import Engine
-from pffl.errors import ArtefactError
+from pffl.errors import ArtefactError, DataError, PFFLError, UsageError
 from pffl.evidence import verdict
 from pffl.evidence.certificate import Certificate
+from pffl.evidence.measure import model_fingerprint
+from pffl.evidence.verify import Check, verify
 from pffl.files import json_text
+from pffl.foreign import (
+    Audit,
+    Audited,
+    Probabilities,
+    read_coefficients,
+    with_probabilities,
+)
 from pffl.reports.page import write_report
 from pffl.runs.directory import (
     CERTIFICATE,
     EVIDENCE,
     MODEL,
     REPORT,
+    RESULT,
     RunDirectory,
     RunRecord,
+    load,
     lock,
 )
+from pffl.runs.model_file import read_model
 from pffl.solution import Solution
 from pffl.solving import solve
-from pffl.spec import Job
+from pffl.spec import DataSource, Job, RunSpec, constraint_sections, dumps, of_run
 
+PREPARED = "split,silo,group,label"  # how a CSV of prepared rows begins
 GAPS_SHOWN = 20  # times the gap is measured in a run of known length
 
 
@@ -121,3 +142,159 @@ def recertify(
             if (record.directory / REPORT).is_file():
                 write_report(place)
     return certificate, record.directory / name
+
+
+# Models of others
+
+
+def open_model(
+    path: Path, source: DataSource, id: str | None = None, column: str | None = None
+) -> tuple[Audited, Federation]:
+    """Read a model from elsewhere, and open the data that it is to be measured on.
+
+    Parameters
+    ----------
+    path
+        A run directory, a model.safetensors, coefficients, or a table of predicted
+        probabilities.
+    source
+        The data.
+    id, column
+        Of predictions: the column that joins them to rows, and the one to use.
+    """
+    if not path.exists():
+        raise ArtefactError(f"'{path}' does not exist")
+    if path.is_dir() or path.suffix == ".safetensors":
+        federation = source.open()
+        return _ours(path, federation.schema), federation
+    first = None if path.suffix in (".json", ".npz") else read_table(path)[0].columns
+    if first is None or str(first[0]).lower() in ("feature", "features", "name"):
+        federation = source.open()
+        model, w, notes = read_coefficients(path).bind(federation.schema)
+        return Audited(model, w, notes=notes), federation
+    options: dict[str, Any] = {"name": source.name, **source.values}
+    table = options.pop("path", None)
+    if not isinstance(table, str):
+        raise UsageError(
+            "predicted probabilities are joined to the rows of a table: give the data "
+            "as a CSV or Parquet file"
+        )
+    known = options.get("id")
+    joined = id or (known if known in first else None)
+    federation = with_probabilities(table, path, options, id=joined, column=column)
+    blank = Probabilities()
+    bound = blank.bind(federation.schema, blank.inputs)
+    return Audited(bound, bound.start(0)), federation
+
+
+def _ours(path: Path, schema: Schema) -> Audited:
+    """Read a model that was saved here; of a run also what it was trained on."""
+    directory = path if path.is_dir() else path.parent
+    saved = read_model(path / MODEL if path.is_dir() else path)
+    if saved.schema.features != schema.features:
+        raise DataError("the model and the data have different inputs")
+    if saved.schema.labels != schema.labels:
+        raise DataError("the model and the data have different labels")
+    if not (directory / RESULT).is_file():
+        return Audited(saved.model, saved.w)
+    record = load(directory)
+    facts: Any = record.result.get("data", {})
+    notes = tuple(f"not verified: {text}." for text in record.mismatches)
+    return Audited(saved.model, saved.w, facts.get("fingerprint"), notes)
+
+
+def save_audit(found: Audit, spec: RunSpec, directory: Path) -> None:
+    """Write what was found, and the run file that opens the same data again."""
+    promised = spec.constraint if found.evidence.promise else None
+    sections = {
+        "data": spec.data.sections(directory),
+        "constraint": constraint_sections(promised),
+        "run": {"engine": spec.settings.engine, **asdict(spec.options)},
+    }
+    with lock(directory) as place:
+        place.save_audit(found, dumps(sections))
+
+
+# Computed again
+
+
+def export_rows(
+    path: Path,
+    out: Path,
+    *,
+    data: str | None = None,
+    model: Path | None = None,
+    id: str | None = None,
+    column: str | None = None,
+) -> str:
+    """Write the rows of a run, prepared for `verify`; return the model's fingerprint.
+
+    Parameters
+    ----------
+    path
+        The run directory, or a certificate in it.
+    out
+        A .csv or .npz.
+    data
+        Other data than the run's.
+    model, id, column
+        As for `open_model`. Default: the model of the directory.
+    """
+    directory = path if path.is_dir() else path.parent
+    source = of_run(directory, data).data
+    audited, federation = open_model(model or directory / MODEL, source, id, column)
+    federation.export(out)
+    return model_fingerprint(audited.model, audited.w)
+
+
+def recompute(
+    path: Path,
+    temporary: Path,
+    *,
+    data: str | None = None,
+    model: Path | None = None,
+    id: str | None = None,
+    column: str | None = None,
+) -> list[Check]:
+    """Compute every number of a run again: by the rows, where they can be had.
+
+    Parameters
+    ----------
+    path
+        The run directory, or a certificate in it.
+    temporary
+        A folder to write rows to.
+    data
+        Rows that `export_rows` wrote; or other data than the run's.
+    model, id, column
+        As for `open_model`. A model that is not the one certified does not agree.
+    """
+    given: str | None = None
+    rows: Path | None = temporary / "rows.npz"
+    try:
+        if data is not None and _prepared(Path(data)):
+            rows = Path(data)
+        else:
+            out = temporary / "rows.npz"
+            given = export_rows(path, out, data=data, model=model, id=id, column=column)
+    except PFFLError as error:
+        if data is not None:
+            raise
+        warnings.warn(f"not checked by rows: {error}", stacklevel=2)
+        rows = None
+    try:
+        checks = verify(path, rows)
+    except ValueError as error:
+        raise ArtefactError(str(error)) from error
+    if model is not None and given not in {check.found for check in checks}:
+        what, stated = f"fingerprint of the model in {model}", "the one certified"
+        checks.append(Check(what, stated, given, False))
+    return checks
+
+
+def _prepared(path: Path) -> bool:
+    """Whether a file holds rows that were exported."""
+    if path.suffix == ".npz" or not path.is_file():
+        return path.suffix == ".npz"
+    with path.open(encoding="utf-8", errors="replace") as text:
+        return text.readline().startswith(PREPARED)

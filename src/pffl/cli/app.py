@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pffl.cli import audit, certify, data, deploy, run, site, study, verify
+from pffl.cli import certify, data, deploy, run, site, study
 
 app = typer.Typer(
     name="pffl",
@@ -23,8 +23,8 @@ app = typer.Typer(
 app.command()(run.run)
 app.command()(run.feasible)
 app.command()(certify.certify)
-app.command()(verify.verify)
-app.command()(audit.audit)
+app.command()(certify.verify)
+app.command()(certify.audit)
 app.command()(study.compare)
 app.command()(study.sweep)
 app.command()(study.reproduce)

@@ -1,20 +1,25 @@
-"""`pffl certify`: say in plain words what holds for the model of a run directory."""
+"""`pffl certify`, `verify`, `audit`: what holds for a model, checked, or of others."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pffl.cli import console
-from pffl.cli.options import build
+from pffl.cli.options import Draft, build, takes
 
 if TYPE_CHECKING:
-    from pffl.evidence.certificate import Certificate
+    from pffl.evidence.verify import Check
 
 CERTIFICATE = "certificate.json"
+MODEL_HELP = (
+    "A run directory, a model.safetensors, coefficients (JSON, npz or CSV with "
+    "feature, coef), or a CSV of predicted probabilities."
+)
 
 
 class Required(StrEnum):
@@ -40,6 +45,16 @@ Candidates = Annotated[
 Fresh = Annotated[
     bool | None,
     typer.Option("--fresh-split", help="The held-out rows were not looked at before."),
+]
+Id = Annotated[
+    str | None,
+    typer.Option(
+        "--id", help="Column that joins predictions to rows.", metavar="COLUMN"
+    ),
+]
+Probability = Annotated[
+    str | None,
+    typer.Option(help="Column of the predictions to use.", metavar="COLUMN"),
 ]
 
 
@@ -112,15 +127,136 @@ def certify(
     else:
         show.certificate(console.stdout(), certificate)
         console.show(f"Saved in {path}")
-    insist(certificate, require)
+    certificate.insist(None if require is None else require.value)
 
 
-def insist(certificate: Certificate, require: Required | None) -> None:
-    """Raise unless what is required holds."""
-    from pffl.errors import NotMetError
+def verify(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="A run directory, or a certificate in it."),
+    ],
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ROWS]",
+            help="Rows that --export wrote; or a file, a data set or a run file. "
+            "Default: the data of the run file in DIR.",
+        ),
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the rows, prepared, to a .csv or .npz; check nothing."
+        ),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="Of an audit: the predictions, to be joined to the rows."),
+    ] = None,
+    id: Id = None,
+    probability: Probability = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="List also what agrees.")
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the checks as JSON, nothing else.")
+    ] = False,
+) -> None:
+    """Compute every number again, from the rows and from evidence alone.
 
-    if require is None or certificate.holds(require.value):
+    The code that does it is one file, pffl/evidence/verify.py, which uses nothing else
+    of pffl and runs without it: python verify.py DIR rows.csv. Ends with exit code 6
+    if something does not agree.
+
+    Example: pffl verify runs/compas-001
+    """
+    from tempfile import TemporaryDirectory
+
+    from pffl.running import export_rows, recompute
+
+    options: Any = {"data": data, "model": model, "id": id, "column": probability}
+    if export:
+        export_rows(path, export, **options)
+        console.show(f"Rows written to {export}")
         return
-    found = certificate.of_kind(require.value)
-    reason = found[0].text if found else "there is no such statement"
-    raise NotMetError(f"'{require.value}' is required and not shown: {reason}")
+    with TemporaryDirectory() as place:
+        checks = recompute(path, Path(place), **options)
+    wrong = [check for check in checks if not check.agrees]
+    if json:
+        console.print_json([vars(check) for check in checks])
+    else:
+        _tell(checks if every else wrong, len(checks), len(wrong))
+    raise typer.Exit(6 if wrong else 0)
+
+
+def _tell(shown: Sequence[Check], every: int, wrong: int) -> None:
+    from rich.text import Text
+
+    target = console.stdout()
+    for check in shown:
+        style = "" if check.agrees else "red"
+        target.print(Text(console.clean(str(check)), style=style), soft_wrap=True)
+    bad = Text(f"NOT VERIFIED: {wrong} of {every} do not agree", "bold red")
+    good = Text(f"VERIFIED: all {every} numbers and texts agree", "bold green")
+    target.print(bad if wrong else good)
+
+
+@takes("data", "constraint", "run")
+def audit(
+    draft: Draft,
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help=MODEL_HELP)],
+    id: Id = None,
+    probability: Probability = None,
+    split: Annotated[
+        list[str] | None,
+        typer.Option(help="Rows to use; may be repeated. Default: all.", metavar="S"),
+    ] = None,
+    require: Require = None,
+    candidates: Candidates = None,
+    fresh_split: Fresh = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for certificate, evidence, model and spec.toml, to verify."
+        ),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the certificate as JSON only.")
+    ] = False,
+) -> None:
+    """Measure and certify a model that we did not train, silo by silo.
+
+    Nothing is trained, and no code is loaded. Bounds are optional (--bound).
+
+    Example: pffl audit model.json people.csv --label y --group sex --silo site
+    """
+    from pffl.cli import show
+    from pffl.engines import ENGINES
+    from pffl.foreign import audit as audit_model
+    from pffl.running import open_model, save_audit
+
+    bounded = False
+    if draft.sections.get("constraint"):  # one without a bound only names cells
+        draft, bounded = draft.with_a_bound()
+    spec = draft.check()
+    audited, federation = open_model(model, spec.data, id=id, column=probability)
+    found = audit_model(
+        audited,
+        ENGINES[spec.settings.engine](federation),
+        spec.constraint,
+        promise=bounded,
+        splits=tuple(split) if split else None,
+        options=spec.options,
+        candidates=candidates or 1,
+        fresh_split=bool(fresh_split),
+    )
+    certificate = found.certificate
+    if out is not None:
+        save_audit(found, spec, out)
+    if json:
+        console.print_json(certificate.as_dict())
+    else:
+        show.certificate(console.stdout(), certificate)
+        if out is not None:
+            console.show(f"Saved in {out / CERTIFICATE}")
+    certificate.insist(None if require is None else require.value)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from html import escape
 from typing import Any, Literal, TypeAlias, get_args
 
-from pffl.errors import ArtefactError, UsageError
+from pffl.errors import ArtefactError, NotMetError, UsageError
 from pffl.files import plain
 from pffl.records import Record, read
 from pffl.text import html_table, text_table, visible
@@ -200,6 +200,13 @@ class Certificate(Record):
         """Whether there is a statement of this kind and all of them hold."""
         found = self.of_kind(kind)
         return bool(found) and all(s.available and s.holds is True for s in found)
+
+    def insist(self, kind: str | None) -> None:
+        """Raise unless the statements of a kind, if one is named, hold."""
+        if kind is not None and not self.holds(kind):
+            found = self.of_kind(kind)
+            reason = found[0].text if found else "there is no such statement"
+            raise NotMetError(f"'{kind}' is required and not shown: {reason}")
 
     def as_dict(self) -> dict[str, Json]:
         """Plain form, for JSON, with the version of the format."""
