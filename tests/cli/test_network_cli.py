@@ -62,7 +62,7 @@ def test_a_changed_weight_is_found(tmp_path, capsys):
     found = pffl(capsys, "verify", run / "certificate.json", "--json")
     assert found.code == 6
     wrong = [check["what"] for check in json.loads(found.out) if not check["agrees"]]
-    assert "fingerprint of the model" in wrong
+    assert "model, fingerprint" in wrong
     assert any("loss sum" in what for what in wrong)
 
 
