@@ -21,12 +21,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import pffl
 from pffl.engines import Reference
-from pffl.engines.flower import GridTransport
 from pffl.engines.remote import Remote
+from pffl.flower import GridTransport
 from pffl.preparation import Options
 from pffl.questions import Train
 from pffl.solving import prepared as prepare
-from tests.engines.flower.memory import MemoryGrid, grid_of, lasting_grid
+from tests.flower.memory import MemoryGrid, grid_of, lasting_grid
 
 SILOS, ROUNDS, LIMIT = 200, 5, 3.0
 

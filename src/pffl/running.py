@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import secrets
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from pffl.callbacks import Callback
 from pffl.certifying import Request, examine
 from pffl.checkpoint import SPEC as STOPPED
+from pffl.checkpoint import Checkpoint
 from pffl.data.federation import Federation
 from pffl.data.reading import read_table
 from pffl.data.schema import Schema
@@ -55,11 +56,12 @@ GAPS_SHOWN = 20  # times the gap is measured in a run of known length
 
 
 def run(
-    job: Job,
+    job: Job[Any],
     place: RunDirectory,
     *,
     callbacks: Sequence[Callback] = (),
     report: bool = True,
+    say: Callable[[str], object] = lambda text: None,
 ) -> Solution:
     """Train what a run file describes, and save it in a directory that is held.
 
@@ -76,9 +78,15 @@ def run(
         Shown between rounds.
     report
         Whether to also write a page to open.
+    say
+        Told where a run that was stopped goes on.
     """
     fresh = not (place.directory / STOPPED).exists()
-    seed = secrets.randbits(32) if job.seed is None else job.seed
+    saved, seed = Checkpoint(place.directory).saved(), job.seed
+    if saved is not None:
+        seed = saved[0]
+        say(f"going on after round {saved[1]}")
+    seed = secrets.randbits(32) if seed is None else seed
     text = job.dump(place.directory, seed=seed)
     checkpoint = place.begin(text)
     try:
@@ -106,7 +114,7 @@ def run(
     return solution
 
 
-def gap_every(job: Job) -> int:
+def gap_every(job: Job[Any]) -> int:
     """Rounds between two measurements of the gap: about twenty in a run of PFFL."""
     if not (job.method.approaches_saddle and job.engine == "local"):
         return 0

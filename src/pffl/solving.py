@@ -111,7 +111,7 @@ def solve(
         gap_every=gap_every,
     )
     found = drive(asker, flow, callbacks=callbacks, keeper=keeper)
-    solution = _noted(found, asker)
+    solution = noted(found, asker)
     finished = solution.status != "interrupted"
     if keeper is not None and keeper is not checkpoint and finished:
         keeper.remove()
@@ -247,7 +247,7 @@ def loss_bound_of(setting: Setting, options: Options) -> float | None:
     return options.loss_bound or (LOSS_BOUND if setting.schema.labels else None)
 
 
-def _noted(solution: Solution, engine: Engine) -> Solution:
+def noted(solution: Solution, engine: Engine) -> Solution:
     """Add what the engine came to know of the silos on the way."""
     notes = list(dict.fromkeys([*engine.notes, *solution.evidence.notes]))
     return replace(solution, evidence=replace(solution.evidence, notes=notes))
@@ -296,11 +296,10 @@ def solve_many(
     ]
     named = [stage(str(number), flow) for number, flow in enumerate(flows)]
     solutions = drive_many(asker, named)
-    noted = [
-        replace(one, evidence=replace(one.evidence, notes=[*notes]))
+    return [
+        noted(replace(one, evidence=replace(one.evidence, notes=[*notes])), asker)
         for one in solutions
     ]
-    return [_noted(solution, asker) for solution in noted]
 
 
 def _repriced(

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from pffl import spec
-from pffl.cli import deployed
-from pffl.cli.deployed import follow, launch
-from pffl.cli.launch import Launch
-from pffl.deploy import deploy
-from pffl.deploy.names import Address
+from pffl.cli.deployed import launch
 from pffl.errors import FederationError
+from pffl.flower import launch as launching
+from pffl.flower.deploy import deploy
+from pffl.flower.deploy.names import Address
+from pffl.flower.launch import Launch, follow
 from pffl.records import read_toml
 from tests.cli.helpers import one_line, pffl
 
@@ -101,7 +101,7 @@ def test_app_is_for_flower_alone(capsys, run_file, app):
 
 def test_a_record_is_followed_line_by_line(tmp_path):
     path = tmp_path / "record.jsonl"
-    found = follow(path)
+    found = follow(tmp_path)
     assert next(found) is None
     path.write_text(json.dumps({"a": 1}) + "\n" + '{"b"')
     assert [next(found), next(found)] == [{"a": 1}, None]
@@ -119,7 +119,7 @@ def test_the_record_of_an_earlier_run_is_passed_over(tmp_path):
     """A second run into the same directory must not end as the first one did."""
     path = tmp_path / "record.jsonl"
     path.write_text(ended(0))
-    found = follow(path)
+    found = follow(tmp_path)
     assert next(found) is None
     path.unlink()
     assert next(found) is None
@@ -130,7 +130,7 @@ def test_the_record_of_an_earlier_run_is_passed_over(tmp_path):
 def test_a_run_that_goes_on_is_followed_from_where_it_was(tmp_path):
     path = tmp_path / "record.jsonl"
     path.write_text(ended(5))
-    found = follow(path)
+    found = follow(tmp_path)
     with path.open("a") as stream:
         stream.write(ended(0))
     assert next(found)["code"] == 0
@@ -187,7 +187,7 @@ def test_ctrl_c_is_130_even_if_the_superlink_is_gone(
     def interrupted(seconds):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(deployed.time, "sleep", interrupted)
+    monkeypatch.setattr(launching.time, "sleep", interrupted)
     planned = Gone(app, None, tmp_path / "o", False, False)
     with pytest.raises(KeyboardInterrupt):
         launch(spec.load(run_file), planned, quiet=True)
@@ -199,7 +199,7 @@ def test_ctrl_c_is_130_even_if_the_superlink_is_gone(
 def test_a_superlink_that_goes_away_says_how_to_go_on(
     capsys, run_file, app, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(deployed, "ASK_AFTER", 0.0)
+    monkeypatch.setattr(launching, "ASK_AFTER", 0.0)
     planned = Gone(app, None, tmp_path / "o", False, False)
     with pytest.raises(FederationError, match="flwr list failed"):
         launch(spec.load(run_file), planned, quiet=True)

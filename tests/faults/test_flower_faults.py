@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from pffl import runs
-from pffl.deploy import certificates
-from pffl.deploy.names import Address
+from pffl.flower.deploy import tls
+from pffl.flower.deploy.names import Address
 
 pytest.importorskip("flwr")
 if sys.platform != "linux":
     pytest.skip("processes are looked after by /proc", allow_module_level=True)
 
-from tests.engines.flower.processes import (
+from tests.flower.processes import (
     MINUTES,
     Net,
     ended,
@@ -26,7 +26,7 @@ from tests.engines.flower.processes import (
     running,
     wait_for,
 )
-from tests.engines.flower.runs import local, run_file
+from tests.flower.runs import local, run_file
 
 pytestmark = pytest.mark.slow
 
@@ -173,7 +173,7 @@ def refused(process, text):
 
 
 def test_fault_55_an_unregistered_key(door, tmp_path):
-    certificates.write_node_key(tmp_path)
+    tls.write_node_key(tmp_path)
     said = turned_away(door, "unregistered", key=tmp_path / "node_key")
     assert "305" in said or "not registered" in said.lower(), said
 
@@ -189,16 +189,16 @@ def test_fault_55_plaintext(door):
 
 
 def test_fault_55_another_authority(door, tmp_path):
-    certificates.write_server(tmp_path, Address.parse(door.address))
+    tls.write_server(tmp_path, Address.parse(door.address))
     said = turned_away(door, "other-authority", authority=tmp_path / "ca.crt")
     assert "certificate" in said.lower() or "ssl" in said.lower(), said
 
 
 def test_fault_55_an_expired_certificate(door, tmp_path, monkeypatch):
-    monkeypatch.setattr(certificates, "DAYS", -0.001)
+    monkeypatch.setattr(tls, "DAYS", -0.001)
     folder = tmp_path / "expired"
     folder.mkdir()
-    authority = certificates.write_server(folder, Address.parse(door.address))
+    authority = tls.write_server(folder, Address.parse(door.address))
     assert authority
     door.kill("link")
     door.start_link(folder)

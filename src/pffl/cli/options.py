@@ -334,12 +334,12 @@ class Draft:
 
         return parse(self.sections, source=self.source, base=self.base)
 
-    def build(self) -> Job:
+    def build(self) -> Job[Federation]:
         """Check it, open the data, and fit the pieces together."""
         return build(self.check())
 
 
-def build(spec: RunSpec) -> Job:
+def build(spec: RunSpec) -> Job[Federation]:
     """Open the data of a run file, with something to look at, and fit the pieces."""
     from pffl.progress import arriving
 

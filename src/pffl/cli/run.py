@@ -55,7 +55,6 @@ def run(
 
     Example: pffl run compas --bound 0.62
     """
-    from pffl.checkpoint import Checkpoint
     from pffl.engines import DEPLOYED
     from pffl.progress import Rounds
     from pffl.running import run as run_in
@@ -70,12 +69,14 @@ def run(
         raise UsageError("--app and --superlink are for --engine flower")
     with interruptible() as signals, _lock(out, resume, spec.data.name) as held:
         job, directory = build(spec), held.directory
-        saved = Checkpoint(directory).saved()
-        if saved is not None and not quiet:
-            console.note(f"going on after round {saved[1]}")
         with resumable(directory):
-            shown = [] if quiet else [Rounds()]
-            solution = run_in(job, held, callbacks=shown, report=extras)
+            solution = run_in(
+                job,
+                held,
+                callbacks=[] if quiet else [Rounds()],
+                report=extras,
+                say=str if quiet else console.note,
+            )
     if json:
         console.print_json(solution.as_dict())
     if not quiet:

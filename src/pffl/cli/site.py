@@ -91,7 +91,7 @@ def describe(
 
     Example: pffl site describe sample.csv --label sick --group sex --sites a,b
     """
-    from pffl.deploy.names import site_names
+    from pffl.flower.deploy.names import site_names
     from pffl.site import Agreement
 
     data = dict(draft.sections.get("data", {}))

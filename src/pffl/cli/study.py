@@ -214,7 +214,7 @@ def compare(
         console.show(f"Saved in {folder}")
 
 
-def _bounded(draft: Draft) -> tuple[Job, Constraint]:
+def _bounded(draft: Draft) -> tuple[Job[Federation], Constraint]:
     """Open the job; where no bound is given, take one just above the smallest."""
     from pffl.study.sweep import smallest_bound
 

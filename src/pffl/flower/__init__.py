@@ -1,11 +1,39 @@
 """Flower: the same run on real machines (extra ``flower``).
 
-client_app     a site's ClientApp: answers the four questions
+client_app     a site's ClientApp: answers the questions of a run
 server_app     the ServerApp of a folder that `pffl deploy` wrote: `solve`, unchanged
 PFFLStrategy   a Strategy for those who have a Flower app already
+deploy         folders for server and sites; needs no Flower, and neither does `launch`
+
+Each is loaded when it is asked for: a site starts a process for every message.
 """
 
-from pffl.engines.flower import GridTransport as GridTransport
-from pffl.engines.flower import client_app as client_app
-from pffl.flower.server import server_app as server_app
-from pffl.flower.strategy import PFFLStrategy as PFFLStrategy
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from pffl.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from pffl.flower.client import client_app as client_app
+    from pffl.flower.server import server_app as server_app
+    from pffl.flower.strategy import PFFLStrategy as PFFLStrategy
+    from pffl.flower.transport import GridTransport as GridTransport
+
+HOMES = {
+    "client_app": "client",
+    "server_app": "server",
+    "PFFLStrategy": "strategy",
+    "GridTransport": "transport",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        import flwr as flwr
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("flower", "Flower") from error
+    return getattr(import_module(f"{__name__}.{HOMES[name]}"), name)

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from pffl import spec
-from pffl.checkpoint import Checkpoint
-from pffl.engines.flower.grid import GridTransport
-from pffl.engines.remembered import Remembered
+from pffl import files, records, running, spec
 from pffl.engines.remote import Record, Remote, Transport
 from pffl.errors import PFFLError, UsageError
 from pffl.flower.live import ENDED, Live
-from pffl.flower.session import Session
-from pffl.reports.page import write_report
-from pffl.runs import RunDirectory, lock, refuse_recorded
+from pffl.flower.transport import GridTransport
+from pffl.runs.directory import RECORD, SESSION, SPEC, lock, refuse_recorded
 from pffl.site import Agreement
+from pffl.site.agreement import FILE as FEDERATION
 from pffl.solution import Solution
-from pffl.solve import solve
-from pffl.verdict import EXIT_CODES
-
-SPEC, FEDERATION, RECORD = "spec.toml", "federation.json", "record.jsonl"
 
 
 def server_app(folder: str | os.PathLike[str]) -> ServerApp:
     """Make the ServerApp of a folder that holds spec.toml and federation.json.
 
     The run's configuration has ``out`` (the run directory, on the SuperLink's machine),
-    ``resume`` (go on with a run that was stopped there), ``extras`` (also write the
-    certificate and the report, which asks a few more questions) and ``seconds`` (how
-    long a message may take; 0: as the run file's [policy] says).
+    ``resume`` (go on with a run that was stopped there), ``extras`` (also write a page
+    to open) and ``seconds`` (how long a message may take; 0: as the run file's [policy]
+    says).
     """
     app = ServerApp()
 
@@ -78,7 +72,7 @@ def run(
     resume
         Go on with the run that was stopped in `out`.
     extras
-        Also write certificate and report.
+        Also write a page to open.
     seconds
         How long a message may take, instead of what the run file says.
     """
@@ -93,61 +87,61 @@ def run(
             if seconds is not None:
                 job = replace(job, policy=replace(job.policy, seconds=seconds))
             agreed = Agreement.read(Path(folder) / FEDERATION)
-            engine = Remembered(
-                Remote(
-                    transport,
-                    agreed.schema,
-                    agreed.sites,
-                    policy=job.policy,
-                    record=record,
-                    run=session.run,
-                    session=session.session,
-                ),
+            engine = Remote(
+                transport,
+                agreed.schema,
+                agreed.sites,
+                policy=job.policy,
+                record=record,
                 name=agreed.name,
+                run=session.run,
+                session=session.session,
             )
-            solution = _solve(engine, job, place, record, extras=extras)
+            solution = running.run(
+                job.over(engine),
+                place,
+                callbacks=[Live(record, len(agreed.sites))],
+                report=extras,
+                say=lambda text: print(text, flush=True),
+            )
         except BaseException as error:
             known = isinstance(error, PFFLError)
             code = error.exit_code if isinstance(error, PFFLError) else 1
             _ended(record, code, str(error) if known else type(error).__name__)
             raise
-        _ended(record, EXIT_CODES[solution.status], solution.message, solution.status)
+        _ended(record, solution.exit_code, solution.message, solution.status)
         place.add(RECORD, (place.directory / RECORD).read_bytes())
     return solution
 
 
-def _solve(
-    engine: Remembered,
-    job: spec.RunSpec,
-    place: RunDirectory,
-    record: Record,
-    *,
-    extras: bool,
-) -> Solution:
-    """Solve, from the start or from a checkpoint, and save what came of it."""
-    saved = Checkpoint(place.directory).saved()
-    seed = job.settings.seed if saved is None else saved[0]
-    seed = secrets.randbits(32) if seed is None else seed
-    text = job.dump(place.directory, schema=engine.schema, seed=seed)
-    checkpoint = place.begin(text)
-    if saved is not None:
-        print(f"going on after round {saved[1]}", flush=True)
-    solution = solve(
-        engine,
-        job.constraint,
-        model=job.model_for(engine.schema),
-        method=job.method,
-        options=job.options,
-        seed=seed,
-        callbacks=[Live(record, len(engine.silo_names))],
-        checkpoint=checkpoint,
-    )
-    place.save(solution, text)
-    if solution.status != "interrupted":
-        if extras:
-            write_report(place)
-        checkpoint.remove()
-    return solution
+@dataclass(frozen=True)
+class Session(records.Record):
+    """What a deployed run must remember between two starts of its server.
+
+    Sites answer no message number twice, so a server that starts again begins a new
+    session: its numbers are above all earlier ones, whatever was lost.
+
+    Attributes
+    ----------
+    run, session
+        Name of the run, and how often its server has started before.
+    """
+
+    run: str
+    session: int
+
+    @classmethod
+    def begin(cls, directory: Path, *, resume: bool) -> Session:
+        """Go on with the run of a directory, or begin one; on disk when it returns."""
+        path = directory / SESSION
+        if resume and path.exists():
+            source = f"'{path}' cannot be read"
+            before = records.read(cls, files.read(path), source=source)
+            begun = cls(before.run, before.session + 1)
+        else:
+            begun = cls(secrets.token_hex(8), 0)
+        files.write(path, json.dumps(asdict(begun)).encode())
+        return begun
 
 
 def _ended(record: Record, code: int, message: str, status: str | None = None) -> None:

@@ -1,15 +1,21 @@
 """`PFFLStrategy`: a native Flower strategy, for those who have a Flower app already.
 
-A Flower round carries one question of the method. The training half takes `train`
-(Algorithm 1, FedAvg, …) and `query.curvature` (Exact), the evaluation half `evaluate`.
-The census, which comes before the first round, and the measurements on which the
-verdict stands, which come after the last, go through the same Grid, outside the rounds.
+A Flower round carries what the method, and all that goes out with it, asks at once. The
+training half takes `train` (Algorithm 1, FedAvg, …), `query.curvature` (Exact) and
+`query.questions` (of several kinds), the evaluation half `evaluate`. The census, which
+comes before the first round, and the measurements on which the verdict stands, which
+come after the last, go through the same Grid, outside the rounds.
+
+The run is a generator of steps (`_run`), and Flower's loop is what carries them: a
+`Post` waits in `_pending` until `configure_…` sends it, and `aggregate_…` gives the
+replies back. There is no second thread.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from logging import INFO
 from typing import Any
 
@@ -22,17 +28,17 @@ from flwr.serverapp.strategy import Result, Strategy
 from pffl.callbacks import Callback, Round
 from pffl.constraints.base import Constraint
 from pffl.data.schema import Schema
-from pffl.engines.flower.grid import GridTransport, messages_of, reply_of
-from pffl.engines.remembered import Remembered
-from pffl.engines.remote import Remote
+from pffl.driver import Driver
+from pffl.engines.remote import Post, Remote, Reply, Steps, take
 from pffl.errors import UsageError
-from pffl.flower._handover import Asked, Ended, Handover
+from pffl.flower.transport import GridTransport, messages_of, reply_of
 from pffl.methods.base import Method
 from pffl.models.base import Model
 from pffl.preparation import Options
 from pffl.problem import Problem
+from pffl.questions import Question
 from pffl.solution import Solution
-from pffl.solve import solve
+from pffl.solving import noted, setting_of, solving
 from pffl.wire import Policy, read_request
 from pffl.wire.envelope import SEVERAL
 
@@ -87,7 +93,9 @@ class PFFLStrategy(Strategy):
         self.solution: Solution | None = None
         self._limit = _Limit()
         self._result = Result()
-        self._handover: Handover | None = None
+        self._steps: Steps[Solution] | None = None
+        self._transport: GridTransport | None = None
+        self._pending: Post | None = None  # what is to be sent next
         self._sent: dict[str, Message] = {}  # by address
 
     def start(
@@ -129,20 +137,21 @@ class PFFLStrategy(Strategy):
             )
         rounds = ROUNDS if num_rounds is None else num_rounds
         self._limit, self._result = _Limit(rounds), Result()
+        self.solution, self._sent = None, {}
         transport = GridTransport(grid)
-        handover = Handover(transport.addresses, self._solve)
-        self._handover = handover
-        try:
-            self._serve(transport, until=("train", "curvature", "evaluate", SEVERAL))
-            first = handover.next()
-            if isinstance(first, Asked):
-                seconds = self.policy.seconds if timeout is None else timeout
-                self._result.arrays = _weights(first) or ArrayRecord()
-                self._loop(grid, rounds, seconds, evaluate_fn)
-            self._serve(transport)
-        finally:
-            handover.close()
-            self._handover = None
+        engine = Remote(transport, self.schema, self.silos, policy=self.policy)
+        with closing(self._run(engine)) as steps:
+            self._steps, self._transport = steps, transport
+            try:
+                self._advance(None)
+                self._serve(until=("train", "curvature", "evaluate", SEVERAL))
+                if self._pending is not None:
+                    seconds = self.policy.seconds if timeout is None else timeout
+                    self._result.arrays = _weights(self._pending) or ArrayRecord()
+                    self._loop(grid, rounds, seconds, evaluate_fn)
+                self._serve()
+            finally:
+                self._steps = self._transport = self._pending = None
         return self._result
 
     def summary(self) -> None:
@@ -157,8 +166,10 @@ class PFFLStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the method's question, unless it is one of evaluation."""
+        if self._steps is None:
+            raise UsageError("a PFFLStrategy runs by its method `start` only")
         self._limit.now = server_round
-        if isinstance(self._pending, Ended) or self._limit.over:
+        if self._pending is None or self._limit.over:
             raise Finished
         return self._messages(kinds=("census", "train", "curvature", SEVERAL))
 
@@ -169,9 +180,8 @@ class PFFLStrategy(Strategy):
         if not self._sent:
             return None, None
         answered = self._deliver(replies)
-        pending = self._pending
-        if isinstance(pending, Asked) and not self._limit.over:
-            self._result.arrays = _weights(pending) or self._result.arrays
+        if self._pending is not None and not self._limit.over:
+            self._result.arrays = _weights(self._pending) or self._result.arrays
         metrics = MetricRecord({"silos": answered, **self._limit.metrics})
         self._result.train_metrics_clientapp[server_round] = metrics
         return self._result.arrays, metrics
@@ -192,23 +202,51 @@ class PFFLStrategy(Strategy):
         self._result.evaluate_metrics_clientapp[server_round] = metrics
         return metrics
 
-    @property
-    def _pending(self) -> Asked | Ended:
-        if self._handover is None:
-            raise UsageError("a PFFLStrategy runs by its method `start` only")
-        return self._handover.next()
-
-    def _solve(self, transport: Handover) -> Solution:
-        engine = Remote(transport, self.schema, self.silos, policy=self.policy)
-        return solve(
-            Remembered(engine),
+    def _run(self, engine: Remote) -> Steps[Solution]:
+        """Solve, step by step."""
+        yield from engine.meeting()
+        flow = solving(
+            setting_of(engine),
             self.constraint,
             model=self.model,
             method=self.method,
             options=self.options,
-            seed=self.seed,
-            callbacks=[*self.callbacks, self._limit],
+            seed=secrets.randbits(32) if self.seed is None else self.seed,
         )
+        driver = Driver(len(self.silos), callbacks=[*self.callbacks, self._limit])
+        with closing(driver.exchanges(flow)) as exchanges:
+            step: Callable[[Any], list[Question[Any]]] = exchanges.send
+            value: Any = None
+            while True:
+                try:
+                    questions = step(value)
+                except StopIteration as done:
+                    return noted(done.value, engine)
+                try:
+                    value = yield from engine.asking(questions)
+                    step = exchanges.send
+                except Exception as error:
+                    value, step = error, exchanges.throw
+
+    def _advance(self, value: object) -> None:
+        """Let the run go on until it has something to send, or ends."""
+        self._pending = None
+        if self._steps is None or self._transport is None:
+            return
+        try:
+            while not isinstance(step := self._steps.send(value), Post):
+                value = take(self._transport, step)
+        except StopIteration as done:
+            self.solution = done.value
+        else:
+            self._pending = step
+
+    def _serve(self, until: Collection[str] = ()) -> None:
+        """Send outside of Flower's loop, until the run ends or asks one of these."""
+        while self._transport is not None and self._pending is not None:
+            if self._pending.kind in until:
+                return
+            self._advance(take(self._transport, self._pending))
 
     def _loop(
         self,
@@ -219,7 +257,7 @@ class PFFLStrategy(Strategy):
     ) -> None:
         """Run Flower's own loop; its result is collected here, as it may end early."""
 
-        def noted(number: int, current: ArrayRecord) -> MetricRecord | None:
+        def kept(number: int, current: ArrayRecord) -> MetricRecord | None:
             found = None if evaluate_fn is None else evaluate_fn(number, current)
             if found is not None:
                 self._result.evaluate_metrics_serverapp[number] = found
@@ -231,46 +269,26 @@ class PFFLStrategy(Strategy):
                 self._result.arrays,
                 rounds,
                 seconds,
-                evaluate_fn=None if evaluate_fn is None else noted,
+                evaluate_fn=None if evaluate_fn is None else kept,
             )
-
-    def _serve(self, transport: GridTransport, until: Collection[str] = ()) -> None:
-        """Send outside of Flower's loop, until the solver ends or asks one of these."""
-        while True:
-            pending = self._pending
-            if isinstance(pending, Ended):
-                if pending.error is not None:
-                    raise pending.error
-                self.solution = pending.solution
-                return
-            if pending.kind in until:
-                return
-            replies = transport.exchange(
-                pending.requests, pending.seconds, pending.kind
-            )
-            if self._handover is not None:
-                self._handover.answer(list(replies))
 
     def _messages(self, kinds: Collection[str]) -> list[Message]:
-        pending = self._pending
-        self._sent = {}
-        if isinstance(pending, Ended) or pending.kind not in kinds:
-            return []
-        self._sent = messages_of(pending.requests, pending.seconds, pending.kind)
+        post, self._sent = self._pending, {}
+        if post is not None and post.kind in kinds:
+            self._sent = messages_of(post.requests, post.seconds, post.kind)
         return list(self._sent.values())
 
     def _deliver(self, replies: Iterable[Message]) -> int:
-        """Hand replies to the solver; return how many sites answered."""
+        """Hand replies to the run; return how many sites answered."""
         # A message has its id from when Flower sent it.
         ids = {m.metadata.message_id: address for address, m in self._sent.items()}
-        found = [
+        found: list[Reply] = [
             reply_of(ids[message.metadata.reply_to_message_id], message)
             for message in replies
             if message.metadata.reply_to_message_id in ids
         ]
         self._sent = {}
-        if self._handover is not None:
-            self._handover.answer(found)
+        self._advance(found)
         return sum(reply.content is not None for reply in found)
 
 
@@ -297,8 +315,8 @@ class _Limit(Callback):
         self.over = True
 
 
-def _weights(asked: Asked) -> ArrayRecord | None:
-    """Return the w that a question asks at."""
-    request = read_request(next(iter(asked.requests.values())))
-    w = request.bodies[0].arrays.get(WEIGHTS)
-    return None if w is None else ArrayRecord({WEIGHTS: Array(np.array(w))})
+def _weights(post: Post) -> ArrayRecord | None:
+    """Return the w that the first question about a model asks at."""
+    bodies = read_request(next(iter(post.requests.values()))).bodies
+    found = [body.arrays[WEIGHTS] for body in bodies if WEIGHTS in body.arrays]
+    return ArrayRecord({WEIGHTS: Array(np.array(found[0]))}) if found else None

@@ -8,7 +8,6 @@ spec.toml           the run file that repeats the run
 manifest.json       SHA-256 of each of these, and of what was added (certificate, …)
 """
 
-from pffl.runs.directory import AUDIT as AUDIT
 from pffl.runs.directory import RunDirectory as RunDirectory
 from pffl.runs.directory import RunRecord as RunRecord
 from pffl.runs.directory import load as load

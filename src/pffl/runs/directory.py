@@ -40,7 +40,7 @@ REPORT = "report.html"
 MANIFEST = "manifest.json"
 LOCK = ".lock"
 OWNER = ".owner.json"
-AUDIT = ("record.jsonl", "session.json")  # of a deployed run
+RECORD, SESSION = "record.jsonl", "session.json"  # of a deployed run
 STOPPED = {checkpoint.SPEC, checkpoint.CURRENT, checkpoint.PREVIOUS}
 FORMAT = "pffl run directory"
 RESULT_FORMAT = "pffl.result"
@@ -201,7 +201,7 @@ def lock_next(parent: str | os.PathLike[str], name: str) -> Iterator[RunDirector
 def refuse_recorded(directory: str | os.PathLike[str]) -> None:
     """Refuse to begin a deployed run where another one ended: its record is kept."""
     place = Path(directory)
-    if (place / MANIFEST).exists() and (place / AUDIT[0]).exists():
+    if (place / MANIFEST).exists() and (place / RECORD).exists():
         raise ArtefactError(
             f"'{place}' holds the record of an earlier run, which is kept: choose "
             "another directory"
@@ -217,7 +217,7 @@ def _refuse_foreign(place: Path, unfinished: bool) -> None:
             f"'{place}' holds a run that was stopped: go on with it "
             f"(pffl run --resume '{place}'), or choose another directory"
         )
-    names -= STOPPED | set(AUDIT)
+    names -= STOPPED | {RECORD, SESSION}
     if names and MANIFEST not in names:
         shown = ", ".join(sorted(names)[:3])
         raise ArtefactError(

@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import tomli_w
 
 from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Constraint
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
-from pffl.engines import DEPLOYED, ENGINES
+from pffl.engines import DEPLOYED, ENGINES, Engine
 from pffl.errors import PFFLError, Problems, UsageError
 from pffl.methods import METHODS, Method
 from pffl.methods.pffl import PFFL
@@ -45,6 +45,7 @@ from pffl.solving import default_method
 from pffl.spec.data import SPEC, DataSource, other_data, read_data
 from pffl.wire import Policy
 
+F = TypeVar("F", Federation, Engine)
 MODELS: dict[str, Callable[..., LinearModel | Recipe]] = {**LINEAR_MODELS, **RECIPES}
 
 TABLES = ("data", "model", "method", "run", "policy")
@@ -69,7 +70,7 @@ class RunSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(Generic[F]):
     """Everything that `solve` takes, and where it came from.
 
     Attributes
@@ -78,9 +79,11 @@ class Job:
         As for `pffl.solve`.
     source
         Where the data came from.
+    policy
+        What a deployed run asks of its sites.
     """
 
-    federation: Federation
+    federation: F
     constraint: Constraint | None
     model: Model
     method: Method[Any]
@@ -88,6 +91,7 @@ class Job:
     engine: str
     seed: int | None
     source: DataSource
+    policy: Policy | None = None
 
     def dump(self, directory: str | os.PathLike[str], *, seed: int) -> str:
         """Write the run file of this job, every default spelt out.
@@ -99,12 +103,16 @@ class Job:
         seed
             The seed that was used.
         """
-        return _dumped(
-            self.source.sections(directory),
-            self.model,
-            self.constraint,
-            self.method,
-            {"engine": self.engine, "seed": seed, **asdict(self.options)},
+        run = {"engine": self.engine, "seed": seed, **asdict(self.options)}
+        return dumps(
+            {
+                "data": self.source.sections(directory),
+                "model": section_of(self.model),
+                "constraint": constraint_sections(self.constraint),
+                "method": self.method.describe(),
+                "run": run,
+                "policy": None if self.policy is None else asdict(self.policy),
+            }
         )
 
 
@@ -134,9 +142,12 @@ class RunSpec:
     settings: RunSettings
     policy: Policy = field(default_factory=Policy)
 
-    def build(self, progress: object = None) -> Job:
+    def build(self, progress: object = None) -> Job[Federation]:
         """Open the data, with `progress` as there, and fit the pieces together."""
-        federation = self.data.open(progress=progress)
+        return self.over(self.data.open(progress=progress))
+
+    def over(self, federation: F) -> Job[F]:
+        """Fit the pieces together over rows that are open, or an engine's."""
         return Job(
             federation=federation,
             constraint=self.constraint,
@@ -146,6 +157,7 @@ class RunSpec:
             engine=self.settings.engine,
             seed=self.settings.seed,
             source=self.data,
+            policy=None if isinstance(federation, Federation) else self.policy,
         )
 
     def model_for(self, schema: Schema) -> Model:
@@ -156,50 +168,6 @@ class RunSpec:
             return self.model
         chosen = type(default_model(schema))
         return chosen(**{n: getattr(self.model, n) for n in parameters(chosen)})
-
-    def dump(
-        self, directory: str | os.PathLike[str], *, schema: Schema, seed: int
-    ) -> str:
-        """Write the run file of a deployed run, whose rows are elsewhere.
-
-        Parameters
-        ----------
-        directory
-            Where the file will lie: paths are written relative to it.
-        schema
-            What the sites agree on.
-        seed
-            The seed that was used.
-        """
-        return _dumped(
-            self.data.sections(directory),
-            self.model_for(schema),
-            self.constraint,
-            self.method,
-            {"engine": self.settings.engine, "seed": seed, **asdict(self.options)},
-            asdict(self.policy),
-        )
-
-
-def _dumped(
-    data: object,
-    model: Model,
-    constraint: Constraint | None,
-    method: Method[Any],
-    run: Mapping[str, object],
-    policy: Mapping[str, object] | None = None,
-) -> str:
-    """Return the text of a run file."""
-    return dumps(
-        {
-            "data": data,
-            "model": section_of(model),
-            "constraint": constraint_sections(constraint),
-            "method": method.describe(),
-            "run": run,
-            "policy": policy,
-        }
-    )
 
 
 def constraint_sections(constraint: Constraint | None) -> object:

@@ -1,9 +1,9 @@
 """The engine for sites on other machines: asks by messages, admits, adds.
 
 One message a silo, with one question or many. Answers are judged one by one (`wire`),
-those
-who did not answer are asked again under new numbers, and what was admitted is added in
-the silos' order, so that the same answers give the same total however they arrive.
+those who did not answer are asked again under new numbers, and what was admitted is
+added in the silos' order, so that the same answers give the same total however they
+arrive. `asking` and `meeting` are generators of steps for whoever carries messages.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from pffl.data.schema import Schema
 from pffl.engines.remote.exchange import (
     Entry,
     Exchange,
+    Look,
     Record,
     Session,
+    Steps,
     Transport,
+    carry,
 )
 from pffl.engines.remote.nodes import Nodes
 from pffl.errors import DataError, FederationError, Malformed, Refused, UsageError
@@ -29,6 +32,7 @@ from pffl.questions import Census, CensusTotal, Question, Total, add_all
 from pffl.wire import Answer, Gate, Policy, Verdict, read_total
 from pffl.wire.envelope import MOST_QUESTIONS
 
+EARLY = ("test",)  # splits whose census is not waited for
 T = TypeVar("T", bound=Total)
 
 
@@ -45,12 +49,13 @@ class Remote:
         Quorum, deadlines, limits.
     record
         Where to write what happened; None keeps it in memory.
+    name
+        What the data are called in results.
     run, session
         Name of the run (drawn if None), and how often its server was started before:
         numbers of messages only grow.
     """
 
-    name = "data"
     federation = None  # the rows are elsewhere
 
     def __init__(
@@ -61,6 +66,7 @@ class Remote:
         *,
         policy: Policy | None = None,
         record: Record | None = None,
+        name: str = "data",
         run: str | None = None,
         session: int = 0,
     ) -> None:
@@ -70,12 +76,12 @@ class Remote:
         self._transport, self._schema, self._names = transport, schema, names
         self.policy = policy or Policy()
         self.record = record or Record()
+        self.name = name
         self.run = run or secrets.token_hex(8)
         self.gate = Gate(self.policy, schema)
         largest = self.policy.largest_message
         self._session = Session(self.run, session, schema.hash, largest)
         self._nodes = Nodes(
-            transport,
             self._session,
             names,
             self._joined,
@@ -100,7 +106,10 @@ class Remote:
     @property
     def splits(self) -> tuple[str, ...]:
         """Splits that every silo has."""
-        self._meet()
+        carry(self._transport, self.meeting())
+        return self._common()
+
+    def _common(self) -> tuple[str, ...]:
         first, *others = (self._splits[k] for k in range(len(self._names)))
         return tuple(s for s in first if all(s in other for other in others))
 
@@ -132,47 +141,66 @@ class Remote:
         return total
 
     def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
-        """Ask several questions in one message, and add the answers to each.
+        """Ask several questions in one message, and add the answers to each."""
+        return carry(self._transport, self.asking(questions))
 
-        Where a round of training may do without some silos, it goes out by itself.
+    def asking(self, questions: Sequence[Question[Any]]) -> Steps[list[Any]]:
+        """Ask several questions in one message, step by step; return the totals.
+
+        Where a round of training may do without some silos, it goes out by itself. The
+        census of the test rows, which a run needs at its end, otherwise goes with the
+        first message that has several questions anyway.
         """
-        self._count(dict.fromkeys(question.split for question in questions))
+        yield from self.meeting()
+        common = self._common()
+        splits = dict.fromkeys(question.split for question in questions)
+        for split in splits:
+            if split not in common:
+                raise UsageError(f"not every site has a split '{split}'")
+        posed = [q for q in questions if not isinstance(q, Census)]
+        several = len(posed) > 1 and not self.partial
+        early = [split for split in EARLY if several and split in common]
+        parts = {
+            "counts": self._uncounted(splits),  # before what is judged by them
+            "all": self._uncounted(s for s in early if s not in splits),
+            "some": [],
+        }
+        for question in posed:
+            parts["some" if self.partial and question.quorum else "all"].append(
+                question
+            )
         found: dict[int, Any] = {}
-        parts: dict[bool, list[int]] = {}
-        for place, question in enumerate(questions):
-            if isinstance(question, Census):
-                found[place] = self._census[question.split]
-            else:
-                parts.setdefault(self.partial and question.quorum, []).append(place)
         for part in parts.values():
             for i in range(0, len(part), MOST_QUESTIONS):
-                places = part[i : i + MOST_QUESTIONS]
-                totals = self._totals([questions[place] for place in places])
-                found.update(zip(places, totals, strict=True))
-        return [found[place] for place in range(len(questions))]
+                some = part[i : i + MOST_QUESTIONS]
+                totals = yield from self._totals(some)
+                found.update(zip(map(id, some), totals, strict=True))
+        counted = {split: self._counted(split) for split in splits}
+        return [
+            counted[q.split] if isinstance(q, Census) else found[id(q)]
+            for q in questions
+        ]
 
-    def _count(self, splits: Iterable[str]) -> None:
-        """Take the census of splits once, all in one message, and freeze it."""
-        self._meet()
+    def _uncounted(self, splits: Iterable[str]) -> list[Question[Any]]:
+        """Return the census of those splits that some silo has not told yet."""
         every = range(len(self._names))
-        new = [split for split in splits if split not in self._census]
-        for split in new:
-            if split not in self.splits:
-                raise UsageError(f"not every site has a split '{split}'")
-        frozen = self.gate.frozen
-        asked = [s for s in new if any(frozen(k, s) is None for k in every)]
-        if asked:
-            self._gather([Census(self._schema, split) for split in asked])
-        for split in new:
-            parts = [known.total for k in every if (known := frozen(k, split))]
+        new = [s for s in splits if any(self.gate.frozen(k, s) is None for k in every)]
+        return [Census(self._schema, split) for split in new]
+
+    def _counted(self, split: str) -> CensusTotal:
+        """Return the census of a split, which is frozen once every silo has told it."""
+        if split not in self._census:
+            every = range(len(self._names))
+            parts = [k.total for i in every if (k := self.gate.frozen(i, split))]
             total = add_all(parts)
             empty = [n for n, m in zip(self._names, total.rows, strict=True) if m == 0]
             if empty and split == "train":
                 raise DataError(f"silos without training rows: {', '.join(empty)}")
             self._census[split] = total
+        return self._census[split]
 
-    def _totals(self, questions: Sequence[Question[Any]]) -> list[Any]:
-        found = self._gather(questions)
+    def _totals(self, questions: Sequence[Question[Any]]) -> Steps[list[Any]]:
+        found = yield from self._gather(questions)
         return [
             self._added(q, {k: found[k][i] for k in sorted(found) if i in found[k]})
             for i, q in enumerate(questions)
@@ -195,7 +223,7 @@ class Remote:
             range(len(self._names)) if question.silos is None else question.silos
         )
 
-    def _meet(self) -> None:
+    def meeting(self) -> Steps[None]:
         """Wait until every silo has been there once (fault 56)."""
         every = tuple(range(len(self._names)))
         if len(self._splits) == len(every):
@@ -203,7 +231,7 @@ class Remote:
         entry, started = Entry(asked=list(self._names)), time.monotonic()
         census = Census(self._schema)
         try:
-            self._nodes.find(every, census, self.policy.join_seconds, entry)
+            yield from self._nodes.find(every, census, self.policy.join_seconds, entry)
         finally:
             entry.answered = [self._names[k] for k in sorted(self._splits)]
             self._write("census", entry, started)
@@ -242,7 +270,9 @@ class Remote:
             for question, (total, withheld) in zip(questions, found, strict=True)
         ]
 
-    def _gather(self, questions: Sequence[Question[Any]]) -> dict[int, dict[int, Any]]:
+    def _gather(
+        self, questions: Sequence[Question[Any]]
+    ) -> Steps[dict[int, dict[int, Any]]]:
         """Ask silos until enough have answered; record it.
 
         Return, by silo, its total for each question's place in the message.
@@ -254,7 +284,6 @@ class Remote:
         }
         asked = [k for k in places if places[k]]
         exchange = Exchange(
-            self._transport,
             self._session,
             self._nodes,
             self.policy.seconds,
@@ -270,8 +299,8 @@ class Remote:
                 if not missing:
                     break
                 wait = not attempt or (attempt == 1 and len(found) < needed)
-                self._look(missing, entry, wait=wait)
-                exchange.send(missing)
+                yield from self._look(missing, entry, wait=wait)
+                yield from exchange.send(missing)
         finally:
             self._write(exchange.kind, entry, started)
         self._demand(exchange, asked, needed)
@@ -279,19 +308,19 @@ class Remote:
             self._be_patient(exchange, asked)
         return {k: dict(zip(places[k], found[k], strict=True)) for k in found}
 
-    def _look(self, missing: Sequence[int], entry: Entry, *, wait: bool) -> None:
+    def _look(self, missing: Sequence[int], entry: Entry, *, wait: bool) -> Steps[None]:
         """Call new nodes, and wait for silos that have none, if they were there.
 
         A node may be lost before a question or while it is out (fault 54).
         """
-        there, nodes = set(self._transport.addresses()), self._nodes
+        there, nodes = set((yield Look())), self._nodes
         if all(
             nodes.address.get(k) in there and k not in nodes.silent for k in missing
         ):
             return
         patient = wait and any(self._absent[k] == 0 for k in missing)
         seconds = self.policy.seconds if patient else 0.0
-        nodes.find(missing, Census(self._schema), seconds, entry)
+        yield from nodes.find(missing, Census(self._schema), seconds, entry)
 
     def _needed(self, questions: Sequence[Question[Any]], asked: Sequence[int]) -> int:
         """Return how many of those asked must answer."""

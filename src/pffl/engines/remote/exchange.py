@@ -1,5 +1,9 @@
 """Exchanges with sites: transport, sequence numbers, retry, and the record of them.
 
+Who asks sites is a generator that does nothing by itself: it yields a `Look`, a `Pause`
+or a `Post`, and receives what came of it. `carry` does so with a transport, and the
+strategy of `pffl.flower` in Flower's own loop.
+
 The record has one JSON line for each message, for audit. It says who was asked, who
 answered, what was refused and why, and the SHA-256 of every message. No figure of a
 silo is in it; those of a round are totals over all silos.
@@ -9,12 +13,21 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from pffl import files
 from pffl.errors import PFFLError, Refused
@@ -34,6 +47,7 @@ if TYPE_CHECKING:
 
 KEPT = 1000  # entries of the record in memory
 Number = tuple[int, int]  # (session, sequence)
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -60,6 +74,63 @@ class Transport(Protocol):
         questions, or "questions". Late and repeated replies may be among those that are
         yielded: the engine judges them.
         """
+
+
+@dataclass(frozen=True)
+class Look:
+    """Receives the addresses of the nodes that are there now."""
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Receives nothing, some seconds later."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Post:
+    """Messages that go out at once; receives the replies as they come.
+
+    Attributes
+    ----------
+    requests
+        From address to content.
+    seconds, kind
+        As for `Transport.exchange`.
+    """
+
+    requests: Mapping[str, bytes]
+    seconds: float
+    kind: str
+
+
+Step: TypeAlias = Look | Pause | Post
+Steps: TypeAlias = Generator[Step, Any, R]
+
+
+def carry(transport: Transport, steps: Steps[R]) -> R:
+    """Take each step with a transport; return what the generator returns."""
+    value: Any = None
+    with closing(steps):  # whatever fails, the record says so
+        while True:
+            try:
+                step = steps.send(value)
+            except StopIteration as done:
+                result: R = done.value
+                return result
+            value = take(transport, step)
+
+
+def take(transport: Transport, step: Step) -> Any:
+    """Take one step with a transport."""
+    match step:
+        case Look():
+            return transport.addresses()
+        case Pause(seconds):
+            return time.sleep(seconds)
+        case Post(requests, seconds, kind):
+            return transport.exchange(requests, seconds, kind)
 
 
 class InMemory:
@@ -185,8 +256,8 @@ class Exchange:
 
     Attributes
     ----------
-    transport, session, nodes
-        How to ask, and who is where.
+    session, nodes
+        Numbers of messages, and who is where.
     seconds
         How long an exchange may take.
     admit
@@ -201,7 +272,6 @@ class Exchange:
         Under which the message was sent.
     """
 
-    transport: Transport
     session: Session
     nodes: Nodes
     seconds: float
@@ -216,7 +286,7 @@ class Exchange:
         """What a transport, and the record, call the message."""
         return kind_of([q.kind for asked in self.questions.values() for q in asked])
 
-    def send(self, silos: Sequence[int]) -> None:
+    def send(self, silos: Sequence[int]) -> Steps[None]:
         """Send one message to each of these silos, and take what comes back."""
         self.numbers.add(self.session.turn())
         requests = {}
@@ -228,7 +298,9 @@ class Exchange:
         waiting, index = set(requests), {at: k for k, at in self.nodes.address.items()}
         deadline = time.monotonic() + self.seconds
         if requests:
-            for reply in self.transport.exchange(requests, self.seconds, self.kind):
+            replies: Iterable[Reply]
+            replies = yield Post(requests, self.seconds, self.kind)
+            for reply in replies:
                 over = time.monotonic() > deadline
                 if self._take(reply, index.get(reply.address), over=over):
                     waiting.discard(reply.address)

@@ -7,10 +7,19 @@ new address and is found the same way.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from pffl.engines.remote.exchange import Entry, Session, Transport, Unfit
+from pffl.engines.remote.exchange import (
+    Entry,
+    Look,
+    Pause,
+    Post,
+    Reply,
+    Session,
+    Steps,
+    Unfit,
+)
 from pffl.errors import FederationError, Refused
 from pffl.questions import Census
 from pffl.wire import Answer
@@ -26,8 +35,8 @@ class Nodes:
 
     Attributes
     ----------
-    transport, session, names
-        How to ask, and the silos that are expected.
+    session, names
+        Numbers of messages, and the silos that are expected.
     admit
         Takes the census of silo `index` at its first call, or refuses it.
     seconds, tries
@@ -42,7 +51,6 @@ class Nodes:
         Whether all silos have been there once.
     """
 
-    transport: Transport
     session: Session
     names: tuple[str, ...]
     admit: Callable[[int, Answer], object]
@@ -56,40 +64,42 @@ class Nodes:
 
     def find(
         self, wanted: Collection[int], census: Census, seconds: float, entry: Entry
-    ) -> None:
+    ) -> Steps[None]:
         """Look for silos, until all are found or the time is over.
 
         With no time, nodes that are new are called once.
         """
         deadline, pause = time.monotonic() + seconds, PAUSE
         while True:
-            there = set(self.transport.addresses())
+            there: set[str] = set((yield Look()))
             for k, address in list(self.address.items()):
                 if address not in there:
                     del self.address[k]
             new = there - set(self.address.values()) - set(self.unfit)
             if new and any(k not in self.address or k in self.silent for k in wanted):
                 left = max(deadline - time.monotonic(), 0.0) or self.seconds
-                self._call(sorted(new), census, min(left, self.seconds), entry)
+                seconds = min(left, self.seconds)
+                yield from self._call(sorted(new), census, seconds, entry)
             lacking = [k for k in wanted if k not in self.address]
             left = deadline - time.monotonic()
             if not lacking or left <= 0:
                 return
             if self._hopeless(lacking):
                 return
-            time.sleep(min(pause, left))
+            yield Pause(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _call(
         self, addresses: list[str], census: Census, seconds: float, entry: Entry
-    ) -> None:
+    ) -> Steps[None]:
         number, deadline = self.session.turn(), time.monotonic() + seconds
         content = self.session.write([census], 0)
         for address in addresses:
             entry.out(address, content)
         requests = dict.fromkeys(addresses, content)
         waiting = set(addresses)
-        for reply in self.transport.exchange(requests, seconds, "census"):
+        replies: Iterable[Reply] = yield Post(requests, seconds, census.kind)
+        for reply in replies:
             if time.monotonic() > deadline:
                 return
             if reply.address not in waiting:

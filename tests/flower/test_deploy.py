@@ -19,11 +19,10 @@ import pandas as pd
 import pytest
 
 from pffl.data import Federation
-from pffl.deploy import deploy
-from pffl.deploy.names import Address, folders, site_names
-from pffl.deploy.rows import table_of
-from pffl.deploy.texts import PLACE
 from pffl.errors import ArtefactError, MissingExtraError, UsageError
+from pffl.flower.deploy import deploy
+from pffl.flower.deploy.folders import PLACE, table_of
+from pffl.flower.deploy.names import Address, folders, site_names
 from pffl.site import Agreement, Site, SiteConfig, prepare
 from pffl.spec import load, parse
 from tests.site.sites import census, send

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from pffl import runs, spec
-from pffl.deploy import deploy
-from pffl.deploy.names import Address
+from pffl.flower.deploy import deploy
+from pffl.flower.deploy.names import Address
 from pffl.records import read_toml
 from pffl.site import SiteConfig, prepare
 
@@ -25,8 +25,8 @@ pytest.importorskip("flwr")
 if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("ip") is None:
     pytest.skip("needs root and `ip netns`", allow_module_level=True)
 
-from tests.engines.flower.processes import MINUTES, end_tree, entries, wait_for
-from tests.engines.flower.runs import local, run_file
+from tests.flower.processes import MINUTES, end_tree, entries, wait_for
+from tests.flower.runs import local, run_file
 
 pytestmark = pytest.mark.netns
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.engines.remembered import Remembered
 from pffl.engines.remote import Remote
 from pffl.errors import FederationError
 from pffl.questions import Curvature, Evaluate
@@ -20,9 +19,9 @@ pytest.importorskip("flwr")
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from pffl.engines.flower import GridTransport, client_app
-from tests.engines.flower.memory import MemoryGrid, grid_of
+from pffl.flower import GridTransport, client_app
 from tests.engines.sites import counted
+from tests.flower.memory import MemoryGrid, grid_of
 
 CONSTRAINTS = {
     "bgl": pffl.BoundedGroupLoss(0.62),
@@ -54,7 +53,7 @@ def test_same_result_as_in_one_process(tmp_path, constraint, method):
     federation = drawn(4)
     how = {"method": METHODS[method], "seed": 3}
     here = pffl.solve(federation, CONSTRAINTS[constraint], **how)
-    engine = Remembered(remote(grid_of(federation, tmp_path), federation))
+    engine = remote(grid_of(federation, tmp_path), federation)
     there = pffl.solve(engine, CONSTRAINTS[constraint], **how)
     np.testing.assert_allclose(there.w, here.w, rtol=0, atol=1e-10)
     np.testing.assert_allclose(there.multipliers, here.multipliers, atol=1e-10)
@@ -66,6 +65,7 @@ def test_questions_travel_as_their_own_message_types(tmp_path):
     federation = drawn(2)
     grid = grid_of(federation, tmp_path)
     engine = remote(grid, federation)
+    counted(engine, "test")  # or it would go with the first of these
     problem = make_problem(engine, CONSTRAINTS["bgl"])
     w = np.zeros(problem.n_parameters)
     alone = {

@@ -16,8 +16,8 @@ pytest.importorskip("flwr")
 if sys.platform != "linux":
     pytest.skip("processes are looked after by /proc", allow_module_level=True)
 
-from tests.engines.flower.processes import entries, running
-from tests.engines.flower.runs import BGL, CBGL, EXACT, PFFL, local, run_file
+from tests.flower.processes import entries, running
+from tests.flower.runs import BGL, CBGL, EXACT, PFFL, local, run_file
 
 SLOW = pytest.mark.slow
 

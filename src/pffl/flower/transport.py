@@ -1,21 +1,30 @@
-"""A transport over Flower's Grid: push, then pull with a short pause between."""
+"""A transport over Flower's Grid: push, then pull with a short pause between.
+
+One of our messages lies in one of Flower's as bytes under one key, both ways. Flower's
+type of it is `train` or `evaluate` where all its questions are of that kind, and
+`query.…` otherwise.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import httpx
-from flwr.app import Message
-from flwr.serverapp import Grid
+from flwr.app import ConfigRecord, Message, RecordDict
 
-from pffl.engines.flower import wire
 from pffl.engines.remote import Reply
 from pffl.errors import FederationError
+
+if TYPE_CHECKING:  # a site needs none of it
+    from flwr.serverapp import Grid
 
 PAUSE = 0.2  # seconds between two looks for replies
 GRACE = 3600.0  # seconds by which a site's clock may be wrong
 LONGEST = 300  # characters of Flower's own error that are kept
+RECORD, KEY = "pffl", "parcel"
+OWN_TYPES = ("train", "evaluate")  # those that Flower has a type for
 
 
 class GridTransport:
@@ -76,9 +85,9 @@ def messages_of(
     requests: Mapping[str, bytes], seconds: float, kind: str
 ) -> dict[str, Message]:
     """Return one Flower message for each address."""
-    type_, ttl = wire.type_of(kind), seconds + GRACE
+    type_, ttl = type_of(kind), seconds + GRACE
     return {
-        address: Message(wire.wrap(content), int(address), type_, ttl=ttl)
+        address: Message(wrap(content), int(address), type_, ttl=ttl)
         for address, content in requests.items()
     }
 
@@ -88,9 +97,30 @@ def reply_of(address: str, message: Message) -> Reply:
     if message.has_error():
         reason = " ".join((message.error.reason or "").split())[:LONGEST]
         return Reply(address, None, f"Flower error {message.error.code}: {reason}")
-    content = wire.unwrap(message)
+    content = unwrap(message)
     return Reply(address, content, "" if content is not None else "not our message")
 
 
 def _unreachable(error: httpx.HTTPError) -> FederationError:
     return FederationError(f"the SuperLink does not answer: {type(error).__name__}")
+
+
+def type_of(kind: str) -> str:
+    """Return Flower's type of a message with questions of this kind."""
+    return kind if kind in OWN_TYPES else f"query.{kind}"
+
+
+def wrap(content: bytes) -> RecordDict:
+    """Return what a Flower message holds."""
+    return RecordDict({RECORD: ConfigRecord({KEY: content})})
+
+
+def unwrap(message: Message) -> bytes | None:
+    """Return our bytes; None if there is anything else in the message."""
+    if not message.has_content() or list(message.content) != [RECORD]:
+        return None
+    record = message.content[RECORD]
+    if not isinstance(record, ConfigRecord) or list(record) != [KEY]:
+        return None
+    content = record[KEY]
+    return content if isinstance(content, bytes) else None

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pffl.deploy import certificates
-from pffl.deploy.names import Address
+from pffl.flower.deploy import tls
+from pffl.flower.deploy.names import Address
 
 x509 = pytest.importorskip("cryptography.x509", reason="cryptography is missing")
 
@@ -42,7 +42,7 @@ def talk(folder: Path, authority: Path, name: str) -> str:
 
 @pytest.mark.parametrize("host", ["10.1.2.3", "fl.example.org", "fd00::1"])
 def test_handshake_by_every_name(host: str, tmp_path: Path) -> None:
-    certificates.write_server(tmp_path, Address(host, 8443))
+    tls.write_server(tmp_path, Address(host, 8443))
     for name in (host, "127.0.0.1", "localhost"):
         assert talk(tmp_path, tmp_path / "ca.crt", name) == "TLSv1.3"
     with pytest.raises(ssl.SSLCertVerificationError):
@@ -52,13 +52,13 @@ def test_handshake_by_every_name(host: str, tmp_path: Path) -> None:
 def test_another_authority_is_not_believed(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        certificates.write_server(tmp_path / name, Address("127.0.0.1", 8443))
+        tls.write_server(tmp_path / name, Address("127.0.0.1", 8443))
     with pytest.raises(ssl.SSLCertVerificationError):
         talk(tmp_path / "a", tmp_path / "b" / "ca.crt", "127.0.0.1")
 
 
 def test_names_uses_and_the_key(tmp_path: Path) -> None:
-    root = certificates.write_server(tmp_path, Address("10.1.2.3", 8443))
+    root = tls.write_server(tmp_path, Address("10.1.2.3", 8443))
     leaf = x509.load_pem_x509_certificate((tmp_path / "server.crt").read_bytes())
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert ipaddress.ip_address("10.1.2.3") in names.get_values_for_type(x509.IPAddress)
@@ -81,7 +81,7 @@ def test_node_keys_are_what_flower_loads(tmp_path: Path) -> None:
         load_ssh_public_key,
     )
 
-    public = certificates.write_node_key(tmp_path)
+    public = tls.write_node_key(tmp_path)
     private = load_ssh_private_key((tmp_path / "node_key").read_bytes(), None)
     assert isinstance(private, ec.EllipticCurvePrivateKey)
     assert isinstance(private.curve, ec.SECP384R1)

@@ -1,4 +1,7 @@
-"""A certificate authority for trials: real TLS, and nobody vouches for it."""
+"""A certificate authority for trials: real TLS, and nobody vouches for it.
+
+Apart from `folders`, as this alone needs `cryptography`.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pffl import files
-from pffl.deploy.names import Address
 from pffl.errors import MissingExtraError
+from pffl.flower.deploy.names import Address
 
 DAYS = 90
 LOOPBACK = ("127.0.0.1", "::1")

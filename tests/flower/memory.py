@@ -17,7 +17,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from pffl.data import Federation
-from pffl.engines.flower import client_app
+from pffl.flower import client_app
 from pffl.site import Rules, Site
 
 EASY = Rules(floor=0, questions=10_000, layouts=100, batches=True)

@@ -18,8 +18,8 @@ from flwr.clientapp import ClientApp
 from pffl.data.partition import split_rows
 from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
-from pffl.engines.flower import wire
 from pffl.errors import PFFLError, UsageError
+from pffl.flower.transport import OWN_TYPES, unwrap, wrap
 from pffl.questions import Question
 from pffl.questions.base import Rebuild
 from pffl.site import Rules, Site
@@ -84,13 +84,13 @@ def client_app(
             raise Unanswered(type(error).__name__) from None
         except Exception as error:  # its text may hold data
             raise Unanswered(type(error).__name__) from None
-        content = wire.unwrap(message)
-        return Message(wire.wrap(site.answer(content or b"")), reply_to=message)
+        content = unwrap(message)
+        return Message(wrap(site.answer(content or b"")), reply_to=message)
 
     app.train()(answer)
     app.evaluate()(answer)
     for kind in (*Question.kinds, SEVERAL):
-        if kind not in wire.OWN_TYPES:
+        if kind not in OWN_TYPES:
             app.query(kind)(answer)
     return app
 

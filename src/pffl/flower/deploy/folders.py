@@ -1,22 +1,28 @@
-"""Write the folders of a deployment: the app, the server, and one for each site."""
+"""The folders of a deployment: the app, the server, and one for each site."""
 
 from __future__ import annotations
 
 import os
+import re
+import tomllib
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from pffl import files
+from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
-from pffl.data.silo import Silo
-from pffl.deploy import certificates, fab
-from pffl.deploy.names import Address, folders
-from pffl.deploy.rows import table_of
-from pffl.deploy.texts import filled, pyproject, site_file
+from pffl.data.silo import Rows, Silo
 from pffl.errors import ArtefactError, UsageError
+from pffl.flower.deploy import tls
+from pffl.flower.deploy.names import Address, folders
 from pffl.site import Agreement, Rules
 from pffl.site.agreement import FILE as FEDERATION
 from pffl.spec import RunSpec, dumps
@@ -25,6 +31,8 @@ RUN_FILE = "spec.toml"
 FIRST_PORT = 9094  # of the nodes' loopback interfaces, one for each
 SPARE = 50  # questions beyond those that a method plans: start, gap, verdict
 OLDEST_FLOWER = "1.41.0"
+SPLIT = "split"  # column of a trial's rows
+PLACE = re.compile(r"@([A-Z_]+)@")
 UNPINNED = (
     "Flower is not installed here, so the sites get no .fab file and would run any app "
     "of the server: pip install 'pffl[flower]' and deploy again"
@@ -84,7 +92,7 @@ def deploy(
     agreed, federation = _agreement(spec, sites, rows=trial_data, progress=progress)
     place = _new(Path(out))
     try:
-        bundle = _write_app(place / "app", agreed, sections)
+        app = _write_app(place / "app", agreed, sections)
         root = _write_server(place / "server", agreed, address, trial_certificates)
         names = folders(agreed.sites)
         paths = {name: place / "sites" / names[name] for name in agreed.sites}
@@ -96,18 +104,18 @@ def deploy(
                 "NODE_PORT": str(FIRST_PORT + index),
             }
             _write_site(folder, agreed, spec, silo, values)
-            if bundle is not None:
-                (folder / bundle[0]).write_bytes(bundle[1])
+            if app is not None:
+                (folder / app[0]).write_bytes(app[1])
             if root is not None:
                 (folder / "ca.crt").write_bytes(root)
-                public = certificates.write_node_key(folder)
+                public = tls.write_node_key(folder)
                 (place / "server" / "keys" / f"{names[name]}.pub").write_bytes(public)
         _write(place / "README.md", filled("README.md", _values(agreed, address)))
     except OSError as error:
         raise ArtefactError(
             f"'{error.filename or place}' cannot be written: {error.strerror}"
         ) from error
-    return Deployment(place, paths, () if bundle else (UNPINNED,))
+    return Deployment(place, paths, () if app else (UNPINNED,))
 
 
 def _agreement(
@@ -145,7 +153,7 @@ def _write_app(
     _write(folder / "LICENSE", filled("LICENSE", {}))
     text = pyproject(agreed, version("pffl"), _flower())
     _write(folder / "pyproject.toml", text)
-    return fab.bundle(folder)
+    return bundle(folder)
 
 
 def _write_server(
@@ -159,7 +167,7 @@ def _write_server(
     _write(folder / "flwr.sh", filled("server_flwr.sh", values), runs=True)
     _write(folder / "pffl-server.service", filled("server.service", values))
     _write(folder / "README.md", filled("server_README.md", values))
-    return certificates.write_server(folder, address) if trial else None
+    return tls.write_server(folder, address) if trial else None
 
 
 def _write_site(
@@ -237,3 +245,157 @@ def _write(path: Path, text: str, *, runs: bool = False) -> None:
     path.write_text(text, "utf-8")
     if runs:
         path.chmod(0o755)
+
+
+# Texts
+
+
+def filled(name: str, values: Mapping[str, str]) -> str:
+    """Return a template with every @PLACE@ filled."""
+    text = (resources.files(__package__) / "templates" / name).read_text("utf-8")
+    return PLACE.sub(lambda place: values[place[1]], text)
+
+
+def site_file(
+    name: str, agreed: Agreement, rules: Rules, asks: str, split: str | None
+) -> str:
+    """Return a site.toml with a remark at every line."""
+    quoted = dumps({"name": name}).strip()
+    lines = [
+        "[site]",
+        quoted,
+        'table = "rows.csv"         # your table, CSV or Parquet; paths start here',
+        'prepared = "prepared"      # folder that pffl site prepare writes',
+        "",
+        "[columns]",
+        "# The federation's name of a column = your name of it, where they differ:",
+        *(f"# {_pair(column)}" for column in agreed.columns),
+        "",
+        "[split]",
+        *(
+            [f"{_pair('column', split)}  # says train, test or validation in each row"]
+            if split
+            else [
+                "# Shares of your rows kept apart, drawn at random with the seed; or",
+                '# column = "…", which says train, test or validation in every row.',
+                f"test = {0.2 if 'test' in agreed.splits else 0.0}",
+                f"validation = {0.1 if 'validation' in agreed.splits else 0.0}",
+                "seed = 0",
+            ]
+        ),
+        "",
+        "[limits]",
+        "# Counts and sums over fewer rows than this are withheld.",
+        f"floor = {rules.floor}",
+        f"# Questions that a run may ask. {asks}",
+        f"questions = {rules.questions}",
+        "# Runs that are answered in all. Raise it when you agree to more.",
+        f"runs = {rules.runs}",
+        "# Largest norm of a model's parameters, for inputs of spread 1.",
+        f"radius = {rules.radius}",
+        "# Steps on batches of rows: a server that cheats can single out rows in them.",
+        f"batches = {str(rules.batches).lower()}",
+        "# Ways to cut the rows into cells that a run may use.",
+        f"layouts = {rules.layouts}",
+        "# Bytes of the largest message that is read.",
+        f"largest_message = {rules.largest_message}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def pyproject(agreed: Agreement, version: str, target: str) -> str:
+    """Return the app's pyproject.toml."""
+    return dumps(
+        {
+            "project": {
+                "name": "pffl-run",
+                "version": "1.0.0",
+                "description": f"pffl run on {agreed.name}",
+                "license": {"file": "LICENSE"},
+                "requires-python": ">=3.11",
+                "dependencies": [f"pffl[flower]=={version}", "flwr>=1.41,<2"],
+            },
+            "tool": {
+                "flwr": {
+                    "app": {
+                        "publisher": "pffl",
+                        "fab-format-version": 1,
+                        "flwr-version-target": target,
+                        "components": {
+                            "serverapp": "server_app:app",
+                            "clientapp": "client_app:app",
+                        },
+                        "config": {
+                            "out": "run",
+                            "resume": False,
+                            "extras": True,
+                            "seconds": 0.0,  # as in spec.toml
+                        },
+                    }
+                }
+            },
+        }
+    )
+
+
+def _pair(name: str, value: str | None = None) -> str:
+    return dumps({name: name if value is None else value}).strip()
+
+
+# The app as one file, and rows of a trial
+
+
+def bundle(app: Path) -> tuple[str, bytes] | None:
+    """Return name and content of the app's .fab file; None without Flower.
+
+    Made by Flower's own function, so it is byte for byte what ``flwr run`` sends.
+    """
+    try:
+        from flwr.cli.build import build_fab_from_disk, get_fab_filename
+    except ImportError:
+        return None
+    with warnings.catch_warnings():  # of Flower's use of another library
+        warnings.simplefilter("ignore", DeprecationWarning)
+        content: bytes = build_fab_from_disk(app)
+    config = tomllib.loads((app / "pyproject.toml").read_text("utf-8"))
+    name: str = get_fab_filename(config, files.digest(content))
+    return name, content
+
+
+def table_of(silo: Silo, encoding: TableEncoding) -> tuple[pd.DataFrame, str]:
+    """Return a table that `encoding` reads as these rows, and its split column."""
+    taken = {column.name for column in encoding.columns} | {encoding.label}
+    taken |= {attribute.name for attribute in encoding.schema.attributes}
+    split = SPLIT
+    while split in taken:
+        split = f"{split}_"
+    parts = [
+        _decoded(rows, encoding).assign(**{split: name})
+        for name, rows in silo.splits.items()
+    ]
+    return pd.concat(parts, ignore_index=True), split
+
+
+def _decoded(rows: Rows, encoding: TableEncoding) -> pd.DataFrame:
+    schema = encoding.schema
+    found: dict[str, object] = {}
+    start = 0
+    for column in encoding.columns:
+        values = rows.X[:, start : start + len(column.features)]
+        start += len(column.features)
+        if column.kind == "category":
+            found[column.name] = np.array(column.values, object)[values.argmax(axis=1)]
+        else:
+            numbers = np.asarray(values[:, 0], np.float64).copy()
+            if column.indicator:
+                numbers[values[:, 1] == 1] = np.nan
+            found[column.name] = numbers
+    for attribute in schema.attributes:
+        codes = schema.attribute_codes(attribute.name)[rows.group]
+        found[attribute.name] = np.array(attribute.values, object)[codes]
+    found[encoding.label] = (
+        np.array(schema.labels, object)[rows.y.astype(np.int64)]
+        if schema.labels
+        else rows.y
+    )
+    return pd.DataFrame(found)

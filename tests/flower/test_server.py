@@ -16,10 +16,9 @@ pytest.importorskip("flwr")
 
 from flwr.app import Context, RecordDict
 
-from pffl.engines.flower import GridTransport
-from pffl.flower import server, server_app
+from pffl.flower import GridTransport, server, server_app
 from pffl.site import Agreement
-from tests.engines.flower.memory import MemoryGrid, grid_of
+from tests.flower.memory import MemoryGrid, grid_of
 
 RUN_FILE = """
 [data]
@@ -51,12 +50,12 @@ class Killed(BaseException):
 
 
 class Dying(MemoryGrid):
-    """A grid whose server dies when the n-th message of a kind is sent."""
+    """A grid whose server dies when the n-th message after the census is sent."""
 
-    kind, count = "", 0
+    count = 0
 
     def deliver(self, message):
-        if self.kinds.count(self.kind) == self.count:
+        if len(self.kinds) - self.kinds.count("query.census") == self.count:
             raise Killed
         return super().deliver(message)
 
@@ -166,7 +165,6 @@ def test_fault_53_a_server_killed_mid_round_goes_on_to_the_same_model(
     write(folder, method=method)
     out, state = tmp_path / "out", tmp_path / "state"
     grid = grid_of(federation, state, grid=Dying)
-    grid.kind = "train" if method is PFFL else "query.curvature"
     grid.count = message
     with pytest.raises(Killed):
         run(grid, folder, out)
@@ -185,14 +183,18 @@ def test_fault_53_a_server_killed_mid_round_goes_on_to_the_same_model(
 def test_killed_while_it_concludes(tmp_path, federation, folder):
     write(folder, bound=0.7)
     out, state = tmp_path / "out", tmp_path / "state"
+    whole = grid_of(federation, tmp_path / "whole")
+    run(whole, folder, tmp_path / "never killed")
+    asked = len(whole.kinds) - whole.kinds.count("query.census")
     grid = grid_of(federation, state, grid=Dying)
-    grid.kind, grid.count = "evaluate", 2
+    grid.count = asked - 1  # the second site's last message
     with pytest.raises(Killed):
         run(grid, folder, out)
     later = grid_of(federation, state)
     again = run(later, folder, out, resume=True)
     np.testing.assert_allclose(again.w, local(federation, folder).w, atol=1e-12)
-    assert later.kinds.count("query.curvature") < 3 * again.rounds
+    assert set(later.kinds) == {"query.census", "query.questions"}
+    assert later.kinds.count("query.questions") == 3  # training is not repeated
 
 
 def test_a_missing_site_ends_the_run_with_its_name_and_a_checkpoint(
@@ -220,7 +222,7 @@ def test_a_missing_site_ends_the_run_with_its_name_and_a_checkpoint(
 def test_a_stopped_run_is_not_started_anew_by_mistake(tmp_path, federation, folder):
     out, state = tmp_path / "out", tmp_path / "state"
     grid = grid_of(federation, state, grid=Dying)
-    grid.kind, grid.count = "query.curvature", 5
+    grid.count = 5
     with pytest.raises(Killed):
         run(grid, folder, out)
     with pytest.raises(ArtefactError, match="holds a run that was stopped"):
@@ -234,7 +236,8 @@ def test_the_app_takes_its_settings_from_the_run(tmp_path, federation, folder):
     context = Context(1, 1, {}, RecordDict(), config)
     server_app(folder)(grid, context)
     assert spec.load(out / "spec.toml").policy.seconds == 2.0
-    assert not (out / "certificate.json").exists()
+    assert (out / "certificate.json").exists()
+    assert not (out / "report.html").exists()
 
 
 def test_the_app_needs_a_directory(federation, tmp_path, folder):
