@@ -9,7 +9,7 @@ that differ in w, weights and step sizes is one matrix product; `Evaluate` and
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,6 +33,11 @@ from pffl.questions import (
 )
 
 T = TypeVar("T", bound=Total)
+IN_ONE_PASS: dict[Any, Callable[[Layout, Any, Spread], Sequence[Any]]] = {
+    Train: train,
+    Evaluate: evaluate,
+    Curvature: expand,
+}
 Stack = tuple[int, *tuple[Hashable, ...]]
 
 
@@ -71,37 +76,23 @@ class Local(Reference):
             totals |= zip(places, answers, strict=True)
         return [totals[place] for place in range(len(questions))]
 
-    def _answer(self, questions: Sequence[Question[Any]]) -> Sequence[Any]:
+    def _answer(self, questions: Sequence[Any]) -> Sequence[Any]:
         """Answer questions of one kind, about one task and split."""
         task = questions[0].task
         model = None if task is None else task.model
-        if isinstance(model, LinearModel):
+        kind = type(questions[0])
+        work = IN_ONE_PASS.get(kind)
+        if isinstance(model, LinearModel) and work is not None:
             # One BLAS thread each: ours are the threads, and BLAS's would compete.
             with self._blas.limit(limits=1, user_api="blas"):
-                return self._in_one_pass(questions)
+                return work(self.layout(questions[0]), questions, self._spread)
         if model is not None and model.framework == "torch":
-            return [self._ask_network(question) for question in questions]
+            from pffl.engines.local.networks import BATCHED  # needs torch
+
+            if alone := BATCHED.get(kind):
+                names = self.silo_names
+                return [alone(self.views(q), q, self._spread, names) for q in questions]
         return [Reference.ask(self, question) for question in questions]
-
-    def _in_one_pass(self, questions: Sequence[Question[Any]]) -> Sequence[Any]:
-        """Answer questions about a linear model."""
-        if trains := [q for q in questions if isinstance(q, Train)]:
-            return train(self.layout(trains[0]), trains, self._spread)
-        if evaluates := [q for q in questions if isinstance(q, Evaluate)]:
-            return evaluate(self.layout(evaluates[0]), evaluates, self._spread)
-        if curvatures := [q for q in questions if isinstance(q, Curvature)]:
-            return expand(self.layout(curvatures[0]), curvatures, self._spread)
-        return [Reference.ask(self, question) for question in questions]
-
-    def _ask_network(self, question: Question[Any]) -> Any:
-        from pffl.engines.local import networks  # needs torch
-
-        views = self.views(question)
-        if isinstance(question, Train):
-            return networks.train(views, question, self._spread, self.silo_names)
-        if isinstance(question, Evaluate):
-            return networks.evaluate(views, question, self._spread)
-        return super().ask(question)
 
     def layout(self, question: ModelQuestion[Any]) -> Layout:
         """Rows of the question's split, laid out once per scaling."""
@@ -132,7 +123,7 @@ def _stack(question: Question[Any], place: int, tasks: list[Task]) -> Stack:
     if isinstance(question, Train):
         steps = (len(question.step_sizes), question.batch_size, question.proximal)
         return *common, *steps, question.seed, question.round, question.silos
-    return common if isinstance(question, Evaluate | Curvature) else (*common, place)
+    return common if type(question) in IN_ONE_PASS else (*common, place)
 
 
 def _same(one: Task, other: Task) -> bool:

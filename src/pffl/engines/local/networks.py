@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 import numpy as np
@@ -79,7 +79,7 @@ def train(
 
 
 def evaluate(
-    views: Sequence[View], question: Evaluate, spread: Spread
+    views: Sequence[View], question: Evaluate, spread: Spread, names: Sequence[str]
 ) -> EvaluateTotal:
     """Answer for all silos, from one pass over their rows."""
     found = evaluated(network_of(question), question.w, views, spread)
@@ -89,6 +89,9 @@ def evaluate(
             for view, (losses, classes) in zip(views, found, strict=True)
         ]
     )
+
+
+BATCHED: dict[Any, Callable[..., Any]] = {Train: train, Evaluate: evaluate}
 
 
 def network_of(question: Train | Evaluate) -> Network:

@@ -96,13 +96,21 @@ def evaluate(
     if len(questions) > at_once:
         head, tail = questions[:at_once], questions[at_once:]
         return evaluate(layout, head, spread) + evaluate(layout, tail, spread)
-    parts = spread(
-        lambda pieces: evaluate_pass(layout, questions, model, pieces),
-        layout.pieces(),
-        len(layout.X),
-    )
-    found = zip(questions, np.sum(parts, axis=0), strict=True)
-    return [_evaluated(layout, question, sums) for question, sums in found]
+
+    def sums_of(pieces: Sequence[Piece]) -> FloatArray:
+        sums = np.zeros((len(questions), layout.n_silos * layout.n_atoms, len(COLUMNS)))
+        for piece in pieces:
+            X, y = layout.X[piece.rows], layout.y[piece.rows]
+            for question, into in zip(questions, sums, strict=True):
+                z = model.scores(question.w, X)
+                columns = question.columns(
+                    model.score_losses(z, y), model.score_classes(z), y
+                )
+                into[piece.units] += run_sums(piece, columns)
+        return sums
+
+    found = np.sum(spread(sums_of, layout.pieces(), len(layout.X)), axis=0)
+    return [_evaluated(layout, *pair) for pair in zip(questions, found, strict=True)]
 
 
 def _evaluated(layout: Layout, question: Evaluate, sums: FloatArray) -> EvaluateTotal:
@@ -123,23 +131,6 @@ def _evaluated(layout: Layout, question: Evaluate, sums: FloatArray) -> Evaluate
     )
 
 
-def evaluate_pass(
-    layout: Layout,
-    questions: Sequence[Evaluate],
-    model: LinearModel,
-    pieces: Sequence[Piece],
-) -> FloatArray:
-    """Sums of the evaluation columns per question and unit."""
-    sums = np.zeros((len(questions), layout.n_silos * layout.n_atoms, len(COLUMNS)))
-    for piece in pieces:
-        X, y = layout.X[piece.rows], layout.y[piece.rows]
-        for question, into in zip(questions, sums, strict=True):
-            z = model.scores(question.w, X)
-            losses, classes = model.score_losses(z, y), model.score_classes(z)
-            into[piece.units] += run_sums(piece, question.columns(losses, classes, y))
-    return sums
-
-
 def expand(
     layout: Layout, questions: Sequence[Curvature], spread: Spread
 ) -> list[CurvatureTotal]:
@@ -151,128 +142,75 @@ def expand(
         len(layout.X) * model.n_parameters,
     )
     return [
-        _expanded(sums, question, _peaks(layout, question, model, spread))
+        _expanded(question, np.sum(sums, axis=0), _peaks(layout, question, spread))
         for question, *sums in zip(questions, *parts, strict=True)
     ]
 
 
+def _packing(question: Curvature) -> list[int]:
+    """Lengths of value, gradient, Hessian, score and its gradient in one vector."""
+    p, score = question.task.model.n_parameters, question.sharpness > 0
+    return [1, p, p**2 * (question.order == 2), int(score), p * score]
+
+
 def _expanded(
-    parts: Sequence[CurvatureSums], question: Curvature, peaks: FloatArray
+    question: Curvature, sums: FloatArray, peaks: FloatArray
 ) -> CurvatureTotal:
-    """Return the total from the parts' packed sums."""
-    cells, packing = question.task.cells, parts[0].packing
-    risk = np.sum([part.risk for part in parts], axis=0)
+    """Return the total from packed sums: for F, each atom, and silos' own cells."""
+    cells, (_, p, *_) = question.task.cells, _packing(question)
+    z, n_atoms = cells.membership.shape
     everywhere = cells.everywhere[:, None] * cells.membership
-    packed = everywhere @ np.sum([part.atoms for part in parts], axis=0)
-    packed += np.sum([part.cells for part in parts], axis=0)
-    p, h = packing.p, packing.p if packing.hessian else 0
-    score = packed[:, packing.score_part]
+    packed = everywhere @ sums[1 : 1 + n_atoms]
+    packed += sums[1 + n_atoms :]
+    ends = np.cumsum(_packing(question))[:-1]
+    value, gradient, hessian, score, slope = np.split(packed, ends, axis=1)
+    risk, risk_gradient, risk_hessian, *_ = np.split(sums[0], ends)
+    h = p if question.order == 2 else 0
     return CurvatureTotal(
         float(risk[0]),
-        risk[1 : p + 1],
-        risk[packing.hessian_part].reshape(h, h),
-        packed[:, 0],
-        packed[:, 1 : p + 1],
-        packed[:, packing.hessian_part].reshape(len(cells), h, h),
-        score[:, 0] if packing.score else np.zeros(len(cells)),
-        score[:, 1:] if packing.score else np.zeros((len(cells), p)),
+        risk_gradient,
+        risk_hessian.reshape(h, h),
+        value[:, 0],
+        gradient,
+        hessian.reshape(z, h, h),
+        score[:, 0] if question.sharpness else np.zeros(z),
+        slope if question.sharpness else np.zeros((z, p)),
         peaks,
     )
 
 
-def _peaks(
-    layout: Layout, question: Curvature, model: LinearModel, spread: Spread
-) -> FloatArray:
+def _peaks(layout: Layout, question: Curvature, spread: Spread) -> FloatArray:
     """Σ_k ‖H‖^q for F and each cell, see `CurvatureTotal.peaks`."""
-    cells, shares = question.task.cells, question.task.shares[layout.order]
+    z, shares = len(question.task.cells), question.task.shares[layout.order]
     if not (question.majorant and question.order == 2):
-        return np.zeros(1 + len(cells))
+        return np.zeros(1 + z)
 
     def part(positions: Sequence[int]) -> FloatArray:
-        total = np.zeros(1 + len(cells))
+        total = np.zeros(1 + z)
         for position in positions:
-            rows = slice(layout.starts[position], layout.starts[position + 1])
-            total += _silo_peaks(layout, question, model, position, rows) * (
-                shares[position] > 0
-            )
+            total += _silo_peaks(layout, question, position) * (shares[position] > 0)
         return total
 
-    positions = range(layout.n_silos)
-    return np.sum(spread(part, positions, len(layout.X) * model.n_parameters), axis=0)
+    scores = len(layout.X) * question.task.model.n_parameters
+    return np.sum(spread(part, range(layout.n_silos), scores), axis=0)
 
 
-def _silo_peaks(
-    layout: Layout,
-    question: Curvature,
-    model: LinearModel,
-    position: int,
-    rows: slice,
-) -> FloatArray:
+def _silo_peaks(layout: Layout, question: Curvature, position: int) -> FloatArray:
     """‖H‖^q for F and each cell in one silo, from the Hessians of its atoms."""
-    p, share = model.n_parameters, question.task.shares[layout.order[position]]
-    by_atom = np.zeros((layout.n_atoms, p, p))
+    task, model, index = question.task, linear(question.task), layout.order[position]
+    by_atom = np.zeros((layout.n_atoms, model.n_parameters, model.n_parameters))
+    first, last = layout.starts[position : position + 2].tolist()
     step = piece_rows(layout.X.shape[1])
-    for start in range(rows.start, rows.stop, step):
-        piece = layout.piece(slice(start, min(start + step, rows.stop)))
+    for start in range(first, last, step):
+        piece = layout.piece(slice(start, min(start + step, last)))
         X = layout.X[piece.rows]
         z = np.zeros(len(X) if model.n_outputs == 1 else (len(X), model.n_outputs))
         curvatures = model.score_curvatures(z, layout.y[piece.rows], majorant=True)
         for unit, run in piece.runs():
             by_atom[unit % layout.n_atoms] += model.gram(X[run], curvatures[run])
-    member = question.task.cells.of_silo(int(layout.order[position]))
-    hessians = np.concatenate(
-        [
-            by_atom.sum(axis=0)[None] / layout.sizes[position],
-            np.tensordot(member, by_atom, axes=1) / max(share, 1e-300),
-        ]
-    )
-    return powers(hessians)
-
-
-@dataclass(frozen=True)
-class Packing:
-    """Where value, gradient, Hessian, score and its gradient stand in one vector."""
-
-    p: int
-    hessian: bool
-    score: bool
-
-    @property
-    def size(self) -> int:
-        """Length of the vector."""
-        return 1 + self.p + self.hessian * self.p**2 + self.score * (1 + self.p)
-
-    @property
-    def hessian_part(self) -> slice:
-        """Place of the Hessian."""
-        return slice(1 + self.p, 1 + self.p + self.hessian * self.p**2)
-
-    @property
-    def score_part(self) -> slice:
-        """Place of the score and its gradient."""
-        return slice(self.hessian_part.stop, self.size)
-
-
-@dataclass(eq=False)
-class CurvatureSums:
-    """Packed sums for F, for each atom and for each silo's own cells."""
-
-    packing: Packing
-    risk: FloatArray
-    atoms: FloatArray
-    cells: FloatArray
-
-    @classmethod
-    def zero(cls, layout: Layout, question: Curvature, p: int) -> CurvatureSums:
-        """Nothing yet."""
-        packing = Packing(p, question.order == 2, question.sharpness > 0)
-        size, cells = packing.size, len(question.task.cells)
-        return cls(
-            packing,
-            np.zeros(size),
-            np.zeros((layout.n_atoms, size)),
-            np.zeros((cells, size)),
-        )
+    whole = by_atom.sum(axis=0)[None] / layout.sizes[position]
+    in_cells = np.tensordot(task.cells.of_silo(int(index)), by_atom, axes=1)
+    return powers(np.concatenate([whole, in_cells / max(task.shares[index], 1e-300)]))
 
 
 def curvature_pass(
@@ -280,53 +218,46 @@ def curvature_pass(
     questions: Sequence[Curvature],
     model: LinearModel,
     pieces: Sequence[Piece],
-) -> list[CurvatureSums]:
+) -> list[FloatArray]:
     """Expand run by run: each row enters one product, whatever the cells."""
     task = questions[0].task
     cells, risk_weights = task.cells, task.shares[layout.order] / layout.sizes
-    found = [CurvatureSums.zero(layout, q, model.n_parameters) for q in questions]
+    rows = 1 + layout.n_atoms + len(cells)
+    found = [np.zeros((rows, sum(_packing(question)))) for question in questions]
     own_cells: dict[int, list[int]] = {}
     for cell in np.flatnonzero(~cells.everywhere).tolist():
         own_cells.setdefault(int(cells.silo[cell]), []).append(cell)
     for piece, (question, sums) in itertools.product(
         pieces, list(zip(questions, found, strict=True))
     ):
-        for unit, packed in _packed_runs(layout, question, model, piece, sums.packing):
+        for unit, packed in _packed_runs(layout, question, model, piece):
             position, atom = divmod(unit, layout.n_atoms)
-            sums.risk += risk_weights[position] * packed
-            sums.atoms[atom] += packed
+            sums[0] += risk_weights[position] * packed
+            sums[1 + atom] += packed
             for cell in own_cells.get(int(layout.order[position]), ()):
                 if cells.membership[cell, atom]:
-                    sums.cells[cell] += packed
+                    sums[1 + layout.n_atoms + cell] += packed
     return found
 
 
 def _packed_runs(
-    layout: Layout,
-    question: Curvature,
-    model: LinearModel,
-    piece: Piece,
-    packing: Packing,
+    layout: Layout, question: Curvature, model: LinearModel, piece: Piece
 ) -> Iterator[tuple[int, FloatArray]]:
-    """Yield (unit, packed sums) for each run; the array is used again."""
-    p = packing.p
-    packed = np.empty(packing.size)
+    """Yield (unit, packed sums) for each run."""
     X, y = layout.X[piece.rows], layout.y[piece.rows]
     z = model.scores(question.w, X)
     losses, slopes = model.score_losses_and_slopes(z, y)
-    if packing.hessian:
+    if question.order == 2:
         curvatures = model.score_curvatures(z, y, majorant=question.majorant)
     scores, score_slopes = question.scores(z)
     for unit, run in piece.runs():
-        packed[0] = losses[run].sum()
-        packed[1 : p + 1] = model.pull_back(X[run], slopes[run])
-        if packing.hessian:
-            gram = model.gram(X[run], curvatures[run])
-            packed[packing.hessian_part] = gram.reshape(-1)
-        if packing.score:
+        parts = [losses[run].sum(keepdims=True), model.pull_back(X[run], slopes[run])]
+        if question.order == 2:
+            parts.append(model.gram(X[run], curvatures[run]).reshape(-1))
+        if question.sharpness:
             gradient = model.pull_back(X[run], score_slopes[run])
-            packed[packing.score_part] = np.append(scores[run].sum(), gradient)
-        yield unit, packed
+            parts += [scores[run].sum(keepdims=True), gradient]
+        yield unit, np.concatenate(parts)
 
 
 def train(
