@@ -13,7 +13,6 @@ import numpy as np
 from pffl.bounds import gap
 from pffl.constraints.base import Cells
 from pffl.data.schema import Schema
-from pffl.models.base import trained
 from pffl.questions.base import Task
 from pffl.questions.curvature import PEAK_POWER, CurvatureTotal
 from pffl.questions.evaluate import EvaluateTotal
@@ -143,7 +142,7 @@ class Problem:
 
     def ridge(self, w: FloatArray) -> float:
         """Return (μ/2)‖w‖²; a network's running statistics do not count."""
-        v = trained(self.task.model, w)
+        v = w[: self.task.model.n_trained]
         return 0.5 * self.l2 * float(v @ v)
 
     def violation(self, cell_losses: FloatArray) -> FloatArray:

@@ -27,7 +27,6 @@ import numpy as np
 from pffl.constraints.base import Cells
 from pffl.errors import UsageError
 from pffl.methods.base import Method, check_choice, check_parameters
-from pffl.models.base import trained
 from pffl.models.linear import LinearModel
 from pffl.numerics import project_simplex
 from pffl.problem import Expansion, Point, Problem
@@ -306,7 +305,7 @@ class LocalTraining(Method[S]):
         silos = len(problem.task.shares)
         scale = 1 / total.share if asked is None else silos / len(asked)
         moved = self.push(state, total.update * scale)
-        n = len(trained(problem.task.model, state.w))
+        n = problem.task.model.n_trained
         if n < len(state.w):  # statistics are averaged, whatever the server does
             mean = state.w[n:] + total.update[n:] / total.powers[0]
             moved = replace(moved, w=np.concatenate([moved.w[:n], mean]))

@@ -174,8 +174,3 @@ class Model(ABC):
     @abstractmethod
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""
-
-
-def trained(model: Model, w: FloatArray) -> FloatArray:
-    """Return the part of w that is descended: all of it, without the statistics."""
-    return w[: model.n_trained]

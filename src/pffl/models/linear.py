@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import ClassVar, Self
 
 import numpy as np
@@ -394,3 +395,44 @@ class HuberRegression(NumericModel):
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""
         return {**super().describe(), "delta": self.delta}
+
+
+LINEAR_MODELS: dict[str, type[LinearModel]] = {
+    model.name: model
+    for model in (LogisticRegression, SoftmaxRegression, LeastSquares, HuberRegression)
+}
+PLAIN = {"intercept": bool, "standardize": bool, "l2": float, "delta": float}
+
+
+def rebuild(described: object, *, parameters: int, module: object = None) -> Model:
+    """Return the unbound model that a `describe()` stands for; refuse anything else.
+
+    Only names of our own tables are looked up: no code is ever loaded, and a network
+    that would not have exactly so many `parameters` is refused before memory is given
+    to it. One with a module of the user's own needs that `module`, which must be what
+    was described.
+    """
+    values = dict(described) if isinstance(described, Mapping) else {}
+    names, kind = set(values), values.pop("kind", None)
+    unknown = UsageError(f"no model of this version is described by {described!r}")
+    for name in PLAIN.keys() & names:
+        number = is_number(values[name])
+        if not (isinstance(values[name], bool) if PLAIN[name] is bool else number):
+            raise unknown
+    bare: Model
+    if kind == "network":
+        network = values.pop("architecture", None), values.pop("dtype", None)
+        if module is None:
+            build = import_module("pffl.models.architectures").build
+            module = build(*network, parameters=parameters)
+        bare = import_module("pffl.models.network").Network(module)
+    elif isinstance(kind, str) and kind in LINEAR_MODELS:
+        bare = LINEAR_MODELS[kind]()
+    else:
+        raise unknown
+    if set(bare.describe()) != names:
+        raise unknown
+    model: Model = replace(bare, **values)  # type: ignore[type-var]
+    if kind == "network" and model.describe() != described:
+        raise UsageError(f"the module given is not what is described: {described!r}")
+    return model

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pffl.models.base import Step, trained
+from pffl.models.base import Step
 from pffl.questions.base import ModelQuestion, View
 from pffl.questions.declared import (
     NOTHING,
@@ -168,7 +168,7 @@ class Train(ModelQuestion[TrainTotal]):
         cells, share = self.task.cells, float(self.task.shares[view.index])
         atom_losses = view.atom_sums(losses, cells.membership.shape[1])
         mean = float(losses.mean())
-        powers = self.powers(mean, trained(self.task.model, w - self.w))
+        powers = self.powers(mean, (w - self.w)[: self.task.model.n_trained])
         return TrainTotal(
             share * powers[0] * (w - self.w),
             share,
@@ -250,7 +250,7 @@ class Train(ModelQuestion[TrainTotal]):
             none = not total.update.any() and total.powers[1] == 0
             require(bool(none), "an update unweighted")
             return total
-        part = trained(self.task.model, total.update)
+        part = total.update[: self.task.model.n_trained]
         squared = float(part @ part)
         own = q * squared / weight / safe
         require(near(total.powers[1], own), "powers of another update")
