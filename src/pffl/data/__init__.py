@@ -1,7 +1,6 @@
 """Rows → silos → a federation, validated once."""
 
 from pffl.data.checks import DataWarning as DataWarning
-from pffl.data.codes import encode_groups as encode_groups
 from pffl.data.encoding import TableEncoding as TableEncoding
 from pffl.data.federation import Federation as Federation
 from pffl.data.federation import Pooled as Pooled

@@ -197,32 +197,34 @@ Hashes = NDArray[np.uint64]
 
 def repeated_rows(train: Sequence[Rows], test: Sequence[Rows]) -> int:
     """Number of test rows that are also training rows; 0 if none, or if unknowable."""
-    if not any(map(len, train)) or not any(map(len, test)):
+    seen = _varied_hashes(train)
+    if seen is None or not any(map(len, test)):
         return 0
-    if _share_with_twin(np.sort(row_hashes([_sample(train)]))) > FEW:
-        return 0
-    seen = np.sort(row_hashes(train))
-    share = _share_with_twin(seen)
-    if share > FEW:
-        return 0
+    seen.sort()
     asked = row_hashes(test)
     places = np.searchsorted(seen, asked).clip(max=len(seen) - 1)
     found = int((seen[places] == asked).sum())
     # A training row has a twin among the others as often as an honest test row has one.
-    chance = share * len(asked)
+    chance = _share_with_twin(seen) * len(asked)
     return found if found > chance + 4 * np.sqrt(chance) else 0
 
 
 def shared_rows(silos: Sequence[Rows]) -> int:
     """Number of rows that also occur in another silo; 0 if none, or if unknowable."""
-    if len(silos) < 2 or not any(map(len, silos)):
-        return 0
-    if _share_with_twin(np.sort(row_hashes([_sample(silos)]))) > FEW:
-        return 0
-    hashes = row_hashes(silos)
-    if _share_with_twin(np.sort(hashes)) > FEW:
+    hashes = _varied_hashes(silos) if len(silos) > 1 else None
+    if hashes is None:
         return 0
     return shared_ids(hashes, np.repeat(np.arange(len(silos)), [len(s) for s in silos]))
+
+
+def _varied_hashes(parts: Sequence[Rows]) -> Hashes | None:
+    """Hashes of all rows; None without rows, or where many have a twin."""
+    if not any(map(len, parts)):
+        return None
+    if _share_with_twin(row_hashes([_sample(parts)])) > FEW:
+        return None
+    hashes = row_hashes(parts)
+    return None if _share_with_twin(hashes) > FEW else hashes
 
 
 def repeated_ids(ids: NDArray[np.generic], plan: Plan) -> int:
@@ -299,8 +301,9 @@ def _sample(parts: Sequence[Rows]) -> Rows:
     )
 
 
-def _share_with_twin(ordered: Hashes) -> float:
-    """Share of the rows whose hash occurs more than once; the hashes are sorted."""
+def _share_with_twin(hashes: Hashes) -> float:
+    """Share of the rows whose hash occurs more than once."""
+    ordered = np.sort(hashes)
     same = ordered[1:] == ordered[:-1]
     twins: BoolArray = np.append(same, False) | np.append(False, same)
     return float(twins.mean())

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from pffl.data.schema import Schema
-from pffl.errors import DataError, Problems
-from pffl.typing import BoolArray, FloatArray, IntArray
+from pffl.errors import DataError
+from pffl.typing import IntArray
 
 
 def as_column(values: object) -> NDArray[np.generic]:
@@ -24,24 +21,6 @@ def as_column(values: object) -> NDArray[np.generic]:
     if column.dtype.kind in "US" and not hasattr(values, "dtype"):
         return np.asarray(values, dtype=object)
     return column
-
-
-def is_missing(values: NDArray[np.generic]) -> BoolArray:
-    """Where a column of any type has no value (NaN, None, NaT)."""
-    if values.dtype.kind == "f":
-        return np.asarray(np.isnan(values.astype(np.float64)))
-    if values.dtype.kind in "mM":
-        return np.asarray(np.isnat(values), dtype=bool)
-    if values.dtype.kind == "O":
-        return np.array([_is_nothing(v) for v in values.tolist()], dtype=bool)
-    return np.zeros(len(values), dtype=bool)
-
-
-def _is_nothing(value: object) -> bool:
-    if value is None:
-        return True
-    unequal = value != value  # NaN, NaT; pandas.NA answers with itself
-    return unequal if isinstance(unequal, bool | np.bool_) else True
 
 
 def plain_values(values: NDArray[np.generic]) -> NDArray[np.generic]:
@@ -68,7 +47,9 @@ def encode_values(
     """Names and codes of the distinct values, in order; missing ones are refused."""
     if values.ndim != 1:
         raise DataError(f"{what}: expected one column, got shape {values.shape}")
-    missing = is_missing(values)
+    import pandas as pd
+
+    missing = pd.isna(values)
     if missing.any():
         raise DataError(
             f"{what}: {int(missing.sum())} missing values (first at row "
@@ -92,67 +73,3 @@ def _distinct(values: NDArray[np.generic]) -> tuple[list[object], IntArray]:
     lookup = {item: place[item if numbers else name] for item, name in names.items()}
     codes = np.fromiter(map(lookup.__getitem__, items), np.int64, count=len(items))
     return ordered, codes
-
-
-def encode_labels(
-    y: NDArray[np.generic], *, classification: bool
-) -> tuple[FloatArray, tuple[str, ...]]:
-    """Codes and names of classes, or the numbers of a regression target."""
-    if not classification:
-        try:
-            return y.astype(np.float64), ()
-        except (TypeError, ValueError) as error:
-            raise DataError(f"label: not a number: {error}") from error
-    names, codes = encode_values(y, "label")
-    return codes.astype(np.float64), names
-
-
-def match_names(
-    seen: Sequence[str], codes: IntArray, names: Sequence[str], what: str
-) -> tuple[IntArray, str | None]:
-    """Translate codes of `seen` into codes of `names`, and say which have none.
-
-    An unknown value gets the code −1 and is listed with its count.
-    """
-    place = {name: code for code, name in enumerate(names)}
-    lookup = np.array([place.get(name, -1) for name in seen], dtype=np.int64)
-    counts = np.bincount(codes, minlength=len(seen))
-    unknown = [
-        f"'{name}' ({int(count)})"
-        for name, count, code in zip(seen, counts, lookup, strict=True)
-        if code < 0
-    ]
-    matched = lookup[codes] if len(codes) else codes
-    if not unknown:
-        return matched, None
-    known = ", ".join(f"'{name}'" for name in names)
-    return matched, f"{what}: unseen values {', '.join(unknown)}; known are {known}"
-
-
-def encode_groups(
-    schema: Schema, sensitive_features: Mapping[str, ArrayLike]
-) -> IntArray:
-    """Group codes of new rows; a value that the schema does not know is an error.
-
-    Parameters
-    ----------
-    schema
-        What the federation agreed on.
-    sensitive_features
-        One vector per protected attribute of the schema.
-    """
-    codes = []
-    with Problems("protected attributes", DataError) as problems:
-        for attribute in schema.attributes:
-            if attribute.name not in sensitive_features:
-                problems.add(f"attribute '{attribute.name}' is missing")
-                continue
-            what = f"attribute '{attribute.name}'"
-            values = as_column(sensitive_features[attribute.name])
-            code, problem = match_names(
-                *encode_values(values, what), attribute.values, what
-            )
-            codes.append(code)
-            if problem:
-                problems.add(problem)
-    return schema.combine(np.stack(codes, axis=1))

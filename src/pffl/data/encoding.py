@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from pffl.data.checks import listing
-from pffl.data.codes import encode_values, match_names
+from pffl.data.codes import encode_values
 from pffl.data.reading import read_table
 from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows
 from pffl.errors import DataError, Problems
-from pffl.typing import BoolArray, FloatArray, IntArray
+from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,40 +68,22 @@ class Column:
 
     def encode(self, series: pd.Series, out: FloatArray, problems: Problems) -> None:
         """Write the inputs of all rows into `out`, shape (rows, features)."""
-        missing = series.isna().to_numpy(dtype=bool)
-        if self.kind == "number":
-            self._encode_number(series, missing, out, problems)
+        what = f"column '{self.name}'"
+        if self.kind == "category":
+            codes = match_names(series, self.values, what, problems)
+            if not problems.found:
+                out[:] = 0.0
+                out[np.arange(len(codes)), codes] = 1.0
             return
-        if missing.any() and MISSING not in self.values:
-            problems.add(f"column '{self.name}': {int(missing.sum())} missing values")
-            return
-        names, codes = category_codes(series)
-        place = {value: code for code, value in enumerate(self.values)}
-        unseen = [
-            f"'{name}' ({int((codes == code).sum())})"
-            for code, name in enumerate(names)
-            if name not in place
-        ]
-        if unseen:
-            problems.add(f"column '{self.name}': unseen values {listing(unseen)}")
-            return
-        lookup = np.array([place[name] for name in names], dtype=np.int64)
-        out[:] = 0.0
-        out[np.arange(len(codes)), lookup[codes]] = 1.0
-
-    def _encode_number(
-        self, series: pd.Series, missing: BoolArray, out: FloatArray, problems: Problems
-    ) -> None:
         numbers = as_numbers(series)
         if numbers is None:
-            problems.add(f"column '{self.name}': not all values are numbers")
+            problems.add(f"{what}: not all values are numbers")
             return
+        missing, infinite = np.isnan(numbers), int(np.isinf(numbers).sum())
         if missing.any() and not self.indicator:
-            problems.add(f"column '{self.name}': {int(missing.sum())} missing values")
-        if np.isinf(numbers).any():
-            problems.add(
-                f"column '{self.name}': {int(np.isinf(numbers).sum())} infinite values"
-            )
+            problems.add(f"{what}: {int(missing.sum())} missing values")
+        if infinite:
+            problems.add(f"{what}: {infinite} infinite values")
         out[:, 0] = numbers
         if self.indicator:
             out[missing, 0] = 0.0
@@ -217,20 +199,12 @@ class TableEncoding:
         return X
 
     def _groups(self, frame: pd.DataFrame, problems: Problems) -> IntArray:
-        codes = []
-        for attribute in self.schema.attributes:
-            series, what = (
-                frame[attribute.name],
-                f"protected attribute '{attribute.name}'",
+        codes = [
+            match_names(
+                frame[a.name], a.values, f"protected attribute '{a.name}'", problems
             )
-            absent = int(series.isna().sum())
-            if absent and MISSING not in attribute.values:
-                problems.add(f"{what}: {absent} missing values")
-                series = series.dropna()
-            code, problem = match_names(*category_codes(series), attribute.values, what)
-            codes.append(code)
-            if problem:
-                problems.add(problem)
+            for a in self.schema.attributes
+        ]
         if problems.found:
             return np.empty(0, dtype=np.int64)
         return self.schema.combine(np.stack(codes, axis=1))
@@ -240,17 +214,35 @@ class TableEncoding:
         absent = int(series.isna().sum())
         if absent:
             problems.add(f"{what}: {absent} missing values")
-        if not self.schema.labels:
-            numbers = as_numbers(series)
-            if numbers is None:
-                problems.add(f"{what}: not all values are numbers")
-                return np.empty(0)
-            return numbers
-        seen, codes = category_codes(series.dropna())
-        codes, problem = match_names(seen, codes, self.schema.labels, what)
-        if problem:
-            problems.add(problem)
-        return codes.astype(np.float64)
+        if self.schema.labels:
+            codes = match_names(series.dropna(), self.schema.labels, what, problems)
+            return codes.astype(np.float64)
+        numbers = as_numbers(series)
+        if numbers is None:
+            problems.add(f"{what}: not all values are numbers")
+            return np.empty(0)
+        return numbers
+
+
+def match_names(
+    series: pd.Series, names: Sequence[str], what: str, problems: Problems
+) -> IntArray:
+    """Codes of a column's values among `names`; unseen and missing ones are noted."""
+    absent = int(series.isna().sum())
+    if absent and MISSING not in names:
+        problems.add(f"{what}: {absent} missing values")
+        series = series.dropna()
+    seen, codes = category_codes(series)
+    unseen = [
+        f"'{name}' ({int((codes == code).sum())})"
+        for code, name in enumerate(seen)
+        if name not in names
+    ]
+    if unseen:
+        known = listing(f"'{name}'" for name in names)
+        problems.add(f"{what}: unseen values {listing(unseen)}; known are {known}")
+    place = {name: code for code, name in enumerate(names)}
+    return np.array([place.get(name, -1) for name in seen], dtype=np.int64)[codes]
 
 
 def as_numbers(series: pd.Series) -> FloatArray | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import inspect
 import io
 import os
@@ -27,11 +26,11 @@ from pffl.data.checks import (
     shared_rows,
     warn,
 )
-from pffl.data.codes import as_column, encode_labels, encode_values
+from pffl.data.codes import as_column, encode_values
 from pffl.data.encoding import TableEncoding
 from pffl.data.partition import distribute, split_index
 from pffl.data.schema import Attribute, Schema
-from pffl.data.silo import INPUT_TYPES, Rows, Silo
+from pffl.data.silo import Rows, Silo, as_inputs
 from pffl.data.table import (
     SITE,
     ColumnOptions,
@@ -270,8 +269,11 @@ class Federation:
         attributes: list[Attribute] = []
         groups: list[IntArray] = []
         with Problems("arrays", DataError) as problems:
+            labels: tuple[str, ...] = ()
             with _noted(problems):
-                y_codes, labels = encode_labels(target, classification=classification)
+                if classification:
+                    labels, target = encode_values(target, "label")
+                target = _as_floats(target, "label")
             for attribute, values in protected.items():
                 with _noted(problems):
                     what = f"protected attribute '{attribute}'"
@@ -281,7 +283,7 @@ class Federation:
             with _noted(problems):
                 silo_names, silo_codes = encode_values(places, "silo")
             with _noted(problems):
-                inputs = _as_floats(inputs)
+                inputs = _as_floats(inputs, "X")
         if features is None:
             features = [f"x{j}" for j in range(inputs.shape[1])]
         schema = Schema(tuple(map(str, features)), tuple(attributes), labels)
@@ -293,7 +295,7 @@ class Federation:
         mapping = ", ".join(f"'{label}' → {code}" for code, label in enumerate(labels))
         return cls.from_rows(
             schema,
-            Rows.of(inputs, y_codes, schema.combine(np.stack(groups, axis=1))),
+            Rows.of(inputs, target, schema.combine(np.stack(groups, axis=1))),
             silo_codes,
             silo_names,
             test_fraction=test_fraction,
@@ -387,6 +389,8 @@ class Federation:
         Its columns are split, silo, group, label, and the inputs before scaling; an
         npz file by its ending, otherwise CSV. Rows stay in order.
         """
+        import pandas as pd
+
         names, labels = self.schema.groups, self.schema.labels
         parts = [(k.name, s, k.rows(s)) for k in self.silos for s in k.splits]
         sizes = [len(rows) for _, _, rows in parts]
@@ -406,12 +410,10 @@ class Federation:
             np.savez_compressed(stream, **columns)  # type: ignore[arg-type]
             write(place, stream.getvalue())
             return
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*columns, *self.schema.features])
-        heads = zip(*(column.tolist() for column in columns.values()), strict=True)
-        writer.writerows([*head, *x] for head, x in zip(heads, X.tolist(), strict=True))
-        write(place, text.getvalue().encode())
+        wide = X.astype(np.float64) if X.dtype == np.float32 else X
+        inputs = pd.DataFrame(wide, columns=list(self.schema.features))
+        table = pd.concat([pd.DataFrame(columns), inputs], axis=1)
+        write(place, table.to_csv(index=False, lineterminator="\n").encode())
 
     @cached_property
     def overlap(self) -> int:
@@ -461,13 +463,11 @@ def _noted(problems: Problems) -> Iterator[None]:
         problems.add(str(error))
 
 
-def _as_floats(inputs: NDArray[Any]) -> NDArray[Any]:
-    if inputs.dtype in INPUT_TYPES:
-        return inputs
+def _as_floats(values: NDArray[Any], what: str) -> NDArray[Any]:
     try:
-        return inputs.astype(np.float64)
+        return as_inputs(values)
     except (TypeError, ValueError) as error:
-        raise DataError(f"X: not a number: {error}") from error
+        raise DataError(f"{what}: not a number: {error}") from error
 
 
 def _check_shapes(

@@ -160,13 +160,6 @@ def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
     return Path(pooch.os_cache("pffl"))
 
 
-def is_cached(
-    file: RemoteFile, cache_dir: str | os.PathLike[str] | None = None
-) -> bool:
-    """Whether a verified copy is in the cache; nothing is downloaded."""
-    return _intact(cache_folder(cache_dir) / file.name, file)
-
-
 @contextmanager
 def locked(target: Path, what: str, doing: str, *, patience: int = 1) -> Iterator[None]:
     """Let one process at a time make a file of the cache; its folder is made too."""
