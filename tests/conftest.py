@@ -32,6 +32,7 @@ QUICK = (
     "models/test_linear.py",
     "questions",
     "runs/test_directory.py",
+    "test_elsewhere.py",
     "test_files.py",
     "test_flow.py",
     "test_numerics.py",
@@ -41,8 +42,11 @@ QUICK = (
     "test_registry.py",
     "test_spec.py",
 )
-#: Tests in those files that take a second or more each.
-LONG = {"test_killed_at_every_message_and_resumed"}
+#: Tests in those files that take a second each, or hold for the pinned pydantic alone.
+OTHERS = {
+    "test_killed_at_every_message_and_resumed",
+    "test_what_is_shipped_is_what_the_code_writes",
+}
 
 
 def _is_quick(path: Path) -> bool:
@@ -59,6 +63,6 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         slow = any(map(item.get_closest_marker, ("slow", "netns")))
-        long = getattr(item, "originalname", item.name) in LONG
-        if _is_quick(item.path) and not slow and not long:
+        other = getattr(item, "originalname", item.name) in OTHERS
+        if _is_quick(item.path) and not slow and not other:
             item.add_marker("quick")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -11,7 +13,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+SRC = ROOT / "src" / "pffl"
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+PROJECT = SETTINGS["project"]
+FOR_TESTS = {"dev", "test"}
+#: Imported under another name than they are installed by.
+INSTALLED_AS = {"PIL": "pillow", "tomli_w": "tomli-w"}
+#: Not installed with any extra: whoever calls the one function that needs it is told.
+ASKED_FOR = {"fairlearn"}
 PIN = re.compile(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.!+]+)")
 
 
@@ -33,6 +42,39 @@ def test_requirement_is_pinned_within_its_bounds(requirement: str) -> None:
     wanted = Requirement(requirement)
     pinned = pins()[canonicalize_name(wanted.name)]
     assert wanted.specifier.contains(pinned)
+
+
+def test_what_is_imported_is_what_is_declared() -> None:
+    imported = {name for path in SRC.rglob("*.py") for name in imports(path)}
+    foreign = imported - sys.stdlib_module_names - {"pffl"} - ASKED_FOR
+    extras = PROJECT["optional-dependencies"].items()
+    own = [item for name, extra in extras if name not in FOR_TESTS for item in extra]
+    declared = {Requirement(item).name for item in [*PROJECT["dependencies"], *own]}
+    assert {INSTALLED_AS.get(n, n) for n in foreign} == declared - {"pffl"}
+
+
+def imports(path: Path) -> set[str]:
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    plain = [a.name for n in nodes if isinstance(n, ast.Import) for a in n.names]
+    froms = [n.module or "" for n in nodes if isinstance(n, ast.ImportFrom)]
+    return {name.partition(".")[0] for name in (*plain, *froms)}
+
+
+def test_what_users_install_has_a_lower_bound() -> None:
+    extras = PROJECT["optional-dependencies"].items()
+    own = [item for name, extra in extras if name not in FOR_TESTS for item in extra]
+    wanted = [r for r in [*PROJECT["dependencies"], *own] if not r.startswith("pffl[")]
+    assert [item for item in wanted if ">=" not in item] == []
+
+
+def test_settings_name_modules_that_exist() -> None:
+    named = [
+        m for part in SETTINGS["tool"]["mypy"]["overrides"] for m in part["module"]
+    ]
+    ours = [name.removesuffix(".*") for name in named if name.startswith("pffl")]
+    places = [SRC.parent.joinpath(*name.split(".")) for name in ours]
+    found = [p.is_dir() or p.with_suffix(".py").is_file() for p in places]
+    assert [name for name, there in zip(ours, found, strict=True) if not there] == []
 
 
 def test_citation_names_the_version() -> None:

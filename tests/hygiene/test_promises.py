@@ -18,7 +18,7 @@ from tests.hygiene.unsafe_code import unsafe
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
 SOURCES = sorted((SRC / "pffl").rglob("*.py"))
-EXTRAS = {"cryptography", "dp_accounting", "flwr", "torch", "torchvision"}
+EXTRAS = {"cryptography", "flwr", "httpx", "torch", "uvicorn"}
 HEAVY = {"flwr", "matplotlib", "pandas", "scipy.stats", "sklearn", "torch"}
 LARGEST_FILE = 1_000_000
 HERE = Path(__file__)

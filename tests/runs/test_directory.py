@@ -284,14 +284,3 @@ def test_every_json_file_says_what_it_is(
         plain = json.loads(path.read_text("utf-8"))
         assert plain["format"].startswith("pffl"), path
         assert isinstance(plain["version"], int)
-
-
-def test_a_local_run_needs_nothing_that_only_linux_has(
-    federation: pffl.Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("O_DIRECTORY", "sched_getaffinity", "sched_setaffinity"):
-        monkeypatch.delattr(os, name, raising=False)
-    bound = pffl.BoundedGroupLoss(0.7)
-    solution = pffl.solve(federation, bound, seed=0, checkpoint=tmp_path / "stopped")
-    place = runs.save(solution, tmp_path / "run")
-    assert runs.load(place, require_verified=True).result["status"] == solution.status
