@@ -1,6 +1,6 @@
 """Check what a run directory of pffl says, by plain arithmetic: one file, on its own.
 
-    python verify.py DIR [ROWS] [--all] [--json]
+    python verify.py DIR [ROWS] [--all]
 
 It needs Python, NumPy, SciPy and safetensors, and nothing of pffl: the formulas of
 docs/certificates.md are written here a second time. It does three things.
@@ -454,16 +454,13 @@ def check_proofs(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
             wide = (zeta - zeta.max()) * (name == "excess" and bool(off.any()))
             yield from compare(f"{name}: offsets", one["offsets"], wide.tolist(), 1.0)
             yield from compare(f"{name}: risk", one["risk"], risk(w), 1.0)
-            yield from ends(
-                name, one, plane(one, off), float((rows.means(w) - off).max())
-            )
+            attained = float((rows.means(w) - off).max())
+            yield from ends(name, one, plane(one, off), attained)
     for one in p["lowest"]:
         if one["upper"] is not None:
             z, w = names.index(one["cell"]), np.array(one["model"])
-            name, off = (
-                f"lowest of {one['cell']}",
-                np.where(np.arange(len(zeta)) == z, 0, zeta),
-            )
+            name, off = f"lowest of {one['cell']}", zeta.copy()
+            off[z] = 0.0
             yield from compare(f"{name}: multiplier", one["multipliers"][z], 1.0)
             over = float(np.delete(rows.means(w) - zeta, z).max(initial=-1.0))
             yield Check(f"{name}: other bounds", "kept", over, over <= CLOSE)
@@ -676,20 +673,15 @@ class Told:
             samples = {"train ": self.e["seen"], f"{name} ": self.held}
         rows = [f"{int(sum(s['atoms']['count'])):,}" for s in samples.values()]
         shown = [*rows, self.e["data"]["name"], f"{self.e['data']['silos']:,}"]
-        table = self.table(
-            **{
-                key: value
-                for mark, s in samples.items()
-                for key, value in (
-                    (f"{mark}rows", s["cells"]["count"]),
-                    (f"{mark}loss", means_of(s)),
-                )
-            }
-        )
+        columns: dict[str, Sequence[Any]] = {}
+        for mark, s in samples.items():
+            columns[f"{mark}rows"], columns[f"{mark}loss"] = (
+                s["cells"]["count"],
+                means_of(s),
+            )
         if self.trained:
-            for row, cell in zip(table, self.e["cells"], strict=True):
-                row["multiplier"] = cell["multiplier"]
-        return None, None, {}, table, shown, []
+            columns["multiplier"] = [c["multiplier"] for c in self.e["cells"]]
+        return None, None, {}, self.table(**columns), shown, []
 
     def table(self, **columns: Sequence[Any]) -> list[Json]:
         """Return one row per cell."""
@@ -927,6 +919,7 @@ class Told:
         facts = ("name", "silos", "schema", "synthetic", "fingerprint", "notes", "card")
         seen = self.trained and round(run["seconds"], 3)
         lam = self.proofs["excess"].get("multipliers", [])
+        witness = dict(zip(self.names, lam, strict=False))
         return {
             "status": self.status,
             **{key: run.get(key) for key in same},
@@ -939,9 +932,7 @@ class Told:
             "cells": self.cells() if self.promise or e["minimax"] else [],
             "train": self.metrics(e["seen"]),
             "test": None if held is None else self.metrics(held),
-            "witness": dict(zip(self.names, lam, strict=True))
-            if self.proved > 0
-            else None,
+            "witness": witness if self.proved > 0 else None,
             "smallest_bound": self.smallest_bound(),
             "data": {key: data[key] for key in facts},
             "notes": e["notes"],
