@@ -192,10 +192,12 @@ def verify(
 def _tell(shown: Sequence[Check], every: int, wrong: int) -> None:
     from rich.text import Text
 
+    from pffl.text import visible
+
     target = console.stdout()
     for check in shown:
         style = "" if check.agrees else "red"
-        target.print(Text(console.clean(str(check)), style=style), soft_wrap=True)
+        target.print(Text(visible(str(check)), style=style), soft_wrap=True)
     bad = Text(f"NOT VERIFIED: {wrong} of {every} do not agree", "bold red")
     good = Text(f"VERIFIED: all {every} numbers and texts agree", "bold green")
     target.print(bad if wrong else good)

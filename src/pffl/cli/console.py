@@ -75,10 +75,9 @@ def print_json(plain: object) -> None:
     sys.stdout.write(json_text(plain, ascii_only=not speaks_unicode(sys.stdout)))
 
 
-def clean(text: str, longest: int | None = None) -> str:
-    """Text that cannot steer a terminal, shortened."""
-    shown = "\n".join(map(visible, text.split("\n")))
-    return shown if longest is None else shorten(shown, longest)
+def clean(text: str) -> str:
+    """Text of several lines that cannot steer a terminal."""
+    return "\n".join(map(visible, text.split("\n")))
 
 
 @contextmanager

@@ -60,8 +60,7 @@ def deploy(
         )
     for note in made.notes:
         console.note(note)
-    target = console.stdout()
-    target.print(f"Server and app: {made.folder / 'server'}", soft_wrap=True)
+    console.show(f"Server and app: {made.folder / 'server'}")
     for name, folder in made.sites.items():
-        target.print(f"Site {console.clean(name)}: {folder}", soft_wrap=True)
-    target.print(f"Begin with {made.folder / 'README.md'}", soft_wrap=True)
+        console.show(f"Site {name}: {folder}")
+    console.show(f"Begin with {made.folder / 'README.md'}")

@@ -175,7 +175,7 @@ def feasible(
         console.note(note)
     target = console.stdout()
     target.print()
-    target.print(Text(console.clean(found.sentence)))
+    console.show(found.sentence)
     if found.verdict:
         style = "bold red" if found.impossible else "bold green"
         target.print(Text(found.verdict, style=style))

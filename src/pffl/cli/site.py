@@ -36,7 +36,7 @@ def prepare(path: File) -> None:
     for note in summary.notes:
         console.note(note)
     _show(summary)
-    console.stdout().print(f"Ready in {config.prepared}", soft_wrap=True)
+    console.show(f"Ready in {config.prepared}")
 
 
 @app.command()
@@ -58,6 +58,7 @@ def answer(
     Example: pffl site answer site.toml --dry-run
     """
     from pffl.errors import UsageError
+    from pffl.files import read
     from pffl.site import Site
 
     if not dry_run:
@@ -66,7 +67,7 @@ def answer(
             "see what would leave"
         )
     site = Site.open(path)
-    asked = _census(site.schema, split) if question == CENSUS else _read(question)
+    asked = _census(site.schema, split) if question == CENSUS else read(Path(question))
     content = site.preview(asked)
     if json:
         console.print_json(_plain(content))
@@ -91,6 +92,7 @@ def describe(
 
     Example: pffl site describe sample.csv --label sick --group sex --sites a,b
     """
+    from pffl.files import write
     from pffl.flower.deploy.names import site_names
     from pffl.site import Agreement
 
@@ -99,11 +101,10 @@ def describe(
         data.setdefault("silos", 1)
     spec = replace(draft, sections={**draft.sections, "data": data}).check()
     agreed = Agreement.of(open_data(spec.data), site_names(sites))
-    _write(out, agreed.text())
-    console.stdout().print(
+    write(out, agreed.text().encode())
+    console.show(
         f"{out}: {len(agreed.schema.features)} inputs, {len(agreed.schema.groups)} "
-        f"groups, sites {', '.join(agreed.sites)}",
-        soft_wrap=True,
+        f"groups, sites {', '.join(agreed.sites)}"
     )
 
 
@@ -111,8 +112,8 @@ def _show(summary: Summary) -> None:
     """Show the site's own counts; withheld ones are marked."""
     from rich.text import Text
 
-    from pffl.cli.console import clean
-    from pffl.cli.show import LONGEST_NAME, plain_table, print_whole
+    from pffl.cli.show import LONGEST_NAME, name, plain_table, print_whole
+    from pffl.text import visible
 
     target, schema = console.stdout(), summary.site.schema
     table = plain_table(target.width)
@@ -121,17 +122,17 @@ def _show(summary: Summary) -> None:
         table.add_column(split, justify="right")
     for atom in range(schema.n_atoms):
         group, label = divmod(atom, schema.n_labels)
-        name = schema.groups[group]
+        atom_name = schema.groups[group]
         if schema.labels:
-            name += f", {schema.labels[label]}"
+            atom_name += f", {schema.labels[label]}"
         cells = [
             f"{counts[atom]:,}{' withheld' if summary.hidden[split][atom] else ''}"
             for split, counts in summary.counts.items()
         ]
-        table.add_row(Text(clean(name, 2 * LONGEST_NAME)), *cells)
+        table.add_row(name(atom_name, 2 * LONGEST_NAME), *cells)
     table.add_section()
     table.add_row("all", *(f"{counts.sum():,}" for counts in summary.counts.values()))
-    title = f"site '{clean(summary.site.name)}', for your eyes only"
+    title = f"site '{visible(summary.site.name)}', for your eyes only"
     target.print(Text(title, style="bold"), soft_wrap=True)
     print_whole(target, table)
     floor = summary.site.rules.floor
@@ -151,24 +152,6 @@ def _census(schema: Any, split: str) -> bytes:
 
     bodies = (question_body(Census(schema, split), 0),)
     return write_request(Request("dry run", 0, 0, version("pffl"), schema.hash, bodies))
-
-
-def _read(path: str) -> bytes:
-    from pffl.errors import UsageError
-
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise UsageError(f"'{path}' cannot be read: {error.strerror}") from error
-
-
-def _write(path: Path, text: str) -> None:
-    from pffl.errors import ArtefactError
-
-    try:
-        path.write_text(text, "utf-8")
-    except OSError as error:
-        raise ArtefactError(f"'{path}' cannot be written: {error.strerror}") from error
 
 
 def _opened(content: bytes) -> tuple[str, Parcel]:
@@ -191,6 +174,8 @@ def _plain(content: bytes) -> dict[str, object]:
 
 def _dump(content: bytes) -> None:
     """Print what the message says, and then the message itself."""
+    from pffl.text import visible
+
     digest, parcel = _opened(content)
     lines = [f"{len(content):,} bytes would leave, sha256 {digest}", "", "header"]
     lines += [f"  {name}: {value!r}" for name, value in parcel.header.items()]
@@ -204,4 +189,4 @@ def _dump(content: bytes) -> None:
         shown = "".join(chr(b) if 32 <= b < 127 else "." for b in part)
         lines.append(f"{start:08x}  {part.hex(' '):<47}  {shown}")
     for line in lines:
-        typer.echo(console.clean(line))
+        typer.echo(visible(line))
