@@ -318,6 +318,14 @@ def test_questions_are_enough_for_the_method(
     assert f"asks about {asked:,}" in (out / "sites/silo-1/site.toml").read_text()
 
 
+def test_questions_are_enough_for_a_method_without_a_plan(tmp_path: Path) -> None:
+    method = {"kind": "reductions", "iterations": 200}
+    out = made(tmp_path / "out", SECTIONS | {"method": method})
+    config = SiteConfig.load(out / "sites" / "silo-1")
+    assert config.rules.questions == 3 * 200 + 50
+    assert "asks up to 600" in (out / "sites/silo-1/site.toml").read_text()
+
+
 def test_batches_are_allowed_if_the_method_takes_them(tmp_path: Path) -> None:
     method = {"kind": "fedavg", "rounds": 10, "batch_size": 32}
     out = made(tmp_path / "out", SECTIONS | {"method": method})
@@ -468,6 +476,7 @@ def test_certificates_without_their_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
+    monkeypatch.delitem(sys.modules, "pffl.flower.deploy.tls", raising=False)
     with pytest.raises(MissingExtraError, match=r"pffl\[flower\]"):
         made(tmp_path / "out", trial_certificates=True)
 

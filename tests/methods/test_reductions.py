@@ -131,3 +131,11 @@ def test_bad_parameters_are_refused():
     with pytest.raises(UsageError) as caught:
         Reductions(multiplier_bound=-1.0, iterations=0)
     assert "2 problems" in str(caught.value)
+
+
+def test_a_response_begins_with_what_is_known_of_the_one_before():
+    """Each w is asked about once, however many responses it is."""
+    federation = make_federation(sizes=(200, 150, 250), test=60)
+    found = pffl.solve(federation, pffl.BoundedGroupLoss(0.7), method=Reductions())
+    asked = found.evidence.training.questions
+    assert asked["asked"] == asked["distinct"] < 100

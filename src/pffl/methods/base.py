@@ -70,6 +70,11 @@ class Method(ABC, Generic[S]):
         return None
 
     @property
+    def most_rounds(self) -> int | None:
+        """Questions that a site should be ready for; None for some dozens."""
+        return self.planned_rounds
+
+    @property
     def local_steps(self) -> int:
         """J: steps that a silo takes in a round."""
         return 1

@@ -37,6 +37,7 @@ from pffl.typing import FloatArray
 
 CHECK = 1.5  # times as many iterations until the gap is checked again
 PATIENCE = 50  # rounds that one best response may take
+NEWTON_STEPS = 3  # that it takes, rarely more
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +101,11 @@ class Reductions(Method[State]):
             optional=("dual_step_size",),
         )
 
+    @property
+    def most_rounds(self) -> int:
+        """A best response, from the one before, takes a few steps of Newton's."""
+        return NEWTON_STEPS * self.iterations
+
     def init(self, problem: Problem, constants: None = None) -> State:
         """Line 1."""
         w, theta = linear(problem.task).start(problem.seed), np.zeros(problem.n_cells)
@@ -118,13 +124,25 @@ class Reductions(Method[State]):
 
     def question(self, problem: Problem, state: State) -> Curvature | None:
         """Line 4: look where the search for h_t is."""
-        if state.iteration == self.iterations or state.gap <= self.tolerance:
-            return None
-        return Curvature(problem.task, state.search.w)
+        return None if self._over(state) else Curvature(problem.task, state.search.w)
+
+    def _over(self, state: State) -> bool:
+        """Line 7."""
+        return state.iteration == self.iterations or state.gap <= self.tolerance
 
     def step(self, problem: Problem, state: State, total: CurvatureTotal) -> State:
-        """Lines 3 to 8."""
+        """Lines 3 to 8, as often as what is known at w suffices for.
+
+        The search for h_{t+1} begins at h_t, about which nothing need be asked again.
+        """
         at = problem.expand(state.search.w, total)
+        state = self._searched(problem, state, at)
+        while state.search.w is at.w and not self._over(state):
+            state = self._searched(problem, state, at)
+        return state
+
+    def _searched(self, problem: Problem, state: State, at: Expansion) -> State:
+        """Lines 3 and 4; and 5 to 8 where h_t is found."""
         lam = capped_softmax(state.theta, problem.multiplier_bound)  # λ
         beta = problem.risk_weight
         search = state.search.told(

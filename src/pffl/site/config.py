@@ -28,7 +28,7 @@ class Rules:
         Smallest number of rows that a (group, label) of a split must have to be
         reported; below 2 everything is.
     questions
-        Questions that a run may ask, the census not counted. `Exact` asks about ten,
+        Questions that a run may ask, the census not counted. `Exact` asks about twenty,
         `PFFL` asks E·T, and with the defaults that is in the thousands.
     runs
         Runs that are answered in all: names of runs are the server's to choose.

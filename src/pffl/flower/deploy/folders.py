@@ -7,7 +7,7 @@ import re
 import tomllib
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,7 +21,6 @@ from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.silo import Rows, Silo
 from pffl.errors import ArtefactError, UsageError
-from pffl.flower.deploy import tls
 from pffl.flower.deploy.names import Address, folders
 from pffl.site import Agreement, Rules
 from pffl.site.agreement import FILE as FEDERATION
@@ -107,9 +106,11 @@ def deploy(
             if app is not None:
                 (folder / app[0]).write_bytes(app[1])
             if root is not None:
+                from pffl.flower.deploy.tls import write_node_key
+
                 (folder / "ca.crt").write_bytes(root)
-                public = tls.write_node_key(folder)
-                (place / "server" / "keys" / f"{names[name]}.pub").write_bytes(public)
+                key = place / "server" / "keys" / f"{names[name]}.pub"
+                key.write_bytes(write_node_key(folder))
         _write(place / "README.md", filled("README.md", _values(agreed, address)))
     except OSError as error:
         raise ArtefactError(
@@ -151,8 +152,12 @@ def _write_app(
     for name in ("server_app", "client_app"):
         _write(folder / f"{name}.py", filled(f"{name}.txt", {}))
     _write(folder / "LICENSE", filled("LICENSE", {}))
-    text = pyproject(agreed, version("pffl"), _flower())
-    _write(folder / "pyproject.toml", text)
+    project = {
+        "DESCRIPTION": _pair("description", f"pffl run on {agreed.name}"),
+        "VERSION": version("pffl"),
+        "FLOWER": _flower(),
+    }
+    _write(folder / "pyproject.toml", filled("pyproject.txt", project))
     return bundle(folder)
 
 
@@ -167,7 +172,11 @@ def _write_server(
     _write(folder / "flwr.sh", filled("server_flwr.sh", values), runs=True)
     _write(folder / "pffl-server.service", filled("server.service", values))
     _write(folder / "README.md", filled("server_README.md", values))
-    return tls.write_server(folder, address) if trial else None
+    if not trial:
+        return None
+    from pffl.flower.deploy.tls import write_server
+
+    return write_server(folder, address)
 
 
 def _write_site(
@@ -213,14 +222,15 @@ def _values(agreed: Agreement, address: Address) -> dict[str, str]:
 
 def _limits(spec: RunSpec) -> tuple[Rules, str]:
     """Return limits that the planned run keeps, and how many questions it asks."""
-    name, planned = spec.method.name, spec.method.planned_rounds
+    name, most = spec.method.name, spec.method.most_rounds
     rules = Rules(batches=spec.method.batch_size is not None)
-    if planned is None:
+    if most is None:
         return rules, f"The method is {name}, which asks until it is done."
-    if planned + SPARE <= rules.questions:
+    if most + SPARE <= rules.questions:
         return rules, f"The method is {name}."
-    asks = f"The method is {name}, which asks about {planned:,}."
-    return replace(rules, questions=planned + SPARE), asks
+    about = "about" if spec.method.planned_rounds else "up to"
+    asks = f"The method is {name}, which asks {about} {most:,}."
+    return replace(rules, questions=most + SPARE), asks
 
 
 def _flower() -> str:
@@ -259,87 +269,31 @@ def filled(name: str, values: Mapping[str, str]) -> str:
 def site_file(
     name: str, agreed: Agreement, rules: Rules, asks: str, split: str | None
 ) -> str:
-    """Return a site.toml with a remark at every line."""
-    quoted = dumps({"name": name}).strip()
-    lines = [
-        "[site]",
-        quoted,
-        'table = "rows.csv"         # your table, CSV or Parquet; paths start here',
-        'prepared = "prepared"      # folder that pffl site prepare writes',
-        "",
-        "[columns]",
-        "# The federation's name of a column = your name of it, where they differ:",
-        *(f"# {_pair(column)}" for column in agreed.columns),
-        "",
-        "[split]",
-        *(
-            [f"{_pair('column', split)}  # says train, test or validation in each row"]
-            if split
-            else [
-                "# Shares of your rows kept apart, drawn at random with the seed; or",
-                '# column = "…", which says train, test or validation in every row.',
-                f"test = {0.2 if 'test' in agreed.splits else 0.0}",
-                f"validation = {0.1 if 'validation' in agreed.splits else 0.0}",
-                "seed = 0",
-            ]
-        ),
-        "",
-        "[limits]",
-        "# Counts and sums over fewer rows than this are withheld.",
-        f"floor = {rules.floor}",
-        f"# Questions that a run may ask. {asks}",
-        f"questions = {rules.questions}",
-        "# Runs that are answered in all. Raise it when you agree to more.",
-        f"runs = {rules.runs}",
-        "# Largest norm of a model's parameters, for inputs of spread 1.",
-        f"radius = {rules.radius}",
-        "# Steps on batches of rows: a server that cheats can single out rows in them.",
-        f"batches = {str(rules.batches).lower()}",
-        "# Ways to cut the rows into cells that a run may use.",
-        f"layouts = {rules.layouts}",
-        "# Bytes of the largest message that is read.",
-        f"largest_message = {rules.largest_message}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def pyproject(agreed: Agreement, version: str, target: str) -> str:
-    """Return the app's pyproject.toml."""
-    return dumps(
+    """Return a site.toml with a remark at every line; a trial's names its `split`."""
+    test = 0.2 if "test" in agreed.splits else 0.0
+    validation = 0.1 if "validation" in agreed.splits else 0.0
+    shares = {"TEST": str(test), "VALIDATION": str(validation)}
+    said = "  # says train, test or validation in each row"
+    limits = {
+        key.upper(): str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in asdict(rules).items()
+    }
+    return filled(
+        "site_file.txt",
         {
-            "project": {
-                "name": "pffl-run",
-                "version": "1.0.0",
-                "description": f"pffl run on {agreed.name}",
-                "license": {"file": "LICENSE"},
-                "requires-python": ">=3.11",
-                "dependencies": [f"pffl[flower]=={version}", "flwr>=1.41,<2"],
-            },
-            "tool": {
-                "flwr": {
-                    "app": {
-                        "publisher": "pffl",
-                        "fab-format-version": 1,
-                        "flwr-version-target": target,
-                        "components": {
-                            "serverapp": "server_app:app",
-                            "clientapp": "client_app:app",
-                        },
-                        "config": {
-                            "out": "run",
-                            "resume": False,
-                            "extras": True,
-                            "seconds": 0.0,  # as in spec.toml
-                        },
-                    }
-                }
-            },
-        }
+            "NAME": _pair("name", name),
+            "COLUMNS": "\n".join(f"# {_pair(c, c)}" for c in agreed.columns),
+            "SPLIT": _pair("column", split) + said
+            if split
+            else filled("site_split.txt", shares),
+            "ASKS": asks,
+            **limits,
+        },
     )
 
 
-def _pair(name: str, value: str | None = None) -> str:
-    return dumps({name: name if value is None else value}).strip()
+def _pair(name: str, value: str) -> str:
+    return dumps({name: value}).strip()
 
 
 # The app as one file, and rows of a trial

@@ -1,0 +1,37 @@
+"""The package without Flower: what needs it says so, the rest works."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import pffl.flower
+from pffl.errors import MissingExtraError
+
+
+def test_without_flower_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "flwr", None)
+    with pytest.raises(MissingExtraError, match=r"pffl\[flower\]"):
+        pffl.flower.client_app  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        pffl.flower.nothing  # noqa: B018
+
+
+def test_folders_are_written_and_runs_launched_without_flower():
+    code = (
+        "import sys; sys.modules['flwr'] = None\n"
+        "import pffl.flower.deploy, pffl.flower.launch, pffl.flower.live"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_site_loads_nothing_of_the_server():
+    pytest.importorskip("flwr")
+    code = (
+        "import sys; from pffl.flower import client_app\n"
+        "for name in ('flower.server', 'flower.strategy', 'solving', 'reports'):\n"
+        "    assert f'pffl.{name}' not in sys.modules, name"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
