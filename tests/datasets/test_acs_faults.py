@@ -196,7 +196,7 @@ def test_parquet_files_that_are_none(tmp_path):
         {"ST": [1, 1], "AGEP": ["old", "young"], "RAC1P": [1, 2], "ESR1": [0, 1]}
     )
     frame.to_parquet(path)
-    with pytest.raises(DataError, match="not all values are numbers"):
+    with pytest.raises(DataError, match="row 1, column 'AGEP': 'old' is not a number"):
         load(path)
 
 

@@ -155,6 +155,14 @@ def check_shares(problems: Problems, **values: float) -> None:
             problems.add(f"'{name}' must be in [0, 1]. Got {value} instead.")
 
 
+def check_choice(
+    problems: Problems, name: str, value: object, choices: Sequence[str]
+) -> None:
+    """Note an option that is none of the choices."""
+    if value not in choices:
+        problems.add(f"'{name}' must be one of {choices}. Got '{value}' instead.")
+
+
 def protected_inputs(schema: Schema) -> list[str]:
     """Features that carry the name of a protected attribute (fault 12)."""
     names = {attribute.name for attribute in schema.attributes}

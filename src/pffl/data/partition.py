@@ -155,17 +155,21 @@ def split_index(
     silo_names: Sequence[str],
     fractions: Mapping[str, float],
     *,
+    among: IntArray | None = None,
     drop_empty: bool = False,
     seed: int = 0,
 ) -> tuple[Plan, list[str]]:
     """Row numbers of each silo's splits, and the names of silos left out as empty.
 
+    Of all rows, or of those `among` them alone.
     The generator of a silo is spawned from the seed and the silo's place, so that one
     silo's split does not depend on the others' sizes.
     """
     check_fractions(fractions)
-    counts = np.bincount(silo, minlength=len(silo_names))
-    members = np.split(np.argsort(silo, kind="stable"), np.cumsum(counts)[:-1])
+    rows = np.arange(len(silo)) if among is None else among
+    counts = np.bincount(silo[rows], minlength=len(silo_names))
+    ordered = rows[np.argsort(silo[rows], kind="stable")]
+    members = np.split(ordered, np.cumsum(counts)[:-1])
     plan: Plan = []
     dropped = []
     for k, name in enumerate(silo_names):

@@ -9,12 +9,12 @@ import difflib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from pffl.data import partition
-from pffl.data.checks import listing, refuse_or_warn, warn
+from pffl.data.checks import check_choice, listing, refuse_or_warn, warn
 from pffl.data.encoding import (
     MISSING,
     Column,
@@ -88,13 +88,10 @@ class TableOptions(ColumnOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         with Problems("table options", UsageError) as problems:
-            for name, value, allowed in (
-                ("partition", self.partition, ("equal", "dirichlet", "quantile_bands")),
-                ("missing", self.missing, ("refuse", "indicator", "drop_column")),
-                ("missing_group", self.missing_group, ("refuse", "missing")),
-            ):
-                if value not in allowed:
-                    problems.add(f"'{name}' must be one of {allowed}. Got '{value}'.")
+            check_choice(problems, "partition", self.partition, get_args(Partition))
+            check_choice(problems, "missing", self.missing, get_args(Missing))
+            kept = get_args(MissingGroup)
+            check_choice(problems, "missing_group", self.missing_group, kept)
             if not self.group:
                 problems.add("name at least one protected column: group=")
             if (self.silo is None) == (self.silos is None):

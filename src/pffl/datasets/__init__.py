@@ -27,17 +27,13 @@ class Dataset(NamedTuple):
 
 
 DATASETS = {
-    name: Dataset(load, about)
-    for name, load, about in (
-        (
-            "acs",
-            acs,
-            "US census persons by state, 2014 on: employment, income, insurance",
-        ),
-        ("adult", adult, "income over $50,000, US census 1994: 48,842 people, real"),
-        ("celeba", celeba, "faces by person, real; from a folder, see docs/celeba.md"),
-        ("compas", compas, "two-year recidivism, ProPublica 2016: 6,172 people, real"),
-        ("faces", faces, "drawn faces in the shape of CelebA, 472 people, offline"),
-        ("synthetic", synthetic, "generated census-like rows, any size, offline"),
+    load.__name__: Dataset(load, about)
+    for load, about in (
+        (acs, "US census persons by state, 2014 on: employment, income, insurance"),
+        (adult, "income over $50,000, US census 1994: 48,842 people, real"),
+        (celeba, "faces by person, real; from a folder, see docs/celeba.md"),
+        (compas, "two-year recidivism, ProPublica 2016: 6,172 people, real"),
+        (faces, "drawn faces in the shape of CelebA, 472 people, offline"),
+        (synthetic, "generated census-like rows, any size, offline"),
     )
 }

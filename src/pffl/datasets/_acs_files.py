@@ -24,18 +24,19 @@ from typing import IO, TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from pffl.data.checks import listing
-from pffl.data.reading import find_delimiter, first_uneven
+from pffl.data.reading import find_delimiter, first_uneven, read_table
 from pffl.datasets import _fetch
 from pffl.datasets._acs_tasks import FIPS, RELP_OF_RELSHIPP
 from pffl.datasets._archive import DAMAGED, open_member
-from pffl.errors import DataError, MissingExtraError, Problems, UsageError
+from pffl.errors import DataError, Problems
 from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow.parquet
 
 Columns: TypeAlias = dict[str, FloatArray]
+# Some rows, what to call one of them in a message, and the number of the first.
+Part: TypeAlias = "tuple[pd.DataFrame, str, int]"
 
 ADDRESS = "https://www2.census.gov/programs-surveys/acs/data/pums"
 MAX_BYTES = 2 << 30  # of one archive; all states together have less
@@ -82,27 +83,20 @@ class PersonFile:
     def __str__(self) -> str:
         return f"'{self.path.name}'" + (f" ('{self.member}')" if self.member else "")
 
-    def column_names(self) -> list[str]:
-        """Names of all its columns, in upper case."""
+    def head(self) -> tuple[list[str], list[str]]:
+        """Names of all its columns, in upper case, and the first row of a text file."""
         if self._is_parquet:
-            with _parquet(self.path) as opened:
-                return [str(name).upper() for name in opened.schema_arrow.names]
-        with self._text() as (_, columns, _, _):
-            return columns
-
-    def first_value(self, place: int) -> str:
-        """Value of the first row in one column of a text file."""
-        with self._text() as (stream, _, delimiter, _):
+            return [str(name).upper() for name in read_table(self.path)[0]], []
+        with self._text() as (stream, columns, delimiter, _):
             line = stream.readline(LONGEST_HEADER).decode("utf-8", errors="replace")
-        fields = line.split(delimiter)
-        return fields[place].strip().strip('"') if place < len(fields) else ""
+        return columns, [field.strip().strip('"') for field in line.split(delimiter)]
 
     def find(self, wanted: Collection[str], other: Mapping[str, str]) -> dict[str, str]:
         """Return under which name the file has each column that is there.
 
         `other` are names that an extract may have besides those of other years.
         """
-        names = self.column_names()
+        names, _ = self.head()
         others = {**RENAMED, **(other if self.extract else {})}
         found: dict[str, str] = {}
         for column in wanted:
@@ -116,9 +110,24 @@ class PersonFile:
 
     def chunks(self, found: Mapping[str, str]) -> Iterator[Columns]:
         """Yield columns as numbers in their older coding, some rows at a time."""
-        names = self.column_names()
+        import pandas as pd
+
+        names, _ = self.head()
         places = {column: names.index(name) for column, name in found.items()}
-        for chunk in (self._batches if self._is_parquet else self._blocks)(places):
+        for frame, where, first in (
+            self._batches() if self._is_parquet else self._blocks(places)
+        ):
+            chunk = {}
+            for column, place in places.items():
+                values = frame[place]
+                numbers = pd.to_numeric(values, errors="coerce")
+                bad = np.flatnonzero(numbers.isna() & values.notna())
+                if len(bad):
+                    raise DataError(
+                        f"{self}, {where} {first + int(bad[0])}, column '{column}': "
+                        f"'{values.iloc[bad[0]]}' is not a number"
+                    )
+                chunk[column] = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
             if found.get("RELP") == RENAMED["RELP"]:
                 chunk["RELP"] = relp(chunk["RELP"])
             yield chunk
@@ -127,79 +136,48 @@ class PersonFile:
     def _is_parquet(self) -> bool:
         return self.path.suffix.lower() in PARQUET
 
-    def _batches(self, places: Mapping[str, int]) -> Iterator[Columns]:
-        with _parquet(self.path) as opened:
-            own = {name: opened.schema_arrow.names[at] for name, at in places.items()}
-            for batch in opened.iter_batches(BATCH_ROWS, columns=list(own.values())):
-                yield {
-                    name: np.asarray(
-                        batch.column(column).to_numpy(zero_copy_only=False),
-                        dtype=np.float64,
-                    )
-                    for name, column in own.items()
-                }
+    def _batches(self) -> Iterator[Part]:
+        frame, _ = read_table(self.path)
+        frame = frame.set_axis(range(frame.shape[1]), axis=1)
+        for start in range(0, len(frame), BATCH_ROWS):
+            yield frame.iloc[start : start + BATCH_ROWS], "row", start + 1
 
-    def _blocks(self, places: Mapping[str, int]) -> Iterator[Columns]:
+    def _blocks(self, places: Mapping[str, int]) -> Iterator[Part]:
+        import pandas as pd
+
         rows = 0
         with self._text() as (stream, columns, delimiter, byte):
             line, fields = 1, len(columns)
-            for block in _whole_lines(stream):
-                uneven = first_uneven(block, delimiter, fields)
-                if uneven is not None:
-                    later, place, found = uneven
-                    raise DataError(
-                        f"{self}, line {line + later + 1}, byte {byte + place + 1}: "
-                        f"{found} fields, expected {fields} (a file that was cut off, "
-                        "or is not this table)"
-                    )
-                frame = self._frame(block, delimiter, places, line, fields)
-                yield {
-                    name: frame[place].to_numpy(dtype=np.float64)
-                    for name, place in places.items()
-                }
-                rows += len(frame)
+            while block := stream.read(BUFFER):
+                block += stream.readline()
+                if block.strip():
+                    uneven = first_uneven(block, delimiter, fields)
+                    if uneven is not None:
+                        later, place, found = uneven
+                        raise DataError(
+                            f"{self}, line {line + later + 1}, byte "
+                            f"{byte + place + 1}: {found} fields, expected {fields} "
+                            "(a file that was cut off, or is not this table)"
+                        )
+                    try:
+                        frame = pd.read_csv(
+                            io.BytesIO(block),
+                            sep=delimiter,
+                            header=None,
+                            names=list(range(fields)),
+                            usecols=sorted(set(places.values())),
+                            index_col=False,
+                            low_memory=False,
+                            skipinitialspace=True,
+                            encoding_errors="replace",
+                        )
+                    except pd.errors.ParserError as error:
+                        raise DataError(f"{self}: {error}") from error
+                    yield frame, "line", line + 1
+                    rows += len(frame)
                 line, byte = line + block.count(b"\n"), byte + len(block)
         if rows == 0:
             raise DataError(f"{self}: no rows after the header")
-
-    def _frame(
-        self,
-        block: bytes,
-        delimiter: str,
-        places: Mapping[str, int],
-        line: int,
-        fields: int,
-    ) -> pd.DataFrame:
-        """Read some lines as numbers, or say which value is none."""
-        import pandas as pd
-
-        def read(dtype: type) -> pd.DataFrame:
-            return pd.read_csv(
-                io.BytesIO(block),
-                sep=delimiter,
-                header=None,
-                names=list(range(fields)),
-                usecols=sorted(set(places.values())),
-                index_col=False,
-                dtype=dtype,
-                skipinitialspace=True,
-                encoding_errors="replace",
-            )
-
-        try:
-            return read(np.float64)
-        except pd.errors.ParserError as error:
-            raise DataError(f"{self}: {error}") from error
-        except ValueError as error:
-            text = read(str)
-            for name, place in places.items():
-                numbers = pd.to_numeric(text[place], errors="coerce")
-                bad = np.flatnonzero(numbers.isna() & text[place].notna())
-                if len(bad):
-                    where = f"{self}, line {line + 1 + int(bad[0])}, column '{name}'"
-                    value = text[place].iloc[bad[0]]
-                    raise DataError(f"{where}: '{value}' is not a number") from error
-            raise DataError(f"{self}: not all values are numbers") from error
 
     @contextmanager
     def _text(self) -> Iterator[tuple[IO[bytes], list[str], str, int]]:
@@ -227,20 +205,6 @@ class PersonFile:
             raise DataError(f"{self} cannot be read: {error}") from error
 
 
-def _whole_lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield a file in blocks that end with a line, but for the last; none is blank."""
-    rest = b""
-    while data := stream.read(BUFFER):
-        lines, end, tail = data.rpartition(b"\n")
-        block, rest = (rest + lines + end, tail) if end else (b"", rest + data)
-        if block.strip():
-            yield block
-        elif block:
-            rest = block + rest
-    if rest.strip():
-        yield rest
-
-
 def relp(relshipp: FloatArray) -> FloatArray:
     """Turn codes of RELSHIPP into codes of RELP; others become −1, which is refused.
 
@@ -252,28 +216,6 @@ def relp(relshipp: FloatArray) -> FloatArray:
     inside = (relshipp >= 0) & (relshipp < len(lookup))
     codes = np.where(inside, relshipp, 0.0).astype(np.int64)
     return np.asarray(np.where(inside, lookup[codes], -1.0))
-
-
-@contextmanager
-def _parquet(path: Path) -> Iterator[pyarrow.parquet.ParquetFile]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("parquet", "reading Parquet files") from error
-    try:
-        with pyarrow.parquet.ParquetFile(path) as opened:
-            yield opened
-    except DataError:
-        raise
-    except pyarrow.ArrowException as error:
-        raise DataError(f"'{path.name}' is not a Parquet file: {error}") from error
-    except ValueError as error:
-        raise DataError(
-            f"'{path.name}': not all values are numbers: {error}"
-        ) from error
-    except OSError as error:
-        raise DataError(f"'{path.name}' cannot be read: {error}") from error
 
 
 def member_name(year: int, state: str) -> str:
@@ -292,26 +234,29 @@ def archive_name(state: str) -> str:
     return f"csv_p{state.lower()}.zip"
 
 
-def check_request(year: int, states: Sequence[str] | None) -> tuple[str, ...] | None:
-    """States in the order of their FIPS codes; refuse what does not exist."""
-    with Problems("acs", UsageError) as problems:
-        if isinstance(year, bool) or int(year) != year or year < FIRST_YEAR:
-            problems.add(f"'year' must be {FIRST_YEAR} or later. Got {year} instead.")
-        elif year == NOT_PUBLISHED:
-            problems.add(
-                f"the Census published no standard 1-year file for {NOT_PUBLISHED}"
-            )
-        if isinstance(states, str):
-            problems.add(f"'states' must be a list, such as ['{states}']")
-        named = [str(state).upper() for state in states or ()]
-        unknown = [f"'{state}'" for state in named if state not in FIPS]
-        if unknown:
-            problems.add(f"'states' are two letters; unknown: {listing(unknown)}")
-        if len(set(named)) < len(named):
-            problems.add(f"'states' names a state twice: {named}")
-        if states is not None and not named:
-            problems.add("'states' is empty")
-    return None if states is None else tuple(s for s in FIPS if s in named)
+def check_request(
+    year: int, states: Sequence[str] | None, problems: Problems
+) -> tuple[str, ...] | None:
+    """States in the order of their FIPS codes; what does not exist is noted."""
+    if isinstance(year, bool) or int(year) != year or year < FIRST_YEAR:
+        problems.add(f"'year' must be {FIRST_YEAR} or later. Got {year} instead.")
+    elif year == NOT_PUBLISHED:
+        problems.add(
+            f"the Census published no standard 1-year file for {NOT_PUBLISHED}"
+        )
+    if states is None:
+        return None
+    if isinstance(states, str):
+        problems.add(f"'states' must be a list, such as ['{states}']")
+    named = [str(state).upper() for state in states]
+    unknown = [f"'{state}'" for state in named if state not in FIPS]
+    if unknown:
+        problems.add(f"'states' are two letters; unknown: {listing(unknown)}")
+    if len(set(named)) < len(named):
+        problems.add(f"'states' names a state twice: {named}")
+    if not named:
+        problems.add("'states' is empty")
+    return tuple(s for s in FIPS if s in named)
 
 
 def fetch_states(

@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.errors import Problems, UsageError
+from pffl.errors import Problems
 from pffl.typing import BoolArray, FloatArray
 
 Encoding = Literal["onehot", "ordinal"]
@@ -214,26 +214,10 @@ COMPARE: dict[str, Callable[[FloatArray, float], BoolArray]] = {
 }
 
 
-@dataclass(frozen=True)
-class Condition:
-    """A comparison that a row must pass."""
-
-    column: str
-    sign: str
-    value: float
-
-    @classmethod
-    def all(cls, text: str) -> tuple[Condition, ...]:
-        """Read ``AGEP > 16, AGEP < 90``."""
-        parts = (part.split() for part in text.split(", ") if part)
-        return tuple(cls(column, sign, float(value)) for column, sign, value in parts)
-
-    def __str__(self) -> str:
-        return f"{self.column} {self.sign} {self.value:g}"
-
-    def holds(self, values: FloatArray) -> BoolArray:
-        """Where it holds; never for a missing value."""
-        return COMPARE[self.sign](values, self.value)
+def holds(condition: str, columns: Mapping[str, FloatArray]) -> BoolArray:
+    """Where a condition such as ``AGEP > 16`` holds; never for a missing value."""
+    column, sign, value = condition.split()
+    return COMPARE[sign](columns[column], float(value))
 
 
 @dataclass(frozen=True)
@@ -253,91 +237,81 @@ class Task:
     """
 
     inputs: tuple[str, ...]
-    positive: Condition
+    positive: str
     labels: tuple[str, str]
-    conditions: tuple[Condition, ...]
-    lowest_age: int
+    conditions: tuple[str, ...] = ()
+    lowest_age: int = 0
 
-    @classmethod
-    def of(
-        cls,
-        inputs: str,
-        label: str,
-        labels: tuple[str, str],
-        filter: str = "",
-        lowest_age: int = 0,
-    ) -> Task:
-        """Build from names and conditions as one writes them."""
-        (positive,), conditions = Condition.all(label), Condition.all(filter)
-        return cls(tuple(inputs.split()), positive, labels, conditions, lowest_age)
+    @property
+    def label(self) -> str:
+        """Column of the label."""
+        return self.positive.split()[0]
 
     @property
     def needed(self) -> tuple[str, ...]:
         """Every column that is read."""
-        filtered = (condition.column for condition in self.conditions)
-        return tuple(dict.fromkeys((*self.inputs, self.positive.column, *filtered)))
-
-    def bind(
-        self, encoding: Encoding, without: tuple[str, ...], absent: tuple[str, ...]
-    ) -> tuple[Input, ...]:
-        """Inputs but for the protected columns and those that the source lacks."""
-        return tuple(
-            Input(COLUMNS[name], encoding, self.lowest_age)
-            for name in self.inputs
-            if name not in without and name not in absent
-        )
+        filtered = (condition.split()[0] for condition in self.conditions)
+        return tuple(dict.fromkeys((*self.inputs, self.label, *filtered)))
 
     def keep(self, columns: Mapping[str, FloatArray]) -> BoolArray:
         """Rows that pass the filter; a condition on an absent column is passed."""
         rows = len(next(iter(columns.values())))
         kept: BoolArray = np.ones(rows, dtype=bool)
         for condition in self.conditions:
-            if condition.column in columns:
-                kept &= condition.holds(columns[condition.column])
+            if condition.split()[0] in columns:
+                kept &= holds(condition, columns)
         return kept
 
 
 TASKS: dict[tuple[str, str], Task] = {
-    ("employment", "folktables"): Task.of(
-        "AGEP SCHL MAR RELP DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM SEX RAC1P",
+    ("employment", "folktables"): Task(
+        (
+            "AGEP", "SCHL", "MAR", "RELP", "DIS", "ESP", "CIT", "MIG", "MIL", "ANC",
+            "NATIVITY", "DEAR", "DEYE", "DREM", "SEX", "RAC1P",
+        ),
         "ESR = 1",
         ("not employed", "employed"),
     ),
-    ("employment", "filtered"): Task.of(
-        "AGEP SCHL MAR SEX DIS ESP MIG CIT MIL ANC NATIVITY RELP DEAR DEYE DREM RAC1P "
-        "GCL",
+    ("employment", "filtered"): Task(
+        (
+            "AGEP", "SCHL", "MAR", "SEX", "DIS", "ESP", "MIG", "CIT", "MIL", "ANC",
+            "NATIVITY", "RELP", "DEAR", "DEYE", "DREM", "RAC1P", "GCL",
+        ),
         "ESR = 1",
         ("not employed", "employed"),
-        "AGEP > 16, AGEP < 90, PWGTP ≥ 1",
+        ("AGEP > 16", "AGEP < 90", "PWGTP ≥ 1"),
         lowest_age=17,
     ),
-    ("income", "folktables"): Task.of(
-        "AGEP COW SCHL MAR OCCP POBP RELP WKHP SEX RAC1P",
+    ("income", "folktables"): Task(
+        (
+            "AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX",
+            "RAC1P",
+        ),
         "PINCP > 50000",
         ("at most $50,000", "over $50,000"),
-        "AGEP > 16, PINCP > 100, WKHP > 0, PWGTP ≥ 1",
+        ("AGEP > 16", "PINCP > 100", "WKHP > 0", "PWGTP ≥ 1"),
         lowest_age=17,
     ),
-    ("public_coverage", "folktables"): Task.of(
-        "AGEP SCHL MAR SEX DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM PINCP ESR "
-        "ST FER RAC1P",
+    ("public_coverage", "folktables"): Task(
+        (
+            "AGEP", "SCHL", "MAR", "SEX", "DIS", "ESP", "CIT", "MIG", "MIL", "ANC",
+            "NATIVITY", "DEAR", "DEYE", "DREM", "PINCP", "ESR", "ST", "FER", "RAC1P",
+        ),
         "PUBCOV = 1",
         ("not covered", "publicly covered"),
-        "AGEP < 65, PINCP ≤ 30000",
+        ("AGEP < 65", "PINCP ≤ 30000"),
     ),
-}
+}  # fmt: skip
 
 
-def find_task(task: str, filter: str) -> Task:
-    """Return the task, or say which there are."""
+def find_task(task: str, filter: str, problems: Problems) -> Task:
+    """Return the task, or note which there are."""
     names = list(dict.fromkeys(name for name, _ in TASKS))
     filters = [which for name, which in TASKS if name == task]
-    with Problems("acs", UsageError) as problems:
-        if task not in names:
-            problems.add(f"'task' must be one of {names}. Got '{task}' instead.")
-        elif filter not in filters:
-            problems.add(
-                f"'filter' must be one of {filters} for '{task}'. "
-                f"Got '{filter}' instead."
-            )
-    return TASKS[task, filter]
+    if task not in names:
+        problems.add(f"'task' must be one of {names}. Got '{task}' instead.")
+    elif filter not in filters:
+        problems.add(
+            f"'filter' must be one of {filters} for '{task}'. Got '{filter}' instead."
+        )
+    return TASKS.get((task, filter), TASKS["employment", "folktables"])

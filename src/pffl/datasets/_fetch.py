@@ -24,11 +24,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from pffl import files
+from pffl.data.checks import check_choice
 from pffl.datasets._archive import check_sound, extract_member
-from pffl.errors import ArtefactError, DataError, UsageError
+from pffl.errors import ArtefactError, DataError, Problems, UsageError
 
 if TYPE_CHECKING:
     import requests
@@ -133,10 +134,8 @@ def fetch(
     progress
         Called while downloading with the file's name, its bytes so far, and in all.
     """
-    if route not in ("auto", "official", "index"):
-        raise UsageError(
-            f"'route' must be 'auto', 'official' or 'index'. Got '{route}' instead."
-        )
+    with Problems("fetch", UsageError) as problems:
+        check_choice(problems, "route", route, get_args(Route))
     if source is not None:
         return _verified_source(file, Path(source))
     target = cache_folder(cache_dir) / file.name

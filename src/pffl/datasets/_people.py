@@ -13,29 +13,25 @@ from numpy.typing import NDArray
 from pffl.data.codes import encode_values
 from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows
-from pffl.errors import DataError, Problems, UsageError
+from pffl.errors import DataError, Problems
 from pffl.typing import FloatArray
 
 Text: TypeAlias = Mapping[str, NDArray[np.str_]]
 
 
 def protected_names(
-    group: str | Sequence[str], known: Sequence[str], problems: Problems | None = None
+    group: str | Sequence[str], known: Sequence[str], problems: Problems
 ) -> tuple[str, ...]:
-    """Names of the protected attributes; what is wrong with them is noted or raised."""
+    """Names of the protected attributes; what is wrong with them is noted."""
     names = (group,) if isinstance(group, str) else tuple(group)
-    noted = problems or Problems("group", UsageError)
-    where = "group: " if problems else ""
     if not names or len(set(names)) < len(names):
-        noted.add(f"{where}name each protected attribute once. Got {names} instead.")
+        problems.add(f"group: name each protected attribute once. Got {names} instead.")
     allowed = ", ".join(f"'{name}'" for name in known)
-    noted.found.extend(
-        f"{where}'{name}' is not one of {allowed}"
+    problems.found.extend(
+        f"group: '{name}' is not one of {allowed}"
         for name in names
         if name not in known
     )
-    if problems is None:
-        noted.raise_if_any()
     return names
 
 

