@@ -30,7 +30,12 @@ ROOT = Path(__file__).parents[1]
 PYTHONS = ("3.11", "3.12", "3.13")
 EXTRAS = ("report", "parquet")
 TOOLS = ("pytest", "hypothesis", "cloudpickle")
-BRIEF = ("tests/test_package.py", "tests/test_records.py", "tests/runs")
+BRIEF = (
+    "tests/questions",
+    "tests/runs",
+    "tests/test_files.py",
+    "tests/test_records.py",
+)
 #: What the oldest typer needs: it warns with a later click, and warnings are errors.
 LOWEST_ALSO = ("click<8.5",)
 BOUND = re.compile(
