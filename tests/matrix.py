@@ -132,10 +132,12 @@ def step(command: list[Path | str], place: Path | None = None) -> str:
     return done.stdout
 
 
-def run(job: Job, python: Path, wheel: Path, *, brief: bool) -> None:
+def run(job: Job, python: Path, parts: Path, *, brief: bool) -> None:
     """Install, test, run; the outcome is written into the job."""
+    (wheel,) = parts.glob("pffl-*.whl")
     with tempfile.TemporaryDirectory(prefix="pffl-matrix-") as scratch:
         place = Path(scratch)
+        shutil.copytree(parts, place, dirs_exist_ok=True)
         try:
             clock = time.monotonic()
             own = install(job, python, wheel, place)
@@ -149,6 +151,15 @@ def run(job: Job, python: Path, wheel: Path, *, brief: bool) -> None:
             timed(job, "run", clock)
         except Failed as failed:
             job.failed = str(failed)
+
+
+def gather(parts: Path) -> None:
+    """Build the wheel, and put it with the tests as they are now."""
+    build = ["-m", "pip", "wheel", "--quiet", "--no-deps", "-w", parts, ROOT]
+    step([sys.executable, *build])
+    leave = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "tests", parts / "tests", ignore=leave)
+    shutil.copy(ROOT / "pyproject.toml", parts)
 
 
 def timed(job: Job, what: str, since: float) -> float:
@@ -178,10 +189,6 @@ def install(job: Job, python: Path, wheel: Path, place: Path) -> Path:
 
 def tests(own: Path, place: Path, *, brief: bool) -> str:
     """Run the quick tests, away from the repository; pytest's last line."""
-    shutil.copytree(
-        ROOT / "tests", place / "tests", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    shutil.copy(ROOT / "pyproject.toml", place)
     command = [own, "-m", "pytest", "-q", "-m", "quick", "-p", "no:cacheprovider"]
     told = step([*command, *(BRIEF if brief else ())], place)
     return told.strip().splitlines()[-1].partition(" in ")[0]
@@ -202,9 +209,7 @@ def main() -> None:
     sets = [asked.only] if asked.only else ["lowest", "newest"][asked.brief :]
     jobs: list[Job] = []
     with tempfile.TemporaryDirectory(prefix="pffl-wheel-") as folder:
-        build = ["-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, str(ROOT)]
-        step([sys.executable, *build])
-        (wheel,) = Path(folder).glob("pffl-*.whl")
+        gather(Path(folder))
         for version in versions:
             python = interpreter(version)
             if python is None:
@@ -212,7 +217,7 @@ def main() -> None:
                 continue
             for which in sets:
                 jobs.append(Job(version, lowest=which == "lowest"))
-                run(jobs[-1], python, wheel, brief=asked.brief)
+                run(jobs[-1], python, Path(folder), brief=asked.brief)
                 print(jobs[-1], flush=True)
     if any(job.failed for job in jobs):
         sys.exit(1)
