@@ -8,6 +8,9 @@ import io
 
 import numpy as np
 
+from pffl.datasets._fetch import cache_folder
+from pffl.datasets.compas import FILE
+
 HEADER = [
     "id",
     "name",
@@ -107,3 +110,9 @@ def _person(generator: np.random.Generator, number: int) -> list[object]:
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def is_cached() -> bool:
+    """Whether COMPAS itself is at hand; nothing is downloaded."""
+    path = cache_folder() / FILE.name
+    return path.is_file() and sha256(path.read_bytes()) == FILE.sha256

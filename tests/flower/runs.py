@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pffl
 from pffl import spec
-from pffl.datasets._fetch import is_cached
-from pffl.datasets.compas import FILE
-from tests.datasets.compas_file import compas_file, sha256
+from tests.datasets.compas_file import compas_file, is_cached, sha256
 
 EXACT = 'kind = "exact"'
 PFFL = 'kind = "pffl"\ndual_rounds = 2\nrounds_per_dual = 2'
@@ -24,7 +22,7 @@ def run_file(
     COMPAS itself where it is at hand; otherwise drawn people in the same layout.
     """
     source = ""
-    if not is_cached(FILE):
+    if not is_cached():
         data = compas_file(3000)
         path = folder / "compas.csv"
         path.write_bytes(data)

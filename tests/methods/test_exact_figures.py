@@ -10,12 +10,12 @@ import pytest
 
 import pffl
 from pffl.data import Federation
-from pffl.datasets._fetch import is_cached
 from pffl.datasets.acs import acs
-from pffl.datasets.compas import FILE, compas
+from pffl.datasets.compas import compas
 from pffl.engines import Local
 from pffl.preparation import reprice
 from pffl.solving import Options
+from tests.datasets.compas_file import is_cached
 from tests.driving import iterate, measure, prepare
 
 BUDGETS = (0.1, 0.5, 1.0, 5.0, 10.0, 100.0, 200.0, 500.0)
@@ -31,7 +31,7 @@ NOTIONS = {
     "labels": pffl.ConditionalBoundedGroupLoss(1.0),
 }
 
-needs_compas = pytest.mark.skipif(not is_cached(FILE), reason="COMPAS is not cached")
+needs_compas = pytest.mark.skipif(not is_cached(), reason="COMPAS is not cached")
 
 
 def needs(path):

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pffl
-from pffl.datasets._fetch import is_cached
-from pffl.datasets.compas import FILE, compas
+from pffl.datasets.compas import compas
 from pffl.engines import Local, Reference
 from pffl.errors import DataError, UsageError
 from pffl.methods.fedfb import FedFB, move_dp, move_eo, parity_surrogate
 from pffl.preparation import Options
 from pffl.questions import Evaluate
+from tests.datasets.compas_file import is_cached
 from tests.driving import iterate, prepare
 from tests.helpers import make_federation, make_problem, make_schema, repartition
 from tests.methods.biased import Raw, biased, copies, fit, gap, set_up, states, without
@@ -242,7 +242,7 @@ def test_what_it_cannot_do_is_refused():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not is_cached(FILE), reason="COMPAS is not cached")
+@pytest.mark.skipif(not is_cached(), reason="COMPAS is not cached")
 @pytest.mark.parametrize("l2", [1e-3, 1e-2, 0.1])
 def test_compas_as_prepared_by_fedfb(l2):
     """Accuracy ≥ 0.645 at a FedFB deviation ≤ 0.125, on test rows, with defaults."""
