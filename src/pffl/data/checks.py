@@ -163,16 +163,6 @@ def check_choice(
         problems.add(f"'{name}' must be one of {choices}. Got '{value}' instead.")
 
 
-def protected_inputs(schema: Schema) -> list[str]:
-    """Features that carry the name of a protected attribute (fault 12)."""
-    names = {attribute.name for attribute in schema.attributes}
-    return [
-        feature
-        for feature in schema.features
-        if feature in names or feature.split("=", 1)[0] in names
-    ]
-
-
 def refuse_or_warn(message: str, *, strict: bool) -> None:
     """Raise under `strict`, otherwise warn."""
     if strict:

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from pffl.data.checks import (
     check_silos,
     listing,
-    protected_inputs,
     refuse_or_warn,
     repeated_ids,
     repeated_rows,
@@ -193,25 +192,25 @@ class Federation:
     def _from_table(
         cls, table: Table, options: TableOptions, name: str, notes: Sequence[str] = ()
     ) -> Federation:
-        encoded = encode_table(table, options)
+        encoding, rows, (silo, names), ids, more = encode_table(table, options)
         federation = cls.from_rows(
-            encoded.encoding.schema,
-            encoded.rows,
-            encoded.silo,
-            encoded.silo_names,
+            encoding.schema,
+            rows,
+            silo,
+            names,
             test_fraction=options.test_fraction,
             validation_fraction=options.validation_fraction,
             drop_empty=options.drop_empty,
             name=name,
             seed=options.seed,
-            notes=(*notes, *encoded.notes),
-            encoding=encoded.encoding,
-            ids=encoded.ids,
+            notes=(*notes, *more),
+            encoding=encoding,
+            ids=ids,
         )
-        if encoded.ids is None:
-            shared = shared_rows([silo.rows("train") for silo in federation.silos])
+        if ids is None:
+            shared = shared_rows([own.rows("train") for own in federation.silos])
         else:
-            shared = shared_ids(encoded.ids, encoded.silo)
+            shared = shared_ids(ids, silo)
         if federation.overlap:
             warn(f"{federation.overlap} test rows are also training rows")
         if shared:
@@ -287,7 +286,7 @@ class Federation:
         if features is None:
             features = [f"x{j}" for j in range(inputs.shape[1])]
         schema = Schema(tuple(map(str, features)), tuple(attributes), labels)
-        among = protected_inputs(schema)
+        among = [f for f in schema.features if {f, f.split("=", 1)[0]} & set(protected)]
         if among:
             refuse_or_warn(
                 f"protected attribute among the inputs: {listing(among)}", strict=strict

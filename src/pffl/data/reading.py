@@ -12,6 +12,7 @@ import csv
 import io
 import os
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DELIMITERS = ",;\t|"
+PARQUET = (".parquet", ".pq")
 SHOWN = 5
 PROBE = 50  # records
 HEAD = 1 << 20  # characters that are sure to hold them
@@ -42,9 +44,17 @@ def read_table(
     path = Path(table)
     if not path.is_file():
         raise DataError(f"'{path}' is not a file")
-    if path.suffix.lower() in (".parquet", ".pq"):
-        return named_columns(_read_parquet(path))
-    return read_csv(path)
+    if path.suffix.lower() not in PARQUET:
+        return read_csv(path)
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise MissingExtraError("parquet", "reading Parquet files") from error
+    try:
+        frame = pd.read_parquet(path, engine="pyarrow")
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise DataError(f"'{path.name}' is not a Parquet file: {error}") from error
+    return named_columns(frame)
 
 
 def named_columns(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -259,19 +269,14 @@ def check_records(text: str, delimiter: str, encoding: str, name: str) -> list[s
         bad.append((begin, f"{error} (a quote that is never closed?)"))
     with Problems(f"'{name}'", DataError) as problems:
         for line, problem in bad[:SHOWN]:
-            byte = _bytes_before(text, line, encoding) + 1
+            before = "".join(islice(io.StringIO(text, newline=""), line))
+            byte = len(before.encode(encoding)) + 1
             problems.add(f"line {line + 1}, byte {byte}: {problem}")
         if len(bad) > SHOWN:
             problems.add(f"and {len(bad) - SHOWN} more such lines")
         if not count and not bad:
             problems.add("no rows after the header")
     return header
-
-
-def _bytes_before(text: str, lines: int, encoding: str) -> int:
-    stream = io.StringIO(text, newline="")
-    before = "".join(next(stream) for _ in range(lines))
-    return len(before.encode(encoding))
 
 
 def _place(data: bytes, start: int) -> str:
@@ -298,16 +303,3 @@ def _decimal_commas(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     if found:
         notes.append(f"decimal commas in {', '.join(found)}")
     return frame
-
-
-def _read_parquet(path: Path) -> pd.DataFrame:
-    import pandas as pd
-
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise MissingExtraError("parquet", "reading Parquet files") from error
-    try:
-        return pd.read_parquet(path, engine="pyarrow")
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise DataError(f"'{path.name}' is not a Parquet file: {error}") from error

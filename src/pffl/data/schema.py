@@ -7,7 +7,6 @@ silo or over all, so weights and sums per atom are all that ever has to be known
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 from collections import Counter
@@ -17,6 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from pffl.errors import DataError, Problems
+from pffl.files import digest
 from pffl.typing import FloatArray, IntArray
 
 
@@ -124,4 +124,4 @@ class Schema:
     def hash(self) -> str:
         """SHA-256 of the plain form; silos with another hash are refused."""
         text = json.dumps(self.as_dict(), ensure_ascii=False)  # order matters
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest(text)

@@ -107,20 +107,10 @@ class TableOptions(ColumnOptions):
         return (*(name for name in single if name is not None), *several)
 
 
-@dataclass(frozen=True)
-class EncodedTable:
-    """A table as rows of a federation that is still to be split."""
-
-    encoding: TableEncoding
-    rows: Rows
-    silo: IntArray
-    silo_names: tuple[str, ...]
-    ids: IntArray | None
-    notes: tuple[str, ...]
-
-
-def encode_table(table: Table, options: TableOptions) -> EncodedTable:
-    """Read, check and encode; every problem of the table is raised in one error."""
+def encode_table(
+    table: Table, options: TableOptions
+) -> tuple[TableEncoding, Rows, partition.Partition, IntArray | None, list[str]]:
+    """Encoding, rows, silos, ids and notes; all problems are raised in one error."""
     frame, notes = read_table(table)
     _check_names(frame, options)
     with Problems("table", DataError) as problems:
@@ -145,8 +135,7 @@ def encode_table(table: Table, options: TableOptions) -> EncodedTable:
     copies = int(frame.duplicated().sum())
     if copies:
         notes.append(f"{copies:,} rows are copies of earlier ones, and were kept")
-    rows = encoding.rows(frame)
-    return EncodedTable(encoding, rows, silo, silo_names, ids, tuple(notes))
+    return encoding, encoding.rows(frame), (silo, silo_names), ids, notes
 
 
 def _check_names(frame: pd.DataFrame, options: TableOptions) -> None:

@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from pffl.data.checks import listing
-from pffl.data.reading import find_delimiter, first_uneven, read_table
+from pffl.data.reading import PARQUET, find_delimiter, first_uneven, read_table
 from pffl.datasets import _fetch
 from pffl.datasets._acs_tasks import FIPS, RELP_OF_RELSHIPP
 from pffl.datasets._archive import DAMAGED, open_member
@@ -43,7 +43,6 @@ MAX_BYTES = 2 << 30  # of one archive; all states together have less
 BUFFER = 4 << 20
 LONGEST_HEADER = 1 << 16
 BATCH_ROWS = 1 << 17
-PARQUET = (".parquet", ".pq")
 
 FIRST_YEAR = 2014
 RENAMED_FILES = 2017  # from then on psam_p…, before ss{yy}p…

@@ -304,14 +304,13 @@ TASKS: dict[tuple[str, str], Task] = {
 }  # fmt: skip
 
 
-def find_task(task: str, filter: str, problems: Problems) -> Task:
-    """Return the task, or note which there are."""
+def check_task(task: str, filter: str, problems: Problems) -> None:
+    """Note a task or a filter that there is not."""
     names = list(dict.fromkeys(name for name, _ in TASKS))
     filters = [which for name, which in TASKS if name == task]
-    if task not in names:
+    if not filters:
         problems.add(f"'task' must be one of {names}. Got '{task}' instead.")
     elif filter not in filters:
         problems.add(
             f"'filter' must be one of {filters} for '{task}'. Got '{filter}' instead."
         )
-    return TASKS.get((task, filter), TASKS["employment", "folktables"])

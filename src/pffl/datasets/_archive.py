@@ -7,7 +7,7 @@ import shutil
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
@@ -78,10 +78,7 @@ def check_archive(
     """Return the wanted member's entry; refuse an archive with any suspicious entry."""
     entries = opened.infolist()
     with Problems(f"archive '{name}'", DataError) as problems:
-        if len(entries) > MAX_MEMBERS:
-            problems.add(f"{len(entries)} members, at most {MAX_MEMBERS} are allowed")
-        else:
-            problems.found.extend(filter(None, map(suspicion, entries)))
+        check_entries(entries, MAX_MEMBERS, problems)
         wanted = [info for info in entries if info.filename == member]
         if len(wanted) != 1:
             problems.add(f"{len(wanted)} members are called '{member}', expected one")
@@ -92,7 +89,17 @@ def check_archive(
     return wanted[0]
 
 
-def suspicion(info: zipfile.ZipInfo) -> str | None:
+def check_entries(
+    entries: Sequence[zipfile.ZipInfo], most: int, problems: Problems
+) -> None:
+    """Note every suspicious entry of an archive, or that there are too many."""
+    if len(entries) > most:
+        problems.add(f"{len(entries)} members, at most {most} are allowed")
+    else:
+        problems.found.extend(filter(None, map(_suspicion, entries)))
+
+
+def _suspicion(info: zipfile.ZipInfo) -> str | None:
     """What is wrong with an entry: where it would go, or how far it would grow."""
     path = info.filename
     windows = PureWindowsPath(path)

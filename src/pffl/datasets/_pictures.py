@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pffl import files
 from pffl.data.checks import listing
 from pffl.data.schema import Attribute, Schema
-from pffl.datasets._archive import DAMAGED, suspicion
+from pffl.datasets._archive import DAMAGED, check_entries
 from pffl.datasets._fetch import Progress, locked
 from pffl.errors import DataError, MissingExtraError, Problems
 
@@ -74,10 +74,7 @@ class Store:
             raise DataError(f"archive '{path.name}' is damaged: {error}") from error
         entries = opened.infolist()
         with Problems(f"archive '{path.name}'", DataError) as problems:
-            if len(entries) > MOST_MEMBERS:
-                problems.add(f"{len(entries)} members, at most {MOST_MEMBERS}")
-            else:
-                problems.found.extend(filter(None, map(suspicion, entries)))
+            check_entries(entries, MOST_MEMBERS, problems)
             pictures = [
                 info
                 for info in entries

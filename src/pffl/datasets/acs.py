@@ -36,12 +36,13 @@ from pffl.datasets._acs_tasks import (
     FIFTY_STATES,
     FIPS,
     PROTECTED,
+    TASKS,
     Encoding,
     Filter,
     Input,
     Task,
     TaskName,
-    find_task,
+    check_task,
     holds,
 )
 from pffl.datasets._fetch import Progress
@@ -137,7 +138,7 @@ def acs(
     """
     fractions = {"test": test_fraction, "validation": validation_fraction}
     with Problems("acs", UsageError) as problems:
-        chosen = find_task(task, filter, problems)
+        check_task(task, filter, problems)
         protected = protected_names(group, tuple(PROTECTED), problems)
         wanted = check_request(year, states, problems)
         check_choice(problems, "encoding", encoding, get_args(Encoding))
@@ -145,6 +146,7 @@ def acs(
         if people is not None:
             check_whole(problems, people=people)
     check_fractions(fractions)
+    chosen = TASKS[task, filter]
     if source is None:
         wanted = wanted or FIFTY_STATES
         files = fetch_states(year, wanted, cache_dir=cache_dir, progress=progress)
@@ -326,16 +328,13 @@ def _columns(
     absent = [f"'{column}'" for column in needed if column not in found]
     if absent:
         raise DataError(f"{file} is not such a table: no columns {', '.join(absent)}")
-    if not file.extract and year >= RENAMED_FILES:
-        _check_year(file, year)
-    return found
-
-
-def _check_year(file: PersonFile, year: int) -> None:
-    """From 2017 on files of all years are called alike, but numbers hold the year."""
+    if file.extract or year < RENAMED_FILES:
+        return found
+    # From then on files of all years are called alike, but numbers hold the year.
     number = dict(zip(*file.head(), strict=False)).get("SERIALNO", "")
     if len(number) == 13 and number[:4].isdigit() and int(number[:4]) != year:
         raise DataError(f"{file} holds persons of {number[:4]}, expected {year}")
+    return found
 
 
 def _only_state(file: PersonFile, states: Sequence[str] | None) -> str:

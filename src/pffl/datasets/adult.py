@@ -209,19 +209,15 @@ def _read_both(
         if official and found != expected:
             raise DataError(f"'{path.name}': {found} rows, expected {expected}")
     joined = {name: np.concatenate([t[name] for t in tables]) for name in COLUMNS}
-    _check_values(joined)
-    return joined, np.repeat([True, False], sizes)
-
-
-def _check_values(table: _people.Text) -> None:
     with Problems("Adult", DataError) as problems:
         for name in NUMBERS:
-            if not np.char.isdigit(table[name]).all():
+            if not np.char.isdigit(joined[name]).all():
                 problems.add(f"column '{name}' is not all whole numbers")
-        odd = sorted(set(table["income"].tolist()) - set(LABELS))
+        odd = sorted(set(joined["income"].tolist()) - set(LABELS))
         if odd:
             problems.add(f"column 'income' has values {odd[:5]}, expected {LABELS}")
         for name in ("sex", "race"):
-            unknown = int(np.isin(table[name], ("", "?")).sum())
+            unknown = int(np.isin(joined[name], ("", "?")).sum())
             if unknown:
                 problems.add(f"column '{name}': {unknown} missing values")
+    return joined, np.repeat([True, False], sizes)

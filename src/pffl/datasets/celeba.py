@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -225,12 +225,7 @@ def _read_lists(
     """
     with Problems("CelebA", DataError) as problems:
         looks = _read_attributes(attributes, wanted, problems)
-        people = _read_list(
-            identities,
-            enumerate(_lines(identities), start=1),
-            _number,
-            problems,
-        )
+        people = _read_list(identities, _lines(identities), 1, _number, problems)
         if not problems.found:
             for what, alone in (
                 ("a person", looks.keys() - people.keys()),
@@ -270,8 +265,7 @@ def _read_attributes(
         return tuple(words[p] == "1" for p in places)
 
     before = len(problems.found)
-    numbered = list(enumerate(lines[2:], start=3))
-    looks = _read_list(path, numbered, look, problems)
+    looks = _read_list(path, lines[2:], 3, look, problems)
     if len(problems.found) == before and len(looks) != int(lines[0]):
         problems.add(
             f"'{path}' announces {int(lines[0]):,} pictures and lists {len(looks):,}: "
@@ -282,7 +276,8 @@ def _read_attributes(
 
 def _read_list(
     path: Path,
-    lines: Iterable[tuple[int, str]],
+    lines: Sequence[str],
+    first: int,
     meaning: Callable[[Sequence[str]], T | None],
     problems: Problems,
 ) -> dict[str, T]:
@@ -292,7 +287,7 @@ def _read_list(
     """
     found: dict[str, T] = {}
     wrong, twice = [], False
-    for number, line in lines:
+    for number, line in enumerate(lines, start=first):
         name, *words = line.split() or [""]
         value = meaning(words)
         if value is None:

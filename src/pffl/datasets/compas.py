@@ -178,7 +178,14 @@ def _inputs(table: _people.Text) -> dict[str, FloatArray]:
 
 def _fedfb(table: _people.Text) -> Federation:
     """Build the two silos of FedFB's code; the split is by position, as there."""
-    columns = _fedfb_inputs(table)
+    columns: dict[str, FloatArray] = {}
+    for name in NUMBERS:
+        number = table[name].astype(np.float64)
+        columns[name] = (number - number.min()) / (number.max() - number.min())
+    for name in ("age_cat", "c_charge_degree", "c_charge_desc"):
+        columns |= _people.indicators(table, name)
+        # A missing description has no column of its own: all its columns are 0.
+        columns.pop(f"{name}=", None)
     black = table["race"] == "African-American"
     rows, schema = _people.encode_people(
         columns,
@@ -207,18 +214,6 @@ def _fedfb(table: _people.Text) -> Federation:
     )
     silos = partition.distribute(rows.take, plan)
     return Federation(schema, silos, "COMPAS (FedFB preparation)", notes=notes)
-
-
-def _fedfb_inputs(table: _people.Text) -> dict[str, FloatArray]:
-    columns: dict[str, FloatArray] = {}
-    for name in NUMBERS:
-        number = table[name].astype(np.float64)
-        columns[name] = (number - number.min()) / (number.max() - number.min())
-    for name in ("age_cat", "c_charge_degree", "c_charge_desc"):
-        columns |= _people.indicators(table, name)
-        # A missing description has no column of its own: all its columns are 0.
-        columns.pop(f"{name}=", None)
-    return columns
 
 
 def _check_count(found: int, expected: int, *, official: bool) -> None:

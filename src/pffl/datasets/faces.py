@@ -85,7 +85,13 @@ def faces(
     male = generator.random(len(silo)) < people.male[silo]
     smiling = generator.random(len(silo)) < people.smiling[silo]
     style = Style(size, beard, reserve, noise)
-    X = draw_faces(generator, people, silo, male, smiling, style)
+    X = np.empty((len(silo), size * size * 3), dtype=np.uint8)
+    step = max(1, BLOCK // (size * size))
+    for start in range(0, len(silo), step):
+        part = slice(start, start + step)
+        X[part] = _draw_block(
+            generator, people, silo[part], male[part], smiling[part], style
+        )
     wrong = generator.random(len(silo)) < label_noise
     width = len(str(clients))
     return Federation.from_rows(
@@ -143,34 +149,6 @@ def draw_people(
     return People(male, smiling, skin, hair, shape, long_hair, beard)
 
 
-def draw_faces(
-    generator: np.random.Generator,
-    people: People,
-    silo: IntArray,
-    male: NDArray[np.bool_],
-    smiling: NDArray[np.bool_],
-    style: Style,
-) -> NDArray[np.uint8]:
-    """Draw all pictures, block by block, shape (n, size · size · 3)."""
-    size = style.size
-    out = np.empty((len(silo), size, size, 3), dtype=np.uint8)
-    step = max(1, BLOCK // (size * size))
-    for start in range(0, len(silo), step):
-        part = slice(start, start + step)
-        picture = _draw_block(
-            generator, people, silo[part], male[part], smiling[part], style
-        )
-        light = generator.normal(1.0, 0.1, (picture.shape[1], 1, 1))
-        picture *= light.astype(np.float32)
-        grain = generator.standard_normal(picture.shape, dtype=np.float32)
-        grain *= style.noise
-        picture += grain
-        picture *= 255.0
-        np.clip(picture, 0, 255, out=picture)
-        out[part] = np.moveaxis(picture.astype(np.uint8), 0, -1)
-    return out.reshape(len(silo), -1)
-
-
 def _draw_block(
     generator: np.random.Generator,
     people: People,
@@ -178,10 +156,11 @@ def _draw_block(
     male: NDArray[np.bool_],
     smiling: NDArray[np.bool_],
     style: Style,
-) -> Pixels:
-    """Paint from back to front: background, hair, face, eyes, beard, mouth.
+) -> NDArray[np.uint8]:
+    """Paint from back to front: background, hair, face, eyes, beard, mouth, grain.
 
-    Colours come first here, shape (3, n, size, size): planes are painted one by one.
+    Colours come first here, shape (3, n, size, size): planes are painted one by one;
+    in the bytes that are returned, shape (n, size · size · 3), they come last.
     """
     n, size, soft = len(silo), style.size, 1.5 / style.size
     line = ((np.arange(size) + 0.5) / size).astype(np.float32)
@@ -213,7 +192,14 @@ def _draw_block(
     mouth *= 1.0 - hidden
     lips = np.clip(skin * np.array([0.6, 0.15, 0.2]), 0, 1)
     _paint(picture, mouth, lips)
-    return picture
+    light = generator.normal(1.0, 0.1, (n, 1, 1))
+    picture *= light.astype(np.float32)
+    grain = generator.standard_normal(picture.shape, dtype=np.float32)
+    grain *= style.noise
+    picture += grain
+    picture *= 255.0
+    np.clip(picture, 0, 255, out=picture)
+    return np.moveaxis(picture.astype(np.uint8), 0, -1).reshape(n, -1)
 
 
 def _ellipse(
