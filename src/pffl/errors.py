@@ -114,3 +114,8 @@ class Problems:
     ) -> None:
         if error is None:
             self.raise_if_any()
+
+
+def wrong(key: str, owner: str, wanted: str, got: object) -> str:
+    """The one form of a message about a value."""
+    return f"The '{key}' parameter of {owner} must be {wanted}. Got {got!r} instead."

@@ -38,7 +38,7 @@ from typing import (
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from pffl.errors import ArtefactError, PFFLError, Problems, UsageError
+from pffl.errors import ArtefactError, PFFLError, Problems, UsageError, wrong
 
 T = TypeVar("T")
 Source = Callable[..., object]  # a dataclass or a function
@@ -204,11 +204,6 @@ def table(values: object, owner: str, problems: Problems) -> Mapping[str, Any]:
         return values
     problems.add(f"{owner} must be a table. Got {values!r} instead.")
     return {}
-
-
-def wrong(key: str, owner: str, wanted: str, got: object) -> str:
-    """The one form of a message about a value."""
-    return f"The '{key}' parameter of {owner} must be {wanted}. Got {got!r} instead."
 
 
 def unknown_key(

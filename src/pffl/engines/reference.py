@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from pffl.data.federation import Federation
-from pffl.data.schema import Schema
 from pffl.errors import FederationError, PFFLError
 from pffl.models.base import Inputs, Model
 from pffl.questions import Question, Total, View, add_all
@@ -35,29 +34,11 @@ class Reference:
     partial = False  # every round of training needs all silos
 
     def __init__(self, federation: Federation) -> None:
-        self.federation = federation
+        self.federation, self.name = federation, federation.name
+        self.schema, self.splits = federation.schema, federation.splits
+        self.silo_names = federation.silo_names
         self._inputs: Inputs | None = None
         self._views: dict[str, list[View]] = {}
-
-    @property
-    def name(self) -> str:
-        """What the data are called."""
-        return self.federation.name
-
-    @property
-    def schema(self) -> Schema:
-        """What the silos agree on."""
-        return self.federation.schema
-
-    @property
-    def silo_names(self) -> tuple[str, ...]:
-        """Names of the silos, in order."""
-        return self.federation.silo_names
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """Splits that every silo has."""
-        return self.federation.splits
 
     def ask(self, question: Question[T]) -> T:
         """Ask every silo and add the answers."""

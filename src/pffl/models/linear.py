@@ -16,7 +16,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from pffl.data.schema import Schema
-from pffl.errors import DataError, UsageError
+from pffl.errors import DataError, UsageError, wrong
 from pffl.models.base import Inputs, Model
 from pffl.numerics import (
     is_number,
@@ -57,10 +57,8 @@ class LinearModel(Model):
 
     def __post_init__(self) -> None:
         if not (is_number(self.l2) and self.l2 >= 0):
-            raise UsageError(
-                f"The 'l2' parameter of {type(self).__name__} must be a number ≥ 0. "
-                f"Got {self.l2!r} instead."
-            )
+            name = type(self).__name__
+            raise UsageError(wrong("l2", name, "a number ≥ 0", self.l2))
 
     @abstractmethod
     def check_labels(self, schema: Schema) -> int:
@@ -367,10 +365,8 @@ class HuberRegression(NumericModel):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (is_number(self.delta) and self.delta > 0):
-            raise UsageError(
-                "The 'delta' parameter of HuberRegression must be a finite number > 0. "
-                f"Got {self.delta!r} instead."
-            )
+            wanted = "a finite number > 0"
+            raise UsageError(wrong("delta", "HuberRegression", wanted, self.delta))
 
     def score_losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
         """Return r², or 2δ|r| − δ²: with c the clipped residual, c(2r − c)."""
@@ -404,7 +400,7 @@ LINEAR_MODELS: dict[str, type[LinearModel]] = {
 PLAIN = {"intercept": bool, "standardize": bool, "l2": float, "delta": float}
 
 
-def rebuild(described: object, *, parameters: int, module: object = None) -> Model:
+def rebuild(described: object, parameters: int, *, module: object = None) -> Model:
     """Return the unbound model that a `describe()` stands for; refuse anything else.
 
     Only names of our own tables are looked up: no code is ever loaded, and a network

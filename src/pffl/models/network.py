@@ -19,7 +19,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 
 from pffl.data.schema import Schema
-from pffl.errors import DataError, MissingExtraError, Problems, UsageError
+from pffl.errors import DataError, MissingExtraError, Problems, UsageError, wrong
 from pffl.models.architectures import description_of
 from pffl.models.base import Inputs, Model, Step
 from pffl.numerics import is_number
@@ -374,7 +374,8 @@ class Network(Model):
 
     @cached_property
     def _dtype(self) -> torch.dtype:
-        return dtype_of(self.module)
+        """The floating type that the module computes in: its first parameter's."""
+        return next(p.dtype for p in self.module.parameters() if p.requires_grad)
 
     @cached_property
     def _scaling(self) -> tuple[Tensor, Tensor]:
@@ -412,29 +413,26 @@ class Network(Model):
 
 def check_parameters(network: Network, problems: Problems) -> None:
     """Note everything that is wrong with the parameters of a `Network`."""
-    wrong = []
+    odd = []
     if not isinstance(network.module, nn.Module):
-        wrong.append(("module", "a torch.nn.Module"))
+        odd.append(("module", "a torch.nn.Module"))
     elif not any(p.requires_grad for p in network.module.parameters()):
         problems.add("the module has no parameters to train")
     elif len(kinds := floating_types(network.module)) > 1:
         problems.add(f"the module mixes {' and '.join(kinds)}: give it one type")
     for name, allowed in CHOICES.items():
         if getattr(network, name) not in allowed:
-            wrong.append((name, f"one of {', '.join(allowed)}"))
+            odd.append((name, f"one of {', '.join(allowed)}"))
     for name, (least, words) in LEAST.items():
         value = getattr(network, name)
         if value is None and name == "batch_size":
             continue
         if not is_number(value) or value < least:
-            wrong.append((name, f"a finite number {words}"))
+            odd.append((name, f"a finite number {words}"))
     if not isinstance(network.standardize, bool | None):
-        wrong.append(("standardize", "true, false or None"))
-    for name, words in wrong:
-        problems.add(
-            f"The '{name}' parameter of Network must be {words}. "
-            f"Got {getattr(network, name)!r} instead."
-        )
+        odd.append(("standardize", "true, false or None"))
+    for name, words in odd:
+        problems.add(wrong(name, "Network", words, getattr(network, name)))
     try:
         torch.empty(0, device=network.device)
     except (RuntimeError, AssertionError, TypeError) as reason:
@@ -553,11 +551,6 @@ def join(tensors: Sequence[Tensor], stack: int = 0) -> FloatArray:
 def numbers(tensor: Tensor) -> FloatArray:
     """Return a tensor as a float64 array."""
     return np.asarray(tensor.detach().to("cpu", torch.float64).numpy())
-
-
-def dtype_of(module: nn.Module) -> torch.dtype:
-    """Return the floating type that a module computes in: its first parameter's."""
-    return next(p.dtype for p in module.parameters() if p.requires_grad)
 
 
 def draw(module: nn.Module, seed: int) -> None:

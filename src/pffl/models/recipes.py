@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any, ClassVar, Literal
 
 from pffl.data.schema import Schema
-from pffl.errors import Problems, UsageError
+from pffl.errors import Problems, UsageError, wrong
 from pffl.models.base import Model
 from pffl.numerics import is_number
 
@@ -80,10 +80,7 @@ class Recipe:
         raise NotImplementedError
 
     def _wrong(self, name: str, wanted: str) -> str:
-        return (
-            f"The '{name}' parameter of {self.name} must be {wanted}. "
-            f"Got {getattr(self, name)!r} instead."
-        )
+        return wrong(name, self.name, wanted, getattr(self, name))
 
 
 @dataclass(frozen=True, kw_only=True)

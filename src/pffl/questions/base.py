@@ -372,7 +372,7 @@ def read_question(
     kind = Asked(lambda v: v if v in known else None, f"one of {known}").take(
         "question", left, None
     )
-    build = own_model or _rebuild
+    build = own_model or rebuild
     question, index = Question.kinds[kind].read(left, left_arrays, schema, build)
     if left:
         raise Malformed(f"unknown fields {sorted(left)[:5]}")
@@ -382,10 +382,6 @@ def read_question(
 
 
 _Build: TypeAlias = Callable[[object], Model]
-
-
-def _rebuild(described: object, parameters: int) -> Model:
-    return rebuild(described, parameters=parameters)
 
 
 _INDEX: Asked = whole().metadata[DECLARED]

@@ -48,7 +48,9 @@ class Row:
 
     def range(self, scales: Mapping[str, float]) -> tuple[float, float]:
         """Return `low` and `high` as numbers."""
-        return _value(self.low, scales), _value(self.high, scales)
+        ends = (self.low, self.high)
+        low, high = (scales[end] if isinstance(end, str) else end for end in ends)
+        return low, high
 
 
 ANYTHING = Row()
@@ -89,10 +91,6 @@ class Answered:
         if self.agreed:
             return np.uint8
         return np.int64 if self.rows[0].whole and len(self.rows) == 1 else np.float64
-
-    def shape(self, dims: Dims) -> tuple[int, ...]:
-        """Return the field's shape."""
-        return tuple(a if isinstance(a, int) else dims[a] for a in self.axes)
 
     @property
     def sent(self) -> Answered:
@@ -256,12 +254,8 @@ class Total:
     def check_size(self) -> None:
         """Refuse numbers so large that sums of them could overflow."""
         for name, of in self.declared.items():
-            sizes = (
-                np.abs(np.asarray(getattr(self, name), np.float64))
-                if not of.agreed
-                else 0
-            )
-            if not np.all(sizes <= HUGE):
+            value = 0.0 if of.agreed else getattr(self, name)
+            if not np.all(np.abs(np.asarray(value, np.float64)) <= HUGE):
                 raise Refused("a number that is not finite, or larger than any sum")
 
     def check_ranges(
@@ -411,10 +405,6 @@ def _declared(what: Answered | Asked, default: Any = MISSING) -> Any:
     return field(default=default, metadata={DECLARED: what})
 
 
-def _value(bound: Bound, scales: Mapping[str, float]) -> float:
-    return scales[bound] if isinstance(bound, str) else bound
-
-
 def _check_row(
     values: FloatArray, n: FloatArray, row: Row, scales: Mapping[str, float]
 ) -> None:
@@ -422,15 +412,12 @@ def _check_row(
     low, high = row.range(scales)
     if row.whole and not (values == np.round(values)).all():
         raise Refused(f"{row.called} that is not whole")
-    slack = 0.0 if row.whole else ROUNDING * max([1.0, *_finite(low, high)])
+    largest = max(abs(end) for end in (1.0, low, high) if math.isfinite(end))
+    slack = 0.0 if row.whole else ROUNDING * largest
     under = math.isfinite(low) and (values < n * (low - slack)).any()
     over = math.isfinite(high) and (values > n * (high + slack)).any()
     if under or over:
         raise Refused(f"{row.called} outside what is possible")
-
-
-def _finite(*numbers: float) -> list[float]:
-    return [abs(number) for number in numbers if math.isfinite(number)]
 
 
 def _read(
@@ -448,7 +435,7 @@ def _read(
         for axis, length in zip(of.axes, found.shape, strict=False):
             if isinstance(axis, str) and (of.agreed or axis not in dims):
                 dims[axis] = length
-        shape = of.shape(dims)
+        shape = tuple(a if isinstance(a, int) else dims[a] for a in of.axes)
         if found.dtype != of.dtype or found.shape != shape:
             raise Malformed(
                 f"'{name}' is {found.dtype}{list(found.shape)}, not "

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from pffl.questions.base import ModelQuestion, View
+from pffl.questions.census import COUNT, WEIGHT
 from pffl.questions.declared import (
     NOTHING,
     ROUNDING,
@@ -27,14 +28,14 @@ from pffl.typing import FloatArray
 
 PREDICTED = Row(0.0, 1.0, whole=True, called="a count of predictions")
 ROWS = {
-    "count": Row(0.0, 1.0, whole=True, called="a count"),
+    "count": COUNT,
     "loss": LOSS,
     "loss_squared": LOSS,
     "capped_loss": Row(0.0, "M", called="a capped loss"),
     "capped_loss_squared": Row(0.0, "M²", called="a capped loss"),
     "correct": PREDICTED,
     "positive": PREDICTED,
-    "weight": Row(0.0, 1.0, called="a weight"),  # s_i, which is 1 for every row
+    "weight": WEIGHT,
 }
 COLUMNS = tuple(ROWS)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pffl.data.partition import check_fractions
-from pffl.errors import Problems, UsageError
+from pffl.errors import Problems, UsageError, wrong
 from pffl.numerics import is_number
-from pffl.records import check, construct, read_toml, suggestion, table, wrong
+from pffl.records import check, construct, read_toml, suggestion, table
 from pffl.site import agreement
 from pffl.site.agreement import Agreement
 
@@ -55,10 +55,8 @@ class Rules:
     def __post_init__(self) -> None:
         with Problems("limits", UsageError) as problems:
             if not isinstance(self.batches, bool):
-                problems.add(
-                    "The 'batches' parameter of [limits] must be true or false. Got "
-                    f"{self.batches!r} instead."
-                )
+                wanted = "true or false"
+                problems.add(wrong("batches", "[limits]", wanted, self.batches))
             for field in fields(self):
                 value = getattr(self, field.name)
                 if field.name == "batches":
@@ -66,10 +64,8 @@ class Rules:
                 whole = field.name != "radius"
                 good = is_number(value) and value >= 0
                 if not good or (whole and type(value) is not int):
-                    problems.add(
-                        f"The '{field.name}' parameter of [limits] must be a "
-                        f"{'whole ' if whole else ''}number ≥ 0. Got {value!r} instead."
-                    )
+                    wanted = f"a {'whole ' if whole else ''}number ≥ 0"
+                    problems.add(wrong(field.name, "[limits]", wanted, value))
 
 
 @dataclass(frozen=True, kw_only=True)

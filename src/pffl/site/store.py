@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -50,22 +50,17 @@ def write(folder: Path, silo: Silo, schema_hash: str) -> None:
     """Write a silo's rows; the manifest comes last."""
     files.folder(folder, private=True)
     (folder / MANIFEST).unlink(missing_ok=True)
-    splits: dict[str, dict[str, Any]] = {}
+    splits: dict[str, _Split] = {}
     for split, rows in silo.splits.items():
-        splits[split] = {"rows": len(rows)}
+        hashes = {}
         for name in ARRAYS:
             path = folder / f"{split}.{name}.npy"
             save = partial(_save, np.ascontiguousarray(getattr(rows, name)))
             files.write(path, save, private=True)
-            splits[split][name] = files.digest_file(path)
-    plain = {
-        "format": FORMAT,
-        "version": VERSION,
-        "site": silo.name,
-        "schema_hash": schema_hash,
-        "splits": splits,
-    }
-    content = json.dumps(plain, indent=1).encode()
+            hashes[name] = files.digest_file(path)
+        splits[split] = _Split(len(rows), **hashes)
+    manifest = _Manifest(FORMAT, VERSION, silo.name, schema_hash, splits)
+    content = json.dumps(asdict(manifest), indent=1).encode()
     files.write(folder / MANIFEST, content, private=True)
 
 
@@ -80,9 +75,7 @@ class Stored(Mapping[str, Rows]):
     def __getitem__(self, split: str) -> Rows:
         if split not in self._mapped:
             known = self.splits[split]
-            hashes = {"X": known.X, "y": known.y, "group": known.group}
-            arrays = {n: self._map(split, n, hashes[n]) for n in ARRAYS}
-            rows = Rows(arrays["X"], arrays["y"], arrays["group"])
+            rows = Rows(*(self._map(split, n, getattr(known, n)) for n in ARRAYS))
             _check(rows, known.rows, self.folder)
             self._mapped[split] = rows
         return self._mapped[split]

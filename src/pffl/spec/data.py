@@ -15,8 +15,8 @@ from typing import Any
 from pffl.data.federation import Federation
 from pffl.data.table import ColumnOptions, TableOptions
 from pffl.datasets import DATASETS
-from pffl.errors import DataError, Problems, UsageError
-from pffl.records import check, construct, read_toml, required, suggestion, wrong
+from pffl.errors import DataError, Problems, UsageError, wrong
+from pffl.records import check, construct, read_toml, required, suggestion
 from pffl.site.agreement import Agreement
 
 SPEC = "spec.toml"  # the run file of a run directory

@@ -25,7 +25,7 @@ from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Constraint
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
 from pffl.engines import DEPLOYED, ENGINES, Engine
-from pffl.errors import PFFLError, Problems, UsageError
+from pffl.errors import PFFLError, Problems, UsageError, wrong
 from pffl.methods import METHODS, Method
 from pffl.methods.pffl import PFFL
 from pffl.models import LINEAR_MODELS, LinearModel, LogisticRegression, Model
@@ -38,7 +38,6 @@ from pffl.records import (
     read_toml,
     suggestion,
     table,
-    wrong,
 )
 from pffl.registry import Registry
 from pffl.solving import default_method

@@ -20,13 +20,13 @@ from pffl.engines.remote.exchange import (
     Entry,
     Exchange,
     Look,
+    Nodes,
     Record,
     Session,
     Steps,
     Transport,
     carry,
 )
-from pffl.engines.remote.nodes import Nodes
 from pffl.errors import DataError, FederationError, Malformed, Refused, UsageError
 from pffl.questions import Census, CensusTotal, Question, Total, add_all
 from pffl.wire import Answer, Gate, Policy, Verdict, read_total
@@ -73,7 +73,7 @@ class Remote:
         names = tuple(silo_names)
         if not names or len(set(names)) < len(names):
             raise UsageError("a federation needs silos, each with a name of its own")
-        self._transport, self._schema, self._names = transport, schema, names
+        self._transport, self.schema, self.silo_names = transport, schema, names
         self.policy = policy or Policy()
         self.record = record or Record()
         self.name = name
@@ -94,36 +94,26 @@ class Remote:
         self._round = 0
 
     @property
-    def schema(self) -> Schema:
-        """What the silos agree on."""
-        return self._schema
-
-    @property
-    def silo_names(self) -> tuple[str, ...]:
-        """Names of the silos, in order."""
-        return self._names
-
-    @property
     def splits(self) -> tuple[str, ...]:
         """Splits that every silo has."""
         carry(self._transport, self.meeting())
         return self._common()
 
     def _common(self) -> tuple[str, ...]:
-        first, *others = (self._splits[k] for k in range(len(self._names)))
+        first, *others = (self._splits[k] for k in range(len(self.silo_names)))
         return tuple(s for s in first if all(s in other for other in others))
 
     @property
     def partial(self) -> bool:
         """Whether a round of training may do without some of the silos."""
-        return self.policy.needed(len(self._names)) < len(self._names)
+        return self.policy.needed(len(self.silo_names)) < len(self.silo_names)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What to know of the sites, for the result: who withholds what (fault 23)."""
         notes = []
         for split in ("train", "test", "validation"):
-            known = [self.gate.frozen(k, split) for k in range(len(self._names))]
+            known = [self.gate.frozen(k, split) for k in range(len(self.silo_names))]
             cut = [k for k, census in enumerate(known) if census and census.withheld]
             if cut:
                 rows = sum(int(c.total.rows[0]) for c in known if c)
@@ -171,10 +161,12 @@ class Remote:
             )
         found: dict[int, Any] = {}
         for part in parts.values():
-            for i in range(0, len(part), MOST_QUESTIONS):
-                some = part[i : i + MOST_QUESTIONS]
-                totals = yield from self._totals(some)
-                found.update(zip(map(id, some), totals, strict=True))
+            for first in range(0, len(part), MOST_QUESTIONS):
+                some = part[first : first + MOST_QUESTIONS]
+                told = yield from self._gather(some)
+                for i, q in enumerate(some):
+                    own = {k: told[k][i] for k in sorted(told) if i in told[k]}
+                    found[id(q)] = self._added(q, own)
         counted = {split: self._counted(split) for split in splits}
         return [
             counted[q.split] if isinstance(q, Census) else found[id(q)]
@@ -183,28 +175,22 @@ class Remote:
 
     def _uncounted(self, splits: Iterable[str]) -> list[Question[Any]]:
         """Return the census of those splits that some silo has not told yet."""
-        every = range(len(self._names))
+        every = range(len(self.silo_names))
         new = [s for s in splits if any(self.gate.frozen(k, s) is None for k in every)]
-        return [Census(self._schema, split) for split in new]
+        return [Census(self.schema, split) for split in new]
 
     def _counted(self, split: str) -> CensusTotal:
         """Return the census of a split, which is frozen once every silo has told it."""
         if split not in self._census:
-            every = range(len(self._names))
+            every = range(len(self.silo_names))
             parts = [k.total for i in every if (k := self.gate.frozen(i, split))]
             total = add_all(parts)
-            empty = [n for n, m in zip(self._names, total.rows, strict=True) if m == 0]
+            rows = zip(self.silo_names, total.rows, strict=True)
+            empty = [name for name, n in rows if n == 0]
             if empty and split == "train":
                 raise DataError(f"silos without training rows: {', '.join(empty)}")
             self._census[split] = total
         return self._census[split]
-
-    def _totals(self, questions: Sequence[Question[Any]]) -> Steps[list[Any]]:
-        found = yield from self._gather(questions)
-        return [
-            self._added(q, {k: found[k][i] for k in sorted(found) if i in found[k]})
-            for i, q in enumerate(questions)
-        ]
 
     def _added(self, question: Question[Any], found: dict[int, Any]) -> Any:
         """Add the silos' answers to one question of a message."""
@@ -220,20 +206,20 @@ class Remote:
     def _asked(self, question: Question[Any]) -> tuple[int, ...]:
         """Return the silos that a question goes to."""
         return tuple(
-            range(len(self._names)) if question.silos is None else question.silos
+            range(len(self.silo_names)) if question.silos is None else question.silos
         )
 
     def meeting(self) -> Steps[None]:
         """Wait until every silo has been there once (fault 56)."""
-        every = tuple(range(len(self._names)))
+        every = tuple(range(len(self.silo_names)))
         if len(self._splits) == len(every):
             return
-        entry, started = Entry(asked=list(self._names)), time.monotonic()
-        census = Census(self._schema)
+        entry, started = Entry(asked=list(self.silo_names)), time.monotonic()
+        census = Census(self.schema)
         try:
             yield from self._nodes.find(every, census, self.policy.join_seconds, entry)
         finally:
-            entry.answered = [self._names[k] for k in sorted(self._splits)]
+            entry.answered = [self.silo_names[k] for k in sorted(self._splits)]
             self._write("census", entry, started)
         missing = [k for k in every if k not in self._splits]
         if missing:
@@ -247,7 +233,7 @@ class Remote:
 
     def _joined(self, index: int, answer: Answer) -> None:
         """Take the census that comes with a site's first answer, or its return."""
-        self._admit([Census(self._schema)], index, answer)
+        self._admit([Census(self.schema)], index, answer)
         self._splits[index] = answer.splits
 
     def _admit(
@@ -258,7 +244,7 @@ class Remote:
             raise Refused(f"{len(answer.bodies)} totals for {len(questions)} questions")
         try:
             found = [
-                read_total(body, question, index, self._schema.hash)
+                read_total(body, question, index, self.schema.hash)
                 for body, question in zip(answer.bodies, questions, strict=True)
             ]
         except Malformed as error:
@@ -280,7 +266,7 @@ class Remote:
         started = time.monotonic()
         places = {
             k: [i for i, q in enumerate(questions) if k in self._asked(q)]
-            for k in range(len(self._names))
+            for k in range(len(self.silo_names))
         }
         asked = [k for k in places if places[k]]
         exchange = Exchange(
@@ -289,10 +275,11 @@ class Remote:
             self.policy.seconds,
             self._admit,
             {k: [questions[i] for i in places[k]] for k in asked},
-            Entry(asked=[self._names[k] for k in asked]),
+            Entry(asked=[self.silo_names[k] for k in asked]),
         )
         found, entry = exchange.found, exchange.entry
-        needed = self._needed(questions, asked)
+        partly = all(question.quorum for question in questions)
+        needed = self.policy.needed(len(asked)) if partly else len(asked)
         try:
             for attempt in range(1 + self.policy.retries):
                 missing = [k for k in asked if k not in found]
@@ -304,7 +291,7 @@ class Remote:
         finally:
             self._write(exchange.kind, entry, started)
         self._demand(exchange, asked, needed)
-        if all(question.quorum for question in questions):
+        if partly:
             self._be_patient(exchange, asked)
         return {k: dict(zip(places[k], found[k], strict=True)) for k in found}
 
@@ -320,12 +307,7 @@ class Remote:
             return
         patient = wait and any(self._absent[k] == 0 for k in missing)
         seconds = self.policy.seconds if patient else 0.0
-        yield from nodes.find(missing, Census(self._schema), seconds, entry)
-
-    def _needed(self, questions: Sequence[Question[Any]], asked: Sequence[int]) -> int:
-        """Return how many of those asked must answer."""
-        some = all(question.quorum for question in questions)
-        return self.policy.needed(len(asked)) if some else len(asked)
+        yield from nodes.find(missing, Census(self.schema), seconds, entry)
 
     def _demand(self, exchange: Exchange, asked: Sequence[int], needed: int) -> None:
         """Go on only with a quorum (fault 41)."""
@@ -349,7 +331,7 @@ class Remote:
                     "session": self._session.session,
                     "round": self._round,
                     "event": "participation_lost",
-                    "silos": [self._names[k] for k in lost],
+                    "silos": [self.silo_names[k] for k in lost],
                 }
             )
             raise FederationError(
@@ -372,7 +354,7 @@ class Remote:
         )
 
     def _listing(self, silos: Sequence[int], entry: Entry | None = None) -> str:
-        names = [self._names[k] for k in silos]
+        names = [self.silo_names[k] for k in silos]
         if entry is None:
             return ", ".join(f"'{name}'" for name in names)
         why = dict(entry.refused)

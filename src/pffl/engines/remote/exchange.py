@@ -1,8 +1,11 @@
-"""Exchanges with sites: transport, sequence numbers, retry, and the record of them.
+"""Exchanges with sites: transport, sequence numbers, discovery, retry, and a record.
 
 Who asks sites is a generator that does nothing by itself: it yields a `Look`, a `Pause`
 or a `Post`, and receives what came of it. `carry` does so with a transport, and the
 strategy of `pffl.flower` in Flower's own loop.
+
+Which silo answers at which address is found by asking a node for its census: the answer
+names the silo. A restarted node has a new address and is found the same way.
 
 The record has one JSON line for each message, for audit. It says who was asked, who
 answered, what was refused and why, and the SHA-256 of every message. No figure of a
@@ -23,15 +26,15 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from pffl import files
-from pffl.errors import PFFLError, Refused
-from pffl.questions import Question
+from pffl.errors import FederationError, PFFLError, Refused
+from pffl.questions import Census, Question
 from pffl.wire import (
     Answer,
     Request,
@@ -42,9 +45,8 @@ from pffl.wire import (
 )
 from pffl.wire.envelope import LONGEST, kind_of, shown
 
-if TYPE_CHECKING:
-    from pffl.engines.remote.nodes import Nodes
-
+PAUSE = 0.05  # seconds between looks for new nodes, at first
+LONGEST_PAUSE = 1.0
 KEPT = 1000  # entries of the record in memory
 Number = tuple[int, int]  # (session, sequence)
 R = TypeVar("R")
@@ -248,6 +250,121 @@ class Unfit(Refused):
 
 
 @dataclass
+class Nodes:
+    """Who is where.
+
+    Attributes
+    ----------
+    session, names
+        Numbers of messages, and the silos that are expected.
+    admit
+        Takes the census of silo `index` at its first call, or refuses it.
+    seconds, tries
+        How long one call may take, and how often an address may answer nonsense.
+    address
+        From a silo's index to its node.
+    silent
+        Silos that did not answer when last asked: another node may take their place.
+    unfit
+        Nodes that are not called again, and why.
+    complete
+        Whether all silos have been there once.
+    """
+
+    session: Session
+    names: tuple[str, ...]
+    admit: Callable[[int, Answer], object]
+    seconds: float
+    tries: int
+    address: dict[int, str] = field(default_factory=dict)
+    silent: set[int] = field(default_factory=set)
+    unfit: dict[str, str] = field(default_factory=dict)
+    complete: bool = False
+    _failures: dict[str, int] = field(default_factory=dict)
+
+    def find(
+        self, wanted: Collection[int], census: Census, seconds: float, entry: Entry
+    ) -> Steps[None]:
+        """Look for silos, until all are found or the time is over.
+
+        With no time, nodes that are new are called once.
+        """
+        deadline, pause = time.monotonic() + seconds, PAUSE
+        while True:
+            there: set[str] = set((yield Look()))
+            for k, address in list(self.address.items()):
+                if address not in there:
+                    del self.address[k]
+            new = there - set(self.address.values()) - set(self.unfit)
+            if new and any(k not in self.address or k in self.silent for k in wanted):
+                left = max(deadline - time.monotonic(), 0.0) or self.seconds
+                seconds = min(left, self.seconds)
+                yield from self._call(sorted(new), census, seconds, entry)
+            lacking = [k for k in wanted if k not in self.address]
+            left = deadline - time.monotonic()
+            if not lacking or left <= 0:
+                return
+            if self._hopeless(lacking):
+                return
+            yield Pause(min(pause, left))
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _call(
+        self, addresses: list[str], census: Census, seconds: float, entry: Entry
+    ) -> Steps[None]:
+        number, deadline = self.session.turn(), time.monotonic() + seconds
+        content = self.session.write([census], 0)
+        for address in addresses:
+            entry.out(address, content)
+        requests = dict.fromkeys(addresses, content)
+        waiting = set(addresses)
+        replies: Iterable[Reply] = yield Post(requests, seconds, census.kind)
+        for reply in replies:
+            if time.monotonic() > deadline:
+                return
+            if reply.address not in waiting:
+                continue
+            if reply.content is None:
+                entry.refused.append([reply.address, f"error: {shown(reply.error)}"])
+                continue
+            entry.back(reply.address, reply.content)
+            try:
+                self._join(reply.address, self.session.read(reply.content, {number}))
+            except Refused as error:
+                self._refuse(reply.address, error, entry)
+            waiting.discard(reply.address)
+            if not waiting:
+                return
+
+    def _join(self, address: str, answer: Answer) -> None:
+        """Give a silo its address."""
+        if answer.silo not in self.names:
+            raise Unfit(f"'{shown(answer.silo)}' is none of this run's silos")
+        index = self.names.index(answer.silo)
+        other = self.address.get(index)
+        if other is not None and index not in self.silent:
+            twice = f"two nodes answer as silo '{answer.silo}': {other} and {address}"
+            if self.complete:  # the run goes on with the one that it knows
+                raise Unfit(twice)
+            raise FederationError(f"{twice}; stop one of them, or give it its own name")
+        self.admit(index, answer)
+        self.address[index] = address
+        self.silent.discard(index)
+
+    def _refuse(self, address: str, error: Refused, entry: Entry) -> None:
+        entry.refused.append([address, str(error)])
+        self._failures[address] = self._failures.get(address, 0) + 1
+        if isinstance(error, Unfit) or self._failures[address] >= self.tries:
+            self.unfit[address] = str(error)
+
+    def _hopeless(self, lacking: Collection[int]) -> bool:
+        """Whether every node that could still be a silo has been found unfit."""
+        return len(self.unfit) >= len(lacking) and len(self.address) + len(
+            self.unfit
+        ) >= len(self.names)
+
+
+@dataclass
 class Exchange:
     """One message of questions to silos, sent again to those who do not answer.
 
@@ -314,7 +431,7 @@ class Exchange:
         name = reply.address if index is None else self.nodes.names[index]
         if reply.content is None:
             reason = f"error: {shown(reply.error) or 'no content'}"
-            self.entry.refused.append((name, reason))
+            self.entry.refused.append([name, reason])
             return True
         self.entry.back(name, reply.content)
         try:
@@ -322,11 +439,11 @@ class Exchange:
                 raise Late("late: after the deadline")
             verdicts = self._judged(reply.content, index)
         except Refused as error:
-            self.entry.refused.append((name, str(error)))
+            self.entry.refused.append([name, str(error)])
             return not isinstance(error, Late)
         self.entry.answered.append(name)
         flags = dict.fromkeys(flag for v in verdicts for flag in v.flags)
-        self.entry.flagged += [(name, flag) for flag in flags]
+        self.entry.flagged += [[name, flag] for flag in flags]
         if any(verdict.clipped for verdict in verdicts):
             self.entry.clipped.append(name)
         return True
@@ -376,29 +493,29 @@ class Entry:
         Pairs of a silo's name (or an address) and the reason, once for each reply.
     clipped, flagged
         Silos whose update was shortened; pairs of a silo and what is odd.
-    sent, received
-        Bytes.
+    bytes_sent, bytes_received
+        How many.
     messages
         SHA-256 of requests and answers, in order, by silo or address.
     """
 
     asked: list[str] = field(default_factory=list)
     answered: list[str] = field(default_factory=list)
-    refused: list[tuple[str, str]] = field(default_factory=list)
+    refused: list[list[str]] = field(default_factory=list)
     clipped: list[str] = field(default_factory=list)
-    flagged: list[tuple[str, str]] = field(default_factory=list)
-    sent: int = 0
-    received: int = 0
+    flagged: list[list[str]] = field(default_factory=list)
+    bytes_sent: int = 0
+    bytes_received: int = 0
     messages: dict[str, dict[str, list[str]]] = field(default_factory=dict)
 
     def out(self, name: str, content: bytes) -> None:
         """Note a request."""
-        self.sent += len(content)
+        self.bytes_sent += len(content)
         self._note(name, "requests", content)
 
     def back(self, name: str, content: bytes) -> None:
         """Note a reply."""
-        self.received += len(content)
+        self.bytes_received += len(content)
         self._note(name, "answers", content)
 
     def _note(self, name: str, way: str, content: bytes) -> None:
@@ -408,14 +525,4 @@ class Entry:
     def as_dict(self) -> dict[str, Any]:
         """Plain form."""
         missing = [name for name in self.asked if name not in set(self.answered)]
-        return {
-            "asked": self.asked,
-            "answered": self.answered,
-            "missing": missing,
-            "refused": [list(pair) for pair in self.refused],
-            "clipped": self.clipped,
-            "flagged": [list(pair) for pair in self.flagged],
-            "bytes_sent": self.sent,
-            "bytes_received": self.received,
-            "messages": self.messages,
-        }
+        return {**asdict(self), "missing": missing}
