@@ -17,7 +17,7 @@ from rich.text import Text
 from pffl.evidence import verdict
 from pffl.evidence.certificate import mark
 from pffl.evidence.evidence import Evidence, Missing, Training
-from pffl.text import shorten, visible
+from pffl.text import shorten, up, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -137,7 +137,7 @@ def _cell(row: CellResult, *, minimax: bool) -> list[Text]:
         Text("–") if minimax else margin,
         Text(f"{row.multiplier:.4g}" if row.multiplier > 5e-7 else "0"),
         Text(_number(row.test_loss)),
-        Text(_number(row.test_upper)),
+        Text("–" if row.test_upper is None else up(row.test_upper)),
     ]
 
 
