@@ -22,7 +22,7 @@ from pffl.data.partition import Plan
 from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
 from pffl.errors import DataError, Problems
-from pffl.typing import BoolArray, FloatArray, IntArray
+from pffl.typing import FloatArray, IntArray
 
 SHOWN = 10
 
@@ -198,12 +198,9 @@ def repeated_rows(train: Sequence[Rows], test: Sequence[Rows]) -> int:
     seen = _varied_hashes(train)
     if seen is None or not any(map(len, test)):
         return 0
-    seen.sort()
-    asked = row_hashes(test)
-    places = np.searchsorted(seen, asked).clip(max=len(seen) - 1)
-    found = int((seen[places] == asked).sum())
+    found = int(np.isin(row_hashes(test), seen).sum())
     # A training row has a twin among the others as often as an honest test row has one.
-    chance = _share_with_twin(seen) * len(asked)
+    chance = _share_with_twin(seen) * sum(map(len, test))
     return found if found > chance + 4 * np.sqrt(chance) else 0
 
 
@@ -219,7 +216,10 @@ def _varied_hashes(parts: Sequence[Rows]) -> Hashes | None:
     """Hashes of all rows; None without rows, or where many have a twin."""
     if not any(map(len, parts)):
         return None
-    if _share_with_twin(row_hashes([_sample(parts)])) > FEW:
+    # A sample without many twins is no proof, but one with many saves the rest.
+    step = -(-sum(map(len, parts)) // SAMPLE)
+    sample = [Rows(p.X[::step], p.y[::step], p.group[::step]) for p in parts]
+    if _share_with_twin(row_hashes(sample)) > FEW:
         return None
     hashes = row_hashes(parts)
     return None if _share_with_twin(hashes) > FEW else hashes
@@ -236,15 +236,10 @@ def repeated_ids(ids: NDArray[np.generic], plan: Plan) -> int:
 
 def shared_ids(ids: NDArray[np.generic], silo: IntArray) -> int:
     """Number of rows whose id also occurs in another silo."""
-    _, codes = np.unique(ids, return_inverse=True)
-    codes = codes.reshape(-1)
-    if not len(codes):
-        return 0
-    first = np.full(codes.max() + 1, np.iinfo(np.int64).max)
-    last = np.full(codes.max() + 1, -1)
-    np.minimum.at(first, codes, silo)
-    np.maximum.at(last, codes, silo)
-    return int((first != last)[codes].sum())
+    import pandas as pd
+
+    places = pd.DataFrame({"id": ids, "silo": silo}).drop_duplicates()["id"]
+    return int(np.isin(ids, places[places.duplicated()]).sum())
 
 
 def row_hashes(parts: Sequence[Rows]) -> Hashes:
@@ -284,24 +279,8 @@ def _batches(parts: Sequence[Rows]) -> Iterator[Rows]:
         yield waiting[0] if len(waiting) == 1 else Rows.joined(waiting)
 
 
-def _sample(parts: Sequence[Rows]) -> Rows:
-    """Rows at even distances over all parts."""
-    sizes = np.array([len(part) for part in parts])
-    ends = np.cumsum(sizes)
-    total = int(ends[-1])
-    places = np.linspace(0, total - 1, min(SAMPLE, total)).astype(np.int64)
-    owner = np.searchsorted(ends, places, side="right")
-    return Rows.joined(
-        [
-            parts[k].take(places[owner == k] - (ends[k] - sizes[k]))
-            for k in np.unique(owner)
-        ]
-    )
-
-
 def _share_with_twin(hashes: Hashes) -> float:
     """Share of the rows whose hash occurs more than once."""
-    ordered = np.sort(hashes)
-    same = ordered[1:] == ordered[:-1]
-    twins: BoolArray = np.append(same, False) | np.append(False, same)
-    return float(twins.mean())
+    import pandas as pd
+
+    return float(pd.Series(hashes).duplicated(keep=False).mean())

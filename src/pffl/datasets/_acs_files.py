@@ -210,11 +210,10 @@ def relp(relshipp: FloatArray) -> FloatArray:
     >>> relp(np.array([20.0, 21.0, 23.0, 38.0, 99.0]))
     array([ 0.,  1.,  1., 17., -1.])
     """
-    lookup = np.full(max(RELP_OF_RELSHIPP) + 1, -1.0)
-    lookup[list(RELP_OF_RELSHIPP)] = list(RELP_OF_RELSHIPP.values())
-    inside = (relshipp >= 0) & (relshipp < len(lookup))
-    codes = np.where(inside, relshipp, 0.0).astype(np.int64)
-    return np.asarray(np.where(inside, lookup[codes], -1.0))
+    import pandas as pd
+
+    codes = pd.Series(relshipp).map(RELP_OF_RELSHIPP).fillna(-1)
+    return codes.to_numpy(dtype=np.float64)
 
 
 def member_name(year: int, state: str) -> str:

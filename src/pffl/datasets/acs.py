@@ -360,13 +360,13 @@ def _silo_codes(
 
 def _drawn(codes: IntArray, people: int | None, seed: int) -> IntArray:
     """Places of at most so many persons of each silo, in their order."""
+    import pandas as pd
+
     if people is None:
         return np.arange(len(codes))
     shuffled = np.random.default_rng(seed).permutation(len(codes))
-    ordered = shuffled[np.argsort(codes[shuffled], kind="stable")]
-    counts = np.bincount(codes)
-    rank = np.arange(len(codes)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.sort(ordered[rank < people])
+    drawn = pd.Series(shuffled).groupby(codes[shuffled]).head(people)
+    return np.sort(drawn.to_numpy())
 
 
 def _schema(
