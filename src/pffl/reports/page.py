@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pffl import files, records
 from pffl.errors import ArtefactError, MissingExtraError
 from pffl.evidence import verdict
+from pffl.evidence.certificate import Certificate, mark
 from pffl.evidence.evidence import Evidence
 from pffl.reports import charts
 from pffl.runs.directory import EVIDENCE, HISTORY, REPORT, RESULT, SPEC
@@ -72,7 +73,7 @@ class RunView:
         return cls(
             name or e.data.name,
             result,
-            verdict.certificate(e).as_dict() if certified else None,
+            _marked(verdict.certificate(e)) if certified else None,
             spec,
             charts.cell_chart(result["cells"]),
             charts.line_chart(
@@ -270,6 +271,13 @@ def number(value: object, digits: int = 4) -> str:
 def margin(value: float) -> str:
     """Write a margin or a multiplier; rounding of a solver is none."""
     return number(0.0 if abs(value) < 1e-6 else value)
+
+
+def _marked(certificate: Certificate) -> dict[str, Any]:
+    """Return a certificate in plain form, each statement with its word."""
+    plain, marks = certificate.as_dict(), map(mark, certificate.statements)
+    pairs = zip(plain["statements"], marks, strict=True)
+    return {**plain, "statements": [{**one, "mark": word} for one, word in pairs]}
 
 
 def upper(value: float | None) -> str:
