@@ -101,6 +101,8 @@ class Curvature(ModelQuestion[CurvatureTotal]):
             for weights in (rows if h else ())
         ]
         scores, slopes = self.scores(model.scores(self.w, view.X))
+        rows = member if self.sharpness else np.zeros((0, len(view)))
+        pulled = [model.pull_back(view.X, slopes * weights) for weights in rows]
         p = model.n_parameters
         return CurvatureTotal(
             float(share * losses.sum()),
@@ -110,25 +112,15 @@ class Curvature(ModelQuestion[CurvatureTotal]):
             np.reshape(gradients[1:], (-1, p)),
             np.reshape(hessians[1:], (len(member), h, h)),
             member @ scores,
-            self.pulled_back(model, view, slopes, member),
-            self.own_peaks(view, hessians),
+            np.reshape(pulled, (-1, p)) if pulled else np.zeros((len(member), p)),
+            self.own_peaks(float(self.task.shares[view.index]), hessians),
         )
 
-    def own_peaks(self, view: View, hessians: Sequence[FloatArray]) -> FloatArray:
+    def own_peaks(self, share: float, hessians: Sequence[FloatArray]) -> FloatArray:
         """Return ‖H‖^q of F's and each cell's part in G_k, per unit of its weight."""
-        if not (self.majorant and hessians):
+        if not (self.majorant and self.order == 2 and share > 0):
             return np.zeros(1 + len(self.task.cells))
-        share = float(self.task.shares[view.index])
         return powers(np.stack(hessians)[None] / share)[0]
-
-    def pulled_back(
-        self, model: LinearModel, view: View, slopes: FloatArray, member: FloatArray
-    ) -> FloatArray:
-        """Gradients of the cells' score sums."""
-        if not self.sharpness:
-            return np.zeros((len(member), model.n_parameters))
-        rows = [model.pull_back(view.X, slopes * weights) for weights in member]
-        return np.reshape(rows, (-1, model.n_parameters))
 
     def scores(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return σ(s·z) and its slope for each example; zeros if not asked for."""
@@ -163,10 +155,7 @@ class Curvature(ModelQuestion[CurvatureTotal]):
             none = not (total.cell_scores.any() or total.cell_score_gradients.any())
             require(none, "scores that nobody asked for")
         total.check_ranges(known.in_each, self.scales)
-        peaks = np.zeros_like(total.peaks)
-        if self.majorant and self.order == 2 and known.share > 0:
-            own = np.concatenate([total.risk_hessian[None], total.cell_hessians])
-            peaks = powers(own[None] / known.share)[0]
+        peaks = self.own_peaks(known.share, [total.risk_hessian, *total.cell_hessians])
         require(near(total.peaks, peaks), "peaks of other Hessians")
         return total
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
@@ -53,7 +53,6 @@ STEEPEST = 1000.0  # own spread of a column, in units of the server's scale
 CAPS = 4  # caps on losses that a run may use; each is a point of their curve
 SECONDS = 30.0  # to wait for another process that answers at the same time
 OURS = version("pffl")
-Admit = Callable[[Request, Sequence[Question[Any]]], None]
 
 
 class Site:
@@ -83,7 +82,7 @@ class Site:
         *,
         own_model: Rebuild | None = None,
     ) -> None:
-        self.silo = silo
+        self.silo, self.name = silo, silo.name
         self.schema = schema
         self.rules = rules
         self.guard = Guard(rules, None if state is None else state / GUARD)
@@ -102,30 +101,24 @@ class Site:
         silo = store.read(config.prepared, name=config.name, schema_hash=schema.hash)
         return cls(silo, schema, config.rules, config.folder)
 
-    @property
-    def name(self) -> str:
-        """Name of the site."""
-        return self.silo.name
-
-    def answer(self, content: bytes) -> bytes:
+    def answer(self, content: bytes, *, remember: bool = True) -> bytes:
         """Answer a message; what is wrong with it is the answer, and no exception."""
         request: Request | None = None
         try:
-            request = self._read(content)
-            return self._answer(request, self.guard.admit)
+            request = read_request(content, largest=self.rules.largest_message)
+            return self._answer(request, remember=remember)
         except Exception as error:
-            refused = self._refusal(request, error)
-            self._log_refusal(request, refused.refusal)
+            reason, own = _reason(error), self.schema.hash
+            refused = refusal(
+                request, version=OURS, silo=self.name, schema=own, reason=reason
+            )
+            if remember:
+                self._log_refusal(request, refused.refusal)
             return write_answer(refused)
 
     def preview(self, content: bytes) -> bytes:
         """Return the bytes that would leave, and remember nothing of it."""
-        request: Request | None = None
-        try:
-            request = self._read(content)
-            return self._answer(request, self.guard.check)
-        except Exception as error:
-            return write_answer(self._refusal(request, error))
+        return self.answer(content, remember=False)
 
     def counts(self, split: str) -> IntArray:
         """Count the rows of each atom of a split."""
@@ -137,10 +130,7 @@ class Site:
         """Say which atoms of a split are withheld."""
         return withheld(self.counts(split), self.rules.floor)
 
-    def _read(self, content: bytes) -> Request:
-        return read_request(content, largest=self.rules.largest_message)
-
-    def _answer(self, request: Request, admit: Admit) -> bytes:
+    def _answer(self, request: Request, *, remember: bool) -> bytes:
         self._shake_hands(request)
         own = self.own_model
         posed = [
@@ -149,7 +139,8 @@ class Site:
         ]
         for question, _ in posed:
             self._check(question)
-        admit(request, [question for question, _ in posed])
+        asked = [question for question, _ in posed]
+        self.guard.admit(request, asked, remember=remember)
         views: dict[tuple[str, str], View] = {}
         bodies = [self._body(question, index, views) for question, index in posed]
         return write_answer(
@@ -202,15 +193,6 @@ class Site:
         total = answer(question, replace(views[key], index=index), hidden)
         # Secure sums and noise will be applied here, to the total, and nowhere else.
         return total_body(question, total, int(hidden.sum()))
-
-    def _refusal(self, request: Request | None, error: Exception) -> Answer:
-        return refusal(
-            request,
-            version=OURS,
-            silo=self.name,
-            schema=self.schema.hash,
-            reason=_reason(error),
-        )
 
     def _log_refusal(self, request: Request | None, reason: str) -> None:
         """Say when, who asked, what, and why not; no figures.
@@ -317,24 +299,22 @@ class Guard:
         self._memory: dict[str, RunMemory] = {}
         self._turn = threading.Lock()
 
-    def admit(self, request: Request, questions: Sequence[Question[Any]]) -> None:
-        """Remember the questions of a message, or raise `Refused`."""
-        with self._state() as runs:
-            self._judge(runs, request, questions)
-            self._save(runs)
+    def admit(
+        self, request: Request, questions: Sequence[Question[Any]], *, remember: bool
+    ) -> None:
+        """Enter the questions of a message into its run, or raise `Refused`."""
+        with self._turn, self._lock() if remember else nullcontext():
+            runs = self._load()
+            self._enter(runs, request, questions)
+            if remember:
+                self._save(runs)
 
-    def check(self, request: Request, questions: Sequence[Question[Any]]) -> None:
-        """Raise `Refused` if the message would be; remember nothing."""
-        with self._turn:
-            self._judge(self._load(), request, questions)
-
-    def _judge(
+    def _enter(
         self,
         runs: dict[str, RunMemory],
         request: Request,
         questions: Sequence[Question[Any]],
     ) -> None:
-        """Check a message against its run, and enter it there."""
         if request.run not in runs and len(runs) >= self.rules.runs:
             raise Refused(
                 f"the site answers {self.rules.runs} runs ('runs' in site.toml), and "
@@ -348,10 +328,10 @@ class Guard:
             )
         for question in questions:
             if isinstance(question, ModelQuestion):
-                self._enter(asked, question)
+                self._count(asked, question)
         asked.last = request.number
 
-    def _enter(self, asked: RunMemory, question: ModelQuestion[Any]) -> None:
+    def _count(self, asked: RunMemory, question: ModelQuestion[Any]) -> None:
         asked.questions += 1
         if asked.questions > self.rules.questions:
             raise Refused(
@@ -375,16 +355,13 @@ class Guard:
             raise Refused(f"more than {CAPS} loss bounds in a run")
 
     @contextmanager
-    def _state(self) -> Iterator[dict[str, RunMemory]]:
-        """Give what is remembered, to one process and thread at a time."""
-        lock = nullcontext() if self.path is None else self._lock(self.path)
-        with self._turn, lock:
-            yield self._load()
-
-    @contextmanager
-    def _lock(self, path: Path) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
+        """Let one process at a time have the file."""
+        if self.path is None:
+            yield
+            return
         try:
-            lock = path.with_name(f".{path.name}.lock")
+            lock = self.path.with_name(f".{self.path.name}.lock")
             with files.lock(lock, seconds=SECONDS, private=True):
                 yield
         except files.Locked as error:

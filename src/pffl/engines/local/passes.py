@@ -356,18 +356,41 @@ class TrainStack:
 
     def one_step(self) -> tuple[FloatArray, FloatArray]:
         """Loss sums per unit, and the update of one full gradient step."""
-        weights = self.unit_weights
-        results = self._over_pieces(lambda part: self.gradient_pass(part, weights))
+        layout, columns, weights = self.layout, self.columns, self.unit_weights
+
+        def work(pieces: Sequence[Piece]) -> tuple[FloatArray, FloatArray]:
+            sums, gradients = np.zeros_like(weights), np.zeros_like(columns.w)
+            for piece in pieces:
+                X = layout.X[piece.rows]
+                losses, slopes = columns.losses_and_slopes(
+                    columns.scores(X), layout.y[piece.rows]
+                )
+                sums[piece.units] += run_sums(piece, losses)
+                slopes *= np.repeat(weights[piece.units], piece.lengths, axis=0)
+                columns.pull_back(X, slopes, gradients)
+            return sums, gradients
+
+        results = self._over_pieces(work)
         sums = np.sum([r[0] for r in results], axis=0)
         gradients = np.sum([r[1] for r in results], axis=0)
         ridge = self.per_column([q.ridge_weight for q in self.questions])
         rates = self.per_column([q.step_sizes[0] for q in self.questions])
-        gradients += (ridge * self.asked.sum())[:, None] * self.columns.w
+        gradients += (ridge * self.asked.sum())[:, None] * columns.w
         return sums, -rates[:, None] * gradients
 
     def losses(self) -> FloatArray:
         """Loss sums per unit, shape (units, models)."""
-        return np.sum(self._over_pieces(self.losses_pass), axis=0)
+        layout, columns = self.layout, self.columns
+
+        def work(pieces: Sequence[Piece]) -> FloatArray:
+            sums = np.zeros((layout.n_silos * layout.n_atoms, len(self.questions)))
+            for piece in pieces:
+                z = columns.scores(layout.X[piece.rows])
+                losses = columns.losses(z, layout.y[piece.rows])
+                sums[piece.units] += run_sums(piece, losses)
+            return sums
+
+        return np.sum(self._over_pieces(work), axis=0)
 
     def tilts(self, sums: FloatArray) -> FloatArray:
         """F_k^q by position and question."""
@@ -405,33 +428,6 @@ class TrainStack:
         columns = len(self.columns.w)
         layout = self.layout
         return self.spread(work, layout.pieces(columns), len(layout.X) * columns)
-
-    def losses_pass(self, pieces: Sequence[Piece]) -> FloatArray:
-        """Loss sums per unit, shape (units, models)."""
-        layout, columns = self.layout, self.columns
-        sums = np.zeros((layout.n_silos * layout.n_atoms, len(self.questions)))
-        for piece in pieces:
-            losses = columns.losses(
-                columns.scores(layout.X[piece.rows]), layout.y[piece.rows]
-            )
-            sums[piece.units] += run_sums(piece, losses)
-        return sums
-
-    def gradient_pass(
-        self, pieces: Sequence[Piece], weights: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Loss sums per unit, and Σ_i c_i ∇ℓ_i for each column, in one pass."""
-        layout, columns = self.layout, self.columns
-        sums, gradients = np.zeros_like(weights), np.zeros_like(columns.w)
-        for piece in pieces:
-            X = layout.X[piece.rows]
-            losses, slopes = columns.losses_and_slopes(
-                columns.scores(X), layout.y[piece.rows]
-            )
-            sums[piece.units] += run_sums(piece, losses)
-            slopes *= np.repeat(weights[piece.units], piece.lengths, axis=0)
-            columns.pull_back(X, slopes, gradients)
-        return sums, gradients
 
     @np.errstate(over="ignore", invalid="ignore")  # too large steps: the server sees it
     def steps_pass(
