@@ -113,10 +113,10 @@ def fill_empty(codes: IntArray, count: int) -> IntArray:
     return filled
 
 
-def silo_names(count: int) -> tuple[str, ...]:
+def silo_names(count: int, word: str = "silo") -> tuple[str, ...]:
     """Return ``silo 1``, ``silo 2``, …, padded so that they sort in order."""
     width = len(str(count))
-    return tuple(f"silo {k + 1:0{width}d}" for k in range(count))
+    return tuple(f"{word} {k + 1:0{width}d}" for k in range(count))
 
 
 def _check(rows: int, silos: int) -> None:

@@ -131,7 +131,10 @@ def encode_table(
         inputs.columns, attributes, labels, options.label, options.label
     )
     ids = None if options.id is None else category_codes(frame[options.id])[1]
-    notes += inputs.notes + inputs.warnings + [_label_note(labels, options)]
+    notes += inputs.notes + inputs.warnings
+    mapping = ", ".join(f"'{name}' → {code}" for code, name in enumerate(labels))
+    positive = " (positive)" if len(labels) == 2 else ""
+    notes.append(f"label '{options.label}': {mapping or 'a number'}{positive}")
     copies = int(frame.duplicated().sum())
     if copies:
         notes.append(f"{copies:,} rows are copies of earlier ones, and were kept")
@@ -316,14 +319,6 @@ def _labels(
         else:
             names = (*(name for name in names if name != chosen), chosen)
     return names
-
-
-def _label_note(labels: tuple[str, ...], options: TableOptions) -> str:
-    if not labels:
-        return f"label '{options.label}': a number"
-    mapping = ", ".join(f"'{name}' → {code}" for code, name in enumerate(labels))
-    positive = " (positive)" if len(labels) == 2 else ""
-    return f"label '{options.label}': {mapping}{positive}"
 
 
 def _attribute(

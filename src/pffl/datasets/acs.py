@@ -154,7 +154,10 @@ def acs(
         files = find_files(Path(source), year, wanted)
     persons = _read(files, chosen, encoding, protected, wanted, year)
     notes = _notes(persons, chosen, files, year, downloaded=source is None)
-    codes, names = _silo_codes(persons, wanted)
+    names = tuple(state for state in FIPS if state in (wanted or persons.read))
+    lookup = np.zeros(256, dtype=np.int64)
+    lookup[[FIPS[name] for name in names]] = np.arange(len(names))
+    codes = lookup[persons.column("state")]
     drawn = _drawn(codes, people, seed)
     if len(drawn) < len(codes):
         notes = (*notes, f"{len(drawn):,} drawn: at most {people:,} of each state")
@@ -306,7 +309,12 @@ def _read(
     )
     persons = _Persons(task, inputs, protected, states, absent)
     for file, found in zip(files, columns, strict=True):
-        only = None if "ST" in found else _only_state(file, states)
+        if "ST" not in found and file.state is None and len(states or ()) != 1:
+            raise DataError(
+                f"{file} does not say which state its rows are from: name it, for "
+                "instance states=['NY']"
+            )
+        only = None if "ST" in found else file.state or (states or ("",))[0]
         for chunk in file.chunks(found):
             persons.add(chunk, file, only)
         persons.raise_if_unknown(file)
@@ -335,27 +343,6 @@ def _columns(
     if len(number) == 13 and number[:4].isdigit() and int(number[:4]) != year:
         raise DataError(f"{file} holds persons of {number[:4]}, expected {year}")
     return found
-
-
-def _only_state(file: PersonFile, states: Sequence[str] | None) -> str:
-    """The state of a file without a column for it."""
-    if file.state is None and len(states or ()) != 1:
-        raise DataError(
-            f"{file} does not say which state its rows are from: name it, for "
-            "instance states=['NY']"
-        )
-    return file.state or (states or ("",))[0]
-
-
-def _silo_codes(
-    persons: _Persons, states: Sequence[str] | None
-) -> tuple[IntArray, tuple[str, ...]]:
-    """Silos in the order of FIPS codes: the named states, or those that occur."""
-    there = states or persons.read
-    names = tuple(state for state in FIPS if state in there)
-    lookup = np.zeros(256, dtype=np.int64)
-    lookup[[FIPS[name] for name in names]] = np.arange(len(names))
-    return lookup[persons.column("state")], names
 
 
 def _drawn(codes: IntArray, people: int | None, seed: int) -> IntArray:

@@ -114,15 +114,18 @@ def adult(
         check_choice(problems, "partition", partition, get_args(Cut))
         check_choice(problems, "split", split, ("seeded", "official"))
         attributes = _people.protected_names(group, ("sex", "race"), problems)
+        hashes = [file.sha256 for file in FILES] if sha256 is None else sha256
+        if isinstance(hashes, str) or len(hashes) != len(FILES):
+            problems.add(f"'sha256' must be {len(FILES)} hashes, one for each file")
     paths = [
         fetch(
-            file,
+            replace(file, sha256=own),
             source=None if source is None else Path(source) / file.name,
             route=route,
             cache_dir=cache_dir,
             progress=progress,
         )
-        for file in _files(sha256)
+        for file, own in zip(FILES, hashes, strict=True)
     ]
     table, train = _read_both(paths, official=sha256 is None)
     inputs = {name: table[name].astype(np.float64) for name in NUMBERS}
@@ -186,17 +189,6 @@ def read(path: str | os.PathLike[str]) -> dict[str, NDArray[np.str_]]:
     table = _people.as_text([[f.strip() for f in line] for line in lines], COLUMNS)
     table["income"] = np.char.rstrip(table["income"], ".")
     return table
-
-
-def _files(sha256: Sequence[str] | None) -> tuple[RemoteFile, ...]:
-    """The two files, with other hashes if they are not the official ones."""
-    if sha256 is None:
-        return FILES
-    if isinstance(sha256, str) or len(sha256) != len(FILES):
-        raise UsageError(f"'sha256' must be {len(FILES)} hashes, one for each file")
-    return tuple(
-        replace(file, sha256=own) for file, own in zip(FILES, sha256, strict=True)
-    )
 
 
 def _read_both(

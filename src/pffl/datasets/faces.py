@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pffl.data.checks import check_shares, check_whole
 from pffl.data.federation import Federation
+from pffl.data.partition import silo_names
 from pffl.data.silo import Rows
 from pffl.datasets._pictures import picture_schema
 from pffl.errors import Problems, UsageError
@@ -93,12 +94,11 @@ def faces(
             generator, people, silo[part], male[part], smiling[part], style
         )
     wrong = generator.random(len(silo)) < label_noise
-    width = len(str(clients))
     return Federation.from_rows(
         picture_schema(size, "Smiling", "Male"),
         Rows.of(X, smiling ^ wrong, male),
         silo,
-        [f"person {k + 1:0{width}d}" for k in range(clients)],
+        silo_names(clients, "person"),
         test_fraction=test_fraction,
         validation_fraction=validation_fraction,
         name=f"synthetic faces ({clients:,} people, {len(X):,} drawings)",
