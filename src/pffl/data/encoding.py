@@ -20,6 +20,7 @@ from pffl.data.reading import read_table
 from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows
 from pffl.errors import DataError, Problems
+from pffl.records import Record, read
 from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ MISSING = "missing"
 
 
 @dataclass(frozen=True)
-class Column:
+class Column(Record):
     """How one column of a table becomes inputs.
 
     Parameters
@@ -52,12 +53,7 @@ class Column:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Column:
         """Rebuild from the plain form."""
-        if plain["kind"] not in ("number", "category") or len(plain) != 4:
-            raise DataError(f"not a column: {plain}")
-        if not isinstance(plain["indicator"], bool):
-            raise DataError(f"'indicator' of '{plain['name']}' is not true or false")
-        name, values = read_name(plain["name"]), read_names(plain["values"])
-        return cls(name, plain["kind"], values, plain["indicator"])
+        return read(cls, plain, source="not a column", error=DataError)
 
     @property
     def features(self) -> tuple[str, ...]:
