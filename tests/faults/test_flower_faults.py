@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from pffl import runs
-from pffl.flower.deploy import tls
-from pffl.flower.deploy.names import Address
+from pffl.flower import tls
+from pffl.flower.deploy import Address
 
 pytest.importorskip("flwr")
 if sys.platform != "linux":

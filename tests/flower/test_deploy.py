@@ -20,9 +20,7 @@ import pytest
 
 from pffl.data import Federation
 from pffl.errors import ArtefactError, MissingExtraError, UsageError
-from pffl.flower.deploy import deploy
-from pffl.flower.deploy.folders import PLACE, table_of
-from pffl.flower.deploy.names import Address, folders, site_names
+from pffl.flower.deploy import PLACE, Address, deploy, folders, site_names, table_of
 from pffl.site import Agreement, Site, SiteConfig, prepare
 from pffl.spec import load, parse
 from tests.site.sites import census, send
@@ -476,7 +474,7 @@ def test_certificates_without_their_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    monkeypatch.delitem(sys.modules, "pffl.flower.deploy.tls", raising=False)
+    monkeypatch.delitem(sys.modules, "pffl.flower.tls", raising=False)
     with pytest.raises(MissingExtraError, match=r"pffl\[flower\]"):
         made(tmp_path / "out", trial_certificates=True)
 

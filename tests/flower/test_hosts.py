@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 from pffl import runs, spec
-from pffl.flower.deploy import deploy
-from pffl.flower.deploy.names import Address
+from pffl.flower.deploy import Address, deploy
 from pffl.records import read_toml
 from pffl.site import SiteConfig, prepare
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pffl.flower.deploy import tls
-from pffl.flower.deploy.names import Address
+from pffl.flower import tls
+from pffl.flower.deploy import Address
 
 x509 = pytest.importorskip("cryptography.x509", reason="cryptography is missing")
 

@@ -42,8 +42,8 @@ def deploy(
 
     Example: pffl deploy spec.toml -o deployment --address fl.example.org:8443
     """
+    from pffl.flower.deploy import Address, site_names
     from pffl.flower.deploy import deploy as write
-    from pffl.flower.deploy.names import Address, site_names
     from pffl.progress import arriving
 
     spec = draft.check()

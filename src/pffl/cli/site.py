@@ -93,7 +93,7 @@ def describe(
     Example: pffl site describe sample.csv --label sick --group sex --sites a,b
     """
     from pffl.files import write
-    from pffl.flower.deploy.names import site_names
+    from pffl.flower.deploy import site_names
     from pffl.site import Agreement
 
     data = dict(draft.sections.get("data", {}))

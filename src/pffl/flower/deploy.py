@@ -1,12 +1,13 @@
-"""The folders of a deployment: the app, the server, and one for each site."""
+"""From a run file to ten hospitals: a Flower app, and a folder for each machine."""
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import tomllib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
@@ -20,8 +21,7 @@ from pffl import files
 from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.silo import Rows, Silo
-from pffl.errors import ArtefactError, UsageError
-from pffl.flower.deploy.names import Address, folders
+from pffl.errors import ArtefactError, Problems, UsageError
 from pffl.site import Agreement, Rules
 from pffl.site.agreement import FILE as FEDERATION
 from pffl.spec import RunSpec, dumps
@@ -31,7 +31,22 @@ FIRST_PORT = 9094  # of the nodes' loopback interfaces, one for each
 SPARE = 50  # questions beyond those that a method plans: start, gap, verdict
 OLDEST_FLOWER = "1.41.0"
 SPLIT = "split"  # column of a trial's rows
+APP = {  # files of a folder, and their templates
+    "server_app.py": "server_app.txt",
+    "client_app.py": "client_app.txt",
+    "LICENSE": "LICENSE",
+    "pyproject.toml": "pyproject.txt",
+}
+SERVER = {
+    "start.sh": "server_start.sh",
+    "flwr.sh": "server_flwr.sh",
+    "pffl-server.service": "server.service",
+    "README.md": "server_README.md",
+}
+SITE = {"README.md": "site_README.md", "start.sh": "site_start.sh"}
 PLACE = re.compile(r"@([A-Z_]+)@")
+EVERYWHERE = ("0.0.0.0", "::", "*", "")  # noqa: S104 - refused, not bound
+HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 UNPINNED = (
     "Flower is not installed here, so the sites get no .fab file and would run any app "
     "of the server: pip install 'pffl[flower]' and deploy again"
@@ -89,29 +104,23 @@ def deploy(
         Handed to what opens the data.
     """
     agreed, federation = _agreement(spec, sites, rows=trial_data, progress=progress)
-    place = _new(Path(out))
+    place, names, values = _new(Path(out)), folders(agreed.sites), _values(address)
+    paths = {name: place / "sites" / names[name] for name in agreed.sites}
+    values |= _listings(agreed, names)
     try:
         app = _write_app(place / "app", agreed, sections)
-        root = _write_server(place / "server", agreed, address, trial_certificates)
-        names = folders(agreed.sites)
-        paths = {name: place / "sites" / names[name] for name in agreed.sites}
+        files.folder(place / "server", private=True)
+        files.folder(place / "server" / "keys", private=True)
+        _write_all(place / "server", SERVER, values)
         for index, (name, folder) in enumerate(paths.items()):
             silo = None if federation is None else federation.silos[index]
-            values = _values(agreed, address) | {
-                "NAME": name,
-                "FOLDER": names[name],
-                "NODE_PORT": str(FIRST_PORT + index),
-            }
-            _write_site(folder, agreed, spec, silo, values)
+            own = {"NAME": name, "FOLDER": names[name], "NODE_PORT": FIRST_PORT + index}
+            _write_site(folder, agreed, spec, silo, values | own)
             if app is not None:
                 (folder / app[0]).write_bytes(app[1])
-            if root is not None:
-                from pffl.flower.deploy.tls import write_node_key
-
-                (folder / "ca.crt").write_bytes(root)
-                key = place / "server" / "keys" / f"{names[name]}.pub"
-                key.write_bytes(write_node_key(folder))
-        _write(place / "README.md", filled("README.md", _values(agreed, address)))
+        if trial_certificates:
+            _write_keys(place / "server", paths.values(), address)
+        _write_all(place, {"README.md": "README.md"}, values)
     except OSError as error:
         raise ArtefactError(
             f"'{error.filename or place}' cannot be written: {error.strerror}"
@@ -149,34 +158,13 @@ def _write_app(
     run = {**sections, "data": {"federation": FEDERATION}}
     _write(folder / RUN_FILE, dumps(run))
     _write(folder / FEDERATION, agreed.text())
-    for name in ("server_app", "client_app"):
-        _write(folder / f"{name}.py", filled(f"{name}.txt", {}))
-    _write(folder / "LICENSE", filled("LICENSE", {}))
     project = {
         "DESCRIPTION": _pair("description", f"pffl run on {agreed.name}"),
         "VERSION": version("pffl"),
         "FLOWER": _flower(),
     }
-    _write(folder / "pyproject.toml", filled("pyproject.txt", project))
+    _write_all(folder, APP, project)
     return bundle(folder)
-
-
-def _write_server(
-    folder: Path, agreed: Agreement, address: Address, trial: bool
-) -> bytes | None:
-    """Write the server's folder; return the authority's certificate of a trial."""
-    files.folder(folder, private=True)
-    files.folder(folder / "keys", private=True)
-    values = _values(agreed, address)
-    _write(folder / "start.sh", filled("server_start.sh", values), runs=True)
-    _write(folder / "flwr.sh", filled("server_flwr.sh", values), runs=True)
-    _write(folder / "pffl-server.service", filled("server.service", values))
-    _write(folder / "README.md", filled("server_README.md", values))
-    if not trial:
-        return None
-    from pffl.flower.deploy.tls import write_server
-
-    return write_server(folder, address)
 
 
 def _write_site(
@@ -184,7 +172,7 @@ def _write_site(
     agreed: Agreement,
     spec: RunSpec,
     silo: Silo | None,
-    values: Mapping[str, str],
+    values: Mapping[str, object],
 ) -> None:
     """Write one site's folder; its rows, too, if they are given."""
     files.folder(folder, private=True)
@@ -193,30 +181,40 @@ def _write_site(
         table, split = table_of(silo, agreed.encoding)
         content = table.to_csv(index=False).encode()
         files.write(folder / "rows.csv", content, private=True)
-    rules, asks = _limits(spec)
-    text = site_file(values["NAME"], agreed, rules, asks, split)
-    _write(folder / "site.toml", text)
+    (rules, asks), name = _limits(spec), str(values["NAME"])
+    _write(folder / "site.toml", site_file(name, agreed, rules, asks, split))
     _write(folder / FEDERATION, agreed.text())
-    _write(folder / "README.md", filled("site_README.md", values))
-    _write(folder / "start.sh", filled("site_start.sh", values), runs=True)
-    unit = f"pffl-{values['FOLDER']}.service"
-    _write(folder / unit, filled("site.service", values))
+    unit = {f"pffl-{folder.name}.service": "site.service"}
+    _write_all(folder, SITE | unit, values)
 
 
-def _values(agreed: Agreement, address: Address) -> dict[str, str]:
-    names = folders(agreed.sites)
+def _write_keys(server: Path, sites: Iterable[Path], address: Address) -> None:
+    """Write a trial's certificates, and a key for each site."""
+    from pffl.flower.tls import write_node_key, write_server
+
+    root = write_server(server, address)
+    for folder in sites:
+        (folder / "ca.crt").write_bytes(root)
+        public = server / "keys" / f"{folder.name}.pub"
+        public.write_bytes(write_node_key(folder))
+
+
+def _values(address: Address) -> dict[str, object]:
+    return {
+        "VERSION": version("pffl"),
+        "ADDRESS": address,
+        "HOST": address.host,
+        "PORT": address.port,
+    }
+
+
+def _listings(agreed: Agreement, names: Mapping[str, str]) -> dict[str, object]:
+    register = "    ./flwr.sh supernode register keys/{0}.pub --name {0}"
     return {
         "DATA": agreed.name,
-        "VERSION": version("pffl"),
-        "ADDRESS": str(address),
-        "HOST": address.host,
-        "PORT": str(address.port),
         "COLUMNS": "\n".join(f"- `{column}`" for column in agreed.columns),
         "SITES": "\n".join(f"- `sites/{names[n]}/`: {n}" for n in agreed.sites),
-        "REGISTER": "\n".join(
-            f"    ./flwr.sh supernode register keys/{names[n]}.pub --name {names[n]}"
-            for n in agreed.sites
-        ),
+        "REGISTER": "\n".join(register.format(names[n]) for n in agreed.sites),
     }
 
 
@@ -251,45 +249,48 @@ def _new(place: Path) -> Path:
     return place
 
 
-def _write(path: Path, text: str, *, runs: bool = False) -> None:
+def _write(path: Path, text: str) -> None:
     path.write_text(text, "utf-8")
-    if runs:
+    if path.suffix == ".sh":
         path.chmod(0o755)
+
+
+def _write_all(
+    folder: Path, templates: Mapping[str, str], values: Mapping[str, object]
+) -> None:
+    for name, template in templates.items():
+        _write(folder / name, filled(template, values))
 
 
 # Texts
 
 
-def filled(name: str, values: Mapping[str, str]) -> str:
+def filled(name: str, values: Mapping[str, object]) -> str:
     """Return a template with every @PLACE@ filled."""
     text = (resources.files(__package__) / "templates" / name).read_text("utf-8")
-    return PLACE.sub(lambda place: values[place[1]], text)
+    return PLACE.sub(lambda place: str(values[place[1]]), text)
 
 
 def site_file(
     name: str, agreed: Agreement, rules: Rules, asks: str, split: str | None
 ) -> str:
     """Return a site.toml with a remark at every line; a trial's names its `split`."""
-    test = 0.2 if "test" in agreed.splits else 0.0
-    validation = 0.1 if "validation" in agreed.splits else 0.0
-    shares = {"TEST": str(test), "VALIDATION": str(validation)}
-    said = "  # says train, test or validation in each row"
-    limits = {
-        key.upper(): str(value).lower() if isinstance(value, bool) else str(value)
-        for key, value in asdict(rules).items()
+    shares = {
+        "TEST": 0.2 if "test" in agreed.splits else 0.0,
+        "VALIDATION": 0.1 if "validation" in agreed.splits else 0.0,
     }
-    return filled(
-        "site_file.txt",
-        {
-            "NAME": _pair("name", name),
-            "COLUMNS": "\n".join(f"# {_pair(c, c)}" for c in agreed.columns),
-            "SPLIT": _pair("column", split) + said
-            if split
-            else filled("site_split.txt", shares),
-            "ASKS": asks,
-            **limits,
-        },
-    )
+    said = "  # says train, test or validation in each row"
+    values = {
+        "NAME": _pair("name", name),
+        "COLUMNS": "\n".join(f"# {_pair(c, c)}" for c in agreed.columns),
+        "SPLIT": _pair("column", split) + said
+        if split
+        else filled("site_split.txt", shares),
+        "ASKS": asks,
+        **{key.upper(): value for key, value in asdict(rules).items()},
+        "BATCHES": str(rules.batches).lower(),
+    }
+    return filled("site_file.txt", values)
 
 
 def _pair(name: str, value: str) -> str:
@@ -353,3 +354,76 @@ def _decoded(rows: Rows, encoding: TableEncoding) -> pd.DataFrame:
         else rows.y
     )
     return pd.DataFrame(found)
+
+
+# Names of sites and addresses
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the server is reached: the one interface it listens on."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read HOST:PORT; all interfaces at once are refused."""
+        host, _, port = text.rpartition(":")
+        host = host.strip("[]")
+        with Problems("--address", UsageError) as problems:
+            if not port.isdecimal() or not 0 < int(port) < 65536:
+                problems.add(f"must be HOST:PORT. Got {text!r} instead.")
+            elif host in EVERYWHERE:
+                problems.add(
+                    f"'{host}' is every interface: name the one that sites reach"
+                )
+            elif not _is_ip(host) and not HOST.fullmatch(host):
+                problems.add(f"'{host}' is neither a name nor an address of a machine")
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else self.short
+
+    @property
+    def short(self) -> str:
+        """Host and port."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def is_ip(self) -> bool:
+        """Whether the host is an address, and not a name."""
+        return _is_ip(self.host)
+
+
+def site_names(text: str) -> tuple[str, ...]:
+    """Names of sites, with commas between them."""
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names) or len(set(names)) < len(names):
+        raise UsageError(f"--sites: a name is empty or there twice: {text!r}")
+    return names
+
+
+def folders(names: Sequence[str]) -> dict[str, str]:
+    """Return a folder for each site: plain letters, digits and hyphens.
+
+    >>> folders(["North Hospital", "Süd"])
+    {'North Hospital': 'north-hospital', 'Süd': 's-d'}
+    """
+    plain: dict[str, str] = {}
+    for name in names:
+        stem = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "site"
+        folder, number = stem, 1
+        while folder in plain.values():
+            number += 1
+            folder = f"{stem}-{number}"
+        plain[name] = folder
+    return plain
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,6 +1,6 @@
 """A certificate authority for trials: real TLS, and nobody vouches for it.
 
-Apart from `folders`, as this alone needs `cryptography`.
+Apart from `deploy`, as this alone needs `cryptography`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from pffl import files
 from pffl.errors import MissingExtraError
-from pffl.flower.deploy.names import Address
+from pffl.flower.deploy import Address
 
 try:
     from cryptography import x509
