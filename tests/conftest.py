@@ -44,7 +44,10 @@ QUICK = (
 )
 #: Tests in those files that take a second each, or hold for the pinned pydantic alone.
 OTHERS = {
+    "test_functions_are_functions_in_any_order",
     "test_killed_at_every_message_and_resumed",
+    "test_partial_participation_still_approaches_the_saddle_point",
+    "test_the_best_multipliers_are_the_best_of_a_grid",
     "test_what_is_shipped_is_what_the_code_writes",
 }
 
