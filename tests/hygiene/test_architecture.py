@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
+
+from benchmarks import house
+from tests.engines.sites import one_round
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
@@ -23,3 +27,17 @@ def test_every_file_that_the_walks_name_exists() -> None:
     assert names
     absent = [n for n in names if not (ROOT / "src" / "pffl" / n).is_file()]
     assert absent == []
+
+
+def section(title: str) -> set[str]:
+    """Files that a section of the page names."""
+    return set(NAMED.findall(PAGE.partition(f"## {title}")[2].partition("\n## ")[0]))
+
+
+def test_the_walks_are_what_is_walked() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run, deployed = house.trace(house.run_command), house.trace(one_round)
+    assert section("The walk of a row") - {file for file, _ in run} == set()
+    assert section("The walk of a round") - {file for file, _ in deployed} == set()
+    assert len({file for file, _ in deployed}) <= 20
