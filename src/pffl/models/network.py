@@ -515,13 +515,12 @@ class Replica:
         """Return the part of w that is not trained."""
         return numbers(self.state[self.n_trained :])
 
-    def training(self, rows: int) -> nn.Module:
-        """Switch to training, and return the module.
+    def training(self, rows: int) -> None:
+        """Switch to training.
 
         A single row has no variance: batch norm keeps its own, as in evaluation.
         """
         self._switch((True, rows == 1))
-        return self.module
 
     def evaluating(self) -> nn.Module:
         """Switch to evaluation, and return the module."""

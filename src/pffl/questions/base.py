@@ -32,8 +32,8 @@ from pffl.models import Inputs, Model, rebuild
 from pffl.questions.declared import (
     DECLARED,
     Arrays,
-    Asked,
     Dims,
+    RequestField,
     Total,
     choice,
     scalar,
@@ -45,7 +45,7 @@ from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from pffl.questions.plausible import Known
-    from pffl.questions.train import Descent
+    from pffl.questions.train import LocalReport
 
 MOST_CELLS = 10_000
 MOST_SILOS = 1_000_000
@@ -185,7 +185,7 @@ class Question(Generic[T_co]):
     kind: ClassVar[str]
     total_type: ClassVar[type[Total]]
     quorum: ClassVar[bool] = False
-    asked: ClassVar[Mapping[str, Asked]]  # the fields that travel
+    asked: ClassVar[Mapping[str, RequestField]]  # the fields that travel
 
     split: str
     task: Task | None
@@ -350,7 +350,7 @@ class ModelQuestion(Question[T_co]):
         """Return the loss sums of the cells at w, if the answer has them."""
         return None
 
-    def descent(self, known: Known, total: Any) -> Descent | None:
+    def descent(self, known: Known, total: Any) -> LocalReport | None:
         """Return the report as a statement on the silo's own objective, if it is."""
         return None
 
@@ -369,7 +369,7 @@ def read_question(
     """
     left, left_arrays = dict(header), dict(arrays)
     known = tuple(Question.kinds)
-    kind = Asked(lambda v: v if v in known else None, f"one of {known}").take(
+    kind = RequestField(lambda v: v if v in known else None, f"one of {known}").take(
         "question", left, None
     )
     build = own_model or rebuild
@@ -384,9 +384,9 @@ def read_question(
 _Build: TypeAlias = Callable[[object], Model]
 
 
-_INDEX: Asked = whole().metadata[DECLARED]
-_SHARE: Asked = scalar().metadata[DECLARED]
-_MODEL = Asked(lambda value: value, "described")
-_VECTOR = Asked(axes=("any",))
-_FEATURES = Asked(axes=("features",))
-_MEMBERSHIP = Asked(axes=("cells", "atoms"))
+_INDEX: RequestField = whole().metadata[DECLARED]
+_SHARE: RequestField = scalar().metadata[DECLARED]
+_MODEL = RequestField(lambda value: value, "described")
+_VECTOR = RequestField(axes=("any",))
+_FEATURES = RequestField(axes=("features",))
+_MEMBERSHIP = RequestField(axes=("cells", "atoms"))

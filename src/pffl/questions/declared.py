@@ -58,7 +58,7 @@ NOTHING = Row(0.0, 0.0)  # agreed on before: no row changes it
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnswerField:
     """A field of an answer.
 
     Attributes
@@ -93,7 +93,7 @@ class Answered:
         return np.int64 if self.rows[0].whole and len(self.rows) == 1 else np.float64
 
     @property
-    def sent(self) -> Answered:
+    def sent(self) -> AnswerField:
         """Return the field as it travels: of a symmetric matrix, its triangle."""
         if not self.symmetric:
             return self
@@ -129,27 +129,27 @@ def array(
     per_silo: bool = False,
     symmetric: bool = False,
 ) -> Any:
-    """Declare an array of an answer; see `Answered`."""
+    """Declare an array of an answer; see `AnswerField`."""
     rows = (row,) if isinstance(row, Row) else tuple(row)
     if per_silo:
         axes = ("K", *axes)
-    return _declared(Answered(axes, rows, per_silo=per_silo, symmetric=symmetric))
+    return _declared(AnswerField(axes, rows, per_silo=per_silo, symmetric=symmetric))
 
 
 def number(row: Row = ANYTHING) -> Any:
     """Declare a number of an answer."""
-    return _declared(Answered(rows=(row,)))
+    return _declared(AnswerField(rows=(row,)))
 
 
 def places() -> Any:
     """Declare the silos' places in the federation, by which `per_silo` is put right."""
     whole = Row(0.0, whole=True)
-    return _declared(Answered(("K",), (whole,), per_silo=True, envelope=True))
+    return _declared(AnswerField(("K",), (whole,), per_silo=True, envelope=True))
 
 
 def agreed(what: str) -> Any:
     """Declare a text that all silos must have in common."""
-    return _declared(Answered(("length",), envelope=True, agreed=what))
+    return _declared(AnswerField(("length",), envelope=True, agreed=what))
 
 
 @dataclass_transform(
@@ -161,7 +161,7 @@ class Total:
     """An answer, or a sum of answers: a frozen class of declared fields."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-    declared: ClassVar[Mapping[str, Answered]]
+    declared: ClassVar[Mapping[str, AnswerField]]
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -302,7 +302,7 @@ def add_all(answers: Sequence[T]) -> T:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestField:
     """A field of a request: how it is written, and read with care.
 
     Attributes
@@ -357,7 +357,7 @@ class Asked:
 
 def vector(axis: str = "any", *, most: int = 2**63) -> Any:
     """Declare an array of a request, with one axis: p, z, or of any length."""
-    return _declared(Asked(axes=(axis,), most=most))
+    return _declared(RequestField(axes=(axis,), most=most))
 
 
 def scalar(*, default: Any = MISSING, optional: bool = False) -> Any:
@@ -367,7 +367,7 @@ def scalar(*, default: Any = MISSING, optional: bool = False) -> Any:
         good = type(value) in (int, float) and 0 <= value < 1e300
         return float(value) if good else None
 
-    return _declared(Asked(read, "a number ≥ 0", optional), default)
+    return _declared(RequestField(read, "a number ≥ 0", optional), default)
 
 
 def whole(*, default: Any = MISSING, optional: bool = False, least: int = 0) -> Any:
@@ -376,7 +376,7 @@ def whole(*, default: Any = MISSING, optional: bool = False, least: int = 0) -> 
     def read(value: Any) -> int | None:
         return value if type(value) is int and least <= value < 2**63 else None
 
-    return _declared(Asked(read, "a whole number", optional), default)
+    return _declared(RequestField(read, "a whole number", optional), default)
 
 
 def choice(*allowed: Any, default: Any = MISSING) -> Any:
@@ -386,7 +386,7 @@ def choice(*allowed: Any, default: Any = MISSING) -> Any:
         same = (c for c in allowed if type(value) is type(c) and value == c)
         return next(same, None)
 
-    return _declared(Asked(read, f"one of {allowed}"), default)
+    return _declared(RequestField(read, f"one of {allowed}"), default)
 
 
 def text(*, default: Any = MISSING) -> Any:
@@ -395,13 +395,13 @@ def text(*, default: Any = MISSING) -> Any:
     def read(value: Any) -> str | None:
         return value if isinstance(value, str) and len(value) <= 100 else None
 
-    return _declared(Asked(read, "a short text"), default)
+    return _declared(RequestField(read, "a short text"), default)
 
 
 DECLARED = "declared"  # key of a field's metadata
 
 
-def _declared(what: Answered | Asked, default: Any = MISSING) -> Any:
+def _declared(what: AnswerField | RequestField, default: Any = MISSING) -> Any:
     return field(default=default, metadata={DECLARED: what})
 
 
@@ -421,7 +421,7 @@ def _check_row(
 
 
 def _read(
-    declared: Mapping[str, Answered],
+    declared: Mapping[str, AnswerField],
     arrays: Mapping[str, NDArray[Any]],
     dims: dict[str, int],
 ) -> dict[str, Any]:

@@ -21,8 +21,9 @@ at_zero + up·‖z‖ then sums over n_z rows to n_z·at_zero − down·√n_z·
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -55,19 +56,17 @@ class Shape:
     curvature: float
 
 
-def shape_of(model: Model) -> Shape | None:
-    """Return the constants of a model of ours; None for any other."""
-    kind = type(model)
-    if kind is LogisticRegression:
-        return Shape(math.log(2), 1.0, 0.5, 1.0, 0.25)
-    if isinstance(model, SoftmaxRegression) and kind is SoftmaxRegression:
-        c = model.n_outputs
-        return Shape(math.log(c), math.sqrt(2), math.sqrt(1 - 1 / c), math.sqrt(2), 0.5)
-    if isinstance(model, HuberRegression) and kind is HuberRegression:
-        return Shape(None, 0.0, 0.0, 2 * model.delta, 2.0)
-    if kind is LeastSquares:
-        return Shape(None, 0.0, 0.0, None, 2.0)
-    return None
+def _softmax(model: Any) -> Shape:
+    c = model.n_outputs
+    return Shape(math.log(c), math.sqrt(2), math.sqrt(1 - 1 / c), math.sqrt(2), 0.5)
+
+
+SHAPES: dict[type[Model], Callable[[Any], Shape]] = {  # of these very classes alone
+    LogisticRegression: lambda model: Shape(math.log(2), 1.0, 0.5, 1.0, 0.25),
+    SoftmaxRegression: _softmax,
+    HuberRegression: lambda model: Shape(None, 0.0, 0.0, 2 * model.delta, 2.0),
+    LeastSquares: lambda model: Shape(None, 0.0, 0.0, None, 2.0),
+}
 
 
 def lengths(
@@ -108,9 +107,10 @@ class Ceilings:
         cls, model: Model, rows: int, sums: FloatArray, squares: FloatArray
     ) -> Ceilings:
         """Read the census of one silo."""
-        shape = shape_of(model)
-        if shape is None or not isinstance(model, LinearModel):
+        known = SHAPES.get(type(model))
+        if known is None or not isinstance(model, LinearModel):
             return cls(None, np.zeros(0), rows)
+        shape = known(model)
         columns = lengths(rows, sums, squares, model.inputs)
         if model.intercept:
             columns = np.append(columns, math.sqrt(rows))

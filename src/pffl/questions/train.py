@@ -205,7 +205,7 @@ class Train(ModelQuestion[TrainTotal]):
         """Return the loss sums of the cells at w."""
         return total.cell_losses
 
-    def descent(self, known: Known, total: TrainTotal) -> Descent | None:
+    def descent(self, known: Known, total: TrainTotal) -> LocalReport | None:
         """Return the report as a statement on the silo's own objective.
 
         None of a silo without a share, or a weight.
@@ -215,7 +215,7 @@ class Train(ModelQuestion[TrainTotal]):
         whole = self.batch_size is None or self.batch_size >= known.rows
         lifted = bool((self.cell_weights[known.sizes > 0] < 0).any())
         length = float(self.step_sizes.sum())
-        return Descent(
+        return LocalReport(
             self.w,
             total.risk / total.share,
             total.cell_losses,
@@ -323,7 +323,7 @@ class Train(ModelQuestion[TrainTotal]):
 
 
 @dataclass(frozen=True, eq=False)
-class Descent:
+class LocalReport:
     """A silo's report of a round of training, as a statement on its own objective.
 
     G_k(w) = βF_k(w) + Σ_z (λ_z/m_z p_k) L_kz(w) + (ridge/2)‖w‖² is known at every w
@@ -342,12 +342,12 @@ class Descent:
     cells: bytes
     convex: bool  # whether G_k is, and Δ_k was taken on all of its rows
 
-    def value(self, at: Descent) -> float:
+    def value(self, at: LocalReport) -> float:
         """Return G_k with this round's weights, at the w of another report."""
         losses = self.risk_weight * at.mean + float(self.cell_weights @ at.losses)
         return losses + 0.5 * self.ridge * float(at.w @ at.w)
 
-    def fits(self, before: Descent) -> bool:
+    def fits(self, before: LocalReport) -> bool:
         """Whether G_k is convex between two reports, as it must be.
 
         With d the move of w and g = −Δ/Σ η: g_before·d ≤ change of G_k ≤ g_now·d, each

@@ -38,7 +38,7 @@ class _Split(records.Record):
 
 
 @dataclass(frozen=True)
-class _Manifest(records.Record):
+class _Prepared(records.Record):
     format: str
     version: int
     site: str
@@ -59,7 +59,7 @@ def write(folder: Path, silo: Silo, schema_hash: str) -> None:
             files.write(path, save, private=True)
             hashes[name] = files.digest_file(path)
         splits[split] = _Split(len(rows), **hashes)
-    manifest = _Manifest(FORMAT, VERSION, silo.name, schema_hash, splits)
+    manifest = _Prepared(FORMAT, VERSION, silo.name, schema_hash, splits)
     content = json.dumps(asdict(manifest), indent=1).encode()
     files.write(folder / MANIFEST, content, private=True)
 
@@ -107,7 +107,7 @@ def read(folder: Path, *, name: str, schema_hash: str) -> Silo:
     path = folder / MANIFEST
     if not path.exists():
         raise ArtefactError(f"'{folder}' holds no prepared rows: run pffl site prepare")
-    known = records.read(_Manifest, files.read(path), source=f"'{path}' cannot be read")
+    known = records.read(_Prepared, files.read(path), source=f"'{path}' cannot be read")
     found = (known.format, known.version, known.site, known.schema_hash)
     splits = known.splits
     expected = (FORMAT, VERSION, name, schema_hash)

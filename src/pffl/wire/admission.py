@@ -20,7 +20,7 @@ from pffl.models.base import Model
 from pffl.numerics import is_number
 from pffl.questions import Census, CensusTotal, ModelQuestion, Question
 from pffl.questions.plausible import Ceilings, Known
-from pffl.questions.train import Descent
+from pffl.questions.train import LocalReport
 from pffl.typing import FloatArray
 from pffl.wire.parcel import LARGEST
 
@@ -261,9 +261,9 @@ class Updates:
     contradict the silo's own losses ("slope"), as those with the sign turned do.
     """
 
-    last: dict[int, Descent] = field(default_factory=dict)
+    last: dict[int, LocalReport] = field(default_factory=dict)
 
-    def flags(self, index: int, now: Descent) -> tuple[str, ...]:
+    def flags(self, index: int, now: LocalReport) -> tuple[str, ...]:
         """Take a silo's next report, and say what is odd."""
         before, self.last[index] = self.last.get(index), now
         # A run that has converged moves w by rounding only, and nothing else changes.

@@ -18,7 +18,7 @@ from threadpoolctl import ThreadpoolController
 from pffl.data.federation import Federation
 from pffl.engines.local.layout import Layout
 from pffl.engines.local.passes import evaluate, expand, train
-from pffl.engines.local.threads import Spread, processors
+from pffl.engines.local.threads import Threads, processors
 from pffl.engines.reference import Reference
 from pffl.models.base import Inputs, Model
 from pffl.models.linear import LinearModel
@@ -33,7 +33,7 @@ from pffl.questions import (
 )
 
 T = TypeVar("T", bound=Total)
-IN_ONE_PASS: dict[Any, Callable[[Layout, Any, Spread], Sequence[Any]]] = {
+IN_ONE_PASS: dict[Any, Callable[[Layout, Any, Threads], Sequence[Any]]] = {
     Train: train,
     Evaluate: evaluate,
     Curvature: expand,
@@ -54,7 +54,7 @@ class Local(Reference):
 
     def __init__(self, federation: Federation, *, threads: int | None = None) -> None:
         super().__init__(federation)
-        self._spread = Spread(threads or processors())
+        self._spread = Threads(threads or processors())
         self._layouts: dict[str, Layout] = {}
         self._scaling: Inputs | None = None
         self._blas = ThreadpoolController()

@@ -29,10 +29,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from pffl.engines.local.threads import Spread
+from pffl.engines.local.threads import Threads
 from pffl.engines.reference import naming
 from pffl.errors import UsageError
-from pffl.models.network import Network, Replica, join
+from pffl.models.network import Network, join
 from pffl.questions import Evaluate, EvaluateTotal, Train, TrainTotal, View, add_all
 from pffl.typing import FloatArray, IntArray
 
@@ -49,7 +49,7 @@ R = TypeVar("R")
 
 
 def train(
-    views: Sequence[View], question: Train, spread: Spread, names: Sequence[str]
+    views: Sequence[View], question: Train, spread: Threads, names: Sequence[str]
 ) -> TrainTotal:
     """Answer for all silos."""
     model = network_of(question)
@@ -74,12 +74,12 @@ def train(
 
     blocks = [range(a, min(a + BLOCK, len(views))) for a in range(0, len(views), BLOCK)]
     # torch has one generator: threads would draw from it in any order.
-    workers = Spread(1) if model.random else spread
+    workers = Threads(1) if model.random else spread
     return add_all(side_by_side(workers, one_by_one, blocks))
 
 
 def evaluate(
-    views: Sequence[View], question: Evaluate, spread: Spread, names: Sequence[str]
+    views: Sequence[View], question: Evaluate, spread: Threads, names: Sequence[str]
 ) -> EvaluateTotal:
     """Answer for all silos, from one pass over their rows."""
     found = evaluated(network_of(question), question.w, views, spread)
@@ -109,7 +109,7 @@ def stackable(model: Network) -> bool:
     return not any(isinstance(part, LOOPED) for part in model.module.modules())
 
 
-def parts(silos: int, spread: Spread) -> list[slice]:
+def parts(silos: int, spread: Threads) -> list[slice]:
     """Cut the silos into one part for each thread that may work."""
     workers = max(1, min(spread.threads, torch.get_num_threads(), silos))
     cuts = np.linspace(0, silos, workers + 1).astype(int).tolist()
@@ -117,7 +117,7 @@ def parts(silos: int, spread: Spread) -> list[slice]:
 
 
 def evaluated(
-    model: Network, w: FloatArray, views: Sequence[View], spread: Spread
+    model: Network, w: FloatArray, views: Sequence[View], spread: Threads
 ) -> list[tuple[FloatArray, FloatArray | None]]:
     """Losses and classes of each silo's rows, computed in batches over all silos."""
 
@@ -159,7 +159,9 @@ def pooled_batches(
         yield batch
 
 
-def side_by_side(spread: Spread, work: Callable[[A], R], items: Sequence[A]) -> list[R]:
+def side_by_side(
+    spread: Threads, work: Callable[[A], R], items: Sequence[A]
+) -> list[R]:
     """Return the results of `work` in order, with as many threads as torch may use.
 
     Each of them has one thread of torch's own. Where only one may work, torch's own
@@ -173,7 +175,7 @@ def side_by_side(spread: Spread, work: Callable[[A], R], items: Sequence[A]) -> 
         torch.set_num_threads(1)
         return work(item)
 
-    pool = spread if spread.threads <= allowed else Spread(allowed)
+    pool = spread if spread.threads <= allowed else Threads(allowed)
     try:
         return pool.each(alone, items)
     finally:
@@ -253,7 +255,11 @@ def steps(model: Network, question: Train, silos: Sequence[Batches]) -> FloatArr
         name: tensor.detach().expand(len(silos), *tensor.shape).clone()
         for name, tensor in replica.tensors.items()
     }
-    counts = _counts(replica, len(silos))
+    counts = {  # buffers that are not in w, one copy a silo: vmap may write to them
+        name: buffer.expand(len(silos), *buffer.shape).clone()
+        for name, buffer in replica.module.named_buffers()
+        if name not in replica.statistics
+    }
     gathered = None
     for j, size in enumerate(question.step_sizes):
         if gathered is None or question.batch_size is not None:
@@ -312,12 +318,3 @@ def _gather(
         weights[k, :n] = silo.weights[j]
     flat = model.tensor(X.reshape(-1, X.shape[2]))
     return flat.reshape(*shape, -1), model.labels(y), model.labels(weights)
-
-
-def _counts(replica: Replica, silos: int) -> dict[str, Tensor]:
-    """Buffers that are not in w, one copy for each silo: vmap may write to them."""
-    return {
-        name: buffer.expand(silos, *buffer.shape).clone()
-        for name, buffer in replica.module.named_buffers()
-        if name not in replica.statistics
-    }

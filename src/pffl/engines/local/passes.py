@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pffl.engines.local.layout import Layout, Piece, piece_rows
-from pffl.engines.local.threads import Spread
+from pffl.engines.local.threads import Threads
 from pffl.models.linear import LinearModel
 from pffl.questions import (
     Curvature,
@@ -88,7 +88,7 @@ def run_sums(piece: Piece, values: FloatArray) -> FloatArray:
 
 
 def evaluate(
-    layout: Layout, questions: Sequence[Evaluate], spread: Spread
+    layout: Layout, questions: Sequence[Evaluate], spread: Threads
 ) -> list[EvaluateTotal]:
     """Answer questions about one task and split, for all silos."""
     model = linear(questions[0].task)
@@ -132,7 +132,7 @@ def _evaluated(layout: Layout, question: Evaluate, sums: FloatArray) -> Evaluate
 
 
 def expand(
-    layout: Layout, questions: Sequence[Curvature], spread: Spread
+    layout: Layout, questions: Sequence[Curvature], spread: Threads
 ) -> list[CurvatureTotal]:
     """Answer questions about one task, for all silos."""
     model = linear(questions[0].task)
@@ -179,7 +179,7 @@ def _expanded(
     )
 
 
-def _peaks(layout: Layout, question: Curvature, spread: Spread) -> FloatArray:
+def _peaks(layout: Layout, question: Curvature, spread: Threads) -> FloatArray:
     """Σ_k ‖H‖^q for F and each cell, see `CurvatureTotal.peaks`."""
     z, shares = len(question.task.cells), question.task.shares[layout.order]
     if not (question.majorant and question.order == 2):
@@ -261,7 +261,7 @@ def _packed_runs(
 
 
 def train(
-    layout: Layout, questions: Sequence[Train], spread: Spread
+    layout: Layout, questions: Sequence[Train], spread: Threads
 ) -> list[TrainTotal]:
     """Answer a stack of questions that share one pass, for all silos."""
     if linear(questions[0].task).n_outputs > 1 and len(questions) > 1:
@@ -279,7 +279,7 @@ class TrainStack:
 
     layout: Layout
     questions: Sequence[Train]
-    spread: Spread
+    spread: Threads
 
     @cached_property
     def columns(self) -> Columns:

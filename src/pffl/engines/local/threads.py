@@ -25,7 +25,7 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
-class Spread:
+class Threads:
     """Share items among threads in equal consecutive parts.
 
     Results come back in the order of the parts, so sums do not depend on timing.
