@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,10 @@ from hypothesis import settings
 # everywhere. A test that wants fewer or more examples says so itself.
 settings.register_profile("pffl", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("pffl")
+
+# Tests press Ctrl-C, which a shell lets its background jobs ignore.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HERE = Path(__file__).parent
 
