@@ -52,6 +52,7 @@ from pffl.questions import (
 
 R = TypeVar("R")
 BYTES = 8  # of a number
+MOST_TASKS = 64  # whose content is remembered
 MISSHAPEN = (KeyError, IndexError, TypeError, AttributeError, ValueError)
 ROUND = "round"  # the stage of what is asked within a round, beside the round's own
 
@@ -525,6 +526,8 @@ class Meter:
     def _task(self, task: Task) -> bytes:
         """Bounds are no part of it: no answer depends on them."""
         if id(task) not in self._tasks:
+            if len(self._tasks) >= MOST_TASKS:  # some methods make one in every round
+                self._tasks.clear()
             cells, inputs = task.cells, task.model.inputs
             parts = (self._model(task.model), inputs.mean, inputs.scale)
             more = (cells.membership, cells.silo, task.shares)

@@ -276,14 +276,9 @@ class Progress:
         del self.log[self.recorded :]
         if row is not None:
             self.log.append(row)
-        rounds = self.rounds + 1
-        return replace(
-            self,
-            state=state,
-            good=self.state,
-            rounds=rounds,
-            recorded=len(self.log),
-            bounds=bounds,
+        rounds, recorded = self.rounds + 1, len(self.log)
+        return Progress(
+            state, self.state, rounds, self.log, recorded, self.ended, bounds
         )
 
 
