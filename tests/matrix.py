@@ -38,9 +38,26 @@ BRIEF = (
 )
 #: What the oldest typer needs: it warns with a later click, and warnings are errors.
 LOWEST_ALSO = ("click<8.5",)
-BOUND = re.compile(
-    r"([\w-]+)>=([\d.]+)(?:,<[\d.]+)?(?: *; *python_version>='([\d.]+)')?"
-)
+#: First versions with a wheel for a later Python, where the lower bound has none.
+FIRST_WHEELS = {
+    "3.12": {
+        "daqp": "0.5.1.post1",
+        "matplotlib": "3.8.0",
+        "numpy": "1.26.0",
+        "pandas": "2.1.1",
+        "pyarrow": "14.0.0",
+    },
+    "3.13": {
+        "daqp": "0.6.0",
+        "matplotlib": "3.9.2",
+        "numpy": "2.1.0",
+        "pandas": "2.2.3",
+        "pyarrow": "18.0.0",
+        "pydantic": "2.8.0",
+        "scipy": "1.14.1",
+    },
+}
+BOUND = re.compile(r"([\w-]+)>=([\d.]+)(?:,<[\d.]+)?")
 SHOWN = ("numpy", "scipy", "pandas", "pydantic", "typer", "rich")
 RUN = ("run", "synthetic", "--silos=3", "--bound=0.8", "--seed=0", "--out=here")
 RUN_LEAVES = ("result.json", "certificate.json", "report.html")
@@ -85,32 +102,24 @@ def interpreter(version: str) -> Path | None:
     return None
 
 
-def bounds(version: str) -> dict[str, str]:
-    """Lower bounds of pyproject.toml for the core and EXTRAS; the last that applies."""
+def lowest(version: str) -> list[str]:
+    """Pins of the core and EXTRAS at their lower bounds, or at the first wheels."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     optional = project["optional-dependencies"]
     wanted = [*project["dependencies"], *(r for name in EXTRAS for r in optional[name])]
-    parsed = [BOUND.fullmatch(requirement) for requirement in wanted]
-    if None in parsed:
-        raise SystemExit(f"no lower bound: {wanted[parsed.index(None)]}")
-    applying = [m for m in parsed if m and numbers(m[3] or "3") <= numbers(version)]
-    return {match[1]: match[2] for match in applying}
+    pins = []
+    for requirement in wanted:
+        bound = BOUND.fullmatch(requirement)
+        if bound is None:
+            raise SystemExit(f"pyproject.toml: {requirement} has no lower bound")
+        first = FIRST_WHEELS.get(version, {}).get(bound[1], "0")
+        pins.append(f"{bound[1]}=={max(bound[2], first, key=numbers)}")
+    return [*pins, *LOWEST_ALSO]
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """'1.26.4' as numbers; what follows them is left out."""
+    """'1.26.4' as numbers."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
-
-
-def lowest(python: Path, name: str, bound: str) -> str:
-    """Return the lowest version with a wheel for this Python, as a constraint."""
-    ask = [python, "-m", "pip", "index", "versions", "--only-binary", ":all:", name]
-    told = re.search(r"Available versions: (.*)", step(ask))
-    there = told[1].split(", ") if told else []
-    allowed = [v for v in there if numbers(v) >= numbers(bound)]
-    if not allowed:
-        raise Failed(f"{name}>={bound} has no wheel")
-    return f"{name}=={min(allowed, key=numbers)}"
 
 
 def step(command: list[Path | str], place: Path | None = None) -> str:
@@ -174,12 +183,9 @@ def install(job: Job, python: Path, wheel: Path, place: Path) -> Path:
     step([python, "-m", "venv", place / "venv"])
     own = place / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
     constraints = place / "constraints.txt"
-    pins: list[str] = []
-    if job.lowest:
-        pins = [lowest(own, *bound) for bound in bounds(job.version).items()]
-        pins += LOWEST_ALSO
+    pins = lowest(job.version) if job.lowest else []
     constraints.write_text("\n".join(pins), "utf-8")
-    options = ("--quiet", "--no-compile", "--only-binary", ":all:", "-c", constraints)
+    options = ("-q", "--no-compile", "--only-binary", ":all:", "-c", constraints)
     what = f"{wheel}[{','.join(EXTRAS)}]"
     step([own, "-m", "pip", "install", *options, what, *TOOLS])
     listed = step([own, "-m", "pip", "list", "--format=freeze"])
