@@ -22,12 +22,10 @@ HERE = Path(__file__).parent
 #: What `pytest -m quick` runs: the core, in half a minute, without an extra but
 #: `report` and `parquet`. tests/matrix.py runs it with other versions of everything.
 QUICK = (
-    "bounds/test_holdout.py",
     "cli/test_app.py",
     "cli/test_own_table.py",
     "constraints",
     "data",
-    "datasets/test_synthetic.py",
     "engines/test_reference.py",
     "evidence/test_schemas.py",
     "methods/test_descent.py",
@@ -49,11 +47,13 @@ QUICK = (
 )
 #: Tests in those files that take a second each, or hold for the pinned pydantic alone.
 OTHERS = {
+    "test_every_public_name_is_there",
     "test_functions_are_functions_in_any_order",
     "test_killed_at_every_message_and_resumed",
     "test_partial_participation_still_approaches_the_saddle_point",
     "test_the_best_multipliers_are_the_best_of_a_grid",
     "test_what_is_shipped_is_what_the_code_writes",
+    "test_with_one_dual_round_the_gap_never_closes",
 }
 
 
