@@ -15,7 +15,8 @@ import hashlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -127,37 +128,46 @@ Exchanges: TypeAlias = Generator[list[Question[Any]], list[Any], R]
 
 
 class Held:
-    """Holds a signal such as Ctrl-C back until it may come, between two exchanges.
+    """Holds a signal such as Ctrl-C back until it may come, during an exchange.
 
     A flow has many parts, and an interruption must reach all of them, not the one at
     whose lines it happens to come. A second signal is not held back.
     """
 
     def __enter__(self) -> Held:
-        self._came: list[int] = []
+        self._due: list[int] = []
+        self._open = False
         self._before: dict[int, Callable[[int, Any], Any]] = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 handler = signal.getsignal(number)
                 if callable(handler):
                     self._before[number] = handler
-                    signal.signal(number, self._hold)
+                    signal.signal(number, self._take)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) == self._take:  # else somebody else has it now
+                signal.signal(number, handler)
 
-    def _hold(self, number: int, frame: Any) -> None:
-        self._came.append(number)
-        if len(self._came) > 1:
-            self.__exit__()
+    def _take(self, number: int, frame: Any) -> None:
+        if self._open or self._due:
             self._before[number](number, frame)
+        else:
+            self._due.append(number)
 
-    def deliver(self) -> None:
-        """Let the signal come that was held back, if there was one."""
-        for number in self._came[:1]:
-            self._before[number](number, None)
+    @contextmanager
+    def let(self) -> Iterator[None]:
+        """Let a signal come: the one that was held back, or one that comes now."""
+        self._open = True
+        try:
+            while self._due:
+                number = self._due.pop()
+                self._before[number](number, None)
+            yield
+        finally:
+            self._open = False
 
 
 class Driver:
@@ -193,18 +203,18 @@ class Driver:
         exchanges = self.exchanges(flow)
         step: Callable[[Any], list[Question[Any]]] = exchanges.send
         value: Any = None
-        while True:
-            try:
-                with Held() as signals:
+        with Held() as signals:
+            while True:
+                try:
                     questions = step(value)
-            except StopIteration as done:
-                result: R = done.value
-                return result
-            try:
-                signals.deliver()
-                value, step = engine.ask_many(questions), exchanges.send
-            except BaseException as error:
-                value, step = error, exchanges.throw
+                except StopIteration as done:
+                    result: R = done.value
+                    return result
+                try:
+                    with signals.let():
+                        value, step = engine.ask_many(questions), exchanges.send
+                except BaseException as error:
+                    value, step = error, exchanges.throw
 
     def exchanges(self, flow: Flow[R]) -> Exchanges[R]:
         """Drive a flow to its end: yield what goes out together, receive the totals.
