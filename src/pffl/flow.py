@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 import numpy as np
 
+from pffl.bounds.gap import gap_of
 from pffl.callbacks import Round
 from pffl.methods.base import Method
 from pffl.problem import Expansion, Point, Problem, upper_value
@@ -372,11 +373,6 @@ def iterate(
         method.expansion(state),
         method.bounds(state) or (None if failed else at.bounds),
     )
-
-
-def gap_of(upper: float, lower: float) -> float:
-    """Return ν: upper − lower, at least what rounding can hide."""
-    return max(upper - lower, 1e-15 * max(1.0, abs(upper), abs(lower)))
 
 
 def _next(problem: Problem, method: Method[Any], at: Progress) -> Question[Any] | None:

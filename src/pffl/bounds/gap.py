@@ -110,3 +110,9 @@ def gap(upper_value: float, *lower_values: float) -> float:
         raise refuse("lower_values", "at least one number", lower_values)
     best = float(finite("lower_values", list(lower_values)).max())
     return max(0.0, float(finite("upper_value", upper_value)) - best)
+
+
+def gap_of(upper_value: float, lower_value: float) -> float:
+    """Return ν of two measured ends: their difference, at least what rounding hides."""
+    rounding = 1e-15 * max(1.0, abs(upper_value), abs(lower_value))
+    return max(upper_value - lower_value, rounding)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 import numpy as np
 
 from pffl.bounds.checks import Interval
+from pffl.bounds.gap import gap_of
 from pffl.errors import ArtefactError
 from pffl.records import Record, read
 from pffl.typing import FloatArray
@@ -204,8 +205,7 @@ class Pair(Record):
     @property
     def gap(self) -> float:
         """ν: upper − lower, at least what rounding can hide."""
-        rounding = 1e-15 * max(1.0, abs(self.upper), abs(self.lower))
-        return max(self.upper - self.lower, rounding)
+        return gap_of(self.upper, self.lower)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from pffl.evidence.evidence import (
     Proofs,
     Sample,
 )
+from pffl.evidence.training import TOLERANCE
 from pffl.flow import (
     Flow,
     Run,
@@ -51,7 +52,6 @@ from pffl.questions import Evaluate, EvaluateTotal
 from pffl.questions.evaluate import COLUMNS
 from pffl.typing import FloatArray
 
-TOLERANCE = 1e-6  # a loss this little above its bound counts as met: solver rounding
 LARGEST = float(np.finfo(np.float64).max)
 T = TypeVar("T")
 COUNTS = ("count", "correct", "positive")
@@ -246,7 +246,6 @@ def columns(table: FloatArray) -> dict[str, list[float]]:
     }
     # Nothing is said of a square that is beyond all numbers, and JSON has no infinity.
     out["loss_squared"] = [min(v, LARGEST) for v in out["loss_squared"]]
-    out.setdefault("weight", [float(v) for v in out["count"]])
     return out
 
 
