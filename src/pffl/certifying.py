@@ -14,7 +14,6 @@ import numpy as np
 
 from pffl.bounds.checks import positive, probability, whole
 from pffl.constraints.base import EVERY_SILO, Cells
-from pffl.data.checks import repeated_rows
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
 from pffl.driver import drive
@@ -247,10 +246,7 @@ def overlap_of(
         elif split == "test":
             found += here.overlap
         elif split in here.splits:
-            found += repeated_rows(
-                [silo.rows("train") for silo in here.silos],
-                [silo.rows(split) for silo in here.silos],
-            )
+            found += here.repeated(split)
     return found
 
 

@@ -350,6 +350,7 @@ def setting_of(engine: Engine) -> Setting:
             fingerprint=here.fingerprint,
             notes=list(here.notes),
             overlap=here.overlap if "test" in here.splits else None,
+            by_person=here.by_person,
         )
     return Setting(
         engine.schema, engine.silo_names, engine.splits, engine.partial, data

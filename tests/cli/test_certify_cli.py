@@ -231,7 +231,7 @@ def test_audit_of_probabilities(command: Command, people: Path, tmp_path: Path) 
         assert a["value"] == b["value"] or a["value"] == pytest.approx(b["value"])
     verified = ("--model", path, "--id", "pid")
     assert command("verify", out / "certificate.json", *verified).code == 0
-    named = command("audit", path, *SMALL, "--id", "pid")
+    named = command("audit", path, *SMALL)
     assert (named.code, "CSV or Parquet" in one_line(named.err)) == (2, True)
 
 

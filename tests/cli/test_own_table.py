@@ -145,3 +145,18 @@ def test_names_may_be_repeated_or_joined_by_commas(
     ]
     assert outs[0] == outs[1]
     assert "1 inputs" in outs[0]
+
+
+def test_nobody_is_on_both_sides_with_an_id(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [row for row in people(150) for _ in range(2)]
+    lines = [["pid", *HEADER], *([str(i // 2), *row] for i, row in enumerate(rows))]
+    Path("people.csv").write_text("\n".join(map(",".join, lines)) + "\n", "utf-8")
+    seen = pffl(capsys, "run", "people.csv", *RUN, "--id", "pid", "--json", "--quiet")
+    assert seen.code == 0
+    record = runs.load("runs/people-001")
+    assert record.evidence.data.by_person
+    assert record.evidence.data.overlap == 0
+    assert record.result["test"]["rows"] % 2 == 0
+    assert pffl(capsys, "verify", "runs/people-001").code == 0

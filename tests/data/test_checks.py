@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from pffl.data import Federation, Rows, Silo
@@ -82,4 +84,15 @@ def test_federation_overlap_is_measured_once_and_zero_without_test():
     both = Silo("a", 0, {"train": train, "test": train.view(0, 3)})
     assert Federation(SCHEMA, (both,)).overlap == 3
     assert Federation(SCHEMA, (Silo("a", 0, {"train": train}),)).overlap == 0
-    assert Federation(SCHEMA, (both,), known_overlap=2).overlap == 2
+
+
+def test_people_on_both_sides_are_counted_by_their_ids():
+    train, test = continuous(50), continuous(20, seed=1)
+    who = {"train": np.arange(50), "test": np.arange(48, 68)}
+    parts = {"train": train, "test": test}
+    known = {name: replace(parts[name], person=who[name]) for name in parts}
+    federation = Federation(SCHEMA, (Silo("a", 0, known),))
+    assert federation.by_person
+    assert federation.overlap == 2
+    mixed = {"train": train, "test": known["test"]}
+    assert not Federation(SCHEMA, (Silo("a", 0, mixed),)).by_person

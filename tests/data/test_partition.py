@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pffl.data import partition
+from pffl.data.partition import split_index
 from pffl.errors import DataError, UsageError
 
 columns = st.lists(st.integers(0, 5), min_size=1, max_size=60)
@@ -108,3 +109,45 @@ def test_silo_names_sort_in_order():
     names = partition.silo_names(12)
     assert names[0] == "silo 01"
     assert sorted(names) == list(names)
+
+
+def test_all_rows_of_a_person_are_in_one_split_in_every_silo():
+    generator = np.random.default_rng(0)
+    person = generator.integers(0, 400, 3_000)
+    silo = generator.integers(0, 5, 3_000)
+    ids = tuple(f"p{k}" for k in range(400))
+    fractions = {"test": 0.2, "validation": 0.1}
+    names = tuple("abcde")
+    plan, _ = split_index(silo, names, fractions, people=(ids, person), seed=3)
+    seen = {
+        split: {int(p) for _, index in plan for p in person[index[split]]}
+        for split in ("train", "test", "validation")
+    }
+    assert not seen["train"] & seen["test"]
+    assert not seen["train"] & seen["validation"]
+    assert not seen["test"] & seen["validation"]
+    rows = np.concatenate([i for _, index in plan for i in index.values()])
+    assert sorted(rows) == list(range(3_000))
+    assert len(seen["test"]) / 400 == pytest.approx(0.2, abs=0.06)
+    assert len(seen["validation"]) / 400 == pytest.approx(0.1, abs=0.05)
+
+    # A site that knows only its own people comes to the same split.
+    alone = np.flatnonzero(silo == 2)
+    known, codes = np.unique(person[alone], return_inverse=True)
+    own = tuple(ids[k] for k in known)
+    ((_, index),) = split_index(
+        np.zeros(len(alone), np.int64), ("c",), fractions, people=(own, codes), seed=3
+    )[0]
+    for split, rows in index.items():
+        np.testing.assert_array_equal(alone[rows], plan[2][1][split])
+
+
+def test_a_silo_of_one_person_has_training_rows():
+    person, silo = np.arange(40), np.arange(40) % 20
+    ids = tuple(map(str, range(40)))
+    for seed in range(5):
+        plan, _ = split_index(
+            silo, ids[:20], {"test": 0.7}, people=(ids, person), seed=seed
+        )
+        assert all(len(index["train"]) for _, index in plan)
+        assert any(len(index["test"]) for _, index in plan)

@@ -15,7 +15,7 @@ import pytest
 
 import pffl
 from pffl.bounds import holdout, rates
-from pffl.data import Federation
+from pffl.data import Federation, Rows
 from pffl.engines import Local, Reference
 from pffl.errors import DataError, UsageError
 from pffl.evidence import proofs, unseen
@@ -281,7 +281,10 @@ def test_candidates_cost_confidence_and_a_fresh_split_does_not() -> None:
 
 def test_held_out_rows_that_were_trained_on_say_nothing() -> None:
     rows = federation()
-    repeated = replace(rows, known_overlap=7)
+    first, *others = rows.silos
+    test = Rows.joined([first.rows("test"), first.rows("train").view(0, 7)])
+    leaking = replace(first, splits={**first.splits, "test": test})
+    repeated = replace(rows, silos=(leaking, *others))
     constraint, method, _ = CASES["exact"]
     certificate = pffl.solve(repeated, constraint, method=method, seed=0).certificate
     for kind in ("holdout", "holdout_error", "dp_gap", "eo_gap", "equalised_odds"):

@@ -192,9 +192,9 @@ def test_fault_15_same_rows_in_train_and_test_or_in_two_silos():
     assert from_table(frame).overlap == 0
     doubled = pd.concat([frame, frame[:8]], ignore_index=True)
     who = [*range(300), *range(8)]
-    with pytest.warns(DataWarning, match="test rows are also training rows"):
-        federation = from_table(doubled.assign(who=who), id="who", seed=2)
-    assert federation.overlap > 0
+    federation = from_table(doubled.assign(who=who), id="who", seed=2)
+    assert federation.by_person
+    assert federation.overlap == 0
     assert "who" not in federation.schema.features
 
     other = frame[:5].assign(branch=frame["branch"][:5].map(_other_branch))

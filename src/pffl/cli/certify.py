@@ -207,7 +207,6 @@ def _tell(shown: Sequence[Check], every: int, wrong: int) -> None:
 def audit(
     draft: Draft,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help=MODEL_HELP)],
-    id: Id = None,
     probability: Probability = None,
     split: Annotated[
         list[str] | None,
@@ -241,7 +240,9 @@ def audit(
     if draft.sections.get("constraint"):  # one without a bound only names cells
         draft, bounded = draft.with_a_bound()
     spec = draft.check()
-    audited, federation = open_model(model, spec.data, id=id, column=probability)
+    id = spec.data.values.get("id")
+    joined = id if isinstance(id, str) else None
+    audited, federation = open_model(model, spec.data, id=joined, column=probability)
     found = audit_model(
         audited,
         ENGINES[spec.settings.engine](federation),

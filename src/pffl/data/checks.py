@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.data.partition import Plan
 from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
 from pffl.errors import DataError, Problems
@@ -228,13 +227,13 @@ def _varied_hashes(parts: Sequence[Rows]) -> Hashes | None:
     return None if _share_with_twin(hashes) > FEW else hashes
 
 
-def repeated_ids(ids: NDArray[np.generic], plan: Plan) -> int:
-    """Number of test rows whose id is also that of a training row."""
-    train = np.concatenate([index["train"] for _, index in plan])
-    test = [index["test"] for _, index in plan if "test" in index]
-    if not test:
-        return 0
-    return int(np.isin(ids[np.concatenate(test)], ids[train]).sum())
+def repeated_people(train: Sequence[Rows], test: Sequence[Rows]) -> int | None:
+    """Number of test rows of people who are in training; None if nobody is known."""
+    seen = [rows.person for rows in train if rows.person is not None]
+    asked = [rows.person for rows in test if rows.person is not None]
+    if len(seen) < len(train) or len(asked) < len(test):
+        return None
+    return int(np.isin(np.concatenate(asked), np.concatenate(seen)).sum())
 
 
 def shared_ids(ids: NDArray[np.generic], silo: IntArray) -> int:

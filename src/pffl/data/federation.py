@@ -7,7 +7,7 @@ import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
@@ -19,7 +19,7 @@ from pffl.data.checks import (
     check_silos,
     listing,
     refuse_or_warn,
-    repeated_ids,
+    repeated_people,
     repeated_rows,
     shared_ids,
     shared_rows,
@@ -27,7 +27,7 @@ from pffl.data.checks import (
 )
 from pffl.data.codes import as_column, encode_values
 from pffl.data.encoding import TableEncoding
-from pffl.data.partition import distribute, split_index
+from pffl.data.partition import People, distribute, split_index
 from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows, Silo, as_inputs
 from pffl.data.table import (
@@ -103,8 +103,6 @@ class Federation:
         What was done to the rows on the way (dropped silos, mapped labels, …).
     encoding
         How the table became rows, where it was a table: encodes new ones alike.
-    known_overlap
-        Test rows known to be training rows as well, where ids told; see `overlap`.
     """
 
     schema: Schema
@@ -113,7 +111,6 @@ class Federation:
     synthetic: bool = False
     notes: tuple[str, ...] = field(default=())
     encoding: TableEncoding | None = None
-    known_overlap: int | None = None
 
     def __post_init__(self) -> None:
         with Problems(f"federation '{self.name}'", DataError) as problems:
@@ -145,8 +142,8 @@ class Federation:
         categorical
             Columns of numbers that are codes of categories.
         id
-            Column that says who a row is about: not an input; people on both sides of a
-            split are then counted exactly.
+            Column that says who a row is about: not an input. All rows of a person are
+            then in one split, in all silos: nobody is on both sides.
         positive, labels
             Which of two label values is the positive one (default: the last in order);
             all label values in the order of their codes.
@@ -192,7 +189,7 @@ class Federation:
     def _from_table(
         cls, table: Table, options: TableOptions, name: str, notes: Sequence[str] = ()
     ) -> Federation:
-        encoding, rows, (silo, names), ids, more = encode_table(table, options)
+        encoding, rows, (silo, names), people, more = encode_table(table, options)
         federation = cls.from_rows(
             encoding.schema,
             rows,
@@ -205,12 +202,12 @@ class Federation:
             seed=options.seed,
             notes=(*notes, *more),
             encoding=encoding,
-            ids=ids,
+            people=people,
         )
-        if ids is None:
+        if people is None:
             shared = shared_rows([own.rows("train") for own in federation.silos])
         else:
-            shared = shared_ids(ids, silo)
+            shared = shared_ids(people[1], silo)
         if federation.overlap:
             warn(f"{federation.overlap} test rows are also training rows")
         if shared:
@@ -322,7 +319,7 @@ class Federation:
         seed: int = 0,
         notes: Sequence[str] = (),
         encoding: TableEncoding | None = None,
-        ids: IntArray | None = None,
+        people: People | None = None,
     ) -> Federation:
         """Distribute encoded rows over silos and split each silo, seeded.
 
@@ -336,18 +333,24 @@ class Federation:
             As for `from_arrays`.
         notes, encoding
             As for `Federation`.
-        ids
-            Who each row is about, to find people on both sides of the split.
+        people
+            Ids, and whom each row is about: all rows of a person stay in one split.
         """
         fractions = {"test": test_fraction, "validation": validation_fraction}
         plan, dropped = split_index(
-            silo, silo_names, fractions, drop_empty=drop_empty, seed=seed
+            silo,
+            silo_names,
+            fractions,
+            people=people,
+            drop_empty=drop_empty,
+            seed=seed,
         )
         if dropped:
             notes = (*notes, f"dropped silos without rows: {', '.join(dropped)}")
-        repeated = None if ids is None else repeated_ids(ids, plan)
+        if people is not None:
+            rows = replace(rows, person=people[1])
         silos = distribute(rows.take, plan)
-        return cls(schema, silos, name, synthetic, tuple(notes), encoding, repeated)
+        return cls(schema, silos, name, synthetic, tuple(notes), encoding)
 
     def __len__(self) -> int:
         return len(self.silos)
@@ -385,8 +388,9 @@ class Federation:
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write all rows as a plain table, which `pffl.verify` reads.
 
-        Its columns are split, silo, group, label, and the inputs before scaling; an
-        npz file by its ending, otherwise CSV. Rows stay in order.
+        Its columns are split, silo, group, label, whom a row is about (`person`, where
+        an id told), and the inputs before scaling; an npz file by its ending, otherwise
+        CSV. Rows stay in order.
         """
         import pandas as pd
 
@@ -401,6 +405,9 @@ class Federation:
             "group": np.array(names)[group],
             "label": np.array(labels)[y.astype(np.int64)] if labels else y,
         }
+        who = Rows.joined([rows for *_, rows in parts]).person
+        if who is not None:
+            columns["person"] = who
         X = np.concatenate([rows.X for *_, rows in parts])
         place = Path(path)
         if place.suffix == ".npz":
@@ -414,22 +421,28 @@ class Federation:
         table = pd.concat([pd.DataFrame(columns), inputs], axis=1)
         write(place, table.to_csv(index=False, lineterminator="\n").encode())
 
+    @property
+    def by_person(self) -> bool:
+        """Whether an id says whom each row is about."""
+        parts = [rows for silo in self.silos for rows in silo.splits.values()]
+        return all(rows.person is not None for rows in parts)
+
     @cached_property
     def overlap(self) -> int:
-        """Number of test rows that are also training rows; 0 if none, or if unknowable.
+        """Number of test rows that are also training rows: see `repeated`."""
+        return self.repeated("test") if "test" in self.splits else 0
+
+    def repeated(self, split: str) -> int:
+        """Count the rows of a split that are also training rows.
 
         Exact where an id column was named. Otherwise equal rows count only where rows
         are so varied that chance does not explain them; hold-out statements are refused
         when it is positive.
         """
-        if self.known_overlap is not None:
-            return self.known_overlap
-        if "test" not in self.splits:
-            return 0
-        return repeated_rows(
-            [silo.rows("train") for silo in self.silos],
-            [silo.rows("test") for silo in self.silos],
-        )
+        train = [silo.rows("train") for silo in self.silos]
+        asked = [silo.rows(split) for silo in self.silos]
+        known = repeated_people(train, asked)
+        return repeated_rows(train, asked) if known is None else known
 
     @cached_property
     def fingerprint(self) -> str:
@@ -440,6 +453,8 @@ class Federation:
                 rows = silo.splits[split]
                 parts.append(f"{silo.name}\0{split}\0{len(rows)}")
                 parts += [rows.X, rows.y, rows.group]
+                if rows.person is not None:
+                    parts.append(rows.person)
         return digest(*parts)
 
 

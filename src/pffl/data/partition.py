@@ -7,11 +7,12 @@ one silo, and no silo is left empty as long as there are at least as many rows a
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pffl.data.codes import as_column, encode_values
 from pffl.data.silo import Rows, Silo
@@ -19,6 +20,7 @@ from pffl.errors import DataError, Problems, UsageError
 from pffl.typing import IntArray
 
 Partition: TypeAlias = tuple[IntArray, tuple[str, ...]]
+People: TypeAlias = tuple[tuple[str, ...], IntArray]  # their ids, and who each row is
 
 
 def by_column(values: ArrayLike) -> Partition:
@@ -156,16 +158,21 @@ def split_index(
     fractions: Mapping[str, float],
     *,
     among: IntArray | None = None,
+    people: People | None = None,
     drop_empty: bool = False,
     seed: int = 0,
 ) -> tuple[Plan, list[str]]:
     """Row numbers of each silo's splits, and the names of silos left out as empty.
 
-    Of all rows, or of those `among` them alone.
-    The generator of a silo is spawned from the seed and the silo's place, so that one
-    silo's split does not depend on the others' sizes.
+    Of all rows, or of those `among` them alone. Where `people` are known, all rows of
+    a person are in one split, in all silos (`draw_people`). Otherwise the generator of
+    a silo is spawned from the seed and the silo's place, so that one silo's split does
+    not depend on the others' sizes.
     """
     check_fractions(fractions)
+    parts_of = None
+    if people is not None:
+        parts_of = draw_people(people, silo, fractions, seed)
     rows = np.arange(len(silo)) if among is None else among
     counts = np.bincount(silo[rows], minlength=len(silo_names))
     ordered = rows[np.argsort(silo[rows], kind="stable")]
@@ -176,10 +183,49 @@ def split_index(
         if drop_empty and not counts[k]:
             dropped.append(name)
             continue
-        generator = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(k,)))
-        parts = draw_parts(int(counts[k]), fractions, generator)
+        if parts_of is None:
+            spawned = np.random.SeedSequence(seed, spawn_key=(k,))
+            generator = np.random.default_rng(spawned)
+            parts = draw_parts(int(counts[k]), fractions, generator)
+        else:
+            own = parts_of[members[k]]
+            parts = {split: np.flatnonzero(own == split) for split in _used(fractions)}
         plan.append((name, {split: members[k][part] for split, part in parts.items()}))
     return plan, dropped
+
+
+def draw_people(
+    people: People, silo: IntArray, fractions: Mapping[str, float], seed: int
+) -> NDArray[np.str_]:
+    """Split of each row, the same for all rows of a person, wherever they are.
+
+    A person's split depends on the id and the seed alone, so that sites that never met
+    agree on it. Only where a silo would have no training rows, the person of it that is
+    nearest to training moves there with all rows.
+    """
+    ids, person = people
+    draws = np.array([_uniform(f"{seed}\0{name}") for name in ids])
+    order = list(_used(fractions))
+    edges = np.cumsum([fractions[name] for name in order[1:]])
+    places = np.searchsorted(edges, draws, side="right")
+    split = np.where(places < len(edges), places + 1, 0)
+    training = np.bincount(silo[split[person] == 0], minlength=silo.max(initial=-1) + 1)
+    for k in np.flatnonzero(training == 0):
+        own = person[silo == k]
+        if len(own) and (split[own] != 0).all():
+            split[own[draws[own].argmax()]] = 0
+    return np.array(order)[split[person]]
+
+
+def _uniform(text: str) -> float:
+    """A number in [0, 1) that depends on nothing but the text."""
+    hashed = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(hashed) / 2.0**64
+
+
+def _used(fractions: Mapping[str, float]) -> tuple[str, ...]:
+    """Splits that have rows: ``train``, and those with a share."""
+    return ("train", *(name for name, share in fractions.items() if share > 0))
 
 
 def draw_parts(

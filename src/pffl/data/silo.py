@@ -32,11 +32,15 @@ class Rows:
         Label codes (classification) or numbers (regression), float64.
     group
         Group codes of the schema.
+    person
+        Code of whom each row is about, where an id told; equal in all silos and splits
+        of a federation.
     """
 
     X: FloatArray
     y: FloatArray
     group: IntArray
+    person: IntArray | None = None
 
     @classmethod
     def of(cls, X: object, y: object, group: object) -> Rows:
@@ -50,10 +54,12 @@ class Rows:
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
         """All rows of the parts, one after another, as a copy."""
+        known = [part.person for part in parts if part.person is not None]
         return cls(
             np.concatenate([part.X for part in parts]),
             np.concatenate([part.y for part in parts]),
             np.concatenate([part.group for part in parts]),
+            np.concatenate(known) if known and len(known) == len(parts) else None,
         )
 
     def __len__(self) -> int:
@@ -61,12 +67,14 @@ class Rows:
 
     def take(self, index: IntArray) -> Rows:
         """Return the rows at `index`."""
-        return Rows(self.X.take(index, axis=0), self.y[index], self.group[index])
+        who = None if self.person is None else self.person[index]
+        return Rows(self.X.take(index, axis=0), self.y[index], self.group[index], who)
 
     def view(self, start: int, stop: int) -> Rows:
         """Return the rows from `start` up to `stop` without a copy."""
         part = slice(start, stop)
-        return Rows(self.X[part], self.y[part], self.group[part])
+        who = None if self.person is None else self.person[part]
+        return Rows(self.X[part], self.y[part], self.group[part], who)
 
 
 @dataclass(frozen=True, eq=False)

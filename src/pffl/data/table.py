@@ -109,8 +109,10 @@ class TableOptions(ColumnOptions):
 
 def encode_table(
     table: Table, options: TableOptions
-) -> tuple[TableEncoding, Rows, partition.Partition, IntArray | None, list[str]]:
-    """Encoding, rows, silos, ids and notes; all problems are raised in one error."""
+) -> tuple[
+    TableEncoding, Rows, partition.Partition, partition.People | None, list[str]
+]:
+    """Encoding, rows, silos, people and notes; all problems raised in one error."""
     frame, notes = read_table(table)
     _check_names(frame, options)
     with Problems("table", DataError) as problems:
@@ -130,7 +132,7 @@ def encode_table(
     encoding = TableEncoding.of(
         inputs.columns, attributes, labels, options.label, options.label
     )
-    ids = None if options.id is None else category_codes(frame[options.id])[1]
+    people = None if options.id is None else category_codes(frame[options.id])
     notes += inputs.notes + inputs.warnings
     mapping = ", ".join(f"'{name}' → {code}" for code, name in enumerate(labels))
     positive = " (positive)" if len(labels) == 2 else ""
@@ -138,7 +140,7 @@ def encode_table(
     copies = int(frame.duplicated().sum())
     if copies:
         notes.append(f"{copies:,} rows are copies of earlier ones, and were kept")
-    return encoding, encoding.rows(frame), (silo, silo_names), ids, notes
+    return encoding, encoding.rows(frame), (silo, silo_names), people, notes
 
 
 def _check_names(frame: pd.DataFrame, options: TableOptions) -> None:

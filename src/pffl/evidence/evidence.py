@@ -137,6 +137,9 @@ class Data(Record):
         Hash of the rows that the model was trained on, if known.
     overlap
         Held-out rows that are training rows, too; None if nobody could look.
+    by_person
+        Whether an id says whom each row is about: then `overlap` counts rows of people
+        who are in training as well, otherwise rows that equal a training row.
     longest_input
         Length of the longest training row as the model sees it, where rows are at hand.
     card
@@ -150,6 +153,7 @@ class Data(Record):
     fingerprint: str | None = None
     trained_on: str | None = None
     overlap: int | None = None
+    by_person: bool = False
     longest_input: float | None = None
     notes: list[str] = field(default_factory=list)
     card: dict[str, Any] | None = None

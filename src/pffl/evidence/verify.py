@@ -53,6 +53,7 @@ COLUMNS = ["count", "loss", "loss_squared", "capped_loss", "capped_loss_squared"
 COLUMNS += ["correct", "positive", "weight"]
 SKIPPED = "not checked by rows: "
 HEAD = ["split", "silo", "group", "label"]
+PERSON = "person"  # a fifth, where an id said whom each row is about
 NUMBER = r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)"
 #: Among which labels each fairness metric compares the groups.
 AMONG = {"dp_gap": [[0, 1]], "eo_gap": [[1]], "equalised_odds": [[0], [1]]}
@@ -228,37 +229,43 @@ class Model:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """All rows: split, silo, group by name; label codes (or numbers); raw inputs."""
+    """All rows: split, silo, group by name; label codes (or numbers); raw inputs.
+
+    Also whom each row is about, where that is known.
+    """
 
     split: Any
     silo: Any
     group: Any
     y: Any
     X: Any
+    person: Any = None
 
     @classmethod
     def read(cls, path: Path, e: Json, features: list[str]) -> Table:
         """Read a CSV or npz file of prepared rows."""
+        head = [*HEAD, PERSON] if e["data"].get("by_person") else HEAD
         try:
             if path.suffix == ".npz":
                 with np.load(path, allow_pickle=False) as file:
-                    X, names = file["X"], [*HEAD, *file["features"].tolist()]
-                    columns = [file[name] for name in HEAD]
+                    X, names = file["X"], [*head, *file["features"].tolist()]
+                    columns = [file[name] for name in head]
             else:
                 with path.open(encoding="utf-8", newline="") as text:
                     names, *lines = csv.reader(text)
-                columns = [np.array([line[j] for line in lines]) for j in range(4)]
-                X = np.array([line[4:] for line in lines], dtype=np.float64)
-            if names != [*HEAD, *features]:
-                raise ValueError(f"the columns must be {[*HEAD, *features]}")
-            split, silo, group, label = columns
+                at = range(len(head))
+                columns = [np.array([line[j] for line in lines]) for j in at]
+                X = np.array([line[len(head) :] for line in lines], dtype=np.float64)
+            if names != [*head, *features]:
+                raise ValueError(f"the columns must be {[*head, *features]}")
+            split, silo, group, label, *who = columns
             code = {name: float(place) for place, name in enumerate(e["labels"])}
             y = np.array([code[v] if code else float(v) for v in label.tolist()])
             if unknown := set(group.tolist()) - set(e["groups"]):
                 raise ValueError(f"unknown groups {sorted(unknown)}")
         except (OSError, ValueError, KeyError, IndexError) as error:
             raise Unreadable(f"{path}: no rows of this model: {error!r}") from error
-        return cls(split, silo, group, y, X)
+        return cls(split, silo, group, y, X, *(w.astype(np.int64) for w in who))
 
     def hash(self, e: Json, kind: str) -> str:
         """SHA-256 of all rows, as the run hashed them, inputs of a kind."""
@@ -269,7 +276,10 @@ class Table:
                 group = [e["groups"].index(g) for g in self.group[mine].tolist()]
                 found.update(f"{silo}\0{split}\0{mine.sum()}".encode())
                 X = self.X[mine].astype(kind)
-                for array in (X, self.y[mine], np.array(group, np.int64)):
+                arrays = [X, self.y[mine], np.array(group, np.int64)]
+                if self.person is not None:
+                    arrays.append(self.person[mine])
+                for array in arrays:
                     found.update(np.ascontiguousarray(array).tobytes())
         return found.hexdigest()
 
