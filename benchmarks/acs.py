@@ -38,7 +38,7 @@ FILE = Path(__file__).parents[2] / "shared/data/acs_employment_2024_48st_dc.parq
 BOUNDS = (0.55, 0.565, 0.58, 0.65)
 PRICES = (1.0, 10.0, 500.0)
 EVALUATIONS = 4  # questions that make no product: train and test, before and after
-TOLERANCE = 1e-6
+TARGET = 1e-4
 BLOCK = 4096
 
 T = TypeVar("T")
@@ -115,7 +115,7 @@ class Product:
 
 def whole(engine: Local, bound: float, product: Product | None = None) -> Spent:
     """One `solve`, with measured gap, test rows, baseline and proof."""
-    method = pffl.Exact(multiplier_bound=10.0, tolerance=TOLERANCE)
+    method = pffl.Exact(multiplier_bound=10.0, target_gap=TARGET)
 
     def work() -> pffl.Solution:
         return pffl.solve(engine, pffl.BoundedGroupLoss(bound), method=method, seed=0)
@@ -140,7 +140,7 @@ def points(engine: Local, product: Product) -> None:
     most, worst, ratios = 0, 0.0, []
     for bound in BOUNDS:
         for price in PRICES:
-            method = pffl.Exact(multiplier_bound=price, tolerance=TOLERANCE)
+            method = pffl.Exact(multiplier_bound=price, target_gap=TARGET)
             constraint = pffl.BoundedGroupLoss(bound)
             problem, _ = prepared(engine, constraint, None, method, Options(), seed=0)
             run, spent, bare = product.around(

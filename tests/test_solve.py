@@ -33,9 +33,9 @@ def test_without_a_price_it_is_scikit_learns_logistic_regression(way, weighting)
     federation, l2 = make_federation(0, sizes=(60, 200, 90)), 0.05
     method, constraint = {
         "fedavg": (pffl.FedAvg(rounds=400, local_steps=1), None),
-        "exact": (pffl.Exact(tolerance=1e-13), None),
+        "exact": (pffl.Exact(target_gap=1e-11), None),
         "exact, bound far away": (
-            pffl.Exact(tolerance=1e-13),
+            pffl.Exact(target_gap=1e-11),
             pffl.BoundedGroupLoss(3.0),
         ),
         "pffl": (

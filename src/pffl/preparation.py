@@ -15,6 +15,7 @@ from pffl.errors import DataError, Problems, UsageError
 from pffl.evidence.evidence import Data
 from pffl.flow import Flow, ask, stage
 from pffl.methods import METHODS, Method
+from pffl.methods.base import PRICES
 from pffl.models.base import Inputs, Model
 from pffl.models.linear import LeastSquares, LogisticRegression, SoftmaxRegression
 from pffl.numerics import is_number
@@ -95,15 +96,16 @@ def default_model(schema: Schema) -> Model:
 
 
 def prices(constraint: Constraint | None, method: Method[Any]) -> tuple[float, float]:
-    """Return β and B: the method's, unless the constraint fixes them (minimax)."""
-    fixed = (
-        (None, None)
-        if constraint is None
-        else (constraint.risk_weight, constraint.multiplier_bound)
-    )
-    own = (method.risk_weight, method.multiplier_bound)
-    beta, bound = (m if f is None else f for f, m in zip(fixed, own, strict=True))
-    return float(beta), float(bound)
+    """Return β and B: the constraint's (minimax), else the method's.
+
+    Where the method leaves B open, it is the one to start with.
+    """
+    beta, bound = method.risk_weight, method.multiplier_bound
+    if constraint is not None and constraint.risk_weight is not None:
+        beta = constraint.risk_weight
+    if constraint is not None and constraint.multiplier_bound is not None:
+        bound = constraint.multiplier_bound
+    return float(beta), float(PRICES[0] if bound is None else bound)
 
 
 @dataclass(frozen=True, eq=False)

@@ -116,7 +116,7 @@ def run(
 
 def gap_every(job: Job[Any]) -> int:
     """Rounds between two measurements of the gap: about twenty in a run of PFFL."""
-    if not (job.method.approaches_saddle and job.engine == "local"):
+    if not (job.method.saddle and job.engine == "local"):
         return 0
     return math.ceil((job.method.planned_rounds or 0) / GAPS_SHOWN)
 

@@ -109,7 +109,7 @@ def test_gap_bounds_the_distance_to_the_saddle_value(seed):
 
 def test_the_gap_closes_at_the_saddle_point():
     _, engine, problem, oracle = drawn(1, bound=0.62)
-    method = pffl.Exact(multiplier_bound=problem.multiplier_bound, tolerance=1e-10)
+    method = pffl.Exact(multiplier_bound=problem.multiplier_bound, target_gap=1e-9)
     solution = pffl.solve(
         engine,
         pffl.BoundedGroupLoss(0.62),

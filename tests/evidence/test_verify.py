@@ -50,7 +50,12 @@ def federation(labels: int) -> Federation:
 
 TWO, CAPPED = 2, pffl.Options(loss_bound=5.0)
 CASES: dict[str, tuple[int, Any, dict[str, Any]]] = {
-    "met": (TWO, pffl.BoundedGroupLoss(0.685), {}),
+    "met": (
+        TWO,
+        pffl.BoundedGroupLoss(0.685),
+        {"method": pffl.Exact(multiplier_bound=10.0)},
+    ),
+    "open price": (TWO, pffl.BoundedGroupLoss(0.685), {}),
     "infeasible": (TWO, pffl.BoundedGroupLoss(0.4), {}),
     "bounds that differ": (TWO, pffl.BoundedGroupLoss({"f": 0.3, "m": 0.5}), {}),
     "one label": (

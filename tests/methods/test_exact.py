@@ -63,7 +63,7 @@ def test_the_gap_is_closed_on_every_engine(kind, engine_type):
 def test_convergence_is_at_least_quadratic():
     engine = Reference(make_federation(2, sizes=(80, 50, 70)))
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.55), budget=5.0)
-    gaps = [s.gap for s in states(engine, problem, pffl.Exact(tolerance=1e-14))]
+    gaps = [s.gap for s in states(engine, problem, pffl.Exact(target_gap=1e-12))]
     late = [g for g in gaps if g < 0.1]
     for before, after in itertools.pairwise(late):
         assert after <= max(20 * before**2, 1e-12)
@@ -147,7 +147,7 @@ def test_too_many_parameters_are_refused_by_name_of_the_way_out():
 
 def test_all_bad_parameters_are_listed_at_once():
     with pytest.raises(UsageError, match="4 problems"):
-        pffl.Exact(multiplier_bound=0, risk_weight=-1, tolerance=0, max_rounds=0)
+        pffl.Exact(multiplier_bound=0, risk_weight=-1, target_gap=0, max_rounds=0)
 
 
 def test_refused_steps_are_recovered_from():
@@ -173,7 +173,7 @@ def test_rounds_are_bounded():
 def test_a_gap_below_rounding_is_not_asked_for():
     _, engine, problem, _, _, _ = setting("least-squares", seed=10)
     big = replace(problem, multiplier_bound=1e7)
-    *_, last = states(engine, big, pffl.Exact(tolerance=1e-300))
+    *_, last = states(engine, big, pffl.Exact(target_gap=1e-300))
     assert last.round < 15
     assert last.gap <= 1e-12 * last.upper
 
@@ -290,7 +290,7 @@ def test_every_group_alone_is_a_saddle_point_too():
         problem = make_problem(
             engine, pffl.BoundedGroupLoss(bounds), model=model, budget=1e4
         )
-    run = iterate(engine, problem, pffl.Exact(tolerance=1e-6))
+    run = iterate(engine, problem, pffl.Exact(target_gap=1e-8))
     oracle = Oracle.of(
         federation, group_masks(federation), [0.0, 9.0], budget=1e4, l2=1e-3
     )

@@ -64,7 +64,7 @@ def test_on_totals_it_is_the_algorithm_on_pooled_rows(kind):
     bounds = (0.55, 0.62) if kind == "logistic" else (0.9, 1.0)
     _, oracle, engine, problem = setting(kind, bounds)
     hs, lams = naive(oracle, iterations=4, eta=3.0)
-    method = Reductions(iterations=4, dual_step_size=3.0, tolerance=1e-12)
+    method = Reductions(iterations=4, dual_step_size=3.0, target_gap=1e-12)
     run = iterate(engine, problem, method)
     np.testing.assert_allclose(run.point.w, hs.mean(axis=0), atol=1e-6)
     np.testing.assert_allclose(run.point.multipliers, lams.mean(axis=0), atol=1e-6)
@@ -74,14 +74,15 @@ def test_on_totals_it_is_the_algorithm_on_pooled_rows(kind):
 @pytest.mark.parametrize("bounds", [(0.9, 0.9), (0.66, 0.645), (0.55, 0.62)])
 def test_it_reaches_the_saddle_point(bounds, weighting):
     _, oracle, engine, problem = setting(bounds=bounds, weighting=weighting)
-    run = iterate(engine, problem, Reductions(iterations=1000, tolerance=3e-3))
+    run = iterate(engine, problem, Reductions(iterations=1000, target_gap=6e-4))
     best = oracle.saddle()[0]
-    assert best - 1e-9 <= oracle.upper(run.point.w) <= best + 3e-3
+    # The oracle, of another kind, is itself only near the saddle.
+    assert best - 1e-8 <= oracle.upper(run.point.w) <= best + 3e-3
 
 
 def test_its_gap_is_never_below_the_true_one_nor_far_above():
     _, _, engine, problem = setting()
-    method = Reductions(tolerance=1e-2)
+    method = Reductions(target_gap=1e-3)
     state = method.init(problem)
     while (question := method.question(problem, state)) is not None:
         state = method.step(problem, state, engine.ask(question))
@@ -91,7 +92,7 @@ def test_its_gap_is_never_below_the_true_one_nor_far_above():
 
 def test_the_mean_model_loses_no_more_than_the_mixture():
     _, oracle, engine, problem = setting()
-    method = Reductions(iterations=10, tolerance=1e-9)
+    method = Reductions(iterations=10, target_gap=1e-9)
     state = method.init(problem)
     while (question := method.question(problem, state)) is not None:
         state = method.step(problem, state, engine.ask(question))
@@ -102,7 +103,7 @@ def test_the_mean_model_loses_no_more_than_the_mixture():
 
 def test_loose_bounds_leave_the_pooled_fit():
     federation, _, engine, problem = setting(bounds=(5.0, 5.0))
-    run = iterate(engine, problem, Reductions(iterations=200, tolerance=1e-5))
+    run = iterate(engine, problem, Reductions(iterations=200, target_gap=1e-5))
     free = Oracle.of(federation, [], [], l2=0.02, weighting="rows").saddle()[1]
     np.testing.assert_allclose(run.point.w, free, atol=0.02)
     assert run.point.multipliers.sum() < 0.1

@@ -130,7 +130,18 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
     ),
     "method": (
         Shared("method", str, "exact, pffl, fedavg, …", "KIND", keys=("method.kind",)),
-        Shared("multiplier-bound", float, "B: the highest price of a violation."),
+        Shared(
+            "multiplier-bound",
+            float,
+            "B: the highest price of a violation; exact raises it as needed if not "
+            "given.",
+        ),
+        Shared(
+            "target-gap",
+            float,
+            "Duality gap, in parts of β + Σλ, at which a run counts as converged "
+            "(exact: 1e-6, pffl: 0.01).",
+        ),
         Shared("risk-weight", float, "β: weight of the overall risk."),
         Shared("dual-rounds", int, "E: steps of the multipliers."),
         Shared("rounds-per-dual", int, "T: rounds of training for each of them."),

@@ -1225,9 +1225,9 @@ def check_model(e: Json, model: Model) -> Iterator[Check]:
         lam = [cell["multiplier"] for cell in e["cells"]]
         yield from compare("multipliers", lam, model.multipliers.tolist())
     for key in ("multiplier_bound", "risk_weight"):
-        if run and e["promise"] and key in run["method"]:
-            price = float(run["method"][key])
-            yield from compare(key, float(e["terms"][key]), price)
+        price = run["method"].get(key) if run and e["promise"] else None
+        if price is not None:  # an open B was raised as needed
+            yield from compare(key, float(e["terms"][key]), float(price))
 
 
 def skipped(why: str) -> Check:

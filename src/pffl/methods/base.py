@@ -25,7 +25,7 @@ from pffl.typing import FloatArray
 
 S = TypeVar("S")
 Grid = Mapping[str, tuple[float | int | str, ...]]
-PRICES = (10.0, 1.0, 100.0)  # B to try
+PRICES = (10.0, 1.0, 100.0)  # B to try; the first is where an open B starts
 
 
 class Method(ABC, Generic[S]):
@@ -41,9 +41,8 @@ class Method(ABC, Generic[S]):
     weighs_silos
         Whether silos have weights or losses of their own in it, so that it matters
         which silo has which rows.
-    approaches_saddle
-        Whether it nears the saddle point of the problem round by round without knowing
-        how far it is, so that the gap is worth measuring on the way.
+    saddle
+        Whether it aims at the saddle point of G, so that the gap says how far it came.
     grid
         Values to try when tuning, the default first.
     """
@@ -51,18 +50,29 @@ class Method(ABC, Generic[S]):
     name: ClassVar[str]
     steps_without_some: ClassVar[bool] = False
     weighs_silos: ClassVar[bool] = False
-    approaches_saddle: ClassVar[bool] = False
+    saddle: ClassVar[bool] = False
     grid: ClassVar[Grid] = {}
 
     @property
-    def multiplier_bound(self) -> float:
-        """B of the problem that it solves; 0 for methods that price no bound."""
+    def multiplier_bound(self) -> float | None:
+        """B of the problem that it solves; 0 for methods that price no bound.
+
+        None lets B be raised until the bounds are met or proved impossible.
+        """
         return 0.0
 
     @property
     def risk_weight(self) -> float:
         """β of the problem that it solves."""
         return 1.0
+
+    @property
+    def target_gap(self) -> float | None:
+        """Gap, in parts of β + Σλ, at which it counts as converged; None if it is none.
+
+        (And of the target's variance, for numeric targets.)
+        """
+        return None
 
     @property
     def planned_rounds(self) -> int | None:

@@ -34,6 +34,7 @@ from pffl.questions.curvature import linear
 from pffl.typing import FloatArray
 
 LARGEST = 2000  # parameters: beyond, the Hessians are too large to send
+CLOSER = 0.01  # part of the target gap at which to stop: the last round squares it
 PATIENCE = 10  # rounds in which no bound moved, before giving up
 ARMIJO = 1e-4
 ROUNDING = 1e-14
@@ -97,31 +98,37 @@ class Exact(Method[State]):
 
     Parameters
     ----------
-    multiplier_bound, risk_weight
-        B and β.
-    tolerance
-        Gap ν at which to stop; never below what rounding hides.
+    multiplier_bound
+        B; None starts at 10 and raises it until the bounds are met or proved
+        impossible.
+    risk_weight
+        β.
+    target_gap
+        Gap ν, in parts of β + Σλ, at which it counts as converged. It stops at a
+        hundredth of it; never below what rounding hides.
     max_rounds
         Rounds after which to stop in any case.
     warm_start
         A pair to start from, such as the solution of a neighbouring problem.
     """
 
-    multiplier_bound: float = 10.0
+    multiplier_bound: float | None = None
     risk_weight: float = 1.0
-    tolerance: float = 1e-8
+    target_gap: float = 1e-6
     max_rounds: int = 50
     warm_start: Point | None = None
     name: ClassVar[str] = "exact"
+    saddle: ClassVar[bool] = True
     steps_without_some: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"multiplier_bound": PRICES}
 
     def __post_init__(self) -> None:
         check_parameters(
             self,
-            positive=("multiplier_bound", "tolerance"),
+            positive=("multiplier_bound", "target_gap"),
             nonnegative=("risk_weight",),
             counts=("max_rounds",),
+            optional=("multiplier_bound",),
         )
 
     def init(self, problem: Problem, constants: None = None) -> State:
@@ -147,7 +154,8 @@ class Exact(Method[State]):
 
     def question(self, problem: Problem, state: State) -> Curvature | None:
         """Ask for the expansion at the next w (line 5)."""
-        return None if self._finished(state) else Curvature(problem.task, state.w)
+        over = self._finished(problem, state)
+        return None if over else Curvature(problem.task, state.w)
 
     def step(self, problem: Problem, state: State, total: CurvatureTotal) -> State:
         """Lines 1 to 4."""
@@ -156,7 +164,7 @@ class Exact(Method[State]):
         if not _finite(trial):
             return replace(state, stalled=True)
         state, here = _bounded(problem, state, trial), state.here
-        if self._finished(state):
+        if self._finished(problem, state):
             return state
         if here is None or _accepted(problem, state, here, trial):
             trust = min(1.0, 2.0 * state.trust)
@@ -192,9 +200,10 @@ class Exact(Method[State]):
         """Return the expansion at the best w."""
         return state.found
 
-    def _finished(self, state: State) -> bool:
+    def _finished(self, problem: Problem, state: State) -> bool:
         rounding = ROUNDING * abs(state.upper) if state.round else 0.0
-        closed = state.gap <= max(self.tolerance, rounding)
+        weight = problem.risk_weight + float(state.best.multipliers.sum())  # β + Σλ
+        closed = state.gap <= max(CLOSER * self.target_gap * weight, rounding)
         return closed or state.stalled or state.round >= self.max_rounds
 
 

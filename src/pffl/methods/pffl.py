@@ -67,7 +67,6 @@ class PrimalDual(LocalTraining[S]):
     rounds_per_dual: int = 10
     dual_step_size: float | None = None
     steps_without_some: ClassVar[bool] = True
-    approaches_saddle: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.check(
@@ -137,6 +136,9 @@ class PFFL(PrimalDual[State]):
     ----------
     multiplier_bound, risk_weight, dual_rounds, rounds_per_dual, dual_step_size
         B, β, E, T and η_θ, see `PrimalDual`.
+    target_gap
+        Gap ν, in parts of β + Σλ, at which it counts as converged. It runs all of its
+        rounds in any case.
     iterate
         What to return: the "average" (guaranteed for convex models), "last" or "best"
         (smallest βF + B·max(0, max r) on training rows). None takes the average for
@@ -146,13 +148,20 @@ class PFFL(PrimalDual[State]):
         J, η_w and the rest of the local training, see `LocalTraining`.
     """
 
+    target_gap: float = 1e-2
     iterate: Literal["average", "last", "best"] | None = None
     iterates: ClassVar[Iterates] = (None, "average", "last", "best")
     name: ClassVar[str] = "pffl"
+    saddle: ClassVar[bool] = True
     grid: ClassVar[Grid] = {
         "multiplier_bound": PRICES,
         "iterate": ("average", "last"),
     }
+
+    def check(self, **kinds: tuple[str, ...]) -> None:
+        """Refuse bad parameters, the target among them."""
+        positive = (*kinds.get("positive", ()), "target_gap")
+        super().check(**{**kinds, "positive": positive})
 
     def own(self, problem: Problem) -> Problem:
         """Return the problem itself: its curvature gives η_w and η_θ."""

@@ -9,7 +9,7 @@ Definitions and Reduction-Based Algorithms*, 2019, Algorithm 2.
     4      h_t ← argmin_w βF(w) + λᵀ r(w)                      Newton, `pooled.Newton`
     5      Q̄ ← uniform mixture of h_1 … h_t;  λ̄ ← mean of λ_1 … λ_t
     6      upper ← βF(Q̄) + B·max(0, max r(Q̄));  lower ← mean of the minima of line 4
-    7      stop if upper − lower ≤ ν
+    7      stop if upper − lower ≤ ν·(β + Σλ̄)
     8      θ ← θ + η r(h_t)
     9  return (Q̄, λ̄)
 
@@ -68,8 +68,8 @@ class Reductions(Method[State]):
         B and β.
     iterations
         Best responses after which to stop in any case.
-    tolerance
-        ν: gap at which to stop.
+    target_gap
+        ν: gap, in parts of β + Σλ, at which to stop.
     dual_step_size
         η; None takes the largest one at which dual ascent contracts at θ = 0, and half
         of it whenever the gap has not shrunk by a fifth while t grew by half.
@@ -80,10 +80,11 @@ class Reductions(Method[State]):
     multiplier_bound: float = 10.0
     risk_weight: float = 1.0
     iterations: int = 200
-    tolerance: float = 1e-3
+    target_gap: float = 1e-3
     dual_step_size: float | None = None
     oracle_tolerance: float = 1e-8
     name: ClassVar[str] = "reductions"
+    saddle: ClassVar[bool] = True
     steps_without_some: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"multiplier_bound": PRICES}
 
@@ -92,7 +93,7 @@ class Reductions(Method[State]):
             self,
             positive=(
                 "multiplier_bound",
-                "tolerance",
+                "target_gap",
                 "dual_step_size",
                 "oracle_tolerance",
             ),
@@ -124,11 +125,14 @@ class Reductions(Method[State]):
 
     def question(self, problem: Problem, state: State) -> Curvature | None:
         """Line 4: look where the search for h_t is."""
-        return None if self._over(state) else Curvature(problem.task, state.search.w)
+        over = self._over(problem, state)
+        return None if over else Curvature(problem.task, state.search.w)
 
-    def _over(self, state: State) -> bool:
+    def _over(self, problem: Problem, state: State) -> bool:
         """Line 7."""
-        return state.iteration == self.iterations or state.gap <= self.tolerance
+        prices = float(state.multiplier_sum.sum()) / max(1, state.iteration)
+        closed = state.gap <= self.target_gap * (problem.risk_weight + prices)
+        return closed or state.iteration == self.iterations
 
     def step(self, problem: Problem, state: State, total: CurvatureTotal) -> State:
         """Lines 3 to 8, as often as what is known at w suffices for.
@@ -137,7 +141,7 @@ class Reductions(Method[State]):
         """
         at = problem.expand(state.search.w, total)
         state = self._searched(problem, state, at)
-        while state.search.w is at.w and not self._over(state):
+        while state.search.w is at.w and not self._over(problem, state):
             state = self._searched(problem, state, at)
         return state
 
