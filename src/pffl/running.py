@@ -137,7 +137,7 @@ def recertify(
     remarks = [f"not verified: {text}." for text in record.mismatches]
     found = replace(found, notes=list(dict.fromkeys([*remarks, *found.notes])))
     certificate, name = verdict.certificate(found), CERTIFICATE
-    with lock(record.directory) as place:
+    with lock(record.directory, finished=True) as place:
         if found.data.other or request.splits is not None:
             other = "-".join(request.splits or ())
             if found.data.other:

@@ -21,7 +21,7 @@ from safetensors.numpy import save as save_tensors
 
 import pffl
 from pffl import runs
-from pffl.errors import ArtefactError
+from pffl.errors import ArtefactError, UsageError
 from pffl.files import disarm
 from pffl.runs import directory
 from pffl.wire.parcel import Parcel, pack, unpack
@@ -169,7 +169,7 @@ def test_fault_69_a_full_disk_names_the_path_and_keeps_earlier_results(
 ) -> None:
     before = visible(saved)
     target = "pffl.files.write_through" if when == "_write" else when
-    with runs.lock(saved) as held:
+    with runs.lock(saved, finished=True) as held:
         monkeypatch.setattr(target, full_disk)
         with pytest.raises(ArtefactError, match=r"No space left") as refused:
             held.save(solution, "other = true\n")
@@ -198,6 +198,27 @@ def test_fault_69_a_read_only_directory(
     tmp_path.chmod(0o500)
     with pytest.raises(ArtefactError, match="Permission denied"):
         runs.save(solution, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["run", "run-009"])
+def test_fault_88_a_finished_run_is_never_replaced(
+    solution: pffl.Solution,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    place = runs.save(solution, tmp_path / name)
+    before = visible(place)
+    monkeypatch.setattr("pffl.running.solve", full_disk)  # nothing is trained
+    free = {"run": "run-003", "run-009": "run-010"}[name]
+    (tmp_path / "run-002").mkdir()
+    seen = command(capsys, "run", *SMALL, "--bound", "0.7", "--out", place)
+    assert (seen.code, seen.out) == (2, "")
+    assert str(tmp_path / free) in " ".join(seen.err.split())
+    with pytest.raises(UsageError, match="finished run, which is kept"):
+        runs.save(solution, place)
+    assert visible(place) == before
 
 
 def test_fault_70_a_second_run_in_one_directory_is_refused(

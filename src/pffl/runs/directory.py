@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
@@ -19,7 +20,7 @@ import numpy as np
 from pffl import checkpoint, files, records
 from pffl.checkpoint import Checkpoint
 from pffl.data.schema import Schema
-from pffl.errors import ArtefactError
+from pffl.errors import ArtefactError, UsageError
 from pffl.evidence import verdict
 from pffl.evidence.evidence import Evidence
 from pffl.models import Inputs, Model
@@ -55,7 +56,7 @@ class RunDirectory:
     directory: Path
 
     def save(self, solution: Solution, spec_text: str) -> Path:
-        """Write the run; what an earlier run left under its manifest goes away."""
+        """Write the run; what a stopped one left under its manifest goes away."""
         stale = self._known()
         written = {
             **derived(solution.evidence),
@@ -79,8 +80,7 @@ class RunDirectory:
     def begin(self, spec_text: str) -> Checkpoint:
         """Write down which run is about to start; return where to save its rounds.
 
-        An earlier run of the directory stays whole until `save`. Of a run that was
-        stopped there, what was written down then stays.
+        Of a run that was stopped there, what was written down then stays.
         """
         path = self.directory / checkpoint.SPEC
         if not path.exists():
@@ -127,7 +127,7 @@ def save(
     solution
         What `solve` returned.
     directory
-        A new or empty directory, or an earlier run directory, which is replaced.
+        A new or empty directory, or that of a run that was stopped.
     spec_text
         The run file that repeats the run.
     """
@@ -140,18 +140,22 @@ def save(
 
 @contextmanager
 def lock(
-    directory: str | os.PathLike[str], *, unfinished: bool = False
+    directory: str | os.PathLike[str],
+    *,
+    unfinished: bool = False,
+    finished: bool = False,
 ) -> Iterator[RunDirectory]:
     """Hold a directory; refuse one that holds something else or is in use (fault 70).
 
     A directory that was made for this and stays empty is taken away again. One with a
-    run that was stopped is refused, unless `unfinished` asks for it.
+    run that was stopped is refused, unless `unfinished` asks for it, and so is one with
+    a run that is finished, unless `finished` does (fault 88).
     """
     place = Path(directory)
     made = not place.exists()
     try:
         place.mkdir(parents=True, exist_ok=True)
-        _refuse_foreign(place, unfinished)
+        _refuse_foreign(place, unfinished, finished)
     except OSError as error:
         raise files.cannot_write(place, error) from error
     held = ExitStack()
@@ -165,7 +169,7 @@ def lock(
     try:
         with held:
             try:
-                _refuse_foreign(place, unfinished)
+                _refuse_foreign(place, unfinished, finished)
                 files.write(place / OWNER, _me())
                 yield RunDirectory(place)
             finally:
@@ -198,18 +202,24 @@ def lock_next(parent: str | os.PathLike[str], name: str) -> Iterator[RunDirector
             place.rmdir()
 
 
-def refuse_recorded(directory: str | os.PathLike[str]) -> None:
-    """Refuse to begin a deployed run where another one ended: its record is kept."""
-    place = Path(directory)
-    if (place / MANIFEST).exists() and (place / RECORD).exists():
-        raise ArtefactError(
-            f"'{place}' holds the record of an earlier run, which is kept: choose "
-            "another directory"
-        )
+def next_free(place: Path) -> Path:
+    """Return the first of NAME-002, NAME-003 and so on that is not there.
+
+    >>> next_free(Path("no-such-folder/compas-007")).name
+    'compas-008'
+    """
+    stem, dash, number = place.name.rpartition("-")
+    if not (dash and number.isdecimal()):
+        stem, number = place.name, "001"
+    for count in itertools.count(int(number) + 1):
+        free = place.with_name(f"{stem}-{count:0{len(number)}d}")
+        if not free.exists():
+            break
+    return free
 
 
-def _refuse_foreign(place: Path, unfinished: bool) -> None:
-    """Refuse a directory with files in it that no run wrote, or an unfinished one."""
+def _refuse_foreign(place: Path, unfinished: bool, finished: bool) -> None:
+    """Refuse a directory with files in it that no run wrote, or with another run."""
     names = {entry.name for entry in place.iterdir()} - {LOCK, OWNER}
     names = {n for n in names if not (n.startswith(".") and n.endswith(".tmp"))}
     if names & STOPPED and not unfinished:
@@ -217,6 +227,7 @@ def _refuse_foreign(place: Path, unfinished: bool) -> None:
             f"'{place}' holds a run that was stopped: go on with it "
             f"(pffl run --resume '{place}'), or choose another directory"
         )
+    stopped = bool(names & STOPPED)
     names -= STOPPED | {RECORD, SESSION}
     if names and MANIFEST not in names:
         shown = ", ".join(sorted(names)[:3])
@@ -226,6 +237,11 @@ def _refuse_foreign(place: Path, unfinished: bool) -> None:
         )
     if names:
         read_manifest(place)
+    if names and not (stopped or finished):
+        raise UsageError(
+            f"'{place}' holds a finished run, which is kept: choose another directory, "
+            f"such as '{next_free(place)}'"
+        )
 
 
 def _tidy(place: Path) -> None:
