@@ -18,7 +18,7 @@ from pffl.bounds import holdout, rates
 from pffl.data import Federation, Rows
 from pffl.engines import Local, Reference
 from pffl.errors import DataError, UsageError
-from pffl.evidence import proofs, unseen
+from pffl.evidence import proofs, unseen, verdict
 from pffl.evidence.certificate import Certificate
 from pffl.models.base import Inputs
 from pffl.solution import Solution
@@ -279,22 +279,50 @@ def test_candidates_cost_confidence_and_a_fresh_split_does_not() -> None:
     assert (uppers(candidates=20, fresh_split=True) == alone).all()
 
 
-def test_held_out_rows_that_were_trained_on_say_nothing() -> None:
-    rows = federation()
-    first, *others = rows.silos
-    test = Rows.joined([first.rows("test"), first.rows("train").view(0, 7)])
-    leaking = replace(first, splits={**first.splits, "test": test})
-    repeated = replace(rows, silos=(leaking, *others))
-    constraint, method, _ = CASES["exact"]
-    certificate = pffl.solve(repeated, constraint, method=method, seed=0).certificate
-    for kind in ("holdout", "holdout_error", "dp_gap", "eo_gap", "equalised_odds"):
+FROM_HELD_OUT = ("holdout", "holdout_error", "dp_gap", "eo_gap", "equalised_odds")
+
+
+def with_overlap(number: int | None, by_person: bool) -> Certificate:
+    e = solved("exact").evidence
+    data = replace(e.data, overlap=number, by_person=by_person)
+    return verdict.certificate(replace(e, data=data))
+
+
+def test_held_out_rows_of_people_in_training_say_nothing() -> None:
+    certificate = with_overlap(7, by_person=True)
+    for kind in FROM_HELD_OUT:
         statement = certificate.of_kind(kind)[0]
         assert not statement.available
         assert "7 held-out rows" in statement.text
         assert statement.value is None
-    trained = pffl.certify(solved("exact"), rows, split="train")
+    trained = pffl.certify(solved("exact"), federation(), split="train")
     assert not trained.of_kind("holdout")[0].available
     assert trained.holds("empirical") == certificate.holds("empirical")
+
+
+def test_fault_85_rows_that_equal_a_training_row_are_counted() -> None:
+    rows = federation()
+    first, *others = rows.silos
+    test = Rows.joined([first.rows("test"), first.rows("train").view(0, 2)])
+    leaking = replace(first, splits={**first.splits, "test": test})
+    repeated = replace(rows, silos=(leaking, *others))
+    constraint, method, _ = CASES["exact"]
+    certificate = pffl.solve(repeated, constraint, method=method, seed=0).certificate
+    ground = certificate.of_kind("holdout")[0].assumptions[1]
+    assert ground.state == "could not be checked"
+    assert f"; 2 of {repeated.rows('test')} equal a training row" in ground.text
+
+
+@pytest.mark.parametrize("number", [1, 2, 70, None])
+def test_fault_85_equal_rows_stay_and_could_not_be_checked(number: int | None) -> None:
+    certificate, own = with_overlap(number, by_person=False), with_overlap(0, True)
+    for kind in FROM_HELD_OUT:
+        statement, same = certificate.of_kind(kind)[0], own.of_kind(kind)[0]
+        assert (statement.value, statement.text) == (same.value, same.text)
+        ground, sure = statement.assumptions[1], same.assumptions[1]
+        assert (ground.state, sure.state) == ("could not be checked", "checked")
+        said = "not at hand" if number is None else f"; {number} of "
+        assert said in ground.text
 
 
 def test_no_test_rows() -> None:

@@ -206,6 +206,13 @@ def repeated_rows(train: Sequence[Rows], test: Sequence[Rows]) -> int:
     return found if found > chance + 4 * np.sqrt(chance) else 0
 
 
+def equal_rows(train: Sequence[Rows], test: Sequence[Rows]) -> int:
+    """Number of test rows that equal a training row, by chance or not."""
+    if not any(map(len, train)) or not any(map(len, test)):
+        return 0
+    return int(np.isin(row_hashes(test), row_hashes(train)).sum())
+
+
 def shared_rows(silos: Sequence[Rows]) -> int:
     """Number of rows that also occur in another silo; 0 if none, or if unknowable."""
     hashes = _varied_hashes(silos) if len(silos) > 1 else None

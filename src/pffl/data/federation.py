@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pffl.data.checks import (
     check_silos,
+    equal_rows,
     listing,
     refuse_or_warn,
     repeated_people,
@@ -208,8 +209,8 @@ class Federation:
             shared = shared_rows([own.rows("train") for own in federation.silos])
         else:
             shared = shared_ids(people[1], silo)
-        if federation.overlap:
-            warn(f"{federation.overlap} test rows are also training rows")
+        if federation.leaked:
+            warn(f"{federation.leaked} test rows are also training rows")
         if shared:
             warn(f"{shared} rows are in more than one silo")
         return federation
@@ -435,14 +436,21 @@ class Federation:
     def repeated(self, split: str) -> int:
         """Count the rows of a split that are also training rows.
 
-        Exact where an id column was named. Otherwise equal rows count only where rows
-        are so varied that chance does not explain them; hold-out statements are refused
-        when it is positive.
+        By ids, where an id column was named. Otherwise rows that equal a training row,
+        which may be of another person who is alike.
         """
         train = [silo.rows("train") for silo in self.silos]
         asked = [silo.rows(split) for silo in self.silos]
         known = repeated_people(train, asked)
-        return repeated_rows(train, asked) if known is None else known
+        return equal_rows(train, asked) if known is None else known
+
+    @property
+    def leaked(self) -> int:
+        """Number of test rows that are training rows as well, by more than chance."""
+        if self.by_person or "test" not in self.splits:
+            return self.overlap
+        train, test = ([s.rows(n) for s in self.silos] for n in ("train", "test"))
+        return repeated_rows(train, test)
 
     @cached_property
     def fingerprint(self) -> str:

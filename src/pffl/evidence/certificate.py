@@ -20,7 +20,7 @@ from pffl.records import Record, read
 from pffl.text import html_table, text_table, visible
 
 Json: TypeAlias = Any
-State: TypeAlias = Literal["checked", "assumed", "failed"]
+State: TypeAlias = Literal["checked", "assumed", "could not be checked", "failed"]
 Status: TypeAlias = Literal[
     "met", "within_slack", "not_met", "infeasible", "diverged", "interrupted"
 ]
@@ -35,8 +35,9 @@ _ABSENT = "not available: "
 class Assumption(Record):
     """One thing that must be true, in words, and what we know of it.
 
-    ``checked``: verified on the data or the model. ``assumed``: nobody can verify it
-    here. ``failed``: verified, and false.
+    ``checked``: verified on the data or the model. ``assumed``: no look at them can
+    verify it. ``could not be checked``: one could, had more been known. ``failed``:
+    verified, and false.
     """
 
     text: str

@@ -128,13 +128,26 @@ def _percent(e: Evidence) -> str:
 # What it stands on
 
 
-def separate(overlap: int | None) -> Assumption:
-    """Say whether held-out rows were used in training; None if nobody looked."""
-    text = "No held-out row was used to train or to choose the model"
-    if overlap:
-        reason = f"needs separate rows: {overlap} held-out rows were used in training"
+def separate(e: Evidence, sample: Sample) -> Assumption:
+    """Say whether held-out rows were used in training.
+
+    Rows that equal a training row may be of the same person or of another: only ids
+    tell. Where there are none, such rows stay, and are counted.
+    """
+    many, data = e.data.overlap, e.data
+    own = (e.trained or data.trained_on is not None) and not data.other
+    if own and "train" in sample.splits:
+        return Assumption("needs separate rows: these were used in training", "failed")
+    if data.by_person and many:
+        reason = f"needs separate rows: {many} held-out rows are of people in training"
         return Assumption(reason, "failed")
-    return Assumption(f"{text}.", "assumed" if overlap is None else "checked")
+    text = "No held-out row was used to train the model"
+    if many is None:
+        return Assumption(f"{text}; the rows are not at hand.", "could not be checked")
+    if not many:
+        return Assumption(f"{text}.", "checked")
+    text = f"{text}; {many:,} of {sample.rows:,} equal a training row, of the same "
+    return Assumption(f"{text}person or of another.", "could not be checked")
 
 
 def bounded_loss(loss_bound: float | None) -> Assumption:
@@ -160,13 +173,14 @@ def grounds(e: Evidence) -> tuple[Assumption, ...]:
     """Say what all statements from held-out rows stand on."""
     if isinstance(e.heldout, Missing):
         return (Assumption(e.heldout.missing, "failed"),)
-    return (SAMPLING, separate(e.data.overlap), chosen_among(e))
+    return (SAMPLING, separate(e, e.heldout), chosen_among(e))
 
 
 def _sample(e: Evidence) -> Sample | None:
     """Return the held-out rows, where something may be said by them."""
-    usable = isinstance(e.heldout, Sample) and not e.data.overlap
-    return e.heldout if usable and isinstance(e.heldout, Sample) else None
+    if isinstance(e.heldout, Missing):
+        return None
+    return None if separate(e, e.heldout).state == "failed" else e.heldout
 
 
 # Losses
@@ -280,7 +294,7 @@ def _loss_rows(
         }
         if e.promise:
             row["bound"] = float(cells.bounds[z])
-            row["holds"] = bool(bounds[z] <= cells.bounds[z])
+            row["shown"] = bool(bounds[z] <= cells.bounds[z])
         rows.append(row)
     return tuple(rows)
 

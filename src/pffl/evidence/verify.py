@@ -556,7 +556,8 @@ class Told:
         self.bounds = [c["bound"] for c in e["cells"]]
         self.trained, self.promise = not missing(e["training"]), e["promise"]
         self.held = known(e["heldout"])
-        self.usable = None if e["data"]["overlap"] else self.held
+        self.apart = self.separate()
+        self.usable = None if self.apart == ["failed"] else self.held
         self.M, self.R = self.terms["loss_bound"], self.terms["radius"]
         self.percent = f"{100 * self.terms['confidence']:.6g}"
         self.delta = 1.0 - self.terms["confidence"]
@@ -762,13 +763,26 @@ class Told:
         shown = [cell] * (cell is not None) + [down(low, 6), up(high, 6)]
         return high, None, figures, None, shown, [["checked"], self.ball, ["assumed"]]
 
+    def separate(self) -> list[str]:
+        """Whether held-out rows were used in training."""
+        data, held = self.e["data"], self.held or {"splits": [], "atoms": {"count": []}}
+        prints, many = (data["trained_on"], data["fingerprint"]), data["overlap"]
+        other = None not in prints and prints[0] != prints[1]
+        own = (self.trained or prints[0] is not None) and not other
+        if (own and "train" in held["splits"]) or (data["by_person"] and many):
+            return ["failed"]
+        if many == 0:
+            return ["checked"]
+        rows = int(sum(held["atoms"]["count"]))
+        twins = [] if many is None else [f"{many:,}", f"{rows:,}"]
+        return ["could not be checked", *twins]
+
     def grounds(self) -> list[list[str]]:
         """What statements from held-out rows stand on."""
-        overlap, many = self.e["data"]["overlap"], self.terms["candidates"]
-        apart = "assumed" if overlap is None else "checked"
+        many = self.terms["candidates"]
         paid = many > 1 or self.terms["fresh_split"]
         chosen = ["checked" if paid else "assumed"] + [f"{many}"] * (self.many > 1)
-        return [["assumed"], [apart], chosen]
+        return [["assumed"], self.apart, chosen]
 
     def holdout(self) -> Any:
         """How large the mean loss of unseen people can be."""
@@ -808,7 +822,7 @@ class Told:
         }
         if self.promise:
             kept = [u <= b for u, b in zip(upper, self.bounds, strict=True)]
-            columns |= {"bound": self.bounds, "holds": kept}
+            columns |= {"bound": self.bounds, "shown": kept}
         return self.table(**columns)
 
     def holdout_error(self) -> Any:
