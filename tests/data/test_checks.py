@@ -86,6 +86,17 @@ def test_federation_overlap_is_measured_once_and_zero_without_test():
     assert Federation(SCHEMA, (Silo("a", 0, {"train": train}),)).overlap == 0
 
 
+def test_fault_85_equal_rows_are_counted_whether_chance_explains_them_or_not():
+    few = np.random.default_rng(0).integers(2, size=(400, 2)).astype(float)
+    rows = Rows.of(few, few[:, 0], np.zeros(400))
+    discrete = {"train": rows.view(0, 300), "test": rows.view(300, 400)}
+    varied = continuous(4_000)
+    twins = {"train": varied, "test": joined(continuous(98, seed=1), varied.view(0, 2))}
+    for parts, leaked, equal in ((discrete, 0, 100), (twins, 2, 2)):
+        federation = Federation(SCHEMA, (Silo("a", 0, parts),))
+        assert (federation.leaked, federation.overlap) == (leaked, equal)
+
+
 def test_people_on_both_sides_are_counted_by_their_ids():
     train, test = continuous(50), continuous(20, seed=1)
     who = {"train": np.arange(50), "test": np.arange(48, 68)}

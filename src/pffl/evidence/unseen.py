@@ -137,7 +137,8 @@ def separate(e: Evidence, sample: Sample) -> Assumption:
     many, data = e.data.overlap, e.data
     own = (e.trained or data.trained_on is not None) and not data.other
     if own and "train" in sample.splits:
-        return Assumption("needs separate rows: these were used in training", "failed")
+        reason = "needs separate rows: these held-out rows were used in training"
+        return Assumption(reason, "failed")
     if data.by_person and many:
         reason = f"needs separate rows: {many} held-out rows are of people in training"
         return Assumption(reason, "failed")
