@@ -16,7 +16,7 @@ import numpy as np
 
 import pffl
 from pffl.constraints import Cells, Constraint
-from pffl.constraints.base import EVERY_SILO, resolve_bounds
+from pffl.constraints.base import EVERY_SILO
 from pffl.data import Schema
 
 
@@ -33,12 +33,13 @@ class BoundedLabelLoss(Constraint):
     def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
         """One cell per label, whatever the group, over all silos."""
         labels = np.arange(schema.n_atoms) % schema.n_labels
-        return Cells(
-            schema.labels,
-            resolve_bounds(self.bound, schema.labels, type(self).__name__),
+        cells = Cells(
+            schema.label_names,
+            np.zeros(schema.n_labels),
             labels == np.arange(schema.n_labels)[:, None],
             np.full(schema.n_labels, EVERY_SILO),
         )
+        return cells.bounded(self.bound, type(self).__name__)
 
     def describe(self) -> Mapping[str, object]:
         """Plain form, for `result.json`."""

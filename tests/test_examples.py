@@ -83,8 +83,8 @@ def test_the_constraint_of_the_example_bounds_labels():
     )
     least = oracle.least(solution.multipliers)
     assert oracle.upper(solution.w) == pytest.approx(least, abs=1e-6)
-    with pytest.raises(pffl.PFFLError, match="no bound for"):
-        example.BoundedLabelLoss({"class 0": 0.5}).cells(federation.schema, ())
+    with pytest.raises(pffl.PFFLError, match="unknown cells"):
+        example.BoundedLabelLoss({"class 2": 0.5}).cells(federation.schema, ())
 
 
 def test_the_examples_of_contributing_pass_the_kit():

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from pffl.bounds.checks import positive, probability, whole
-from pffl.constraints.base import EVERY_SILO, Cells
+from pffl.constraints.base import EVERY_SILO, Cells, find_cell
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
 from pffl.driver import drive
@@ -171,8 +171,11 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
     absent = [s for s in heldout if s not in engine.splits and s != "test"]
     if absent:
         raise UsageError(f"no split '{absent[0]}': there are {list(engine.splits)}")
-    if request.cell is not None and request.cell not in names:
-        raise UsageError(f"no cell '{request.cell}': there are {list(names)}")
+    if request.cell is not None:
+        place = find_cell(request.cell, names)
+        if place is None:
+            raise UsageError(f"no cell '{request.cell}': there are {list(names)}")
+        request = replace(request, cell=names[place])
     here = problem_of(engine, evidence, solution.model)
     point = Point(solution.w, solution.multipliers)
     wanted = Wanted(

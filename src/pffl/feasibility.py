@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pffl.bounds.checks import Interval
-from pffl.constraints.base import Constraint
+from pffl.constraints.base import Constraint, find_cell
 from pffl.constraints.group_loss import BoundedGroupLoss
 from pffl.data.federation import Federation
 from pffl.driver import drive
@@ -185,18 +185,20 @@ def feasible(
         0,
     )
     names = problem.cells.names
-    unknown = [cell for cell in cells if cell not in names]
+    found = {cell: find_cell(cell, names) for cell in cells}
+    unknown = [cell for cell, place in found.items() if place is None]
     if unknown:
         raise UsageError(f"no cell '{unknown[0]}': there are {list(names)}")
     if (why := without_hessians(problem)) is not None:
         raise UsageError(f"the smallest bounds cannot be found: {why.missing}")
-    chosen = list(cells) or list(names if len(names) <= MOST else ())
+    places = [place for place in found.values() if place is not None]
+    if not places and len(names) <= MOST:
+        places = list(range(len(names)))
     least, excess = drive(asker, _whole(_together(problem, promised)))
     low = Interval(min(max(least.lower, 0.0), least.upper), least.upper)
     others = None if promised else math.ceil(low.upper * 1e4) / 1e4
     if others is not None:
         problem = problem.with_bounds(np.full(len(names), others))
-    places = [names.index(cell) for cell in chosen]
     return Feasible(
         setting_of(asker).data.name,
         problem.radius,
@@ -204,7 +206,7 @@ def feasible(
         excess,
         others,
         drive(asker, _whole(_each(problem, places))),
-        len(names) - len(chosen),
+        len(names) - len(places),
         notes,
     )
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pffl.constraints.base import Cells, Constraint
+from pffl.data.checks import listing
 from pffl.data.schema import Schema
 from pffl.errors import DataError, Problems, UsageError
 from pffl.evidence.evidence import Data
@@ -151,6 +152,8 @@ def prepare(
         else constraint.cells(schema, setting.silo_names)
     )
     cells, counts, notes = _covered(cells, census, options)
+    if cells.unbounded:
+        notes += (f"no bound was given for {listing(cells.unbounded)}",)
     if options.weighting == "silos":
         notes += _outweighing(setting.silo_names, census)
     beta, multiplier_bound = prices(constraint, method)

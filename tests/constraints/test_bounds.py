@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import pffl
+from pffl.data.schema import Attribute, Schema, named
 from pffl.errors import UsageError
 from tests.helpers import make_schema
 
@@ -50,12 +51,71 @@ def test_all_bad_bounds_are_listed_at_once():
     assert "bound of m" in str(caught.value)
 
 
-def test_missing_and_unknown_cells_are_listed_at_once():
-    constraint = pffl.BoundedGroupLoss({"f": 0.5, "x": 0.5})
-    with pytest.raises(UsageError) as caught:
+def test_unknown_cells_are_listed_at_once():
+    constraint = pffl.BoundedGroupLoss({"f": 0.5, "x": 0.5, "y": 0.5})
+    with pytest.raises(UsageError, match=r"unknown cells \['x', 'y'\]"):
         constraint.cells(SCHEMA, ("a",))
-    assert "no bound for ['m']" in str(caught.value)
-    assert "unknown cells ['x']" in str(caught.value)
+
+
+def test_what_has_no_bound_is_no_cell():
+    cells = pffl.BoundedGroupLoss({"m": 0.5}).cells(SCHEMA, ("a",))
+    assert (cells.names, cells.unbounded) == (("m",), ("f",))
+    whole = pffl.BoundedGroupLoss(0.5).cells(SCHEMA, ("a",))
+    assert whole.unbounded == ()
+    np.testing.assert_array_equal(cells.membership, whole.membership[1:])
+    silos = pffl.PerSilo({"b": 0.2}).cells(SCHEMA, ("a", "b"))
+    assert (silos.names, silos.silo.tolist()) == (("b",), [1])
+    both = (pffl.BoundedGroupLoss({"m": 0.5}) & pffl.PerSilo({"b": 0.2})).cells(
+        SCHEMA, ("a", "b")
+    )
+    assert (both.names, both.unbounded) == (("m", "b"), ("f", "a"))
+    with pytest.raises(UsageError, match="no cell has a bound"):
+        pffl.BoundedGroupLoss({}).cells(SCHEMA, ("a",))
+
+
+CODED = Schema(
+    ("x",),
+    (Attribute("nonwhite", ("0", "1")), Attribute("sex", ("f", "m"))),
+    ("0", "1"),
+    "approve",
+)
+
+
+def test_bare_codes_are_named_with_their_columns():
+    assert CODED.groups[:2] == ("nonwhite = 0 × f", "nonwhite = 0 × m")
+    for values in (("0", "1"), ("False", "True"), ("no", "yes"), ("1.5", "-2e3")):
+        assert named("old", values) == tuple(f"old = {value}" for value in values)
+    for values in (("Female", "Male"), ("18-24", "25+"), ("f", "m"), ("NaN", "inf")):
+        assert named("who", values) == values
+    by_label = pffl.ConditionalBoundedGroupLoss(0.5, labels=(1,), by="nonwhite")
+    assert by_label.cells(CODED, ()).names == (
+        "nonwhite = 0, approve = 1",
+        "nonwhite = 1, approve = 1",
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["nonwhite = 1", "nonwhite=1", "1", " 1 ", "nonwhite =1"]
+)
+def test_a_group_is_found_by_its_name_or_by_its_value(name):
+    cells = pffl.BoundedGroupLoss({name: 0.46}, by="nonwhite").cells(CODED, ())
+    assert cells.names == ("nonwhite = 1",)
+    assert cells.bounds.tolist() == [0.46]
+
+
+def test_crossed_and_labelled_cells_are_found_by_their_values():
+    crossed = pffl.BoundedGroupLoss({"1 × m": 0.4, "nonwhite=0×f": 0.3})
+    assert crossed.cells(CODED, ()).names == ("nonwhite = 0 × f", "nonwhite = 1 × m")
+    cells = pffl.ConditionalBoundedGroupLoss({"1, 0": 0.4}, by="nonwhite")
+    assert cells.cells(CODED, ()).names == ("nonwhite = 1, approve = 0",)
+    labels = pffl.ConditionalBoundedGroupLoss(
+        {"approve = 1": 0.4}, labels=("approve=1",), by="sex"
+    )
+    assert labels.cells(CODED, ()).names == ("f, approve = 1", "m, approve = 1")
+    with pytest.raises(UsageError, match="two bounds for one cell"):
+        pffl.BoundedGroupLoss({"1": 0.4, "nonwhite=1": 0.3}, by="nonwhite").cells(
+            CODED, ()
+        )
 
 
 def test_one_bound_per_cell():
@@ -79,10 +139,11 @@ def test_conditional_bounds_per_label_or_per_cell():
     assert list(by_cell.cells(SCHEMA, ("a",)).bounds) == [0.1, 0.2]
 
 
-def test_a_label_without_a_bound_is_refused():
+def test_a_label_without_a_bound_is_not_bounded():
     constraint = pffl.ConditionalBoundedGroupLoss({"class 1": 0.4})
-    with pytest.raises(UsageError, match="no bound for"):
-        constraint.cells(SCHEMA, ("a",))
+    cells = constraint.cells(SCHEMA, ("a",))
+    assert cells.names == ("f, class 1", "m, class 1")
+    assert cells.unbounded == ("f, class 0", "m, class 0")
 
 
 def test_a_bound_for_a_label_that_is_not_asked_for_is_refused():

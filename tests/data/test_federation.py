@@ -98,10 +98,10 @@ def test_several_attributes_combine_to_groups():
         sensitive_features={"sex": given["sensitive_features"], "old": given["y"] == 1}
     )
     assert federation.schema.groups == (
-        "f × False",
-        "f × True",
-        "m × False",
-        "m × True",
+        "f × old = False",
+        "f × old = True",
+        "m × old = False",
+        "m × old = True",
     )
 
 

@@ -121,7 +121,7 @@ def group_table(federation: Federation, counts: IntArray, width: int) -> Table:
     """Share of each label in each group."""
     schema = federation.schema
     labels = range(min(schema.n_labels, MOST_GROUPS))
-    table = _table(width, "share of label", [schema.labels[y] for y in labels])
+    table = _table(width, "share of label", [schema.label_names[y] for y in labels])
     by_group = counts.sum(axis=0)
     for g in _largest(by_group.sum(axis=1), MOST_SILOS):
         total = by_group[g].sum()
@@ -144,7 +144,7 @@ def empty_cells(
     else:
         by_atom = counts.sum(axis=0)
         names = [
-            f"{schema.groups[g]}, {schema.labels[y]}"
+            f"{schema.groups[g]}, {schema.label_names[y]}"
             if schema.labels
             else schema.groups[g]
             for g, y in np.argwhere(by_atom == 0)

@@ -124,7 +124,7 @@ def _show(summary: Summary) -> None:
         group, label = divmod(atom, schema.n_labels)
         atom_name = schema.groups[group]
         if schema.labels:
-            atom_name += f", {schema.labels[label]}"
+            atom_name += f", {schema.label_names[label]}"
         cells = [
             f"{counts[atom]:,}{' withheld' if summary.hidden[split][atom] else ''}"
             for split, counts in summary.counts.items()

@@ -6,11 +6,12 @@ anything that can name its cells for a schema; see `group_loss.py` for one in fu
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from pffl.numerics import is_number
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 EVERY_SILO = -1
+Bound: TypeAlias = float | Mapping[str, float] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +38,15 @@ class Cells:
         Which atoms belong to a cell, shape (Z, atoms).
     silo
         The silo a cell is confined to, or `EVERY_SILO`, shape (Z,).
+    unbounded
+        What else the constraint could have bounded, and was given no bound for.
     """
 
     names: tuple[str, ...]
     bounds: FloatArray
     membership: BoolArray
     silo: IntArray
+    unbounded: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.names)
@@ -73,6 +78,7 @@ class Cells:
             self.bounds[keep],
             self.membership[keep],
             self.silo[keep],
+            self.unbounded,
         )
 
     def join(self, other: Cells) -> Cells:
@@ -82,6 +88,7 @@ class Cells:
             np.concatenate([self.bounds, other.bounds]),
             np.concatenate([self.membership, other.membership]),
             np.concatenate([self.silo, other.silo]),
+            self.unbounded + other.unbounded,
         )
 
     def in_each_silo(self, silos: Sequence[str]) -> Cells:
@@ -92,7 +99,32 @@ class Cells:
             np.tile(self.bounds, n),
             np.tile(self.membership, (n, 1)),
             np.repeat(np.arange(n), len(self)),
+            self.unbounded,
         )
+
+    def bounded(self, bound: Bound, owner: str) -> Cells:
+        """Return the cells with one bound for all, or those that have one by name.
+
+        The bounds were checked already. A name may leave out the columns of values and
+        spaces (see `find_cell`).
+        """
+        if not isinstance(bound, Mapping):
+            return self.with_bounds(np.full(len(self), float(bound or 0.0)))
+        places = {name: find_cell(name, self.names) for name in bound}
+        given = {p: float(bound[n]) for n, p in places.items() if p is not None}
+        with Problems(owner, UsageError) as problems:
+            unknown = [name for name, place in places.items() if place is None]
+            if unknown:
+                known = list(self.names)
+                problems.add(f"bounds for unknown cells {unknown}; cells: {known}")
+            elif len(given) < len(bound):
+                problems.add(f"two bounds for one cell: {list(bound)}")
+            elif not given:
+                problems.add("no cell has a bound")
+        kept = sorted(given)
+        others = [name for z, name in enumerate(self.names) if z not in given]
+        some = self.take(kept).with_bounds(np.array([given[z] for z in kept]))
+        return replace(some, unbounded=(*self.unbounded, *others))
 
     def with_bounds(self, bounds: FloatArray) -> Cells:
         """Return the same cells with other bounds."""
@@ -205,7 +237,7 @@ def group_cells(
     """
     names = tuple(a.name for a in schema.attributes) if by is None else tuple(by)
     columns = [schema.attribute_codes(name) for name in names]
-    values = {a.name: a.values for a in schema.attributes}
+    values = {a.name: a.names for a in schema.attributes}
     codes = np.stack(columns, axis=1)
     combinations = list(dict.fromkeys(map(tuple, codes.tolist())))
     labels = tuple(
@@ -220,20 +252,26 @@ def group_cells(
     return labels, member
 
 
-def resolve_bounds(
-    bound: float | Mapping[str, float] | None, names: Sequence[str], owner: str
-) -> FloatArray:
-    """One (already checked) bound for all cells, or one per cell by name."""
-    if not isinstance(bound, Mapping):
-        return np.full(len(names), float(bound or 0.0))
-    with Problems(owner, UsageError) as problems:
-        missing = [name for name in names if name not in bound]
-        unknown = [name for name in bound if name not in names]
-        if missing:
-            problems.add(f"no bound for {missing}")
-        if unknown:
-            problems.add(f"bounds for unknown cells {unknown}; cells: {list(names)}")
-    return np.array([float(bound[name]) for name in names])
+def find_cell(text: str, names: Sequence[str]) -> int | None:
+    """Place of the cell that is meant: by its name, or by its values alone.
+
+    >>> find_cell("1,0", ("black = 0, approve = 0", "black = 1, approve = 0"))
+    1
+    """
+    for form in (str, _squeezed, _values):
+        found = [z for z, name in enumerate(names) if form(name) == form(text)]
+        if len(found) == 1:
+            return found[0]
+    return None
+
+
+def _squeezed(name: str) -> str:
+    return "".join(name.split())
+
+
+def _values(name: str) -> str:
+    """Leave out the columns: ``black = 1, approve = 0`` is ``1,0``."""
+    return re.sub(r"(^|[×,])[^×,=]+=", r"\1", _squeezed(name))
 
 
 def check_bound(value: object, name: str, owner: str, problems: Problems) -> None:

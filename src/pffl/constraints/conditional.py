@@ -15,8 +15,8 @@ from pffl.constraints.base import (
     EVERY_SILO,
     Cells,
     Constraint,
+    find_cell,
     group_cells,
-    resolve_bounds,
 )
 from pffl.constraints.group_loss import attribute_names, describe, one_bound, title
 from pffl.data.schema import Schema
@@ -31,7 +31,7 @@ class ConditionalBoundedGroupLoss(Constraint):
     ----------
     bound
         ζ: one number; a mapping from label to number; or from cell name
-        ("Female, recidivism") to number.
+        ("Female, recidivism") to number. What it does not name is not bounded.
     labels
         Label names (or codes) to constrain; None for all of them.
     by, upper_bound
@@ -54,29 +54,35 @@ class ConditionalBoundedGroupLoss(Constraint):
         labels = label_codes(schema, self.labels)
         names, groups = group_cells(schema, attribute_names(self.by))
         pairs = [(g, y) for y in labels for g in range(len(names))]
-        cell_names = tuple(f"{names[g]}, {schema.labels[y]}" for g, y in pairs)
-        bound = self.bound
-        if isinstance(bound, Mapping) and set(bound) <= set(schema.labels):
-            asked = {schema.labels[y] for y in labels}
-            unasked = [label for label in bound if label not in asked]
-            if unasked:
-                raise UsageError(
-                    f"{type(self).__name__}: bounds for labels {unasked}, which "
-                    "'labels' does not ask for"
-                )
-            per_label = {
-                cell: bound[schema.labels[y]]
-                for cell, (_, y) in zip(cell_names, pairs, strict=True)
-                if schema.labels[y] in bound
-            }
-            bound = per_label
-        return Cells(
-            cell_names,
-            resolve_bounds(bound, cell_names, type(self).__name__),
+        label_names = schema.label_names
+        cells = Cells(
+            tuple(f"{names[g]}, {label_names[y]}" for g, y in pairs),
+            np.zeros(len(pairs)),
             np.array([np.kron(groups[g], np.eye(schema.n_labels)[y]) for g, y in pairs])
             > 0,
             np.full(len(pairs), EVERY_SILO),
         )
+        owner = type(self).__name__
+        if isinstance(self.bound, Mapping):
+            of_label = {
+                place: value
+                for name, value in self.bound.items()
+                if (place := find_cell(name, label_names)) is not None
+            }
+            if len(of_label) == len(self.bound):
+                unasked = [schema.labels[y] for y in of_label if y not in labels]
+                if unasked:
+                    raise UsageError(
+                        f"{owner}: bounds for labels {unasked}, which 'labels' does "
+                        "not ask for"
+                    )
+                per_label = {
+                    cell: of_label[y]
+                    for cell, (_, y) in zip(cells.names, pairs, strict=True)
+                    if y in of_label
+                }
+                return cells.bounded(per_label, owner)
+        return cells.bounded(self.bound, owner)
 
     @property
     def title(self) -> str:
@@ -98,8 +104,9 @@ def label_codes(schema: Schema, labels: Sequence[str | int] | None) -> list[int]
         )
     codes = []
     for label in range(schema.n_labels) if labels is None else labels:
-        if label in schema.labels:
-            codes.append(schema.labels.index(str(label)))
+        place = find_cell(str(label), schema.label_names)
+        if place is not None:
+            codes.append(place)
         elif str(label).isdigit() and int(label) < schema.n_labels:
             codes.append(int(label))
         else:

@@ -17,7 +17,6 @@ from pffl.constraints.base import (
     Constraint,
     check_bound,
     group_cells,
-    resolve_bounds,
 )
 from pffl.data.schema import Schema
 from pffl.errors import Problems, UsageError
@@ -30,7 +29,8 @@ class BoundedGroupLoss(Constraint):
     Parameters
     ----------
     bound
-        ζ: one number for all groups, or a mapping from group to number.
+        ζ: one number for all groups, or a mapping from group to number; groups that it
+        does not name are not bounded.
     by
         Attributes that cut out the groups: None for all of them crossed, one name, or
         several names (crossed). Join constraints with ``&`` for overlapping cells.
@@ -55,12 +55,10 @@ class BoundedGroupLoss(Constraint):
     def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
         """One cell per group."""
         names, groups = group_cells(schema, attribute_names(self.by))
-        return Cells(
-            names,
-            resolve_bounds(self.bound, names, type(self).__name__),
-            np.repeat(groups, schema.n_labels, axis=1),
-            np.full(len(names), EVERY_SILO),
-        )
+        member = np.repeat(groups, schema.n_labels, axis=1)
+        everywhere = np.full(len(names), EVERY_SILO)
+        cells = Cells(names, np.zeros(len(names)), member, everywhere)
+        return cells.bounded(self.bound, type(self).__name__)
 
     @property
     def title(self) -> str:

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pffl.constraints.base import Cells, Constraint, resolve_bounds
+from pffl.constraints.base import Cells, Constraint
 from pffl.constraints.group_loss import describe, one_bound
 from pffl.data.schema import Schema
 
@@ -23,7 +23,8 @@ class PerSilo(Constraint):
     Parameters
     ----------
     bound
-        ζ: one number for all silos, or a mapping from silo name to number.
+        ζ: one number for all silos, or a mapping from silo name to number (others are
+        not bounded).
     upper_bound
         fairlearn's name for `bound`.
     """
@@ -39,13 +40,10 @@ class PerSilo(Constraint):
 
     def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
         """One cell per silo, over all its rows."""
-        names = tuple(silos)
-        return Cells(
-            names,
-            resolve_bounds(self.bound, names, type(self).__name__),
-            np.ones((len(names), schema.n_atoms), dtype=bool),
-            np.arange(len(names)),
-        )
+        n = len(silos)
+        member = np.ones((n, schema.n_atoms), dtype=bool)
+        cells = Cells(tuple(silos), np.zeros(n), member, np.arange(n))
+        return cells.bounded(self.bound, type(self).__name__)
 
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""

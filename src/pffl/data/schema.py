@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +21,19 @@ from pffl.errors import DataError, Problems
 from pffl.files import digest
 from pffl.typing import FloatArray, IntArray
 
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?")
+CODES = frozenset({"true", "false", "yes", "no", "y", "n"})
+
+
+def named(column: str, values: Sequence[str]) -> tuple[str, ...]:
+    """Call values by their column, too, where one says nothing by itself.
+
+    >>> named("sex", ("f", "m")), named("nonwhite", ("0", "1"))
+    (('f', 'm'), ('nonwhite = 0', 'nonwhite = 1'))
+    """
+    bare = (v.lower() in CODES or NUMBER.fullmatch(v.lower()) for v in values)
+    return tuple(f"{column} = {v}" for v in values) if any(bare) else tuple(values)
+
 
 @dataclass(frozen=True)
 class Attribute:
@@ -26,6 +41,11 @@ class Attribute:
 
     name: str
     values: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What to call the values: with the attribute where one is a bare code."""
+        return named(self.name, self.values)
 
 
 @dataclass(frozen=True)
@@ -77,8 +97,13 @@ class Schema:
     @cached_property
     def groups(self) -> tuple[str, ...]:
         """Names of all groups: every combination of attribute values, in code order."""
-        values = (attribute.values for attribute in self.attributes)
-        return tuple(" × ".join(chosen) for chosen in itertools.product(*values))
+        names = (attribute.names for attribute in self.attributes)
+        return tuple(" × ".join(chosen) for chosen in itertools.product(*names))
+
+    @cached_property
+    def label_names(self) -> tuple[str, ...]:
+        """What to call the labels: with the target where one is a bare code."""
+        return named(self.target, self.labels)
 
     @property
     def n_labels(self) -> int:
