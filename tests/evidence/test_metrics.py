@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from fairlearn import metrics as fairlearn_metrics
@@ -10,7 +12,7 @@ from sklearn.metrics import accuracy_score
 import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local
-from pffl.evidence.metrics import group_rates, mean_losses, metrics
+from pffl.evidence.metrics import group_rates, mean_losses, metrics, rates
 from pffl.questions import Evaluate
 from tests.helpers import (
     Oracle,
@@ -143,3 +145,60 @@ def test_rates_are_for_two_classes_only(labels):
         predicted = 0  # all scores are equal: the first class
         wrong = np.mean(federation.pooled("train").y != predicted)
         assert found.error == pytest.approx(wrong)
+
+
+def solved_groups(labels=2, **options):
+    federation = make_federation(3, labels=labels, test=40)
+    settings = pffl.Options(**options)
+    solution = pffl.solve(
+        federation, pffl.BoundedGroupLoss(5.0), options=settings, seed=0
+    )
+    return federation, solution
+
+
+def test_rates_of_groups_are_those_of_the_rows_with_exact_intervals():
+    from scipy.stats import binomtest
+
+    federation, solution = solved_groups(confidence=0.9)
+    rows = federation.pooled("test")
+    _, predicted, _ = predictions(federation, solution.w, "test")
+    wrong = predicted != rows.y
+    found = {one.group: one for one in rates(solution.evidence)}
+    assert set(found) == set(federation.schema.groups)
+    for a, group in enumerate(federation.schema.groups):
+        one = found[group]
+        assert one.rows == "held-out"
+        for rate, among in (
+            (one.error, rows.group == a),
+            (one.false_positive, (rows.group == a) & (rows.y == 0)),
+            (one.false_negative, (rows.group == a) & (rows.y == 1)),
+        ):
+            k, n = int(wrong[among].sum()), int(among.sum())
+            assert rate is not None
+            assert (rate.people, rate.value) == (n, k / n)
+            exact = binomtest(k, n).proportion_ci(0.9, "exact")
+            assert rate.lower == pytest.approx(exact.low, abs=1e-9)
+            assert rate.upper == pytest.approx(exact.high, abs=1e-9)
+
+
+def test_rates_of_training_rows_have_no_interval_and_numbers_no_rates():
+    federation = make_federation(3, test=0)
+    solution = pffl.solve(federation, pffl.BoundedGroupLoss(5.0), seed=0)
+    for one in rates(solution.evidence):
+        assert one.rows == "training"
+        assert one.error.value is not None
+        assert (one.error.lower, one.error.upper) == (None, None)
+    _, several = solved_groups(labels=3)
+    assert {one.false_positive for one in rates(several.evidence)} == {None}
+    _, numeric = solved_groups(labels=0)
+    assert rates(numeric.evidence) == []
+
+
+def test_a_choice_among_candidates_widens_the_intervals():
+    _, solution = solved_groups()
+    e = solution.evidence
+    many = replace(e, terms=replace(e.terms, candidates=20))
+    (one, *_), (wide, *_) = rates(e), rates(many)
+    assert wide.error.upper > one.error.upper
+    assert wide.error.lower < one.error.lower
+    assert wide.error.value == one.error.value

@@ -11,6 +11,10 @@ from typing import Protocol
 
 import numpy as np
 
+from pffl.bounds.holdout import split_delta
+from pffl.bounds.rates import clopper_pearson_lower, clopper_pearson_upper
+from pffl.evidence import unseen
+from pffl.evidence.evidence import Evidence
 from pffl.records import Record
 from pffl.typing import FloatArray
 
@@ -103,6 +107,85 @@ def metrics(total: Sums, schema: Named, *, n_cells: int | None = None) -> Metric
         deviation(total, schema) if binary else None,
         deviation(total, schema, label=1) if binary else None,
     )
+
+
+@dataclass(frozen=True)
+class Rate(Record):
+    """How often something happens among so many people, and what that says of others.
+
+    Attributes
+    ----------
+    people
+        Rows among which it was counted.
+    value
+        The rate there; None for nobody.
+    lower, upper
+        Hold the rate among unseen people, by itself, with the confidence of the run;
+        None where the rows are those that the model was trained on.
+    """
+
+    people: int
+    value: float | None
+    lower: float | None
+    upper: float | None
+
+
+@dataclass(frozen=True)
+class GroupRates(Record):
+    """How often the model is wrong about one group.
+
+    Attributes
+    ----------
+    rows
+        "held-out", or "training" where nothing can be said by held-out rows.
+    error
+        Wrong predictions.
+    false_positive, false_negative
+        Predicted positive among the negative, and predicted negative among the
+        positive; None unless there are two classes.
+    """
+
+    group: str
+    rows: str
+    error: Rate
+    false_positive: Rate | None
+    false_negative: Rate | None
+
+
+def rates(e: Evidence) -> list[GroupRates]:
+    """Return the error rates of all groups, with intervals; none for numeric targets.
+
+    The intervals are Clopper and Pearson's: each holds by itself.
+    """
+    if not e.labels:
+        return []
+    held = unseen.usable(e)
+    apart = held is not None and held.rows > 0
+    sample = held if held is not None and apart else e.seen
+    names = ("count", "correct", "positive")
+    count, correct, positive = (sample.of_atoms(c, len(e.groups)) for c in names)
+    delta = split_delta(1.0 - e.terms.confidence, 1, unseen.candidates(e))
+    side, where = (delta / 2, "held-out") if apart else (None, "training")
+    binary = len(e.labels) == 2
+    return [
+        GroupRates(
+            e.groups[a],
+            where,
+            _rate(count[a].sum() - correct[a].sum(), count[a].sum(), side),
+            _rate(positive[a, 0], count[a, 0], side) if binary else None,
+            _rate(count[a, 1] - positive[a, 1], count[a, 1], side) if binary else None,
+        )
+        for a in unseen.reported_groups(e)
+    ]
+
+
+def _rate(events: float, people: float, delta: float | None) -> Rate:
+    value = float(events / people) if people else None
+    if delta is None:
+        return Rate(int(people), value, None, None)
+    low = clopper_pearson_lower(events, people, delta=delta)
+    high = clopper_pearson_upper(events, people, delta=delta)
+    return Rate(int(people), value, float(low), float(high))
 
 
 def deviation(total: Sums, schema: Named, *, label: int | None = None) -> float | None:

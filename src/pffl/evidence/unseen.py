@@ -177,7 +177,7 @@ def grounds(e: Evidence) -> tuple[Assumption, ...]:
     return (SAMPLING, separate(e, e.heldout), chosen_among(e))
 
 
-def _sample(e: Evidence) -> Sample | None:
+def usable(e: Evidence) -> Sample | None:
     """Return the held-out rows, where something may be said by them."""
     if isinstance(e.heldout, Missing):
         return None
@@ -203,7 +203,7 @@ def joint(e: Evidence) -> FloatArray | None:
 
 def loss_bounds(e: Evidence, delta: float) -> FloatArray | None:
     """Bound the cells' mean losses from held-out rows, each with probability 1 − δ."""
-    sample, M = _sample(e), e.terms.loss_bound
+    sample, M = usable(e), e.terms.loss_bound
     if sample is None or M is None or not e.cells:
         return None
     return upper_bounds(
@@ -217,7 +217,7 @@ def loss_bounds(e: Evidence, delta: float) -> FloatArray | None:
 
 def worst_lower(e: Evidence) -> float | None:
     """Return what the worst cell's mean loss is at least, for unseen people."""
-    sample, M = _sample(e), e.terms.loss_bound
+    sample, M = usable(e), e.terms.loss_bound
     if sample is None or M is None or np.isnan(sample.means).any():
         return None
     low = lower_bounds(
@@ -232,7 +232,7 @@ def worst_lower(e: Evidence) -> float | None:
 
 def holdout(e: Evidence) -> Statement:
     """State how large the mean loss of unseen people can be, cell by cell."""
-    sample, M, found = _sample(e), e.terms.loss_bound, upper(e)
+    sample, M, found = usable(e), e.terms.loss_bound, upper(e)
     reasons = (*grounds(e), bounded_loss(M))
     together = joint(e)
     if sample is None or M is None or found is None or together is None:
@@ -305,7 +305,7 @@ def _loss_rows(
 
 def errors(e: Evidence) -> FloatArray | None:
     """Bound how often unseen people are misjudged, for all cells at once."""
-    sample = _sample(e)
+    sample = usable(e)
     if sample is None:
         return None
     count = sample.of_cells("count")
@@ -316,7 +316,7 @@ def errors(e: Evidence) -> FloatArray | None:
 
 def holdout_error(e: Evidence) -> Statement:
     """State how often unseen people are misjudged, cell by cell."""
-    sample, bounds = _sample(e), errors(e)
+    sample, bounds = usable(e), errors(e)
     if sample is None or bounds is None:
         return Statement("holdout_error", "", assumptions=grounds(e))
     count, worst = sample.of_cells("count"), int(np.argmax(bounds))
@@ -353,7 +353,7 @@ def reported_groups(e: Evidence) -> list[int]:
 
 def spread(kind: str, e: Evidence) -> rates.Spread | None:
     """Enclose a fairness metric of unseen people; groups as `reported_groups`."""
-    sample = _sample(e)
+    sample = usable(e)
     if sample is None:
         return None
     chosen = reported_groups(e)

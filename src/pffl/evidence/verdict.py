@@ -14,7 +14,7 @@ import numpy as np
 from pffl.evidence import training, unseen
 from pffl.evidence.certificate import Certificate, Status
 from pffl.evidence.evidence import Evidence, Missing, Pair, Sample, Training, known
-from pffl.evidence.metrics import Metrics, metrics
+from pffl.evidence.metrics import GroupRates, Metrics, metrics, rates
 from pffl.evidence.training import TOLERANCE, CellLosses, losses
 from pffl.records import Record
 from pffl.text import down, up, words
@@ -298,6 +298,7 @@ class Result(Record):
     gap: float | None
     slack: float | None
     cells: list[CellResult]
+    groups: list[GroupRates]
     train: Metrics | None
     test: Metrics | None
     confidence: float
@@ -331,6 +332,7 @@ def result(e: Evidence) -> dict[str, Any]:
         gap=gap(e),
         slack=None if allowed is None else allowed.value,
         cells=list(cell_results(e)),
+        groups=rates(e),
         train=split_metrics(e, "train"),
         test=split_metrics(e, "test"),
         confidence=e.terms.confidence,

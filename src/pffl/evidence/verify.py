@@ -954,6 +954,7 @@ class Told:
             "gap": self.nu,
             "slack": None if self.slack is None else self.slack[0],
             "cells": self.cells() if self.promise or e["minimax"] else [],
+            "groups": self.groups() if e["labels"] else [],
             "train": self.metrics(e["seen"]),
             "test": None if held is None else self.metrics(held),
             "witness": witness if self.proved > 0 else None,
@@ -997,6 +998,39 @@ class Told:
             before_train_loss=old.get("train", nothing),
             before_test_loss=old.get("test", nothing),
         )
+
+    def groups(self) -> list[Json]:
+        """How often the model is wrong about each group, with intervals."""
+        e, shape = self.e, (len(self.e["groups"]), -1)
+        apart = bool(self.usable and sum(self.usable["atoms"]["count"]))
+        sample = self.usable if self.usable and apart else e["seen"]
+        binary = len(e["labels"]) == 2
+        n, right, yes = (
+            np.reshape(sample["atoms"][c], shape).astype(float)
+            for c in ("count", "correct", "positive")
+        )
+        side = self.delta / self.many / 2 if apart else None
+        samples = [e["seen"], *([self.held] if self.held else [])]
+        counts = [np.reshape(s["atoms"]["count"], shape).sum(axis=1) for s in samples]
+
+        def rate(k: float, people: float) -> Json:
+            low = high = None
+            if side is not None:
+                low = 1 - rate_upper(people - k, people, side) if people else 0.0
+                high = rate_upper(k, people, side)
+            value = float(k / people) if people else None
+            return {"people": int(people), "value": value, "lower": low, "upper": high}
+
+        return [
+            {
+                "group": e["groups"][a],
+                "rows": "held-out" if apart else "training",
+                "error": rate((n[a] - right[a]).sum(), n[a].sum()),
+                "false_positive": rate(yes[a, 0], n[a, 0]) if binary else None,
+                "false_negative": rate((n - yes)[a, 1], n[a, 1]) if binary else None,
+            }
+            for a in np.flatnonzero(np.sum(counts, axis=0))
+        ]
 
     def metrics(self, sample: Json) -> Json:
         """Risk, error and fairness gaps of one sample."""
