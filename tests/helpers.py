@@ -183,8 +183,10 @@ class Oracle:
     bounds: np.ndarray
     beta: float
     budget: float
-    l2: float
+    l2: float  # in the losses' unit
     classes: int = 1
+    shift: float = 0.0  # a numeric target's mean and standard deviation
+    stretch: float = 1.0
 
     @classmethod
     def of(
@@ -213,6 +215,8 @@ class Oracle:
             "rows": sizes / sizes.sum(),
         }[weighting]
         classes = max(1, len(federation.schema.labels)) if kind == "softmax" else 1
+        numeric = kind == "least-squares"
+        shift, stretch = (pooled.y.mean(), pooled.y.std()) if numeric else (0.0, 1.0)
         return cls(
             kind,
             X,
@@ -222,8 +226,10 @@ class Oracle:
             np.asarray(bounds, dtype=float),
             beta,
             budget,
-            l2,
+            l2 * stretch**2,
             classes,
+            shift,
+            stretch,
         )
 
     def scores(self, w: np.ndarray) -> np.ndarray:
@@ -236,7 +242,7 @@ class Oracle:
             return logsumexp(z, axis=1) - own
         z = z[:, 0]
         if self.kind == "least-squares":
-            return (z - self.y) ** 2
+            return (self.shift + self.stretch * z - self.y) ** 2
         return np.where(self.y == 1, np.logaddexp(0, -z), np.logaddexp(0, z))
 
     def slopes(self, w: np.ndarray) -> np.ndarray:
@@ -245,7 +251,7 @@ class Oracle:
             pi = np.exp(z - logsumexp(z, axis=1, keepdims=True))
             return pi - np.eye(self.classes)[self.y.astype(int)]
         if self.kind == "least-squares":
-            return 2 * (z - self.y[:, None])
+            return 2 * self.stretch * (self.shift + self.stretch * z - self.y[:, None])
         return expit(z) - self.y[:, None]
 
     def weighted_gradient(self, w: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -312,7 +318,7 @@ class Oracle:
             own = cp.multiply(np.eye(self.classes)[self.y.astype(int)], z)
             losses = cp.log_sum_exp(z, axis=1) - cp.sum(own, axis=1)
         elif self.kind == "least-squares":
-            losses = cp.square(z[:, 0] - self.y)
+            losses = cp.square(self.shift + self.stretch * z[:, 0] - self.y)
         else:
             losses = cp.logistic(cp.multiply(1 - 2 * self.y, z[:, 0]))
         risk = self.risk_weights @ losses + self.l2 / 2 * cp.sum_squares(w)

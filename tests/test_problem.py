@@ -35,7 +35,7 @@ def test_g_is_a_weighted_sum_of_losses(kind, weighting):
     at = expand(engine, problem, w)
     g = value(at.risk, at.violation, lam, problem.risk_weight)
     by_rows = oracle.row_weights(lam) @ oracle.losses(w)
-    expected = by_rows - lam @ oracle.bounds + 0.3 * 0.02 / 2 * w @ w
+    expected = by_rows - lam @ oracle.bounds + 0.3 * oracle.l2 / 2 * w @ w
     assert g == pytest.approx(expected, rel=1e-12)
     assert g == pytest.approx(oracle.value(w, lam), rel=1e-12)
 
@@ -112,7 +112,7 @@ def drawn(seed, *, kind, beta, radius=None, l2=0.05):
 )
 def test_lower_value_holds_where_g_is_strongly_convex(seed, kind, beta):
     problem, oracle, at, lam = drawn(seed, kind=kind, beta=beta)
-    assert problem.modulus == pytest.approx(beta * 0.05)
+    assert problem.modulus == pytest.approx(beta * oracle.l2)
     lower = lower_value(at, lam, problem)
     least = oracle.least(lam)
     assert lower <= least + 1e-9 * max(1.0, abs(least))

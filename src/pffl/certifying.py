@@ -26,7 +26,7 @@ from pffl.evidence.verdict import certificate as certificate_of
 from pffl.flow import ask
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
-from pffl.preparation import shares, withholds
+from pffl.preparation import deviations, shares, withholds
 from pffl.problem import Point, Problem
 from pffl.questions import Census, Task
 from pffl.solving import evidence_of, open_engine, setting_of
@@ -278,6 +278,7 @@ def problem_of(engine: Engine, evidence: Evidence, model: Model) -> Problem:
         engine.silo_names,
         counts,
         census.counts,
+        deviations(census),
         terms.risk_weight,
         terms.multiplier_bound,
         terms.radius,

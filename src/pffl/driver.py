@@ -539,7 +539,8 @@ class Meter:
             if len(self._tasks) >= MOST_TASKS:  # some methods make one in every round
                 self._tasks.clear()
             cells, inputs = task.cells, task.model.inputs
-            parts = (self._model(task.model), inputs.mean, inputs.scale)
+            scaling = (inputs.mean, inputs.scale, str(task.model.target))
+            parts = (self._model(task.model), *scaling)
             more = (cells.membership, cells.silo, task.shares)
             self._tasks[id(task)] = (task, b"".join(map(_bytes, (*parts, *more))))
         return self._tasks[id(task)][1]

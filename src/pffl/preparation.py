@@ -17,7 +17,7 @@ from pffl.evidence.evidence import Data
 from pffl.flow import Flow, ask, stage
 from pffl.methods import METHODS, Method
 from pffl.methods.base import PRICES
-from pffl.models.base import Inputs, Model
+from pffl.models.base import UNSCALED, Inputs, Model, Target
 from pffl.models.linear import LeastSquares, LogisticRegression, SoftmaxRegression
 from pffl.numerics import is_number
 from pffl.problem import Problem
@@ -146,6 +146,7 @@ def prepare(
         int(census.rows.sum()), census.feature_sums, census.feature_squares
     )
     bound = (model or default_model(schema)).bind(schema, inputs)
+    bound = bound.with_target(target_of(census, bound))
     cells = (
         Cells.none(schema)
         if constraint is None
@@ -164,6 +165,7 @@ def prepare(
         setting.silo_names,
         cells.totals(census.weights),
         census.counts,
+        deviations(census),
         beta,
         multiplier_bound,
         options.radius,
@@ -171,6 +173,28 @@ def prepare(
         withholds(census),
     )
     return problem, notes
+
+
+def target_of(census: CensusTotal, model: Model) -> Target:
+    """Return the scaling of a numeric target; of classes, none."""
+    if not census.target.size:
+        return UNSCALED
+    rest = census.rows - census.counts.sum(axis=1)  # in no group that is shown
+    rows = np.append(census.counts, rest[:, None], axis=1).astype(np.float64)
+    shown = census.targets.sum(axis=1, keepdims=True)
+    sums = np.append(census.targets, census.target[:, None] - shown, axis=1)
+    return Target.from_sums(rows[rows > 0], sums[rows > 0], robust=model.robust)
+
+
+def deviations(census: CensusTotal) -> FloatArray:
+    """Return Σ(y − ȳ) and Σ(y − ȳ)² per (silo, atom); nothing of classes."""
+    if not census.target.size:
+        return census.targets
+    n = census.weights
+    mean = float(census.target[:, 0].sum()) / float(census.rows.sum())
+    total, squares = np.moveaxis(census.targets, -1, 0)
+    centred = squares - 2 * mean * total + n * mean**2
+    return np.stack([total - n * mean, np.maximum(centred, 0.0)], axis=-1)
 
 
 def withholds(census: CensusTotal) -> bool:

@@ -7,6 +7,7 @@ r_z(w) = (1/m_z) Σ_{i∈z} ℓ_i(w) − ζ_z
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -60,6 +61,9 @@ class Problem:
         m_z: weight Σs_i of the rows per cell over all silos, frozen at the census.
     silo_counts
         Rows per (silo, atom), shape (K, atoms).
+    silo_targets
+        Σ(y − ȳ) and Σ(y − ȳ)² of a numeric target per (silo, atom), ȳ the mean of all,
+        shape (K, atoms, 2); (K, atoms, 0) of classes.
     risk_weight, multiplier_bound
         β and B.
     radius
@@ -75,6 +79,7 @@ class Problem:
     silo_names: tuple[str, ...]
     counts: FloatArray
     silo_counts: IntArray
+    silo_targets: FloatArray
     risk_weight: float
     multiplier_bound: float
     radius: float
@@ -97,14 +102,53 @@ class Problem:
         return self.task.model.n_parameters
 
     @property
-    def l2(self) -> float:
-        """μ."""
-        return self.task.model.l2
+    def unit(self) -> float:
+        """What losses are measured in: that of a prediction one scale off."""
+        return self.task.model.unit
+
+    @property
+    def mu(self) -> float:
+        """μ of the ridge term, in the losses' unit."""
+        return self.task.model.mu
 
     @property
     def modulus(self) -> float:
         """βμ: how strongly convex G is in w, whatever λ."""
-        return self.risk_weight * self.l2
+        return self.risk_weight * self.mu
+
+    @cached_property
+    def scales(self) -> FloatArray:
+        """What a loss is large or small beside in each cell, shape (Z,).
+
+        The cell's mean loss under the best constant model of all rows; no less than a
+        thousandth of the unit.
+        """
+        counts, schema = self.silo_counts.astype(np.float64), self.schema
+        if schema.labels:
+            rows = counts.sum(axis=0).reshape(-1, schema.n_labels).sum(axis=0)
+            losses = np.log(rows.sum() / np.maximum(rows, 1.0))
+            sums = counts * np.tile(losses, len(schema.groups))
+        else:
+            squares = self.silo_targets[:, :, 1] / np.maximum(counts, 1.0)
+            sums = counts * self.task.model.residual_losses(np.sqrt(squares))
+        return np.maximum(self.cells.totals(sums) / self.counts, 1e-3 * self.unit)
+
+    @cached_property
+    def constants(self) -> FloatArray:
+        """Mean loss of each cell under the best constant of its own, shape (Z,)."""
+        schema, cells = self.schema, self.cells
+        if not schema.labels:
+            total, squares = (cells.totals(self.silo_targets) / self.counts[:, None]).T
+            spread = np.sqrt(np.maximum(squares - total**2, 0.0))
+            return self.task.model.residual_losses(spread)
+        by_label = np.zeros((self.n_cells, schema.n_labels))
+        for label in range(schema.n_labels):
+            of_label = np.zeros_like(self.silo_counts)
+            own = slice(label, None, schema.n_labels)
+            of_label[:, own] = self.silo_counts[:, own]
+            by_label[:, label] = cells.totals(of_label.astype(np.float64))
+        rates = by_label / by_label.sum(axis=1, keepdims=True)
+        return -(rates * np.log(np.where(rates > 0, rates, 1.0))).sum(axis=1)
 
     def with_cells(self, cells: Cells) -> Task:
         """Return the task with further cells behind the constraint's own.
@@ -143,7 +187,7 @@ class Problem:
     def ridge(self, w: FloatArray) -> float:
         """Return (μ/2)‖w‖²; a network's running statistics do not count."""
         v = w[: self.task.model.n_trained]
-        return 0.5 * self.l2 * float(v @ v)
+        return 0.5 * self.mu * float(v @ v)
 
     def violation(self, cell_losses: FloatArray) -> FloatArray:
         """Return r from loss sums per cell."""
@@ -171,8 +215,8 @@ class Problem:
         return Expansion(
             w,
             total.risk + self.ridge(w),
-            total.risk_gradient + self.l2 * w,
-            total.risk_hessian + self.l2 * np.eye(len(total.risk_hessian)),
+            total.risk_gradient + self.mu * w,
+            total.risk_hessian + self.mu * np.eye(len(total.risk_hessian)),
             self.violation(total.cell_losses),
             total.cell_gradients / self.counts[:, None],
             total.cell_hessians / self.counts[:, None, None],
@@ -183,7 +227,7 @@ class Problem:
         """Turn Σ_k ‖H‖^q into bounds on the largest ‖H‖, cells per unit of λ."""
         peaks: FloatArray = sums ** (1.0 / PEAK_POWER)
         peaks[1:] /= self.counts
-        peaks[0] += self.l2
+        peaks[0] += self.mu
         return peaks
 
 

@@ -370,7 +370,7 @@ class Sample:
 
     def ridge(self, w: FloatArray) -> float:
         """(μ/2)‖w‖²."""
-        return 0.5 * self.problem.l2 * float(w @ w)
+        return 0.5 * self.problem.mu * float(w @ w)
 
     def saddle(self, w: FloatArray) -> float:
         """βF(w) + B·max(0, max r(w))."""

@@ -77,7 +77,7 @@ def evidence(
         promise=True,
         minimax=False,
         data=Data("people", 2, "hash", False, "ab", "ab", 0),
-        model=Model("logistic", 3, 1, 1.0, 1e-3, True, True, {}, "cd"),
+        model=Model("logistic", 3, 1, 1.0, 1e-3, 1.0, True, True, {}, "cd"),
         terms=Terms("silos", 1.0, 10.0, 4.0, 3.0, 0.95),
         groups=list(NAMES),
         labels=["no", "yes"],

@@ -105,7 +105,7 @@ def test_local_steps_are_gradient_descent_in_each_silo(kind, proximal):
         v = w.copy()
         for step in steps:
             slope = oracle.weighted_gradient(v, np.where(silo == k, 3 * c, 0.0))
-            slope += 0.7 * 0.02 * v + proximal * (v - w)
+            slope += 0.7 * oracle.l2 * v + proximal * (v - w)
             v = v - step * slope
         moved += (v - w) / 3
     np.testing.assert_allclose(total.update, moved, rtol=1e-10, atol=1e-11)

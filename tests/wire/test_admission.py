@@ -473,7 +473,9 @@ def test_unknown_models_have_no_ceiling():
     class Own(pffl.LogisticRegression):
         pass
 
-    ceilings = Ceilings.of(Own(), 3, np.zeros(2), np.zeros(2))
+    federation = make_federation(0)
+    census = counted(federation.silos[0], federation.schema)
+    ceilings = Ceilings.of(Own(), census)
     low, high = ceilings.losses(np.zeros(3), np.ones(2))
     assert (low == 0).all()
     assert np.isinf(high).all()

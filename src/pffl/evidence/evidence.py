@@ -110,17 +110,27 @@ class Before(Record):
 
 @dataclass(frozen=True)
 class Model(Record):
-    """The model: what it is, how long its weights are, and whether it is convex."""
+    """The model: what it is, how long its weights are, and whether it is convex.
+
+    `unit` is what losses are measured in: that of a prediction one scale of a numeric
+    target off, and 1 of classes.
+    """
 
     kind: str
     parameters: int
     outputs: int
     length: float
     l2: float
+    unit: float
     convex: bool
     linear: bool
     described: dict[str, Any]
     fingerprint: str
+
+    @property
+    def mu(self) -> float:
+        """Weight of (·/2)‖w‖² beside losses: μ, in their unit."""
+        return self.l2 * self.unit
 
 
 @dataclass(frozen=True)
@@ -398,7 +408,7 @@ class Evidence(Record):
     @property
     def modulus(self) -> float:
         """βμ."""
-        return self.terms.risk_weight * self.model.l2
+        return self.terms.risk_weight * self.model.mu
 
     @property
     def risk(self) -> float | None:
@@ -407,7 +417,7 @@ class Evidence(Record):
             return None
         return (
             self.seen.risk / self.seen.share
-            + 0.5 * self.model.l2 * self.model.length**2
+            + 0.5 * self.model.mu * self.model.length**2
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -380,7 +380,7 @@ def implied_risk_of(problem: Problem) -> float | None:
     )
     if implied is None:
         return None
-    return with_ridge(implied, l2=problem.l2, radius=problem.radius)
+    return with_ridge(implied, l2=problem.mu, radius=problem.radius)
 
 
 # Facts that need no question
@@ -414,6 +414,7 @@ def model_facts(problem: Problem, w: FloatArray) -> Model:
         model.n_outputs,
         float(np.sqrt(w @ w)),
         model.l2,
+        model.unit,
         bool(model.convex),
         isinstance(model, LinearModel),
         described,
@@ -422,10 +423,11 @@ def model_facts(problem: Problem, w: FloatArray) -> Model:
 
 
 def model_fingerprint(model: AnyModel, w: FloatArray) -> str:
-    """SHA-256 of a model: its kind, its scaling and its weights."""
+    """SHA-256 of a model: its kind, its scaling, that of its target, its weights."""
     plain = json.dumps(dict(model.describe()), sort_keys=True, ensure_ascii=False)
     digest = hashlib.sha256(plain.encode())
-    for array in (model.inputs.mean, model.inputs.scale, w):
+    target = np.array([model.target.mean, model.target.scale])
+    for array in (model.inputs.mean, model.inputs.scale, target, w):
         numbers = np.ascontiguousarray(array, dtype="<f8")
         digest.update(f"\0{len(numbers)}\0".encode())
         digest.update(numbers.tobytes())
@@ -466,7 +468,7 @@ def plan_constants(
         parts,
         problem.task.shares,
         risk_weight=beta,
-        l2=problem.l2,
+        l2=problem.mu,
         multiplier_bound=B,
     )
     classes = max(2, model.outputs)

@@ -195,6 +195,7 @@ class Model:
     multipliers: Any
     mean: Any
     scale: Any
+    target: Any
 
     @classmethod
     def read(cls, path: Path) -> Model:
@@ -206,6 +207,8 @@ class Model:
                 header = json.loads(file.metadata()["pffl"])
                 names = ("w", "multipliers", "input_mean", "input_scale")
                 arrays = [np.array(file.get_tensor(name)) for name in names]
+            scaling = header["target_scaling"] or {"mean": 0.0, "scale": 1.0}
+            arrays.append(np.array([scaling["mean"], scaling["scale"]]))
             return cls(header["model"], header["schema"], *arrays)
         except Exception as error:
             raise Unreadable(f"{path}: no model of pffl: {error}") from error
@@ -218,11 +221,18 @@ class Model:
         text = json.dumps(plain, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
+    def unit(self) -> float:
+        """Loss of a prediction that is one scale of a numeric target off."""
+        scale = float(self.target[1])
+        cut = min(scale, float(self.described.get("delta", math.inf)))
+        numeric = self.described.get("loss", "huber") == "huber"  # of a network
+        return cut * (2 * scale - cut) if numeric else scale**2
+
     def hash(self) -> str:
         """SHA-256 of kind, scaling and weights."""
         plain = json.dumps(self.described, sort_keys=True, ensure_ascii=False)
         parts = [plain.encode()]
-        for array in (self.mean, self.scale, self.w):
+        for array in (self.mean, self.scale, self.target, self.w):
             parts += [f"\0{len(array)}\0".encode(), array.astype("<f8").tobytes()]
         return hashlib.sha256(b"".join(parts)).hexdigest()
 
@@ -297,6 +307,7 @@ class Rows:
         self.kind, self.outputs = e["model"]["kind"], e["model"]["outputs"]
         self.cut = float(model.described.get("delta", math.inf))  # of Huber's loss
         self.y, self.silo = table.y[mine], table.silo[mine]
+        self.shift, self.stretch = model.target.tolist()  # prediction of score 0, of 1
         self.X = (table.X[mine].astype(np.float64) - model.mean) / model.scale
         if model.described.get("intercept"):
             self.X = np.column_stack([self.X, np.ones(len(self.X))])
@@ -339,7 +350,7 @@ class Rows:
             return logsumexp(z, axis=1) - z[code]
         if self.kind == "logistic":
             return np.logaddexp(0, np.where(self.y == 1, -z[:, 0], z[:, 0]))
-        size = np.abs(z[:, 0] - self.y)
+        size = np.abs(self.stretch * z[:, 0] - (self.y - self.shift))
         cut = np.minimum(size, self.cut)
         return cut * (2 * size - cut)
 
@@ -354,7 +365,8 @@ class Rows:
     def gradient(self, w: Any, weights: Any) -> Any:
         """Return the derivative of Σ weights_i ℓ_i(w)."""
         z, y = self.scores(w), self.y[:, None]
-        slopes = 2 * np.clip(z - y, -self.cut, self.cut)
+        off = self.stretch * z - (y - self.shift)
+        slopes = 2 * self.stretch * np.clip(off, -self.cut, self.cut)
         if self.kind == "logistic":
             slopes = expit(z) - y
         if self.kind == "softmax":
@@ -421,7 +433,8 @@ def check_rows(e: Json, model: Model, table: Table) -> Iterator[Check]:
 
 def check_proofs(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
     """Prove again what was proved: every plane, and every model that attains."""
-    terms, p, mu, R = e["terms"], e["proofs"], e["model"]["l2"], e["terms"]["radius"]
+    terms, p, R = e["terms"], e["proofs"], e["terms"]["radius"]
+    mu = e["model"]["l2"] * e["model"]["unit"]
     beta, B = terms["risk_weight"], terms["multiplier_bound"]
     zeta = np.array([c["bound"] for c in e["cells"]])
     names = [c["cell"] for c in e["cells"]]
@@ -1264,6 +1277,7 @@ def check_model(e: Json, model: Model) -> Iterator[Check]:
         "kind": model.described.get("kind"),
         "parameters": len(model.w),
         "length": float(np.sqrt(model.w @ model.w)),
+        "unit": model.unit(),
     }
     yield from compare("model", {key: e["model"][key] for key in found}, found)
     stated, schema = e["data"]["schema"], model.schema_hash()

@@ -113,8 +113,8 @@ class Objective:
     @property
     def modulus(self) -> float:
         """How strongly convex it is."""
-        l2 = self.task.model.l2
-        return self.risk_weight * l2 if self.ridge is None else self.ridge
+        mu = self.task.model.mu
+        return self.risk_weight * mu if self.ridge is None else self.ridge
 
     @classmethod
     def over(
@@ -133,7 +133,7 @@ class Objective:
         task = problem.with_cells(cells)
         task = task if shares is None else replace(task, shares=shares)
         weights = np.concatenate([np.zeros(problem.n_cells), row_weights])
-        return cls(task, weights, 0.0, problem.l2, smoothness)
+        return cls(task, weights, 0.0, problem.mu, smoothness)
 
 
 S = TypeVar("S", bound=State)
@@ -418,7 +418,7 @@ class DescentAscent(Descent[Weighing]):
 
     def decay(self, problem: Problem) -> float:
         """Weight of (·/2)‖w‖²."""
-        return problem.l2 if self.ridge is None else self.ridge
+        return problem.mu if self.ridge is None else self.ridge
 
     def weighing(self, problem: Problem, weights: FloatArray) -> Weighing:
         """Return the first state, with these weights."""
@@ -532,7 +532,7 @@ def weighted_smoothness(
     size = np.abs(weights)
     whole, local = curvatures @ size
     largest = max(whole * concentration(problem, size), local / STABLE)
-    return float(largest) + problem.l2
+    return float(largest) + problem.mu
 
 
 def concentration(problem: Problem, multipliers: FloatArray) -> float:

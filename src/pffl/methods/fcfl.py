@@ -195,7 +195,7 @@ class FCFL(Method[State]):
             directions = np.vstack([losses, used])
             shares = stage_two(directions)
         d = shares @ directions  # d(c)
-        decay = problem.l2 if self.weight_decay is None else self.weight_decay
+        decay = problem.mu if self.weight_decay is None else self.weight_decay
         L = state.smoothness or 1.0
         bend = 2 * L * BEND * self.sharpness**2  # L_g, as if groups curve as silos do
         eta = self.step_size or guarded_step(

@@ -127,7 +127,7 @@ class FedFair(Descent[Multipliers]):
         labels = problem.schema.n_labels
         in_gaps = group_prices(self.prices(state), len(cells) // labels)
         weights = in_risk + np.tile(in_gaps, labels)
-        L = float(weights @ state.curvatures[0]) + problem.l2
+        L = float(weights @ state.curvatures[0]) + problem.mu
         if self.local_steps == 1:
             return L  # the silos' mean step is one step on the whole
         own = problem.over(cells.in_each_silo(problem.silo_names))

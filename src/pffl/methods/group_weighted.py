@@ -62,7 +62,7 @@ class GroupWeighted(Descent[State]):
     def objective(self, problem: Problem, state: State) -> Objective:
         """Line 3."""
         weights = problem.cell_weights(self.weights(problem))
-        return Objective(problem.task, weights, risk_weight=0.0, ridge=problem.l2)
+        return Objective(problem.task, weights, risk_weight=0.0, ridge=problem.mu)
 
     def own(self, problem: Problem) -> Problem:
         """Return the problem of weighing cells."""
@@ -71,4 +71,4 @@ class GroupWeighted(Descent[State]):
     def tuned(self, problem: Problem, state: State, majorant: Expansion) -> State:
         """Return the first state with L of line 3."""
         L = smoothness(majorant, self.own(problem), self.weights(problem))
-        return replace(state, smoothness=L + problem.l2)
+        return replace(state, smoothness=L + problem.mu)

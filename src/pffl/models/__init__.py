@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pffl.models.base import Inputs as Inputs
 from pffl.models.base import Model as Model
+from pffl.models.base import Target as Target
 from pffl.models.linear import LINEAR_MODELS as LINEAR_MODELS
 from pffl.models.linear import HuberRegression as HuberRegression
 from pffl.models.linear import LeastSquares as LeastSquares

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,10 @@ import numpy as np
 
 from pffl.data.schema import Schema
 from pffl.errors import UsageError
+from pffl.records import Record
 from pffl.typing import FloatArray
+
+CONSTANT = 1e-12  # of the mean square: a smaller variance is rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +45,7 @@ class Inputs:
         mean = sums / rows
         second = squares / rows
         variance = np.maximum(second - mean**2, 0.0)
-        constant = variance <= 1e-12 * np.maximum(second, 1e-300)
+        constant = variance <= CONSTANT * np.maximum(second, 1e-300)
         return cls(mean, np.where(constant, 1.0, np.sqrt(variance)))
 
     def same(self, other: Inputs) -> bool:
@@ -62,6 +66,53 @@ class Inputs:
         centred = np.subtract(X, self.mean, out=out, dtype=np.float64)
         centred /= self.scale
         return centred
+
+
+@dataclass(frozen=True)
+class Target(Record):
+    """Shift and scale of a numeric target, agreed over all silos from census sums.
+
+    A model predicts ``mean + scale · score``: its parameters have no unit. Losses stay
+    in the target's own, and so do bounds on them. Classes are left as they are.
+    """
+
+    mean: float = 0.0
+    scale: float = 1.0
+
+    @classmethod
+    def from_sums(
+        cls, rows: FloatArray, sums: FloatArray, *, robust: bool = False
+    ) -> Target:
+        """Standardise by the mean and standard deviation of parts of the rows.
+
+        `sums` are Σy and Σy² of each part. A `robust` scaling takes the median of the
+        parts' means and deviations, so that one wild value moves one part only. A
+        target that does not vary keeps its size as its scale, or 1 if it is 0.
+        """
+        total, squares = sums.T / rows
+        if not robust:
+            total, squares = np.average([total, squares], axis=1, weights=rows)[:, None]
+            rows = np.ones(1)
+        mean = _median(total, rows)
+        second = _median(squares, rows)
+        variance = _median(squares - 2.0 * mean * total + mean**2, rows)
+        if variance <= CONSTANT * second:
+            return cls(mean, abs(mean) or 1.0)
+        return cls(mean, math.sqrt(variance))
+
+    def about_zero(self) -> Target:
+        """Return the scaling without a shift, for a model that has no intercept."""
+        return Target(0.0, math.hypot(self.mean, self.scale))
+
+
+def _median(values: FloatArray, weights: FloatArray) -> float:
+    """Return the value at which half of the weight is reached."""
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(reached, 0.5 * reached[-1])])
+
+
+UNSCALED = Target()
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +158,8 @@ class Model(ABC):
         Weight μ of the ridge term (μ/2)‖w‖².
     inputs
         How raw features become inputs.
+    target
+        How scores become predictions of a numeric target.
     n_outputs
         Scores of an example: one for each class, or one.
     """
@@ -118,6 +171,7 @@ class Model(ABC):
 
     l2: float
     inputs: Inputs
+    target: Target = UNSCALED
     n_outputs: int = 1
 
     @property
@@ -130,9 +184,28 @@ class Model(ABC):
         """Length of the part of w that is descended: all but running statistics."""
         return self.n_parameters
 
+    @property
+    def unit(self) -> float:
+        """What losses are measured in: that of a prediction one scale off."""
+        return float(self.residual_losses(np.asarray(self.target.scale)))
+
+    @property
+    def robust(self) -> bool:
+        """Whether one wild value of a numeric target has little weight."""
+        return False
+
+    @property
+    def mu(self) -> float:
+        """Weight of (·/2)‖w‖² beside losses: μ, in their unit."""
+        return self.l2 * self.unit
+
     @abstractmethod
     def bind(self, schema: Schema, inputs: Inputs) -> Self:
         """Return this model for these data; refuse what it cannot model."""
+
+    def with_target(self, target: Target) -> Self:
+        """Return this model with predictions in units of the target, if it has such."""
+        return self
 
     @abstractmethod
     def start(self, seed: int) -> FloatArray:
@@ -166,6 +239,10 @@ class Model(ABC):
     def predict_proba(self, w: FloatArray, X: FloatArray) -> FloatArray:
         """Return class probabilities, shape (n, classes)."""
         raise UsageError(f"{type(self).__name__} predicts numbers: use predict")
+
+    def residual_losses(self, residual: FloatArray) -> FloatArray:
+        """Return the loss of predictions that are so far off (for a numeric target)."""
+        return np.square(residual)
 
     def predict_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
         """Return predicted numbers (for a numeric target)."""

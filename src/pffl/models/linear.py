@@ -17,7 +17,7 @@ import numpy as np
 
 from pffl.data.schema import Schema
 from pffl.errors import DataError, UsageError, wrong
-from pffl.models.base import Inputs, Model
+from pffl.models.base import UNSCALED, Inputs, Model, Target
 from pffl.numerics import (
     is_number,
     log_softmax,
@@ -192,10 +192,6 @@ class LinearModel(Model):
     def score_classes(self, z: FloatArray) -> FloatArray | None:
         """Return the label code that each score predicts; None for numbers."""
 
-    def predict_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
-        """Return predicted numbers (for a numeric target)."""
-        return self.scores(w, X)
-
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""
         return {
@@ -302,8 +298,27 @@ class SoftmaxRegression(LinearModel):
         return np.exp(log_softmax(self.scores(w, X)))
 
 
+@dataclass(frozen=True, eq=False)
 class NumericModel(LinearModel):
-    """A linear model of a numeric target."""
+    """A linear model of a numeric target: it predicts ``mean + scale · z``."""
+
+    target: Target = field(default=UNSCALED, repr=False, kw_only=True)
+
+    def with_target(self, target: Target) -> Self:
+        """Return this model with its scores in units of the target."""
+        return replace(self, target=target if self.intercept else target.about_zero())
+
+    def residuals(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """Return prediction − y."""
+        return self.target.scale * z - (y - self.target.mean)
+
+    def score_losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """Return ℓ for each score."""
+        return self.residual_losses(self.residuals(z, y))
+
+    def predict_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
+        """Return predicted numbers, in the target's own units."""
+        return self.target.mean + self.target.scale * self.scores(w, X)
 
     def check_labels(self, schema: Schema) -> int:
         """Demand a numeric target."""
@@ -320,28 +335,24 @@ class NumericModel(LinearModel):
 
 
 class LeastSquares(NumericModel):
-    """A numeric target; ``ℓ = (z − y)²``, so a bound is a mean squared error."""
+    """A numeric target; ``ℓ = r²`` for the residual r: a bound is a mean square."""
 
     name = "least-squares"
 
-    def score_losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """Return (z − y)²."""
-        return np.square(z - y)
-
     def score_slopes(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """Return 2(z − y)."""
-        return 2.0 * (z - y)
+        """Return 2r, in units of the score."""
+        return 2.0 * self.target.scale * self.residuals(z, y)
 
     def score_curvatures(
         self, z: FloatArray, y: FloatArray, *, majorant: bool
     ) -> FloatArray:
-        """Return 2."""
-        return np.full_like(z, 2.0)
+        """Return 2, in units of the score."""
+        return np.full_like(z, 2.0 * self.target.scale**2)
 
 
 @dataclass(frozen=True, eq=False)
 class HuberRegression(NumericModel):
-    """A numeric target; ``ℓ = r²`` for |r| ≤ δ, beyond it ``2δ|r| − δ²``; r = z − y.
+    """A numeric target; ``ℓ = r²`` for residuals |r| ≤ δ, else ``2δ|r| − δ²``.
 
     It is `LeastSquares` for small residuals, and one wild value cannot decide a group's
     mean loss. The curvature is 2 up to δ and 0 beyond. Second-order methods are told a
@@ -368,25 +379,33 @@ class HuberRegression(NumericModel):
             wanted = "a finite number > 0"
             raise UsageError(wrong("delta", "HuberRegression", wanted, self.delta))
 
-    def score_losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
+    @property
+    def robust(self) -> bool:
+        """Whether one wild value of a numeric target has little weight."""
+        return True
+
+    def residual_losses(self, residual: FloatArray) -> FloatArray:
         """Return r², or 2δ|r| − δ²: with c the clipped residual, c(2r − c)."""
-        residual = z - y
         clipped = np.clip(residual, -self.delta, self.delta)
         return clipped * (2.0 * residual - clipped)
 
     def score_slopes(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """Return 2r, clipped to ±2δ."""
-        return 2.0 * np.clip(z - y, -self.delta, self.delta)
+        """Return 2r, clipped to ±2δ, in units of the score."""
+        clipped = np.clip(self.residuals(z, y), -self.delta, self.delta)
+        return 2.0 * self.target.scale * clipped
 
     def score_curvatures(
         self, z: FloatArray, y: FloatArray, *, majorant: bool
     ) -> FloatArray:
-        """Return 2 up to δ, `BEYOND` · 2δ/|r| outside; 2 as the bound for every z."""
+        """Return 2 up to δ, `BEYOND` · 2δ/|r| outside; 2 as the bound for every z.
+
+        All in units of the score.
+        """
         if majorant:
-            return np.full_like(z, 2.0)
-        size = np.abs(z - y)
+            return np.full_like(z, 2.0 * self.target.scale**2)
+        size = np.abs(self.residuals(z, y))
         outside = BEYOND * 2.0 * self.delta / np.maximum(size, self.delta)
-        return np.where(size <= self.delta, 2.0, outside)
+        return self.target.scale**2 * np.where(size <= self.delta, 2.0, outside)
 
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""

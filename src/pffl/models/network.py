@@ -21,7 +21,7 @@ import numpy as np
 from pffl.data.schema import Schema
 from pffl.errors import DataError, MissingExtraError, Problems, UsageError, wrong
 from pffl.models.architectures import description_of
-from pffl.models.base import Inputs, Model, Step
+from pffl.models.base import UNSCALED, Inputs, Model, Step, Target
 from pffl.numerics import is_number
 from pffl.typing import FloatArray
 
@@ -179,6 +179,7 @@ class Network(Model):
     inputs: Inputs = field(
         default_factory=lambda: Inputs.identity(0), repr=False, kw_only=True
     )
+    target: Target = field(default=UNSCALED, repr=False, kw_only=True)
     n_outputs: int = field(default=1, repr=False, kw_only=True)
     _threads: threading.local = field(
         default_factory=threading.local, init=False, repr=False
@@ -203,9 +204,13 @@ class Network(Model):
         self._loss.check_outputs(shape, len(rows), needed)
         return bound
 
+    def with_target(self, target: Target) -> Self:
+        """Return this model with its outputs in units of the target."""
+        return replace(self, target=target) if self.standardized else self
+
     @property
     def standardized(self) -> bool:
-        """Whether features are scaled before the module sees them."""
+        """Whether features are scaled before the module sees them, and the target."""
         if self.standardize is None:
             return not getattr(self.module, "scales_inputs", False)
         return self.standardize
@@ -261,12 +266,29 @@ class Network(Model):
         return rows.to(self._dtype)
 
     def labels(self, y: FloatArray) -> Tensor:
-        """Return labels as the losses take them."""
-        return torch.tensor(y, dtype=self._dtype, device=self.torch_device)
+        """Return labels as the losses take them: numbers standardised."""
+        return self.column((y - self.target.mean) / self.target.scale)
+
+    def column(self, values: FloatArray) -> Tensor:
+        """Return numbers, one per example, in the module's type, on its device."""
+        return torch.tensor(values, dtype=self._dtype, device=self.torch_device)
 
     def example_losses(self, z: Tensor, y: Tensor) -> Tensor:
         """Return the loss of each example from the module's outputs."""
-        return self._loss.of_scores(self._loss.scores(z), y, self.delta)
+        delta = self.delta / self.target.scale
+        losses = self._loss.of_scores(self._loss.scores(z), y, delta)
+        return self.target.scale**2 * losses
+
+    @property
+    def robust(self) -> bool:
+        """Whether one wild value of a numeric target has little weight."""
+        return self._loss.name == "huber"
+
+    def residual_losses(self, residual: FloatArray) -> FloatArray:
+        """Return the loss of predictions that are so far off (for a numeric target)."""
+        most = self.delta if self.robust else np.inf
+        clipped = np.clip(residual, -most, most)
+        return clipped * (2.0 * residual - clipped)
 
     def losses(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
         """Return the loss of each example, in batches."""
@@ -330,9 +352,10 @@ class Network(Model):
         return np.concatenate(found) if found else np.zeros((0, 2))
 
     def predict_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
-        """Return the module's outputs: predicted numbers for a numeric target."""
+        """Return predicted numbers, in the target's own units."""
         found = [numbers(self._loss.scores(z)) for _, z in self._evaluated(w, X)]
-        return np.concatenate(found) if found else np.zeros(0)
+        scores = np.concatenate(found) if found else np.zeros(0)
+        return self.target.mean + self.target.scale * scores
 
     def state_dict(self, w: FloatArray) -> dict[str, Tensor]:
         """Return w as torch's `load_state_dict` takes it."""
@@ -403,7 +426,7 @@ class Network(Model):
     ) -> tuple[FloatArray, FloatArray]:
         """Losses and weighted gradient of one batch, in the module's present mode."""
         losses = self.example_losses(replica.module(self.tensor(X)), self.labels(y))
-        weighted = (losses * self.labels(weights)).sum()
+        weighted = (losses * self.column(weights)).sum()
         trained = list(replica.trained.values())
         found = torch.autograd.grad(
             weighted, trained, allow_unused=True, materialize_grads=True

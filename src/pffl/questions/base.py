@@ -28,7 +28,8 @@ from pffl.constraints.base import EVERY_SILO, Cells
 from pffl.data.schema import Schema
 from pffl.data.silo import Silo
 from pffl.errors import Malformed, PFFLError
-from pffl.models import Inputs, Model, rebuild
+from pffl.models import Inputs, Model, Target, rebuild
+from pffl.models.base import UNSCALED
 from pffl.questions.declared import (
     DECLARED,
     Arrays,
@@ -84,6 +85,9 @@ class Task:
             "input_scale": self.model.inputs.scale,
             "membership": self.cells.of_silo(index),
         }
+        if self.model.target != UNSCALED:
+            target = self.model.target
+            arrays["target"] = np.array([target.mean, target.scale])
         return header, arrays
 
     @classmethod
@@ -97,8 +101,11 @@ class Task:
         dims = {"features": schema.n_features, "atoms": schema.n_atoms}
         mean = _FEATURES.take_array("input_mean", arrays, dims)
         scale = _FEATURES.take_array("input_scale", arrays, dims)
-        if (scale <= 0).any():
-            raise Malformed("an input scale is not positive")
+        target = UNSCALED
+        if "target" in arrays and not schema.labels:
+            target = Target(*_TARGET.take_array("target", arrays, {"2": 2}).tolist())
+        if (scale <= 0).any() or target.scale <= 0:
+            raise Malformed("a scale is not positive")
         member = _MEMBERSHIP.take_array("membership", arrays, dims)
         if len(member) > MOST_CELLS or not np.isin(member, (0.0, 1.0)).all():
             raise Malformed(
@@ -109,7 +116,7 @@ class Task:
             raise Malformed(f"a share of {share}")
         try:
             model = build(_MODEL.take("model", header, None))
-            model = model.bind(schema, Inputs(mean, scale))
+            model = model.bind(schema, Inputs(mean, scale)).with_target(target)
         except Malformed:
             raise
         except PFFLError as error:
@@ -389,4 +396,5 @@ _SHARE: RequestField = scalar().metadata[DECLARED]
 _MODEL = RequestField(lambda value: value, "described")
 _VECTOR = RequestField(axes=("any",))
 _FEATURES = RequestField(axes=("features",))
+_TARGET = RequestField(axes=("2",))
 _MEMBERSHIP = RequestField(axes=("cells", "atoms"))

@@ -1,7 +1,8 @@
-"""`census`, asked once: who is there, how many rows per atom, and feature sums."""
+"""`census`, asked once: who is there, rows per atom, sums of features and target."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import field
 from typing import ClassVar
 
@@ -35,6 +36,9 @@ class CensusTotal(Total):
         Numbers of rows, for floors and bounds.
     weight, weights
         Sums of sample weights Σs_i of the same rows, for means.
+    target, targets
+        Σy and Σy² of a numeric target over the same rows, shape (K, 2) and
+        (K, atoms, 2); (K, 0) and (K, atoms, 0) of classes.
     """
 
     silos: IntArray = places()
@@ -42,6 +46,8 @@ class CensusTotal(Total):
     counts: IntArray = array("atoms", row=COUNT, per_silo=True)
     weight: FloatArray = array(row=WEIGHT, per_silo=True)
     weights: FloatArray = array("atoms", row=WEIGHT, per_silo=True)
+    target: FloatArray = array("sums", per_silo=True)
+    targets: FloatArray = array("atoms", "sums", per_silo=True)
     feature_sums: FloatArray = array("features")
     feature_squares: FloatArray = array("features")
     schema_hash: str = agreed("schema")
@@ -67,11 +73,15 @@ class Census(Question[CensusTotal]):
     @property
     def dims(self) -> Dims:
         """Lengths of the axes of an answer."""
-        return {"features": self.schema.n_features, "atoms": self.schema.n_atoms}
+        schema = self.schema
+        sums = 0 if schema.labels else 2
+        return {"features": schema.n_features, "atoms": schema.n_atoms, "sums": sums}
 
     def answer(self, view: View) -> CensusTotal:
         """Answer for one silo, from raw (unscaled) rows."""
-        X = view.X
+        X, powers = view.X, np.zeros((len(view), self.dims["sums"]))
+        if not self.schema.labels:
+            powers[:] = np.stack([view.y, np.square(view.y)], axis=1)
         counts = np.bincount(view.atom, minlength=self.schema.n_atoms)[None, :]
         return CensusTotal(
             np.array([view.index]),
@@ -79,6 +89,8 @@ class Census(Question[CensusTotal]):
             counts,
             np.array([float(len(view))]),
             counts.astype(np.float64),
+            powers.sum(axis=0)[None],
+            view.atom_sums(powers, counts.shape[1])[None],
             X.sum(axis=0, dtype=np.float64),
             np.einsum("ij,ij->j", X, X, dtype=np.float64),
             self.schema.hash,
@@ -101,9 +113,28 @@ class Census(Question[CensusTotal]):
         close = np.allclose(total.weight, rows) and np.allclose(total.weights, counts)
         require(close, "weights that are not those of the rows")
         sums, squares = total.feature_sums, total.feature_squares
-        with np.errstate(over="ignore"):
-            least = sums**2 / max(rows, 1)
-        fits = (
-            squares * (1 + ROUNDING) >= least if rows else (sums == 0) & (squares == 0)
-        )
-        require(bool(fits.all()), "feature sums and squares do not fit each other")
+        fits = _fit(np.array(rows), sums, squares)
+        require(fits, "feature sums and squares do not fit each other")
+        if not self.schema.labels:
+            _check_targets(total, whole=short == 0)
+
+
+def _check_targets(total: CensusTotal, *, whole: bool) -> None:
+    """Demand sums of a target that fit each other, and those of its groups."""
+    all_rows, groups, what = total.target[0], total.targets[0], "sums of the target"
+    fits = _fit(total.counts[0], *groups.T) and _fit(total.rows, *all_rows[:, None])
+    require(fits, f"{what} and squares do not fit each other")
+    left = all_rows - groups.sum(axis=0)
+    size = math.sqrt(float(total.rows[0]) * max(all_rows[1], 0.0))  # ≥ Σ|y|
+    slack = ROUNDING * np.array([size, all_rows[1]])
+    require(bool(left[1] >= -slack[1]), f"{what} of groups exceed those of all")
+    same = not whole or bool((np.abs(left) <= slack).all())
+    require(same, f"{what} of groups do not add up to those of all")
+
+
+def _fit(rows: IntArray, sums: FloatArray, squares: FloatArray) -> bool:
+    """Whether (Σx)² ≤ n Σx², and both are 0 of no rows."""
+    with np.errstate(over="ignore"):
+        least = sums**2 / np.maximum(rows, 1)
+    none = (sums == 0) & (squares == 0)
+    return bool(np.where(rows > 0, squares * (1 + ROUNDING) >= least, none).all())

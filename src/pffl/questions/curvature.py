@@ -140,12 +140,13 @@ class Curvature(ModelQuestion[CurvatureTotal]):
         sizes, w = known.sizes, self.w
         known.loss_sums(w, sizes, total.cell_losses)
         mean = known.mean_loss(w, total.risk, total.cell_losses)
-        n = np.array([float(known.rows)])
+        n, unit = np.array([float(known.rows)]), known.ceilings.unit
         weight = known.share / max(known.rows, 1)
         most = known.ceilings.gradients(n, n * mean) * weight
-        check_length(total.risk_gradient[None], most, n * weight, "a gradient")
+        slack = n * weight * unit
+        check_length(total.risk_gradient[None], most, slack, "a gradient")
         most = known.ceilings.gradients(sizes, total.cell_losses)
-        check_length(total.cell_gradients, most, sizes, "a gradient")
+        check_length(total.cell_gradients, most, sizes * unit, "a gradient")
         if self.order == 2:
             _check_hessians(known, total, weight)
         if self.sharpness:

@@ -14,8 +14,9 @@ at_zero + up·‖z‖ then sums over n_z rows to n_z·at_zero − down·√n_z·
     logistic   log(1 + e^t), t = ±z:  at_zero log 2, up 1, down ½;  |slope| ≤ 1
     softmax    z_c − z_y ≤ √2‖z‖;  Jensen: ≥ log C + mean_c z_c − z_y, hence
                at_zero log C, up √2, down √(1 − 1/C);  ‖slope‖ ≤ √2
-    Huber      |slope| ≤ 2δ; the targets are not in the census, so no range
-    squares    Σ(z − y)² is known only by report; slopes follow from it
+    squares    the residual is scale·z − (y − mean), so with T² = Σ(y − mean)² of the
+               silo's rows Σℓ ≤ (scale·A + T)²; slopes follow from the losses reported
+    Huber      the same, its loss being no more;  |slope| ≤ 2δ·scale
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pffl.data.schema import Schema
 from pffl.errors import Refused
-from pffl.models.base import Inputs, Model
+from pffl.models.base import Model, Target
 from pffl.models.linear import (
     HuberRegression,
     LeastSquares,
@@ -39,6 +40,9 @@ from pffl.models.linear import (
 )
 from pffl.questions.declared import ROUNDING, Row
 from pffl.typing import FloatArray
+
+if TYPE_CHECKING:
+    from pffl.questions.census import CensusTotal
 
 LOSS = Row(0.0, called="a loss sum")
 LOOSE = 1e-6  # relative, of sums in another order, after powers of them
@@ -64,24 +68,31 @@ def _softmax(model: Any) -> Shape:
 SHAPES: dict[type[Model], Callable[[Any], Shape]] = {  # of these very classes alone
     LogisticRegression: lambda model: Shape(math.log(2), 1.0, 0.5, 1.0, 0.25),
     SoftmaxRegression: _softmax,
-    HuberRegression: lambda model: Shape(None, 0.0, 0.0, 2 * model.delta, 2.0),
-    LeastSquares: lambda model: Shape(None, 0.0, 0.0, None, 2.0),
+    HuberRegression: lambda model: Shape(
+        None,
+        0.0,
+        0.0,
+        2 * model.delta * model.target.scale,
+        2.0 * model.target.scale**2,
+    ),
+    LeastSquares: lambda model: Shape(
+        None, 0.0, 0.0, None, 2.0 * model.target.scale**2
+    ),
 }
 
 
 def lengths(
-    rows: int, sums: FloatArray, squares: FloatArray, inputs: Inputs
+    rows: int, sums: FloatArray, squares: FloatArray, mean: FloatArray
 ) -> FloatArray:
-    """Return q_j, an upper bound of the norm of each input's column in a silo.
+    """Return an upper bound of √Σ(x − mean)² over n rows.
 
     Σ(x − mean)² = Σx² − 2·mean·Σx + n·mean² cancels; what rounding of n additions can
     do to it is added.
     """
-    mean = inputs.mean
     centred = squares - 2 * mean * sums + rows * mean**2
     size = squares + 2 * np.abs(mean * sums) + rows * mean**2
     above = np.maximum(centred, 0.0) + 4 * (rows + 8) * UNIT * size
-    return np.sqrt(above) / inputs.scale
+    return np.sqrt(above)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,25 +107,33 @@ class Ceilings:
         q_j, with √n behind them for the intercept, shape (n_columns,).
     rows
         n.
+    target, targets, unit
+        How a numeric target is scaled, T, and what losses are measured in.
     """
 
     shape: Shape | None
     columns: FloatArray
     rows: int
+    target: Target
+    targets: float
+    unit: float
 
     @classmethod
-    def of(
-        cls, model: Model, rows: int, sums: FloatArray, squares: FloatArray
-    ) -> Ceilings:
+    def of(cls, model: Model, census: CensusTotal) -> Ceilings:
         """Read the census of one silo."""
-        known = SHAPES.get(type(model))
+        known, rows, target = SHAPES.get(type(model)), int(census.rows[0]), model.target
         if known is None or not isinstance(model, LinearModel):
-            return cls(None, np.zeros(0), rows)
-        shape = known(model)
-        columns = lengths(rows, sums, squares, model.inputs)
+            return cls(None, np.zeros(0), rows, target, math.inf, model.unit)
+        shape, inputs = known(model), model.inputs
+        sums, squares = census.feature_sums, census.feature_squares
+        columns = lengths(rows, sums, squares, inputs.mean) / inputs.scale
         if model.intercept:
             columns = np.append(columns, math.sqrt(rows))
-        return cls(shape, columns, rows)
+        if not census.target.size:
+            return cls(shape, columns, rows, target, 0.0, model.unit)
+        total, square = census.target.T
+        far = lengths(rows, total, square, np.array([target.mean]))
+        return cls(shape, columns, rows, target, float(far[0]), model.unit)
 
     @property
     def total(self) -> float:
@@ -128,8 +147,11 @@ class Ceilings:
 
     def losses(self, w: FloatArray, n: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the least and the largest loss sum of n of the rows."""
-        if self.shape is None or self.shape.at_zero is None:
+        if self.shape is None:
             return np.zeros_like(n), np.full_like(n, np.inf)
+        if self.shape.at_zero is None:
+            most = (self.target.scale * self.reach(w) + self.targets) ** 2
+            return np.zeros_like(n), np.where(n > 0, most, 0.0)
         spread = np.sqrt(n) * self.reach(w)
         base = n * self.shape.at_zero
         low = np.maximum(base - self.shape.down * spread, 0.0)
@@ -145,8 +167,9 @@ class Ceilings:
         """Return the largest norm of Σ∇ℓ over n of the rows, with these loss sums."""
         if self.shape is None:
             return np.full_like(n, np.inf)
-        if self.shape.slope is None:  # ∇(z − y)²: Σ 2|r|‖x‖ ≤ 2 √Σr² √S
-            return 2 * np.sqrt(np.maximum(losses, 0.0)) * self.total
+        if self.shape.slope is None:  # of r²: Σ 2·scale·|r|‖x‖ ≤ 2·scale·√Σr² √S
+            most = np.sqrt(np.maximum(losses, 0.0)) * self.total
+            return 2 * self.target.scale * most
         return self.shape.slope * np.sqrt(n) * self.total
 
 
@@ -190,7 +213,8 @@ class Known:
         low, high = self.ceilings.losses(w, n)
         if self.loss_bound is not None:
             high = np.minimum(high, self.loss_bound * n)
-        slack = ROUNDING * (n + np.where(np.isfinite(high), high, np.abs(sums)))
+        size = np.where(np.isfinite(high), high, np.abs(sums))
+        slack = ROUNDING * (n * self.ceilings.unit + size)
         within(sums, low - slack, high + slack, "a loss sum")
         require(bool((sums[n == 0] == 0).all()), "a loss where there are no rows")
 
@@ -202,7 +226,7 @@ class Known:
         mean = risk / self.share
         whole = np.array([mean * self.rows])
         self.loss_sums(w, np.array([float(self.rows)]), whole)
-        slack = ROUNDING * (self.rows + abs(whole[0]))
+        slack = ROUNDING * (self.rows * self.ceilings.unit + abs(whole[0]))
         parts = bool((cells <= whole[0] + slack).all())
         require(parts, "a cell's loss is more than that of all rows")
         cover = self.member.sum(axis=0)[self.counts > 0]

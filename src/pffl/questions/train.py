@@ -74,7 +74,7 @@ class Train(ModelQuestion[TrainTotal]):
     seed, round
         With the silo's index they seed the batches.
     ridge
-        Weight of (ridge/2)‖w‖² in every G_k; None for βμ.
+        Weight of (ridge/2)‖w‖² in every G_k; None for βμ (`Model.mu`).
     loss_power
         q: silo k's update counts F_k^q times, F_k its mean loss at `w`.
     silos
@@ -107,7 +107,7 @@ class Train(ModelQuestion[TrainTotal]):
     def ridge_weight(self) -> float:
         """Weight of (·/2)‖w‖²."""
         return (
-            self.risk_weight * self.task.model.l2 if self.ridge is None else self.ridge
+            self.risk_weight * self.task.model.mu if self.ridge is None else self.ridge
         )
 
     def powers(self, loss: float, update: FloatArray) -> FloatArray:
@@ -289,7 +289,7 @@ class Train(ModelQuestion[TrainTotal]):
         With v = w_j − w, η, ridge ρ and proximal weight π, one step is
         v ← (1 − η(ρ + π))v − η(g + ρw) and ‖g‖ ≤ c₀ + c₁‖v‖: the norms follow the same
         recursion. c₁ is 0 where slopes are bounded; for squares, the residuals' norm is
-        at most √(n·mean) + √S‖v‖.
+        at most √(n·mean) + scale·√S‖v‖.
 
         Parameters
         ----------
@@ -307,8 +307,9 @@ class Train(ModelQuestion[TrainTotal]):
         drawn = n if batch is None else min(batch, n)
         heaviest = float(np.abs(row_weights[counts > 0]).max(initial=0.0))
         if shape.slope is None:
-            first = 2 * heaviest * ceilings.total
-            c0, c1 = first * math.sqrt(n * max(mean, 0.0)), first * ceilings.total
+            steep = ceilings.target.scale * ceilings.total
+            first = 2 * heaviest * steep
+            c0, c1 = first * math.sqrt(n * max(mean, 0.0)), first * steep
         else:
             norm = math.sqrt(float(counts @ row_weights**2))
             weights = min(norm, heaviest * math.sqrt(drawn))

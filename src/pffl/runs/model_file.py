@@ -20,7 +20,8 @@ from pffl import files
 from pffl.data.schema import Schema
 from pffl.data.silo import as_inputs
 from pffl.errors import ArtefactError, Malformed, PFFLError
-from pffl.models import Inputs, Model, rebuild
+from pffl.models import Inputs, Model, Target, rebuild
+from pffl.models.base import UNSCALED
 from pffl.records import Record, read
 from pffl.typing import FloatArray
 from pffl.wire.parcel import HEADER, LARGEST, Parcel, judge, pack, unpack
@@ -82,9 +83,9 @@ class ModelFile:
 class _Header(Record):
     """What the header holds.
 
-    `preparation` is room for how a table's columns become inputs (types, vocabulary,
-    what is done where a value is missing), `target_scaling` for that of a numeric
-    target. This version writes neither, and refuses a model that needs them.
+    `target_scaling` is that of a numeric target, None of classes. `preparation` is room
+    for how a table's columns become inputs (types, vocabulary, what is done where a
+    value is missing): this version writes none, and refuses a model that needs it.
     """
 
     format: str
@@ -93,11 +94,12 @@ class _Header(Record):
     schema: Schema
     cells: tuple[str, ...]
     preparation: None = None
-    target_scaling: None = None
+    target_scaling: Target | None = None
 
 
 def write_model(saved: ModelFile) -> bytes:
     """Return the content of `model.safetensors`."""
+    target = saved.model.target
     header = {
         "format": FORMAT,
         "version": VERSION,
@@ -105,7 +107,7 @@ def write_model(saved: ModelFile) -> bytes:
         "schema": asdict(saved.schema),
         "cells": list(saved.cells),
         "preparation": None,
-        "target_scaling": None,
+        "target_scaling": None if target == UNSCALED else asdict(target),
     }
     inputs = saved.inputs
     arrays = (saved.w, saved.multipliers, inputs.mean, inputs.scale)
@@ -176,11 +178,12 @@ def _assemble(
     # Views of the file's bytes cannot be written to.
     w, multipliers, mean, scale = (np.array(arrays[name]) for name in ARRAYS)
     unbound = rebuild(header.model, parameters=len(w), module=module)
-    model = unbound.bind(schema, Inputs(mean, scale))
+    target = header.target_scaling or UNSCALED
+    model = unbound.bind(schema, Inputs(mean, scale)).with_target(target)
     expected = (model.n_parameters, len(cells), schema.n_features, schema.n_features)
     for name, length in zip(ARRAYS, expected, strict=True):
         if len(arrays[name]) != length:
             raise Malformed(f"'{name}' has {len(arrays[name])} numbers, not {length}")
-    if (scale <= 0).any() or (multipliers < 0).any():
+    if (scale <= 0).any() or target.scale <= 0 or (multipliers < 0).any():
         raise Malformed("a scale is not positive, or a multiplier is negative")
     return ModelFile(model, schema, w, multipliers, cells)

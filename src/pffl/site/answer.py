@@ -432,7 +432,9 @@ def check_ball(question: ModelQuestion[Any], radius: float, X: FloatArray) -> No
 
 
 def _scaling(task: Task) -> str:
-    described = {k: v for k, v in task.model.describe().items() if k != "l2"}
-    text = json.dumps(described, sort_keys=True, default=str).encode()
+    plain = {k: v for k, v in task.model.describe().items() if k != "l2"}
+    text = json.dumps(plain, sort_keys=True, default=str).encode()
     inputs = task.model.inputs
-    return files.digest_arrays(inputs.mean, inputs.scale, np.frombuffer(text, np.uint8))
+    target = np.array([task.model.target.mean, task.model.target.scale])
+    described = np.frombuffer(text, np.uint8)
+    return files.digest_arrays(inputs.mean, inputs.scale, target, described)

@@ -183,8 +183,7 @@ class Gate:
         cached = self._ceilings.get(key)
         if cached and cached[0] is model:
             return cached[1]
-        rows = int(census.rows[0])
-        found = Ceilings.of(model, rows, census.feature_sums, census.feature_squares)
+        found = Ceilings.of(model, census)
         self._ceilings[key] = (model, found)
         return found
 
@@ -207,7 +206,7 @@ class Series:
     """Loss sums of one silo's cells in one split, and the w they were taken at.
 
     A **jump** is a change that the move of w does not allow: for losses with slopes of
-    at most ρ, |Δ Σℓ| ≤ ρ √n_z A(Δw); for squares, |Δ √Σℓ| ≤ A(Δw) (see
+    at most ρ, |Δ Σℓ| ≤ ρ √n_z A(Δw); for squares, |Δ √Σℓ| ≤ scale·A(Δw) (see
     `pffl.questions.plausible`). One of the two reports is then false. Where the model
     has no such constant, a jump is more than 20 times the median of earlier changes.
     """
@@ -235,7 +234,8 @@ class Series:
         n: FloatArray,
         ceilings: Ceilings,
     ) -> bool:
-        shape, slack = ceilings.shape, 1e-9 * (n + np.abs(before) + np.abs(sums))
+        size = n * ceilings.unit + np.abs(before) + np.abs(sums)
+        shape, slack = ceilings.shape, 1e-9 * size
         if shape is None:
             return self._unusual(sums)
         reach = ceilings.reach(moved)
@@ -243,7 +243,8 @@ class Series:
             allowed = shape.slope * np.sqrt(n) * reach + slack
             return bool((np.abs(sums - before) > allowed).any())
         change = np.abs(np.sqrt(np.maximum(sums, 0)) - np.sqrt(np.maximum(before, 0)))
-        return bool((change > reach + np.sqrt(slack) * 1e-3).any())
+        most = ceilings.target.scale * reach
+        return bool((change > most + np.sqrt(slack) * 1e-3).any())
 
     def _unusual(self, sums: FloatArray) -> bool:
         if len(self.values) <= FEWEST:

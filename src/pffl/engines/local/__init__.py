@@ -151,4 +151,5 @@ def _same_model(one: Model, other: Model) -> bool:
         and one.n_outputs == other.n_outputs
         and one.describe() == other.describe()
         and one.inputs.same(other.inputs)
+        and one.target == other.target
     )

@@ -317,4 +317,4 @@ def _gather(
         X[k], y[k] = silo.view.X[padded], silo.view.y[padded]
         weights[k, :n] = silo.weights[j]
     flat = model.tensor(X.reshape(-1, X.shape[2]))
-    return flat.reshape(*shape, -1), model.labels(y), model.labels(weights)
+    return flat.reshape(*shape, -1), model.labels(y), model.column(weights)
