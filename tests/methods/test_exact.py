@@ -22,7 +22,6 @@ from tests.helpers import (
     group_masks,
     make_federation,
     make_problem,
-    make_schema,
     setting,
 )
 
@@ -135,14 +134,6 @@ def test_a_start_of_another_problem_is_refused():
     _, _, problem, _, w, lam = setting()
     with pytest.raises(UsageError, match="4 parameters and 5 multipliers"):
         pffl.Exact(warm_start=Point(w[:-1], lam)).init(problem)
-
-
-def test_too_many_parameters_are_refused_by_name_of_the_way_out():
-    schema = make_schema(features=2000)
-    engine = Reference(make_federation(0, schema=schema, sizes=(5, 5), test=0))
-    problem = make_problem(engine, None)
-    with pytest.raises(UsageError, match=r"2001 × 2001 .* PFFL"):
-        pffl.Exact().init(problem)
 
 
 def test_all_bad_parameters_are_listed_at_once():

@@ -167,7 +167,7 @@ def _fitted(
     run = yield from iterate(
         problem,
         method,
-        gap_every=gap_every if problem.task.model.convex else 0,
+        gap_every=0 if proofs.without_hessians(problem) else gap_every,
         gauge=proofs.gauge,
         watched=True,
     )

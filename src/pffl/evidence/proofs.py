@@ -23,7 +23,8 @@ import numpy as np
 from pffl.bounds.infeasible import Witness, cell_lower
 from pffl.evidence.evidence import Least, Lowest, Missing, Pair
 from pffl.flow import Bounds, Flow, Run, ask, iterate
-from pffl.methods.exact import LARGEST, Exact
+from pffl.methods.base import LARGEST
+from pffl.methods.exact import Exact
 from pffl.models.linear import LinearModel
 from pffl.problem import Expansion, Point, Problem, lower_value, upper_value, value
 from pffl.questions import Curvature

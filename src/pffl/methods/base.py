@@ -25,6 +25,8 @@ from pffl.typing import FloatArray
 
 S = TypeVar("S")
 Grid = Mapping[str, tuple[float | int | str, ...]]
+LARGEST = 2000  # parameters: beyond, Hessians are too large to send
+GRADIENTS_ONLY = "use PFFL with a step_size, which sends gradients only"
 PRICES = (10.0, 1.0, 100.0)  # B to try; the first is where an open B starts
 
 
@@ -186,6 +188,16 @@ def check_parameters(
                     f"The '{parameter}' parameter of {name} must be {wanted}. "
                     f"Got {value!r} instead."
                 )
+
+
+def check_hessians(owner: object, problem: Problem, instead: str) -> None:
+    """Refuse to ask for Hessians that are too large to send; say what to do instead."""
+    p = problem.n_parameters
+    if p > LARGEST:
+        raise UsageError(
+            f"{type(owner).__name__} would ask for Hessians of {p} × {p} numbers per "
+            f"cell, and {LARGEST:,} parameters are the most: {instead}"
+        )
 
 
 def check_two_classes(owner: object, schema: Schema) -> None:

@@ -26,7 +26,12 @@ import numpy as np
 
 from pffl.constraints.base import Cells
 from pffl.errors import UsageError
-from pffl.methods.base import Method, check_choice, check_parameters
+from pffl.methods.base import (
+    Method,
+    check_choice,
+    check_hessians,
+    check_parameters,
+)
 from pffl.models.linear import LinearModel
 from pffl.numerics import project_simplex
 from pffl.problem import Expansion, Point, Problem
@@ -245,6 +250,7 @@ class LocalTraining(Method[S]):
         first = self.start(problem)  # which refuses what it cannot train on
         if not self.wants_majorant(problem):
             return None
+        check_hessians(self, problem, "give a step_size, with a constant schedule")
         return Curvature(self.own(problem).task, first.w, majorant=True)
 
     def init(self, problem: Problem, constants: CurvatureTotal | None = None) -> S:

@@ -26,14 +26,20 @@ import numpy as np
 
 from pffl.errors import UsageError
 from pffl.methods import saddle
-from pffl.methods.base import PRICES, Grid, Method, check_parameters
+from pffl.methods.base import (
+    GRADIENTS_ONLY,
+    PRICES,
+    Grid,
+    Method,
+    check_hessians,
+    check_parameters,
+)
 from pffl.numerics import project_capped_simplex
 from pffl.problem import Expansion, Point, Problem, lower_value, upper_value
 from pffl.questions import Curvature, CurvatureTotal
 from pffl.questions.curvature import linear
 from pffl.typing import FloatArray
 
-LARGEST = 2000  # parameters: beyond, the Hessians are too large to send
 CLOSER = 0.01  # part of the target gap at which to stop: the last round squares it
 PATIENCE = 10  # rounds in which no bound moved, before giving up
 ARMIJO = 1e-4
@@ -135,11 +141,7 @@ class Exact(Method[State]):
         """Start at w = 0, or at the warm start."""
         p, z = problem.n_parameters, problem.n_cells
         linear(problem.task)
-        if p > LARGEST:
-            raise UsageError(
-                f"Exact sends Hessians of {p} × {p} numbers per cell and stops at "
-                f"{LARGEST} parameters: use the method PFFL, which sends gradients only"
-            )
+        check_hessians(self, problem, GRADIENTS_ONLY)
         start = self.warm_start
         if start is None:
             start = Point(np.zeros(p), np.full(z, 1.0 / (z + 1)))

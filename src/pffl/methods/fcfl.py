@@ -35,6 +35,7 @@ from pffl.errors import DataError
 from pffl.methods.base import (
     Method,
     check_choice,
+    check_hessians,
     check_parameters,
     check_two_classes,
     label_groups,
@@ -153,6 +154,7 @@ class FCFL(Method[State]):
         first = self.init(problem)  # which refuses what it cannot train on
         if self.step_size is not None:
             return None
+        check_hessians(self, problem, "give a step_size")
         return Curvature(problem.task, first.w, majorant=True)
 
     def init(self, problem: Problem, constants: CurvatureTotal | None = None) -> State:

@@ -26,7 +26,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.constraints.base import Cells
-from pffl.methods import descent
+from pffl.methods import base, descent
 from pffl.methods.base import PRICES, Grid
 from pffl.methods.descent import Iterates, Objective
 from pffl.methods.pffl import Prices, PrimalDual
@@ -126,7 +126,8 @@ class LocalBGL(PrimalDual[State]):
         numbers = len(own_copies(problem)) * problem.n_parameters**2
         unknown = self.dual_step_size is None or super().wants_majorant(problem)
         linear = isinstance(problem.task.model, LinearModel)
-        return linear and unknown and numbers <= LARGEST
+        small = problem.n_parameters <= base.LARGEST and numbers <= LARGEST
+        return linear and unknown and small
 
     def tuned(self, problem: Problem, state: State, majorant: Expansion) -> State:
         """Return the first state with η_θ, and L for the first λ."""

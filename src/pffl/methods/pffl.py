@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 import numpy as np
 
 from pffl.methods import descent
-from pffl.methods.base import PRICES, Grid
+from pffl.methods.base import LARGEST, PRICES, Grid
 from pffl.methods.descent import Iterate, Iterates, LocalTraining, Objective
 from pffl.models.linear import LinearModel
 from pffl.numerics import capped_softmax
@@ -58,7 +58,8 @@ class PrimalDual(LocalTraining[S]):
         E and T.
     dual_step_size
         η_θ; None takes the largest one at which dual ascent contracts, or, for models
-        without curvature, one from the scale of r after the first dual round.
+        without curvature or with very many parameters, one from the scale of r after
+        the first dual round.
     """
 
     multiplier_bound: float = 10.0
@@ -218,9 +219,10 @@ class PFFL(PrimalDual[State]):
 
     def wants_majorant(self, problem: Problem) -> bool:
         """Whether η_w or η_θ is to be derived from the curvature."""
+        small = problem.n_parameters <= LARGEST
         linear = isinstance(problem.task.model, LinearModel)
         return super().wants_majorant(problem) or (
-            linear and problem.n_cells > 0 and self.dual_step_size is None
+            linear and small and problem.n_cells > 0 and self.dual_step_size is None
         )
 
     def tuned(self, problem: Problem, state: State, majorant: Expansion) -> State:

@@ -21,7 +21,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pffl.methods.base import Method, check_parameters
+from pffl.methods.base import Method, check_hessians, check_parameters
 from pffl.problem import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Task
 from pffl.questions.curvature import linear
@@ -109,6 +109,7 @@ class Pooled(Method[State]):
 
     def init(self, problem: Problem, constants: None = None) -> State:
         """Line 1."""
+        check_hessians(self, problem, "use FedAvg with a step_size")
         return State(0, Newton.at(linear(problem.task).start(problem.seed)))
 
     def question(self, problem: Problem, state: State) -> Curvature | None:

@@ -26,7 +26,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from pffl.methods.base import PRICES, Grid, Method, check_parameters
+from pffl.methods.base import (
+    GRADIENTS_ONLY,
+    PRICES,
+    Grid,
+    Method,
+    check_hessians,
+    check_parameters,
+)
 from pffl.methods.descent import contracting_dual_step
 from pffl.methods.pooled import Newton
 from pffl.numerics import capped_softmax
@@ -109,6 +116,7 @@ class Reductions(Method[State]):
 
     def init(self, problem: Problem, constants: None = None) -> State:
         """Line 1."""
+        check_hessians(self, problem, GRADIENTS_ONLY)
         w, theta = linear(problem.task).start(problem.seed), np.zeros(problem.n_cells)
         return State(
             theta,
