@@ -252,14 +252,14 @@ def _covered(
     if options.empty_cells == "refuse":
         few = " (sites withhold small counts)" if withholds(census) else ""
         raise DataError(
-            f"no training rows in any silo for {', '.join(empty)}{few}: a promise to "
-            "nobody cannot be kept or broken (empty_cells='remove' leaves these cells "
-            "out and says so)"
+            f"no training rows in any silo for {listing(empty)}{few}: a promise to "
+            "nobody cannot be kept or broken (`empty_cells='remove'` leaves these "
+            "cells out and says so)"
         )
     kept = np.flatnonzero(counts)
     if len(kept) == 0:
         raise DataError("no cell has training rows")
-    note = f"cells without rows, not covered: {', '.join(empty)}"
+    note = f"cells without rows, not covered: {listing(empty)}"
     return cells.take(kept), counts[kept], (note,)
 
 
@@ -275,7 +275,7 @@ def _outweighing(names: Sequence[str], census: CensusTotal) -> tuple[str, ...]:
     more = f" and {len(found) - MOST_NAMED:,} more" if len(found) > MOST_NAMED else ""
     return (
         f"every silo weighs the same in the risk, also those with few training rows: "
-        f"{', '.join(found[:MOST_NAMED])}{more}; weighting='rows' counts rows",
+        f"{', '.join(found[:MOST_NAMED])}{more}; weighting by rows counts rows",
     )
 
 
@@ -289,7 +289,7 @@ def _warn(cells: Cells, counts: FloatArray, beta: float) -> None:
     tiny = [name for name, n in zip(cells.names, counts, strict=True) if n < 10]
     if tiny:
         warnings.warn(
-            f"cells with fewer than 10 training rows: {', '.join(tiny)}; their losses "
+            f"cells with fewer than 10 training rows: {listing(tiny)}; their losses "
             "say little about anyone else",
             stacklevel=4,
         )

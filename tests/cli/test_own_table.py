@@ -86,7 +86,7 @@ def test_odd_rows_make_a_run_that_says_so(capsys: pytest.CaptureFixture[str]) ->
     assert seen.code == 0
     assert "7 rows are copies of earlier ones, and were kept" in text
     assert "cells with fewer than 10 training rows: f × autre, m × autre" in text
-    assert "few training rows: Genève (1); weighting='rows' counts rows" in text
+    assert "few training rows: Genève (1); weighting by rows counts rows" in text
     result = runs.load("runs/people-001").result
     assert result["data"]["silos"] == 3
     assert sum(cell["count"] for cell in result["cells"]) == result["train"]["rows"]
@@ -111,9 +111,9 @@ def test_everything_wrong_is_listed_in_one_message(
     assert "table: 5 problems" in seen.err
     for part in (
         "column 'âge': numbers mixed with 'unknown' (2)",
-        "column 'revenu': 4 missing values; missing='indicator' marks them",
+        "column 'revenu': 4 missing values; --missing indicator marks them",
         "label 'embauché': 1 missing values",
-        "protected attribute 'sexe': 3 missing values; missing_group='missing'",
+        "protected attribute 'sexe': 3 missing values; --missing-group missing",
         "silo 'branche': 1 missing values",
     ):
         assert part in seen.err

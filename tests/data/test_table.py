@@ -116,7 +116,7 @@ def test_options_are_checked_together():
     with pytest.raises(UsageError) as caught:
         build(silos=3, missing="guess", partition="round", group=[])
     assert "4 problems" in str(caught.value)
-    with pytest.raises(UsageError, match="need a column: by="):
+    with pytest.raises(UsageError, match="need a column: `by=`"):
         build(silo=None, silos=3, partition="quantile_bands")
 
 
@@ -237,6 +237,7 @@ def test_what_was_decided_is_kept_as_plain_data():
         "kind": "number",
         "values": [],
         "indicator": True,
+        "decimal": None,
     }
     again = TableEncoding.from_dict(plain)
     assert again == encoding
@@ -311,3 +312,20 @@ def test_unreadable_sites_are_all_named(tmp_path):
     assert "silo 'b'" in str(caught.value)
     with pytest.raises(DataError, match="no silos"):
         Federation.from_silos({}, label="hired", group="sex")
+
+
+def test_new_tables_are_read_with_the_decimal_mark_of_the_first():
+    frame = people()
+    frame["income"] = [
+        f"{v:,.2f}".replace(",", " ").replace(".", ",") for v in frame["income"]
+    ]
+    with pytest.warns(DataWarning, match="column 'income': text read as numbers"):
+        federation = Federation.from_table(frame, label="hired", group="sex")
+    np.testing.assert_allclose(
+        federation.encoding.inputs(frame)[:, 1], people()["income"]
+    )
+    again = TableEncoding.from_dict(
+        json.loads(json.dumps(federation.encoding.as_dict()))
+    )
+    one = frame[:1].assign(income="1,234")  # here a comma is a decimal mark
+    assert again.inputs(one)[0, 1] == 1.234

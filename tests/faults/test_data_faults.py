@@ -84,7 +84,7 @@ def test_fault_06_nan_in_inputs():
 def test_fault_07_missing_group_value():
     frame = people()
     frame.loc[[3, 8], "sex"] = None
-    with pytest.raises(DataError, match="'sex': 2 missing values; missing_group="):
+    with pytest.raises(DataError, match="'sex': 2 missing values; `missing_group="):
         from_table(frame)
     kept = from_table(frame, missing_group="missing", test_fraction=0.0)
     assert kept.schema.attributes[0].values == ("f", "m", "missing")

@@ -129,7 +129,9 @@ def _spell_out(error: UnicodeError) -> tuple[str, int]:
 def _labelled(label: str, style: str, message: str) -> None:
     from rich.text import Text
 
-    text = Text.assemble((f"{label}: ", style), clean(message))
+    from pffl.cli.options import in_options
+
+    text = Text.assemble((f"{label}: ", style), clean(in_options(message)))
     stderr().print(text, soft_wrap=True)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -240,6 +241,31 @@ def listed(text: str) -> list[str]:
     ['a', 'b']
     """
     return [name for part in text.split(",") if (name := part.strip())]
+
+
+# Words
+
+SAID = {"classification=False": "--model least-squares"}
+
+
+def in_options(message: str) -> str:
+    """Say in options what a message says in Python, between backticks.
+
+    >>> in_options("`missing='indicator'` marks them, `drop=` leaves it out")
+    '--missing indicator marks them, --drop leaves it out'
+    """
+    return re.sub(r"`(\w+)=([^`]*)`", _as_option, message)
+
+
+def _as_option(found: re.Match[str]) -> str:
+    key, value = found[1], found[2].strip("'")
+    if found[0].strip("`") in SAID:
+        return SAID[found[0].strip("`")]
+    for section in ("data", "run"):
+        for option in OPTIONS[section]:
+            if f"{section}.{key}" in (option.keys or (f"{section}.{option.name}",)):
+                return f"--{option.flag} {value}".strip()
+    return f"--set data.{key}={value.lower() or 'VALUE'}"
 
 
 # The run file that was typed

@@ -24,6 +24,7 @@ from pffl.errors import DataError, Problems
 from pffl.typing import FloatArray, IntArray
 
 SHOWN = 10
+LARGEST = 1e75  # a loss is a square, and losses are squared again
 
 
 class DataWarning(UserWarning):
@@ -45,8 +46,8 @@ def check_silos(schema: Schema, silos: Sequence[Silo], problems: Problems) -> No
     empty = [silo.name for silo in silos if len(silo.rows("train")) == 0]
     if empty:
         problems.add(
-            f"silos without training rows: {', '.join(empty)} "
-            "(drop_empty=True leaves them out and says so)"
+            f"silos without training rows: {listing(empty)} "
+            "(`drop_empty=True` leaves them out and says so)"
         )
     parts = [
         (rows, f"silo '{silo.name}', {split}")
@@ -94,12 +95,23 @@ def _check_shape(schema: Schema, rows: Rows, where: str, problems: Problems) -> 
 
 
 def _check_finite(schema: Schema, rows: Rows, where: str, problems: Problems) -> None:
-    # A finite sum proves finite entries without a mask as large as the data.
-    if np.isfinite(np.add.reduce(rows.X, axis=None, dtype=np.float64)):
+    """Note what is no number, or one whose powers are beyond a computer's numbers."""
+    if len(rows) == 0:
         return
-    bad = (~np.isfinite(rows.X)).sum(axis=0)
-    columns = [f"'{schema.features[j]}' ({bad[j]})" for j in np.flatnonzero(bad)]
-    if columns:
+    # Extremes are not finite where an entry is not: no mask as large as the data.
+    low, high = rows.X.min(axis=0, initial=0), rows.X.max(axis=0, initial=0)
+    if np.isfinite(low).all() and np.isfinite(high).all():
+        size = np.maximum(high.astype(np.float64), -low.astype(np.float64))
+        large = np.flatnonzero(size > LARGEST)
+        columns = [f"'{schema.features[j]}' (up to {size[j]:.3g})" for j in large]
+        if columns:
+            problems.add(
+                f"{where}: numbers beyond {LARGEST:g} in {listing(columns)}: their "
+                "squares cannot be added; use another unit, or repair them"
+            )
+    else:
+        bad = (~np.isfinite(rows.X)).sum(axis=0)
+        columns = [f"'{schema.features[j]}' ({bad[j]})" for j in np.flatnonzero(bad)]
         problems.add(f"{where}: missing or infinite values in {', '.join(columns)}")
 
 
@@ -126,6 +138,8 @@ def _code_problems(schema: Schema, y: FloatArray, group: IntArray) -> list[str]:
     missing = int((~np.isfinite(y)).sum())
     if missing:
         found.append(f"{missing} missing labels")
+    elif np.abs(y).max() > LARGEST:
+        found.append(f"numbers beyond {LARGEST:g} as labels: use another unit")
     elif schema.labels and (
         y.min() < 0 or y.max() >= schema.n_labels or (y != np.floor(y)).any()
     ):

@@ -16,6 +16,7 @@ import numpy as np
 
 from pffl.data.checks import listing
 from pffl.data.codes import encode_values
+from pffl.data.numbers import Decimal, written_number
 from pffl.data.reading import read_table
 from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows
@@ -43,12 +44,15 @@ class Column(Record):
         The vocabulary of a category; with ``missing`` in it, a missing value is one.
     indicator
         Whether a missing number is 0 with an input ``name=missing`` set to 1.
+    decimal
+        The decimal mark of numbers that are written as text, ``1,234.50`` or ``3,5 %``.
     """
 
     name: str
     kind: Literal["number", "category"]
     values: tuple[str, ...] = ()
     indicator: bool = False
+    decimal: Decimal | None = None
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Column:
@@ -71,7 +75,7 @@ class Column(Record):
                 out[:] = 0.0
                 out[np.arange(len(codes)), codes] = 1.0
             return
-        numbers = as_numbers(series)
+        numbers = as_numbers(series, self.decimal)
         if numbers is None:
             problems.add(f"{what}: not all values are numbers")
             return
@@ -241,7 +245,7 @@ def match_names(
     return np.array([place.get(name, -1) for name in seen], dtype=np.int64)[codes]
 
 
-def as_numbers(series: pd.Series) -> FloatArray | None:
+def as_numbers(series: pd.Series, decimal: Decimal | None = None) -> FloatArray | None:
     """The column as floats, missing as NaN; None if any value is not a number."""
     import pandas as pd
 
@@ -252,18 +256,23 @@ def as_numbers(series: pd.Series) -> FloatArray | None:
     if isinstance(series.dtype, pd.CategoricalDtype) or series.dtype.kind in "mM":
         return None
     values = series.to_numpy(dtype=object, na_value=np.nan)
-    numbers = {value: as_number(value) for value in set(values.tolist())}
+    numbers = {value: as_number(value, decimal) for value in set(values.tolist())}
     if any(number is None for number in numbers.values()):
         return None
     return np.array([numbers[value] for value in values.tolist()], dtype=np.float64)
 
 
-def as_number(value: object) -> float | None:
-    """The value as a float, missing as NaN; None if it is not a number."""
+def as_number(value: object, decimal: Decimal | None = None) -> float | None:
+    """The value as a float, missing as NaN; None if it is not a number.
+
+    With a decimal mark, also where it is written as people do.
+    """
     if value is None:
         return float("nan")
     if isinstance(value, bool | np.bool_):
         return None
+    if decimal is not None and isinstance(value, str):
+        return written_number(value, decimal)
     try:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):

@@ -28,6 +28,7 @@ from pffl.data.checks import (
 )
 from pffl.data.codes import as_column, encode_values
 from pffl.data.encoding import TableEncoding
+from pffl.data.joining import join_sites
 from pffl.data.partition import People, distribute, split_index
 from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows, Silo, as_inputs
@@ -37,7 +38,6 @@ from pffl.data.table import (
     Table,
     TableOptions,
     encode_table,
-    join_sites,
 )
 from pffl.errors import DataError, Problems
 from pffl.files import digest, write
@@ -133,7 +133,8 @@ class Federation:
         label, group
             Column to predict; protected column or columns (out of the inputs).
         silo
-            Column that says where a row lives; or else:
+            Column that says where a row lives (default: all rows are in one silo); or
+            else:
         silos, partition, by, alpha
             Number of silos to simulate, cut at random into ``equal`` parts, by a
             ``dirichlet`` draw with concentration `alpha` on the column `by` (default:
@@ -347,7 +348,7 @@ class Federation:
             seed=seed,
         )
         if dropped:
-            notes = (*notes, f"dropped silos without rows: {', '.join(dropped)}")
+            notes = (*notes, f"dropped silos without rows: {listing(dropped)}")
         if people is not None:
             rows = replace(rows, person=people[1])
         silos = distribute(rows.take, plan)

@@ -1,8 +1,9 @@
 """Read a table from a CSV or Parquet file, or say at which line and byte one cannot.
 
 Byte-order marks, ``;`` or tab between fields, CRLF, Latin-1, line breaks inside quotes
-and decimal commas are read; what was assumed is noted. A line with another number of
-fields than the header is refused: filled up silently, its values would move.
+and decimal commas are read, packed with gzip or not; what was assumed is noted. A line
+with another number of fields than the header is refused: filled up silently, its values
+would move.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pffl.data import formats
 from pffl.errors import DataError, MissingExtraError, Problems
 from pffl.typing import BoolArray
 
@@ -44,7 +46,7 @@ def read_table(
     path = Path(table)
     if not path.is_file():
         raise DataError(f"'{path}' is not a file")
-    if path.suffix.lower() not in PARQUET:
+    if path.suffix.lower() not in PARQUET and not _starts(path, formats.PARQUET):
         return read_csv(path)
     try:
         import pyarrow
@@ -55,6 +57,11 @@ def read_table(
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise DataError(f"'{path.name}' is not a Parquet file: {error}") from error
     return named_columns(frame)
+
+
+def _starts(path: Path, beginning: bytes) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(len(beginning)) == beginning
 
 
 def named_columns(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -87,8 +94,10 @@ def read_csv(path: Path) -> tuple[pd.DataFrame, list[str]]:
     """
     import pandas as pd
 
-    data = path.read_bytes()
-    text, encoding, notes = decode(data, path.name)
+    data, notes = formats.unpacked(path.read_bytes(), path.name)
+    formats.refuse_other_forms(data, path.name)
+    text, encoding, more = decode(data, path.name)
+    notes += more
     delimiter = find_delimiter(text)
     if delimiter != ",":
         notes.append(f"fields are separated by {delimiter!r}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
@@ -23,6 +23,7 @@ from pffl.data.encoding import (
     as_numbers,
     category_codes,
 )
+from pffl.data.numbers import Decimal, decimal_of
 from pffl.data.reading import read_table
 from pffl.data.schema import Attribute
 from pffl.data.silo import Rows
@@ -41,6 +42,8 @@ SITE = "(site)"
 MAX_CLASSES = 100
 MAX_NUMERIC_GROUPS = 50
 MAX_CATEGORIES = 1_000
+MANY_CATEGORIES = 100
+RARE, RARE_SHARE = 10, 0.005  # rows of a label that looks like a slip
 ENOUGH_ROWS = 50
 
 
@@ -93,11 +96,11 @@ class TableOptions(ColumnOptions):
             kept = get_args(MissingGroup)
             check_choice(problems, "missing_group", self.missing_group, kept)
             if not self.group:
-                problems.add("name at least one protected column: group=")
-            if (self.silo is None) == (self.silos is None):
-                problems.add("give either the silo column (silo=) or a number (silos=)")
+                problems.add("name at least one protected column: `group=`")
+            if self.silo is not None and self.silos is not None:
+                problems.add("give the silo column (`silo=`) or a number (`silos=`)")
             if self.partition == "quantile_bands" and self.by is None:
-                problems.add("quantile bands need a column: by=")
+                problems.add("quantile bands need a column: `by=`")
 
     @property
     def mentioned(self) -> tuple[str, ...]:
@@ -127,6 +130,10 @@ def encode_table(
         if not inputs.columns:
             problems.add("no column is left as an input")
     _warn_protected(frame, inputs.columns, options)
+    if labels:
+        inputs.warnings += _odd_labels(frame[options.label], labels)
+    for attribute in attributes:
+        inputs.warnings += _odd_groups(attribute)
     for warning in inputs.warnings:
         warn(warning)
     encoding = TableEncoding.of(
@@ -134,6 +141,8 @@ def encode_table(
     )
     people = None if options.id is None else category_codes(frame[options.id])
     notes += inputs.notes + inputs.warnings
+    if options.silo is None and options.silos is None:
+        notes.append("no silo column is named: all rows are in one silo")
     mapping = ", ".join(f"'{name}' → {code}" for code, name in enumerate(labels))
     positive = " (positive)" if len(labels) == 2 else ""
     notes.append(f"label '{options.label}': {mapping or 'a number'}{positive}")
@@ -194,8 +203,8 @@ class _Inference:
                 continue
             if absent and missing == "refuse":
                 self.problems.add(
-                    f"column '{name}': {absent} missing values; missing='indicator' "
-                    "marks them, missing='drop_column' leaves the column out"
+                    f"column '{name}': {absent} missing values; `missing='indicator'` "
+                    "marks them, `missing='drop_column'` leaves the column out"
                 )
             if absent == len(series):
                 self.notes.append(f"column '{name}' left out: it has no values")
@@ -218,11 +227,16 @@ class _Inference:
                 f"column '{name}' holds dates and was left out: turn it into a number"
             )
             return
-        numbers = as_numbers(series)
+        decimal, numbers = None, as_numbers(series)
+        if numbers is None:
+            decimal = decimal_of({v for v in series.dropna() if isinstance(v, str)})
+            numbers = None if decimal is None else as_numbers(series, decimal)
         if numbers is None:
             self._add_text(series, name)
             return
-        if series.dtype.kind not in "iufb":
+        if decimal is not None:
+            self.warnings.append(_as_read(series, name, decimal))
+        elif series.dtype.kind not in "iufb":
             self.notes.append(f"column '{name}': text read as numbers")
         infinite = int(np.isinf(numbers).sum())
         if infinite:
@@ -231,18 +245,18 @@ class _Inference:
         if whole.all() and _is_identifier(series):
             self.warnings.append(
                 f"column '{name}' has a different whole number in every row, like an "
-                "identifier; it is kept as an input: name it in drop= (or id=) if it "
-                "is one"
+                "identifier; it is kept as an input: leave it out, or name it as the "
+                "id, if it is one"
             )
         marked = self.options.missing == "indicator" and bool(series.isna().any())
-        self.columns.append(Column(name, "number", indicator=marked))
+        self.columns.append(Column(name, "number", (), marked, decimal))
 
     def _add_text(self, series: pd.Series, name: str) -> None:
         strange = _not_numbers(series)
         if strange:
             self.problems.add(
                 f"column '{name}': numbers mixed with {listing(strange)}: repair it, "
-                f"or name it in categorical="
+                "or name it in `categorical=`"
             )
         elif _is_identifier(series):
             self.warnings.append(
@@ -257,10 +271,22 @@ class _Inference:
         if len(values) > MAX_CATEGORIES:
             self.problems.add(
                 f"column '{name}': {len(values)} categories, at most {MAX_CATEGORIES}: "
-                "join some of them, or name it in drop="
+                "join some of them, or name it in `drop=`"
             )
-        else:
-            self.columns.append(Column(name, "category", values))
+            return
+        if len(values) > MANY_CATEGORIES:
+            self.warnings.append(
+                f"column '{name}' has {len(values)} categories, each an input of its "
+                "own: training will be slow, and may learn single rows by heart"
+            )
+        self.columns.append(Column(name, "category", values))
+
+
+def _as_read(series: pd.Series, name: str, decimal: Decimal) -> str:
+    """Say how text was read as numbers, by an example that is no plain number."""
+    odd = next(value for value in series.dropna() if as_number(value) is None)
+    read = as_number(odd, decimal)
+    return f"column '{name}': text read as numbers, such as '{odd}' as {read:.12g}"
 
 
 def _not_numbers(series: pd.Series) -> list[str]:
@@ -270,7 +296,14 @@ def _not_numbers(series: pd.Series) -> list[str]:
     if isinstance(series.dtype, pd.CategoricalDtype):
         return []
     counts = series.value_counts()
-    wrong = {value: int(n) for value, n in counts.items() if as_number(value) is None}
+    marks: tuple[Decimal | None, ...] = (None, ".", ",")
+    wrong = min(
+        (
+            {v: int(n) for v, n in counts.items() if as_number(v, mark) is None}
+            for mark in marks
+        ),
+        key=lambda found: sum(found.values()),
+    )
     if 2 * sum(wrong.values()) >= int(counts.sum()):
         return []
     return [f"'{value}' ({count})" for value, count in wrong.items()]
@@ -301,7 +334,7 @@ def _labels(
     if len(seen) > MAX_CLASSES:
         problems.add(
             f"{where}: {len(seen)} different values, at most {MAX_CLASSES} classes; "
-            "for a numeric target say classification=False"
+            "for a numeric target say `classification=False`"
         )
         return ()
     names = seen
@@ -323,6 +356,44 @@ def _labels(
     return names
 
 
+def _odd_labels(series: pd.Series, labels: Sequence[str]) -> list[str]:
+    """Say what looks like a slip: a third label of few rows, two spellings of one."""
+    names, codes = category_codes(series)
+    counts = dict(zip(names, np.bincount(codes, minlength=len(names)), strict=True))
+    few = max(RARE, RARE_SHARE * len(series))
+    rare = [f"'{n}' ({c})" for n, c in counts.items() if c < few]
+    where = f"label '{series.name}'"
+    found = _spellings(where, labels)
+    if len(labels) > 2 and rare and len(counts) - len(rare) >= 2:
+        kept = len(counts) - len(rare)
+        found.append(
+            f"{where} has {len(labels)} values, so there are {len(labels)} classes; "
+            f"few rows have {listing(rare)}: if that is a slip, and {kept} classes are "
+            "meant, repair it"
+        )
+    return found
+
+
+def _odd_groups(attribute: Attribute) -> list[str]:
+    """Say that there is one group only, or that one is spelt in two ways."""
+    where = f"protected attribute '{attribute.name}'"
+    found = _spellings(where, attribute.values)
+    if len(attribute.values) == 1:
+        found.append(
+            f"{where} has one value only ('{attribute.values[0]}'): everybody is in "
+            "one group, and a bound on it is one on the mean loss of all rows"
+        )
+    return found
+
+
+def _spellings(where: str, values: Sequence[str]) -> list[str]:
+    alike: dict[str, list[str]] = {}
+    for value in values:
+        alike.setdefault(" ".join(value.split()).casefold(), []).append(f"'{value}'")
+    twins = [" and ".join(same) for same in alike.values() if len(same) > 1]
+    return [f"{where}: {listing(twins)} count as different values"] if twins else []
+
+
 def _attribute(
     series: pd.Series, options: TableOptions, problems: Problems
 ) -> Attribute:
@@ -330,8 +401,8 @@ def _attribute(
     absent = int(series.isna().sum())
     if absent and options.missing_group == "refuse":
         problems.add(
-            f"{where}: {absent} missing values; missing_group='{MISSING}' makes them a "
-            "group of their own"
+            f"{where}: {absent} missing values; `missing_group='{MISSING}'` makes them "
+            "a group of their own"
         )
     known = series.dropna() if options.missing_group == "refuse" else series
     values, _ = category_codes(known)
@@ -349,7 +420,7 @@ def _silos(
         _check_missing(frame[options.silo], "silo", problems)
         names, codes = category_codes(frame[options.silo])
         return codes, names
-    silos = options.silos or 0
+    silos = 1 if options.silos is None else options.silos
     by = frame[options.by or options.label]
     if options.partition != "equal" and by.isna().any():
         problems.add(f"column '{by.name}' of the cut: {int(by.isna().sum())} missing")
@@ -382,7 +453,7 @@ def _check_label_sets(
         shown = [f"'{silo_names[k]}' {found}" for k, found in sets.items()]
         problems.add(
             f"label '{options.label}' is coded differently in the silos: "
-            f"{listing(shown)}; declare labels= if these are {len(names)} classes"
+            f"{listing(shown)}; declare `labels=` if these are {len(names)} classes"
         )
 
 
@@ -416,60 +487,3 @@ def _same_partition(one: pd.Series, count: int, other: IntArray) -> bool:
         return False
     _, codes = category_codes(one)
     return len(np.unique(codes * count + other)) == count
-
-
-def join_sites(tables: Mapping[str, Table]) -> tuple[pd.DataFrame, list[str]]:
-    """Stack the tables with a column `SITE`; refuse different columns, with a diff."""
-    import pandas as pd
-
-    if not tables:
-        raise DataError("no silos")
-    frames: dict[str, pd.DataFrame] = {}
-    notes: list[str] = []
-    with Problems("silos", DataError) as problems:
-        for name, table in tables.items():
-            try:
-                frames[str(name)], more = read_table(table)
-            except DataError as error:
-                problems.add(f"silo '{name}': {error}")
-            else:
-                notes.extend(f"silo '{name}': {note}" for note in more)
-    _compare_columns(frames)
-    stacked = [frame.assign(**{SITE: name}) for name, frame in frames.items()]
-    return pd.concat(stacked, ignore_index=True), notes
-
-
-def _compare_columns(frames: Mapping[str, pd.DataFrame]) -> None:
-    """Raise one error with every difference to the first silo's columns (fault 11)."""
-    kinds = {name: _kinds(frame) for name, frame in frames.items()}
-    first, expected = next(iter(kinds.items()))
-    with Problems(f"silos differ from '{first}'", DataError) as problems:
-        for name, found in kinds.items():
-            lines = [f"- {column}" for column in expected if column not in found]
-            lines += [f"+ {column}" for column in found if column not in expected]
-            lines += [
-                f"~ {column}: {kind} → {found[column]}"
-                for column, kind in expected.items()
-                if "empty" not in (kind, found.get(column, kind))
-                and kind != found.get(column, kind)
-            ]
-            if not lines and list(found) != list(expected):
-                lines = [f"order {list(found)}, expected {list(expected)}"]
-            if not len(frames[name]):
-                lines.append("no rows")
-            if lines:
-                problems.add(f"'{name}': {'; '.join(lines)}")
-
-
-def _kinds(frame: pd.DataFrame) -> dict[str, str]:
-    """Whether each column holds numbers or text; nothing is known of an empty one."""
-    kinds = {}
-    for name in frame.columns:
-        series = frame[name]
-        if not series.notna().any():
-            kinds[str(name)] = "empty"
-        elif series.dtype.kind in "mM":
-            kinds[str(name)] = "date"
-        else:
-            kinds[str(name)] = "text" if as_numbers(series) is None else "number"
-    return kinds

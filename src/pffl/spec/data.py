@@ -163,9 +163,9 @@ def _tables(
     make = Federation.from_table if one else Federation.from_silos
     keywords = TableOptions if one else ColumnOptions
     section = check(values, keywords, "[data]", problems)
-    absent = [f"'{key}'" for key in required(keywords) if key not in values]
+    absent = [f"`{key}=`" for key in required(keywords) if key not in values]
     if absent:
-        problems.add(f"[data] needs {' and '.join(absent)} for a table")
+        problems.add(f"a table needs {' and '.join(absent)}")
     elif section.complete and one:
         # What does not go together is refused before a table is read.
         construct(TableOptions, section.values, problems)

@@ -29,6 +29,7 @@ from pffl.errors import PFFLError, Problems, UsageError, wrong
 from pffl.methods import METHODS, Method
 from pffl.methods.pffl import PFFL
 from pffl.models import LINEAR_MODELS, LinearModel, LogisticRegression, Model
+from pffl.models.linear import NumericModel
 from pffl.models.recipes import RECIPES, Recipe, section_of
 from pffl.preparation import Options, default_model
 from pffl.records import (
@@ -222,7 +223,7 @@ def parse(
         if name not in SECTIONS:
             problems.add(f"there is no section [{name}]: {suggestion(name, SECTIONS)}")
     tables = {n: table(sections.get(n, {}), f"[{n}]", problems) for n in TABLES}
-    data = read_data(tables["data"], base, problems)
+    data = read_data(_numeric_target(tables), base, problems)
     model = read_model(tables["model"], problems)
     constraint = read_constraint(sections.get("constraint"), problems)
     method = read_method(tables["method"], model, problems)
@@ -243,6 +244,15 @@ def parse(
         settings=settings,
         policy=policy,
     )
+
+
+def _numeric_target(tables: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return [data]; the label of a table is a number where the model asks for one."""
+    kind = MODELS.get(str(tables["model"].get("kind")))
+    numeric = isinstance(kind, type) and issubclass(kind, NumericModel)
+    if numeric and "path" in tables["data"]:
+        return {"classification": False, **tables["data"]}
+    return tables["data"]
 
 
 def read_model(

@@ -1,0 +1,239 @@
+"""Wrong or odd input, one test a row: said, and right, before a model is trained."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import random
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.cli.helpers import one_line, pffl
+
+COLUMNS = ("--label", "y", "--group", "sex")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def people(rows: int = 200) -> pd.DataFrame:
+    rng = random.Random(0)  # noqa: S311
+    lines = []
+    for _ in range(rows):
+        age, sex = rng.randint(18, 70), rng.choice("fm")
+        y = "yes" if age + rng.gauss(0, 20) > 45 else "no"
+        lines.append((age, rng.gauss(0, 1), sex, rng.choice("abc"), y))
+    return pd.DataFrame(lines, columns=["age", "score", "sex", "site", "y"])
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What a command says of a table before anything is trained."""
+
+    def tell(frame: pd.DataFrame, *more: str, code: int = 0) -> str:
+        frame.to_csv("people.csv", index=False)
+        seen = pffl(capsys, "data", "info", "people.csv", *COLUMNS, *more)
+        assert seen.code == code, seen.err
+        return one_line(seen.err + seen.out)
+
+    return tell
+
+
+Told = Callable[..., str]
+
+
+# What was taken without a word
+
+
+def test_a_stray_label_makes_a_third_class(told: Told) -> None:
+    frame = people()
+    assert "classes;" not in told(frame)
+    frame.loc[7, "y"] = "yess"
+    text = told(frame)
+    assert "label 'y' has 3 values, so there are 3 classes" in text
+    assert "few rows have 'yess' (1): if that is a slip, and 2 classes are meant" in (
+        text
+    )
+    frame.loc[7, "y"] = "Yes"
+    assert "label 'y': 'Yes' and 'yes' count as different values" in told(frame)
+
+
+def test_one_group_only(told: Told) -> None:
+    text = told(people().assign(sex="f"))
+    assert "protected attribute 'sex' has one value only ('f')" in text
+    assert "a bound on it is one on the mean loss of all rows" in text
+
+
+@pytest.mark.parametrize(
+    ("write", "read"),
+    [
+        (lambda v: f"{1234.5 + v:,.2f}", "1,234.50 as 1234.5"),
+        (lambda v: f"{v} %", "18 % as 18"),
+        (lambda v: f"{v / 10:.1f}".replace(".", ","), "1,8 as 1.8"),
+        (lambda v: f"€ {v * 1000:,}", "€ 18,000 as 18000"),
+    ],
+)
+def test_written_numbers_are_numbers(
+    told: Told, write: Callable[[int], str], read: str
+) -> None:
+    frame = people()
+    frame.loc[0, "age"] = 0 if "1234" in read else 18
+    frame["age"] = [write(int(age)) for age in frame["age"]]
+    text = told(frame)
+    shown, value = read.split(" as ")
+    assert f"column 'age': text read as numbers, such as '{shown}' as {value}" in text
+    assert "categories (values): site (3)" in text
+
+
+def test_numbers_and_words_are_not_mixed_in_silence(told: Told) -> None:
+    frame = people().astype({"age": object})
+    frame["age"] = [f"{age} %" for age in frame["age"]]
+    frame.loc[3, "age"] = "unknown"
+    text = told(frame, code=3)
+    assert "column 'age': numbers mixed with 'unknown' (1): repair it" in text
+    assert "or name it in --categorical" in text
+
+
+# What was refused with words that mislead
+
+
+def refused(capsys: pytest.CaptureFixture[str], name: str, content: bytes) -> str:
+    Path(name).write_bytes(content)
+    seen = pffl(capsys, "run", name, *COLUMNS, "--bound", "0.7")
+    assert seen.code == 3
+    assert "Traceback" not in seen.err
+    return one_line(seen.err)
+
+
+def archive(**members: str) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as packed:
+        for name, text in members.items():
+            packed.writestr(name.replace("__", "/").replace("_xml", ".xml"), text)
+    return stream.getvalue()
+
+
+def stata(version: int) -> bytes:
+    stream = io.BytesIO()
+    people().to_stata(stream, write_index=False, version=version)
+    return stream.getvalue()
+
+
+FILES: dict[str, tuple[str, bytes]] = {
+    "people.xlsx": ("an Excel file (.xlsx)", archive(xl__workbook_xml="<workbook/>")),
+    "people.xls": ("an Excel file (.xls)", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" * 64),
+    "people.ods": ("an OpenDocument file", archive(content_xml="<office/>")),
+    "people.zip": ("a ZIP archive (unpack it)", archive(people="a,b")),
+    "people.dta": ("a Stata file", stata(118)),
+    "people.json": ("JSON", people(3).to_json(orient="records").encode()),
+    "people.jsonl": ("JSON", people(3).to_json(orient="records", lines=True).encode()),
+    "run.json": ("JSON", json.dumps({"a": 1}).encode()),
+    "people.pkl": (
+        "a Python pickle, which is never opened",
+        b"\x80\x04\x95" + b"a" * 99,
+    ),
+    "people.html": ("a web page or XML", b"<!DOCTYPE html><table></table>"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_in_another_form_is_named(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    kind, content = FILES[name]
+    said = refused(capsys, name, content)
+    assert f"'{name}' is {kind}, not a table as text: save the table as CSV" in said
+
+
+def test_an_old_stata_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "is a Stata file" in refused(capsys, "old.dta", stata(114))
+
+
+def test_gzip_is_unpacked(capsys: pytest.CaptureFixture[str]) -> None:
+    packed = gzip.compress(people().to_csv(index=False).encode())
+    Path("people.csv.gz").write_bytes(packed)
+    seen = pffl(capsys, "data", "info", "people.csv.gz", *COLUMNS)
+    assert seen.code == 0
+    assert "unpacked with gzip" in one_line(seen.out)
+    assert "is a damaged gzip file" in refused(capsys, "cut.gz", packed[:200])
+
+
+def test_numbers_beyond_a_computer_s(told: Told) -> None:
+    frame = people()
+    frame.loc[5, "score"] = 1e300
+    text = told(frame, code=3)
+    assert "numbers beyond 1e+75 in 'score' (up to 1e+300)" in text
+
+
+def test_thousands_of_silos_are_not_listed(told: Told) -> None:
+    text = told(people(), "--silos", "5000", code=3)
+    assert "silos without training rows: silo 0201, silo 0202" in text
+    assert "and 4790 more (--set data.drop_empty=true leaves them out" in text
+    assert len(text) < 700
+
+
+# Words of the command line
+
+
+def test_errors_speak_of_options(
+    capsys: pytest.CaptureFixture[str], told: Told
+) -> None:
+    frame = people()
+    frame.to_csv("people.csv", index=False)
+    seen = pffl(capsys, "run", "people.csv", "--bound", "1")
+    assert seen.code == 2
+    assert "a table needs --label and --group" in one_line(seen.err)
+    both = ("--silo", "site", "--silos", "3")
+    seen = pffl(capsys, "run", "people.csv", *COLUMNS, *both, "--bound", "1")
+    assert "give the silo column (--silo) or a number (--silos)" in one_line(seen.err)
+    frame.loc[:3, "score"] = None
+    text = told(frame, code=3)
+    assert (
+        "4 missing values; --missing indicator marks them, --missing drop_column"
+        in (text)
+    )
+    numeric = ("data", "info", "people.csv", "--label", "score", "--group", "sex")
+    people().to_csv("people.csv", index=False)
+    seen = pffl(capsys, *numeric)
+    assert "for a numeric target say --model least-squares" in one_line(seen.err)
+
+
+def test_a_table_without_silos_is_one_silo(
+    capsys: pytest.CaptureFixture[str], told: Told
+) -> None:
+    assert "no silo column is named: all rows are in one silo" in told(people())
+    run = (
+        "run",
+        "people.csv",
+        *COLUMNS,
+        "--bound",
+        "0.9",
+        "--seed",
+        "0",
+        "--no-extras",
+    )
+    assert pffl(capsys, *run).code == 0
+
+
+def test_a_numeric_model_takes_the_label_as_a_number(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    people().to_csv("people.csv", index=False)
+    numeric = ("--label", "score", "--group", "sex", "--model", "least-squares")
+    run = ("run", "people.csv", *numeric, "--bound", "5", "--seed", "0", "--no-extras")
+    seen = pffl(capsys, *run)
+    assert "label 'score': a number" in one_line(seen.out), seen.err
+
+
+def test_a_column_of_many_categories_is_said_to_be_slow(told: Told) -> None:
+    frame = people(400)
+    frame["place"] = [f"z{i % 150}" for i in range(400)]
+    text = told(frame)
+    assert "column 'place' has 150 categories, each an input of its own" in text
