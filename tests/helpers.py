@@ -17,7 +17,7 @@ from pffl.data import Attribute, Federation, Rows, Schema, Silo
 from pffl.engines import Reference
 from pffl.preparation import Options
 from pffl.problem import Problem
-from pffl.questions import Train
+from pffl.questions import Evaluate, Train
 from tests.driving import prepare
 
 MODELS = {
@@ -151,6 +151,14 @@ def train_question(
         np.asarray(steps, dtype=float),
         **changes,
     )
+
+
+def evaluate_question(task: Any, w: np.ndarray, split: str = "test") -> Evaluate:
+    """Ask for all that `evaluate` can tell of a model: trials and bets with it."""
+    if task.model.n_classes == 0:
+        return Evaluate(task, w, split, task.model.loss_bound() or np.inf)
+    bets = np.linspace(0.1, 0.95, 3 * len(task.cells)).reshape(-1, 3)
+    return Evaluate(task, w, split, 1.5, np.array([1.2, 4.0]), bets)
 
 
 def assert_same_total(a: Any, b: Any, tolerance: float) -> None:

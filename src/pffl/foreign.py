@@ -441,6 +441,11 @@ class Probabilities(Model):
         """Return the probabilities, shape (n, classes)."""
         return np.stack([1 - X[:, 0], X[:, 0]], axis=1) if X.shape[1] == 1 else X
 
+    @property
+    def n_classes(self) -> int:
+        """Number of classes: two for one probability."""
+        return max(2, len(self.inputs.mean))
+
     def predict_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
         """Refuse: probabilities are not numbers of a target."""
         raise UsageError("a model known by its probabilities predicts classes")

@@ -84,6 +84,32 @@ def sigmoid(scores: FloatArray) -> FloatArray:
     return out
 
 
+def clipped_log_losses(losses: FloatArray, bound: float) -> FloatArray:
+    """Return −log of the labels' probabilities, kept in [e⁻ᴹ, 1 − e⁻ᴹ].
+
+    Such a probability is e^−ℓ before, so the losses themselves are clipped; none is
+    above M.
+    """
+    return np.clip(losses, -np.log1p(-np.exp(-bound)), bound)
+
+
+def mixed_log_losses(losses: FloatArray, bound: float, classes: int) -> FloatArray:
+    """Return −log p′ with p′ = (1 − C·e⁻ᴹ)p + e⁻ᴹ and p = e^−ℓ.
+
+    In logarithms; max(·, −M) is inside `logaddexp`, so no loss is above M.
+    """
+    kept = np.log1p(-classes * np.exp(-bound))
+    return np.clip(-np.logaddexp(kept - losses, -bound), 0.0, bound)
+
+
+def smallest_probability(bound: float) -> float:
+    """Return e⁻ᴹ, rounded up so that −log of it is at most M."""
+    found = np.exp(-bound)
+    while -np.log(found) > bound:
+        found = np.nextafter(found, 1.0)
+    return float(found)
+
+
 def log_softmax(scores: FloatArray) -> FloatArray:
     """Row-wise log-softmax with shifted exponents."""
     shifted = scores - scores.max(axis=-1, keepdims=True)

@@ -237,7 +237,7 @@ def terms_of(problem: Problem, options: Options, wanted: Wanted) -> Terms:
         problem.risk_weight,
         problem.multiplier_bound,
         problem.radius,
-        wanted.loss_bound,
+        problem.task.model.loss_bound(wanted.loss_bound),
         options.confidence,
     )
 

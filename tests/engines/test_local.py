@@ -19,6 +19,7 @@ from tests.helpers import (
     MODELS,
     assert_same_total,
     draw_multipliers,
+    evaluate_question,
     from_silos,
     make_federation,
     make_problem,
@@ -128,7 +129,7 @@ def test_evaluate_and_curvature(local_engine, shape, kind):
     fast, plain, problem, w, _ = both(federation, kind, local_engine)
     questions = [
         Evaluate(problem.task, w, "train"),
-        Evaluate(problem.task, w, "test", loss_bound=0.5),
+        evaluate_question(problem.task, w),
         Curvature(problem.task, w),
         Curvature(problem.task, w, majorant=True),
         Curvature(problem.task, w, order=1),
@@ -213,7 +214,7 @@ def mixed(problem, w, lam):
         Curvature(problem.task, w),
         replace(train_question(problem, -w, lam), task=again),
         Evaluate(again, w.copy()),
-        Evaluate(problem.task, w, loss_bound=0.5),
+        evaluate_question(problem.task, w),
         Curvature(again, -w, order=1),
         Census(problem.schema),
         Census(problem.schema, "test"),

@@ -20,6 +20,7 @@ from pffl.questions import Census, Curvature, Evaluate  # noqa: E402
 from tests.helpers import (  # noqa: E402
     assert_same_total,
     draw_multipliers,
+    evaluate_question,
     make_federation,
     make_problem,
     train_question,
@@ -77,7 +78,7 @@ def test_train_and_evaluate(shape, kind):
         assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
     for question in (
         Evaluate(problem.task, w, "train"),
-        Evaluate(problem.task, w, "test", loss_bound=0.5),
+        evaluate_question(problem.task, w),
     ):
         assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
 

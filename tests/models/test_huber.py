@@ -240,6 +240,7 @@ def test_it_is_described_named_and_rebuilt():
         "l2": 0.5,
         "intercept": False,
         "standardize": True,
+        "target_range": None,
         "delta": 0.25,
     }
     assert pffl.models.rebuild(described, parameters=3).describe() == described

@@ -227,4 +227,5 @@ def test_a_model_starts_at_zero_and_describes_itself(kind):
         "l2": 0.5,
         "intercept": False,
         "standardize": False,
+        **({"target_range": None} if kind == "least-squares" else {}),
     }

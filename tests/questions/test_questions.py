@@ -14,6 +14,7 @@ from pffl.questions import Census, Curvature, Evaluate, View
 from pffl.questions.evaluate import COLUMNS
 from tests.helpers import (
     MODELS,
+    evaluate_question,
     make_federation,
     make_problem,
     make_schema,
@@ -144,21 +145,23 @@ def test_curvature_is_for_linear_models():
 @pytest.mark.parametrize("kind", KINDS)
 def test_evaluate_adds_up_losses_and_predictions(kind):
     federation, engine, problem, oracle, w, _ = setting(kind)
-    total = engine.ask(Evaluate(problem.task, w, "train", loss_bound=0.7))
+    question = evaluate_question(problem.task, w, "train")
+    total = engine.ask(question)
     losses, z = oracle.losses(w), oracle.scores(w)
     if kind == "least-squares":
         correct = positive = np.zeros(len(losses))
     else:
         classes = z.argmax(axis=1) if kind == "softmax" else (z[:, 0] > 0)
         correct, positive = classes == oracle.y, classes == 1
-    capped = np.minimum(losses, 0.7)
+    bounded = [bounded_oracle(kind, z, oracle.y, M) for M in (1.5, 1.2, 4.0)]
+    cut = losses if kind == "least-squares" else bounded[0]
     expected = np.column_stack(
         [
             np.ones(len(losses)),
             losses,
             losses**2,
-            capped,
-            capped**2,
+            cut,
+            cut**2,
             correct,
             positive,
             np.ones(len(losses)),
@@ -172,8 +175,63 @@ def test_evaluate_adds_up_losses_and_predictions(kind):
             total.atoms[a], expected[atom == a].sum(axis=0), rtol=1e-11, atol=1e-12
         )
     assert total.risk == pytest.approx(oracle.risk_weights @ losses, rel=1e-12)
+    assert total.bounded_risk == pytest.approx(oracle.risk_weights @ cut, rel=1e-12)
     for name in COLUMNS:
         assert total.column(name, of="cells").shape == (5,)
+    if kind == "least-squares":
+        assert total.trials.shape == total.below.shape == total.above.shape == (5, 0)
+        return
+    tried = [oracle.cells @ losses for losses in bounded[1:]]
+    np.testing.assert_allclose(total.trials, np.transpose(tried), rtol=1e-11)
+    for z, j in np.ndindex(*question.bets.shape):
+        x, gamma = cut[oracle.cells[z] > 0] / 1.5, question.bets[z, j]
+        below, above = np.log(1 - gamma * x), np.log(1 - gamma * (1 - x))
+        assert total.below[z, j] == pytest.approx(below.sum(), rel=1e-11)
+        assert total.above[z, j] == pytest.approx(above.sum(), rel=1e-11)
+
+
+def bounded_oracle(kind, z, y, M):
+    """−log of the label's probability, as the bounded predictor gives it."""
+    label = y.astype(int)
+    if kind == "logistic":
+        p = 1 / (1 + np.exp(-z[:, 0]))
+        p = np.clip(np.column_stack([1 - p, p]), np.exp(-M), 1 - np.exp(-M))
+    elif kind == "softmax":
+        p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+        p = (1 - p.shape[1] * np.exp(-M)) * p + np.exp(-M)
+    else:
+        return None
+    return -np.log(p[np.arange(len(y)), label])
+
+
+@pytest.mark.parametrize("kind", ["logistic", "softmax"])
+def test_a_loss_bound_below_that_of_a_coin_is_refused(kind):
+    *_, problem, _, w, _ = setting(kind)
+    least = np.log(problem.task.model.n_classes)
+    for bound in (0.1, float(least)):
+        with pytest.raises(UsageError, match=r"above log [23]"):
+            Evaluate(problem.task, w, loss_bound=bound)
+        with pytest.raises(UsageError, match=r"above log [23]"):
+            Evaluate(problem.task, w, trials=np.array([5.0, bound]))
+    assert Evaluate(problem.task, w, loss_bound=least + 1e-6).loss_bound > least
+
+
+def test_bets_need_a_bound_and_lie_between_0_and_1():
+    *_, problem, _, w, _ = setting()
+    bets = np.full((len(problem.task.cells), 2), 0.5)
+    with pytest.raises(UsageError, match="bets need a loss bound"):
+        Evaluate(problem.task, w, bets=bets)
+    for wrong in (0.0, -0.1, 0.999, np.nan):
+        with pytest.raises(UsageError, match="a bet must be above 0"):
+            Evaluate(problem.task, w, loss_bound=3.0, bets=bets * 0 + wrong)
+
+
+def test_bounds_of_numbers_come_from_their_range():
+    *_, problem, _, w, _ = setting("least-squares")
+    with pytest.raises(UsageError, match="not that of the model's targets"):
+        Evaluate(problem.task, w, loss_bound=3.0)
+    with pytest.raises(UsageError, match="classifiers only"):
+        Evaluate(problem.task, w, trials=np.array([3.0]))
 
 
 def test_silos_without_test_rows_have_no_share_in_the_test_risk():

@@ -15,7 +15,7 @@ from pffl.questions import Curvature, Evaluate, Train, View
 from pffl.site import Rules, Site
 from pffl.site.answer import withheld
 from pffl.wire import read_answer
-from tests.helpers import make_federation
+from tests.helpers import evaluate_question, make_federation
 from tests.site.sites import (
     OPEN,
     ask,
@@ -36,6 +36,7 @@ def questions(site: Site) -> list[Any]:
     return [
         Train(task, w, 1.0, np.full(z, 0.1), np.full(3, 0.2), batch_size=32, seed=5),
         Evaluate(task, w, "test", 0.9),
+        evaluate_question(task, w),
         Evaluate(task, w, "train"),
         Curvature(task, w),
     ]

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 import pffl
+from pffl.errors import Malformed, UsageError
 from pffl.methods.fcfl import FCFL
 from pffl.models import Inputs
-from pffl.questions import Curvature, Evaluate, Task, Train
+from pffl.questions import Curvature, Evaluate, Task, Train, read_question
 from pffl.site import Rules, Site
 from tests.site.sites import (
     OPEN,
@@ -234,10 +235,26 @@ def test_batches_below_the_floor_and_other_batches() -> None:
 
 def test_loss_bounds_are_few() -> None:
     site = small_site()
-    bounds = [0.5, 0.6, 0.7, 0.8, 0.5, np.inf]
+    bounds = [3.0, 5.0, 3.0, np.inf]
     for number, bound in enumerate(bounds):
         assert not send(site, evaluate(site, loss_bound=bound), (0, number)).refusal
-    assert "loss bounds" in send(site, evaluate(site, loss_bound=0.9), (0, 9)).refusal
+    tried = evaluate(site, trials=np.array([3.0, 5.0, 8.0, 12.0, 20.0, 7.0, 6.0]))
+    assert not send(site, tried, (0, 8)).refusal
+    assert not send(site, evaluate(site, loss_bound=4.0), (0, 9)).refusal
+    assert "loss bounds" in send(site, evaluate(site, loss_bound=9.0), (0, 10)).refusal
+
+
+def test_bets_that_would_count_single_rows_are_refused() -> None:
+    """With a bet of nearly 1 a sum says how many rows are wholly wrong."""
+    site = small_site()
+    header, arrays = evaluate(site, loss_bound=3.0).plain(0)
+    z = len(problem_of(site).cells)
+    read_question(header, {**arrays, "bets": np.full((z, 9), 0.5)}, site.schema)
+    for bets in (np.full((z, 1), 0.9999), np.full((z, 17), 0.5), np.zeros((z, 1))):
+        with pytest.raises((UsageError, Malformed)):
+            read_question(header, {**arrays, "bets": bets}, site.schema)
+    with pytest.raises(Malformed, match="'trials' has 9 numbers"):
+        read_question(header, {**arrays, "trials": 3.0 + np.arange(9)}, site.schema)
 
 
 def test_refused_questions_cost_nothing() -> None:

@@ -16,7 +16,13 @@ from pffl.errors import Refused, UsageError
 from pffl.questions import Census, Curvature, Evaluate, Train, View
 from pffl.questions.plausible import Ceilings
 from pffl.wire import Gate, Policy
-from tests.helpers import make_federation, make_problem, make_schema, train_question
+from tests.helpers import (
+    evaluate_question,
+    make_federation,
+    make_problem,
+    make_schema,
+    train_question,
+)
 
 MODELS = {
     "logistic": (pffl.LogisticRegression(), 2),
@@ -70,7 +76,7 @@ def questions(problem, rng, J):
         float(rng.choice([0.0, 1.0, 2.5])),
     )
     yield train
-    yield Evaluate(problem.task, w, "test", float(rng.choice([np.inf, 0.5, 3.0])))
+    yield evaluate_question(problem.task, w)
     yield Evaluate(problem.task, w, "train")
     yield Curvature(problem.task, w, majorant=bool(rng.integers(2)))
     sharp = 10.0 if problem.task.model.n_outputs == 1 else 0.0
@@ -235,8 +241,9 @@ EVALUATE_LIES = {
     "loss": ("atoms", put(-1.0, 0, 1)),
     "squares too small": ("atoms", put(0.0, 0, 2)),
     "squares too large": ("atoms", put(1e6, 0, 2)),
-    "capped above loss": ("atoms", put(1e4, 0, 3)),
-    "capped squares": ("atoms", put(1e4, 0, 4)),
+    "bounded above loss": ("atoms", put(1e4, 0, 3)),
+    "bounded above M": ("atoms", lambda a: a * np.where(np.arange(8) == 3, 5, 1)),
+    "bounded squares": ("atoms", put(1e4, 0, 4)),
     "correct": ("atoms", put(99.0, 0, 5)),
     "positive": ("atoms", put(1.5, 0, 6)),
     "positive does not fit": (
@@ -245,6 +252,8 @@ EVALUATE_LIES = {
     ),
     "cells": ("cells", put(3.0, 0, 1)),
     "risk": ("risk", lambda a: a * 0.5),
+    "bounded risk": ("bounded_risk", lambda a: a * 1.01),
+    "bounded risk below 0": ("bounded_risk", lambda a: -a),
     "share": ("share", lambda a: a * 0.5),
 }
 
@@ -261,6 +270,31 @@ def test_an_evaluate_report_that_cannot_be_is_refused(lie, bound):
         false = replace(false, cells=problem.cells.of_silo(1) @ false.atoms)
     with pytest.raises(Refused):
         gate.report(question, 1, false)
+
+
+SUM_LIES = {
+    "trial above M": ("trials", lambda a: a + np.array([1e3, 0.0])),
+    "trial above the model's own loss": ("trials", lambda a: a + np.array([0.0, 60.0])),
+    "trial below 0": ("trials", put(-0.1, 0, 0)),
+    "a gain": ("below", put(0.1, 0, 0)),
+    "above Jensen's": ("below", lambda a: a * 0.7),
+    "below the chord": ("below", lambda a: a * 2.0),
+    "a gain, turned round": ("above", put(0.1, 1, 0)),
+    "above Jensen's, turned round": ("above", lambda a: a * 0.7),
+    "below the chord, turned round": ("above", lambda a: a * 2.0),
+    "turned round": ("above", lambda a: a[:, ::-1]),
+    "not a number": ("below", put(np.nan, 0, 0)),
+}
+
+
+@pytest.mark.parametrize("lie", SUM_LIES)
+def test_sums_for_statements_on_unseen_people_that_cannot_be_are_refused(lie):
+    federation, problem, w, gate = setting()
+    question = evaluate_question(problem.task, w)
+    total = answer(federation, question, 1)
+    gate.report(question, 1, total)
+    with pytest.raises(Refused):
+        gate.report(question, 1, tampered(total, *SUM_LIES[lie]))
 
 
 CURVATURE_LIES = {

@@ -28,7 +28,7 @@ from pffl.wire import (
 )
 from pffl.wire.envelope import MOST_QUESTIONS
 from pffl.wire.parcel import pack, unpack
-from tests.helpers import make_federation, make_problem
+from tests.helpers import evaluate_question, make_federation, make_problem
 
 MODELS = {
     "logistic": (pffl.LogisticRegression(l2=0.5), 2),
@@ -69,7 +69,9 @@ def ask(problem, rng, kind):
             float(rng.integers(3)),
         )
     if kind == "evaluate":
-        return Evaluate(problem.task, w, "test", rng.choice([np.inf, 2.0]))
+        if rng.integers(2):
+            return evaluate_question(problem.task, w)
+        return Evaluate(problem.task, w, "test")
     sharpness = float(rng.integers(2)) if problem.task.model.n_outputs == 1 else 0.0
     order = int(rng.integers(1, 3))
     return Curvature(problem.task, w, bool(rng.integers(2)), order, sharpness)

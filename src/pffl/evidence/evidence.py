@@ -17,6 +17,7 @@ import numpy as np
 
 from pffl.bounds.checks import Interval
 from pffl.bounds.gap import gap_of
+from pffl.bounds.logsum import Bets
 from pffl.errors import ArtefactError
 from pffl.records import Record, read
 from pffl.typing import FloatArray
@@ -62,17 +63,28 @@ class Sample(Record):
     ----------
     splits
         The splits that were added.
-    risk, share
-        Σ p_k × silo k's mean loss, and Σ p_k, over the silos with rows.
+    risk, bounded_risk, share
+        Σ p_k × silo k's mean loss, of the model and of the bounded predictor, and Σ
+        p_k, over the silos with rows.
     cells, atoms
         The columns of `evaluate`, one number per cell, and per group and label.
+    bets, bet_weights
+        γ and π of each cell, planned before these rows were looked at; none where they
+        stand for nobody else.
+    below, above
+        Σ log(1 − γx) and Σ log(1 − γ(1 − x)) of each cell and bet, x = bounded loss/M.
     """
 
     splits: list[str]
     risk: float
+    bounded_risk: float
     share: float
     cells: dict[str, list[float]]
     atoms: dict[str, list[float]]
+    bets: list[list[float]] = field(default_factory=list)
+    bet_weights: list[list[float]] = field(default_factory=list)
+    below: list[list[float]] = field(default_factory=list)
+    above: list[list[float]] = field(default_factory=list)
 
     def column(self, name: str, *, of: str = "atoms") -> FloatArray:
         """One column by name, per atom or (``of="cells"``) per cell."""
@@ -94,10 +106,38 @@ class Sample(Record):
 
     @property
     def means(self) -> FloatArray:
-        """Mean loss per cell; NaN where a cell has no rows."""
-        weight, losses = self.of_cells("weight"), self.of_cells("loss")
-        out = np.full_like(losses, np.nan)
-        return np.divide(losses, weight, out=out, where=weight > 0)
+        """Mean loss per cell of the bounded predictor; NaN where there are no rows."""
+        return self._means("bounded_loss")
+
+    @property
+    def uncut_means(self) -> FloatArray:
+        """Mean loss per cell of the model itself; NaN where there are no rows."""
+        return self._means("loss")
+
+    @property
+    def variances(self) -> FloatArray:
+        """Variance per cell of the bounded predictor's losses; NaN without rows."""
+        second = self._means("bounded_loss_squared")
+        return np.maximum(second - self.means**2, 0.0)
+
+    def _means(self, column: str) -> FloatArray:
+        weight, sums = self.of_cells("weight"), self.of_cells(column)
+        out = np.full_like(sums, np.nan)
+        return np.divide(sums, weight, out=out, where=weight > 0)
+
+    def fits(self, cells: int) -> bool:
+        """Whether bets, weights and sums are of one shape, or all missing."""
+        tables = (self.bets, self.bet_weights, self.below, self.above)
+        widths = {len(row) for table in tables for row in table}
+        lengths = {len(table) for table in tables}
+        return lengths in ({0}, {cells}) and len(widths) <= 1
+
+    @property
+    def planned(self) -> Bets | None:
+        """The bets, as the log-sum bound takes them; None where there are none."""
+        if not self.bets:
+            return None
+        return Bets(np.array(self.bets), np.array(self.bet_weights))
 
 
 @dataclass(frozen=True)
@@ -449,7 +489,9 @@ class Evidence(Record):
         for sample in samples:
             good = good and all(len(v) == cells for v in sample.cells.values())
             good = good and all(len(v) == atoms for v in sample.atoms.values())
-            good = good and {"count", "weight", "loss"} <= set(sample.cells)
+            needed = {"count", "weight", "loss", "bounded_loss"}
+            good = good and needed <= set(sample.cells)
+            good = good and sample.fits(cells)
         for least in (self.proofs.least, self.proofs.excess):
             if isinstance(least, Least):
                 good = good and len(least.multipliers) == len(least.offsets) == cells

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pffl.bounds.empirical import example_weights, implied_risk, with_ridge
+from pffl.bounds.logsum import Bets, plan_bets
 from pffl.bounds.plan import local_smoothness
 from pffl.bounds.uniform import loss_bound_linear, softmax_loss_bound
 from pffl.constraints.base import Cells
@@ -48,7 +49,7 @@ from pffl.methods.exact import Exact
 from pffl.models.base import Model as AnyModel
 from pffl.models.linear import LinearModel
 from pffl.problem import Point, Problem
-from pffl.questions import Evaluate, EvaluateTotal
+from pffl.questions import Census, Evaluate, EvaluateTotal
 from pffl.questions.evaluate import COLUMNS
 from pffl.typing import FloatArray
 
@@ -69,7 +70,7 @@ class Wanted:
     heldout
         Those whose rows stand for unseen people; their sums are added.
     loss_bound
-        M: capped losses count up to it.
+        M of the bounded predictor.
     baseline
         Whether to also fit the model without bounds.
     least, excess
@@ -221,20 +222,50 @@ def _samples(shown: Problem, w: FloatArray, wanted: Wanted) -> Flow[dict[str, Sa
     """Evaluate w on training, held-out and test rows."""
     names = ("train", "test", *wanted.heldout)
     splits = [s for s in dict.fromkeys(names) if s in wanted.splits]
-    cap = np.inf if wanted.loss_bound is None else wanted.loss_bound
+    cap = shown.task.model.loss_bound(wanted.loss_bound) or np.inf
     asked = [Evaluate(shown.task, w, split, cap) for split in splits]
     totals = yield from ask_all(asked)
     return {s: sample([s], total) for s, total in zip(splits, totals, strict=True)}
 
 
-def sample(splits: Sequence[str], total: EvaluateTotal) -> Sample:
-    """Return the sums of an `evaluate` total by name."""
-    return Sample(
+def sample(
+    splits: Sequence[str], total: EvaluateTotal, bets: Bets | None = None
+) -> Sample:
+    """Return the sums of an `evaluate` total by name; `bets` as they were asked for."""
+    plain = Sample(
         list(splits),
         total.risk,
+        total.bounded_risk,
         total.share,
         columns(total.cells),
         columns(total.atoms),
+    )
+    if bets is None:
+        return plain
+    return replace(
+        plain,
+        bets=bets.gammas.tolist(),
+        bet_weights=bets.weights.tolist(),
+        below=total.below.tolist(),
+        above=total.above.tolist(),
+    )
+
+
+def expected_rows(problem: Problem, splits: Sequence[str]) -> Flow[FloatArray]:
+    """Count the rows of each cell in some splits: a census, and no look at a loss."""
+    found = yield from ask_all([Census(problem.schema, split) for split in splits])
+    counts = [problem.cells.totals(one.counts.astype(np.float64)) for one in found]
+    return np.sum([np.zeros(problem.n_cells), *counts], axis=0)
+
+
+def planned(seen: Sample, rows: FloatArray, *, loss_bound: float, delta: float) -> Bets:
+    """Plan bets for so many held-out rows per cell, from losses on training rows."""
+    return plan_bets(
+        rows,
+        delta=delta,
+        mean=seen.means,
+        variance=seen.variances,
+        loss_bound=loss_bound,
     )
 
 
@@ -256,15 +287,25 @@ def _added(samples: Mapping[str, Sample], splits: Sequence[str]) -> Sample:
         first = Sample(
             [*first.splits, *other.splits],
             first.risk + other.risk,
+            first.bounded_risk + other.bounded_risk,
             first.share + other.share,
             {k: _sums(v, other.cells[k]) for k, v in first.cells.items()},
             {k: _sums(v, other.atoms[k]) for k, v in first.atoms.items()},
+            first.bets,
+            first.bet_weights,
+            _tables(first.below, other.below),
+            _tables(first.above, other.above),
         )
     return first
 
 
 def _sums(one: list[float], other: list[float]) -> list[float]:
     return [a + b for a, b in zip(one, other, strict=True)]
+
+
+def _tables(one: list[list[float]], other: list[list[float]]) -> list[list[float]]:
+    """Add log-sums of two splits, which were asked for with the same bets."""
+    return [_sums(a, b) for a, b in zip(one, other, strict=True)]
 
 
 def _heldout(samples: Mapping[str, Sample], wanted: Wanted) -> Sample | Missing:
@@ -343,7 +384,7 @@ def violated(problem: Problem, seen: Sample) -> bool:
     """Whether a bound is not met on the training rows."""
     if not problem.n_cells:
         return False
-    return float((seen.means - problem.cells.bounds).max()) > TOLERANCE
+    return float((seen.uncut_means - problem.cells.bounds).max()) > TOLERANCE
 
 
 def reported(problem: Problem) -> Problem:

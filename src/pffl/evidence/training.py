@@ -128,7 +128,7 @@ def _measured_row(e: Evidence, z: int) -> dict[str, Any]:
     else:
         samples = {"": e.seen}
     for mark, sample in samples.items():
-        mean = float(sample.means[z])
+        mean = float(sample.uncut_means[z])
         row[f"{mark}rows"] = int(sample.cells["count"][z])
         row[f"{mark}loss"] = None if np.isnan(mean) else mean
     if e.trained:

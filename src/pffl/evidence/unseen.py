@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pffl.bounds import rates
+from pffl.bounds import logsum, rates
 from pffl.bounds import uniform as uniform_bounds
 from pffl.bounds.holdout import lower_bounds, split_delta, upper_bounds
 from pffl.evidence.certificate import Assumption, State, Statement
@@ -206,27 +206,28 @@ def loss_bounds(e: Evidence, delta: float) -> FloatArray | None:
     sample, M = usable(e), e.terms.loss_bound
     if sample is None or M is None or not e.cells:
         return None
-    return upper_bounds(
-        sample.of_cells("count"),
-        sample.of_cells("capped_loss"),
-        sample.of_cells("capped_loss_squared"),
-        loss_bound=M,
-        delta=split_delta(delta, 1, candidates(e)),
-    )
+    count, total = sample.of_cells("count"), sample.of_cells("bounded_loss")
+    share = split_delta(delta, 1, candidates(e))
+    if (bets := sample.planned) is not None:
+        below = np.array(sample.below)
+        return logsum.upper_bounds(bets, below, count, total, loss_bound=M, delta=share)
+    squares = sample.of_cells("bounded_loss_squared")
+    return upper_bounds(count, total, squares, loss_bound=M, delta=share)
 
 
 def worst_lower(e: Evidence) -> float | None:
     """Return what the worst cell's mean loss is at least, for unseen people."""
     sample, M = usable(e), e.terms.loss_bound
-    if sample is None or M is None or np.isnan(sample.means).any():
+    if sample is None or M is None or np.isnan(sample.uncut_means).any():
         return None
-    low = lower_bounds(
-        sample.of_cells("count"),
-        sample.of_cells("capped_loss"),
-        sample.of_cells("capped_loss_squared"),
-        loss_bound=M,
-        delta=split_delta(1.0 - e.terms.confidence, len(e.cells), candidates(e)),
-    )
+    count, total = sample.of_cells("count"), sample.of_cells("bounded_loss")
+    share = split_delta(1.0 - e.terms.confidence, len(e.cells), candidates(e))
+    if (bets := sample.planned) is not None:
+        above = np.array(sample.above)
+        low = logsum.lower_bounds(bets, above, count, total, loss_bound=M, delta=share)
+    else:
+        squares = sample.of_cells("bounded_loss_squared")
+        low = lower_bounds(count, total, squares, loss_bound=M, delta=share)
     return float(low.max())
 
 
@@ -237,7 +238,7 @@ def holdout(e: Evidence) -> Statement:
     together = joint(e)
     if sample is None or M is None or found is None or together is None:
         return Statement("holdout", "", assumptions=reasons)
-    cells = losses(e, sample, "capped_loss")
+    cells = losses(e, sample, "bounded_loss")
     text = (
         f"With confidence {_percent(e)}, each cell by itself, the mean loss (cut at "
         f"{words(M)}) of unseen people is at most the figure in the table"

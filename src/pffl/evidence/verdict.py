@@ -106,7 +106,7 @@ def verdicts(e: Evidence) -> dict[str, dict[str, Any]]:
     if isinstance(e.heldout, Missing):
         held["reason"] = e.heldout.missing
     elif e.promise:
-        means = e.heldout.means
+        means = e.heldout.uncut_means
         above = [n for n, m, b in zip(e.names, means, e.bounds, strict=True) if m > b]
         held = {"verdict": "above" if above else "within", "above": above}
     else:
@@ -172,13 +172,16 @@ def cell_results(e: Evidence) -> tuple[CellResult, ...]:
         return ()
     nothing = np.full(len(e.cells), np.nan)
     test = e.heldout if isinstance(e.heldout, Sample) else None
-    train_loss, test_loss = e.seen.means, nothing if test is None else test.means
+    train_loss, test_loss = (
+        e.seen.uncut_means,
+        nothing if test is None else test.uncut_means,
+    )
     bounds = unseen.upper(e)
     counts = np.zeros(len(e.cells)) if test is None else test.of_cells("count")
     shown = nothing if bounds is None else np.where(counts > 0, bounds, np.nan)
     before = known(e.before)
     samples = {} if before is None else before.samples
-    old = {split: sample.means for split, sample in samples.items()}
+    old = {split: sample.uncut_means for split, sample in samples.items()}
     return tuple(
         CellResult(
             cell.cell,

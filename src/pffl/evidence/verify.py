@@ -49,7 +49,7 @@ NEAR = 1e-3  # of the smallest bound, in loss
 ROUNDING = 1e-10  # relative size of what rounding may explain in a proof
 READS = {"pffl.evidence": 1, "pffl.result": 2, "pffl.certificate": 2}
 KNOWN = ("logistic", "softmax", "least-squares", "huber", "probabilities")
-COLUMNS = ["count", "loss", "loss_squared", "capped_loss", "capped_loss_squared"]
+COLUMNS = ["count", "loss", "loss_squared", "bounded_loss", "bounded_loss_squared"]
 COLUMNS += ["correct", "positive", "weight"]
 SKIPPED = "not checked by rows: "
 HEAD = ["split", "silo", "group", "label"]
@@ -306,6 +306,7 @@ class Rows:
         mine, labels = table.split == split, e["labels"] or [None]
         self.kind, self.outputs = e["model"]["kind"], e["model"]["outputs"]
         self.cut = float(model.described.get("delta", math.inf))  # of Huber's loss
+        self.range: Any = model.described.get("target_range")
         self.y, self.silo = table.y[mine], table.silo[mine]
         self.shift, self.stretch = model.target.tolist()  # prediction of score 0, of 1
         self.X = (table.X[mine].astype(np.float64) - model.mean) / model.scale
@@ -354,6 +355,18 @@ class Rows:
         cut = np.minimum(size, self.cut)
         return cut * (2 * size - cut)
 
+    def bounded(self, w: Any, losses: Any, M: float) -> Any:
+        """Return the losses of the bounded predictor, none of them above M."""
+        least = math.exp(-M)
+        if self.kind == "logistic":
+            return -np.log(np.clip(np.exp(-losses), least, 1 - least))
+        if self.kind in ("least-squares", "huber"):
+            size = np.abs(np.clip(self.scores(w)[:, 0], *self.range) - self.y)
+            cut = np.minimum(size, self.cut)
+            return cut * (2 * size - cut)
+        classes = max(2, self.outputs, self.X.shape[1] * (self.kind[0] == "p"))
+        return -np.log((1 - classes * least) * np.exp(-losses) + least)
+
     def classes(self, w: Any) -> Any:
         """Return the predicted label codes; of numbers none is right."""
         if self.kind in ("least-squares", "huber"):
@@ -384,11 +397,12 @@ class Rows:
     def sums(self, w: Any, M: float | None) -> dict[str, Any]:
         """Return all sums that evidence has of a split, one list after another."""
         losses, classes, one = self.losses(w), self.classes(w), np.ones(len(self.y))
-        cut = np.minimum(losses, math.inf if M is None else M)
+        cut = losses if M is None else self.bounded(w, losses, M)
         found = [one, losses, losses**2, cut, cut**2, classes == self.y, classes == 1]
         columns = np.array([*found, one], dtype=float)
         parts = {"cells": columns @ self.cells.T, "atoms": columns @ self.atoms.T}
-        return {"risk": self.in_risk @ losses, "share": self.share, **parts}
+        risks = {"risk": self.in_risk @ losses, "bounded_risk": self.in_risk @ cut}
+        return {**risks, "share": self.share, **parts}
 
 
 def check_rows(e: Json, model: Model, table: Table) -> Iterator[Check]:
@@ -410,7 +424,7 @@ def check_rows(e: Json, model: Model, table: Table) -> Iterator[Check]:
             continue
         w = model.w if name in ("seen", "held-out") else np.array(old["model"])
         parts = [rows[split].sums(w, M) for split in stated["splits"]]
-        for key in ("risk", "share"):
+        for key in ("risk", "bounded_risk", "share"):
             total = float(sum(part[key] for part in parts))
             yield from compare(f"{name}: {key}", float(stated[key]), total, 1.0)
         for key in ("cells", "atoms"):
@@ -658,7 +672,7 @@ class Told:
         """Bound the mean losses of unseen people, each with probability 1 − δ."""
         if self.usable is None or self.M is None:
             return None
-        names = ("count", "capped_loss", "capped_loss_squared")
+        names = ("count", "bounded_loss", "bounded_loss_squared")
         sums = zip(*(self.usable["cells"][name] for name in names), strict=True)
         return [mean_upper(n, s, q, self.M, delta / self.many) for n, s, q in sums]
 
@@ -813,7 +827,7 @@ class Told:
             z, value, holds = int(np.argmax(found)), max(found), None
             shown = [self.percent, M, self.names[z], up(value)]
         figures = {"confidence": self.terms["confidence"], "loss_bound": self.M}
-        table = self.losses(self.usable, "capped_loss", found, self.M, joint=joint)
+        table = self.losses(self.usable, "bounded_loss", found, self.M, joint=joint)
         grounds = [*self.grounds(), ["checked", M, M]]
         return value, holds, figures, table, shown, grounds
 

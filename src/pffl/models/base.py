@@ -12,6 +12,7 @@ import numpy as np
 
 from pffl.data.schema import Schema
 from pffl.errors import UsageError
+from pffl.numerics import mixed_log_losses, smallest_probability
 from pffl.records import Record
 from pffl.typing import FloatArray
 
@@ -235,6 +236,52 @@ class Model(ABC):
     @abstractmethod
     def classes(self, w: FloatArray, X: FloatArray) -> FloatArray | None:
         """Return predicted label codes, or None for a numeric target."""
+
+    # The bounded predictor: what is certified, saved and shipped. Of a classifier its
+    # probabilities are mixed with e⁻ᴹ, so that its loss is at most M for everybody.
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes C; 0 for a numeric target."""
+        return 0
+
+    def loss_bound(self, asked: float | None = None) -> float | None:
+        """Return M, the largest loss that the bounded predictor can have.
+
+        Of a classifier it is as asked for; None where losses have no bound. M ≤ log C
+        is refused: the same probability for every class has a loss of log C.
+        """
+        if self.n_classes == 0 or asked is None or np.isposinf(asked):
+            return None
+        if not self.n_classes * np.exp(-asked) < 1.0:
+            least = f"above log {self.n_classes} = {np.log(self.n_classes):.4g}"
+            why = "no predictor of so many classes has smaller losses for everybody"
+            raise UsageError(f"a loss bound must be {least}; got {asked:g}: {why}")
+        return float(asked)
+
+    def bounded(self, losses: FloatArray, bound: float) -> FloatArray:
+        """Return a classifier's bounded losses, which follow from its own."""
+        if self.loss_bound(bound) is None:
+            return losses
+        return mixed_log_losses(losses, bound, self.n_classes)
+
+    def bounded_losses(
+        self, w: FloatArray, X: FloatArray, y: FloatArray, bound: float
+    ) -> FloatArray:
+        """Return the loss of each example under the bounded predictor."""
+        return self.bounded(self.losses(w, X, y), bound)
+
+    def bounded_proba(self, w: FloatArray, X: FloatArray, bound: float) -> FloatArray:
+        """Return the bounded predictor's class probabilities, shape (n, classes)."""
+        own = self.predict_proba(w, X)
+        if self.loss_bound(bound) is None:
+            return own
+        least = smallest_probability(bound)
+        return np.maximum((1.0 - self.n_classes * least) * own + least, least)
+
+    def bounded_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
+        """Return the bounded predictor's numbers (for a numeric target)."""
+        return self.predict_values(w, X)
 
     def predict_proba(self, w: FloatArray, X: FloatArray) -> FloatArray:
         """Return class probabilities, shape (n, classes)."""

@@ -19,11 +19,13 @@ from pffl.data.schema import Schema
 from pffl.errors import DataError, UsageError, wrong
 from pffl.models.base import UNSCALED, Inputs, Model, Target
 from pffl.numerics import (
+    clipped_log_losses,
     is_number,
     log_softmax,
     logistic_losses,
     logistic_losses_and_slopes,
     sigmoid,
+    smallest_probability,
 )
 from pffl.typing import FloatArray
 
@@ -67,6 +69,12 @@ class LinearModel(Model):
     @abstractmethod
     def score_losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
         """Return ℓ for each score."""
+
+    def score_bounded_losses(
+        self, z: FloatArray, y: FloatArray, bound: float
+    ) -> FloatArray:
+        """Return ℓ of the bounded predictor for each score."""
+        return self.bounded(self.score_losses(z, y), bound)
 
     @abstractmethod
     def score_slopes(self, z: FloatArray, y: FloatArray) -> FloatArray:
@@ -125,6 +133,12 @@ class LinearModel(Model):
     def losses(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
         """Return the loss of each example."""
         return self.score_losses(self.scores(w, X), y)
+
+    def bounded_losses(
+        self, w: FloatArray, X: FloatArray, y: FloatArray, bound: float
+    ) -> FloatArray:
+        """Return the loss of each example under the bounded predictor."""
+        return self.score_bounded_losses(self.scores(w, X), y, bound)
 
     def losses_and_gradient(
         self, w: FloatArray, X: FloatArray, y: FloatArray, weights: FloatArray
@@ -252,6 +266,25 @@ class LogisticRegression(LinearModel):
         positive = sigmoid(self.scores(w, X))
         return np.stack([1 - positive, positive], axis=1)
 
+    @property
+    def n_classes(self) -> int:
+        """Two."""
+        return 2
+
+    def bounded(self, losses: FloatArray, bound: float) -> FloatArray:
+        """Return the losses with probabilities kept in [e⁻ᴹ, 1 − e⁻ᴹ]."""
+        if self.loss_bound(bound) is None:
+            return losses
+        return clipped_log_losses(losses, bound)
+
+    def bounded_proba(self, w: FloatArray, X: FloatArray, bound: float) -> FloatArray:
+        """Return class probabilities in [e⁻ᴹ, 1 − e⁻ᴹ], shape (n, 2)."""
+        own = self.predict_proba(w, X)
+        if self.loss_bound(bound) is None:
+            return own
+        least = smallest_probability(bound)
+        return np.clip(own, least, 1.0 - least)
+
 
 class SoftmaxRegression(LinearModel):
     """Several classes; ``ℓ = log Σ_c e^{z_c} − z_y``."""
@@ -297,12 +330,38 @@ class SoftmaxRegression(LinearModel):
         """Return class probabilities, shape (n, classes)."""
         return np.exp(log_softmax(self.scores(w, X)))
 
+    @property
+    def n_classes(self) -> int:
+        """As many as outputs."""
+        return self.n_outputs
+
 
 @dataclass(frozen=True, eq=False)
 class NumericModel(LinearModel):
-    """A linear model of a numeric target: it predicts ``mean + scale · z``."""
+    """A linear model of a numeric target: it predicts ``mean + scale · z``.
 
+    Parameters
+    ----------
+    l2, intercept, standardize
+        As for every linear model.
+    target_range
+        Ends between which all targets lie, in their own units; the bounded predictor
+        keeps its numbers there. None: nothing is known, and losses have no bound.
+    """
+
+    target_range: tuple[float, float] | None = field(default=None, kw_only=True)
     target: Target = field(default=UNSCALED, repr=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given: object = self.target_range
+        if given is None:
+            return
+        ends = tuple(given) if isinstance(given, list | tuple) else ()
+        if len(ends) != 2 or not all(map(is_number, ends)) or not ends[0] < ends[1]:
+            name, wanted = type(self).__name__, "two finite numbers, the smaller first"
+            raise UsageError(wrong("target_range", name, wanted, given))
+        object.__setattr__(self, "target_range", (float(ends[0]), float(ends[1])))
 
     def with_target(self, target: Target) -> Self:
         """Return this model with its scores in units of the target."""
@@ -332,6 +391,35 @@ class NumericModel(LinearModel):
     def score_classes(self, z: FloatArray) -> None:
         """Return None: numbers have no classes."""
         return None
+
+    def loss_bound(self, asked: float | None = None) -> float | None:
+        """Return the largest loss of a number in the range for a target in it."""
+        if self.target_range is None:
+            return None
+        low, high = self.target_range
+        return float(self.residual_losses(np.array([high - low]))[0])
+
+    def score_bounded_losses(
+        self, z: FloatArray, y: FloatArray, bound: float
+    ) -> FloatArray:
+        """Return ℓ with numbers kept in the range; refuse targets outside it."""
+        if self.target_range is None:
+            return self.score_losses(z, y)
+        low, high = self.target_range
+        if ((y < low) | (y > high)).any():
+            raise DataError(f"targets outside the declared range, {low:g} to {high:g}")
+        values = self.target.mean + self.target.scale * z
+        return np.minimum(self.residual_losses(values.clip(low, high) - y), bound)
+
+    def bounded_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
+        """Return predicted numbers, kept in the range."""
+        values = self.predict_values(w, X)
+        return values if self.target_range is None else values.clip(*self.target_range)
+
+    def describe(self) -> Mapping[str, object]:
+        """Plain form, for files and messages."""
+        ends = None if self.target_range is None else list(self.target_range)
+        return {**super().describe(), "target_range": ends}
 
 
 class LeastSquares(NumericModel):
@@ -363,8 +451,8 @@ class HuberRegression(NumericModel):
 
     Parameters
     ----------
-    l2, intercept, standardize
-        As for every linear model.
+    l2, intercept, standardize, target_range
+        As for every linear model of a numeric target.
     delta
         δ, in units of the target.
     """

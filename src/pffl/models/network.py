@@ -351,6 +351,13 @@ class Network(Model):
         ]
         return np.concatenate(found) if found else np.zeros((0, 2))
 
+    @property
+    def n_classes(self) -> int:
+        """Number of classes; 0 for a numeric target."""
+        if self._loss.numeric:
+            return 0
+        return self.n_outputs if self._loss.per_class else 2
+
     def predict_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
         """Return predicted numbers, in the target's own units."""
         found = [numbers(self._loss.scores(z)) for _, z in self._evaluated(w, X)]

@@ -38,6 +38,7 @@ from pffl.questions.declared import (
     Total,
     choice,
     scalar,
+    table,
     text,
     vector,
     whole,
@@ -166,7 +167,7 @@ class View:
 @dataclass_transform(
     eq_default=False,
     frozen_default=True,
-    field_specifiers=(vector, scalar, whole, choice, text, field),
+    field_specifiers=(vector, table, scalar, whole, choice, text, field),
 )
 class Question(Generic[T_co]):
     """A request that a silo can answer from one split of its rows.

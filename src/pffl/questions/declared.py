@@ -312,11 +312,12 @@ class RequestField:
     wanted
         What a refusal says it is not.
     optional
-        Whether null stands for the field's default: none, or infinity.
+        Whether null stands for the field's default: none, or infinity. Of an array,
+        whether the axis `any` may have no length.
     axes
         Shape of an array; None for what is no array.
     most
-        Largest length of the axis `any`.
+        Largest length of the axis `any`, which is the last.
     """
 
     read: Callable[[Any], Any] = lambda value: value
@@ -350,14 +351,26 @@ class RequestField:
         ):
             wanted = ", ".join(map(str, shape)) + "," * (len(shape) == 1)
             raise Malformed(f"'{name}' has shape {found.shape}, not ({wanted})")
-        if self.axes == ("any",) and not 0 < found.size <= self.most:
-            raise Malformed(f"'{name}' has {found.size} numbers")
+        least = 0 if self.optional else 1
+        if "any" in (self.axes or ()) and not least <= found.shape[-1] <= self.most:
+            raise Malformed(f"'{name}' has {found.shape[-1]} numbers")
         return found
 
 
 def vector(axis: str = "any", *, most: int = 2**63) -> Any:
     """Declare an array of a request, with one axis: p, z, or of any length."""
     return _declared(RequestField(axes=(axis,), most=most))
+
+
+def table(*axes: str, most: int, default_factory: Callable[[], FloatArray]) -> Any:
+    """Declare an array of a request that may be empty; the last axis is `any`."""
+    what = RequestField(axes=axes, most=most, optional=True)
+    return field(default_factory=default_factory, metadata={DECLARED: what})
+
+
+def empty() -> FloatArray:
+    """Return no numbers."""
+    return np.zeros(0)
 
 
 def scalar(*, default: Any = MISSING, optional: bool = False) -> Any:

@@ -1,43 +1,55 @@
 """`evaluate`: counts, losses and predictions per (group, label) and per cell.
 
-Every metric of the product is computed from these totals.
+Every metric of the product is computed from these totals, and so is every statement on
+unseen people: they are about the *bounded* predictor, whose loss is at most M.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
+from pffl.bounds.logsum import LARGEST
+from pffl.errors import UsageError
 from pffl.questions.base import ModelQuestion, View
 from pffl.questions.census import COUNT, WEIGHT
 from pffl.questions.declared import (
     NOTHING,
     ROUNDING,
+    Dims,
     Row,
     Total,
     array,
+    empty,
     number,
     scalar,
+    table,
     text,
 )
 from pffl.questions.plausible import LOSS, Known, require, within
-from pffl.typing import FloatArray
+from pffl.typing import BoolArray, FloatArray
 
+MOST_TRIALS, MOST_BETS = 8, 16
 PREDICTED = Row(0.0, 1.0, whole=True, called="a count of predictions")
 ROWS = {
     "count": COUNT,
     "loss": LOSS,
     "loss_squared": LOSS,
-    "capped_loss": Row(0.0, "M", called="a capped loss"),
-    "capped_loss_squared": Row(0.0, "M²", called="a capped loss"),
+    "bounded_loss": Row(0.0, "M", called="a bounded loss"),
+    "bounded_loss_squared": Row(0.0, "M²", called="a bounded loss"),
     "correct": PREDICTED,
     "positive": PREDICTED,
     "weight": WEIGHT,
 }
 COLUMNS = tuple(ROWS)
+TRIED = Row(0.0, "largest M", called="a bounded loss")
+LOG_SUM = Row("log(1 − γ)", 0.0, called="a log-sum")
+
+
+Bounded = Callable[[float], FloatArray]  # M → the bounded predictor's losses
 
 
 class EvaluateTotal(Total):
@@ -48,16 +60,24 @@ class EvaluateTotal(Total):
     atoms, cells
         Sums of `COLUMNS` per atom, shape (atoms, 8), and per cell, shape (Z, 8):
         `count` of rows, for floors and bounds, `weight` of sample weights, for means.
-    risk
-        Σ p_k × silo k's mean loss.
+    risk, bounded_risk
+        Σ p_k × silo k's mean loss, of the model and of the bounded predictor.
     share
         Σ p_k of the silos that have rows in the split.
+    trials
+        Σ bounded loss per cell, at each M that was to be tried.
+    below, above
+        Σ log(1 − γx) and Σ log(1 − γ(1 − x)) per cell and bet γ, x = bounded loss / M.
     """
 
     atoms: FloatArray = array("atoms", len(COLUMNS), row=tuple(ROWS.values()))
     cells: FloatArray = array("z", len(COLUMNS), row=tuple(ROWS.values()))
     risk: float = number(LOSS)
+    bounded_risk: float = number(Row(0.0, "M", called="a bounded loss"))
     share: float = number(NOTHING)
+    trials: FloatArray = array("z", "trials", row=TRIED)
+    below: FloatArray = array("z", "bets", row=LOG_SUM)
+    above: FloatArray = array("z", "bets", row=LOG_SUM)
 
     def column(self, name: str, *, of: str = "atoms") -> FloatArray:
         """One column by name, per atom or (``of="cells"``) per cell."""
@@ -69,68 +89,144 @@ class EvaluateTotal(Total):
 class Evaluate(ModelQuestion[EvaluateTotal]):
     """Ask how `w` does on a split.
 
-    `loss_bound` is M: the capped columns count a loss as at most M, which is what
-    confidence statements about unseen people need.
+    Attributes
+    ----------
+    loss_bound
+        M of the bounded predictor; infinite where there is none.
+    trials
+        Other values of M, to be tried.
+    bets
+        γ of each cell, shape (Z, J), for confidence statements about unseen people.
     """
 
     total_type: ClassVar = EvaluateTotal
 
     split: str = text(default="test")
     loss_bound: float = scalar(default=np.inf, optional=True)
+    trials: FloatArray = table("any", most=MOST_TRIALS, default_factory=empty)
+    bets: FloatArray = table("z", "any", most=MOST_BETS, default_factory=empty)
+
+    def __post_init__(self) -> None:
+        model, M = self.task.model, self.loss_bound
+        if self.bets.size == 0:
+            object.__setattr__(self, "bets", np.zeros((len(self.task.cells), 0)))
+        if np.isfinite(M) and model.loss_bound(M) != M:
+            raise UsageError("the loss bound is not that of the model's targets")
+        for trial in self.trials.tolist():
+            if model.loss_bound(trial) != trial:
+                raise UsageError("loss bounds are tried for classifiers only")
+        if not ((self.bets > 0) & (self.bets <= LARGEST)).all():
+            raise UsageError(f"a bet must be above 0, and at most {LARGEST:g}")
+        if self.bets.size and not np.isfinite(M):
+            raise UsageError("bets need a loss bound")
+
+    @property
+    def dims(self) -> Dims:
+        """Lengths of the axes of an answer."""
+        own = {"trials": len(self.trials), "bets": self.bets.shape[1]}
+        return {**super().dims, **own}
 
     @property
     def scales(self) -> Mapping[str, float]:
         """Numbers that an answer's ranges name."""
-        return {"M": self.loss_bound, "M²": self.loss_bound**2}
+        return {
+            "M": self.loss_bound,
+            "M²": self.loss_bound**2,
+            "largest M": float(self.trials.max(initial=0.0)),
+            "log(1 − γ)": float(np.log1p(-self.bets.max(initial=0.0))),
+        }
 
     @property
     def caps(self) -> tuple[float, ...]:
-        """Caps on losses: each is a point of their distribution."""
-        return (self.loss_bound,) if np.isfinite(self.loss_bound) else ()
+        """Bounds of losses: each is a point of their distribution."""
+        known = (self.loss_bound,) if np.isfinite(self.loss_bound) else ()
+        return (*known, *self.trials.tolist())
 
     def gradients(self, rows: float) -> float:
         """Count none: losses only."""
         return 0.0
 
+    @property
+    def width(self) -> int:
+        """Number of columns, trials included."""
+        return len(COLUMNS) + len(self.trials)
+
     def columns(
-        self, losses: FloatArray, classes: FloatArray | None, y: FloatArray
+        self,
+        losses: FloatArray,
+        classes: FloatArray | None,
+        y: FloatArray,
+        bounded: Bounded,
     ) -> FloatArray:
-        """Per-example values of `COLUMNS`, shape (n, 8)."""
-        capped = np.minimum(losses, self.loss_bound)
+        """Per-example values of `COLUMNS`, and of the trials, shape (n, 8 + trials)."""
+        cut = bounded(self.loss_bound) if np.isfinite(self.loss_bound) else losses
         blank = np.zeros_like(losses)
         return np.stack(
             [
                 np.ones_like(losses),
                 losses,
                 losses**2,
-                capped,
-                capped**2,
+                cut,
+                cut**2,
                 blank if classes is None else (classes == y).astype(np.float64),
                 blank if classes is None else (classes == 1).astype(np.float64),
                 np.ones_like(losses),
+                *(bounded(trial) for trial in self.trials.tolist()),
             ],
             axis=1,
         )
 
+    def log_sums(
+        self, bounded: FloatArray, member: Callable[[int], BoolArray]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return `below` and `above`; ``member(z)`` says which rows are in a cell."""
+        below, above = np.zeros_like(self.bets), np.zeros_like(self.bets)
+        if self.bets.size:
+            x = bounded / self.loss_bound
+            for z, bets in enumerate(self.bets):
+                own = x[member(z)][:, None]
+                below[z] = np.log1p(-bets * own).sum(axis=0)
+                above[z] = np.log1p(-bets * (1.0 - own)).sum(axis=0)
+        return below, above
+
     def answer(self, view: View) -> EvaluateTotal:
         """Answer for one silo."""
-        model = self.task.model
-        losses = model.losses(self.w, view.X, view.y)
-        return self.total(view, losses, model.classes(self.w, view.X))
+        model, w = self.task.model, self.w
+        losses, classes = model.losses(w, view.X, view.y), model.classes(w, view.X)
+
+        def bounded(bound: float) -> FloatArray:
+            return model.bounded_losses(w, view.X, view.y, bound)
+
+        return self.total(view, losses, classes, bounded)
 
     def total(
-        self, view: View, losses: FloatArray, classes: FloatArray | None
+        self,
+        view: View,
+        losses: FloatArray,
+        classes: FloatArray | None,
+        bounded: Bounded,
     ) -> EvaluateTotal:
-        """Return one silo's answer from its losses and predicted classes."""
+        """Return one silo's answer from its losses and predicted classes.
+
+        ``bounded(M)`` are the losses of the bounded predictor.
+        """
         cells = self.task.cells
-        columns = self.columns(losses, classes, view.y)
+        columns = self.columns(losses, classes, view.y, bounded)
         atoms = view.atom_sums(columns, cells.membership.shape[1])
+        here = cells.of_silo(view.index).astype(bool)
+        sums, width = here @ atoms, len(COLUMNS)
         share = float(self.task.shares[view.index]) if len(view) else 0.0
+        cut = columns[:, COLUMNS.index("bounded_loss")]
+        below, above = self.log_sums(cut, lambda z: here[z][view.atom])
         return EvaluateTotal(
-            atoms,
-            cells.of_silo(view.index) @ atoms,
+            atoms[:, :width],
+            sums[:, :width],
             share * float(losses.mean()) if len(view) else 0.0,
+            share * float(cut.mean()) if len(view) else 0.0,
             share,
+            sums[:, width:],
+            below,
+            above,
         )
 
     def losses(self, total: EvaluateTotal) -> FloatArray:
@@ -145,17 +241,7 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         known.loss_sums(self.w, n, table["loss"])
         limit = known.ceilings.squared_losses(self.w, n)
         _check_squares(table["loss"], table["loss_squared"], n, limit)
-        M = self.loss_bound
-        capped, squares = table["capped_loss"], table["capped_loss_squared"]
-        _check_squares(capped, squares, n, limit)
-        for small, large in ((capped, table["loss"]), (squares, table["loss_squared"])):
-            slack = ROUNDING * (n + large)
-            within(small, -slack, large + slack, "a capped loss")
-            same = not np.isinf(M) or bool((np.abs(small - large) <= slack).all())
-            require(same, "a capped loss")
-        if np.isfinite(M):
-            most = M * capped + ROUNDING * n * (1 + M * M)
-            within(squares, -n, most, "a capped loss")
+        self._check_bounded(known, table, limit)
         total.check_ranges(known.in_each, self.scales)
         _check_predictions(known, table["correct"], table["positive"])
         expected = known.member @ total.atoms
@@ -164,12 +250,77 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         share = known.share if known.rows else 0.0
         require(total.share == share, "another share than the agreed one")
         here = replace(known, share=share)
+        self._check_bounded_risk(here, total)
+        self._check_sums(here, total)
         here.mean_loss(self.w, total.risk, total.column("loss", of="cells"))
         if share and n.sum() == known.rows:
             whole = total.risk / share * known.rows
             sums = float(table["loss"].sum())
             require(abs(whole - sums) <= ROUNDING * (known.rows + sums), "a risk")
         return total
+
+    def _rise(self, known: Known, bound: float) -> float:
+        """Return by how much a bounded loss can be above the model's own.
+
+        p′ ≥ (1 − C·e⁻ᴹ)p; of a number nearer to its target it is never above.
+        """
+        classes = len(known.schema.labels)
+        return -float(np.log1p(-classes * np.exp(-bound)))
+
+    def _check_bounded(
+        self, known: Known, table: Mapping[str, FloatArray], limit: FloatArray
+    ) -> None:
+        """Judge bounded losses and their squares, alone and against the model's own."""
+        M, n = self.loss_bound, known.counts
+        rise = self._rise(known, M)
+        own, own_squares = table["loss"], table["loss_squared"]
+        cut, squares = table["bounded_loss"], table["bounded_loss_squared"]
+        most = limit + 2 * rise * own + n * rise**2
+        _check_squares(cut, squares, n, most)
+        raised = own_squares + 2 * rise * own + n * rise**2
+        for small, large in ((cut, own + n * rise), (squares, raised)):
+            slack = ROUNDING * (n + large)
+            within(small, -slack, large + slack, "a bounded loss")
+            same = not np.isinf(M) or bool((np.abs(small - large) <= slack).all())
+            require(same, "a bounded loss")
+        if np.isfinite(M):
+            most = M * cut + ROUNDING * n * (1 + M * M)
+            within(squares, -n, most, "a bounded loss")
+
+    def _check_bounded_risk(self, known: Known, total: EvaluateTotal) -> None:
+        """Judge p_k × the mean bounded loss, alone and against the sums."""
+        M, mine = self.loss_bound, total.bounded_risk
+        if np.isinf(M):
+            same = abs(mine - total.risk) <= ROUNDING * (1 + total.risk)
+            require(same, "a bounded risk")
+            return
+        require(0 <= mine <= known.share * M * (1 + ROUNDING), "a bounded risk")
+        if known.share and known.counts.sum() == known.rows:
+            whole = mine / known.share * known.rows
+            sums = float(total.column("bounded_loss").sum())
+            same = abs(whole - sums) <= ROUNDING * (known.rows + sums)
+            require(same, "a bounded risk")
+
+    def _check_sums(self, known: Known, total: EvaluateTotal) -> None:
+        """Judge the trials and the log-sums of the cells.
+
+        Of x in [0, 1] with the sum s, the chord and Jensen's inequality give
+        s·log(1 − γ) ≤ Σ log(1 − γx) ≤ n·log(1 − γs/n).
+        """
+        n = known.sizes
+        own, cut = (total.column(c, of="cells") for c in ("loss", "bounded_loss"))
+        for bound, tried in zip(self.trials.tolist(), total.trials.T, strict=True):
+            most = np.minimum(own + n * self._rise(known, bound), n * bound)
+            slack = ROUNDING * (n + most)
+            within(tried, -slack, most + slack, "a bounded loss")
+        x = cut / self.loss_bound
+        for logs, s in ((total.below, x), (total.above, n - x)):
+            rows = n[:, None]
+            part = np.clip(s / np.maximum(n, 1.0), 0.0, 1.0)[:, None]
+            least, most = part * np.log1p(-self.bets), np.log1p(-self.bets * part)
+            slack = ROUNDING * (1 - np.log1p(-self.bets))
+            low, high = rows * (least - slack), rows * (most + slack)
+            within(logs, low, high, "a log-sum")
 
 
 def _check_squares(

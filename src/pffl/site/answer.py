@@ -50,7 +50,7 @@ GUARD = "guard.json"
 LOG = "refusals.jsonl"
 LARGEST_LOG = 10 << 20  # bytes; then it is put aside, and an older one dropped
 STEEPEST = 1000.0  # own spread of a column, in units of the server's scale
-CAPS = 4  # caps on losses that a run may use; each is a point of their curve
+CAPS = 8  # bounds on losses that a run may use; each is a point of their curve
 SECONDS = 30.0  # to wait for another process that answers at the same time
 OURS = version("pffl")
 

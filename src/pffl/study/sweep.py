@@ -398,7 +398,7 @@ class Plan:
         solution = yield from fitted(
             self.setting, problem, constraint, method, self.options, wanted
         )
-        cap = np.inf if wanted.loss_bound is None else wanted.loss_bound
+        cap = problem.task.model.loss_bound(wanted.loss_bound) or np.inf
         splits = [s for s in self.setting.splits if s not in ("train", "test")]
         asked = [Evaluate(problem.task, solution.w, split, cap) for split in splits]
         totals = yield from ask_all(asked)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -82,10 +83,11 @@ def evaluate(
     views: Sequence[View], question: Evaluate, spread: Threads, names: Sequence[str]
 ) -> EvaluateTotal:
     """Answer for all silos, from one pass over their rows."""
-    found = evaluated(network_of(question), question.w, views, spread)
+    model = network_of(question)
+    found = evaluated(model, question.w, views, spread)
     return add_all(
         [
-            question.total(view, losses, classes)
+            question.total(view, losses, classes, partial(model.bounded, losses))
             for view, (losses, classes) in zip(views, found, strict=True)
         ]
     )

@@ -14,11 +14,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
 
+from pffl.constraints.base import Cells
 from pffl.engines.local.layout import Layout, Piece, piece_rows
 from pffl.engines.local.threads import Threads
 from pffl.models.linear import LinearModel
@@ -33,8 +34,9 @@ from pffl.questions import (
 from pffl.questions.curvature import linear, powers
 from pffl.questions.evaluate import COLUMNS
 from pffl.questions.train import TINY
-from pffl.typing import FloatArray, IntArray
+from pffl.typing import BoolArray, FloatArray, IntArray
 
+BOUNDED = COLUMNS.index("bounded_loss")
 MOST_SUMS = 1 << 22  # numbers of a stack of evaluations
 
 R = TypeVar("R")
@@ -92,43 +94,75 @@ def evaluate(
 ) -> list[EvaluateTotal]:
     """Answer questions about one task and split, for all silos."""
     model = linear(questions[0].task)
-    at_once = max(1, MOST_SUMS // (layout.n_silos * layout.n_atoms * len(COLUMNS)))
+    units, widths = layout.n_silos * layout.n_atoms, [q.width for q in questions]
+    at_once = max(1, MOST_SUMS // (units * max(widths)))
     if len(questions) > at_once:
         head, tail = questions[:at_once], questions[at_once:]
         return evaluate(layout, head, spread) + evaluate(layout, tail, spread)
 
-    def sums_of(pieces: Sequence[Piece]) -> FloatArray:
-        sums = np.zeros((len(questions), layout.n_silos * layout.n_atoms, len(COLUMNS)))
+    def sums_of(pieces: Sequence[Piece]) -> list[FloatArray]:
+        sums = [np.zeros((units, width)) for width in widths]
         for piece in pieces:
             X, y = layout.X[piece.rows], layout.y[piece.rows]
-            for question, into in zip(questions, sums, strict=True):
+            for place, (question, into) in enumerate(zip(questions, sums, strict=True)):
                 z = model.scores(question.w, X)
                 columns = question.columns(
-                    model.score_losses(z, y), model.score_classes(z), y
+                    model.score_losses(z, y),
+                    model.score_classes(z),
+                    y,
+                    partial(model.score_bounded_losses, z, y),
                 )
                 into[piece.units] += run_sums(piece, columns)
+                if question.bets.size:
+                    bounded[place][piece.rows] = columns[:, BOUNDED]
         return sums
 
-    found = np.sum(spread(sums_of, layout.pieces(), len(layout.X)), axis=0)
-    return [_evaluated(layout, *pair) for pair in zip(questions, found, strict=True)]
+    bounded = [np.zeros(len(layout.X) if q.bets.size else 0) for q in questions]
+    parts = spread(sums_of, layout.pieces(), len(layout.X))
+    found = [np.sum(sums, axis=0) for sums in zip(*parts, strict=True)]
+    return [
+        _evaluated(layout, *each)
+        for each in zip(questions, found, bounded, strict=True)
+    ]
 
 
-def _evaluated(layout: Layout, question: Evaluate, sums: FloatArray) -> EvaluateTotal:
-    """Return the total from sums per unit."""
-    task = question.task
+def _evaluated(
+    layout: Layout, question: Evaluate, sums: FloatArray, bounded: FloatArray
+) -> EvaluateTotal:
+    """Return the total from sums per unit, and bounded losses row by row."""
+    task, width = question.task, len(COLUMNS)
     by_silo = layout.to_federation(
         np.reshape(sums, (layout.n_silos, layout.n_atoms, -1))
     )
     counts = by_silo[:, :, 0].sum(axis=1)
     present = counts > 0
-    losses = by_silo[:, :, 1].sum(axis=1)
-    means = np.divide(losses, counts, out=np.zeros_like(losses), where=present)
+    losses = by_silo[:, :, [COLUMNS.index("loss"), BOUNDED]].sum(axis=1)
+    means = losses / np.maximum(counts, 1.0)[:, None]
+    risk, bounded_risk = (task.shares @ means).tolist()
+    cells = task.cells.totals(by_silo)
+    below, above = question.log_sums(bounded, _members(layout, task.cells))
     return EvaluateTotal(
-        by_silo.sum(axis=0),
-        task.cells.totals(by_silo),
-        float(task.shares @ means),
+        by_silo.sum(axis=0)[:, :width],
+        cells[:, :width],
+        risk,
+        bounded_risk,
         float(task.shares[present].sum()),
+        cells[:, width:],
+        below,
+        above,
     )
+
+
+def _members(layout: Layout, cells: Cells) -> Callable[[int], BoolArray]:
+    """Return what says which rows are in a cell."""
+    positions, atoms = np.divmod(layout.units, layout.n_atoms)
+    silos = layout.order[positions]
+
+    def member(cell: int) -> BoolArray:
+        rows: BoolArray = cells.membership[cell][atoms]
+        return rows if cells.everywhere[cell] else rows & (silos == cells.silo[cell])
+
+    return member
 
 
 def expand(
