@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -163,16 +164,21 @@ def test_least_squares(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     plain = {"features": X, "coef": model.coef_.tolist(), "intercept": model.intercept_}
     path.write_text(json.dumps(plain))
-    options = Options(loss_bound=100.0, confidence=0.9)
-    found = audit(opened(path, rows), rows, options=options)
+    own = opened(path, rows)
+    ends = (float(frame.amount.min()) - 1, float(frame.amount.max()) + 1)
+    known = replace(own, model=replace(own.model, target_range=ends))
+    found = audit(known, rows, options=Options(confidence=0.9))
     certificate = found.certificate
     assert not_verified(found, rows, tmp_path) == []
     for sex, part in frame.groupby("sex"):
         true = mean_squared_error(part.amount, model.predict(part[X]))
         assert group_losses(certificate)[str(sex)] == pytest.approx(true)
-    assert certificate.of_kind("holdout")[0].available
+    statement = certificate.of_kind("holdout")[0]
+    assert statement.available
+    assert statement.figures["loss_bound"] == (ends[1] - ends[0]) ** 2
     assert not certificate.of_kind("holdout_error")
-    bare = audit(read_coefficients(path), rows).certificate
+    # Without a range there is no bound of a loss, whatever one declares.
+    bare = audit(own, rows, options=Options(loss_bound=100.0)).certificate
     assert "needs a loss bound" in bare.of_kind("holdout")[0].text
 
 

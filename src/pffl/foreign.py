@@ -446,6 +446,11 @@ class Probabilities(Model):
         """Number of classes: two for one probability."""
         return max(2, len(self.inputs.mean))
 
+    @property
+    def clips(self) -> bool:
+        """Of two classes, as a logistic regression does."""
+        return self.n_classes == 2
+
     def predict_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
         """Refuse: probabilities are not numbers of a target."""
         raise UsageError("a model known by its probabilities predicts classes")

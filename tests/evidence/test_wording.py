@@ -50,15 +50,16 @@ def sample(
         "weight": count,
         "loss": count * loss,
         "loss_squared": count * loss**2,
-        "capped_loss": count * capped,
-        "capped_loss_squared": count * capped**2,
+        "bounded_loss": count * capped,
+        "bounded_loss_squared": count * capped**2,
         "correct": count - np.minimum(wrong, count),
         "positive": np.minimum(positive, count),
     }
     cells = {name: column.tolist() for name, column in columns.items()}
     atoms = {k: np.stack([0 * v, v], axis=1).reshape(-1) for k, v in columns.items()}
     plain = {name: column.tolist() for name, column in atoms.items()}
-    return Sample(["test"], float(loss.mean()), 1.0, cells, plain)
+    risks = float(loss.mean()), float(capped.mean())
+    return Sample(["test"], *risks, 1.0, cells, plain)
 
 
 def least(lower: float, upper: float, risk: float = 0.6) -> Least:

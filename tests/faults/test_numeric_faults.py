@@ -120,7 +120,7 @@ def test_fault_36_margins_of_ten_thousand(kind, engine_type):
     assert np.isfinite(at.cell_hessians).all()
     evaluated = engine.ask(Evaluate(problem.task, w, "test", loss_bound=4.0))
     assert np.isfinite(evaluated.atoms).all()
-    assert (evaluated.column("capped_loss") <= 4 * evaluated.column("count")).all()
+    assert (evaluated.column("bounded_loss") <= 4 * evaluated.column("count")).all()
 
 
 def test_fault_36_loss_and_gradient_have_their_limits():

@@ -358,13 +358,13 @@ class Rows:
     def bounded(self, w: Any, losses: Any, M: float) -> Any:
         """Return the losses of the bounded predictor, none of them above M."""
         least = math.exp(-M)
-        if self.kind == "logistic":
+        classes = max(2, self.outputs, self.X.shape[1] * (self.kind[0] == "p"))
+        if self.kind == "logistic" or (self.kind[0] == "p" and classes == 2):
             return -np.log(np.clip(np.exp(-losses), least, 1 - least))
         if self.kind in ("least-squares", "huber"):
             size = np.abs(np.clip(self.scores(w)[:, 0], *self.range) - self.y)
             cut = np.minimum(size, self.cut)
             return cut * (2 * size - cut)
-        classes = max(2, self.outputs, self.X.shape[1] * (self.kind[0] == "p"))
         return -np.log((1 - classes * least) * np.exp(-losses) + least)
 
     def classes(self, w: Any) -> Any:

@@ -12,7 +12,11 @@ import numpy as np
 
 from pffl.data.schema import Schema
 from pffl.errors import UsageError
-from pffl.numerics import mixed_log_losses, smallest_probability
+from pffl.numerics import (
+    clipped_log_losses,
+    mixed_log_losses,
+    smallest_probability,
+)
 from pffl.records import Record
 from pffl.typing import FloatArray
 
@@ -237,13 +241,21 @@ class Model(ABC):
     def classes(self, w: FloatArray, X: FloatArray) -> FloatArray | None:
         """Return predicted label codes, or None for a numeric target."""
 
-    # The bounded predictor: what is certified, saved and shipped. Of a classifier its
-    # probabilities are mixed with e⁻ᴹ, so that its loss is at most M for everybody.
+    # The bounded predictor: what is certified, saved and shipped. Its loss is at most M
+    # for everybody.
 
     @property
     def n_classes(self) -> int:
         """Number of classes C; 0 for a numeric target."""
         return 0
+
+    @property
+    def clips(self) -> bool:
+        """Whether probabilities are clipped to [e⁻ᴹ, 1 − e⁻ᴹ]; of two classes only.
+
+        Otherwise they are mixed: p′ = (1 − C·e⁻ᴹ)p + e⁻ᴹ.
+        """
+        return False
 
     def loss_bound(self, asked: float | None = None) -> float | None:
         """Return M, the largest loss that the bounded predictor can have.
@@ -263,6 +275,8 @@ class Model(ABC):
         """Return a classifier's bounded losses, which follow from its own."""
         if self.loss_bound(bound) is None:
             return losses
+        if self.clips:
+            return clipped_log_losses(losses, bound)
         return mixed_log_losses(losses, bound, self.n_classes)
 
     def bounded_losses(
@@ -277,6 +291,8 @@ class Model(ABC):
         if self.loss_bound(bound) is None:
             return own
         least = smallest_probability(bound)
+        if self.clips:
+            return np.clip(own, least, 1.0 - least)
         return np.maximum((1.0 - self.n_classes * least) * own + least, least)
 
     def bounded_values(self, w: FloatArray, X: FloatArray) -> FloatArray:

@@ -19,13 +19,11 @@ from pffl.data.schema import Schema
 from pffl.errors import DataError, UsageError, wrong
 from pffl.models.base import UNSCALED, Inputs, Model, Target
 from pffl.numerics import (
-    clipped_log_losses,
     is_number,
     log_softmax,
     logistic_losses,
     logistic_losses_and_slopes,
     sigmoid,
-    smallest_probability,
 )
 from pffl.typing import FloatArray
 
@@ -271,19 +269,10 @@ class LogisticRegression(LinearModel):
         """Two."""
         return 2
 
-    def bounded(self, losses: FloatArray, bound: float) -> FloatArray:
-        """Return the losses with probabilities kept in [e⁻ᴹ, 1 − e⁻ᴹ]."""
-        if self.loss_bound(bound) is None:
-            return losses
-        return clipped_log_losses(losses, bound)
-
-    def bounded_proba(self, w: FloatArray, X: FloatArray, bound: float) -> FloatArray:
-        """Return class probabilities in [e⁻ᴹ, 1 − e⁻ᴹ], shape (n, 2)."""
-        own = self.predict_proba(w, X)
-        if self.loss_bound(bound) is None:
-            return own
-        least = smallest_probability(bound)
-        return np.clip(own, least, 1.0 - least)
+    @property
+    def clips(self) -> bool:
+        """Yes."""
+        return True
 
 
 class SoftmaxRegression(LinearModel):
