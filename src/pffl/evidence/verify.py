@@ -362,7 +362,8 @@ class Rows:
         if self.kind == "logistic" or (self.kind[0] == "p" and classes == 2):
             return -np.log(np.clip(np.exp(-losses), least, 1 - least))
         if self.kind in ("least-squares", "huber"):
-            size = np.abs(np.clip(self.scores(w)[:, 0], *self.range) - self.y)
+            predicted = self.shift + self.stretch * self.scores(w)[:, 0]
+            size = np.abs(np.clip(predicted, *self.range) - self.y)
             cut = np.minimum(size, self.cut)
             return cut * (2 * size - cut)
         return -np.log((1 - classes * least) * np.exp(-losses) + least)
