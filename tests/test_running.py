@@ -111,7 +111,7 @@ def test_fault_74_edited_evidence_is_not_certified(place: Path, name: str) -> No
 
 
 def test_a_solution_and_its_directory_are_certified_alike(place: Path) -> None:
-    again = pffl.certify(runs.load(place), confidence=0.8)
+    again = pffl.certify(runs.load(place))
     settings = job()
     solution = pffl.solve(
         settings.federation,
@@ -119,5 +119,20 @@ def test_a_solution_and_its_directory_are_certified_alike(place: Path) -> None:
         options=settings.options,
         seed=1,
     )
-    own = pffl.certify(solution, confidence=0.8)
+    own = pffl.certify(solution)
     assert again.as_dict() == own.as_dict()
+
+
+def test_fault_87_what_was_given_to_the_run_is_the_certificates(tmp_path: Path) -> None:
+    given = {"confidence": 0.9, "loss_bound": 5.0}
+    with runs.lock(tmp_path / "run") as held:
+        running.run(job(**given), held, report=False)
+    record, engine = runs.load(tmp_path / "run"), Local(job().federation)
+    for request in (Request(), Request(target_gap=1e-3), Request(splits=("train",))):
+        running.recertify(record, request, engine)
+        names = ["evidence.json", "evidence-train.json"][: 1 + bool(request.splits)]
+        for name in names:
+            terms = read(tmp_path / "run", name)["terms"]
+            assert {key: terms[key] for key in given} == given
+    held_out = runs.load(tmp_path / "run").evidence.heldout
+    assert held_out == record.evidence.heldout

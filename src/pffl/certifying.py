@@ -21,6 +21,7 @@ from pffl.engines.base import Engine
 from pffl.errors import DataError, UsageError
 from pffl.evidence.certificate import Certificate
 from pffl.evidence.evidence import Evidence, Lowest, Missing, Pair, Terms, known
+from pffl.evidence.looks import Looks
 from pffl.evidence.measure import Wanted, measure, plan_constants, reported
 from pffl.evidence.verdict import certificate as certificate_of
 from pffl.flow import ask
@@ -87,6 +88,10 @@ class Certifiable(Protocol):
         """All that was declared and measured."""
 
     @property
+    def looks(self) -> Looks:
+        """The looks at held-out rows that are known."""
+
+    @property
     def model(self) -> Model:
         """The model, bound to its schema and scaling."""
 
@@ -127,8 +132,9 @@ def certify(
     confidence
         1 − δ of the statements on unseen people. Default: as the run declared.
     candidates, fresh_split
-        How many models were compared on the held-out rows before this one was chosen:
-        δ is shared among them, unless the split is a fresh one.
+        How many models were compared on the held-out rows before this one was chosen,
+        all fixed before the first look: δ is shared among them, unless the split is a
+        fresh one. What the folder of a run directory counts need not be said.
     split
         The rows that stand for unseen people.
     feature_bound
@@ -149,7 +155,7 @@ def certify(
         cell=cell,
     )
     engine = None if federation is None else open_engine(federation, "local")
-    return certificate_of(examine(solution, engine, request))
+    return certificate_of(solution.looks.counted(examine(solution, engine, request)))
 
 
 def examine(solution: Certifiable, engine: Engine | None, request: Request) -> Evidence:
@@ -165,8 +171,13 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
     if engine is None:
         raise UsageError("this asks for more than the run measured: give the data, too")
     require_schema(engine, evidence.data.schema)
+    if terms.counted and (request.splits is not None or not same):
+        # What the folder counted was of the run's own rows.
+        many = request.candidates or 1
+        terms = replace(terms, candidates=many, counted=False, later=0, others=0)
     setting = setting_of(engine)
-    heldout = request.splits or ("test",)
+    held = known(evidence.heldout)
+    heldout = request.splits or (("test",) if held is None else tuple(held.splits))
     names = evidence.names
     absent = [s for s in heldout if s not in engine.splits and s != "test"]
     if absent:

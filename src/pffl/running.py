@@ -22,11 +22,10 @@ from pffl.data.reading import read_table
 from pffl.data.schema import Schema
 from pffl.engines.base import Engine
 from pffl.errors import ArtefactError, DataError, PFFLError, UsageError
-from pffl.evidence import verdict
 from pffl.evidence.certificate import Certificate
+from pffl.evidence.looks import Looks
 from pffl.evidence.measure import model_fingerprint
 from pffl.evidence.verify import Check, verify
-from pffl.files import json_text
 from pffl.foreign import (
     Audit,
     Audited,
@@ -102,6 +101,8 @@ def run(
             gap_every=gap_every(job),
             checkpoint=checkpoint,
         )
+        looks = Looks.of(place.directory)
+        solution = replace(solution, evidence=looks.counted(solution.evidence))
         place.save(solution, text)
         if solution.status != "interrupted":
             if report:
@@ -136,19 +137,14 @@ def recertify(
     found = examine(record, engine, request)
     remarks = [f"not verified: {text}." for text in record.mismatches]
     found = replace(found, notes=list(dict.fromkeys([*remarks, *found.notes])))
-    certificate, name = verdict.certificate(found), CERTIFICATE
+    mark = "-".join(request.splits or ())
+    if found.data.other:
+        mark = str(found.data.fingerprint)[:8]
     with lock(record.directory, finished=True) as place:
-        if found.data.other or request.splits is not None:
-            other = "-".join(request.splits or ())
-            if found.data.other:
-                other = str(found.data.fingerprint)[:8]
-            name = f"certificate-{other}.json"
-            place.add(f"evidence-{other}.json", json_text(found.as_dict()).encode())
-            place.add(name, json_text(certificate.as_dict()).encode())
-        else:
-            place.update(found)
-            if (record.directory / REPORT).is_file():
-                write_report(place)
+        certificate = place.certify(found, mark)
+        if not mark and (record.directory / REPORT).is_file():
+            write_report(place)
+    name = f"certificate-{mark}.json" if mark else CERTIFICATE
     return certificate, record.directory / name
 
 

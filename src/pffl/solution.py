@@ -15,6 +15,7 @@ from pffl.errors import DataError, NotMetError, UsageError
 from pffl.evidence import training, verdict
 from pffl.evidence.certificate import Certificate, Status
 from pffl.evidence.evidence import Data, Evidence, Training
+from pffl.evidence.looks import Looks
 from pffl.evidence.metrics import Metrics
 from pffl.evidence.verdict import CellResult
 from pffl.models.base import Model
@@ -71,6 +72,11 @@ class Solution:
     def exit_code(self) -> int:
         """What a command ends with."""
         return verdict.EXIT_CODES[self.status]
+
+    @property
+    def looks(self) -> Looks:
+        """The looks at held-out rows that are known: a folder counts them."""
+        return Looks()
 
     @cached_property
     def certificate(self) -> Certificate:

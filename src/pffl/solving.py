@@ -351,6 +351,7 @@ def setting_of(engine: Engine) -> Setting:
             notes=list(here.notes),
             overlap=here.overlap if "test" in here.splits else None,
             by_person=here.by_person,
+            splits=dict(here.held_out),
         )
     return Setting(
         engine.schema, engine.silo_names, engine.splits, engine.partial, data

@@ -243,7 +243,10 @@ def test_holdout() -> None:
     ("change", "reason"),
     [
         ({"terms__loss_bound": None}, "not available: needs a loss bound"),
-        ({"data__overlap": 7}, "not available: needs separate rows: 7"),
+        (
+            {"data__overlap": 7, "data__by_person": True},
+            "not available: needs separate rows: 7",
+        ),
         ({"heldout": Missing("needs held-out rows")}, "not available: needs held-out"),
     ],
 )
@@ -254,17 +257,39 @@ def test_holdout_is_refused(change: dict[str, Any], reason: str) -> None:
 
 
 def test_assumptions_say_what_is_known() -> None:
-    def chosen(many: int, fresh: bool) -> Any:
-        e = evidence(terms__candidates=many, terms__fresh_split=fresh)
-        return unseen.chosen_among(e)
+    def apart(overlap: int | None, by_person: bool = False) -> str:
+        e = evidence(data__overlap=overlap, data__by_person=by_person)
+        assert isinstance(e.heldout, Sample)
+        return unseen.separate(e, e.heldout).state
 
-    assert unseen.separate(None).state == "assumed"
-    assert unseen.separate(0).state == "checked"
-    assert unseen.separate(1).state == "failed"
-    assert chosen(1, False).state == "assumed"
-    assert "candidates" in chosen(5, False).text
-    assert chosen(5, True).state == "checked"
+    assert apart(None) == apart(1) == "could not be checked"
+    assert apart(0) == apart(0, True) == "checked"
+    assert apart(1, True) == "failed"
     assert unseen.bounded_loss(2.0).state == "checked"
+
+
+@pytest.mark.parametrize(
+    ("terms", "state", "shown"),
+    [
+        ({}, "assumed", "fixed before"),
+        ({"candidates": 5}, "assumed", "each has 1/5 of the risk"),
+        ({"candidates": 5, "counted": True}, "checked", "one of 5 models"),
+        ({"candidates": 5, "fresh_split": True}, "assumed", "fixed before"),
+        ({"others": 3}, "could not be checked", "of 3 others"),
+    ],
+)
+def test_looks_say_how_they_were_paid(
+    terms: dict[str, Any], state: str, shown: str
+) -> None:
+    e = evidence(**{f"terms__{name}": value for name, value in terms.items()})
+    (ground,) = unseen.looked_at(e)
+    assert ground.state == state
+    assert shown in ground.text
+    later = replace(e, terms=replace(e.terms, later=2))
+    assert unseen.looked_at(later)[0] == ground
+    assert "certificate 3" in unseen.looked_at(later)[1].text
+    assert "1/6 of the risk" in unseen.looked_at(later)[1].text
+    assert unseen.parts(later) == 6 * unseen.parts(e)
 
 
 def test_an_empty_held_out_cell_is_shown() -> None:

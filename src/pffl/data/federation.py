@@ -454,6 +454,13 @@ class Federation:
         return repeated_rows(train, test)
 
     @cached_property
+    def held_out(self) -> dict[str, str]:
+        """SHA-256 of the rows of each split but ``train``: inputs and labels."""
+        splits = [split for split in self.splits if split != "train"]
+        parts = {s: [silo.rows(s) for silo in self.silos] for s in splits}
+        return {s: digest(*(a for r in parts[s] for a in (r.X, r.y))) for s in splits}
+
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over the schema and all rows; names the data a result belongs to."""
         parts: list[str | NDArray[Any]] = [self.schema.hash]

@@ -190,6 +190,9 @@ class Data(Record):
     by_person
         Whether an id says whom each row is about: then `overlap` counts rows of people
         who are in training as well, otherwise rows that equal a training row.
+    splits
+        Hash of the rows of each split but ``train``, inputs and labels, where rows are
+        at hand.
     longest_input
         Length of the longest training row as the model sees it, where rows are at hand.
     card
@@ -204,6 +207,7 @@ class Data(Record):
     trained_on: str | None = None
     overlap: int | None = None
     by_person: bool = False
+    splits: dict[str, str] = field(default_factory=dict)
     longest_input: float | None = None
     notes: list[str] = field(default_factory=list)
     card: dict[str, Any] | None = None
@@ -231,9 +235,14 @@ class Terms(Record):
         Bound on the length of everyone's scaled inputs, the constant 1 included.
     target_gap
         A duality gap to judge by, and to plan rounds for.
-    confidence, candidates, fresh_split
-        1 − δ of a statement on unseen people, and how many models were compared on the
-        held-out rows before.
+    confidence
+        1 − δ of a statement on unseen people.
+    candidates, fresh_split, counted
+        How many models were compared on the held-out rows, all fixed before the first
+        look; whether nobody has looked at these rows; whether the folder counted.
+    later, others
+        This is the `later`-th certificate on the same rows after the first; and how
+        many models with other settings the folder knows to be measured on them.
     """
 
     weighting: Literal["silos", "rows"]
@@ -246,6 +255,9 @@ class Terms(Record):
     target_gap: float | None = None
     candidates: int = 1
     fresh_split: bool = False
+    counted: bool = False
+    later: int = 0
+    others: int = 0
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,16 @@ def candidates(e: Evidence) -> int:
     return 1 if e.terms.fresh_split else e.terms.candidates
 
 
+def parts(e: Evidence) -> int:
+    """Return the number of parts of δ, of which these statements have one."""
+    return candidates(e) * later_part(e)
+
+
+def later_part(e: Evidence) -> int:
+    """Return l(l + 1) for the l-th later certificate on the same rows."""
+    return max(1, e.terms.later * (e.terms.later + 1))
+
+
 def shares(e: Evidence) -> dict[str, float]:
     """Return the part of δ that each kind of joint statement may spend.
 
@@ -97,12 +107,12 @@ def shares(e: Evidence) -> dict[str, float]:
 def joint_delta(e: Evidence, kind: str) -> float:
     """Return δ of one cell (or of one metric) of a joint statement."""
     cells = 1 if kind in METRICS else len(e.cells)
-    return split_delta(shares(e)[kind], cells, candidates(e))
+    return split_delta(shares(e)[kind], cells, parts(e))
 
 
 def sharing(e: Evidence) -> str:
     """Say in words how sure the statements on unseen people are."""
-    parts = shares(e)
+    kinds = shares(e)
     percent, delta = _percent(e), f"{1.0 - e.terms.confidence:.6g}"
     text = (
         f"On unseen people: the figure 'at most' of a cell holds by itself with "
@@ -110,14 +120,20 @@ def sharing(e: Evidence) -> str:
         f"above its bound. Joint figures and all else hold together: their risk, "
         f"{delta}, goes "
     )
-    if len(parts) == 1:
+    if len(kinds) == 1:
         text += "to the losses"
     else:
-        many = len(parts) - 1
+        many = len(kinds) - 1
         text += f"half to the losses and half in {many} equal parts to the others"
     text += ", and in each to all cells alike"
     if candidates(e) > 1:
         text += f". All of it is shared among {candidates(e)} candidates"
+    if e.terms.later:
+        text += (
+            f". Of all of it this certificate, number {e.terms.later + 1} on these "
+            f"held-out rows, has 1/{later_part(e)}: all later ones together spend as "
+            "much as the first"
+        )
     return text + "."
 
 
@@ -159,22 +175,33 @@ def bounded_loss(loss_bound: float | None) -> Assumption:
     return Assumption(text, "checked")
 
 
-def chosen_among(e: Evidence) -> Assumption:
-    """Say how a choice among candidates was paid for."""
-    many, fresh = e.terms.candidates, e.terms.fresh_split
-    if many > 1 and not fresh:
-        text = f"The model was one of {many} candidates; the risk was shared."
-    else:
-        text = "The model was fixed before the held-out rows were looked at."
-    state: State = "checked" if many > 1 or fresh else "assumed"
-    return Assumption(text, state)
+def looked_at(e: Evidence) -> tuple[Assumption, ...]:
+    """Say how looks at the held-out rows, and a choice by them, were paid for."""
+    many, terms = candidates(e), e.terms
+    text = "The model was fixed before the held-out rows were looked at."
+    state: State = "assumed"
+    if many > 1:
+        text = f"It is one of {many} models that were fixed before the held-out rows "
+        text += f"were looked at; each has 1/{many} of the risk."
+        state = "checked" if terms.counted else "assumed"
+    if terms.others:
+        text = (
+            f"It was set without regard to the held-out figures of {terms.others} "
+            "others, measured on the same rows; fresh rows would settle it."
+        )
+        state = "could not be checked"
+    found = (Assumption(text, state),)
+    if not terms.later:
+        return found
+    text = f"This is certificate {terms.later + 1} on these held-out rows, and has "
+    return (*found, Assumption(f"{text}1/{later_part(e)} of the risk.", "checked"))
 
 
 def grounds(e: Evidence) -> tuple[Assumption, ...]:
     """Say what all statements from held-out rows stand on."""
     if isinstance(e.heldout, Missing):
         return (Assumption(e.heldout.missing, "failed"),)
-    return (SAMPLING, separate(e, e.heldout), chosen_among(e))
+    return (SAMPLING, separate(e, e.heldout), *looked_at(e))
 
 
 def usable(e: Evidence) -> Sample | None:
@@ -207,7 +234,7 @@ def loss_bounds(e: Evidence, delta: float) -> FloatArray | None:
     if sample is None or M is None or not e.cells:
         return None
     count, total = sample.of_cells("count"), sample.of_cells("bounded_loss")
-    share = split_delta(delta, 1, candidates(e))
+    share = split_delta(delta, 1, parts(e))
     if (bets := sample.planned) is not None:
         below = np.array(sample.below)
         return logsum.upper_bounds(bets, below, count, total, loss_bound=M, delta=share)
@@ -221,7 +248,7 @@ def worst_lower(e: Evidence) -> float | None:
     if sample is None or M is None or np.isnan(sample.uncut_means).any():
         return None
     count, total = sample.of_cells("count"), sample.of_cells("bounded_loss")
-    share = split_delta(1.0 - e.terms.confidence, len(e.cells), candidates(e))
+    share = split_delta(1.0 - e.terms.confidence, len(e.cells), parts(e))
     if (bets := sample.planned) is not None:
         above = np.array(sample.above)
         low = logsum.lower_bounds(bets, above, count, total, loss_bound=M, delta=share)

@@ -293,6 +293,15 @@ class Table:
                     found.update(np.ascontiguousarray(array).tobytes())
         return found.hexdigest()
 
+    def part_hash(self, split: str, kind: str) -> str:
+        """SHA-256 of inputs and labels of one split, silo by silo."""
+        found = hashlib.sha256()
+        for silo in self.silos:
+            mine = (self.silo == silo) & (self.split == split)
+            for array in (self.X[mine].astype(kind), self.y[mine]):
+                found.update(np.ascontiguousarray(array).tobytes())
+        return found.hexdigest()
+
     @property
     def silos(self) -> list[str]:
         """The silos in order."""
@@ -409,11 +418,14 @@ class Rows:
 def check_rows(e: Json, model: Model, table: Table) -> Iterator[Check]:
     """Compare evidence with the rows."""
     data, M = e["data"], e["terms"]["loss_bound"]
+    kinds = ("float64", "float32", "uint8")
     if data["fingerprint"] is not None:
-        kinds = ("float64", "float32", "uint8")
         hashes = [table.hash(e, kind) for kind in kinds]
         good = data["fingerprint"] in hashes
         yield Check("data: hash", data["fingerprint"], hashes[0], good)
+    for split, stated in data["splits"].items():
+        hashes = [table.part_hash(split, kind) for kind in kinds]
+        yield Check(f"data: hash of {split}", stated, hashes[0], stated in hashes)
     yield from compare("data: silos", data["silos"], len(table.silos))
     old = known(e["before"]) or {"model": [], "samples": {}}
     samples = {"seen": e["seen"], "held-out": known(e["heldout"])}
@@ -590,6 +602,9 @@ class Told:
         self.percent = f"{100 * self.terms['confidence']:.6g}"
         self.delta = 1.0 - self.terms["confidence"]
         self.many = 1 if self.terms["fresh_split"] else self.terms["candidates"]
+        later = self.terms["later"]
+        self.of_later = max(1, later * (later + 1))
+        self.parts = self.many * self.of_later
         self.means = means_of(e["seen"])
         self.over = [m - b for m, b in zip(self.means, self.bounds, strict=True)]
         self.full = not any(map(math.isnan, self.means))  # every cell has rows
@@ -675,7 +690,7 @@ class Told:
             return None
         names = ("count", "bounded_loss", "bounded_loss_squared")
         sums = zip(*(self.usable["cells"][name] for name in names), strict=True)
-        return [mean_upper(n, s, q, self.M, delta / self.many) for n, s, q in sums]
+        return [mean_upper(n, s, q, self.M, delta / self.parts) for n, s, q in sums]
 
     # Statements: each returns value, holds, figures, per_cell, what the text shows,
     # and what it stands on (state, then what the ground shows); or why there is none
@@ -807,10 +822,15 @@ class Told:
 
     def grounds(self) -> list[list[str]]:
         """What statements from held-out rows stand on."""
-        many = self.terms["candidates"]
-        paid = many > 1 or self.terms["fresh_split"]
-        chosen = ["checked" if paid else "assumed"] + [f"{many}"] * (self.many > 1)
-        return [["assumed"], self.apart, chosen]
+        many, others, later = self.many, self.terms["others"], self.terms["later"]
+        chosen = ["assumed"]
+        if many > 1:
+            state = "checked" if self.terms["counted"] else "assumed"
+            chosen = [state, f"{many}", "1", f"{many}"]
+        if others:
+            chosen = ["could not be checked", f"{others}"]
+        paid = ["checked", f"{later + 1}", "1", f"{self.of_later}"]
+        return [["assumed"], self.apart, chosen, *([paid] if later else [])]
 
     def holdout(self) -> Any:
         """How large the mean loss of unseen people can be."""
@@ -859,7 +879,7 @@ class Told:
             return self.e["heldout"]["missing"] if self.held is None else "needs "
         n, right = (self.usable["cells"][c] for c in ("count", "correct"))
         wrong = [a - b for a, b in zip(n, right, strict=True)]
-        delta = self.shares["holdout_error"] / (len(self.names) * self.many)
+        delta = self.shares["holdout_error"] / (len(self.names) * self.parts)
         pairs = list(zip(wrong, n, strict=True))
         upper = [rate_upper(a, b, delta) for a, b in pairs]
         z, errors = int(np.argmax(upper)), [a / b if b else None for a, b in pairs]
@@ -877,7 +897,7 @@ class Told:
         k = np.reshape(self.usable["atoms"]["positive"], shape)
         there = np.flatnonzero((seen + n).sum(axis=1))
         parts = [(k[there][:, y].sum(1), n[there][:, y].sum(1)) for y in AMONG[kind]]
-        delta = self.shares[kind] / self.many / len(parts)
+        delta = self.shares[kind] / self.parts / len(parts)
         found = [spread(a.tolist(), b.tolist(), delta) for a, b in parts]
         empty = np.any([b == 0 for _, b in parts], axis=0)
         gone = [self.e["groups"][a] for a in there[empty]]
@@ -960,6 +980,8 @@ class Told:
         """What the notes of a certificate show, but for those that evidence holds."""
         out, others = [self.percent, f"{self.delta:.6g}"], len(self.shares) - 1
         out += [f"{others}"] * (others > 0) + [f"{self.many}"] * (self.many > 1)
+        later = self.terms["later"]
+        out += [f"{later + 1}", "1", f"{self.of_later}"] if later else []
         least = self.smallest_bound()
         return out + ([] if least is None else [f"{least:.6f}"])
 
@@ -1284,6 +1306,37 @@ def check_files(directory: Path) -> Iterator[Check]:
         yield from compare(f"file {name}", stated, found)
 
 
+def check_looks(e: Json, path: Path) -> Iterator[Check]:
+    """Compare what was paid for looks at held-out rows with the log of looks."""
+    held, terms = known(e["heldout"]), e["terms"]
+    if held is None or not path.is_file():
+        return
+    rows = [e["data"]["splits"].get(split) for split in held["splits"]]
+    if None in rows:
+        rows = [
+            hashed(
+                "rows", e["data"]["schema"], [*held["splits"], held["atoms"]["count"]]
+            )
+        ]
+    names = ("confidence", "candidates", "fresh_split", "feature_bound", "loss_bound")
+    cells = [[c[key] for key in ("cell", "bound", "silo", "of")] for c in e["cells"]]
+    paid = [terms[name] for name in names]
+    own = hashed("certificate", e["model"]["fingerprint"], cells, *paid)
+    looks = [json.loads(line) for line in path.read_bytes().splitlines()]
+    mine = {one["certificate"]: one for one in looks if set(one["rows"]) & set(rows)}
+    yield Check("looks: this certificate", own, list(mine), own in mine)
+    if own in mine:
+        stated = {key: terms[key] for key in ("candidates", "others", "later")}
+        found = {key: mine[own][key] for key in ("candidates", "others")}
+        yield from compare("looks", stated, {**found, "later": list(mine).index(own)})
+
+
+def hashed(*parts: object) -> str:
+    """SHA-256 of anything that JSON can hold."""
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def check_model(e: Json, model: Model) -> Iterator[Check]:
     """Compare evidence with the model file, and the method's prices with the terms."""
     found = {
@@ -1332,6 +1385,7 @@ def verify(directory: str | Path, rows: str | Path | None = None) -> list[Check]
         told, weights = Told(e), place / "model.safetensors"
         model = Model.read(weights) if weights.is_file() else None
         out += [] if model is None else check_model(e, model)
+        out += check_looks(e, place / "looks.jsonl")
         kind = e["model"]["kind"]
         if rows is None:
             out.append(skipped("no rows were given"))

@@ -22,7 +22,9 @@ from pffl.checkpoint import Checkpoint
 from pffl.data.schema import Schema
 from pffl.errors import ArtefactError, UsageError
 from pffl.evidence import verdict
+from pffl.evidence.certificate import Certificate
 from pffl.evidence.evidence import Evidence
+from pffl.evidence.looks import LOOKS, Looks
 from pffl.models import Inputs, Model
 from pffl.runs.model_file import ModelFile, read_model, write_model
 from pffl.typing import FloatArray
@@ -59,7 +61,7 @@ class RunDirectory:
         """Write the run; what a stopped one left under its manifest goes away."""
         stale = self._known()
         written = {
-            **derived(solution.evidence),
+            **derived(solution.evidence, Looks()),
             MODEL: write_model(ModelFile.of(solution)),
             HISTORY: files.csv_text(solution.history_rows()).encode(),
             SPEC: spec_text.encode(),
@@ -75,7 +77,7 @@ class RunDirectory:
         lam = np.zeros(len(names))
         saved = ModelFile(found.model, audit.schema, found.w, lam, names)
         model = {MODEL: write_model(saved), SPEC: spec_text.encode()}
-        self._write({**derived(e), **model}, {})
+        self._write({**derived(e, Looks()), **model}, {})
 
     def begin(self, spec_text: str) -> Checkpoint:
         """Write down which run is about to start; return where to save its rounds.
@@ -88,12 +90,22 @@ class RunDirectory:
         return Checkpoint(self.directory)
 
     def add(self, name: str, content: bytes) -> None:
-        """Write one more file (a certificate, say) and enter it in the manifest."""
+        """Write one more file (a page, say) and enter it in the manifest."""
         self._write({name: content}, self._known())
 
-    def update(self, evidence: Evidence) -> None:
-        """Write evidence, and all that follows from it, anew."""
-        self._write(derived(evidence), self._known())
+    def certify(self, evidence: Evidence, mark: str = "") -> Certificate:
+        """Write evidence, and all that follows from it, anew; count it as a look.
+
+        With a mark, evidence and certificate of other rows get files of their own.
+        """
+        looks = Looks.of(self.directory)
+        evidence = looks.counted(evidence)
+        written = derived(evidence, looks)
+        if mark:
+            del written[RESULT]
+            written = {_marked(name, mark): text for name, text in written.items()}
+        self._write(written, self._known())
+        return verdict.certificate(evidence)
 
     def _known(self) -> dict[str, str]:
         if not (self.directory / MANIFEST).exists():
@@ -106,15 +118,22 @@ class RunDirectory:
         files.write_all(self.directory, {**written, MANIFEST: manifest})
 
 
-def derived(evidence: Evidence) -> dict[str, bytes]:
+def _marked(name: str, mark: str) -> str:
+    stem, dot, ending = name.partition(".")
+    return name if name == LOOKS else f"{stem}-{mark}{dot}{ending}"
+
+
+def derived(evidence: Evidence, looks: Looks) -> dict[str, bytes]:
     """Return evidence and what follows from it, as files.
 
-    A run that was interrupted gets no certificate.
+    A run that was interrupted gets no certificate, which is what counts as a look.
     """
     plain = {EVIDENCE: evidence.as_dict(), RESULT: verdict.result(evidence)}
     if evidence.stopped != "interrupted":
         plain[CERTIFICATE] = verdict.certificate(evidence).as_dict()
-    return {name: files.json_text(part).encode() for name, part in plain.items()}
+    written = {name: files.json_text(part).encode() for name, part in plain.items()}
+    log = looks.text(evidence) if CERTIFICATE in plain else None
+    return written if log is None else {**written, LOOKS: log}
 
 
 def save(
@@ -339,6 +358,11 @@ class RunRecord:
         path, text = self.directory / EVIDENCE, self.read(EVIDENCE)
         plain = records.read(dict[str, Any], text, source=f"'{path}'")
         return Evidence.from_dict(plain)
+
+    @property
+    def looks(self) -> Looks:
+        """The looks at held-out rows that its folder counts."""
+        return Looks.of(self.directory)
 
     @property
     def w(self) -> FloatArray:

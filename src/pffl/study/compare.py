@@ -24,6 +24,7 @@ from pffl.constraints.per_silo import PerSilo
 from pffl.data.federation import Federation
 from pffl.driver import Cost, drive
 from pffl.errors import NotMetError, PFFLError, UsageError
+from pffl.evidence.looks import LOOKS, Look, hashed
 from pffl.evidence.metrics import mean_losses, metrics
 from pffl.files import Journal, key_of
 from pffl.flow import Billed, Clock, Flow, Run, ask_all, iterate, stage
@@ -103,8 +104,16 @@ class Footing:
         if any(key not in known or known[key]["reason"] for key in keys):
             found = self._tried(method, parameters, splits)
             for key, row in zip(keys, found, strict=True):
+                self._looked(key, row)
                 known.put(key, asdict(row))
         return [Row(**known[key]) for key in keys]
+
+    def _looked(self, key: str, row: Row) -> None:
+        """Count a model that was measured on test rows, where there is a folder."""
+        place, rows = self.journal.path, self.federation.held_out.get(row.split)
+        if row.split == "test" and row.measures and place is not None and rows:
+            seen = Look([rows], hashed("comparison", key), 0.0)
+            files.append(place.with_name(LOOKS), asdict(seen))
 
     def _key(self, method: str, parameters: Parameters, split: str) -> str:
         shared = (dict(self.model.describe()), dict(self.constraint.describe()))

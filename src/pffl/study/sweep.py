@@ -33,9 +33,10 @@ from pffl.engines.base import Engine
 from pffl.errors import DataError, PFFLError, UsageError
 from pffl.evidence import unseen, verdict
 from pffl.evidence.evidence import Evidence, Least, Missing, Sample, Training
+from pffl.evidence.looks import LOOKS, Look, hashed, look
 from pffl.evidence.measure import Wanted, common, sample
 from pffl.evidence.proofs import INTERRUPTED, find_least, without_hessians
-from pffl.files import Journal, key_of
+from pffl.files import Journal, append, key_of
 from pffl.flow import Flow, ask_all, stage
 from pffl.methods.base import Method
 from pffl.methods.exact import Exact
@@ -275,7 +276,8 @@ def sweep(
         point, except for the multiplier bound, which is the point's. Default: `Exact`.
     out
         A folder: finished points are kept in ``points.jsonl`` and not run again; the
-        table is written there, too.
+        table is written there, too, and each point that was measured on test rows is
+        a look at them (``looks.jsonl``), which a certificate pays for.
     report
         Called with what runs now, how many are done, and how many there are.
     """
@@ -299,6 +301,7 @@ def sweep(
     plans = [Plan(*shared, each, settings, seed) for each in methods]
     journal = Journal(None if folder is None else folder / "points.jsonl")
     keys = {(plan, point): plan.key(point) for plan in plans for point in points}
+    together = hashed("plan", sorted(keys.values()))
     wanted = [
         place
         for place, key in keys.items()
@@ -309,11 +312,15 @@ def sweep(
         what = notion if len(plans) == 1 else f"{plan.method.name}, {notion}"
         report(what, done, len(keys))
         chosen = [p for q, p in wanted if q is plan and p.notion == notion]
-        for point, row in plan.rows(chosen):
+        for point, row, seen in plan.rows(chosen):
+            if folder is not None and seen is not None:
+                append(folder / LOOKS, asdict(replace(seen, plan=together)))
             journal.put(keys[plan, point], row)
             done += 1
             report(what, done, len(keys))
-    rows = tuple(journal[key] for key in keys.values())
+    plain = [journal[key] for key in keys.values()]
+    looks = sum("test_risk" in row for row in plain)
+    rows = tuple({**row, "looks": looks} for row in plain)
     found = Sweep(rows, federation.name, federation.synthetic)
     if folder is not None:
         found.save(folder)
@@ -339,13 +346,13 @@ class Plan:
 
     def rows(
         self, points: Sequence[GridPoint]
-    ) -> Iterator[tuple[GridPoint, dict[str, Any]]]:
+    ) -> Iterator[tuple[GridPoint, dict[str, Any], Look | None]]:
         """Train points of one notion; a failure is a row with its reason."""
         ordered = sorted(points, key=lambda p: (p.multiplier_bound, p.bound))
         try:
             first, wanted = drive(self.engine, self._begun(ordered[0].constraint))
         except PFFLError as error:
-            yield from ((p, self._row(p, {}, str(error))) for p in ordered)
+            yield from ((p, self._row(p, {}, str(error)), None) for p in ordered)
             return
         start: Point | None = None
         size = self._stack(first)
@@ -356,13 +363,14 @@ class Plan:
             try:
                 trained = drive_many(self.engine, named)
             except PFFLError as error:
-                yield from ((p, self._row(p, {}, str(error))) for p in part)
+                yield from ((p, self._row(p, {}, str(error)), None) for p in part)
                 continue
             for point, (solution, others) in zip(part, trained, strict=True):
                 if solution.status == "interrupted":
                     raise KeyboardInterrupt  # an unfinished model is no row
                 start = Point(solution.w, solution.multipliers)
-                yield point, self._row(point, row(solution.evidence, others))
+                e = solution.evidence
+                yield point, self._row(point, row(e, others)), look(e, stated=False)
 
     def _begun(self, constraint: Constraint) -> Flow[tuple[Problem, Wanted]]:
         """Build the problem; search for the smallest bound once, for all points."""
@@ -549,7 +557,9 @@ class Sweep:
         """Return the fairest point within an error, or the most accurate within a loss.
 
         Chosen on the validation split where there is one; its test figures are then
-        free of the choice.
+        free of the choice, unless somebody chose by them: `looks` says how many points
+        were measured on the same test rows, and a certificate of a run in the sweep's
+        folder pays for them.
         """
         if (error_at_most is None) == (worst_loss_at_most is None):
             raise UsageError(

@@ -1,0 +1,191 @@
+"""Looks at held-out rows: who was measured on them before, and what that costs.
+
+A folder counts them: each run, sweep and comparison keeps a log of its looks, and a run
+reads its own, its folder's and its neighbours'. Of s models that were fixed before the
+first look each has δ/s. The l-th later certificate on the same rows has δ/(l(l + 1)),
+so that all later ones together spend as much as the first. No count pays for settings
+that were changed in view of held-out figures: that they were not could not be checked,
+and fresh rows are needed to settle it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from pffl import files
+from pffl.errors import PFFLError, UsageError
+from pffl.evidence.evidence import Evidence, Missing, Training
+from pffl.records import Record, read
+
+LOOKS = "looks.jsonl"
+#: Parameters of a method that say how far or from where it goes, not to what.
+NO_SETTING = ("multiplier_bound", "warm_start")
+SEEDLESS = ("exact", "pooled")  # methods that draw nothing
+
+
+@dataclass(frozen=True)
+class Look(Record):
+    """A model that was measured on held-out rows.
+
+    Attributes
+    ----------
+    rows
+        Hashes of these rows, one per split.
+    settings, price
+        Hash of what the model was set to, and B.
+    certificate
+        Hash of what was stated of it; None where nothing was, as in a sweep.
+    plan
+        What was fixed together with it, before the first look.
+    candidates, others
+        As in `evidence.Terms`.
+    """
+
+    rows: list[str]
+    settings: str
+    price: float
+    certificate: str | None = None
+    plan: str | None = None
+    candidates: int = 1
+    others: int = 0
+
+    def touches(self, other: Look) -> bool:
+        """Whether both are of the same rows, or share some."""
+        return not set(self.rows).isdisjoint(other.rows)
+
+
+def look(e: Evidence, plan: str | None = None, *, stated: bool = True) -> Look | None:
+    """Return the look that evidence is of; None without held-out rows."""
+    if isinstance(e.heldout, Missing):
+        return None
+    rows = [e.data.splits[s] for s in e.heldout.splits if s in e.data.splits]
+    if len(rows) < len(e.heldout.splits):  # out of reach: known by their counts
+        counts = [*e.heldout.splits, e.heldout.atoms["count"]]
+        rows = [hashed("rows", e.data.schema, counts)]
+    return Look(
+        rows,
+        settings(e),
+        e.terms.multiplier_bound,
+        _certificate(e) if stated else None,
+        plan,
+        e.terms.candidates,
+        e.terms.others,
+    )
+
+
+def settings(e: Evidence) -> str:
+    """Return a hash of all that was chosen of a model, whatever its training rows."""
+    run = e.training if isinstance(e.training, Training) else None
+    method = {} if run is None else run.method
+    chosen = {key: method[key] for key in method if key not in NO_SETTING}
+    drawn = None if run is None or method["kind"] in SEEDLESS else run.seed
+    cells = [(c.cell, c.bound, c.silo, c.of) for c in e.cells]
+    terms = (e.terms.weighting, e.terms.risk_weight, e.terms.loss_bound)
+    model = e.model.described if run is not None else e.model.fingerprint
+    return hashed("settings", e.promise, cells, terms, model, chosen, drawn)
+
+
+def _certificate(e: Evidence) -> str:
+    """Return a hash of what the statements on unseen people depend on."""
+    t = e.terms
+    paid = (t.confidence, t.candidates, t.fresh_split, t.feature_bound, t.loss_bound)
+    cells = [(c.cell, c.bound, c.silo, c.of) for c in e.cells]
+    return hashed("certificate", e.model.fingerprint, cells, *paid)
+
+
+def hashed(*parts: object) -> str:
+    """SHA-256 of anything that JSON can hold."""
+    return files.digest(files.key_of(*parts))
+
+
+@dataclass(frozen=True)
+class Looks:
+    """The looks of a folder: a run's own, in order, and those of others around it."""
+
+    own: tuple[Look, ...] = ()
+    around: tuple[tuple[Look, ...], ...] = ()
+
+    @classmethod
+    def of(cls, directory: Path) -> Looks:
+        """Read the log of a run directory, of its folder and of its neighbours."""
+        place = directory.resolve()
+        others = []
+        with suppress(OSError):
+            near = [place.parent / LOOKS, *sorted(place.parent.glob(f"*/{LOOKS}"))]
+            others = [path for path in near if path.parent != place]
+        found = []
+        for path in others:
+            with suppress(PFFLError):  # another's log may be what it likes
+                found.append(read_looks(path))
+        return cls(read_looks(place / LOOKS), tuple(found))
+
+    def counted(self, e: Evidence) -> Evidence:
+        """Return evidence with its looks counted; the same certificate counts once."""
+        now = look(e)
+        if now is None:
+            return e
+        mine = {one.certificate: one for one in self.own if one.touches(now)}
+        if now.certificate not in mine:
+            e, now = self._among(e, now)
+        keys = list(mine)
+        if now.certificate in mine:
+            known, later = mine[now.certificate], keys.index(now.certificate)
+            terms = replace(e.terms, later=later, candidates=known.candidates)
+            return replace(e, terms=replace(terms, others=known.others))
+        return replace(e, terms=replace(e.terms, later=len(keys)))
+
+    def _among(self, e: Evidence, now: Look) -> tuple[Evidence, Look]:
+        """Count the models that were measured on the same rows around the run."""
+        candidates, planned, others = e.terms.candidates, False, 0
+        for log in self.around:
+            seen = [one for one in log if one.touches(now)]
+            first = [o for o in seen if o.plan is not None and o.plan == seen[0].plan]
+            if any(one.settings == now.settings for one in first):
+                candidates, planned = max(candidates, _fixed(first, now)), True
+            else:
+                others += len({o.settings for o in seen} - {now.settings})
+        if (planned or others) and e.terms.fresh_split:
+            raise UsageError(
+                "these held-out rows were looked at before, by what the folder "
+                "counts: 'fresh_split' is for rows that nobody has looked at"
+            )
+        terms = replace(e.terms, candidates=candidates, others=others)
+        e = replace(e, terms=replace(terms, counted=terms.counted or planned))
+        return e, look(e) or now
+
+    def text(self, e: Evidence) -> bytes | None:
+        """Return the log with this evidence in it; None where nothing is to be said."""
+        now = look(e)
+        if now is None:
+            return None
+        mine = [one.certificate for one in self.own if one.touches(now)]
+        added = () if now.certificate in mine else (now,)
+        lines = [json.dumps(asdict(one)) for one in (*self.own, *added)]
+        return "".join(f"{one}\n" for one in lines).encode()
+
+
+def _fixed(plan: Iterable[Look], now: Look) -> int:
+    """Number of models that a plan fixed, this one among them.
+
+    A plan of bounds and prices also fixes, for each bound, the model whose price is
+    left open.
+    """
+    points = {(one.settings, one.price) for one in plan}
+    if (now.settings, now.price) in points:
+        return len(points)
+    return len(points) + len({settings for settings, _ in points})
+
+
+def read_looks(path: Path) -> tuple[Look, ...]:
+    """Read a log; an empty one where there is none."""
+    if not path.is_file():
+        return ()
+    whole, _, _ = files.read(path).rpartition(b"\n")  # a crash may cut the last line
+    return tuple(
+        read(Look, text, source=f"'{path}', line {number}")
+        for number, text in enumerate(whole.splitlines(), start=1)
+    )

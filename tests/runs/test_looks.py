@@ -1,0 +1,168 @@
+"""Looks at held-out rows are counted by the folder, and paid (fault 84)."""
+
+from __future__ import annotations
+
+import json
+import threading
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl import runs
+from pffl.certifying import Request
+from pffl.errors import UsageError
+from pffl.evidence import unseen
+from pffl.evidence.evidence import Evidence
+from pffl.evidence.looks import LOOKS, Look, Looks, read_looks
+from pffl.running import recertify
+from pffl.running import run as run_in
+from pffl.spec import Job, parse
+from pffl.study.compare import compare
+from pffl.study.sweep import GridPoint, sweep
+
+DATA = {"name": "synthetic", "rows": 400, "silos": 3, "seed": 1}
+
+
+def job(bound: float, **more: Any) -> Job[Any]:
+    section = {"kind": "bgl", "bound": bound}
+    sections = {"data": DATA, "constraint": section, "run": {"seed": 0, **more}}
+    return parse(sections).build()
+
+
+def ran(place: Path, bound: float = 0.68) -> Evidence:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with runs.lock(place) as held:
+            return run_in(job(bound), held, report=False).evidence
+
+
+def paid(e: Evidence) -> tuple[int, int, int]:
+    return e.terms.candidates, e.terms.later, e.terms.others
+
+
+def test_a_run_is_one_look_and_the_same_certificate_no_other(tmp_path: Path) -> None:
+    first = ran(tmp_path / "run")
+    assert paid(first) == (1, 0, 0)
+    own = runs.load(tmp_path / "run", require_verified=True).evidence
+    for _ in range(2):
+        certificate, _ = recertify(runs.load(tmp_path / "run"), Request())
+        assert len(read_looks(tmp_path / "run" / LOOKS)) == 1
+        assert runs.load(tmp_path / "run").evidence == own
+        assert certificate.of_kind("holdout")[0].value == unseen.holdout(first).value
+
+
+def test_later_certificates_have_less_and_less(tmp_path: Path) -> None:
+    e, place = ran(tmp_path / "run"), tmp_path / "run"
+    for later, confidence in enumerate((0.9, 0.99, 0.8), start=1):
+        recertify(runs.load(place), Request(confidence=confidence))
+        found = runs.load(place, require_verified=True).evidence
+        assert paid(found) == (1, later, 0)
+        delta = (1 - confidence) / (later * (later + 1))
+        alone = replace(e.terms, confidence=1 - delta)
+        expected = unseen.upper(replace(e, terms=alone))
+        np.testing.assert_allclose(unseen.upper(found), expected, rtol=1e-9)
+        assert all(check.agrees for check in pffl.verify(place))
+    # What was stated before is stated again, as it was.
+    recertify(runs.load(place), Request(confidence=0.99))
+    assert paid(runs.load(place).evidence) == (1, 2, 0)
+    recertify(runs.load(place), Request(confidence=0.95))
+    assert runs.load(place).evidence == e
+    assert len(read_looks(place / LOOKS)) == 4
+    again = pffl.certify(runs.load(place), confidence=0.7)
+    assert "certificate 5" in again.of_kind("holdout")[0].assumptions[3].text
+
+
+def test_what_says_nothing_of_held_out_rows_is_no_look(tmp_path: Path) -> None:
+    ran(tmp_path / "run")
+    engine = pffl.engines.Local(job(0.68).federation)
+    recertify(runs.load(tmp_path / "run"), Request(target_gap=1e-3), engine)
+    assert len(read_looks(tmp_path / "run" / LOOKS)) == 1
+    recertify(runs.load(tmp_path / "run"), Request(splits=("train",)), engine)
+    found = read_looks(tmp_path / "run" / LOOKS)
+    assert not found[0].touches(found[1])
+
+
+def test_fault_84_a_sweep_is_paid_by_the_run_that_was_chosen(tmp_path: Path) -> None:
+    alone = ran(tmp_path / "elsewhere" / "run")
+    grid = [GridPoint("bgl", b, p) for b in (0.66, 0.68, 0.7) for p in (1.0, 10.0)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        swept = sweep(job(0.68).federation, grid, out=tmp_path / "runs" / "sweep")
+        sweep(job(0.68).federation, grid, out=tmp_path / "runs" / "sweep")  # no look
+    assert len(read_looks(tmp_path / "runs" / "sweep" / LOOKS)) == 6
+    assert set(swept.table["looks"]) == {6}
+    assert swept.best(error_at_most=0.9)["looks"] == 6
+    for place in (tmp_path / "runs" / "sweep" / "chosen", tmp_path / "runs" / "one"):
+        e = ran(place)
+        many = 6 if e.terms.multiplier_bound in (1.0, 10.0) else 9
+        assert paid(e) == (many, 0, 0)
+        assert e.terms.counted
+        delta = (1 - e.terms.confidence) / many
+        terms = replace(alone.terms, confidence=1 - delta)
+        expected = unseen.upper(replace(alone, terms=terms))
+        np.testing.assert_allclose(unseen.upper(e), expected, rtol=1e-9)
+        assert all(check.agrees for check in pffl.verify(place))
+        with pytest.raises(UsageError, match="looked at before"):
+            recertify(runs.load(place), Request(fresh_split=True))
+
+
+def test_fault_84_other_settings_could_not_be_checked(tmp_path: Path) -> None:
+    grid = [GridPoint("bgl", bound, 10.0) for bound in (0.66, 0.7)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sweep(job(0.68).federation, grid, out=tmp_path / "sweep")
+        compare(
+            job(0.68).federation,
+            pffl.BoundedGroupLoss(0.7),
+            methods=["fedavg"],
+            budget=5,
+            seeds=1,
+            out=tmp_path / "compared",
+        )
+    e = ran(tmp_path / "first")
+    assert paid(e) == (1, 0, 3)
+    (ground,) = unseen.looked_at(e)
+    assert ground.state == "could not be checked"
+    assert "3 others" in ground.text
+    assert "fresh rows" in ground.text
+    assert unseen.holdout(e).available
+    ran(tmp_path / "again", 0.69)
+    last = runs.load(tmp_path / "again", require_verified=True).evidence
+    assert paid(last) == (1, 0, 4)
+    assert all(check.agrees for check in pffl.verify(tmp_path / "again"))
+
+
+def test_other_rows_and_damaged_logs_of_others_count_nothing(tmp_path: Path) -> None:
+    e = ran(tmp_path / "a" / "run")
+    one = Look(["other rows"], "x", 1.0, None, "p")
+    assert paid(Looks((), ((one,),)).counted(e)) == (1, 0, 0)
+    (tmp_path / "b" / "sweep").mkdir(parents=True)
+    (tmp_path / "b" / "sweep" / LOOKS).write_text("{}\n")
+    assert paid(ran(tmp_path / "b" / "run")) == (1, 0, 0)
+
+
+def test_certificates_made_at_the_same_time_are_all_counted(tmp_path: Path) -> None:
+    place = tmp_path / "run"
+    ran(place)
+
+    def certify(confidence: float) -> None:
+        while True:
+            try:
+                recertify(runs.load(place), Request(confidence=confidence))
+                return
+            except pffl.errors.ArtefactError:
+                continue  # the other one holds the directory
+
+    asked = [threading.Thread(target=certify, args=(c,)) for c in (0.8, 0.9, 0.99)]
+    for one in asked:
+        one.start()
+    for one in asked:
+        one.join()
+    lines = (place / LOOKS).read_text().splitlines()
+    assert len({json.loads(line)["certificate"] for line in lines}) == 4
+    assert runs.load(place, require_verified=True).evidence.terms.later == 3
