@@ -9,8 +9,6 @@ import pffl
 from pffl import runs
 from pffl.certifying import Request, examine
 from pffl.data import Federation
-from pffl.evidence.verdict import certificate
-from pffl.files import json_text
 from pffl.solution import Solution
 from pffl.solving import open_engine
 
@@ -23,11 +21,7 @@ def not_verified(
     found = examine(solution, engine, request)
     with runs.lock(folder / "run") as place:
         place.save(solution, "")
-        for name, plain in (
-            ("evidence-more.json", found.as_dict()),
-            ("certificate-more.json", certificate(found).as_dict()),
-        ):
-            place.add(name, json_text(plain).encode())
+        place.certify(found, "more")
     rows.export(folder / "rows.npz")
     same = rows.fingerprint == solution.evidence.data.fingerprint
     checks = pffl.verify(folder / "run", folder / "rows.npz" if same else None)

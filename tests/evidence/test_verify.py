@@ -25,7 +25,6 @@ import pffl
 from pffl import runs
 from pffl.certifying import Request, examine
 from pffl.data import Federation, Rows
-from pffl.evidence.verdict import certificate as certificate_of
 from pffl.files import json_text
 from pffl.reports.page import write_report
 from pffl.solution import Solution
@@ -132,12 +131,7 @@ def _more(directory: Any, case: str) -> None:
     solution, engine = solved(case), open_engine(rows_of(case), "local")
     cell = solution.evidence.names[0] if solution.evidence.promise else None
     request = Request(feature_bound=9.0, target_gap=1e-2, cell=cell, candidates=3)
-    found = examine(solution, engine, request)
-    for name, plain in (
-        ("evidence-more.json", found.as_dict()),
-        ("certificate-more.json", certificate_of(found).as_dict()),
-    ):
-        directory.add(name, json_text(plain).encode())
+    directory.certify(examine(solution, engine, request), "more")
 
 
 Shelf = Callable[[str], Path]
