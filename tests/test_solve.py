@@ -580,21 +580,17 @@ def test_exact_without_a_constraint():
     assert solution.gap < 1e-7
 
 
-def test_the_table_of_no_cells_is_empty():
-    solution = pffl.solve(
-        make_federation(0), None, method=pffl.FedAvg(rounds=2), seed=0
-    )
-    assert len(solution.cells) == 0
-    assert "train_loss" in solution.cells.columns
-
-
 def test_without_a_constraint():
     solution = pffl.solve(
         make_federation(0), None, method=pffl.FedAvg(rounds=2), seed=0
     )
     assert solution.status == "met"
     assert solution.message == "No bound was asked for."
-    assert solution.cell_results == ()
+    cells = solution.cells
+    assert list(cells.index) == list(solution.schema.groups)
+    assert cells["bound"].isna().all()
+    assert (cells["train_loss"] > 0).all()
+    assert solution.train.worst_cell_loss is None
     assert list(solution.history["worst_cell"]) == [None, None]
 
 
@@ -780,12 +776,14 @@ def test_a_solution_shows_itself_in_a_notebook() -> None:
         X, y, sensitive_features={"kind": group}, silo=rng.integers(0, 2, 200)
     )
     html = pffl.solve(data, pffl.BoundedGroupLoss(0.68), seed=0)._repr_html_()
-    assert html.startswith('<article class="pffl-solution"><h3>Solution: met</h3>')
+    assert html.startswith('<article class="pffl-solution"><h3>Solution of ')
+    for title in ("On the training rows", "On held-out rows", "Promised for people"):
+        assert title in html
     assert nasty not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
     assert "http" not in html
-    assert html.count("<table>") == 2
-    assert "<td>0.68</td>" in html
+    assert html.count("<table>") == 3
+    assert "<td>0.6800</td>" in html
 
 
 def test_counts_of_silos_that_are_elsewhere_are_shown_as_totals():

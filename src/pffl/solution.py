@@ -12,7 +12,7 @@ from pffl.callbacks import Round
 from pffl.data.schema import Schema
 from pffl.data.silo import as_inputs
 from pffl.errors import DataError, NotMetError, UsageError
-from pffl.evidence import training, verdict
+from pffl.evidence import summary, training, verdict
 from pffl.evidence.certificate import Certificate, Status
 from pffl.evidence.evidence import Data, Evidence, Training
 from pffl.evidence.looks import Looks
@@ -20,16 +20,11 @@ from pffl.evidence.metrics import Metrics
 from pffl.evidence.verdict import CellResult
 from pffl.models.base import Model
 from pffl.problem import Problem
-from pffl.text import element, text_table
+from pffl.text import element, text_table, visible
 from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SHOWN = (
-    *("cell", "count", "bound", "before_train_loss", "train_loss"),
-    *("multiplier", "test_loss", "test_upper"),
-)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -250,22 +245,27 @@ class Solution:
         return verdict.result(self.evidence)
 
     def __repr__(self) -> str:
-        """Return the verdict and its table, in plain lines."""
-        lines = [f"Solution: {self.status}", self.message, "", *text_table(self._table)]
-        return "\n".join(lines).rstrip()
+        """Return the three verdicts and the table of cells, in plain lines."""
+        lines = [f"Solution of '{visible(self.data.name)}'"]
+        for found in summary.verdicts(self.evidence):
+            lines.append(f"{found.sign} {found.title}: {found.word}")
+            lines.append(f"  {visible(found.sentence)}")
+        return "\n".join([*lines, "", *text_table(self._table)]).rstrip()
 
     @property
-    def _table(self) -> list[dict[str, object]]:
-        cells = sorted(self.cell_results, key=lambda row: -row.violation)
-        return [{key: getattr(row, key) for key in SHOWN} for row in cells]
+    def _table(self) -> list[dict[str, str]]:
+        return summary.table(self.evidence, summary.by_urgency(self.cell_results))
 
     def _repr_html_(self) -> str:
-        """Show the verdict in a notebook; every text is escaped."""
+        """Show the verdicts in a notebook; every text is escaped."""
+        found = summary.verdicts(self.evidence)
         splits = {"train": self.train, "test": self.test}
+        told = [{"": v.title, "verdict": f"{v.sign} {v.word}"} for v in found]
         return element(
             "solution",
-            f"Solution: {self.status}",
-            [self.message, *self.evidence.notes],
+            f"Solution of '{self.data.name}'",
+            [*(f"{v.title}: {v.sentence}" for v in found), *self.evidence.notes],
+            told,
             self._table,
             [
                 {"split": split, **found.as_dict()}

@@ -39,6 +39,16 @@ def down(number: float, *, digits: int = 4) -> str:
     return words(number, digits=digits, rounding=ROUND_FLOOR)
 
 
+def decimals(number: float) -> str:
+    """Write an entry of a table: four decimals, or four digits if they say nothing.
+
+    >>> decimals(0.60654), decimals(2.25e-8), decimals(1.72e8), decimals(0)
+    ('0.6065', '2.25e-08', '1.72e+08', '0.0000')
+    """
+    plain = number == 0 or 1e-3 <= abs(number) < 1e5
+    return f"{number:.4f}" if plain else f"{number:.4g}"
+
+
 def visible(text: str) -> str:
     r"""Return text without control or direction characters, which are spelt out.
 
@@ -67,7 +77,7 @@ def figure(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return (up if name in UPPER else words)(value, digits=6)
+        return up(value) if name in UPPER else words(value, digits=6)
     if isinstance(value, str):
         return shorten(visible(value))
     return visible(str(value))

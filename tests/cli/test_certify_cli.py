@@ -48,7 +48,7 @@ def infeasible(runs: Path, tmp_path: Path) -> Path:
 def test_certify_then_verify(command: Command, met: Path) -> None:
     seen = command("certify", met, "--require", "empirical")
     assert seen.code == 0
-    assert "MET: Every bound is met" in one_line(seen.out)
+    assert "✓ On the rows at hand: MET Every bound is met" in one_line(seen.out)
     assert "What this stands on" in seen.out
     assert "\x1b" not in seen.out
     assert load(met).verified

@@ -19,7 +19,8 @@ from pffl.files import json_text
 from pffl.text import up
 from tests.cli.helpers import SMALL, one_line, pffl
 
-COLUMNS = ("train", "loss", "bound", "margin", "multi-", "test", "unseen", "at most")
+COLUMNS = ("rows", "before", "after", "bound", "held-out", "promised", "at most")
+TITLES = ("On the training rows", "On held-out rows", "Promised for people not seen")
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +32,9 @@ def test_the_verdict_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     seen = pffl(capsys, "run", *SMALL, "--bound", "0.8")
     assert seen.code == 0
     assert all(column in seen.out for column in COLUMNS)
-    assert "MET: " in seen.out
+    assert "✓ On the training rows: MET" in seen.out
+    places = [seen.out.index(title) for title in TITLES]
+    assert places == sorted(places)
     assert "synthetic data" in seen.out
     assert "Saved in runs/synthetic-001" in one_line(seen.out)
     for name in ("certificate.json", "report.html"):
@@ -104,7 +107,7 @@ def test_options_fall_back_to_the_defaults_of_the_method(
 def test_json_is_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     seen = pffl(capsys, "run", *SMALL, "--bound", "0.8", "--json")
     assert seen.json["status"] == "met"
-    assert "MET: " in seen.err
+    assert "On the training rows: MET" in seen.err
 
 
 def test_exit_code_of_bounds_that_are_not_met(
@@ -185,7 +188,7 @@ def test_the_last_lines_count_questions(capsys: pytest.CaptureFixture[str]) -> N
     assert asked["asked"] == asked["distinct"]
     words = f"{asked['asked']} questions ({asked['asked']} distinct) in "
     assert f"{words}{asked['messages']} messages" in one_line(seen.out)
-    assert "each cell by itself with confidence 0.95" in one_line(seen.out)
+    assert "each cell by itself, 95 % sure" in one_line(seen.out)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +210,7 @@ def test_interrupted(tmp_path: Path, number: signal.Signals, code: int) -> None:
     process.send_signal(number)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == code
-    assert "INTERRUPTED: " in out
+    assert "! On the training rows: INTERRUPTED" in out
     record = runs.load(tmp_path / "here", require_verified=True)
     assert record.result["status"] == "interrupted"
     assert record.result["rounds"] > 0

@@ -103,12 +103,11 @@ def test_verdict_is_that_of_the_solution(case: str) -> None:
 @pytest.mark.parametrize("case", ["exact", "pffl", "fedavg", "minmax"])
 def test_gap_is_above_the_true_gap(case: str) -> None:
     solution, certificate = solved(case), certified(case)
-    bounds = [cell.bound for cell in solution.cell_results]
     problem = solution.problem
     oracle = Oracle.of(
         federation(),
         group_masks(federation()),
-        bounds,
+        list(problem.cells.bounds),
         beta=problem.risk_weight,
         budget=problem.multiplier_bound,
     )

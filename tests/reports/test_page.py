@@ -12,7 +12,7 @@ import pytest
 import pffl
 from pffl import runs
 from pffl.errors import ArtefactError
-from pffl.evidence import unseen, verdict
+from pffl.evidence import summary, unseen, verdict
 from pffl.evidence.evidence import Evidence, Missing
 from pffl.files import Journal
 from pffl.reports import charts
@@ -75,9 +75,16 @@ def test_nothing_is_loaded_from_elsewhere(page):
     assert "Content-Security-Policy" in page
 
 
-def test_first_screen_says_it_in_words(page):
-    assert "Every bound is met" in page
-    assert "Impossible, and proved" in page
+def evidence_of(folder):
+    return Evidence.from_dict(json.loads((folder / "evidence.json").read_text()))
+
+
+def test_first_screen_says_it_in_words(folders, page):
+    titles = [one.title for one in summary.verdicts(evidence_of(folders[0]))]
+    assert titles == list(summary.TITLES.values())
+    for title in titles:
+        assert page.count(f"<h2>{title}</h2>") == 2
+    assert "Every bound is met on the training rows" in page
     assert "Why it is impossible" in page
     assert "Synthetic data" in page
 
@@ -85,9 +92,7 @@ def test_first_screen_says_it_in_words(page):
 def test_one_figure_per_promise(folders, page):
     """Table, chart, certificate and result.json show the same bound (fault 86)."""
     for folder in folders[:2]:
-        evidence = Evidence.from_dict(
-            json.loads((folder / "evidence.json").read_text())
-        )
+        evidence = evidence_of(folder)
         result = json.loads((folder / "result.json").read_text())
         bounds = unseen.upper(evidence)
         certificate = verdict.certificate(evidence)
@@ -95,11 +100,12 @@ def test_one_figure_per_promise(folders, page):
         assert [cell["test_upper"] for cell in result["cells"]] == list(bounds)
         assert [row["upper"] for row in statement.per_cell] == list(bounds)
         for bound in bounds:
-            assert f"<td>{up(bound)}</td></tr>" in page
+            entry = r'<td data-title="promised at most"[^>]*>▲?'
+            assert re.search(entry + re.escape(up(bound)) + "</td>", page)
             assert f"unseen at most: {up(bound)}<" in page
         assert f"at most {up(max(bounds))}" in statement.text
         assert html.escape(statement.text, quote=False) in page.replace("&#39;", "'")
-    assert "for each cell by itself" in page
+    assert "each cell by itself, 95 % sure" in page
     assert "all cells at once with confidence" not in page
 
 
@@ -189,9 +195,9 @@ def test_a_huge_upper_bound_does_not_press_the_rest_together():
     assert 0.7 < high < 1.0
     svg = charts.cell_chart([cell("a", 0.7), cell("b", 40.0)])
     assert "b, unseen at most: 40<" in svg
-    drawn = [float(n) for n in re.findall(r'(?:cx="|H)([\d.]+)', svg)]
-    assert max(drawn) <= charts.WIDTH
-    assert max(drawn) - min(drawn) > 100
+    drawn = [float(n) for n in re.findall(r'x2?="([\d.]+)%"', svg)]
+    assert max(drawn) <= 100
+    assert max(drawn) - min(drawn) > 20
     _, plain = charts.cell_range([cell("a", 0.7)])
     assert plain < high
     _, nothing = charts.cell_range([cell("a", None)])

@@ -105,13 +105,13 @@ def told(
         Whether the data came from a file.
     """
     from pffl.cli import show
-    from pffl.evidence.verdict import judge
+    from pffl.evidence import summary
     from pffl.runs.directory import CERTIFICATE, REPORT
 
     target = console.stderr() if aside else console.stdout()
     if not aside:
         show.result(target, evidence, file=file)
-    target.print(show.sentence(*judge(evidence)))
+    show.verdicts(target, summary.verdicts(evidence))
     target.print(f"Saved in {directory}", soft_wrap=True)
     for title, name in (("Certificate", CERTIFICATE), ("Report", REPORT)):
         if (directory / name).is_file():

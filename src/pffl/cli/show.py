@@ -5,7 +5,7 @@ All of it is read off `Evidence`: what a run has just measured, or has left in a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -14,38 +14,28 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pffl.evidence import verdict
+from pffl.evidence import summary, verdict
 from pffl.evidence.certificate import mark
 from pffl.evidence.evidence import Evidence, Missing, Training
-from pffl.text import shorten, up, visible
+from pffl.text import decimals, shorten, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from pffl.evidence.certificate import Certificate, Statement
     from pffl.evidence.metrics import Metrics
-    from pffl.evidence.verdict import CellResult
+    from pffl.evidence.summary import Tone, Verdict
 
 MOST_CELLS = 30
 LONGEST_NAME = 40
 LONGEST_TITLE = 80
 ROOMY = 76  # columns
-LARGE = 1e5  # a number from here on is written with an exponent
 INACTIVE = 1e-6  # a multiplier below this part of its bound is none
-GOOD = {"met": "bold green", "within_slack": "bold yellow"}
-TITLES = {
-    "measured": "Measured",
-    "gap": "Best trade-off",
-    "empirical": "Bounds, on the rows at hand",
-    "infeasible": "Impossible bounds",
-    "attainable": "Smallest bound",
-    "holdout": "Unseen people: loss",
-    "holdout_error": "Unseen people: errors",
-    "dp_gap": "Unseen people: demographic parity",
-    "eo_gap": "Unseen people: equal opportunity",
-    "equalised_odds": "Unseen people: equalised odds",
-    "uniform": "Unseen people, from the training rows alone",
-    "plan": "Rounds to plan for",
+STYLES: dict[Tone, str] = {
+    "good": "bold green",
+    "caution": "bold yellow",
+    "bad": "bold red",
+    "plain": "bold",
 }
 MARKS = {
     "holds": "bold green",
@@ -80,19 +70,23 @@ def result(console: Console, e: Evidence, *, file: bool = False) -> None:
     if file:
         console.print(remarks(e.data.notes))
     console.print()
-    if e.promise or e.minimax:
-        print_whole(console, cell_table(e, console.width))
-        console.print()
+    print_whole(console, cell_table(e, console.width))
+    console.print()
     print_whole(console, split_table(e, console.width))
     console.print()
     console.print(remarks(footnotes(e)))
     console.print()
 
 
-def sentence(status: str, text: str) -> Text:
-    """The verdict, in a word and in a sentence."""
-    word = status.replace("_", " ").upper()
-    return Text.assemble((f"{word}: ", GOOD.get(status, "bold red")), visible(text))
+def verdicts(console: Console, found: Iterable[Verdict]) -> None:
+    """Say how it ended: on training rows, on held-out rows, for people not seen."""
+    for one in found:
+        style = STYLES[one.tone]
+        parts = (one.sign, style), f" {one.title}: ", (one.word.upper(), style)
+        console.print(Text.assemble(*parts))
+        for line in Text(visible(one.sentence)).wrap(console, console.width - 2):
+            line.rstrip()
+            console.print(Text("  ").append(line), soft_wrap=True)
 
 
 def headline(e: Evidence) -> str:
@@ -111,34 +105,21 @@ def headline(e: Evidence) -> str:
 
 def cell_table(e: Evidence, width: int) -> Table:
     """A row per cell, the tightest first where not all can be shown."""
-    table = _table(
-        width, "cell", "rows", "train\nloss", "bound", "margin", "multi-\nplier"
-    )
-    _numbers(table, "test\nloss", "unseen\nat most")
     cells = verdict.cell_results(e)
     rows = list(cells)
     if len(rows) > MOST_CELLS:
-        rows = sorted(rows, key=lambda row: -row.violation)[:MOST_CELLS]
-    for row in rows:
-        table.add_row(*_cell(row, minimax=e.minimax))
+        rows = summary.by_urgency(rows)[:MOST_CELLS]
+    columns = summary.columns(e, rows)
+    titles = [column.title.replace(" ", "\n", 1) for column in columns]
+    table = _table(width, "cell", *titles)
+    for z, row in enumerate(rows):
+        figures = [column.figures[z] for column in columns]
+        styles = [STYLES[figure.tone] if figure.marked else "" for figure in figures]
+        table.add_row(name(row.cell), *map(Text, map(str, figures), styles))
     if len(cells) > len(rows):
         left = f"… {len(cells) - len(rows):,} more in result.json"
         table.add_row(Text(left, style="dim"))
     return table
-
-
-def _cell(row: CellResult, *, minimax: bool) -> list[Text]:
-    margin = Text(_signed(-row.violation), style="red" if row.violation > 1e-6 else "")
-    return [
-        name(row.cell),
-        Text(f"{row.count:,}"),
-        Text(_number(row.train_loss)),
-        Text("–") if minimax else Text(_number(row.bound)),
-        Text("–") if minimax else margin,
-        Text(f"{row.multiplier:.4g}" if row.multiplier > 5e-7 else "0"),
-        Text(_number(row.test_loss)),
-        Text("–" if row.test_upper is None else up(row.test_upper)),
-    ]
 
 
 def split_table(e: Evidence, width: int) -> Table:
@@ -169,9 +150,10 @@ def footnotes(e: Evidence) -> list[str]:
     notes = []
     if e.data.synthetic:
         notes.append("synthetic data: no real person is described")
-    notes += e.notes
+    columns = summary.columns(e, verdict.cell_results(e))
+    notes += [summary.meanings(columns), *summary.risk_note(e), *e.notes]
     if e.promise or e.minimax:
-        notes.append(_unseen(e))
+        notes += _unseen(e)
         most = e.terms.multiplier_bound
         if most > 0 and e.multipliers.max() <= INACTIVE * most:
             notes.append("no bound is active: the same model as without any")
@@ -197,16 +179,12 @@ def footnotes(e: Evidence) -> list[str]:
     return [*notes, f"seed {run.seed}"]
 
 
-def _unseen(e: Evidence) -> str:
+def _unseen(e: Evidence) -> list[str]:
     if isinstance(e.heldout, Missing):
-        return "unseen people: not available: there are no test rows"
+        return ["unseen people: not available: there are no test rows"]
     if e.terms.loss_bound is None:
-        return "unseen people: not available: needs a loss bound (--loss-bound)"
-    return (
-        "unseen at most: bound on the mean loss of people not seen, each cell by "
-        f"itself with confidence {e.terms.confidence:.4g}; a loss counts up to "
-        f"{e.terms.loss_bound:g}"
-    )
+        return ["unseen people: not available: needs a loss bound (--loss-bound)"]
+    return []
 
 
 # A certificate
@@ -225,7 +203,7 @@ def certificate(target: Console, certified: Certificate) -> None:
         target.print()
     target.print(remarks(certified.notes))
     target.print()
-    target.print(sentence(certified.verdict, certified.sentence))
+    verdicts(target, summary.of_certificate(certified))
 
 
 def _numbered(statement: Statement, grounds: dict[str, int]) -> list[int]:
@@ -238,7 +216,7 @@ def _numbered(statement: Statement, grounds: dict[str, int]) -> list[int]:
 
 def _statement(target: Console, statement: Statement, numbers: list[int]) -> None:
     word = mark(statement).replace("known", "")
-    head = Text(TITLES.get(statement.kind, statement.kind), style="bold")
+    head = Text(visible(statement.title), style="bold")
     if word:
         head.append(f": {word}", style=MARKS.get(word, "bold"))
     target.print(head)
@@ -328,11 +306,4 @@ def _numbers(table: Table, *names: str) -> None:
 
 
 def _number(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.4f}" if abs(value) < LARGE else f"{value:.3e}"
-
-
-def _signed(value: float) -> str:
-    text = f"{value:+.4f}" if abs(value) < LARGE else f"{value:+.3e}"
-    return "0.0000" if float(text) == 0 else text
+    return summary.NOTHING if value is None else decimals(value)

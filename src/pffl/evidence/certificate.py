@@ -28,6 +28,20 @@ Status: TypeAlias = Literal[
 FORMAT = "pffl.certificate"
 VERSION = 2
 UNSEEN = ("holdout", "uniform")
+TITLES = {
+    "measured": "Measured",
+    "gap": "Best trade-off",
+    "empirical": "Bounds, on the rows at hand",
+    "infeasible": "Impossible bounds",
+    "attainable": "Smallest bound",
+    "holdout": "Unseen people: loss",
+    "holdout_error": "Unseen people: errors",
+    "dp_gap": "Unseen people: demographic parity",
+    "eo_gap": "Unseen people: equal opportunity",
+    "equalised_odds": "Unseen people: equalised odds",
+    "uniform": "Unseen people, from the training rows alone",
+    "plan": "Rounds to plan for",
+}
 _ABSENT = "not available: "
 
 
@@ -124,6 +138,11 @@ class Statement(Record):
             found.append("no reason was recorded")
         whole = found[0] if found else ""
         return [one for i, one in enumerate(found) if i == 0 or one not in whole]
+
+    @property
+    def title(self) -> str:
+        """What it is about, in words."""
+        return TITLES.get(self.kind, self.kind)
 
     @classmethod
     def not_available(
@@ -292,7 +311,7 @@ def _html_statement(statement: Statement) -> str:
         for a in statement.assumptions
     )
     return (
-        f"<section><h4>{escape(visible(statement.kind))}: {mark(statement)}</h4>"
+        f"<section><h4>{escape(visible(statement.title))}: {mark(statement)}</h4>"
         f"<p>{escape(visible(statement.text))}</p>"
         f"{html_table(statement.per_cell or ())}"
         f"{f'<ul>{grounds}</ul>' if grounds else ''}</section>"

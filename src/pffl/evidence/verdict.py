@@ -149,15 +149,16 @@ def gap(e: Evidence) -> float | None:
 class CellResult(Record):
     """One cell's row of the verdict table.
 
-    `test_upper` bounds the mean loss of unseen people, each cell by itself; the losses
-    `before` are those of the same model fitted without bounds.
+    `bound` and `violation` are None where no bound was asked for. `test_upper` bounds
+    the mean loss of unseen people, each cell by itself; the losses `before` are those
+    of the same model fitted without bounds.
     """
 
     cell: str
-    bound: float
+    bound: float | None
     count: int
     train_loss: float
-    violation: float
+    violation: float | None
     multiplier: float
     test_loss: float | None
     test_count: int
@@ -167,9 +168,7 @@ class CellResult(Record):
 
 
 def cell_results(e: Evidence) -> tuple[CellResult, ...]:
-    """Return the rows of the verdict table; none if nothing was asked of any cell."""
-    if not (e.promise or e.minimax):
-        return ()
+    """Return the rows of the verdict table."""
     nothing = np.full(len(e.cells), np.nan)
     test = e.heldout if isinstance(e.heldout, Sample) else None
     train_loss, test_loss = (
@@ -185,10 +184,10 @@ def cell_results(e: Evidence) -> tuple[CellResult, ...]:
     return tuple(
         CellResult(
             cell.cell,
-            cell.bound,
+            cell.bound if e.promise else None,
             int(e.seen.cells["count"][z]),
             float(train_loss[z]),
-            float(train_loss[z] - cell.bound),
+            float(train_loss[z] - cell.bound) if e.promise else None,
             cell.multiplier,
             _number(test_loss, z),
             int(counts[z]),

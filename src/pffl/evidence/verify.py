@@ -55,6 +55,7 @@ SKIPPED = "not checked by rows: "
 HEAD = ["split", "silo", "group", "label"]
 PERSON = "person"  # a fifth, where an id said whom each row is about
 NUMBER = r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)"
+SEAL = r'<meta name="pffl-certificate-sha256" content="(\w+)">'
 #: Among which labels each fairness metric compares the groups.
 AMONG = {"dp_gap": [[0, 1]], "eo_gap": [[1]], "equalised_odds": [[0], [1]]}
 Json = dict[str, Any]
@@ -1003,7 +1004,7 @@ class Told:
             "loss_bound": self.M,
             "gap": self.nu,
             "slack": None if self.slack is None else self.slack[0],
-            "cells": self.cells() if self.promise or e["minimax"] else [],
+            "cells": self.cells(),
             "groups": self.groups() if e["labels"] else [],
             "train": self.metrics(e["seen"]),
             "test": None if held is None else self.metrics(held),
@@ -1036,11 +1037,12 @@ class Told:
             counts, test = self.held["cells"]["count"], means_of(self.held)
         before = (known(e["before"]) or {"samples": {}})["samples"]
         old = {split: means_of(sample) for split, sample in before.items()}
+        bounds, over = (self.bounds, self.over) if self.promise else (nothing, nothing)
         return self.table(
-            bound=self.bounds,
+            bound=bounds,
             count=e["seen"]["cells"]["count"],
             train_loss=self.means,
-            violation=self.over,
+            violation=over,
             multiplier=[c["multiplier"] for c in e["cells"]],
             test_loss=test,
             test_count=counts,
@@ -1197,8 +1199,8 @@ def check_statement(
 class Page(HTMLParser):
     """The text of a report: the rows of its tables, and all else."""
 
-    HIDDEN = ("script", "style", "svg", "pre", "title")
-    PARTS = ("p", "li", "caption", "figcaption", "h1", "h2", "summary", "tr")
+    HIDDEN = ("script", "style", "svg", "pre", "title", "time")
+    PARTS = ("p", "li", "dt", "dd", "figcaption", "h1", "h2", "h3", "summary", "tr")
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -1224,20 +1226,28 @@ class Page(HTMLParser):
             self.parts[-1][1][-1] += data
 
 
-def check_page(text: str, result: Json, certificate: Json) -> Iterator[Check]:
+def check_page(text: str, result: Json, certificate: Json, e: Json) -> Iterator[Check]:
     """Compare what a report shows with the figures and sentences of the other files."""
     statements = certificate.get("statements", [])
-    rows: dict[str, list[Any]] = {split: [result[split]] for split in ("train", "test")}
+    rows: dict[str, list[Any]] = {
+        "training": [result["train"]],
+        "held-out": [result["test"]],
+    }
     for cell in result["cells"]:
         weight = (result["witness"] or {}).get(cell["cell"])
-        rows[cell["cell"]] = [cell, -cell["violation"], weight]
+        rows[cell["cell"]] = [cell, weight]
     for row in (row for one in statements for row in one["per_cell"] or []):
         rows.setdefault(row["cell"], []).append(row)
     card = result["data"]["card"] or {"silos": [], "rows": [], "floor": 1}
     for silo, counts in zip(card["silos"], card["rows"], strict=True):
         rows.setdefault(silo, []).extend([counts, card["floor"]])
     known = [result, certificate, 100 * result["confidence"], card["floor"] - 1]
-    said = [result["message"], *(one["text"] for one in statements)]
+    if e["labels"]:  # what a loss means: that of a coin, and the odds of the truth
+        known.append(math.log(len(e["labels"])))
+        known += [math.exp(-cell["train_loss"]) for cell in result["cells"]]
+    parts = result["verdicts"].values()
+    said = [part["sentence"] for part in parts if "sentence" in part]
+    said += [result["message"], *(one["text"] for one in statements)]
     said += [a["text"] for one in statements for a in one["assumptions"]]
     parts = [(tag, [" ".join(t.split()) for t in p]) for tag, p in Page(text).parts]
     texts = [p[0] for tag, p in parts if tag != "tr"]
@@ -1406,7 +1416,12 @@ def verify(directory: str | Path, rows: str | Path | None = None) -> list[Check]
             out += check_certificate(told, certificate)
         if mark == ".json" and (place / "report.html").is_file():
             text = (place / "report.html").read_text("utf-8")
-            out += check_page(text, result, certificate)
+            out += check_page(text, result, certificate, e)
+            if certificate:
+                file = (place / "certificate.json").read_bytes()
+                seals = re.findall(SEAL, text)
+                found = [hashlib.sha256(file).hexdigest()]
+                out += compare("report, hash of the certificate", seals, found)
     except Unreadable:
         raise
     except (KeyError, TypeError, ValueError, IndexError, ArithmeticError) as error:

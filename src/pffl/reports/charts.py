@@ -1,25 +1,25 @@
-"""Charts as SVG text, coloured by the page's CSS variables, with a title for readers.
+"""Charts as HTML and SVG text, coloured by the page's CSS variables.
 
-Small on purpose: dots on a line per cell, and lines over rounds. Everything that a
-chart shows also stands in a table. Only the page uses them; they are apart from it
-because drawing knows nothing of runs.
+Small on purpose: dots on a line per cell, and lines over rounds. Names and numbers are
+text of the page, so they keep their size on a telephone and wrap where they are long;
+only marks and lines are drawn, placed by percent. Everything that a chart shows also
+stands in a table. Only the page uses them; they are apart from it because drawing knows
+nothing of runs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from pffl.text import shorten, up
+from pffl.text import up, visible
 
-WIDTH = 600
-LABEL = 160  # pixels for names
-ROW = 30
 MOST_CELLS = 40
-LONGEST = 22  # of a name; the full one stands in a tooltip and in the table
 FURTHEST = 0.5  # how far beyond the largest loss, as a part of it, upper bounds go
+MIDDLE = 14  # of a row of dots, in pixels
+TALL = 28
 
 
 def ticks(
@@ -36,22 +36,35 @@ def ticks(
     return [first + i * step for i in range(count)]
 
 
+def scale(low: float, high: float) -> Callable[[float], float]:
+    """Return where a value lies between two ends, in percent."""
+    return lambda value: 100.0 * (value - low) / (high - low)
+
+
 def cell_chart(cells: Sequence[Mapping[str, Any]]) -> str:
     """Loss of each cell before and after, its bound, and the most of unseen people."""
-    shown = sorted(cells, key=lambda c: -float(c["violation"]))[:MOST_CELLS]
+    shown = sorted(cells, key=_urgency)[:MOST_CELLS]
     if not shown:
         return ""
     low, high = cell_range(shown)
-    height = ROW * len(shown) + 40
-
-    def x(value: float) -> float:
-        return LABEL + (value - low) / (high - low) * (WIDTH - LABEL - 20)
-
-    parts = [_grid(x, low, high, height)]
-    for i, cell in enumerate(shown):
-        parts.append(_cell_row(cell, x, ROW * i + ROW / 2 + 4, high))
+    at = scale(low, high)
+    places = [(at(tick), f"{tick:.3g}") for tick in ticks(low, high, 4)]
+    grid = "".join(
+        f'<line class="grid" x1="{x:.2f}%" x2="{x:.2f}%" y1="0" y2="{TALL}"/>'
+        for x, _ in places
+    )
     words = "Mean loss of each cell: before, after, its bound, unseen people at most"
-    return _svg(height, words, parts)
+    rows = "".join(_cell_row(cell, at, grid, high) for cell in shown)
+    axis = f'<div class="axis"><span></span>{_along(places)}</div>'
+    return (
+        f'<div class="dots" role="img" aria-label="{escape(words)}">{rows}{axis}</div>'
+    )
+
+
+def _urgency(cell: Mapping[str, Any]) -> float:
+    """Order cells: the one furthest above its bound first, or with the largest loss."""
+    worst = cell["train_loss"] if cell["bound"] is None else cell["violation"]
+    return -float(worst)
 
 
 def cell_range(cells: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
@@ -60,9 +73,8 @@ def cell_range(cells: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     One small cell may have an upper bound of many times its loss; drawn in full it
     would press everything else into a corner, so the axis ends before it.
     """
-    keys = ("train_loss", "test_loss", "before_train_loss")
+    keys = ("train_loss", "test_loss", "before_train_loss", "bound")
     values = [float(c[k]) for c in cells for k in keys if c.get(k) is not None]
-    values += [float(c["bound"]) for c in cells if c["bound"] > 0]
     low, high = min(values), max(values)
     furthest = high + max(high - low, FURTHEST * high)
     uppers = [float(c["test_upper"]) for c in cells if c.get("test_upper") is not None]
@@ -71,66 +83,60 @@ def cell_range(cells: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     return max(0.0, low - pad), high + pad
 
 
-def _grid(x: Any, low: float, high: float, height: int) -> str:
-    lines = []
-    for tick in ticks(low, high):
-        at = f"{x(tick):.1f}"
-        lines.append(
-            f'<line class="grid" x1="{at}" x2="{at}" y1="0" y2="{height - 34}"/>'
+def _cell_row(
+    cell: Mapping[str, Any], at: Callable[[float], float], grid: str, high: float
+) -> str:
+    name = escape(visible(str(cell["cell"])))
+    marks = [grid]
+    test, upper = cell.get("test_loss"), cell.get("test_upper")
+    if test is not None and upper is not None:
+        marks.append(_interval(name, at, (test, upper), high))
+    if test is not None:
+        diamond = f'<path class="test" d="M0 {MIDDLE - 5}l5 5l-5 5l-5 -5z"/>'
+        marks.append(_mark(at(test), diamond, f"{name}, held-out: {test:.4f}"))
+    for key, kind in (("before_train_loss", "before"), ("train_loss", "after")):
+        if cell.get(key) is not None:
+            circle = f'<circle class="{kind}" cy="{MIDDLE}" r="5"/>'
+            marks.append(
+                _mark(at(cell[key]), circle, f"{name}, {kind}: {cell[key]:.4f}")
+            )
+    if cell["bound"] is not None:
+        line = f'<line class="bound" y1="{MIDDLE - 11}" y2="{MIDDLE + 11}"/>'
+        marks.append(
+            _mark(at(cell["bound"]), line, f"{name}, bound: {cell['bound']:.4f}")
         )
-        lines.append(f'<text class="tick" x="{at}" y="{height - 16}">{tick:.3g}</text>')
-    return "".join(lines)
+    return (
+        f'<div class="dot-row"><span class="name">{name}</span>'
+        f'<svg height="{TALL}">{"".join(marks)}</svg></div>'
+    )
+
+
+def _mark(x: float, shape: str, words: str) -> str:
+    """Place a shape, drawn around 0, with words that appear over it."""
+    return f'<svg class="mark" x="{x:.2f}%"><title>{words}</title>{shape}</svg>'
 
 
 def _interval(
-    name: str, x: Any, ends: tuple[float, float], y: float, high: float
+    name: str, at: Callable[[float], float], ends: tuple[float, float], high: float
 ) -> str:
     """Draw a line to the upper bound; an arrow where that is beyond the axis."""
     test, upper = ends
-    at = x(min(upper, high))
-    head = (
-        f"M{at:.1f} {y - 5}V{y + 5}"
-        if upper <= high
-        else f"M{at - 6:.1f} {y - 5}L{at:.1f} {y}L{at - 6:.1f} {y + 5}"
-    )
+    x, y = at(min(upper, high)), MIDDLE
+    head = f"M0 {y - 5}V{y + 5}" if upper <= high else f"M-6 {y - 5}L0 {y}L-6 {y + 5}"
     return (
-        f'<path class="interval" d="M{x(test):.1f} {y}H{at:.1f}{head}">'
-        f"<title>{name}, unseen at most: {up(upper)}</title></path>"
+        f'<line class="interval" x1="{at(test):.2f}%" x2="{x:.2f}%" y1="{y}" y2="{y}"/>'
+        + _mark(
+            x,
+            f'<path class="interval" d="{head}"/>',
+            f"{name}, unseen at most: {up(upper)}",
+        )
     )
 
 
-def _cell_row(cell: Mapping[str, Any], x: Any, y: float, high: float) -> str:
-    name = escape(str(cell["cell"]))
-    out = [
-        f'<text class="name" x="{LABEL - 10}" y="{y + 4:.1f}"><title>{name}</title>'
-        f"{escape(shorten(str(cell['cell']), LONGEST))}</text>"
-    ]
-    test, upper = cell.get("test_loss"), cell.get("test_upper")
-    if test is not None and upper is not None:
-        out.append(_interval(name, x, (test, upper), y, high))
-    if test is not None:
-        at = x(test)
-        out.append(
-            f'<path class="test" d="M{at:.1f} {y - 5}l5 5l-5 5l-5 -5z">'
-            f"<title>{name}, test: {test:.4f}</title></path>"
-        )
-    before = cell.get("before_train_loss")
-    if before is not None:
-        out.append(
-            f'<circle class="before" cx="{x(before):.1f}" cy="{y}" r="5">'
-            f"<title>{name}, before: {before:.4f}</title></circle>"
-        )
-    out.append(
-        f'<circle class="after" cx="{x(cell["train_loss"]):.1f}" cy="{y}" r="5">'
-        f"<title>{name}, after: {cell['train_loss']:.4f}</title></circle>"
-    )
-    if cell["bound"] > 0:
-        at = f"{x(cell['bound']):.1f}"
-        out.append(
-            f'<line class="bound" x1="{at}" x2="{at}" y1="{y - 11}" y2="{y + 11}">'
-            f"<title>{name}, bound: {cell['bound']:.4f}</title></line>"
-        )
-    return "".join(out)
+def _along(places: Sequence[tuple[float, str]]) -> str:
+    """Numbers along an axis."""
+    texts = "".join(f'<text x="{x:.2f}%" y="15">{text}</text>' for x, text in places)
+    return f'<svg class="along" height="20">{texts}</svg>'
 
 
 def line_chart(
@@ -151,37 +157,29 @@ def line_chart(
     low, high = min(p[1] for p in points), max(p[1] for p in points)
     high = high if high > low else low + 1
     right = right if right > left else left + 1
-    height, margin = 240, 64
-
-    def place(point: tuple[float, float]) -> str:
-        across = margin + (point[0] - left) / (right - left) * (WIDTH - margin - 20)
-        up = 12 + (high - point[1]) / (high - low) * (height - 60)
-        return f"{across:.1f},{up:.1f}"
-
-    parts = []
-    for tick in ticks(low, high, 4, whole=log):
-        y = place((left, tick)).split(",")[1]
-        text = f"1e{tick:.3g}" if log else f"{tick:.3g}"
-        parts.append(
-            f'<line class="grid" x1="{margin}" x2="{WIDTH - 20}" y1="{y}" y2="{y}"/>'
-        )
-        parts.append(
-            f'<text class="value" x="{margin - 8}" y="{float(y) + 4:.1f}">{text}</text>'
-        )
-    for tick in ticks(left, right, whole=True):
-        x = place((tick, low)).split(",")[0]
-        parts.append(f'<text class="tick" x="{x}" y="{height - 20}">{tick:g}</text>')
+    across, down = scale(left, right), scale(high, low)
+    heights = [
+        (down(tick), f"1e{tick:.3g}" if log else f"{tick:.3g}")
+        for tick in ticks(low, high, 4, whole=log)
+    ]
+    parts = [
+        f'<line class="grid" x1="0" x2="100" y1="{y:.2f}" y2="{y:.2f}"/>'
+        for y, _ in heights
+    ]
     for i, (name, line) in enumerate(lines.items()):
-        path = " ".join(place(p) for p in line)
+        path = " ".join(f"{across(x):.2f},{down(y):.2f}" for x, y in line)
         parts.append(
             f'<polyline class="line c{i % 8}" points="{path}"><title>{escape(name)}'
             "</title></polyline>"
         )
-    return _svg(height, words, parts)
-
-
-def _svg(height: int, words: str, parts: Sequence[str]) -> str:
+    values = "".join(
+        f'<text x="100%" y="{y:.2f}%" dy="5">{text}</text>' for y, text in heights
+    )
+    rounds = [(across(tick), f"{tick:g}") for tick in ticks(left, right, whole=True)]
     return (
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(words)}">'
+        f'<div class="plot" role="img" aria-label="{escape(words)}">'
+        f'<svg class="up">{values}</svg>'
+        f'<svg class="lines" viewBox="0 0 100 100" preserveAspectRatio="none">'
         f"{''.join(parts)}</svg>"
+        f"<span></span>{_along(rounds)}</div>"
     )

@@ -8,39 +8,77 @@ import math
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from hashlib import sha256
 from importlib.resources import files as packaged
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pffl import files, records
 from pffl.errors import ArtefactError, MissingExtraError
-from pffl.evidence import verdict
+from pffl.evidence import summary, verdict
 from pffl.evidence.certificate import Certificate, mark
 from pffl.evidence.evidence import Evidence
+from pffl.evidence.summary import Column, Figure, Verdict
+from pffl.files import json_text
 from pffl.reports import charts
 from pffl.runs.directory import EVIDENCE, HISTORY, REPORT, RESULT, SPEC
 from pffl.solution import Solution
 from pffl.study.compare import Comparison
 from pffl.study.sweep import Sweep
-from pffl.text import up
+from pffl.text import UPPER, decimals, figure
 
 if TYPE_CHECKING:
     from pffl.runs import RunDirectory
 
 MOST_LINES = 8  # cells drawn over rounds
 MOST_ROUNDS = 400  # points of a line
-STATUS_WORDS = {
-    "met": "Every bound is met",
-    "within_slack": "Within the stated slack",
-    "not_met": "Not every bound is met",
-    "infeasible": "Impossible, and proved",
-    "diverged": "The run diverged",
-    "interrupted": "Interrupted",
+MEASURES = {
+    "rows": "rows",
+    "risk": "risk",
+    "error": "error",
+    "worst cell": "worst_cell_loss",
+    "DP gap": "dp_gap",
+    "EO gap": "eo_gap",
+}
+GLOSSARY = {
+    "cell": "the people that one bound speaks of: a group, or those of a group with "
+    "one label",
+    "silo": "a place where rows live and stay: a hospital, a bank, a state",
+    "loss": "how wrong a model's probabilities are; its mean over a cell is what a "
+    "bound limits",
+    "risk": "the mean loss of all, each silo weighed alike or by its rows",
+    "held-out": "rows that were kept apart, and not trained on",
+    "promised at most": "what the mean loss of people not seen is at most, by the "
+    "held-out rows; it is wrong as rarely as its confidence says",
+    "multiplier": "the price of a bound: 0 where it costs nothing to keep",
+    "duality gap": "how far the model can be from the best trade-off between risk and "
+    "bounds, at most",
+    "DP gap": "demographic parity: how much more often one group is predicted positive "
+    "than another",
+    "EO gap": "equal opportunity: the same among those who are truly positive",
 }
 
 History: TypeAlias = Sequence[Mapping[str, Any]]
 Subject: TypeAlias = "Solution | Evidence | Sweep | Comparison | str | os.PathLike[str]"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table: titles with what they mean, and rows; `stack`: into cards if narrow."""
+
+    about: str
+    heads: Sequence[tuple[str, str]]
+    rows: Sequence[Sequence[Figure]]
+    stack: bool = True
+
+    @classmethod
+    def of(cls, about: str, rows: Sequence[Mapping[str, Any]]) -> Grid:
+        """Lay out mappings, all with the same keys."""
+        names = list(rows[0]) if rows else []
+        entries = [[Figure(entry(name, row[name])) for name in names] for row in rows]
+        return cls(about, [(name, GLOSSARY.get(name, "")) for name in names], entries)
 
 
 @dataclass(frozen=True)
@@ -49,7 +87,13 @@ class RunView:
 
     name: str
     result: Mapping[str, Any]
+    verdicts: Sequence[Verdict]
+    columns: Sequence[Column]
+    loss_in_words: str
+    risk_note: Sequence[str]
+    fingerprint: str
     certificate: Mapping[str, Any] | None
+    seal: str
     spec: str
     cell_chart: str
     gap_chart: str
@@ -62,21 +106,27 @@ class RunView:
         cls, e: Evidence, history: History = (), *, name: str = "", spec: str = ""
     ) -> RunView:
         """Lay out a run; of an interrupted one nothing is certified."""
-        result = verdict.result(e)
-        names = [cell["cell"] for cell in result["cells"]][:MOST_LINES]
-        certified = e.stopped != "interrupted"
+        result, cells = verdict.result(e), verdict.cell_results(e)
+        names = [cell.cell for cell in cells][:MOST_LINES]
+        certificate = None if e.stopped == "interrupted" else verdict.certificate(e)
 
         def lines(words: str, what: str) -> str:
             series = {name: _series(history, f"{what}: {name}") for name in names}
             return charts.line_chart(series, words)
 
         return cls(
-            name or e.data.name,
-            result,
-            _marked(verdict.certificate(e)) if certified else None,
-            spec,
-            charts.cell_chart(result["cells"]),
-            charts.line_chart(
+            name=name or e.data.name,
+            result=result,
+            verdicts=summary.verdicts(e),
+            columns=summary.columns(e, cells),
+            loss_in_words=summary.loss_in_words(e),
+            risk_note=summary.risk_note(e),
+            fingerprint=e.model.fingerprint,
+            certificate=None if certificate is None else _laid_out(certificate),
+            seal="" if certificate is None else seal(certificate),
+            spec=spec,
+            cell_chart=charts.cell_chart(result["cells"]),
+            gap_chart=charts.line_chart(
                 {
                     "gap": _series(history, "gap"),
                     "violation": _series(history, "worst_violation"),
@@ -84,10 +134,82 @@ class RunView:
                 "Measured gap and worst violation by round, logarithmic",
                 log=True,
             ),
-            lines("Mean loss of each cell by round", "loss"),
-            lines("Multiplier of each cell by round", "multiplier"),
-            names,
+            loss_chart=lines("Mean loss of each cell by round", "loss"),
+            multiplier_chart=lines("Multiplier of each cell by round", "multiplier"),
+            legend=names,
         )
+
+    def has(self, title: str) -> bool:
+        """Whether the table of cells has a column."""
+        return any(column.title == title for column in self.columns)
+
+    @property
+    def meanings(self) -> str:
+        """What the columns of the table of cells mean."""
+        return summary.meanings(self.columns)
+
+    @property
+    def cells(self) -> Grid:
+        """The table of cells, with margins and multipliers."""
+        rows = self.result["cells"]
+        heads = [("cell", GLOSSARY["cell"])]
+        heads += [(column.title, column.meaning) for column in self.columns]
+        table = [
+            [Figure(row["cell"]), *(column.figures[z] for column in self.columns)]
+            for z, row in enumerate(rows)
+        ]
+        if self.has("bound"):
+            heads.append(("multiplier", GLOSSARY["multiplier"]))
+            for row, entries in zip(rows, table, strict=True):
+                entries.append(Figure(margin(row["multiplier"])))
+        return Grid("Losses per cell", heads, table)
+
+    @property
+    def splits(self) -> Grid:
+        """Measures of all rows together."""
+        found = {"training": self.result["train"], "held-out": self.result["test"]}
+        rows = [
+            {"rows of": words, **{title: split[key] for title, key in MEASURES.items()}}
+            for words, split in found.items()
+            if split is not None
+        ]
+        return Grid.of("Measures", rows)
+
+    @property
+    def witness(self) -> Grid:
+        """The weights that prove bounds impossible."""
+        weights = self.result["witness"] or {}
+        rows = [{"cell": cell, "weight": weight} for cell, weight in weights.items()]
+        return replace(Grid.of("Witness", rows), stack=False)
+
+
+def entry(name: str, value: object) -> str:
+    """Write an entry of column `name`, with the digits of the other tables."""
+    upper = name in UPPER and isinstance(value, float)
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return number(value) if plain and not upper else figure(name, value)
+
+
+def seal(certificate: Certificate) -> str:
+    """Return the SHA-256 of certificate.json."""
+    return sha256(json_text(certificate.as_dict()).encode()).hexdigest()
+
+
+def _laid_out(certificate: Certificate) -> dict[str, Any]:
+    """Return a certificate in plain form, each statement with title, word and table."""
+    statements = []
+    for one in certificate.statements:
+        word, rows = mark(one), one.per_cell or ()
+        statements.append(
+            {
+                **one.as_dict(),
+                "title": one.title,
+                "mark": word,
+                "tone": summary.TONES.get(word, "bad"),
+                "grid": Grid.of(one.kind, rows if one.kind != "measured" else ()),
+            }
+        )
+    return {"statements": statements, "notes": certificate.notes}
 
 
 @dataclass(frozen=True)
@@ -170,7 +292,7 @@ def render(subjects: Iterable[Subject], *, title: str | None = None) -> str:
         raise MissingExtraError("report", "a report") from error
     found = collect(subjects)
     environment = Environment(autoescape=True, undefined=StrictUndefined)
-    environment.filters |= {"number": number, "margin": margin, "upper": upper}
+    environment.filters |= {"number": number}
     here = packaged("pffl.reports")
     template = environment.from_string(here.joinpath("page.html").read_text("utf-8"))
     first = f"{found.runs[0].result['data']['name']}: " if found.runs else ""
@@ -179,7 +301,8 @@ def render(subjects: Iterable[Subject], *, title: str | None = None) -> str:
         runs=found.runs,
         sweeps=found.sweeps,
         comparisons=found.comparisons,
-        words=STATUS_WORDS,
+        glossary=GLOSSARY,
+        today=datetime.now(UTC).date().isoformat(),
         css=here.joinpath("page.css").read_text("utf-8"),
         script=here.joinpath("page.js").read_text("utf-8"),
         data=embedded([{"points": s.points, "fronts": s.fronts} for s in found.sweeps]),
@@ -265,24 +388,12 @@ def number(value: object, digits: int = 4) -> str:
         return "–"
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{plain:.2g}" if 0 < abs(plain) < 10.0**-digits else f"{plain:.{digits}f}"
+    return decimals(plain) if digits == 4 else f"{plain:.{digits}f}"
 
 
 def margin(value: float) -> str:
     """Write a margin or a multiplier; rounding of a solver is none."""
     return number(0.0 if abs(value) < 1e-6 else value)
-
-
-def _marked(certificate: Certificate) -> dict[str, Any]:
-    """Return a certificate in plain form, each statement with its word."""
-    plain, marks = certificate.as_dict(), map(mark, certificate.statements)
-    pairs = zip(plain["statements"], marks, strict=True)
-    return {**plain, "statements": [{**one, "mark": word} for one, word in pairs]}
-
-
-def upper(value: float | None) -> str:
-    """Write an upper bound, rounded as in the certificate."""
-    return number(None) if value is None else up(value)
 
 
 def _series(rows: History, column: str) -> list[tuple[float, float]]:

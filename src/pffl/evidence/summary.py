@@ -1,0 +1,234 @@
+"""The first screen: three verdicts and a table of cells, alike wherever they are shown.
+
+Terminal, page and notebook differ in how they draw; what they say is made here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from pffl.evidence import verdict
+from pffl.evidence.certificate import Certificate, mark
+from pffl.evidence.evidence import Evidence
+from pffl.evidence.training import TOLERANCE
+from pffl.evidence.verdict import CellResult
+from pffl.text import decimals, up
+
+Tone: TypeAlias = Literal["good", "caution", "bad", "plain"]
+
+TITLES = {
+    "training": "On the training rows",
+    "heldout": "On held-out rows",
+    "unseen": "Promised for people not seen",
+}
+AT_HAND = "On the rows at hand"  # of a model that we did not train
+TONES: dict[str, Tone] = {
+    "met": "good",
+    "within": "good",
+    "holds": "good",
+    "within slack": "caution",
+    "not shown": "caution",
+    "interrupted": "caution",
+    "no bound": "plain",
+    "measured": "plain",
+    "known": "plain",
+    "not available": "plain",
+}
+SIGNS: dict[Tone, str] = {"good": "✓", "caution": "!", "bad": "✗", "plain": "–"}
+SPLITS: tuple[Literal["train", "test"], ...] = ("train", "test")
+ABOVE = "▲"  # beside a figure that is above its bound
+NOTHING = "–"
+OBVIOUS = ("rows", "bound")  # titles of columns
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One of the three: whom it speaks of, in a word, in a sentence."""
+
+    title: str
+    word: str
+    sentence: str
+
+    @property
+    def tone(self) -> Tone:
+        """How good it is; a word that is not known to be good is bad."""
+        return TONES.get(self.word, "bad")
+
+    @property
+    def sign(self) -> str:
+        """What tells the tones apart without colour."""
+        return SIGNS[self.tone]
+
+
+def verdicts(e: Evidence) -> tuple[Verdict, ...]:
+    """Return the three verdicts, as they are shown."""
+    out = []
+    for key, found in verdict.verdicts(e).items():
+        title = TITLES[key] if e.trained or key != "training" else AT_HAND
+        word = str(found["verdict"]).replace("_", " ")
+        sentence = found.get("sentence") or found.get("reason", "")
+        out.append(Verdict(title, word, sentence))
+    return tuple(out)
+
+
+def of_certificate(certified: Certificate) -> list[Verdict]:
+    """Return what a certificate says of the rows at hand, and of people not seen."""
+    here = Verdict(AT_HAND, certified.verdict.replace("_", " "), certified.sentence)
+    return [
+        here,
+        *(
+            Verdict(TITLES["unseen"], mark(found), found.text)
+            for found in certified.of_kind("holdout")
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An entry of a table; `tone` is that of what lies above its bound."""
+
+    text: str
+    tone: Tone = "plain"
+
+    @property
+    def marked(self) -> bool:
+        """Whether it is above its bound."""
+        return self.tone != "plain"
+
+    def __str__(self) -> str:
+        """Return the figure, with a sign where it is above its bound."""
+        return f"{ABOVE}{self.text}" if self.marked else self.text
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table, and what it means."""
+
+    title: str
+    meaning: str
+    figures: tuple[Figure, ...]
+
+
+def columns(e: Evidence, cells: Sequence[CellResult]) -> list[Column]:
+    """Return the table of some cells, but for their names; no column is empty."""
+    sure = f"{100 * e.terms.confidence:.4g} %"
+    before, rows = (
+        any(c.before_train_loss is not None for c in cells),
+        "training rows" if e.trained else "rows at hand",
+    )
+    found = [
+        Column("rows", f"{rows} of the cell", _counts(cells)),
+        Column(
+            "before",
+            f"mean loss of the same model without bounds, {rows}",
+            _plain([c.before_train_loss for c in cells]),
+        ),
+        Column(
+            "after" if before else "loss",
+            f"mean loss, {rows}",
+            _against([c.train_loss for c in cells], cells, slack=TOLERANCE),
+        ),
+        Column("bound", "what was asked for", _plain([c.bound for c in cells])),
+        Column(
+            "held-out",
+            "mean loss of the held-out rows",
+            _against([c.test_loss for c in cells], cells),
+        ),
+        Column(
+            "promised at most",
+            f"mean loss of people not seen, each cell by itself, {sure} sure",
+            tuple(_promised(c) for c in cells),
+        ),
+    ]
+    return [c for c in found if any(figure.text != NOTHING for figure in c.figures)]
+
+
+def loss_in_words(e: Evidence) -> str:
+    """Say what a loss means to a person."""
+    if not e.labels:
+        return (
+            "The loss is the squared error (less for large errors, with Huber's), so "
+            "its root is a typical error in the target's unit"
+        )
+    many = len(e.labels)
+    coin = "a coin" if many == 2 else f"a fair draw among {many} labels"
+    text = f"A loss of {decimals(math.log(many))} is {coin}, 0 is sure and right"
+    worst = by_urgency(verdict.cell_results(e))[:1]
+    if worst and math.isfinite(worst[0].train_loss):
+        loss, cell = worst[0].train_loss, worst[0].cell
+        text += (
+            f"; {decimals(loss)} of '{cell}' means that what is true was given a "
+            f"probability of {math.exp(-loss):.2f} (geometric mean)"
+        )
+    return text
+
+
+def risk_note(e: Evidence) -> list[str]:
+    """Say why the risk is above every cell's loss, where it is."""
+    for split in SPLITS:
+        found = verdict.split_metrics(e, split)
+        worst = None if found is None else found.worst_group_loss
+        if found is None or found.risk is None or worst is None:
+            continue
+        if found.risk > worst and e.terms.weighting == "silos":
+            return [
+                "The risk is above the loss of every group: in it each silo weighs "
+                "the same, however few rows it has"
+            ]
+    return []
+
+
+def meanings(found: Iterable[Column]) -> str:
+    """Say what the columns of a table are, and its sign, where there is one."""
+    found = list(found)
+    told = [f"{c.title}: {c.meaning}" for c in found if c.title not in OBVIOUS]
+    if any(figure.marked for column in found for figure in column.figures):
+        told.append(f"{ABOVE} above its bound")
+    return "; ".join(told)
+
+
+def table(e: Evidence, cells: Sequence[CellResult]) -> list[dict[str, str]]:
+    """Return the table of some cells as text, one mapping per row."""
+    found = columns(e, cells)
+    return [
+        {"cell": cell.cell, **{c.title: str(c.figures[z]) for c in found}}
+        for z, cell in enumerate(cells)
+    ]
+
+
+def by_urgency(cells: Iterable[CellResult]) -> list[CellResult]:
+    """Sort: the cell furthest above its bound first, or with the largest loss."""
+    return sorted(
+        cells, key=lambda c: -(c.train_loss if c.violation is None else c.violation)
+    )
+
+
+def _counts(cells: Sequence[CellResult]) -> tuple[Figure, ...]:
+    return tuple(Figure(f"{cell.count:,}") for cell in cells)
+
+
+def _plain(values: Sequence[float | None]) -> tuple[Figure, ...]:
+    return tuple(Figure(NOTHING if v is None else decimals(v)) for v in values)
+
+
+def _against(
+    losses: Sequence[float | None], cells: Sequence[CellResult], slack: float = 0.0
+) -> tuple[Figure, ...]:
+    """Write losses; those above their bounds, by more than a slack, are marked."""
+    out = []
+    for figure, loss, cell in zip(_plain(losses), losses, cells, strict=True):
+        known = loss is not None and cell.bound is not None
+        over = known and loss > cell.bound + slack  # type: ignore[operator]
+        out.append(Figure(figure.text, "bad" if over else "plain"))
+    return tuple(out)
+
+
+def _promised(cell: CellResult) -> Figure:
+    """Write an upper bound, rounded up; one above the cell's bound shows nothing."""
+    if cell.test_upper is None:
+        return Figure(NOTHING)
+    over = cell.bound is not None and cell.test_upper > cell.bound
+    return Figure(up(cell.test_upper), "caution" if over else "plain")
