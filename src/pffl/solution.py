@@ -267,6 +267,7 @@ class Solution:
             [*(f"{v.title}: {v.sentence}" for v in found), *self.evidence.notes],
             told,
             self._table,
+            summary.rate_table(self.evidence),
             [
                 {"split": split, **found.as_dict()}
                 for split, found in splits.items()

@@ -339,8 +339,10 @@ def test_fault_86_a_report_that_was_edited_is_noticed(
         cell = solution.cell_results[0]
         assert cell.test_upper is not None
         edits = [
-            (f"<td>{cell.train_loss:.4f}</td>", "<td>0.1234</td>"),
-            (f"<td>{cell.count}</td>", f"<td>{cell.count + 1}</td>"),
+            (f">{cell.train_loss:.4f}</td>", ">0.1234</td>"),
+            (f">{cell.count}</td>", f">{cell.count + 1}</td>"),
+            ("pffl-certificate-sha256", "pffl-certificate-sha25"),
+            ('content="', 'content="0'),
             ("above it", "above that") if case == "infeasible" else ("right at", "at"),
             (f"{solution.evidence.data.silos} silos", "7 silos"),
         ]

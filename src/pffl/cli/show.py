@@ -72,6 +72,10 @@ def result(console: Console, e: Evidence, *, file: bool = False) -> None:
     console.print()
     print_whole(console, cell_table(e, console.width))
     console.print()
+    rates = summary.rate_table(e)
+    if rates:
+        print_whole(console, rate_table(rates, console.width))
+        console.print()
     print_whole(console, split_table(e, console.width))
     console.print()
     console.print(remarks(footnotes(e)))
@@ -122,6 +126,18 @@ def cell_table(e: Evidence, width: int) -> Table:
     return table
 
 
+def rate_table(rates: Sequence[Mapping[str, str]], width: int) -> Table:
+    """How often the model is wrong about each group; the first ones of many."""
+    first, *titles = rates[0]
+    table = _table(width, first, *(title.replace(" ", "\n") for title in titles))
+    for row in rates[:MOST_CELLS]:
+        table.add_row(name(row[first]), *(row[title] for title in titles))
+    if len(rates) > MOST_CELLS:
+        left = f"… {len(rates) - MOST_CELLS:,} more in result.json"
+        table.add_row(Text(left, style="dim"))
+    return table
+
+
 def split_table(e: Evidence, width: int) -> Table:
     """Risk, error and gaps on training and test rows."""
     table = _table(
@@ -152,6 +168,8 @@ def footnotes(e: Evidence) -> list[str]:
         notes.append("synthetic data: no real person is described")
     columns = summary.columns(e, verdict.cell_results(e))
     notes += [summary.meanings(columns), *summary.risk_note(e), *e.notes]
+    if e.labels:
+        notes.append(summary.rates_in_words(e))
     if e.promise or e.minimax:
         notes += _unseen(e)
         most = e.terms.multiplier_bound

@@ -13,9 +13,10 @@ from typing import Literal, TypeAlias
 from pffl.evidence import verdict
 from pffl.evidence.certificate import Certificate, mark
 from pffl.evidence.evidence import Evidence
+from pffl.evidence.metrics import Rate, rates
 from pffl.evidence.training import TOLERANCE
 from pffl.evidence.verdict import CellResult
-from pffl.text import decimals, up
+from pffl.text import decimals, down, up, words
 
 Tone: TypeAlias = Literal["good", "caution", "bad", "plain"]
 
@@ -170,15 +171,56 @@ def risk_note(e: Evidence) -> list[str]:
     """Say why the risk is above every cell's loss, where it is."""
     for split in SPLITS:
         found = verdict.split_metrics(e, split)
-        worst = None if found is None else found.worst_group_loss
-        if found is None or found.risk is None or worst is None:
+        if found is None or found.risk is None or e.terms.weighting != "silos":
             continue
-        if found.risk > worst and e.terms.weighting == "silos":
+        shown = (found.worst_cell_loss, found.worst_group_loss)
+        worst = next((loss for loss in shown if loss is not None), None)
+        if worst is not None and found.risk > worst:
             return [
-                "The risk is above the loss of every group: in it each silo weighs "
-                "the same, however few rows it has"
+                "The risk is above the loss of every cell: in it each silo weighs the "
+                "same, however few rows it has"
             ]
     return []
+
+
+def rate_table(e: Evidence) -> list[dict[str, str]]:
+    """Return how often the model is wrong about each group, with intervals, as text."""
+    return [
+        {
+            "group": group.group,
+            "people": f"{group.error.people:,}",
+            "wrong": _rate(group.error),
+            "false positive": _rate(group.false_positive),
+            "false negative": _rate(group.false_negative),
+        }
+        for group in rates(e)
+    ]
+
+
+def rates_in_words(e: Evidence) -> str:
+    """Say what the table of rates is about."""
+    found = rates(e)
+    rows = found[0].rows if found else ""
+    text = f"Share of wrong predictions, {rows} rows"
+    if len(e.labels) == 2:
+        text += (
+            f"; false positive: '{e.labels[1]}' predicted where '{e.labels[0]}' is "
+            "true, false negative: the other way round"
+        )
+    if any(group.error.upper is not None for group in found):
+        sure = f"{100 * e.terms.confidence:.4g} %"
+        text += f"; in brackets for people not seen, each by itself, {sure} sure"
+    return text
+
+
+def _rate(rate: Rate | None) -> str:
+    """Write a rate with its interval, which is rounded outwards."""
+    if rate is None or rate.value is None:
+        return NOTHING
+    text = words(rate.value, digits=3)
+    if rate.lower is None or rate.upper is None:
+        return text
+    return f"{text} ({down(rate.lower, digits=2)}–{up(rate.upper, digits=2)})"
 
 
 def meanings(found: Iterable[Column]) -> str:

@@ -1236,6 +1236,8 @@ def check_page(text: str, result: Json, certificate: Json, e: Json) -> Iterator[
     for cell in result["cells"]:
         weight = (result["witness"] or {}).get(cell["cell"])
         rows[cell["cell"]] = [cell, weight]
+    for group in result["groups"]:
+        rows.setdefault(group["group"], []).append(group)
     for row in (row for one in statements for row in one["per_cell"] or []):
         rows.setdefault(row["cell"], []).append(row)
     card = result["data"]["card"] or {"silos": [], "rows": [], "floor": 1}

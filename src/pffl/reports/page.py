@@ -55,6 +55,9 @@ GLOSSARY = {
     "multiplier": "the price of a bound: 0 where it costs nothing to keep",
     "duality gap": "how far the model can be from the best trade-off between risk and "
     "bounds, at most",
+    "wrong": "share of wrong predictions",
+    "false positive": "predicted positive, among those who are not",
+    "false negative": "predicted negative, among those who are positive",
     "DP gap": "demographic parity: how much more often one group is predicted positive "
     "than another",
     "EO gap": "equal opportunity: the same among those who are truly positive",
@@ -89,6 +92,8 @@ class RunView:
     result: Mapping[str, Any]
     verdicts: Sequence[Verdict]
     columns: Sequence[Column]
+    rates: Grid
+    rates_in_words: str
     loss_in_words: str
     risk_note: Sequence[str]
     fingerprint: str
@@ -119,6 +124,8 @@ class RunView:
             result=result,
             verdicts=summary.verdicts(e),
             columns=summary.columns(e, cells),
+            rates=Grid.of("Errors per group", summary.rate_table(e)),
+            rates_in_words=summary.rates_in_words(e),
             loss_in_words=summary.loss_in_words(e),
             risk_note=summary.risk_note(e),
             fingerprint=e.model.fingerprint,

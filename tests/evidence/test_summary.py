@@ -1,0 +1,91 @@
+"""What the first screen says, and that it never says more than the figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.evidence import summary, verdict
+from pffl.evidence.evidence import Evidence
+from tests.helpers import make_federation
+
+
+@pytest.fixture(scope="module")
+def evidence() -> Evidence:
+    return pffl.solve(make_federation(0), pffl.BoundedGroupLoss(0.69), seed=0).evidence
+
+
+def column(e: Evidence, title: str) -> summary.Column:
+    found = summary.columns(e, verdict.cell_results(e))
+    return next(one for one in found if one.title == title)
+
+
+def with_bounds(e: Evidence, bounds: list[float]) -> Evidence:
+    pairs = zip(e.cells, bounds, strict=True)
+    return replace(e, cells=[replace(cell, bound=bound) for cell, bound in pairs])
+
+
+def test_there_are_three_verdicts_in_one_order(evidence: Evidence) -> None:
+    found = summary.verdicts(evidence)
+    assert [one.title for one in found] == list(summary.TITLES.values())
+    assert {one.word for one in found}.isdisjoint({"", "met_"})
+    signs = set(summary.SIGNS.values())
+    assert len(signs) == len(summary.SIGNS)
+    assert all(one.sign in signs for one in found)
+
+
+def test_a_word_that_is_not_known_is_never_good() -> None:
+    for word in ("above", "not met", "impossible", "not converged", "diverged", "?"):
+        assert summary.Verdict("", word, "").tone == "bad"
+    assert summary.Verdict("", "no bound", "").tone == "plain"
+
+
+@pytest.mark.parametrize("title", ["after", "held-out", "promised at most"])
+def test_figures_are_marked_exactly_where_they_are_above(
+    evidence: Evidence, title: str
+) -> None:
+    key = {"after": "train_loss", "held-out": "test_loss"}.get(title, "test_upper")
+    values = np.array([getattr(c, key) for c in verdict.cell_results(evidence)])
+    for shift, over in ((0.01, False), (-0.01, True)):
+        moved = with_bounds(evidence, list(values + shift))
+        figures = column(moved, title).figures
+        assert [figure.marked for figure in figures] == [over] * len(values)
+        assert [str(f).startswith(summary.ABOVE) for f in figures] == [over] * len(
+            values
+        )
+
+
+def test_without_a_bound_there_is_a_table_and_nothing_is_marked(
+    evidence: Evidence,
+) -> None:
+    bare = replace(evidence, promise=False)
+    titles = [one.title for one in summary.columns(bare, verdict.cell_results(bare))]
+    assert "bound" not in titles
+    assert "held-out" in titles
+    assert summary.ABOVE not in summary.meanings(
+        summary.columns(bare, verdict.cell_results(bare))
+    )
+
+
+def test_the_interval_of_a_rate_is_rounded_outwards(evidence: Evidence) -> None:
+    from pffl.evidence.metrics import rates
+
+    for row, group in zip(summary.rate_table(evidence), rates(evidence), strict=True):
+        low, high = map(float, row["wrong"].split("(")[1].rstrip(")").split("–"))
+        assert group.error.lower is not None
+        assert group.error.upper is not None
+        assert low <= group.error.lower <= group.error.upper <= high
+        assert row["people"] == f"{group.error.people:,}"
+
+
+def test_the_risk_is_explained_where_it_is_above_every_cell(
+    evidence: Evidence,
+) -> None:
+    assert summary.risk_note(evidence) == []
+    risky = replace(evidence, seen=replace(evidence.seen, risk=2 * evidence.seen.share))
+    assert len(summary.risk_note(risky)) == 1
+    rows = replace(risky, terms=replace(risky.terms, weighting="rows"))
+    assert summary.risk_note(rows) == []
