@@ -49,6 +49,9 @@ class Options:
         for numeric targets.
     confidence
         Of the statements about unseen people.
+    l2
+        "auto" lets `solve` choose the l2 of a linear model on training rows that are
+        set aside, see `tuning`; None takes the model's own.
     baseline
         Whether to also fit the model without bounds (linear models only), so that each
         cell's loss before and after can be shown.
@@ -62,6 +65,7 @@ class Options:
     radius: float = RADIUS
     loss_bound: float | None = None
     confidence: float = 0.95
+    l2: Literal["auto"] | None = None
     baseline: bool = True
     least: bool = True
 
@@ -70,10 +74,12 @@ class Options:
             for name, allowed in (
                 ("weighting", ("silos", "rows")),
                 ("empty_cells", ("refuse", "remove")),
+                ("l2", ("auto", None)),
             ):
                 if getattr(self, name) not in allowed:
                     problems.add(
-                        f"The '{name}' parameter must be one of {', '.join(allowed)}. "
+                        f"The '{name}' parameter must be one of "
+                        f"{', '.join(map(str, allowed))}. "
                         f"Got {getattr(self, name)!r} instead."
                     )
             for name in ("radius", "loss_bound", "confidence"):
@@ -139,6 +145,10 @@ def prepare(
     seed: int,
 ) -> Flow[tuple[Problem, tuple[str, ...]]]:
     """Ask the census and build the problem; also return notes for the record."""
+    if options.l2 == "auto":
+        raise UsageError(
+            "l2 = 'auto' is for one run over rows that are at hand: give a number"
+        )
     _check_quorum(setting, method)
     schema = setting.schema
     census = yield from stage("census", ask(Census(schema, "train")))

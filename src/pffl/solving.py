@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
@@ -49,6 +49,7 @@ from pffl.preparation import (
 )
 from pffl.problem import Point, Problem
 from pffl.solution import Solution
+from pffl.tuning import choose_l2
 
 FLOOR = 10  # counts below it are withheld in reports
 MOST_SILOS = 200  # for which counts are reported one by one
@@ -101,17 +102,25 @@ def solve(
     )
     saved = keeper.saved() if keeper is not None and seed is None else None
     seed = saved[0] if saved else secrets.randbits(32) if seed is None else int(seed)
+    setting, settings, notes = setting_of(asker), options or Options(), []
+    if settings.l2 == "auto":
+        bare = model or default_model(setting.schema)
+        used = default_method(bare) if method is None else method
+        model, note = choose_l2(
+            asker.federation, setting, constraint, bare, used, settings, seed
+        )
+        settings, notes = replace(settings, l2=None), [note]
     flow = solving(
-        setting_of(asker),
+        setting,
         constraint,
         model=model,
         method=method,
-        options=options,
+        options=settings,
         seed=seed,
         gap_every=gap_every,
     )
     found = drive(asker, flow, callbacks=callbacks, keeper=keeper)
-    solution = noted(found, asker)
+    solution = noted(found, [*notes, *asker.notes])
     finished = solution.status != "interrupted"
     if keeper is not None and keeper is not checkpoint and finished:
         keeper.remove()
@@ -247,9 +256,9 @@ def loss_bound_of(setting: Setting, options: Options) -> float | None:
     return options.loss_bound or (LOSS_BOUND if setting.schema.labels else None)
 
 
-def noted(solution: Solution, engine: Engine) -> Solution:
-    """Add what the engine came to know of the silos on the way."""
-    notes = list(dict.fromkeys([*engine.notes, *solution.evidence.notes]))
+def noted(solution: Solution, more: Iterable[str]) -> Solution:
+    """Add what came to be known on the way, of the silos among others."""
+    notes = list(dict.fromkeys([*more, *solution.evidence.notes]))
     return replace(solution, evidence=replace(solution.evidence, notes=notes))
 
 
@@ -297,7 +306,7 @@ def solve_many(
     named = [stage(str(number), flow) for number, flow in enumerate(flows)]
     solutions = drive_many(asker, named)
     return [
-        noted(replace(one, evidence=replace(one.evidence, notes=[*notes])), asker)
+        noted(replace(one, evidence=replace(one.evidence, notes=[*notes])), asker.notes)
         for one in solutions
     ]
 

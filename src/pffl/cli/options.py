@@ -127,7 +127,12 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
             "KIND",
             keys=("model.kind",),
         ),
-        Shared("l2", float, "Weight of the ridge term."),
+        Shared(
+            "l2",
+            str,
+            "Weight of the ridge term; auto: chosen on training rows set aside.",
+            "NUMBER",
+        ),
     ),
     "method": (
         Shared("method", str, "exact, pffl, fedavg, …", "KIND", keys=("method.kind",)),
@@ -316,7 +321,7 @@ class Draft:
         options: dict[str, Any] = {}
         for keys, value in given.items():
             if value is not None and value != []:
-                plain = bound(value) if keys == ("constraint.bound",) else value
+                plain = READERS[keys](value) if keys in READERS else value
                 for section, key in (name.split(".") for name in keys):
                     options.setdefault(section, {})[key] = plain
         for setting in settings:
@@ -411,6 +416,21 @@ def bound(given: Sequence[str]) -> float | dict[str, float]:
         if not problems.found and "" in cells and len(given) > 1:
             problems.add("give one number for all cells, or CELL=NUMBER for each")
     return cells.get("", cells)
+
+
+def number(text: str) -> float | str:
+    """Read a number, if it is one; a word stays, to be judged with its run file."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+#: How the text of an option becomes the value of its keys.
+READERS: dict[tuple[str, ...], Callable[[Any], object]] = {
+    ("constraint.bound",): bound,
+    ("model.l2",): number,
+}
 
 
 def _other_kinds_forgotten(

@@ -103,6 +103,11 @@ def deploy(
     progress
         Handed to what opens the data.
     """
+    if spec.options.l2 is not None:
+        raise UsageError(
+            "l2 = 'auto' sets training rows aside, and they will be at the sites: give "
+            "a number"
+        )
     agreed, federation = _agreement(spec, sites, rows=trial_data, progress=progress)
     place, names, values = _new(Path(out)), folders(agreed.sites), _values(address)
     paths = {name: place / "sites" / names[name] for name in agreed.sites}

@@ -221,7 +221,7 @@ class PFFLStrategy(Strategy):
                 try:
                     questions = step(value)
                 except StopIteration as done:
-                    return noted(done.value, engine)
+                    return noted(done.value, engine.notes)
                 try:
                     value = yield from engine.asking(questions)
                     step = exchanges.send

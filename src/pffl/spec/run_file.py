@@ -1,7 +1,7 @@
 """A run file becomes typed objects here, and no dictionary goes further.
 
 [data]         name of a data set, or path of a table, and their options
-[model]        kind, l2, …
+[model]        kind, l2 (a number, or "auto"), …
 [constraint]   kind, bound, …; or several [[constraint]] at once
 [method]       kind and parameters
 [run]          engine, seed, weighting, confidence, …
@@ -48,6 +48,7 @@ from pffl.wire import Policy
 F = TypeVar("F", Federation, Engine)
 MODELS: dict[str, Callable[..., LinearModel | Recipe]] = {**LINEAR_MODELS, **RECIPES}
 
+AUTO = "auto"  # l2 that is chosen on training rows set aside
 TABLES = ("data", "model", "method", "run", "policy")
 SECTIONS = (*TABLES, "constraint")
 
@@ -103,11 +104,13 @@ class Job(Generic[F]):
         seed
             The seed that was used.
         """
-        run = {"engine": self.engine, "seed": seed, **asdict(self.options)}
+        options = asdict(self.options)
+        chosen = {"l2": AUTO} if options.pop("l2") == AUTO else {}
+        run = {"engine": self.engine, "seed": seed, **options}
         return dumps(
             {
                 "data": self.source.sections(directory),
-                "model": section_of(self.model),
+                "model": {**section_of(self.model), **chosen},
                 "constraint": constraint_sections(self.constraint),
                 "method": self.method.describe(),
                 "run": run,
@@ -223,6 +226,9 @@ def parse(
         if name not in SECTIONS:
             problems.add(f"there is no section [{name}]: {suggestion(name, SECTIONS)}")
     tables = {n: table(sections.get(n, {}), f"[{n}]", problems) for n in TABLES}
+    if tables["model"].get("l2") == AUTO:
+        tables["run"] = {**tables["run"], "l2": AUTO}
+        tables["model"] = {k: v for k, v in tables["model"].items() if k != "l2"}
     data = read_data(_numeric_target(tables), base, problems)
     model = read_model(tables["model"], problems)
     constraint = read_constraint(sections.get("constraint"), problems)
