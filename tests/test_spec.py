@@ -246,3 +246,20 @@ def test_a_file_that_is_no_run_file(
 def test_an_absent_run_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         spec.load(tmp_path / "absent.toml")
+
+
+def test_a_range_of_the_target_makes_it_a_number(tmp_path: Path) -> None:
+    table = {"path": "a.csv", "label": "y", "group": "g", "silos": 2}
+    found = spec.parse({"data": table, "model": {"target_range": [0, 5]}})
+    assert isinstance(found.model, pffl.LeastSquares)
+    assert found.model.target_range == (0.0, 5.0)
+    regression = {**SYNTHETIC, "task": "regression"}
+    job = spec.parse({"data": regression, "model": {"target_range": [-9, 9]}}).build()
+    assert job.model.target_range == (-9.0, 9.0)  # type: ignore[attr-defined]
+    (tmp_path / "spec.toml").write_text(job.dump(tmp_path, seed=0))
+    again = spec.load(tmp_path / "spec.toml").build()
+    assert again.model.describe() == job.model.describe()
+    with pytest.raises(UsageError, match="target_range is for numbers"):
+        spec.parse({"data": SYNTHETIC, "model": {"target_range": [0, 5]}}).build()
+    with pytest.raises(UsageError, match="target_range"):
+        spec.parse({"data": regression, "model": {"target_range": [5, 0]}})

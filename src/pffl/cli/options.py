@@ -128,6 +128,13 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
             keys=("model.kind",),
         ),
         Shared(
+            "target-range",
+            tuple,
+            "Smallest and largest value that a numeric target can have: predictions "
+            "are kept between them.",
+            "LOW,HIGH",
+        ),
+        Shared(
             "l2",
             str,
             "Weight of the ridge term; auto: chosen on training rows set aside.",
@@ -430,6 +437,7 @@ def number(text: str) -> float | str:
 READERS: dict[tuple[str, ...], Callable[[Any], object]] = {
     ("constraint.bound",): bound,
     ("model.l2",): number,
+    ("model.target_range",): lambda ends: [number(end) for end in ends],
 }
 
 

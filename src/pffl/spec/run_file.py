@@ -28,7 +28,13 @@ from pffl.engines import DEPLOYED, ENGINES, Engine
 from pffl.errors import PFFLError, Problems, UsageError, wrong
 from pffl.methods import METHODS, Method
 from pffl.methods.pffl import PFFL
-from pffl.models import LINEAR_MODELS, LinearModel, LogisticRegression, Model
+from pffl.models import (
+    LINEAR_MODELS,
+    LeastSquares,
+    LinearModel,
+    LogisticRegression,
+    Model,
+)
 from pffl.models.linear import NumericModel
 from pffl.models.recipes import RECIPES, Recipe, section_of
 from pffl.preparation import Options, default_model
@@ -169,8 +175,13 @@ class RunSpec:
             return self.model.build(schema)
         if not self.any_model:
             return self.model
-        chosen = type(default_model(schema))
-        return chosen(**{n: getattr(self.model, n) for n in parameters(chosen)})
+        chosen, mine = type(default_model(schema)), self.model
+        if isinstance(mine, NumericModel) and not issubclass(chosen, NumericModel):
+            raise UsageError(
+                f"target_range is for numbers, and '{schema.target}' has classes"
+            )
+        known = set(parameters(chosen)) & set(parameters(type(mine)))
+        return chosen(**{name: getattr(mine, name) for name in known})
 
 
 def constraint_sections(constraint: Constraint | None) -> object:
@@ -256,7 +267,7 @@ def _numeric_target(tables: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any
     """Return [data]; the label of a table is a number where the model asks for one."""
     kind = MODELS.get(str(tables["model"].get("kind")))
     numeric = isinstance(kind, type) and issubclass(kind, NumericModel)
-    if numeric and "path" in tables["data"]:
+    if (numeric or "target_range" in tables["model"]) and "path" in tables["data"]:
         return {"classification": False, **tables["data"]}
     return tables["data"]
 
@@ -264,10 +275,9 @@ def _numeric_target(tables: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any
 def read_model(
     values: Mapping[str, object], problems: Problems
 ) -> LinearModel | Recipe | None:
-    """Read [model]."""
-    return _read_kind(
-        values, MODELS, "model", default=LogisticRegression.name, problems=problems
-    )
+    """Read [model]; only numeric targets have a range."""
+    kind = LeastSquares if "target_range" in values else LogisticRegression
+    return _read_kind(values, MODELS, "model", default=kind.name, problems=problems)
 
 
 def read_method(
