@@ -217,7 +217,7 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
     if same and isinstance(proved.gap, Pair):
         proofs = replace(proofs, gap=proved.gap)
     if request.cell is not None and not evidence.promise:
-        nothing = Lowest(request.cell, 0.0, None, [], [], [])
+        nothing = Lowest(request.cell, 0.0, None, [], [], [], 0.0, 0.0, 0.0, [])
         proofs = replace(proofs, lowest=[nothing])
     if terms.target_gap is not None:
         X = longest if terms.feature_bound is None else terms.feature_bound

@@ -48,16 +48,19 @@ class CellRange:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Feasible:
-    """What can be met, among models of length at most `radius`.
+    """What linear models can meet, with their own, uncut losses.
 
     Attributes
     ----------
-    data, radius
-        What the data are called, and R.
-    common
-        Encloses the smallest bound that all cells meet together.
+    data
+        What the data are called.
+    common, reach, everywhere
+        Encloses the smallest bound that all cells meet together; up to which length of
+        weights the lower end holds, and whether that is as good as all models.
     excess
         Encloses what all given bounds have to rise by; None without bounds.
+    impossible
+        Whether it is proved that the given bounds cannot be met.
     others
         The bound of the other cells in `cells`; None where they keep the given ones.
     cells
@@ -69,26 +72,25 @@ class Feasible:
     """
 
     data: str
-    radius: float
     common: Interval
+    reach: float
+    everywhere: bool
     excess: Interval | None
+    impossible: bool
     others: float | None
     cells: tuple[CellRange, ...]
     left: int
     notes: tuple[str, ...]
 
     @property
-    def impossible(self) -> bool:
-        """Whether the given bounds cannot be met."""
-        return self.excess is not None and self.excess.lower > 0
-
-    @property
     def sentence(self) -> str:
         """The smallest common bound, in words."""
         low, high = down(self.common.lower, digits=7), up(self.common.upper, digits=7)
+        limit = f", with weights of length at most {down(self.reach)}"
+        models = "" if self.everywhere else limit
         return (
             f"{self.data}: the smallest bound that all cells can meet together lies "
-            f"between {low} and {high}, among models of length at most {self.radius:g}."
+            f"between {low} and {high}{models}."
         )
 
     @property
@@ -96,7 +98,7 @@ class Feasible:
         """Whether the given bounds can be met, in words; nothing without bounds."""
         if self.excess is None:
             return ""
-        if self.excess.lower > 0:
+        if self.impossible:
             rise = up(self.excess.upper)
             return f"IMPOSSIBLE: all bounds would have to rise by {rise}."
         if self.excess.upper <= 0:
@@ -121,7 +123,8 @@ class Feasible:
     def as_dict(self) -> dict[str, Any]:
         """Plain form, for JSON."""
         return {
-            "radius": self.radius,
+            "reach": self.reach,
+            "everywhere": self.everywhere,
             "common": _ends(self.common),
             "rise": None if self.excess is None else _ends(self.excess),
             "impossible": self.impossible,
@@ -194,16 +197,19 @@ def feasible(
     places = [place for place in found.values() if place is not None]
     if not places and len(names) <= MOST:
         places = list(range(len(names)))
-    least, excess = drive(asker, _whole(_together(problem, promised)))
-    low = Interval(min(max(least.lower, 0.0), least.upper), least.upper)
+    bounds = problem.cells.bounds
+    least, rise = drive(asker, _whole(_together(problem, promised)))
+    low, reach = least.enclosed()
     others = None if promised else math.ceil(low.upper * 1e4) / 1e4
     if others is not None:
         problem = problem.with_bounds(np.full(len(names), others))
     return Feasible(
         setting_of(asker).data.name,
-        problem.radius,
         low,
-        excess,
+        reach,
+        least.everywhere or low.lower <= 0,
+        None if rise is None else rise.excess(bounds),
+        rise is not None and rise.proof(bounds) is not None,
         others,
         drive(asker, _whole(_each(problem, places))),
         len(names) - len(places),
@@ -211,16 +217,12 @@ def feasible(
     )
 
 
-def _together(problem: Problem, promised: bool) -> Flow[tuple[Least, Interval | None]]:
+def _together(problem: Problem, promised: bool) -> Flow[tuple[Least, Least | None]]:
     """Enclose the smallest common bound, and what given bounds must rise by."""
-    bounds = problem.cells.bounds
     least = _found((yield from find_least(common(problem))))
-    if not promised:
-        return least, None
-    if float(np.ptp(bounds)) == 0:
-        return least, least.excess(bounds)
-    rise = _found((yield from find_least(problem)))
-    return least, rise.excess(bounds)
+    if not promised or float(np.ptp(problem.cells.bounds)) == 0:
+        return least, least if promised else None
+    return least, _found((yield from find_least(problem)))
 
 
 def _found(least: Least | Missing) -> Least:

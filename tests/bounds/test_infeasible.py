@@ -1,8 +1,8 @@
-"""A witness is a proof; intervals hold the number they claim to hold."""
+"""A witness is a proof for all models, and says how far it reaches."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import cvxpy as cp
 import numpy as np
@@ -11,118 +11,241 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from pffl.bounds import infeasible as inf
+import pffl
 from pffl.bounds.checks import Interval
+from pffl.bounds.infeasible import FAR, NEAR, Support, support
+from pffl.engines import Local, Reference
 from pffl.errors import UsageError
-from tests.bounds.problems import Problem, cvx_means, draw, draw_model, minimax
+from pffl.evidence.measure import common
+from pffl.models.base import Inputs
+from pffl.models.linear import LinearModel
+from pffl.problem import Problem
+from pffl.questions import Witness
+from tests.driving import least as find
+from tests.helpers import make_federation, make_problem, make_schema
 
 SEEDS = st.integers(0, 2**32 - 1)
-RADIUS = 3.0
+KINDS: dict[str, tuple[LinearModel, int]] = {
+    "logistic": (pffl.LogisticRegression(), 2),
+    "softmax": (pffl.SoftmaxRegression(), 3),
+    "least-squares": (pffl.LeastSquares(), 0),
+    "huber": (pffl.HuberRegression(delta=0.7), 0),
+}
 
 
-def witness_at(problem: Problem, lam: np.ndarray, w: np.ndarray) -> float:
-    return inf.witness_bound(lam, problem.violation(w), problem.jacobian(w), w, RADIUS)
+def bound(kind: str) -> LinearModel:
+    model, labels = KINDS[kind]
+    return model.bind(make_schema(labels=labels), Inputs.identity(3))
 
 
-@settings(max_examples=120, deadline=None)
-@given(seed=SEEDS, squared=st.booleans(), overlap=st.booleans())
-def test_witness_bound_is_below_every_model_of_the_ball(
-    seed: int, squared: bool, overlap: bool
-) -> None:
-    problem = draw(seed, squared=squared, overlap=overlap)
+def draw_targets(rng: np.random.Generator, kind: str, n: int) -> np.ndarray:
+    labels = KINDS[kind][1]
+    return rng.normal(size=n) if labels == 0 else rng.integers(labels, size=n) * 1.0
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=SEEDS, kind=st.sampled_from(list(KINDS)), size=st.floats(0.01, 1e4))
+def test_a_dual_lies_below_its_loss_everywhere(seed: int, kind: str, size: float):
+    # ℓ(s) ≥ u·s − ℓ*(u) for every score s: also far from where u was taken.
     rng = np.random.default_rng(seed)
-    lam = rng.dirichlet(np.ones(len(problem.cells)))
-    low = witness_at(problem, lam, draw_model(rng, problem.X.shape[1], 2 * RADIUS))
-    for _ in range(40):
-        v = draw_model(rng, problem.X.shape[1], RADIUS)
-        assert low <= problem.violation(v).max() + 1e-9
+    model, n = bound(kind), 20
+    shape = (n,) if model.n_outputs == 1 else (n, model.n_outputs)
+    y = draw_targets(rng, kind, n)
+    z, shift = (size * rng.normal(size=shape) for _ in range(2))
+    u, values, sizes = model.duals(z, y, rng.choice([0.0, 0.1, 1.0]) * shift)
+    for spread in (0.1, 3.0, 100.0, 1e4):
+        s = spread * rng.normal(size=shape)
+        line = values + (u * s).reshape(n, -1).sum(axis=1)
+        room = 1e-13 * (sizes + np.abs(u * s).reshape(n, -1).sum(axis=1) + 1)
+        room += 1e-15 * np.abs(s).reshape(n, -1).sum(axis=1)  # Σq is 1 up to rounding
+        assert (model.score_losses(s, y) >= line - room).all()
 
 
-def sharpest(problem: Problem, radius: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the minimax model and its multipliers, from cvxpy's duals."""
-    w, s = cp.Variable(problem.X.shape[1]), cp.Variable()
-    rows = [
-        m - b <= s for m, b in zip(cvx_means(problem, w), problem.bounds, strict=True)
-    ]
-    ball = [cp.norm(w) <= radius]
-    cp.Problem(cp.Minimize(s), rows + ball).solve(solver=cp.CLARABEL)
-    return np.array(w.value), np.array([float(row.dual_value) for row in rows])
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_without_a_shift_it_is_the_tangent(kind: str) -> None:
+    rng = np.random.default_rng(1)
+    model, y = bound(kind), draw_targets(rng, kind, 30)
+    z = rng.normal(size=(30,) if model.n_outputs == 1 else (30, model.n_outputs))
+    u, values, _ = model.duals(z, y, np.zeros_like(z))
+    losses, slopes = model.score_losses_and_slopes(z, y)
+    np.testing.assert_allclose(u, slopes, atol=1e-14)
+    line = values + (u * z).reshape(30, -1).sum(axis=1)
+    np.testing.assert_allclose(line, losses, atol=1e-13)
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_a_near_minimiser_gives_a_sharp_proof(seed: int) -> None:
-    problem = replace(draw(seed, squared=seed % 3 == 0, overlap=seed % 2 == 0))
-    value = minimax(problem, RADIUS)
-    problem = replace(problem, bounds=np.full(len(problem.cells), value - 1e-3))
-    w, lam = sharpest(problem, RADIUS)
-    witness = inf.Witness.of(lam, problem.violation(w), problem.jacobian(w), w, RADIUS)
-    assert witness.proves
-    assert witness.bound == pytest.approx(1e-3, abs=2e-4)
-    # The re-check of anyone: minimise λᵀr over the ball, independently.
-    check = minimize(
-        lambda v: witness.multipliers @ problem.violation(v),
-        np.zeros_like(w),
-        jac=lambda v: problem.jacobian(v).T @ witness.multipliers,
-        method="SLSQP",
-        constraints=[{"type": "ineq", "fun": lambda v: RADIUS**2 - v @ v}],
+def test_an_entropy_keeps_its_digits_where_a_probability_is_tiny() -> None:
+    model, one = bound("logistic"), np.ones(1)
+    for z in (50.0, 300.0, 700.0):
+        # y = 0 and a score of −z: α = e⁻ᶻ, h(α) = α(1 + z) to 20 digits.
+        _, values, _ = model.duals(-z * one, 0 * one, 0 * one)
+        assert values[0] == pytest.approx(np.exp(-z) * (1 + z), rel=1e-12)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A small problem, and its rows as plain arrays."""
+
+    engine: Reference
+    problem: Problem
+    X: np.ndarray
+    y: np.ndarray
+    cells: np.ndarray
+
+    def losses(self, w: np.ndarray) -> np.ndarray:
+        """In long double, straight from the definitions."""
+        model = self.problem.task.model
+        X = self.X.astype(np.longdouble)
+        z = X @ w.reshape(model.n_outputs, -1).T.astype(np.longdouble)
+        if model.n_outputs > 1:
+            own = z[np.arange(len(z)), self.y.astype(int)]
+            top = z.max(axis=1)
+            return np.log(np.exp(z - top[:, None]).sum(axis=1)) + top - own
+        if isinstance(model, pffl.LogisticRegression):
+            return np.logaddexp(0, np.where(self.y == 1, -z[:, 0], z[:, 0]))
+        size = np.abs(z[:, 0] - self.y)
+        cut = np.minimum(size, getattr(model, "delta", np.inf))
+        return cut * (2 * size - cut)
+
+    def worst(self, w: np.ndarray) -> float:
+        """The largest mean loss of a cell less its offset."""
+        losses = self.losses(w)
+        means = np.array([losses[cell].mean() for cell in self.cells])
+        return float((means - self.problem.cells.bounds).max())
+
+
+def drawn(kind: str, seed: int, **changes: object) -> Drawn:
+    model, labels = KINDS[kind]
+    model = replace(model, **changes)
+    federation = make_federation(seed, labels=labels)
+    engine = Local(federation, threads=1)
+    problem = common(make_problem(engine, pffl.BoundedGroupLoss(0.5), model=model))
+    pooled, inputs = federation.pooled("train"), problem.task.model.inputs
+    X = np.column_stack([inputs.apply(pooled.X), np.ones(len(pooled.y))])
+    cells = np.array([pooled.group == 0, pooled.group == 1])
+    return Drawn(engine, problem, X, pooled.y, cells)
+
+
+def smallest(one: Drawn) -> float:
+    """min_w max_z of mean loss, by cvxpy, without any ball."""
+    model = one.problem.task.model
+    w = cp.Variable((one.X.shape[1], model.n_outputs))
+    z = one.X @ w
+    if model.n_outputs > 1:
+        own = cp.multiply(np.eye(model.n_outputs)[one.y.astype(int)], z)
+        losses = cp.log_sum_exp(z, axis=1) - cp.sum(own, axis=1)
+    elif isinstance(model, pffl.LogisticRegression):
+        losses = cp.logistic(cp.multiply(1 - 2 * one.y, z[:, 0]))
+    elif isinstance(model, pffl.HuberRegression):
+        losses = cp.huber(z[:, 0] - one.y, model.delta)
+    else:
+        losses = cp.square(z[:, 0] - one.y)
+    rows = [cell / cell.sum() @ losses for cell in one.cells]
+    program = cp.Problem(cp.Minimize(cp.maximum(*rows)))
+    return float(program.solve(solver=cp.CLARABEL))
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("seed", range(3))
+def test_the_smallest_bound_is_that_of_cvxpy_and_holds_for_all_models(kind, seed):
+    one = drawn(kind, seed)
+    least = find(one.engine, one.problem)
+    assert least.everywhere
+    assert least.lower <= smallest(one) * (1 + 1e-6)
+    assert least.lower == pytest.approx(smallest(one), rel=3e-6)
+    assert least.upper == pytest.approx(least.lower, rel=3e-6)
+    assert one.worst(np.array(least.model)) <= least.upper * (1 + 1e-12)
+
+
+def tried(one: Drawn, seed: int) -> float:
+    """The best that scipy finds, from several starts, by a smooth maximum."""
+    rng, best = np.random.default_rng(seed), np.inf
+    p = one.problem.n_parameters
+    for start in (np.zeros(p), rng.normal(size=p), 20 * rng.normal(size=p)):
+        for sharp in (20.0, 2000.0):
+
+            def smooth(w: np.ndarray, sharp: float = sharp) -> float:
+                losses = one.losses(w)
+                means = np.array([losses[c].mean() for c in one.cells], dtype=float)
+                means -= one.problem.cells.bounds
+                return float(np.logaddexp.reduce(sharp * means) / sharp)
+
+            start = minimize(smooth, start, method="BFGS").x
+        best = min(best, one.worst(start))
+    return best
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_nothing_that_scipy_finds_is_below_what_is_proved(kind: str) -> None:
+    for seed in range(10, 14):
+        one = drawn(kind, seed)
+        least = find(one.engine, one.problem)
+        assert least.everywhere
+        assert tried(one, seed) >= least.lower
+
+
+def closed_form(one: Drawn, lam: np.ndarray) -> float:
+    """min_w Σ c_i (x_iᵀw − y_i)² by an orthogonal factorisation, in long double."""
+    c = (lam / one.cells.sum(axis=1)) @ one.cells
+    root = np.sqrt(c)
+    w = np.linalg.lstsq(root[:, None] * one.X, root * one.y, rcond=None)[0]
+    return float((c * one.losses(w)).sum())
+
+
+def test_least_squares_is_its_closed_form() -> None:
+    one = drawn("least-squares", 5)
+    least = find(one.engine, one.problem)
+    truth = closed_form(one, np.array(least.multipliers))
+    value = least.lower + least.reach * least.slope
+    assert value <= truth
+    assert value == pytest.approx(truth, rel=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, kind=st.sampled_from(list(KINDS)))
+def test_any_witness_of_any_direction_is_a_proof(seed: int, kind: str) -> None:
+    # λ, w and v drawn at random, far from any optimum: weak, and never false.
+    rng = np.random.default_rng(seed)
+    one = drawn(kind, seed % 50)
+    lam = rng.dirichlet(np.ones(2))
+    p = one.problem.n_parameters
+    w, v = (rng.choice([0.1, 1.0, 10.0]) * rng.normal(size=p) for _ in range(2))
+    weights = one.problem.cell_weights(lam)
+    total = one.engine.ask(Witness(one.problem.task, w, 0.0, weights, v))
+    found = support(
+        total.value,
+        total.residual,
+        total.sizes,
+        multipliers=lam,
+        bounds=np.zeros(2),
+        outputs=one.problem.task.model.n_outputs,
     )
-    assert check.fun >= witness.bound - 1e-9
+    for length in (0.1, 1.0, 30.0, 1e3):
+        other = rng.normal(size=p)
+        other *= length / np.linalg.norm(other)
+        assert found.within(length) <= one.worst(other) * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_no_proof_where_a_model_exists(seed: int) -> None:
-    problem = draw(seed)
-    value = minimax(problem, RADIUS)
-    problem = replace(problem, bounds=np.full(len(problem.cells), value + 1e-6))
-    w, lam = sharpest(problem, RADIUS)
-    assert not inf.proves_infeasible(witness_at(problem, np.maximum(lam, 0), w))
+def test_how_far_a_proof_reaches() -> None:
+    exact = Support(0.2, 0.0)
+    assert exact.reach(3.0, 0.5) == 10 * FAR * 3.0
+    assert exact.proof(3.0) == (0.2, FAR * 3.0)
+    rough = Support(0.2, 1e-9)
+    assert rough.reach(3.0, 0.5) == pytest.approx(1e-6 * 0.5 / 1e-9)
+    assert rough.proof(3.0) == pytest.approx((0.2 - 3e-3, 3e6))
+    near = Support(0.2, 1e-5)
+    assert near.reach(3.0, 0.5) == NEAR * 3.0
+    assert near.proof(3.0) == pytest.approx((0.1, 1e4))
+    assert Support(0.2, 0.01).proof(3.0) is None
+    assert Support(-0.1, 0.0).proof(3.0) is None
+    assert Support(0.0, 0.0).proof(3.0) is None
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_smallest_common_bound_is_enclosed(seed: int) -> None:
-    problem = replace(draw(seed))
-    problem = replace(problem, bounds=np.zeros(len(problem.cells)))
-    w, lam = sharpest(problem, RADIUS)
-    w = w * min(1.0, RADIUS / np.linalg.norm(w))
-    interval = inf.attainable(
-        witness_at(problem, np.maximum(lam, 0), w), problem.means(w)
-    )
-    value = minimax(problem, RADIUS)
-    assert interval.lower - 1e-7 <= value <= interval.upper + 1e-7
-    assert interval.width < 1e-3
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_bound_of_one_cell_with_the_others_fixed(seed: int) -> None:
-    problem = draw(seed, overlap=seed % 2 == 0)
-    some = draw_model(np.random.default_rng(seed), problem.X.shape[1], RADIUS)
-    problem = replace(problem, bounds=problem.means(some) + 0.05)
-    w, cell = cp.Variable(problem.X.shape[1]), 1
-    means = cvx_means(problem, w)
-    rows = [means[z] <= b for z, b in enumerate(problem.bounds) if z != cell]
-    ball = [cp.norm(w) <= RADIUS]
-    value = cp.Problem(cp.Minimize(means[cell]), rows + ball).solve(solver=cp.CLARABEL)
-    lam = np.insert([max(0.0, float(row.dual_value)) for row in rows], cell, 0.0)
-    point = np.array(w.value)
-    low = inf.cell_lower(
-        cell,
-        lam,
-        problem.violation(point),
-        problem.jacobian(point),
-        bound=problem.bounds[cell],
-        w=point,
-        radius=RADIUS,
-    )
-    assert low <= value + 1e-7
-    assert low == pytest.approx(value, abs=2e-3)
-    interval = inf.cell_attainable(
-        cell, low, problem.means(some), problem.violation(some)
-    )
-    assert interval is not None
-    assert interval.lower - 1e-7 <= value <= interval.upper + 1e-7
-    broken = problem.violation(some).copy()
-    broken[0] = 0.01
-    assert inf.cell_attainable(cell, low, problem.means(some), broken) is None
+def test_rounding_is_charged() -> None:
+    nothing = {"multipliers": [1.0], "bounds": [0.0]}
+    assert support(0.0, [0.0], [0.0, 0.0], **nothing) == Support(0.0, 0.0)
+    found = support(1.0, [0.0], [1.0, 2.0], **nothing)
+    assert 1e-14 < 1.0 - found.value < 1e-13
+    assert found.slope == pytest.approx(2.0 * (1.0 - found.value))
 
 
 def test_intervals() -> None:
@@ -133,24 +256,17 @@ def test_intervals() -> None:
         Interval(0.0, np.nan)
 
 
-def test_a_tie_within_rounding_is_no_proof() -> None:
-    # r is exactly 0 at the minimiser: feasible, though only just.
-    assert not inf.proves_infeasible(
-        inf.witness_bound([1.0], [1e-17], [[0.0]], [1.0], 1)
-    )
-    assert inf.witness_bound([1.0], [0.0], [[0.0]], [1.0], 1.0) <= 0.0
-
-
 @pytest.mark.parametrize(
-    "call",
+    ("value", "residual", "sizes", "multipliers"),
     [
-        lambda: inf.witness_bound([0.0], [1.0], [[0.0]], [0.0], 1.0),
-        lambda: inf.witness_bound([-1.0, 2.0], [1.0, 1.0], np.eye(2), [0.0, 0.0], 1.0),
-        lambda: inf.witness_bound([1.0], [np.nan], [[0.0]], [0.0], 1.0),
-        lambda: inf.witness_bound([1.0], [1.0], [[0.0, 1.0]], [0.0], 1.0),
-        lambda: inf.witness_bound([1.0], [1.0], [[0.0]], [0.0], -1.0),
+        (1.0, [0.0], [1.0, 1.0], [0.0]),
+        (1.0, [0.0], [1.0, 1.0], [-1.0]),
+        (np.nan, [0.0], [1.0, 1.0], [1.0]),
+        (1.0, [np.inf], [1.0, 1.0], [1.0]),
+        (1.0, [0.0], [-1.0, 1.0], [1.0]),
+        (1.0, [0.0], [1.0, 1.0], [1.0, 1.0]),
     ],
 )
-def test_refusals(call) -> None:
+def test_refusals(value, residual, sizes, multipliers) -> None:
     with pytest.raises(UsageError, match="must be"):
-        call()
+        support(value, residual, sizes, multipliers=multipliers, bounds=[0.5])

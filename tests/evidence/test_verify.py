@@ -142,8 +142,9 @@ def wrong(place: Path, rows: Path | None = None) -> list[str]:
         checks = verify(place, rows)
     except module.Unreadable as error:
         return [str(error)]
-    assert len(checks) > 20
-    return [str(check) for check in checks if not check.agrees]
+    found = [str(check) for check in checks if not check.agrees]
+    assert found or len(checks) > 20  # what cannot be computed ends it early
+    return found
 
 
 @pytest.mark.parametrize("case", CASES)

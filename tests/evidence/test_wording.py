@@ -63,7 +63,8 @@ def sample(
 
 
 def least(lower: float, upper: float, risk: float = 0.6) -> Least:
-    return Least([0.0, 0.0], lower, upper, [0.5, 0.5], [0.0], [0.0], risk)
+    zero, half = [0.0], [0.5, 0.5]
+    return Least([0.0] * 2, lower, upper, half, zero, zero, 1e7, 0.0, 1.0, zero, risk)
 
 
 def evidence(
@@ -187,16 +188,24 @@ def test_infeasible_and_attainable() -> None:
     out = training.infeasible(evidence((0.7, 0.7), proofs__excess=FAR))
     assert out.holds
     assert out.value == pytest.approx(0.03)
-    assert "length at most 4" in out.text
+    assert out.text.startswith("No linear model with its own, uncut loss meets all")
     assert "at least 0.03" in out.text
     assert out.figures["multipliers"] == [0.5, 0.5]
+    near = replace(FAR, slope=1e-7)  # proved by 0.03 less 1e-7 for each unit of length
+    limited = evidence((0.7, 0.7), proofs__excess=replace(near, reach=0.0))
+    text = training.infeasible(limited).text
+    assert "uncut loss and weights of length at most 1.5e+05 meets all" in text
+    assert "at least 0.015" in text
+    steep = replace(near, reach=0.0, slope=0.01)  # not ten times the model's
+    assert not training.impossible(evidence((0.7, 0.7), proofs__excess=steep))
     none = evidence((0.7, 0.7), proofs__excess=CLOSE)
     assert not training.infeasible(none).available
     rare = evidence((0.7, 0.7), proofs__excess=FAR, model__convex=False)
     assert not training.infeasible(rare).available
     smallest = evidence(proofs__least=least(0.6001001, 0.6001501))
     assert "between 0.6001 and 0.600151" in training.attainable(smallest).text
-    nobody = Lowest("male", 0.0, None, [0.0, 0.0], [], [], impossible=True)
+    nothing = ([0.0, 0.0], [], [], 1e7, 0.0, 1.0, [])
+    nobody = Lowest("male", 0.0, None, *nothing, impossible=True)
     one = replace(nobody, lower=0.1, upper=0.2, impossible=False)
     assert "'male'" in training.lowest(smallest, one).text
     assert "whatever that of 'male'" in training.lowest(smallest, nobody).text

@@ -1,15 +1,19 @@
-"""Proofs that no model of a ball meets the bounds, and the smallest bounds that do.
+"""Proofs that no model meets the bounds, and the smallest bounds that can be met.
 
-λ on the simplex is a **witness**: if ``λᵀr(w) > 0`` for every ‖w‖ ≤ R then in every
-model some cell is above its bound. As λᵀr is convex, its tangent plane at any point
-w₀ lies below it, and the minimum of a plane over a ball is known exactly:
+λ on the simplex is a **witness**: if ``λᵀr(w) > 0`` for all w, then in every model some
+cell is above its bound. With c_i = Σ_{z∋i} λ_z/m_z ≥ 0 and any slopes u_i at which the
+conjugate ℓ* is finite (Fenchel and Young),
 
-    min_{‖w‖≤R} max_z r_z(w)  ≥  λᵀr(w₀) − gᵀw₀ − R‖g‖,     g = J(w₀)ᵀλ
+    max_z r_z(w)  ≥  λᵀr(w)  =  Σ c_i ℓ_i(w) − λᵀζ  ≥  value + residualᵀw,
 
-r has no ridge term, so the ball is needed, and R belongs to the statement. Anyone
-with the rows can re-compute λᵀr(w₀) and g: the witness needs no trust in the solver.
+    value = Σ c_i (−ℓ*(u_i)) − λᵀζ,     residual = Σ c_i u_i ⊗ (x_i, 1)
 
-Reference: Boyd and Vandenberghe, section 5.8 (theorems of alternatives).
+So it holds for ‖w‖ ≤ R up to R‖residual‖, and where the residual is 0 it holds for all
+models. In floating point it never is; what is left, and what rounding can do to it, is
+charged, and how far a proof reaches is a part of it. Anyone with the rows can compute
+both sums again: a witness needs no trust in the solver.
+
+Reference: Boyd and Vandenberghe, sections 3.3.2 and 5.8 (theorems of alternatives).
 """
 
 from __future__ import annotations
@@ -18,147 +22,87 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pffl.bounds.checks import Interval, Numbers, finite, nonnegative, refuse
-from pffl.bounds.gap import lower_ball
-from pffl.typing import FloatArray
+from pffl.bounds.checks import Numbers, finite, nonnegative, refuse
 
-#: Relative size of what rounding may explain: below it a witness proves nothing.
-ROUNDING = 1e-10
-
-
-def witness_bound(
-    multipliers: Numbers,
-    violation: Numbers,
-    jacobian: Numbers,
-    w: Numbers,
-    radius: float,
-) -> float:
-    """Return a certified lower bound on ``min_{‖w‖≤R} max_z r_z(w)``.
-
-    ``λᵀr(w₀) − gᵀw₀ − R‖g‖`` with ``g = Jᵀλ``, minus what rounding may explain.
-    Positive: no model of the ball meets all bounds. With ζ = 0, so that r is the
-    cells' mean loss, it is a lower bound on the smallest attainable common bound.
-
-    Parameters
-    ----------
-    multipliers
-        λ ≥ 0, not all zero; scaled here to sum to 1.
-    violation, jacobian
-        r(w₀), shape (Z,), and its derivative, shape (Z, p).
-    w
-        w₀, where they were measured.
-    radius
-        R of the declared ball.
-    """
-    lam = nonnegative("multipliers", multipliers)
-    if not lam.sum() > 0:
-        raise refuse("multipliers", "not all zero", multipliers)
-    r, J, point = _expansion(violation, jacobian, w)
-    return _plane(lam / lam.sum(), r, J, point, radius)
-
-
-def proves_infeasible(bound: float) -> bool:
-    """Say whether a `witness_bound` is a proof: it already carries its margin."""
-    return float(finite("bound", bound)) > 0.0
-
-
-def _expansion(
-    violation: Numbers, jacobian: Numbers, w: Numbers
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    r, J = finite("violation", violation), finite("jacobian", jacobian)
-    point = finite("w", w)
-    if J.shape != (len(r), len(point)):
-        raise refuse("jacobian", f"of shape {(len(r), len(point))}", J.shape)
-    return r, J, point
-
-
-def _plane(
-    lam: FloatArray, r: FloatArray, J: FloatArray, point: FloatArray, radius: float
-) -> float:
-    g = J.T @ lam
-    value = float(lam @ r)
-    # r is a difference of numbers of order 1, mean loss and bound: hence the λᵀ1.
-    size = float(lam @ (1.0 + np.abs(r))) + float(np.abs(g) @ np.abs(point))
-    size += radius * float(np.linalg.norm(g))
-    return lower_ball(value, g, point, radius) - ROUNDING * size
-
-
-def attainable(lower: float, mean_loss: Numbers) -> Interval:
-    """Enclose the smallest common bound: ``min_w max_z R_z(w)``.
-
-    Parameters
-    ----------
-    lower
-        `witness_bound` with ζ = 0 (r = mean loss); cut at 0, as losses are ≥ 0.
-    mean_loss
-        Mean loss per cell of a model of the ball: its worst cell shows that this
-        much is attained.
-    """
-    worst = float(nonnegative("mean_loss", mean_loss).max())
-    return Interval(min(max(0.0, lower), worst), worst)
-
-
-def cell_lower(
-    cell: int,
-    multipliers: Numbers,
-    violation: Numbers,
-    jacobian: Numbers,
-    *,
-    bound: float,
-    w: Numbers,
-    radius: float,
-) -> float:
-    """Bound how low the mean loss of one cell can go with the other bounds kept.
-
-    ``min R_c(w) s.t. r_z(w) ≤ 0 (z ≠ c), ‖w‖ ≤ R`` is at least
-    ``ζ_c + r_c(w₀) + Σ_{z≠c} λ_z r_z(w₀) − gᵀw₀ − R‖g‖``, ``g = ∇r_c + Σ λ_z∇r_z``,
-    for any λ ≥ 0 (weak duality). `bound` is ζ_c; λ_c is ignored.
-    """
-    r, J, point = _expansion(violation, jacobian, w)
-    lam = nonnegative("multipliers", multipliers).copy()
-    lam[cell] = 1.0
-    return max(0.0, float(bound) + _plane(lam, r, J, point, radius))
-
-
-def cell_attainable(
-    cell: int, lower: float, mean_loss: Numbers, violation: Numbers
-) -> Interval | None:
-    """Enclose how low the bound of one cell can go with the other bounds kept.
-
-    None if the model given does not keep the other bounds itself: then it does not
-    show that anything is attained. Only `lower` is known in that case.
-    """
-    others = np.delete(finite("violation", violation), cell)
-    if (others > 0).any():
-        return None
-    reached = float(nonnegative("mean_loss", mean_loss)[cell])
-    return Interval(min(max(0.0, lower), reached), reached)
+#: Rows whose sums are plain; sums of blocks are exact (`questions.witness`).
+BLOCK = 128
+UNIT = 2.0**-53  # rounding of one operation
+FAR = 1e6  # times the longest w seen: then no model is longer, for any purpose
+SHARP = 1e-6  # of the smallest bound: what reaching further may cost
+NEAR = 10.0  # times the longest w: a proof that reaches less far is none
 
 
 @dataclass(frozen=True)
-class Witness:
-    """What anyone needs to re-check a proof of infeasibility."""
+class Support:
+    """A cone below max_z r_z: ``max_z r_z(w) ≥ value − slope·‖w‖`` for every w."""
 
-    multipliers: FloatArray
-    w: FloatArray
-    radius: float
-    bound: float
+    value: float
+    slope: float
 
-    @classmethod
-    def of(
-        cls,
-        multipliers: Numbers,
-        violation: Numbers,
-        jacobian: Numbers,
-        w: Numbers,
-        radius: float,
-    ) -> Witness:
-        """Compute the bound of these multipliers and keep them with it."""
-        lam = nonnegative("multipliers", multipliers)
-        bound = witness_bound(lam, violation, jacobian, w, radius)
-        return cls(lam / lam.sum(), finite("w", w), float(radius), bound)
+    def within(self, radius: float) -> float:
+        """Return the lower bound for all w with ‖w‖ ≤ `radius`."""
+        return self.value - radius * self.slope
 
-    @property
-    def proves(self) -> bool:
-        """Whether no model with ‖w‖ ≤ R meets all bounds."""
-        return proves_infeasible(self.bound)
+    def proof(self, longest: float) -> tuple[float, float] | None:
+        """Return by how much some cell is always above its bound, and up to which ‖w‖.
+
+        `longest` is the length of the longest w that was seen. Up to `FAR` times that
+        if there the bound is above 0; else, where half of the value is left; None if
+        that is nowhere, or not even `NEAR` times `longest`.
+        """
+        far = FAR * longest
+        if self.within(far) > 0:
+            return self.within(far), far
+        if self.value <= 0 or self.value < 2.0 * NEAR * longest * self.slope:
+            return None
+        return 0.5 * self.value, 0.5 * self.value / self.slope
+
+    def reach(self, longest: float, worth: float) -> float:
+        """Return how far to reach: as far as it costs next to nothing.
+
+        Parameters
+        ----------
+        longest
+            Length of the longest w that was seen.
+        worth
+            The number that is bounded from below, as far as it is known.
+        """
+        most, least = 10.0 * FAR * longest, NEAR * longest
+        free = SHARP * worth
+        if self.slope * most <= free:
+            return most
+        return float(np.clip(free / self.slope, least, most))
+
+
+def support(
+    value: float,
+    residual: Numbers,
+    sizes: Numbers,
+    *,
+    multipliers: Numbers,
+    bounds: Numbers,
+    outputs: int = 1,
+) -> Support:
+    """Return what sums over all rows prove, whatever rounding did to them.
+
+    Parameters
+    ----------
+    value, residual, sizes
+        Of a `witness` total: Σ c_i (−ℓ*(u_i)), Σ c_i u_i ⊗ (x_i, 1), and how large the
+        terms of both are.
+    multipliers, bounds
+        λ ≥ 0, summing to 1 unless a multiple of max r is to be bounded; and ζ.
+    outputs
+        Scores of an example.
+    """
+    lam, zeta = nonnegative("multipliers", multipliers), finite("bounds", bounds)
+    if lam.shape != zeta.shape or not lam.sum() > 0:
+        raise refuse("multipliers", "one per bound, not all zero", multipliers)
+    g, (size, length) = finite("residual", residual), nonnegative("sizes", sizes)
+    # Weights, conjugates, plain sums of blocks, one exact sum, pairs of silos.
+    gamma = (BLOCK + len(lam) + outputs + 48) * UNIT * 1.01
+    size += float(lam @ np.abs(zeta))
+    return Support(
+        float(finite("value", value)) - float(lam @ zeta) - gamma * float(size),
+        float(np.linalg.norm(g)) * (1.0 + 1e-12) + gamma * float(length),
+    )

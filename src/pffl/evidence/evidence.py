@@ -17,6 +17,7 @@ import numpy as np
 
 from pffl.bounds.checks import Interval
 from pffl.bounds.gap import gap_of
+from pffl.bounds.infeasible import FAR, NEAR, Support
 from pffl.bounds.logsum import Bets
 from pffl.errors import ArtefactError
 from pffl.records import Record, read
@@ -276,16 +277,20 @@ class Pair(Record):
 
 @dataclass(frozen=True)
 class Least(Record):
-    """How low bounds can go: s* = min_w max_z (mean loss of z − offset_z), ‖w‖ ≤ R.
+    """How low bounds can go: s* = min_w max_z (mean loss of z − offset_z).
 
     Attributes
     ----------
     offsets
         What each bound has beside the common part: 0 for all, if the bounds are equal.
     lower, upper
-        Enclose s*.
-    multipliers, at
-        λ on the simplex and the point of the plane that prove `lower`.
+        Enclose s*; `lower` among all w with ‖w‖ ≤ `reach`.
+    multipliers, at, direction
+        λ on the simplex, w and v of the `witness` that proves `lower`.
+    reach, slope
+        How far the proof goes, and what `lower` loses for each unit further.
+    longest
+        Length of the longest w that was seen, or that at which weights begin to matter.
     model, risk
         A w that attains `upper`, and its F.
     """
@@ -295,13 +300,37 @@ class Least(Record):
     upper: float
     multipliers: list[float]
     at: list[float]
+    direction: list[float]
+    reach: float
+    slope: float
+    longest: float
     model: list[float]
     risk: float
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether `lower` holds for all models, for any purpose."""
+        return self.reach >= FAR * self.longest
+
+    def enclosed(self, longest: float = 0.0) -> tuple[Interval, float]:
+        """Enclose s*, and say up to which ‖w‖ the lower end holds; see `stretched`."""
+        lower, reach = stretched(self, longest)
+        return Interval(min(lower, self.upper), self.upper), reach
 
     def excess(self, bounds: FloatArray) -> Interval:
         """Enclose what all bounds must rise by; they differ as the offsets do."""
         base = float(bounds.max())
         return Interval(self.lower - base, self.upper - base)
+
+    def proof(
+        self, bounds: FloatArray, longest: float = 0.0
+    ) -> tuple[float, float] | None:
+        """Return by how much bounds are impossible, up to which ‖w‖; None if not.
+
+        `longest` is the length of the longest w that is known of elsewhere.
+        """
+        value = self.lower + self.reach * self.slope - float(bounds.max())
+        return Support(value, self.slope).proof(max(longest, self.longest))
 
 
 @dataclass(frozen=True)
@@ -309,7 +338,8 @@ class Lowest(Record):
     """How low the bound of one cell can go while the others keep theirs.
 
     `upper` is None if no model that keeps the other bounds was found, and `impossible`
-    says that there is none. λ, with 1 for the cell itself, and `at` prove `lower`.
+    says that there is none. λ, with 1 for the cell itself, `at` and `direction` prove
+    `lower`, for ‖w‖ ≤ `reach`; see `Least`.
     """
 
     cell: str
@@ -317,8 +347,29 @@ class Lowest(Record):
     upper: float | None
     multipliers: list[float]
     at: list[float]
+    direction: list[float]
+    reach: float
+    slope: float
+    longest: float
     model: list[float]
     impossible: bool = False
+
+    def enclosed(self, longest: float = 0.0) -> tuple[Interval, float] | None:
+        """Enclose it, and say up to which ‖w‖ the lower end holds; see `stretched`."""
+        if self.upper is None:
+            return None
+        lower, reach = stretched(self, longest)
+        return Interval(min(lower, self.upper), self.upper), reach
+
+
+def stretched(one: Least | Lowest, longest: float) -> tuple[float, float]:
+    """Return a lower end and how far it reaches: well beyond the longest w known of.
+
+    No proof may leave out a model that was found: where it would, it is made to reach
+    further, at the price of its slope.
+    """
+    reach = max(one.reach, NEAR * max(longest, one.longest))
+    return max(0.0, one.lower - (reach - one.reach) * one.slope), reach
 
 
 @dataclass(frozen=True)

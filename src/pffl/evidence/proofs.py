@@ -4,8 +4,9 @@ The gap of a pair is max_λ' G(w; λ') − min_w' G(w'; λ). The maximum is know
 form. The minimum is bounded from below by one gradient at *any* w'; a few Newton steps
 on G(·; λ) make that bound tight.
 
-Whether bounds can be met at all is the sign of min_{‖w‖≤R} max_z r_z(w), a minimax
-problem: `Exact` with β = 0 and B = 1 solves it, and its λ is the witness.
+Whether bounds can be met at all is the sign of min_w max_z r_z(w), a minimax problem:
+`Exact` with β = 0 and B = 1 solves it, and its λ is the witness. What it proves of all
+models is asked with the question `witness`; see `bounds.infeasible`.
 
 How low the bound of one cell c can go while the others keep theirs,
 t* = min R_c(w) subject to r_z(w) ≤ 0 for z ≠ c, is the root of
@@ -16,24 +17,25 @@ docs/certificates.md.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pffl.bounds.infeasible import Witness, cell_lower
+from pffl.bounds.infeasible import FAR, SHARP, Support, support
 from pffl.evidence.evidence import Least, Lowest, Missing, Pair
 from pffl.flow import Bounds, Flow, Run, ask, iterate
 from pffl.methods.base import LARGEST
 from pffl.methods.exact import Exact
 from pffl.models.linear import LinearModel
 from pffl.problem import Expansion, Point, Problem, lower_value, upper_value, value
-from pffl.questions import Curvature
+from pffl.questions import Curvature, Witness
 from pffl.typing import FloatArray, IntArray
 
 EFFORT = 30  # curvature rounds that a best response may take
 SHARPNESS = 0.01  # stop when what is left is this small a part of the gap
-POLISH = 6  # curvature rounds spent on a sharper plane
-CLOSE = 1e-9  # φ, or what a plane leaves, this small: at the root
+POLISH = 6  # curvature rounds spent on a sharper witness
+CORRECTIONS = 6  # questions that may correct its slopes at one w
+CLOSE = 1e-9  # φ this small: at the root
 STEPS = 30  # of Newton's method on φ
 ROOM = 1e-8  # first step beyond the root, to a model that keeps the other bounds
 INTERRUPTED = Missing("the run was interrupted")
@@ -147,33 +149,98 @@ def find_least(problem: Problem) -> Flow[Least | Missing]:
         at = yield from expand(bare, run.point.w)
     lam = run.point.multipliers
     lam = lam / lam.sum() if lam.sum() > 0 else np.full(len(lam), 1.0 / len(lam))
-    witness = yield from polish(bare, lam, at)
-    upper = float(at.violation.max())
+    proof = yield from polish(bare, lam, at)
+    upper, found = float(at.violation.max()), proof.support
+    longest = _longest(problem, at.w, proof.w)
+    reach = found.reach(longest, upper)
     return Least(
         offsets.tolist(),
-        min(witness.bound, upper),
+        min(found.within(reach), upper),
         upper,
-        witness.multipliers.tolist(),
-        witness.w.tolist(),
+        lam.tolist(),
+        proof.w.tolist(),
+        proof.direction.tolist(),
+        reach,
+        found.slope,
+        longest,
         at.w.tolist(),
         at.risk,
     )
 
 
-def polish(problem: Problem, lam: FloatArray, here: Expansion) -> Flow[Witness]:
-    """Move the point of a witness, by Newton steps, to where its plane proves most."""
-    best = _witness(problem, lam, here)
+@dataclass(frozen=True, eq=False)
+class Proof:
+    """What a `witness` proves, and at which w and v it was asked."""
+
+    support: Support
+    w: FloatArray
+    direction: FloatArray
+    residual: FloatArray
+
+    def rank(self, longest: float) -> float:
+        """Return what it proves of models far away."""
+        return self.support.within(FAR * longest)
+
+
+def polish(problem: Problem, lam: FloatArray, here: Expansion) -> Flow[Proof]:
+    """Move the point of a witness, by Newton steps, to where it proves most."""
+    longest = _longest(problem, here.w)
+    best = yield from _corrected(problem, lam, here)
     for _ in range(POLISH):
-        if float(lam @ here.violation) - best.bound <= CLOSE:
+        left = float(lam @ here.violation) - best.rank(longest)
+        if left <= SHARP * float(here.violation.max()):
             break
-        step = newton_step(here, lam, problem)
-        here = yield from expand(problem, here.w + step)
-        best = max(best, _witness(problem, lam, here), key=lambda one: one.bound)
+        here = yield from expand(problem, here.w + newton_step(here, lam, problem))
+        if not np.isfinite(here.hessians).all():
+            break
+        found = yield from _corrected(problem, lam, here)
+        best = max(best, found, key=lambda one: one.rank(longest))
     return best
 
 
-def _witness(problem: Problem, lam: FloatArray, at: Expansion) -> Witness:
-    return Witness.of(lam, at.violation, at.jacobian, at.w, problem.radius)
+def _corrected(problem: Problem, lam: FloatArray, here: Expansion) -> Flow[Proof]:
+    """Correct the slopes at w until their residual is rounding: v ← v + H⁺·residual.
+
+    H = Σ λ_z ∇²r_z, so that the residual g − Hv is 0 at once where no slope is cut.
+    """
+    hessian = np.tensordot(lam, here.hessians, axes=1)
+    cut = problem.n_parameters * float(np.finfo(np.float64).eps)
+    inverse = np.linalg.pinv(hessian, rcond=cut, hermitian=True)
+    best = yield from _ask(problem, lam, here.w, np.zeros(problem.n_parameters))
+    step = inverse @ best.residual
+    for _ in range(CORRECTIONS):
+        direction = best.direction + step
+        rounding = np.linalg.norm(best.residual) <= 0.1 * best.support.slope
+        if rounding or not np.linalg.norm(direction) <= problem.radius:
+            break
+        found = yield from _ask(problem, lam, here.w, direction)
+        if found.support.slope < 0.9 * best.support.slope:
+            best, step = found, inverse @ found.residual
+        else:
+            step = 0.25 * step  # too far: many slopes were cut
+    return best
+
+
+def _ask(
+    problem: Problem, lam: FloatArray, w: FloatArray, direction: FloatArray
+) -> Flow[Proof]:
+    """Ask for a witness."""
+    weights = problem.cell_weights(lam)
+    total = yield from ask(Witness(problem.task, w, 0.0, weights, direction))
+    found = support(
+        total.value,
+        total.residual,
+        total.sizes,
+        multipliers=lam,
+        bounds=problem.cells.bounds,
+        outputs=problem.task.model.n_outputs,
+    )
+    return Proof(found, w, direction, total.residual)
+
+
+def _longest(problem: Problem, *seen: FloatArray) -> float:
+    """Return the length of the longest w; at least one at which weights matter."""
+    return max(0.01 * problem.radius, *(float(np.linalg.norm(w)) for w in seen))
 
 
 def find_lowest(problem: Problem, cell: int) -> Flow[Lowest]:
@@ -182,14 +249,14 @@ def find_lowest(problem: Problem, cell: int) -> Flow[Lowest]:
         problem.cells.names[cell],
         np.delete(np.arange(problem.n_cells), cell),
     )
-    nothing = [0.0] * problem.n_parameters
+    best = _nothing(problem, name)
     if len(others):
         rest = of_cells(problem, others)
         found = yield from find_least(rest)
-        if isinstance(found, Missing) or found.excess(rest.cells.bounds).lower > 0:
-            none = [0.0] * problem.n_cells
-            return Lowest(name, 0.0, None, none, nothing, nothing, impossible=True)
-    best = Lowest(name, 0.0, None, [0.0] * problem.n_cells, nothing, nothing)
+        if isinstance(found, Missing):
+            return best
+        if found.proof(rest.cells.bounds) is not None:
+            return replace(best, impossible=True)
     t, room = 0.0, ROOM
     for _ in range(STEPS):
         bounds = problem.cells.bounds.copy()
@@ -199,14 +266,15 @@ def find_lowest(problem: Problem, cell: int) -> Flow[Lowest]:
             break
         share, excess = found.multipliers[cell], found.excess(bounds)
         if share > 1e-12:
-            best = yield from _raised(problem, cell, best, found)
+            best = _raised(best, found, cell, t + excess.lower / share)
         if excess.upper <= 0:  # beyond the root: this model keeps the others
             return (yield from _attained(problem, cell, best, found))
         if excess.upper > CLOSE and share > 1e-12:
-            t += max(excess.lower, CLOSE) / share
+            sharp = excess.lower + found.reach * found.slope
+            t += max(sharp, CLOSE) / share
         else:
             t, room = t + room, 4.0 * room
-    return best
+    return replace(best, lower=max(0.0, best.lower))
 
 
 def of_cells(problem: Problem, chosen: IntArray) -> Problem:
@@ -215,24 +283,30 @@ def of_cells(problem: Problem, chosen: IntArray) -> Problem:
     return replace(problem, task=task, counts=problem.counts[chosen])
 
 
-def _raised(problem: Problem, cell: int, best: Lowest, found: Least) -> Flow[Lowest]:
-    """Take the witness of a minimax problem, divided by λ_c, if it proves more."""
-    at = np.asarray(found.at)
-    lam = np.asarray(found.multipliers) / found.multipliers[cell]
-    here = yield from expand(problem, at)
-    bound = float(problem.cells.bounds[cell])
-    lower = cell_lower(
-        cell,
-        lam,
-        here.violation,
-        here.jacobian,
-        bound=bound,
-        w=at,
-        radius=problem.radius,
-    )
+def _nothing(problem: Problem, name: str) -> Lowest:
+    """Return what is known before anything is asked."""
+    cells, w = [0.0] * problem.n_cells, [0.0] * problem.n_parameters
+    return Lowest(name, 0.0, None, cells, w, w, 0.0, 0.0, 0.0, w)
+
+
+def _raised(best: Lowest, found: Least, cell: int, lower: float) -> Lowest:
+    """Take the witness of a minimax problem, divided by λ_c, if it proves more.
+
+    λᵀ(R − ζ) ≥ e with ζ_c = t and R_z ≤ ζ_z for the others: R_c ≥ t + e/λ_c.
+    """
     if lower <= best.lower and any(best.multipliers):
         return best
-    return replace(best, lower=lower, multipliers=lam.tolist(), at=at.tolist())
+    share = found.multipliers[cell]
+    return replace(
+        best,
+        lower=lower,
+        multipliers=[one / share for one in found.multipliers],
+        at=found.at,
+        direction=found.direction,
+        reach=found.reach,
+        slope=found.slope / share,
+        longest=found.longest,
+    )
 
 
 def _attained(problem: Problem, cell: int, best: Lowest, found: Least) -> Flow[Lowest]:
@@ -242,5 +316,14 @@ def _attained(problem: Problem, cell: int, best: Lowest, found: Least) -> Flow[L
     if not kept:
         return replace(best, model=found.model)
     reached = float(here.violation[cell] + problem.cells.bounds[cell])
-    lower = min(best.lower, reached)
-    return replace(best, lower=lower, upper=reached, model=found.model)
+    proved = Support(best.lower + best.reach * best.slope, best.slope)
+    longest = _longest(problem, here.w, np.asarray(best.at))
+    reach = proved.reach(longest, reached)
+    return replace(
+        best,
+        lower=min(max(0.0, proved.within(reach)), reached),
+        upper=reached,
+        reach=reach,
+        longest=longest,
+        model=found.model,
+    )

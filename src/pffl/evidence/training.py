@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pffl.bounds.checks import Numbers, finite, nonnegative, refuse, whole
+from pffl.bounds.checks import Interval, Numbers, finite, nonnegative, refuse, whole
 from pffl.bounds.empirical import RiskBound, choose_risk_bound, threshold
+from pffl.bounds.infeasible import FAR
 from pffl.bounds.plan import InnerProblem, plan
 from pffl.evidence.certificate import Assumption, Statement
 from pffl.evidence.evidence import Evidence, Least, Lowest, Missing, Sample, known
@@ -205,10 +206,40 @@ def missed(e: Evidence) -> bool:
     return float(np.nanmax(losses(e, e.seen).violation, initial=-np.inf)) > TOLERANCE
 
 
+def longest(e: Evidence) -> float:
+    """Return the length of the longest w that is known of."""
+    before = known(e.before)
+    other = 0.0 if before is None else float(np.linalg.norm(before.model))
+    return max(e.model.length, other)
+
+
+def proof(e: Evidence) -> tuple[float, float] | None:
+    """Return by how much bounds are impossible, and up to which ‖w‖; None if not."""
+    least = known(e.proofs.excess)
+    if least is None or not e.promise:
+        return None
+    return least.proof(e.bounds, longest(e))
+
+
 def impossible(e: Evidence) -> bool:
     """Whether it is proved that no model meets all bounds."""
-    least = known(e.proofs.excess)
-    return least is not None and e.promise and least.excess(e.bounds).lower > 0
+    return proof(e) is not None
+
+
+def nobody(e: Evidence) -> str:
+    """Say of which models it is proved that none meets all bounds."""
+    found, least = proof(e), known(e.proofs.excess)
+    if found is None or least is None:
+        return "No model"
+    limit = among(e, found[1], least.longest)
+    return f"No linear model with its own, uncut loss{limit and ' and '}{limit}"
+
+
+def among(e: Evidence, reach: float, seen: float) -> str:
+    """Say how far a proof reaches, if it matters: not a million times what was seen."""
+    if reach >= FAR * max(seen, longest(e)):
+        return ""
+    return f"weights of length at most {down(reach)}"
 
 
 def slack(e: Evidence) -> Slack | None:
@@ -288,37 +319,42 @@ def _training_rows(cells: CellLosses, tolerance: float) -> tuple[dict[str, Any],
     )
 
 
+def reaching(reach: float) -> Assumption:
+    """Say which models a proof speaks of."""
+    text = f"It holds for all weights of length up to {down(reach)}; losses are uncut."
+    return Assumption(text, "checked")
+
+
 def infeasible(e: Evidence) -> Statement:
-    """State that no model of the ball meets all bounds, with the witness."""
-    grounds = (convexity(e), in_ball(e))
-    least = known(e.proofs.excess)
-    if least is None or not impossible(e):
+    """State that no model meets all bounds, with the witness."""
+    least, found = known(e.proofs.excess), proof(e)
+    if least is None or found is None:
         reason = "there is no proof that the bounds are impossible"
-        return Statement.not_available("infeasible", reason, grounds)
-    bound = least.excess(e.bounds).lower
+        return Statement.not_available("infeasible", reason, (convexity(e),))
+    bound, reach = found
     text = (
-        f"No model with weights of length at most {words(e.terms.radius)} meets all "
-        "bounds: in each of them some cell is above its bound by at least "
-        f"{down(bound)}."
+        f"{nobody(e)} meets all bounds: in each of them some cell is above its bound "
+        f"by at least {down(bound)}."
     )
     return Statement(
         "infeasible",
         text,
         value=bound,
         holds=True,
-        assumptions=(*grounds, HONEST),
-        figures={"multipliers": least.multipliers, "radius": e.terms.radius},
+        assumptions=(convexity(e), reaching(reach), HONEST),
+        figures={"multipliers": least.multipliers, "reach": reach},
     )
 
 
 def attainable(e: Evidence) -> Statement:
     """State the smallest bound that all cells can meet."""
-    if isinstance(e.proofs.least, Missing):
+    least = e.proofs.least
+    if isinstance(least, Missing):
         grounds = () if e.model.convex else (convexity(e),)
-        return Statement.not_available("attainable", e.proofs.least.missing, grounds)
+        return Statement.not_available("attainable", least.missing, grounds)
     who = "The smallest bound that all cells can meet together"
-    low = max(0.0, e.proofs.least.lower)
-    return _enclosed(e, who, low, e.proofs.least.upper, None)
+    ends, reach = least.enclosed(longest(e))
+    return _enclosed(e, who, ends, reach, seen=least.longest)
 
 
 def lowest(e: Evidence, found: Lowest) -> Statement:
@@ -329,24 +365,40 @@ def lowest(e: Evidence, found: Lowest) -> Statement:
     if found.impossible:
         reason = "the other bounds cannot be kept by any model, whatever that of "
         return Statement.not_available("attainable", f"{reason}'{found.cell}'")
-    if found.upper is None:
+    known_ends = found.enclosed(longest(e))
+    if known_ends is None:
         reason = f"no model was found that keeps the bounds of all but '{found.cell}'"
         return Statement.not_available("attainable", reason)
     who = f"The smallest bound that '{found.cell}' can meet while the others keep "
-    return _enclosed(e, f"{who}theirs", found.lower, found.upper, found.cell)
+    return _enclosed(
+        e, f"{who}theirs", *known_ends, seen=found.longest, cell=found.cell
+    )
 
 
 def _enclosed(
-    e: Evidence, who: str, lower: float, upper: float, cell: str | None
+    e: Evidence,
+    who: str,
+    ends: Interval,
+    reach: float,
+    *,
+    seen: float,
+    cell: str | None = None,
 ) -> Statement:
     # Six digits: a bound is chosen by this number.
-    low, high = down(lower, digits=6), up(upper, digits=6)
+    low, high = down(ends.lower, digits=6), up(ends.upper, digits=6)
+    limit = among(e, reach, seen) if ends.lower > 0 else ""
+    models = f", among linear models with {limit}" if limit else ""
     return Statement(
         "attainable",
-        f"{who} lies between {low} and {high}.",
-        value=upper,
-        assumptions=(convexity(e), in_ball(e), HONEST),
-        figures={"lower": lower, "upper": upper, "cell": cell},
+        f"{who} lies between {low} and {high}{models}.",
+        value=ends.upper,
+        assumptions=(convexity(e), reaching(reach), HONEST),
+        figures={
+            "lower": ends.lower,
+            "upper": ends.upper,
+            "cell": cell,
+            "reach": reach,
+        },
     )
 
 

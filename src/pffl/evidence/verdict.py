@@ -69,7 +69,7 @@ def _bounded(e: Evidence, cells: CellLosses) -> tuple[Status, str]:
         return "met", f"Every bound is met on {where}; the closest case: {facts}."
     if training.impossible(e):
         return "infeasible", (
-            "No model can meet all bounds, and this is proved; "
+            f"{training.nobody(e)} meets all bounds, and this is proved; "
             f"the worst case here: {facts}.{_smallest_possible(e)}"
         )
     if excess <= tolerance:
@@ -88,15 +88,18 @@ def _bounded(e: Evidence, cells: CellLosses) -> tuple[Status, str]:
 
 def _smallest_possible(e: Evidence) -> str:
     """Say in words how far the bounds are from what is possible."""
-    least = known(e.proofs.excess)
-    if least is None:
+    found, least = training.proof(e), known(e.proofs.excess)
+    if found is None or least is None:
         return ""
-    excess = least.excess(e.bounds)
-    ball = f"(among models with ‖w‖ ≤ {e.terms.radius:g})"
+    low, high = found[0], least.excess(e.bounds).upper
     if np.ptp(e.bounds) == 0:
-        smallest = down(float(e.bounds[0]) + excess.lower)
-        return f" The smallest common bound that is possible is {smallest} {ball}."
-    return f" All bounds together would have to rise by {down(excess.lower)} {ball}."
+        base = float(e.bounds[0])
+        low, high = low + base, high + base
+        return f" No common bound below {down(low)} can be met, and {up(high)} can."
+    return (
+        f" All bounds together would have to rise by at least {down(low)}, and by "
+        f"{up(high)} it is possible."
+    )
 
 
 def verdicts(e: Evidence) -> dict[str, dict[str, Any]]:

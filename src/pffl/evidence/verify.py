@@ -40,13 +40,15 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq, linprog
-from scipy.special import betaincinv, expit, logsumexp, softmax
+from scipy.special import betaincinv, entr, expit, logsumexp, softmax, xlog1py
 
 CLOSE = 1e-9  # relative: the same number by another way of computing
 TINY = 1e-12  # and this much beside it, where numbers cancel
 MET = 1e-6  # a training loss this little above its bound counts as met
 NEAR = 1e-3  # of the smallest bound, in loss
-ROUNDING = 1e-10  # relative size of what rounding may explain in a proof
+FAR, WELL = 1e6, 10.0  # times the longest weights: as good as all, and least of a proof
+SHARP = 1e-6  # of what is bounded: what reaching further may cost
+UNIT = 0.01  # of the radius: where weights begin to matter
 READS = {"pffl.evidence": 1, "pffl.result": 2, "pffl.certificate": 2}
 KNOWN = ("logistic", "softmax", "least-squares", "huber", "probabilities")
 COLUMNS = ["count", "loss", "loss_squared", "bounded_loss", "bounded_loss_squared"]
@@ -397,6 +399,29 @@ class Rows:
             slopes = softmax(z, axis=1) - (np.arange(self.outputs) == y)
         return ((slopes * weights[:, None]).T @ self.X).reshape(-1)
 
+    def witness(self, w: Any, v: Any, weights: Any) -> tuple[float, float]:
+        """Return Σ weights_i (−ℓ*(u_i)), and how long Σ weights_i u_i ⊗ x_i is.
+
+        u are the slopes at w, moved along v, where the conjugate ℓ* is finite.
+        """
+        z, move, y = self.scores(w), self.scores(v), self.y[:, None]
+        if self.kind == "softmax":
+            q = softmax(z, axis=1)
+            q = np.maximum(q - q * (move - (q * move).sum(1, keepdims=True)), 0)
+            q /= q.sum(1, keepdims=True)
+            u, values = q - (np.arange(self.outputs) == y), entr(q)
+        elif self.kind == "logistic":
+            u = np.clip(expit(z) - y - expit(z) * expit(-z) * move, -y, 1 - y)
+            values = entr(np.abs(u)) - xlog1py(1 - np.abs(u), -np.abs(u))
+        else:
+            size, limit = np.abs(z - y), 2 * self.cut
+            curve = np.where(size <= self.cut, 2, 0.1 * limit / np.maximum(size, TINY))
+            u = 2 * np.clip(z - y, -self.cut, self.cut) - curve * move
+            u = np.clip(u, -limit, limit)
+            values = -(u**2) / 4 - u * y
+        residual = (u * weights[:, None]).T @ self.X
+        return float(weights @ values.sum(axis=1)), float(np.linalg.norm(residual))
+
     def means(self, w: Any) -> Any:
         """Return the mean loss of each cell."""
         return self.cells @ self.losses(w) / self.counts
@@ -460,7 +485,7 @@ def check_rows(e: Json, model: Model, table: Table) -> Iterator[Check]:
 
 
 def check_proofs(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
-    """Prove again what was proved: every plane, and every model that attains."""
+    """Prove again what was proved: every witness, and every model that attains."""
     terms, p, R = e["terms"], e["proofs"], e["terms"]["radius"]
     mu = e["model"]["l2"] * e["model"]["unit"]
     beta, B = terms["risk_weight"], terms["multiplier_bound"]
@@ -470,20 +495,23 @@ def check_proofs(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
     def risk(w: Any) -> float:
         return float(rows.in_risk @ rows.losses(w)) + 0.5 * mu * float(w @ w)
 
-    def plane(one: Json, offsets: Any) -> float:
-        """Return the least value of the tangent plane of λᵀr over the ball."""
-        lam, at = np.array(one["multipliers"]), np.array(one["at"])
-        g, r = rows.gradient(at, rows.in_cells(lam)), rows.means(at) - offsets
-        reach = R * np.linalg.norm(g)
-        size = lam @ (1 + np.abs(r)) + np.abs(g) @ np.abs(at) + reach
-        return float(lam @ r - g @ at - reach - ROUNDING * size)
-
-    def ends(name: str, one: Json, low: float, high: float) -> Iterator[Check]:
+    def ends(name: str, one: Json, offsets: Any, high: float) -> Iterator[Check]:
+        """Prove the lower end again, as far as it reaches, and compare the upper."""
+        lam, w = np.array(one["multipliers"]), np.array(one["at"])
+        value, left = rows.witness(w, np.array(one["direction"]), rows.in_cells(lam))
+        slope, reach = one["slope"], one["reach"]
+        low = value - float(lam @ offsets) - reach * slope
+        low = max(0.0, low) if "cell" in one else low
         found = {"lower": min(low, high), "upper": high}
         yield from compare(name, {key: one[key] for key in found}, found, 1.0)
-        length = float(np.linalg.norm(one["model"]))
-        good = length <= R * (1 + CLOSE)
-        yield Check(f"{name}: length of its model", f"at most {R:g}", length, good)
+        yield Check(f"{name}: residual", f"at most {slope:g}", left, left <= slope)
+        norms = (np.linalg.norm(one["model"]), np.linalg.norm(w), UNIT * R)
+        longest = float(max(norms))
+        yield from compare(f"{name}: longest", one["longest"], longest)
+        free = SHARP * high / slope if slope else math.inf
+        far = min(max(free, WELL * longest), 10 * FAR * longest)
+        good = abs(reach - far) <= 1e-6 * far  # as good as the upper end is known
+        yield Check(f"{name}: reach", reach, far, good)
 
     if pair := known(p["gap"]):
         lam, at = np.array([c["multiplier"] for c in e["cells"]]), np.array(pair["at"])
@@ -506,7 +534,7 @@ def check_proofs(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
             yield from compare(f"{name}: offsets", one["offsets"], wide.tolist(), 1.0)
             yield from compare(f"{name}: risk", one["risk"], risk(w), 1.0)
             attained = float((rows.means(w) - off).max())
-            yield from ends(name, one, plane(one, off), attained)
+            yield from ends(name, one, off, attained)
     for one in p["lowest"]:
         if one["upper"] is not None:
             z, w = names.index(one["cell"]), np.array(one["model"])
@@ -515,8 +543,7 @@ def check_proofs(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
             yield from compare(f"{name}: multiplier", one["multipliers"][z], 1.0)
             over = float(np.delete(rows.means(w) - zeta, z).max(initial=-1.0))
             yield Check(f"{name}: other bounds", "kept", over, over <= CLOSE)
-            low = max(0.0, plane(one, off))
-            yield from ends(name, one, low, float(rows.means(w)[z]))
+            yield from ends(name, one, off, float(rows.means(w)[z]))
     if p["implied_risk"] is not None:
         found = implied_risk(rows, zeta) + 0.5 * mu * R**2
         yield from compare("implied risk", p["implied_risk"], found, 100.0)
@@ -618,7 +645,7 @@ class Told:
         if ends := known(self.proofs["excess"]):
             top = max(self.bounds)
             self.excess = (ends["lower"] - top, ends["upper"] - top)
-        self.proved = self.excess[0] if self.promise and self.excess else 0.0
+        self.proved, self.reach = self.proof()
         self.equal = len(set(self.bounds)) == 1
         others = ["holdout_error"] * bool(e["labels"])
         others += list(AMONG) * (len(e["labels"]) == 2)
@@ -629,6 +656,28 @@ class Told:
         self.upper = self.loss_bounds(self.delta)
         self.slack = self.slack_of()
         self.status, self.sentence = self.judge()
+
+    def longest(self, one: Json) -> float:
+        """Return the length of the longest weights that are known of."""
+        before = float(np.linalg.norm((known(self.e["before"]) or one)["model"]))
+        return max(one["longest"], self.e["model"]["length"], before)
+
+    def proof(self) -> tuple[float, float]:
+        """Return by how much bounds are impossible, and up to which length; or 0."""
+        one = known(self.proofs["excess"])
+        if one is None or not self.promise:
+            return 0.0, 0.0
+        slope, longest = one["slope"], self.longest(one)
+        value = one["lower"] + one["reach"] * slope - max(self.bounds)
+        if value - FAR * longest * slope > 0:
+            return value - FAR * longest * slope, FAR * longest
+        if value <= 0 or value < 2 * WELL * longest * slope:
+            return 0.0, 0.0
+        return value / 2, value / 2 / slope
+
+    def among(self, one: Json, reach: float) -> list[str]:
+        """How far a proof reaches, where that is shown."""
+        return [] if reach >= FAR * self.longest(one) else [down(reach)]
 
     def slack_of(self) -> tuple[float, float, str] | None:
         """Return (βM + 2ν)/B where a bound is missed; also M, and where it is from."""
@@ -668,9 +717,11 @@ class Told:
         over, facts = self.over[self.worst], self.described(self.worst)
         if over <= 0:
             return "met", facts
-        if self.proved > 0:
+        if self.proved > 0 and self.excess:
             base = self.bounds[0] if self.equal else 0.0
-            return "infeasible", [*facts, down(base + self.proved), f"{self.R:g}"]
+            ends = [down(base + self.proved), up(base + self.excess[1])]
+            short = self.among(self.proofs["excess"], self.reach)
+            return "infeasible", [*facts, *ends, *short]
         if over <= MET and self.trained:
             return "met", [near(MET), *facts]
         if self.slack is not None and over <= self.slack[0]:
@@ -784,13 +835,13 @@ class Told:
         return over, over <= most, figures, table, shown, grounds
 
     def infeasible(self) -> Any:
-        """That no model of the ball meets all bounds."""
+        """That no model meets all bounds."""
         if self.proved <= 0:
             return "there is no proof that the bounds are impossible"
-        lam = self.proofs["excess"]["multipliers"]
-        figures = {"multipliers": lam, "radius": self.R}
-        grounds = [["checked"], self.ball, ["assumed"]]
-        shown = [near(self.R), down(self.proved)]
+        one, reach = self.proofs["excess"], self.reach
+        figures = {"multipliers": one["multipliers"], "reach": reach}
+        grounds = [["checked"], ["checked", down(reach)], ["assumed"]]
+        shown = [*self.among(one, reach), down(self.proved)]
         return self.proved, True, figures, None, shown, grounds
 
     def attainable(self, one: Json) -> Any:
@@ -802,10 +853,14 @@ class Told:
             return "no bound was set"
         if cell is not None and (one["impossible"] or one["upper"] is None):
             return "the other" if one["impossible"] else "no model was found"
-        low, high = max(0.0, one["lower"]), one["upper"]
-        figures = {"lower": low, "upper": high, "cell": cell}
+        reach = max(one["reach"], WELL * self.longest(one))
+        low = max(0.0, one["lower"] - (reach - one["reach"]) * one["slope"])
+        low, high = min(low, one["upper"]), one["upper"]
+        figures = {"lower": low, "upper": high, "cell": cell, "reach": reach}
         shown = [cell] * (cell is not None) + [down(low, 6), up(high, 6)]
-        return high, None, figures, None, shown, [["checked"], self.ball, ["assumed"]]
+        shown += self.among(one, reach) if low > 0 else []
+        grounds = [["checked"], ["checked", down(reach)], ["assumed"]]
+        return high, None, figures, None, shown, grounds
 
     def separate(self) -> list[str]:
         """Whether held-out rows were used in training."""

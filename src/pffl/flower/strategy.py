@@ -1,10 +1,11 @@
 """`PFFLStrategy`: a native Flower strategy, for those who have a Flower app already.
 
 A Flower round carries what the method, and all that goes out with it, asks at once. The
-training half takes `train` (Algorithm 1, FedAvg, …), `query.curvature` (Exact) and
-`query.questions` (of several kinds), the evaluation half `evaluate`. The census, which
-comes before the first round, and the measurements on which the verdict stands, which
-come after the last, go through the same Grid, outside the rounds.
+training half takes `train` (Algorithm 1, FedAvg, …), `query.curvature` (Exact),
+`query.witness` (proofs) and `query.questions` (of several kinds), the evaluation half
+`evaluate`. The census, which comes before the first round, and the measurements on
+which the verdict stands, which come after the last, go through the same Grid, outside
+the rounds.
 
 The run is a generator of steps (`_run`), and Flower's loop is what carries them: a
 `Post` waits in `_pending` until `configure_…` sends it, and `aggregate_…` gives the
@@ -43,6 +44,7 @@ from pffl.wire import Policy, read_request
 from pffl.wire.envelope import SEVERAL
 
 WEIGHTS = "w"
+TRAINING = ("train", "curvature", "witness", SEVERAL)  # what its half takes
 ROUNDS = 10_000  # at most, unless the caller says how many
 
 
@@ -144,7 +146,9 @@ class PFFLStrategy(Strategy):
             self._steps, self._transport = steps, transport
             try:
                 self._advance(None)
-                self._serve(until=("train", "curvature", "evaluate", SEVERAL))
+                self._serve(
+                    until=("train", "curvature", "witness", "evaluate", SEVERAL)
+                )
                 if self._pending is not None:
                     seconds = self.policy.seconds if timeout is None else timeout
                     self._result.arrays = _weights(self._pending) or ArrayRecord()
@@ -171,7 +175,9 @@ class PFFLStrategy(Strategy):
         self._limit.now = server_round
         if self._pending is None or self._limit.over:
             raise Finished
-        return self._messages(kinds=("census", "train", "curvature", SEVERAL))
+        return self._messages(
+            kinds=("census", "train", "curvature", "witness", SEVERAL)
+        )
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

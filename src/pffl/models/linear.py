@@ -90,6 +90,21 @@ class LinearModel(Model):
         """Return both; a model may share work between them."""
         return self.score_losses(z, y), self.score_slopes(z, y)
 
+    def duals(
+        self, z: FloatArray, y: FloatArray, shift: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return slopes u near those at z − shift, −ℓ*(u), and the sizes of its terms.
+
+        A score s has ``ℓ(s) ≥ u·s − ℓ*(u)`` for *every* u: the tangent at any point
+        lies below a convex loss. Here it is the one at z − shift; where ℓ is not
+        quadratic, a model rather moves u itself, as its second order says, and keeps
+        it where ℓ* is finite.
+        """
+        at = z - shift
+        losses, slopes = self.score_losses_and_slopes(at, y)
+        moved = _per_row(slopes * at)
+        return slopes, losses - moved, losses + np.abs(moved)
+
     def bind(self, schema: Schema, inputs: Inputs) -> Self:
         """Return this model for these data; refuse labels that it cannot model."""
         if not self.standardize:
@@ -255,6 +270,23 @@ class LogisticRegression(LinearModel):
         e = np.exp(-np.abs(z))
         return e / np.square(1.0 + e)
 
+    def duals(
+        self, z: FloatArray, y: FloatArray, shift: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return u = ±α, α in [0, 1] the weight of the wrong label; −ℓ* = h(α).
+
+        h(α) = −α log α − (1 − α) log(1 − α), the entropy.
+        """
+        slopes = self.score_slopes(z, y)
+        slopes -= self.score_curvatures(z, y, majorant=False) * shift
+        np.clip(slopes, -y, 1.0 - y, out=slopes)
+        alpha = np.abs(slopes)
+        rest = 1.0 - alpha
+        # log1p: 1 − α rounds to 1 where α itself is still a number.
+        values = -_times_log(alpha)
+        values -= rest * np.log1p(-alpha, out=np.zeros_like(alpha), where=rest > 0)
+        return slopes, values, values
+
     def score_classes(self, z: FloatArray) -> FloatArray:
         """Return 1 for positive scores."""
         return (z > 0).astype(np.float64)
@@ -310,6 +342,19 @@ class SoftmaxRegression(LinearModel):
         curvatures = -pi[:, :, None] * pi[:, None, :]
         curvatures[:, np.arange(q), np.arange(q)] += pi
         return curvatures
+
+    def duals(
+        self, z: FloatArray, y: FloatArray, shift: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return u = q − e_y with q on the simplex; −ℓ* is the entropy of q."""
+        pi = np.exp(log_softmax(z))
+        q = pi - pi * (shift - (pi * shift).sum(axis=1, keepdims=True))
+        np.maximum(q, 0.0, out=q)
+        q /= q.sum(axis=1, keepdims=True)
+        values = -_times_log(q).sum(axis=1)
+        q[np.arange(len(z)), y.astype(np.int64)] -= 1.0
+        # q is on the simplex up to rounding of 1, whatever its entropy is.
+        return q, values, 1.0 + values
 
     def score_classes(self, z: FloatArray) -> FloatArray:
         """Return the class with the largest score."""
@@ -484,9 +529,29 @@ class HuberRegression(NumericModel):
         outside = BEYOND * 2.0 * self.delta / np.maximum(size, self.delta)
         return self.target.scale**2 * np.where(size <= self.delta, 2.0, outside)
 
+    def duals(
+        self, z: FloatArray, y: FloatArray, shift: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return u within ±2δ; −ℓ* = −u²/4 − u y, by the point with that slope."""
+        slopes = self.score_slopes(z, y)
+        slopes -= self.score_curvatures(z, y, majorant=False) * shift
+        np.clip(slopes, -2.0 * self.delta, 2.0 * self.delta, out=slopes)
+        own, linear = 0.25 * np.square(slopes), slopes * y
+        return slopes, -own - linear, own + np.abs(linear)
+
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""
         return {**super().describe(), "delta": self.delta}
+
+
+def _per_row(values: FloatArray) -> FloatArray:
+    """Add up what the outputs of each example have."""
+    return values if values.ndim == 1 else np.asarray(values.sum(axis=1))
+
+
+def _times_log(x: FloatArray) -> FloatArray:
+    """Return x · log x; 0 where x is."""
+    return x * np.log(x, out=np.zeros_like(x), where=x > 0)
 
 
 LINEAR_MODELS: dict[str, type[LinearModel]] = {

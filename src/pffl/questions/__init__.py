@@ -1,4 +1,4 @@
-"""The boundary: the four questions that a silo answers, and nothing else."""
+"""The boundary: the questions that a silo answers, and nothing else."""
 
 from pffl.questions.base import ModelQuestion as ModelQuestion
 from pffl.questions.base import Question as Question
@@ -15,3 +15,5 @@ from pffl.questions.evaluate import Evaluate as Evaluate
 from pffl.questions.evaluate import EvaluateTotal as EvaluateTotal
 from pffl.questions.train import Train as Train
 from pffl.questions.train import TrainTotal as TrainTotal
+from pffl.questions.witness import Witness as Witness
+from pffl.questions.witness import WitnessTotal as WitnessTotal

@@ -325,6 +325,11 @@ class ModelQuestion(Question[T_co]):
     # What a site looks at before it answers, and the server before it counts.
 
     @property
+    def parameters(self) -> tuple[FloatArray, ...]:
+        """Everything that rows are scored with."""
+        return (self.w,)
+
+    @property
     def steepness(self) -> float:
         """By how much the answer is steeper in w than losses are."""
         return 1.0

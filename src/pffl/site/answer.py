@@ -411,8 +411,8 @@ def check_ball(question: ModelQuestion[Any], radius: float, X: FloatArray) -> No
     spread that their inputs have at the site, and with the sharpness.
     """
     model = question.task.model
-    w = question.w[: model.n_trained]
-    norm = float(np.linalg.norm(w))
+    vectors = [v[: model.n_trained] for v in question.parameters]
+    norm = max(float(np.linalg.norm(v)) for v in vectors)
     if isinstance(model, LinearModel):
         spread = X.std(axis=0, dtype=np.float64) if len(X) else np.zeros(X.shape[1])
         if (spread > STEEPEST * model.inputs.scale).any():
@@ -420,8 +420,10 @@ def check_ball(question: ModelQuestion[Any], radius: float, X: FloatArray) -> No
                 "an input's scale is below a thousandth of its spread: the norm ball "
                 "needs scaled inputs (standardize = true)"
             )
-        table = w.reshape(model.n_outputs, -1)[:, : len(spread)]
-        norm = max(norm, float(np.linalg.norm(table * (spread / model.inputs.scale))))
+        for v in vectors:
+            table = v.reshape(model.n_outputs, -1)[:, : len(spread)]
+            steep = float(np.linalg.norm(table * (spread / model.inputs.scale)))
+            norm = max(norm, steep)
     if question.leaves_ball:
         raise Refused("steps that lead out of the norm ball whatever the rows are")
     if not norm * question.steepness <= radius * (1 + 1e-9):

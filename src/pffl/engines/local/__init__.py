@@ -3,8 +3,8 @@
 It answers as `Reference` does, up to the order of summation. Its memory is one scaled
 copy of the rows plus buffers that fit in cache. Of several questions, those that ask
 the same kind of thing about the same rows share a pass: a stack of S `Train` questions
-that differ in w, weights and step sizes is one matrix product; `Evaluate` and
-`Curvature` questions read each piece of the rows once.
+that differ in w, weights and step sizes is one matrix product; the others read each
+piece of the rows once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from threadpoolctl import ThreadpoolController
 
 from pffl.data.federation import Federation
 from pffl.engines.local.layout import Layout
-from pffl.engines.local.passes import evaluate, expand, train
+from pffl.engines.local.passes import evaluate, expand, train, witness
 from pffl.engines.local.threads import Threads, processors
 from pffl.engines.reference import Reference
 from pffl.models.base import Inputs, Model
@@ -30,6 +30,7 @@ from pffl.questions import (
     Task,
     Total,
     Train,
+    Witness,
 )
 
 T = TypeVar("T", bound=Total)
@@ -37,6 +38,7 @@ IN_ONE_PASS: dict[Any, Callable[[Layout, Any, Threads], Sequence[Any]]] = {
     Train: train,
     Evaluate: evaluate,
     Curvature: expand,
+    Witness: witness,
 }
 Stack = tuple[int, *tuple[Hashable, ...]]
 

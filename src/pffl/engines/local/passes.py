@@ -1,4 +1,4 @@
-"""`evaluate`, `curvature` and `train` for linear models over laid-out rows.
+"""`evaluate`, `curvature`, `witness` and `train` for linear models over laid-out rows.
 
 The arithmetic alone, apart from the engine that decides which questions share a pass.
 
@@ -30,6 +30,8 @@ from pffl.questions import (
     EvaluateTotal,
     Train,
     TrainTotal,
+    Witness,
+    WitnessTotal,
 )
 from pffl.questions.curvature import linear, powers
 from pffl.questions.evaluate import COLUMNS
@@ -292,6 +294,34 @@ def _packed_runs(
             gradient = model.pull_back(X[run], score_slopes[run])
             parts += [scores[run].sum(keepdims=True), gradient]
         yield unit, np.concatenate(parts)
+
+
+def witness(
+    layout: Layout, questions: Sequence[Witness], spread: Threads
+) -> list[WitnessTotal]:
+    """Answer questions about one task, for all silos."""
+    task, model = questions[0].task, linear(questions[0].task)
+    in_risk = (task.shares[layout.order] / layout.sizes)[:, None]
+    weights = [
+        task.cells.spread(question.cell_weights, layout.n_silos)[layout.order]
+        + question.risk_weight * in_risk
+        for question in questions
+    ]
+
+    def blocks_of(pieces: Sequence[Piece]) -> list[list[FloatArray]]:
+        found: list[list[FloatArray]] = [[] for _ in questions]
+        for piece in pieces:
+            X, y = layout.X[piece.rows], layout.y[piece.rows]
+            units = layout.units[piece.rows]
+            for question, by_unit, into in zip(questions, weights, found, strict=True):
+                into += question.sums(model, X, y, by_unit.reshape(-1)[units])
+        return found
+
+    parts = spread(blocks_of, layout.pieces(), len(layout.X) * model.n_parameters)
+    return [
+        question.total([block for part in of_one for block in part])
+        for question, *of_one in zip(questions, *parts, strict=True)
+    ]
 
 
 def train(

@@ -1,0 +1,122 @@
+"""`witness`: a plane below a weighted loss, from slopes near those at w.
+
+With weights c_i ≥ 0 and any slopes u_i at which the conjugate ℓ* is finite,
+
+    Σ c_i ℓ_i(w')  ≥  Σ c_i (−ℓ*(u_i))  +  (Σ c_i u_i ⊗ (x_i, 1))ᵀ w'     for every w'
+
+(Fenchel and Young). The silos take u_i from w, moved along `direction` as second order
+says, and answer with both sums: `value` and `residual`. If the residual is 0, `value`
+is a lower bound for all models, however long their weights are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import field
+from typing import ClassVar
+
+import numpy as np
+
+from pffl.bounds.infeasible import BLOCK
+from pffl.models.linear import LinearModel
+from pffl.questions.base import ModelQuestion, View
+from pffl.questions.curvature import linear
+from pffl.questions.declared import ROUNDING, Row, Total, array, number, scalar, vector
+from pffl.questions.plausible import Known, check_length, within
+from pffl.typing import FloatArray
+
+SIZE = Row(0.0, called="a size")
+
+
+class WitnessTotal(Total):
+    """Sums over silos.
+
+    Attributes
+    ----------
+    value
+        Σ c_i (−ℓ*(u_i)).
+    residual
+        Σ c_i u_i ⊗ (x_i, 1).
+    sizes
+        Sums of the terms of both without their signs, by which rounding is bounded:
+        of `value`, and Σ c_i ‖u_i‖ ‖(x_i, 1)‖.
+    """
+
+    value: float = number()
+    residual: FloatArray = array("p")
+    sizes: FloatArray = array(2, row=SIZE)
+
+
+class Witness(ModelQuestion[WitnessTotal]):
+    """Ask for the plane of the slopes at `w`, moved along `direction`.
+
+    Attributes
+    ----------
+    risk_weight, cell_weights
+        β and λ_z/m_z ≥ 0: c_i = β p_k/m_k + Σ_{z∋i} λ_z/m_z.
+    direction
+        v: the score of row i moves by −(x_i, 1)ᵀv.
+    """
+
+    total_type: ClassVar = WitnessTotal
+
+    risk_weight: float = scalar()
+    cell_weights: FloatArray = vector("z")
+    direction: FloatArray = vector("p")
+    split: str = field(default="train", init=False)
+
+    @property
+    def parameters(self) -> tuple[FloatArray, ...]:
+        """Everything that rows are scored with."""
+        return self.w, self.direction
+
+    def answer(self, view: View) -> WitnessTotal:
+        """Answer for one silo."""
+        per_atom = self.cell_weights @ self.task.cells.of_silo(view.index)
+        share = float(self.task.shares[view.index])
+        weights = per_atom[view.atom] + self.risk_weight * share / max(len(view), 1)
+        return self.total(self.sums(linear(self.task), view.X, view.y, weights))
+
+    def sums(
+        self, model: LinearModel, X: FloatArray, y: FloatArray, weights: FloatArray
+    ) -> list[FloatArray]:
+        """Return the plain sums of each block of rows, packed."""
+        shift = model.scores(self.direction, X)
+        slopes, values, sizes = model.duals(model.scores(self.w, X), y, shift)
+        lengths = np.sqrt(np.einsum("ij,ij->i", X, X) + model.intercept)
+        if slopes.ndim == 1:
+            lengths *= np.abs(slopes)
+            slopes = slopes * weights
+        else:  # on the simplex only up to rounding of 1
+            lengths *= 1.0 + np.linalg.norm(slopes, axis=1)
+            slopes = slopes * weights[:, None]
+        columns = np.stack([values, sizes, lengths], axis=1) * weights[:, None]
+        return [
+            np.append(columns[rows].sum(axis=0), model.pull_back(X[rows], slopes[rows]))
+            for rows in (slice(i, i + BLOCK) for i in range(0, len(X), BLOCK))
+        ]
+
+    def total(self, blocks: Sequence[FloatArray]) -> WitnessTotal:
+        """Add blocks up exactly: the residual is what is left of large terms."""
+        none = np.zeros(3 + self.task.model.n_parameters)
+        columns = np.stack([none, *blocks], axis=1).tolist()
+        value, *sizes = (math.fsum(column) for column in columns[:3])
+        residual = np.array([math.fsum(column) for column in columns[3:]])
+        return WitnessTotal(value, residual, np.array(sizes))
+
+    def check(self, known: Known, total: WitnessTotal) -> WitnessTotal:
+        """Judge both sums: entropies are bounded, and so are slopes."""
+        total.check_ranges(known.in_each, self.scales)
+        in_risk = self.risk_weight * known.share / max(known.rows, 1)
+        weights = np.append(self.cell_weights @ known.member, 0.0) + in_risk
+        rows = np.append(known.counts, known.rows - known.counts.sum())
+        shape, most = known.ceilings.shape, float(weights @ rows)
+        if shape is not None and shape.at_zero is not None:  # an entropy
+            room = np.array(shape.at_zero * most * (1 + ROUNDING))
+            within(np.array(total.value), -room * ROUNDING, room, "a value")
+        if shape is not None and shape.slope is not None:
+            length = np.sqrt(np.square(weights) @ rows)  # Cauchy and Schwarz
+            longest = np.array([shape.slope * length * known.ceilings.total])
+            check_length(total.residual[None], longest, np.array([most]), "a residual")
+        return total
