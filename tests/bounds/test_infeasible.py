@@ -17,7 +17,7 @@ from pffl.bounds.infeasible import FAR, NEAR, Support, support
 from pffl.engines import Local, Reference
 from pffl.errors import UsageError
 from pffl.evidence.measure import common
-from pffl.models.base import Inputs
+from pffl.models.base import Inputs, Target
 from pffl.models.linear import LinearModel
 from pffl.problem import Problem
 from pffl.questions import Witness
@@ -35,7 +35,8 @@ KINDS: dict[str, tuple[LinearModel, int]] = {
 
 def bound(kind: str) -> LinearModel:
     model, labels = KINDS[kind]
-    return model.bind(make_schema(labels=labels), Inputs.identity(3))
+    model = model.bind(make_schema(labels=labels), Inputs.identity(3))
+    return model if labels else model.with_target(Target(-3.0, 2.5))
 
 
 def draw_targets(rng: np.random.Generator, kind: str, n: int) -> np.ndarray:
@@ -102,7 +103,7 @@ class Drawn:
             return np.log(np.exp(z - top[:, None]).sum(axis=1)) + top - own
         if isinstance(model, pffl.LogisticRegression):
             return np.logaddexp(0, np.where(self.y == 1, -z[:, 0], z[:, 0]))
-        size = np.abs(z[:, 0] - self.y)
+        size = np.abs(model.target.mean + model.target.scale * z[:, 0] - self.y)
         cut = np.minimum(size, getattr(model, "delta", np.inf))
         return cut * (2 * size - cut)
 
@@ -135,10 +136,10 @@ def smallest(one: Drawn) -> float:
         losses = cp.log_sum_exp(z, axis=1) - cp.sum(own, axis=1)
     elif isinstance(model, pffl.LogisticRegression):
         losses = cp.logistic(cp.multiply(1 - 2 * one.y, z[:, 0]))
-    elif isinstance(model, pffl.HuberRegression):
-        losses = cp.huber(z[:, 0] - one.y, model.delta)
     else:
-        losses = cp.square(z[:, 0] - one.y)
+        off = model.target.mean + model.target.scale * z[:, 0] - one.y
+        huber = isinstance(model, pffl.HuberRegression)
+        losses = cp.huber(off, model.delta) if huber else cp.square(off)
     rows = [cell / cell.sum() @ losses for cell in one.cells]
     program = cp.Problem(cp.Minimize(cp.maximum(*rows)))
     return float(program.solve(solver=cp.CLARABEL))
@@ -187,7 +188,9 @@ def closed_form(one: Drawn, lam: np.ndarray) -> float:
     """min_w Σ c_i (x_iᵀw − y_i)² by an orthogonal factorisation, in long double."""
     c = (lam / one.cells.sum(axis=1)) @ one.cells
     root = np.sqrt(c)
-    w = np.linalg.lstsq(root[:, None] * one.X, root * one.y, rcond=None)[0]
+    target = one.problem.task.model.target
+    y = (one.y - target.mean) / target.scale
+    w = np.linalg.lstsq(root[:, None] * one.X, root * y, rcond=None)[0]
     return float((c * one.losses(w)).sum())
 
 

@@ -35,9 +35,9 @@ EFFORT = 30  # curvature rounds that a best response may take
 SHARPNESS = 0.01  # stop when what is left is this small a part of the gap
 POLISH = 6  # curvature rounds spent on a sharper witness
 CORRECTIONS = 6  # questions that may correct its slopes at one w
-CLOSE = 1e-9  # φ this small: at the root
+CLOSE = 1e-9  # φ this small beside the cell's scale: at the root
 STEPS = 30  # of Newton's method on φ
-ROOM = 1e-8  # first step beyond the root, to a model that keeps the other bounds
+ROOM = 1e-8  # of the scale: first step beyond the root, to keep the other bounds
 INTERRUPTED = Missing("the run was interrupted")
 
 
@@ -257,7 +257,8 @@ def find_lowest(problem: Problem, cell: int) -> Flow[Lowest]:
             return best
         if found.proof(rest.cells.bounds) is not None:
             return replace(best, impossible=True)
-    t, room = 0.0, ROOM
+    size = float(problem.scales[cell])
+    t, room, close = 0.0, ROOM * size, CLOSE * size
     for _ in range(STEPS):
         bounds = problem.cells.bounds.copy()
         bounds[cell] = t
@@ -269,9 +270,9 @@ def find_lowest(problem: Problem, cell: int) -> Flow[Lowest]:
             best = _raised(best, found, cell, t + excess.lower / share)
         if excess.upper <= 0:  # beyond the root: this model keeps the others
             return (yield from _attained(problem, cell, best, found))
-        if excess.upper > CLOSE and share > 1e-12:
+        if excess.upper > close and share > 1e-12:
             sharp = excess.lower + found.reach * found.slope
-            t += max(sharp, CLOSE) / share
+            t += max(sharp, close) / share
         else:
             t, room = t + room, 4.0 * room
     return replace(best, lower=max(0.0, best.lower))

@@ -532,12 +532,13 @@ class HuberRegression(NumericModel):
     def duals(
         self, z: FloatArray, y: FloatArray, shift: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return u within ±2δ; −ℓ* = −u²/4 − u y, by the point with that slope."""
+        """Return u within ±2δ; −ℓ* = −u²/4 − u y, with y and u in the target's unit."""
         slopes = self.score_slopes(z, y)
         slopes -= self.score_curvatures(z, y, majorant=False) * shift
+        slopes /= self.target.scale
         np.clip(slopes, -2.0 * self.delta, 2.0 * self.delta, out=slopes)
-        own, linear = 0.25 * np.square(slopes), slopes * y
-        return slopes, -own - linear, own + np.abs(linear)
+        own, linear = 0.25 * np.square(slopes), slopes * (y - self.target.mean)
+        return self.target.scale * slopes, -own - linear, own + np.abs(linear)
 
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""
