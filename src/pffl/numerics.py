@@ -104,7 +104,7 @@ def mixed_log_losses(losses: FloatArray, bound: float, classes: int) -> FloatArr
 
 def smallest_probability(bound: float) -> float:
     """Return e⁻ᴹ, rounded up so that −log of it is at most M."""
-    found = np.exp(-bound)
+    found = max(np.exp(-bound), np.finfo(np.float64).tiny)
     while -np.log(found) > bound:
         found = np.nextafter(found, 1.0)
     return float(found)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pffl.bounds import holdout, rates, uniform
+from pffl.bounds import holdout, logsum, rates, uniform
 from pffl.bounds.uniform import loss_bound_linear
 
 DRAWS, DELTA, M = 2000, 0.05, 4.0
@@ -199,3 +199,94 @@ def test_coverage_of_the_uniform_bound(silos: int) -> None:
     assert both.mean() >= 1 - DELTA
     assert upper.mean() >= 1 - DELTA
     assert printed.mean() < 0.1
+
+
+# The log-sum bound. Each row has a level of its own: its silo's.
+
+Law = Callable[[np.random.Generator, np.ndarray, int], np.ndarray]
+LAWS: dict[str, tuple[Law, Callable[[np.ndarray], np.ndarray]]] = {
+    "coins": (
+        lambda rng, level, draws: rng.random((draws, len(level))) < 0.5 * level,
+        lambda level: 0.5 * level,
+    ),
+    "rare disasters": (
+        lambda rng, level, draws: rng.random((draws, len(level))) < 0.02 * level,
+        lambda level: 0.02 * level,
+    ),
+    "skewed": (
+        lambda rng, level, draws: level * rng.beta(0.1, 1.0, (draws, len(level))),
+        lambda level: level * 0.1 / 1.1,
+    ),
+    "mostly lost": (
+        lambda rng, level, draws: 1 - level * rng.beta(0.1, 1.0, (draws, len(level))),
+        lambda level: 1 - level * 0.1 / 1.1,
+    ),
+    "log losses": (
+        lambda rng, level, draws: (
+            0.25 * level * rng.gamma(2.0, 0.5, (draws, len(level))).clip(0.0, 4.0)
+        ),
+        lambda level: 0.25 * level * CLIPPED_GAMMA,
+    ),
+    "a few values": (
+        lambda rng, level, draws: level * rng.choice([0.1, 0.3], (draws, len(level))),
+        lambda level: 0.2 * level,
+    ),
+}
+CLIPPED_GAMMA = 1.0 - 3.0 * np.exp(-8.0)  # E min(g, 4) of a gamma law (2, ½)
+PLANS = {"right": (1.0, 1.0), "wrong": (0.5, 0.1), "none": None}
+
+
+def log_sum_misses(
+    law: str, rows: int, silos: int, draws: int
+) -> dict[str, tuple[float, float]]:
+    """How often upper and lower bounds miss the truth, by plan."""
+    rng = np.random.default_rng([rows, silos, len(law)])
+    level = rng.uniform(0.3, 1.0, silos)[rng.integers(0, silos, rows)]
+    sample, mean = LAWS[law]
+    truth, missed = M * float(mean(level).mean()), {}
+    past = sample(rng, level, 100).astype(float)  # "training rows"
+    n = np.array([float(rows)])
+    for plan, factors in PLANS.items():
+        known = {}
+        if factors is not None:
+            known["mean"] = [M * factors[0] * past.mean()]
+            known["variance"] = [M**2 * factors[1] * past.var()]
+        bets = logsum.plan_bets(n, delta=DELTA, loss_bound=M, **known)
+        over = under = 0
+        for start in range(0, draws, 500):
+            x = sample(rng, level, min(500, draws - start)).astype(float)[..., None]
+            below = np.log1p(-bets.gammas[0] * x).sum(axis=1)[:, None]
+            above = np.log1p(-bets.gammas[0] * (1 - x)).sum(axis=1)[:, None]
+            total, args = M * x.sum(axis=1), {"loss_bound": M, "delta": DELTA}
+            upper = logsum.upper_bounds(bets, below, n, total, **args)
+            lower = logsum.lower_bounds(bets, above, n, total, **args)
+            over += int((upper < truth).sum())
+            under += int((lower > truth).sum())
+        missed[plan] = (over / draws, under / draws)
+    return missed
+
+
+@pytest.mark.parametrize("rows", [5, 30, 230])
+@pytest.mark.parametrize("law", LAWS)
+def test_coverage_of_the_log_sum_bound(law: str, rows: int) -> None:
+    for silos in (1, 10):
+        for plan, misses in log_sum_misses(law, rows, silos, 500).items():
+            assert max(misses) <= DELTA, (plan, silos)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [5, 15, 30, 70, 230, 1000])
+@pytest.mark.parametrize("law", LAWS)
+def test_coverage_of_the_log_sum_bound_in_20_000_draws(law: str, rows: int) -> None:
+    for silos in (1, 10):
+        for plan, misses in log_sum_misses(law, rows, silos, 20_000).items():
+            print(f"{law}, n = {rows}, {silos} silos, plan {plan}: {misses}")
+            assert max(misses) <= DELTA, (plan, silos)
+
+
+def test_a_normal_approximation_is_not_covered() -> None:
+    """These tests can fail."""
+    rng, n = np.random.default_rng(0), 30
+    x = (rng.random((DRAWS, n)) < 0.02).astype(float)
+    about = x.mean(axis=1) + 1.645 * x.std(axis=1) / np.sqrt(n)
+    assert (about < 0.02).mean() > 5 * DELTA

@@ -117,9 +117,21 @@ def _scaled(mean: float, variance: float, M: float) -> tuple[float, float]:
 
 
 def expected(gamma: FloatArray, level: float, width: float) -> FloatArray:
-    """Return about E log(1 − γx), of x in [0, 1] with this mean and variance."""
-    left = 1.0 - gamma * level
-    return np.log(left) - np.square(gamma / left) * width / 2.0
+    """Return about E log(1 − γx), of x in [0, 1] with this mean and variance.
+
+    As of the two numbers with the mean, variance and skewness of a beta law: its Gauss
+    nodes. For nearly Bernoulli losses they are 0 and 1.
+    """
+    most = level * (1.0 - level)
+    kappa = max(most / width - 1.0, 0.0)
+    skew = 2.0 * (1.0 - 2.0 * level) * np.sqrt(kappa + 1.0)
+    skew /= (kappa + 2.0) * np.sqrt(most)
+    root, deviation = np.sqrt(skew**2 + 4.0), np.sqrt(width)
+    low, high = (level + deviation * (skew + side * root) / 2.0 for side in (-1, 1))
+    share = 0.5 * (1.0 - skew / root)  # of the higher one
+    below, above = (np.log1p(-gamma * min(max(x, 0.0), 1.0)) for x in (low, high))
+    about: FloatArray = (1.0 - share) * below + share * above
+    return about
 
 
 def _best(n: float, log_term: float, level: float, width: float) -> tuple[float, float]:

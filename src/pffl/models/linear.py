@@ -293,8 +293,8 @@ class LogisticRegression(LinearModel):
 
     def predict_proba(self, w: FloatArray, X: FloatArray) -> FloatArray:
         """Return class probabilities, shape (n, 2)."""
-        positive = sigmoid(self.scores(w, X))
-        return np.stack([1 - positive, positive], axis=1)
+        z = self.scores(w, X)
+        return np.stack([sigmoid(-z), sigmoid(z)], axis=1)  # 1 − σ(z) would cancel
 
     @property
     def n_classes(self) -> int:

@@ -1,0 +1,195 @@
+"""The bounded predictor: its loss is at most M for everybody."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pffl
+from pffl.errors import DataError, UsageError
+from pffl.foreign import Probabilities
+from pffl.models import Inputs, Target
+from tests.helpers import make_schema
+
+BOUNDS = [0.6932, 1.2, 3.0, 5.0, 20.0, 36.7, 300.0, 700.0]
+
+
+def classifier(kind):
+    labels = 3 if kind == "softmax" else 2
+    schema = make_schema(features=1, labels=labels)
+    model = {"logistic": pffl.LogisticRegression, "softmax": pffl.SoftmaxRegression}
+    return model[kind]().bind(schema, Inputs.identity(1))
+
+
+def extreme(model, rng, rows=400):
+    """Parameters and rows whose scores go from nothing to far beyond any M."""
+    X = rng.normal(size=(rows, 1)) * 10.0 ** rng.integers(-8, 5, (rows, 1))
+    X[: len(BOUNDS), 0] = BOUNDS  # scores right where probabilities are cut
+    y = rng.integers(model.n_classes, size=rows).astype(float)
+    w = rng.normal(size=model.n_parameters)
+    if model.n_outputs == 1:
+        w = np.array([1.0, 0.0])
+    return w, X, y
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+@pytest.mark.parametrize("kind", ["logistic", "softmax"])
+def test_no_loss_is_above_its_bound_in_floating_point(kind, bound):
+    model = classifier(kind)
+    bound = max(bound, np.log(model.n_classes) + 1e-4)
+    w, X, y = extreme(model, np.random.default_rng(0))
+    losses = model.bounded_losses(w, X, y, bound)
+    assert (losses >= 0).all()
+    assert (losses <= bound).all()
+    p = model.bounded_proba(w, X, bound)
+    assert (-np.log(p) <= bound * (1 + 1e-15)).all()
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-14)
+    chosen = p[np.arange(len(y)), y.astype(int)]
+    with np.errstate(divide="ignore"):
+        np.testing.assert_allclose(losses, -np.log(chosen), rtol=1e-9, atol=1e-14)
+
+
+@given(bound=st.floats(0.7, 60.0), z=st.floats(-80.0, 80.0), y=st.integers(0, 1))
+@settings(max_examples=200, deadline=None)
+def test_two_classes_are_clipped(bound, z, y):
+    model = classifier("logistic")
+    w, X = np.array([1.0, 0.0]), np.array([[z]])
+    p = np.clip(1 / (1 + np.exp(-z)), np.exp(-bound), 1 - np.exp(-bound))
+    found = model.bounded_proba(w, X, bound)[0]
+    np.testing.assert_allclose(found, [1 - p, p], rtol=1e-12, atol=1e-15)
+    # The loss is that of the score, clipped to ±log(e^M − 1).
+    most = bound + np.log1p(-np.exp(-bound))
+    cut = np.logaddexp(0, np.clip(z, -most, most) * (-1 if y else 1))
+    loss = model.bounded_losses(w, X, np.array([float(y)]), bound)[0]
+    assert loss == pytest.approx(cut, rel=1e-9, abs=1e-15)
+
+
+@given(bound=st.floats(1.1, 60.0), seed=st.integers(0, 2**32))
+@settings(max_examples=100, deadline=None)
+def test_more_classes_are_mixed(bound, seed):
+    model, rng = classifier("softmax"), np.random.default_rng(seed)
+    w, X, y = extreme(model, rng, rows=20)
+    own = model.predict_proba(w, X)
+    mixed = (1 - 3 * np.exp(-bound)) * own + np.exp(-bound)
+    found = model.bounded_proba(w, X, bound)
+    np.testing.assert_allclose(found, mixed, rtol=1e-9, atol=1e-15)
+    loss = -np.log(mixed[np.arange(len(y)), y.astype(int)])
+    np.testing.assert_allclose(
+        model.bounded_losses(w, X, y, bound), loss, rtol=1e-9, atol=1e-14
+    )
+
+
+@pytest.mark.parametrize("kind", ["logistic", "softmax"])
+def test_nobody_is_judged_otherwise_and_a_large_bound_changes_nothing(kind):
+    model = classifier(kind)
+    w, X, y = extreme(model, np.random.default_rng(1))
+    X = np.clip(X, -30.0, 30.0)
+    classes = model.predict_proba(w, X).argmax(axis=1)
+    bounded = model.bounded_proba(w, X, 3.0)
+    own = bounded[np.arange(len(X)), classes]
+    assert (own >= bounded.max(axis=1) - 1e-15).all()
+    for bound in (700.0, np.inf):
+        np.testing.assert_allclose(
+            model.bounded_losses(w, X, y, bound), model.losses(w, X, y), atol=1e-15
+        )
+
+
+@pytest.mark.parametrize("kind", ["logistic", "softmax"])
+def test_a_bound_that_only_a_coin_keeps_is_refused(kind):
+    model = classifier(kind)
+    w, X, y = extreme(model, np.random.default_rng(2))
+    for bound in (0.0, 0.5, float(np.log(model.n_classes))):
+        for call in (
+            lambda b: model.bounded_losses(w, X, y, b),
+            lambda b: model.bounded_proba(w, X, b),
+            model.loss_bound,
+        ):
+            with pytest.raises(UsageError, match=f"above log {model.n_classes} = "):
+                call(bound)
+    assert model.loss_bound() is None
+    assert model.loss_bound(np.inf) is None
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_probabilities_from_elsewhere_are_bounded_too(classes):
+    rng = np.random.default_rng(0)
+    X = rng.dirichlet(np.full(classes, 0.1), 50)
+    X[0] = np.eye(classes)[0]
+    y = rng.integers(classes, size=50).astype(float)
+    own = X[:, 1:] if classes == 2 else X
+    model = Probabilities(Inputs.identity(own.shape[1]))
+    losses = model.bounded_losses(np.zeros(0), own, y, 3.0)
+    assert (losses <= 3.0).all()
+    p = model.bounded_proba(np.zeros(0), own, 3.0)[np.arange(50), y.astype(int)]
+    np.testing.assert_allclose(losses, -np.log(p), rtol=1e-12)
+
+
+@pytest.mark.parametrize("target", [Target(0.0, 1.0), Target(5e4, 2e4)])
+@pytest.mark.parametrize("kind", [pffl.LeastSquares, pffl.HuberRegression])
+def test_numbers_are_kept_in_their_range(kind, target):
+    schema, rng = make_schema(features=1, labels=0), np.random.default_rng(0)
+    ends = (target.mean - 2 * target.scale, target.mean + 3 * target.scale)
+    model = kind(target_range=ends).bind(schema, Inputs.identity(1)).with_target(target)
+    w, X = np.array([1.0, 0.3]), rng.normal(size=(300, 1)) * 100.0
+    y = rng.uniform(*ends, 300)
+    y[:2] = ends
+    bound = model.loss_bound()
+    r = 5 * target.scale
+    expected = r**2 if kind is pffl.LeastSquares else 2 * r - 1.0
+    assert bound == pytest.approx(expected)
+    losses = model.bounded_losses(w, X, y, bound)
+    assert (losses <= bound).all()
+    assert losses.max() > 0.99 * bound  # the range is used to its ends
+    values = model.bounded_values(w, X)
+    assert values.min() >= ends[0]
+    assert values.max() <= ends[1]
+    c = np.clip(values - y, -1.0, 1.0)
+    huber = c * (2 * (values - y) - c)
+    plain = (values - y) ** 2 if kind is pffl.LeastSquares else huber
+    np.testing.assert_allclose(losses, plain, rtol=1e-9, atol=1e-12)
+    assert (losses <= model.losses(w, X, y) * (1 + 1e-12)).all()
+    with pytest.raises(DataError, match="outside the declared range"):
+        model.bounded_losses(w, X, y + 5 * target.scale, bound)
+    free = kind().bind(schema, Inputs.identity(1)).with_target(target)
+    assert free.loss_bound(3.0) is None
+    np.testing.assert_array_equal(
+        free.bounded_losses(w, X, y, 3.0), free.losses(w, X, y)
+    )
+    assert pffl.models.rebuild(model.describe(), 2).describe() == model.describe()
+
+
+@pytest.mark.parametrize("ends", [(1.0, 1.0), (2.0, 1.0), (0.0,), "ab", (0.0, np.inf)])
+def test_a_range_that_is_none_is_refused(ends):
+    with pytest.raises(UsageError, match="two finite numbers, the smaller first"):
+        pffl.LeastSquares(target_range=ends)
+
+
+@pytest.mark.parametrize("loss", ["binary", "cross_entropy", "squared"])
+def test_networks_are_mixed(loss):
+    torch = pytest.importorskip("torch")
+    labels = {"binary": 2, "cross_entropy": 3, "squared": 0}[loss]
+    outputs = 3 if loss == "cross_entropy" else 1
+    module = torch.nn.Linear(1, outputs).double()
+    schema = make_schema(features=1, labels=labels)
+    model = pffl.Network(module, loss).bind(schema, Inputs.identity(1))
+    rng = np.random.default_rng(0)
+    w, X = 20 * rng.normal(size=model.n_parameters), rng.normal(size=(40, 1))
+    y = rng.integers(max(labels, 2), size=40).astype(float)
+    if loss == "squared":
+        assert model.loss_bound(3.0) is None
+        np.testing.assert_array_equal(
+            model.bounded_losses(w, X, y, 3.0), model.losses(w, X, y)
+        )
+        return
+    own = model.predict_proba(w, X)
+    mixed = (1 - labels * np.exp(-3.0)) * own + np.exp(-3.0)
+    np.testing.assert_allclose(model.bounded_proba(w, X, 3.0), mixed, rtol=1e-12)
+    losses = model.bounded_losses(w, X, y, 3.0)
+    assert (losses <= 3.0).all()
+    np.testing.assert_allclose(
+        losses, -np.log(mixed[np.arange(40), y.astype(int)]), rtol=1e-9
+    )
+    with pytest.raises(UsageError, match="above log"):
+        model.bounded_losses(w, X, y, 0.5)
