@@ -498,7 +498,10 @@ def with_probabilities(
     with warnings.catch_warnings():
         # One input is often the same for two people: that is no sign of anything.
         warnings.simplefilter("ignore")
-        return Federation.from_table(joined, **_but_inputs(options), features=names)
+        made = Federation.from_table(joined, **_but_inputs(options), features=names)
+    # That predictions tell of the label is what they are for.
+    told = tuple(n for n in made.notes if not n.startswith(f"column '{INPUT}"))
+    return replace(made, notes=told)
 
 
 def _but_inputs(options: Mapping[str, Any]) -> dict[str, Any]:

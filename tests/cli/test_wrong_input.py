@@ -101,6 +101,28 @@ def test_numbers_and_words_are_not_mixed_in_silence(told: Told) -> None:
     assert "or name it in --categorical" in text
 
 
+def test_a_column_that_gives_the_label_away(told: Told) -> None:
+    frame = people()
+    frame["reject"] = (frame["y"] == "no").astype(int)
+    text = told(frame)
+    assert "column 'reject' gives the label 'y' away: by itself it tells 99% of it" in (
+        text
+    )
+    assert "column 'age' gives" not in text
+    assert "tells by itself of" in text
+
+
+def test_a_column_that_gives_the_group_away(told: Told) -> None:
+    frame = people(600)
+    frame["married"] = ["mr" if sex == "m" else "ms" for sex in frame["sex"]]
+    frame.loc[::100, "married"] = "dr"
+    text = told(frame)
+    assert "column 'married' gives away the protected attribute 'sex'" in text
+    frame.loc[::8, "married"] = "dr"
+    text = told(frame)
+    assert "column 'married' tells much of the protected attribute 'sex': 8" in text
+
+
 # What was refused with words that mislead
 
 
@@ -237,3 +259,22 @@ def test_a_column_of_many_categories_is_said_to_be_slow(told: Told) -> None:
     frame["place"] = [f"z{i % 150}" for i in range(400)]
     text = told(frame)
     assert "column 'place' has 150 categories, each an input of its own" in text
+
+
+def test_a_file_is_shown_before_anything_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    frame = people()
+    frame["price"] = [f"{1000 + age:,}" for age in frame["age"]]
+    frame.loc[:9, "score"] = None
+    frame.to_csv("people.csv", index=False)
+    seen = pffl(capsys, "data", "info", "people.csv")
+    lines = [" ".join(line.split()) for line in seen.out.splitlines()]
+    assert seen.code == 0
+    assert "200 rows, 6 columns" in lines
+    assert any(line.startswith("age numbers 5") for line in lines)
+    assert any(line.startswith("score numbers 190 10 ") for line in lines)
+    assert any(line.startswith("sex categories 2 ") for line in lines)
+    assert any(line.startswith("price numbers as text ") for line in lines)
+    assert "--label COLUMN (what is predicted) and --group COLUMN" in one_line(seen.out)
+    assert pffl(capsys, "data", "info", "people.csv", "--label", "y").code == 0

@@ -200,8 +200,11 @@ def test_protected_columns_that_are_no_groups():
 
 def test_a_column_that_repeats_the_protected_one():
     frame = people().assign(gender=lambda d: (d["sex"] == "m") * 1)
-    with pytest.warns(DataWarning, match=r"'gender' \(says the same as 'sex'\)"):
+    with pytest.warns(DataWarning, match="'gender' gives away the protected") as seen:
         build(frame)
+    assert len(seen) == 1
+    with pytest.raises(DataError, match=r"'gender' \(says the same as 'sex'\)"):
+        build(frame, strict=True)
 
 
 def test_missing_silos_labels_and_ids_are_refused_together():

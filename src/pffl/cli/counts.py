@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 MOST_SILOS = 25
 MOST_GROUPS = 6
 MOST_EMPTY = 10
+MOST_TOLD = 12
 MOST_DRAWN, LONGEST_DRAWN = 20, 22  # groups of the picture, and their names
 NOBODY = "·"
 SHADES = "░▒▓█"  # fewer than 10, 100, 1,000 rows; more
@@ -62,8 +63,9 @@ def show(
     counts = atom_counts(federation)
     kind = f"{len(schema.labels)} classes" if schema.labels else "a number"
     splits = ", ".join(f"{federation.rows(s):,} {s}" for s in federation.splits)
+    silos = "silo" if len(federation) == 1 else "silos"
     facts = [
-        f"{len(federation):,} silos; rows: {splits}",
+        f"{len(federation):,} {silos}; rows: {splits}",
         f"{schema.n_features} inputs; '{visible(schema.target)}' is {kind}",
         *federation.notes,
         f"fingerprint {federation.fingerprint[:16]}",
@@ -76,6 +78,10 @@ def show(
     console.print()
     if schema.labels:
         print_whole(console, group_table(federation, counts, console.width))
+        console.print()
+    told = telling_table(federation, console.width)
+    if told is not None:
+        print_whole(console, told)
         console.print()
     for drawn in picture(schema.groups, counts, console.width):
         console.print(drawn, soft_wrap=True)
@@ -128,6 +134,26 @@ def group_table(federation: Federation, counts: IntArray, width: int) -> Table:
         table.add_row(
             name(schema.groups[g]), *(_share(by_group[g, y], total) for y in labels)
         )
+    return table
+
+
+def telling_table(federation: Federation, width: int) -> Table | None:
+    """How much a column by itself tells of the label and of protected attributes."""
+    found = federation.tell()
+    if not found:
+        return None
+    schema = federation.schema
+    names = [schema.target, *(a.name for a in schema.attributes)][: MOST_GROUPS + 1]
+    table = _table(width, "tells by itself of", names)
+    by_most = sorted(found, key=lambda one: -max(one.label, *one.attributes))
+    for one in by_most[:MOST_TOLD]:
+        shares = (one.label, *one.attributes)[: len(names)]
+        table.add_row(name(one.column), *(f"{share:.0%}" for share in shares))
+    left = by_most[MOST_TOLD:]
+    if left:
+        most = np.max([(one.label, *one.attributes) for one in left], axis=0)
+        shown = [f"{share:.0%}" for share in most[: len(names)]]
+        table.add_row(name(f"{len(left):,} more, at most"), *shown)
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,12 +48,19 @@ def fetch(
 @app.command()
 @takes("data", "constraint")
 def info(draft: Draft) -> None:
-    """Count rows per silo and group, and say which cells are empty.
+    """Say what data hold: columns of a file; rows per silo and group, empty cells.
+
+    With label and group also how much each column by itself tells of them.
 
     Example: pffl data info people.csv --label income --group sex --silo state
     """
-    from pffl.cli import counts
+    from pffl.cli import columns, counts
 
+    given = draft.sections.get("data", {})
+    path = given.get("path") if isinstance(given, Mapping) else None
+    if isinstance(path, str) and not {"label", "group"} <= set(given):
+        columns.show(console.stdout(), str(draft.base / path), given)
+        return
     spec = draft.check()
     federation = open_data(spec.data)
     counts.show(console.stdout(), federation, spec.constraint)

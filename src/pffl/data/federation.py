@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from pathlib import Path
@@ -15,6 +14,8 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pffl.data import telling
+from pffl.data.arrays import as_columns, as_floats, check_shapes, noted
 from pffl.data.checks import (
     check_silos,
     equal_rows,
@@ -31,7 +32,7 @@ from pffl.data.encoding import TableEncoding
 from pffl.data.joining import join_sites
 from pffl.data.partition import People, distribute, split_index
 from pffl.data.schema import Attribute, Schema
-from pffl.data.silo import Rows, Silo, as_inputs
+from pffl.data.silo import Rows, Silo
 from pffl.data.table import (
     SITE,
     ColumnOptions,
@@ -210,6 +211,11 @@ class Federation:
             shared = shared_rows([own.rows("train") for own in federation.silos])
         else:
             shared = shared_ids(people[1], silo)
+        told = telling.remarks(encoding, federation.tell())
+        for remark in told:
+            warn(remark)
+        if told:
+            federation = replace(federation, notes=(*federation.notes, *told))
         if federation.leaked:
             warn(f"{federation.leaked} test rows are also training rows")
         if shared:
@@ -262,26 +268,26 @@ class Federation:
             Seed of the split.
         """
         inputs, target, places = np.asarray(X), as_column(y), as_column(silo)
-        protected = _as_columns(sensitive_features)
-        _check_shapes(inputs, {"y": target, "silo": places, **protected}, features)
+        protected = as_columns(sensitive_features)
+        check_shapes(inputs, {"y": target, "silo": places, **protected}, features)
         attributes: list[Attribute] = []
         groups: list[IntArray] = []
         with Problems("arrays", DataError) as problems:
             labels: tuple[str, ...] = ()
-            with _noted(problems):
+            with noted(problems):
                 if classification:
                     labels, target = encode_values(target, "label")
-                target = _as_floats(target, "label")
+                target = as_floats(target, "label")
             for attribute, values in protected.items():
-                with _noted(problems):
+                with noted(problems):
                     what = f"protected attribute '{attribute}'"
                     names, codes = encode_values(values, what)
                     attributes.append(Attribute(attribute, names))
                     groups.append(codes)
-            with _noted(problems):
+            with noted(problems):
                 silo_names, silo_codes = encode_values(places, "silo")
-            with _noted(problems):
-                inputs = _as_floats(inputs, "X")
+            with noted(problems):
+                inputs = as_floats(inputs, "X")
         if features is None:
             features = [f"x{j}" for j in range(inputs.shape[1])]
         schema = Schema(tuple(map(str, features)), tuple(attributes), labels)
@@ -372,6 +378,11 @@ class Federation:
         """Splits that every silo has."""
         first, *others = self.silos
         return tuple(s for s in first.splits if all(s in k.splits for k in others))
+
+    def tell(self) -> list[telling.Telling]:
+        """Return how much each column by itself tells of label and group."""
+        train = [silo.rows("train") for silo in self.silos]
+        return telling.tell(self.preparation, train)
 
     def rows(self, split: str = "train") -> int:
         """Total number of rows of a split."""
@@ -472,51 +483,3 @@ class Federation:
                 if rows.person is not None:
                     parts.append(rows.person)
         return digest(*parts)
-
-
-def _as_columns(sensitive_features: object) -> dict[str, NDArray[np.generic]]:
-    """Protected attributes by name; a vector alone is called ``group``."""
-    if isinstance(sensitive_features, Mapping):
-        return {str(name): as_column(v) for name, v in sensitive_features.items()}
-    columns = getattr(sensitive_features, "columns", None)  # a pandas DataFrame
-    if columns is not None and isinstance(sensitive_features, Iterable):
-        return {str(c): as_column(sensitive_features[c]) for c in columns}  # type: ignore[index]
-    return {"group": as_column(sensitive_features)}
-
-
-@contextmanager
-def _noted(problems: Problems) -> Iterator[None]:
-    """Note a `DataError` as one of several problems instead of raising it."""
-    try:
-        yield
-    except DataError as error:
-        problems.add(str(error))
-
-
-def _as_floats(values: NDArray[Any], what: str) -> NDArray[Any]:
-    try:
-        return as_inputs(values)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{what}: not a number: {error}") from error
-
-
-def _check_shapes(
-    inputs: NDArray[Any],
-    vectors: Mapping[str, NDArray[np.generic]],
-    features: Sequence[str] | None,
-) -> None:
-    with Problems("arrays", DataError) as problems:
-        if inputs.ndim != 2:
-            problems.add(f"X must have rows and columns. Got shape {inputs.shape}.")
-        elif features is not None and len(features) != inputs.shape[1]:
-            problems.add(f"{len(features)} names for {inputs.shape[1]} columns")
-        problems.found.extend(
-            f"'{name}' must be a vector. Got shape {v.shape}."
-            for name, v in vectors.items()
-            if v.ndim != 1
-        )
-        lengths = {name: len(v) for name, v in vectors.items() if v.ndim == 1}
-        if inputs.ndim:
-            lengths["X"] = len(inputs)
-        if len(set(lengths.values())) > 1:
-            problems.add(f"lengths differ: {lengths}")

@@ -460,12 +460,15 @@ def _check_label_sets(
 def _warn_protected(
     frame: pd.DataFrame, columns: Sequence[Column], options: TableOptions
 ) -> None:
-    """Warn about inputs that are, or repeat, a protected attribute (fault 12)."""
+    """Warn of inputs that are a protected attribute; refuse also what repeats it.
+
+    Where nothing is refused, what repeats it is said with how much it tells (fault 12).
+    """
     found = [f"'{c.name}'" for c in columns if c.name in options.group]
     groups = {
         name: category_codes(frame[name])
         for name in options.group
-        if len(frame) >= ENOUGH_ROWS
+        if options.strict and len(frame) >= ENOUGH_ROWS
     }
     for column in columns:
         if column.name not in options.group:

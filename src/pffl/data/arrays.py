@@ -1,0 +1,64 @@
+"""Arrays as a user has them: columns by name, and everything that is wrong at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pffl.data.codes import as_column
+from pffl.data.silo import as_inputs
+from pffl.errors import DataError, Problems
+
+
+def as_columns(sensitive_features: object) -> dict[str, NDArray[np.generic]]:
+    """Protected attributes by name; a vector alone is called ``group``."""
+    if isinstance(sensitive_features, Mapping):
+        return {str(name): as_column(v) for name, v in sensitive_features.items()}
+    columns = getattr(sensitive_features, "columns", None)  # a pandas DataFrame
+    if columns is not None and isinstance(sensitive_features, Iterable):
+        return {str(c): as_column(sensitive_features[c]) for c in columns}  # type: ignore[index]
+    return {"group": as_column(sensitive_features)}
+
+
+@contextmanager
+def noted(problems: Problems) -> Iterator[None]:
+    """Note a `DataError` as one of several problems instead of raising it."""
+    try:
+        yield
+    except DataError as error:
+        problems.add(str(error))
+
+
+def as_floats(values: NDArray[Any], what: str) -> NDArray[Any]:
+    """Return numbers in a type of inputs, or say what is none."""
+    try:
+        return as_inputs(values)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{what}: not a number: {error}") from error
+
+
+def check_shapes(
+    inputs: NDArray[Any],
+    vectors: Mapping[str, NDArray[np.generic]],
+    features: Sequence[str] | None,
+) -> None:
+    """Refuse arrays whose shapes do not fit each other."""
+    with Problems("arrays", DataError) as problems:
+        if inputs.ndim != 2:
+            problems.add(f"X must have rows and columns. Got shape {inputs.shape}.")
+        elif features is not None and len(features) != inputs.shape[1]:
+            problems.add(f"{len(features)} names for {inputs.shape[1]} columns")
+        problems.found.extend(
+            f"'{name}' must be a vector. Got shape {v.shape}."
+            for name, v in vectors.items()
+            if v.ndim != 1
+        )
+        lengths = {name: len(v) for name, v in vectors.items() if v.ndim == 1}
+        if inputs.ndim:
+            lengths["X"] = len(inputs)
+        if len(set(lengths.values())) > 1:
+            problems.add(f"lengths differ: {lengths}")
