@@ -70,6 +70,16 @@ def shorten(text: str, longest: int = _LONGEST) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
+def few(names: Sequence[str], most: int = 8) -> str:
+    """Return some names in a line, and how many more there are.
+
+    >>> few(["a", "b", "c", "d"], most=2)
+    'a, b, … (4)'
+    """
+    more = f", … ({len(names):,})" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def figure(name: str, value: object) -> str:
     """Return one entry of column `name`; an upper bound is rounded up."""
     if value is None:

@@ -211,3 +211,21 @@ def test_rows_that_never_were_a_table_have_a_preparation_too():
     np.testing.assert_array_equal(rows.group, federation.pooled().group)
     tabled = Federation.from_table(table, label="label", group="sex", silos=2)
     assert tabled.preparation is tabled.encoding
+
+
+def test_it_shows_itself_in_a_few_lines() -> None:
+    nasty = "<script>alert(1)</script>"
+    rng = np.random.default_rng(0)
+    data = Federation.from_arrays(
+        rng.normal(size=(400, 30)),
+        rng.integers(0, 2, 400),
+        sensitive_features={"kind": rng.choice([nasty, *"abcdefghijkl"], 400)},
+        silo=rng.integers(0, 9, 400),
+        name="many",
+    )
+    text, page = repr(data), data._repr_html_()
+    assert len(text) < 400
+    assert "Federation 'many': 9 silos, 319 train and 81 test rows, 30 inputs" in text
+    assert "(13)" in text
+    assert nasty not in page
+    assert page.count("<tr>") == 10

@@ -42,6 +42,7 @@ from pffl.data.table import (
 )
 from pffl.errors import DataError, Problems
 from pffl.files import digest, write
+from pffl.text import element, few, visible
 from pffl.typing import FloatArray, IntArray
 
 P = ParamSpec("P")
@@ -87,7 +88,7 @@ class Pooled(NamedTuple):
     silo: IntArray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Federation:
     """Silos with one schema.
 
@@ -362,6 +363,27 @@ class Federation:
 
     def __len__(self) -> int:
         return len(self.silos)
+
+    def __repr__(self) -> str:
+        """Return what it holds, in a few lines."""
+        rows = " and ".join(f"{self.rows(s):,} {s}" for s in self.splits)
+        schema = self.schema
+        lines = [
+            f"Federation '{self.name}': {len(self):,} silos, {rows} rows, "
+            f"{schema.n_features:,} inputs",
+            f"target '{schema.target}': {few(schema.labels) or 'a number'}",
+            f"groups: {few(schema.groups)}",
+        ]
+        return "\n".join(map(visible, lines))
+
+    def _repr_html_(self) -> str:
+        """Show it in a notebook; every text is escaped."""
+        first, *lines = repr(self).split("\n")
+        rows = [
+            {"silo": silo.name, **{s: len(silo.rows(s)) for s in self.splits}}
+            for silo in self.silos
+        ]
+        return element("federation", first, [*lines, *self.notes], rows)
 
     @property
     def silo_names(self) -> tuple[str, ...]:
