@@ -217,6 +217,7 @@ def save_audit(found: Audit, spec: RunSpec, directory: Path) -> None:
     }
     with lock(directory) as place:
         place.save_audit(found, dumps(sections))
+        write_report(place)
 
 
 # Computed again

@@ -15,7 +15,7 @@ from pffl.cli.options import Draft, build, takes
 if TYPE_CHECKING:
     from pffl.evidence.verify import Check
 
-CERTIFICATE = "certificate.json"
+CERTIFICATE, REPORT = "certificate.json", "report.html"
 MODEL_HELP = (
     "A run directory, a model.safetensors, coefficients (JSON, npz or CSV with "
     "feature, coef), or a CSV of predicted probabilities."
@@ -262,4 +262,5 @@ def audit(
         show.certificate(console.stdout(), certificate)
         if out is not None:
             console.show(f"Saved in {out / CERTIFICATE}")
+            console.show(f"Report: {out / REPORT}")
     certificate.insist(None if require is None else require.value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Literal, TypeAlias
 
 from pffl.evidence import verdict
@@ -16,7 +17,7 @@ from pffl.evidence.evidence import Evidence
 from pffl.evidence.metrics import Rate, rates
 from pffl.evidence.training import TOLERANCE
 from pffl.evidence.verdict import CellResult
-from pffl.text import decimals, down, up, words
+from pffl.text import decimals, up
 
 Tone: TypeAlias = Literal["good", "caution", "bad", "plain"]
 
@@ -42,6 +43,7 @@ SIGNS: dict[Tone, str] = {"good": "✓", "caution": "!", "bad": "✗", "plain": 
 SPLITS: tuple[Literal["train", "test"], ...] = ("train", "test")
 ABOVE = "▲"  # beside a figure that is above its bound
 NOTHING = "–"
+PERCENT = Decimal("0.01")
 OBVIOUS = ("rows", "bound")  # titles of columns
 
 
@@ -115,35 +117,39 @@ class Column:
 
 def columns(e: Evidence, cells: Sequence[CellResult]) -> list[Column]:
     """Return the table of some cells, but for their names; no column is empty."""
+    rows = "training rows" if e.trained else "rows at hand"
     sure = f"{100 * e.terms.confidence:.4g} %"
-    before, rows = (
-        any(c.before_train_loss is not None for c in cells),
-        "training rows" if e.trained else "rows at hand",
-    )
+    compared = any(cell.before_train_loss is not None for cell in cells)
     found = [
-        Column("rows", f"{rows} of the cell", _counts(cells)),
+        Column(
+            "rows", f"{rows} of the cell", tuple(Figure(f"{c.count:,}") for c in cells)
+        ),
         Column(
             "before",
             f"mean loss of the same model without bounds, {rows}",
             _plain([c.before_train_loss for c in cells]),
         ),
         Column(
-            "after" if before else "loss",
+            "after" if compared else "loss",
             f"mean loss, {rows}",
             _against([c.train_loss for c in cells], cells, slack=TOLERANCE),
         ),
         Column("bound", "what was asked for", _plain([c.bound for c in cells])),
-        Column(
-            "held-out",
-            "mean loss of the held-out rows",
-            _against([c.test_loss for c in cells], cells),
-        ),
-        Column(
-            "promised at most",
-            f"mean loss of people not seen, each cell by itself, {sure} sure",
-            tuple(_promised(c) for c in cells),
-        ),
     ]
+    if e.trained:  # of a model from elsewhere all rows are held out
+        found.append(
+            Column(
+                "held-out",
+                "mean loss of the held-out rows",
+                _against([c.test_loss for c in cells], cells),
+            )
+        )
+    promised = Column(
+        "promised at most",
+        f"mean loss of people not seen, each cell by itself, {sure} sure",
+        tuple(_promised(c) for c in cells),
+    )
+    found.append(promised)
     return [c for c in found if any(figure.text != NOTHING for figure in c.figures)]
 
 
@@ -217,10 +223,11 @@ def _rate(rate: Rate | None) -> str:
     """Write a rate with its interval, which is rounded outwards."""
     if rate is None or rate.value is None:
         return NOTHING
-    text = words(rate.value, digits=3)
     if rate.lower is None or rate.upper is None:
-        return text
-    return f"{text} ({down(rate.lower, digits=2)}–{up(rate.upper, digits=2)})"
+        return f"{rate.value:.3f}"
+    low = Decimal(rate.lower).quantize(PERCENT, ROUND_FLOOR)
+    high = Decimal(rate.upper).quantize(PERCENT, ROUND_CEILING)
+    return f"{rate.value:.3f} ({low}–{high})"
 
 
 def meanings(found: Iterable[Column]) -> str:
@@ -246,10 +253,6 @@ def by_urgency(cells: Iterable[CellResult]) -> list[CellResult]:
     return sorted(
         cells, key=lambda c: -(c.train_loss if c.violation is None else c.violation)
     )
-
-
-def _counts(cells: Sequence[CellResult]) -> tuple[Figure, ...]:
-    return tuple(Figure(f"{cell.count:,}") for cell in cells)
 
 
 def _plain(values: Sequence[float | None]) -> tuple[Figure, ...]:

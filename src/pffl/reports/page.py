@@ -400,7 +400,7 @@ def number(value: object, digits: int = 4) -> str:
 
 def margin(value: float) -> str:
     """Write a margin or a multiplier; rounding of a solver is none."""
-    return number(0.0 if abs(value) < 1e-6 else value)
+    return "0" if abs(value) < 1e-6 else number(value)
 
 
 def _series(rows: History, column: str) -> list[tuple[float, float]]:
