@@ -193,6 +193,7 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
         engine.splits,
         heldout=heldout,
         loss_bound=terms.loss_bound,
+        confidence=terms.confidence,
         baseline=False,
         excess=not evidence.minimax,
         cells=() if request.cell is None or not evidence.promise else (request.cell,),
@@ -238,6 +239,7 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
         promise=evidence.promise,
         minimax=evidence.minimax,
         notes=evidence.notes,
+        aimed=evidence.aimed if same and evidence.promise else None,
     )
 
 

@@ -266,8 +266,19 @@ def _beside(path: Path) -> Path:
 
 # Trees: plain values and arrays, as JSON and as the arrays of a parcel
 
-STORED = {"float64": np.float64, "int64": np.int64, "bool": np.uint8}
-READ = {"float64": np.float64, "int64": np.int64, "uint8": np.bool_}
+# Bytes, such as those of a hash, are told from truth values by their type.
+STORED = {
+    "float64": np.float64,
+    "int64": np.int64,
+    "bool": np.uint8,
+    "uint8": np.float32,
+}
+READ = {
+    "float64": np.float64,
+    "int64": np.int64,
+    "uint8": np.bool_,
+    "float32": np.uint8,
+}
 SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 

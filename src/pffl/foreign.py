@@ -42,6 +42,7 @@ from pffl.evidence.certificate import Certificate
 from pffl.evidence.evidence import Evidence, Missing
 from pffl.evidence.measure import Wanted, measure
 from pffl.evidence.verdict import certificate as certificate_of
+from pffl.fitting import trials
 from pffl.methods.exact import Exact
 from pffl.models.base import Inputs, Model
 from pffl.models.linear import (
@@ -54,7 +55,6 @@ from pffl.preparation import Options
 from pffl.problem import Point
 from pffl.solving import (
     evidence_of,
-    loss_bound_of,
     open_engine,
     prepared,
     setting_of,
@@ -152,8 +152,12 @@ def audit(
         multiplier_bound=0.0,
     )
     chosen = _splits(engine, splits, audited.trained_on)
+    # Fixed beforehand: there are no training rows to choose it on.
+    M = settings.loss_bound
+    if M is None and engine.schema.labels:
+        M = max(LOSS_BOUND, trials(len(engine.schema.labels))[0])
     wanted = Wanted(
-        engine.splits, heldout=chosen, loss_bound=loss_bound_of(setting, settings)
+        engine.splits, heldout=chosen, loss_bound=M, confidence=settings.confidence
     )
     point = Point(audited.w, np.zeros(problem.n_cells))
     measured = drive(engine, measure(problem, point, wanted, trained=False))
@@ -168,7 +172,13 @@ def audit(
         problem,
         point,
         measured,
-        request.terms(terms_of(problem, settings, wanted)),
+        request.terms(
+            replace(
+                terms_of(problem, settings, method, wanted.loss_bound),
+                clipping=None if M is None else "declared",
+                target_gap=None,
+            )
+        ),
         training=Missing("nothing is known of how the model was trained"),
         promise=promise and constraint is not None and not constraint.minimax,
         minimax=False,
@@ -194,6 +204,7 @@ def _splits(
 
 # Coefficients
 
+LOSS_BOUND = 5.0  # M, unless another is declared
 LARGEST = 256 << 20  # bytes of a file, unpacked
 INTERCEPTS = ("(intercept)", "intercept", "intercept_", "(Intercept)")
 KEYS = ("features", "coef", "intercept", "classes", "mean", "scale")

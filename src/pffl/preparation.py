@@ -29,7 +29,6 @@ Weighting = Literal["silos", "rows"]
 RADIUS = 100.0  # of the declared norm ball, in the scaled inputs' units
 OUTWEIGHS = 20  # a silo so many times smaller than the mean is named
 MOST_NAMED = 5
-LOSS_BOUND = 3.0  # M of confidence statements for classifiers: probability 0.05
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,8 @@ class Options:
     radius
         R of the declared norm ball ‖w‖ ≤ R over which infeasibility is proved.
     loss_bound
-        M: confidence statements count a loss up to M. None: 3 for classifiers, none
-        for numeric targets.
+        M: a classifier's probabilities are kept so far from 0 that no loss is above M.
+        None: the smallest of a few at which that costs nothing on training rows.
     confidence
         Of the statements about unseen people.
     l2

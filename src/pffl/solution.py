@@ -17,6 +17,7 @@ from pffl.evidence.certificate import Certificate, Status
 from pffl.evidence.evidence import Data, Evidence, Training
 from pffl.evidence.looks import Looks
 from pffl.evidence.metrics import Metrics
+from pffl.evidence.training import Converged
 from pffl.evidence.verdict import CellResult
 from pffl.models.base import Model
 from pffl.problem import Problem
@@ -85,9 +86,13 @@ class Solution:
 
     @property
     def slack(self) -> float | None:
-        """(βM + 2ν)/B, where a bound is missed and an M is known."""
-        found = training.slack(self.evidence)
-        return None if found is None else found.value
+        """(β(F(w°) − F(w)) + ν)/B, where a bound is missed that a model w° meets."""
+        return training.slack(self.evidence)
+
+    @property
+    def converged(self) -> Converged:
+        """Whether the gap is under its target: yes, no, or not measurable."""
+        return training.converged(self.evidence)
 
     @property
     def training(self) -> Training:
@@ -277,14 +282,15 @@ class Solution:
 
     def predict_proba(self, X: object) -> FloatArray:
         """Class probabilities for raw (unscaled) features."""
-        return self.problem.task.model.predict_proba(self.w, self._inputs(X))
+        bound = np.inf if self.loss_bound is None else self.loss_bound
+        return self.model.bounded_proba(self.w, self._inputs(X), bound)
 
     def predict(self, X: object) -> np.ndarray:
         """Label names, or numbers, for raw (unscaled) features."""
         model, inputs = self.problem.task.model, self._inputs(X)
         codes = model.classes(self.w, inputs)
         if codes is None:
-            return model.predict_values(self.w, inputs)
+            return model.bounded_values(self.w, inputs)
         return np.asarray(self.schema.labels)[codes.astype(np.int64)]
 
     def metric_frame(

@@ -28,10 +28,10 @@ from pffl.evidence.measure import (
     Measured,
     Wanted,
     cell_facts,
-    fit,
     model_facts,
     reported,
 )
+from pffl.fitting import fit
 from pffl.flow import Billed, Clock, Flow, Identified, stage
 from pffl.methods.base import Method
 from pffl.methods.exact import Exact
@@ -39,7 +39,6 @@ from pffl.methods.pffl import PFFL
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
 from pffl.preparation import (
-    LOSS_BOUND,
     Options,
     Setting,
     default_model,
@@ -50,6 +49,7 @@ from pffl.preparation import (
 from pffl.problem import Point, Problem
 from pffl.solution import Solution
 from pffl.tuning import choose_l2
+from pffl.typing import FloatArray
 
 FLOOR = 10  # counts below it are withheld in reports
 MOST_SILOS = 200  # for which counts are reported one by one
@@ -153,14 +153,7 @@ def solving(
             gap_every=gap_every,
         )
     )
-    wanted = Wanted(
-        setting.splits,
-        loss_bound=loss_bound_of(setting, settings),
-        baseline=settings.baseline,
-        least=settings.least,
-        excess=constraint is None or not constraint.minimax,
-        lockstep=not setting.partial,
-    )
+    wanted = wanted_of(setting, constraint, chosen, settings)
     flow = fitted(setting, problem, constraint, chosen, settings, wanted, gap_every)
     solution = yield from flow
     return replace(solution, evidence=replace(solution.evidence, notes=[*notes]))
@@ -176,7 +169,8 @@ def fitted(
     gap_every: int = 0,
 ) -> Flow[Solution]:
     """Train one prepared problem and measure it."""
-    run, measured = yield from fit(problem, method, wanted, gap_every=gap_every)
+    found = yield from fit(problem, method, wanted, gap_every=gap_every)
+    run, solved = found.run, found.problem
     cost: Cost = yield Billed()
     seconds: float = yield Clock()
     training = Training(
@@ -195,15 +189,36 @@ def fitted(
     minimax = constraint is not None and constraint.minimax
     evidence = evidence_of(
         replace(setting.data, trained_on=setting.data.fingerprint),
-        problem,
+        replace(problem, multiplier_bound=solved.multiplier_bound),
         run.point,
-        measured,
-        terms_of(problem, options, wanted),
+        found.measured,
+        terms_of(solved, options, method, found.loss_bound),
         training=training,
         promise=problem.n_cells > 0 and not minimax,
         minimax=minimax,
+        aimed=solved.cells.bounds,
     )
     return Solution(run.point.w, run.point.multipliers, problem, run.history, evidence)
+
+
+def wanted_of(
+    setting: Setting,
+    constraint: Constraint | None,
+    method: Method[Any],
+    options: Options,
+) -> Wanted:
+    """Return what is to be measured of a run."""
+    minimax = constraint is not None and constraint.minimax
+    return Wanted(
+        setting.splits,
+        loss_bound=options.loss_bound,
+        confidence=options.confidence,
+        open_price=method.multiplier_bound is None and not minimax,
+        baseline=options.baseline,
+        least=options.least,
+        excess=not minimax,
+        lockstep=not setting.partial,
+    )
 
 
 def evidence_of(
@@ -217,6 +232,7 @@ def evidence_of(
     promise: bool,
     minimax: bool,
     notes: Sequence[str] = (),
+    aimed: FloatArray | None = None,
 ) -> Evidence:
     """Put together what was declared and what was measured."""
     shown = reported(problem)
@@ -228,7 +244,7 @@ def evidence_of(
         terms=terms,
         groups=list(problem.schema.groups),
         labels=list(problem.schema.labels),
-        cells=cell_facts(shown, point.multipliers),
+        cells=cell_facts(shown, point.multipliers, aimed),
         training=training,
         seen=measured.seen,
         heldout=measured.heldout,
@@ -239,21 +255,24 @@ def evidence_of(
     )
 
 
-def terms_of(problem: Problem, options: Options, wanted: Wanted) -> Terms:
-    """Return what was declared for a run."""
+def terms_of(
+    problem: Problem,
+    options: Options,
+    method: Method[Any],
+    loss_bound: float | None,
+) -> Terms:
+    """Return what was declared for a run, and the M that was chosen."""
+    chosen = options.loss_bound is None and problem.task.model.n_classes > 0
     return Terms(
         options.weighting,
         problem.risk_weight,
         problem.multiplier_bound,
         problem.radius,
-        problem.task.model.loss_bound(wanted.loss_bound),
+        loss_bound,
         options.confidence,
+        None if loss_bound is None else "chosen" if chosen else "declared",
+        target_gap=method.target_gap if method.saddle else None,
     )
-
-
-def loss_bound_of(setting: Setting, options: Options) -> float | None:
-    """Return M: as declared, or 3 for classifiers."""
-    return options.loss_bound or (LOSS_BOUND if setting.schema.labels else None)
 
 
 def noted(solution: Solution, more: Iterable[str]) -> Solution:
@@ -292,14 +311,7 @@ def solve_many(
             constraint,
             method,
             settings,
-            Wanted(
-                setting.splits,
-                loss_bound=loss_bound_of(setting, settings),
-                baseline=settings.baseline,
-                least=settings.least,
-                excess=not constraint.minimax,
-                lockstep=not setting.partial,
-            ),
+            wanted_of(setting, constraint, method, settings),
         )
         for problem, (constraint, method) in zip(problems, points, strict=True)
     ]

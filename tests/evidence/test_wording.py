@@ -104,7 +104,7 @@ def test_rounding_keeps_the_words_true(number: float) -> None:
 
 
 FAR = least(0.65, 0.66)  # impossible: all bounds are 0.62
-CLOSE = least(0.5, 0.6, risk=0.1)  # possible; slack is (βM + 2ν)/B = 0.01
+CLOSE = least(0.5, 0.6, risk=0.7)  # possible; slack is (β(F(w°) − F) + ν)/B
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ CLOSE = least(0.5, 0.6, risk=0.1)  # possible; slack is (βM + 2ν)/B = 0.01
 def test_verdicts_name_the_worst_cell(
     losses: tuple[float, ...], excess: Any, trained: bool, verdict: str
 ) -> None:
-    e = evidence(losses, proofs__excess=excess)
+    e = evidence(losses, proofs__excess=excess, terms__target_gap=1e-6)
     if not trained:
         e = replace(e, training=Missing("nothing is known"))
     got, sentence = judge(e)
@@ -142,10 +142,16 @@ def test_verdict_needs_rows_in_every_cell() -> None:
 def test_three_verdicts_are_told_apart() -> None:
     found = verdicts(evidence(heldout=sample((0.7, 0.5))))
     assert found["training"]["verdict"] == "met"
-    assert found["heldout"] == {"verdict": "above", "above": ["female"]}
+    assert found["heldout"] == {
+        "verdict": "above",
+        "sentence": "On 150 held-out rows 1 of 2 cells are above their bound; 'female' "
+        "has a mean loss of 0.7 against a bound of 0.62: 0.08 above it.",
+        "above": ["female"],
+    }
     assert found["unseen"]["verdict"] == "not shown"
     bare = verdicts(evidence(heldout=Missing("there are none")))
-    assert bare["heldout"] == {"verdict": "not available", "reason": "there are none"}
+    told = {"verdict": "not available", "sentence": "There are none."}
+    assert bare["heldout"] == told
     assert bare["unseen"]["verdict"] == "not available"
 
 
@@ -170,11 +176,16 @@ def test_empirical() -> None:
     assert met.holds
     assert met.value == pytest.approx(-0.01)
     assert "slack" not in met.text
-    missed = training.empirical(evidence((0.63, 0.5), proofs__excess=CLOSE))
+    close = evidence((0.63, 0.5), proofs__excess=CLOSE, terms__target_gap=1e-6)
+    missed = training.empirical(close)
     assert missed.holds is False
-    assert "more than 0.01001" in missed.text
-    assert missed.figures["risk_bound"] == 0.1
-    assert missed.figures["risk_bound_from"] == "feasible model"
+    # (β(F(w°) − F(w)) + ν)/B with F(w) = 0.565 + 0.0005
+    assert "up to 0.01346 above them" in missed.text
+    late = training.empirical(
+        replace(close, terms=replace(close.terms, target_gap=1e-9))
+    )
+    assert "explains" not in late.text
+    assert late.figures == {"slack": None, "converged": "no"}
     assert missed.per_cell is not None
     assert [row["holds"] for row in missed.per_cell] == [False, True]
     empty = evidence(seen=sample((0.5, 0.5), counts=(0, 3)))
@@ -216,8 +227,8 @@ def test_infeasible_and_attainable() -> None:
 def test_plan() -> None:
     constants = Plan(3.0, 2.0, 4.0, 0.1, 2.0, 3.0, 0.5, 1.0, 1)
     inner = InnerProblem(4.0, 0.1, 2.0, 3.0, heterogeneity=0.5)
-    steps = plan(0.5, inner, cells=2, multiplier_bound=10.0, violation_bound=1.0)
-    e = evidence(proofs__plan=constants, terms__target_gap=0.5)
+    steps = plan(0.6, inner, cells=2, multiplier_bound=10.0, violation_bound=1.0)
+    e = evidence(proofs__plan=constants, terms__target_gap=0.5)  # × (β + Σλ)
     assert f"{steps.rounds:,} rounds" in training.planned(e).text
     assert not training.planned(
         replace(e, model=replace(e.model, convex=False))

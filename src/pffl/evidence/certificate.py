@@ -22,7 +22,14 @@ from pffl.text import html_table, text_table, visible
 Json: TypeAlias = Any
 State: TypeAlias = Literal["checked", "assumed", "could not be checked", "failed"]
 Status: TypeAlias = Literal[
-    "met", "within_slack", "not_met", "infeasible", "diverged", "interrupted"
+    "met",
+    "within_slack",
+    "not_met",
+    "infeasible",
+    "not_converged",
+    "no_bound",
+    "diverged",
+    "interrupted",
 ]
 
 FORMAT = "pffl.certificate"

@@ -47,6 +47,14 @@ class Cell(Record):
         The silo that it is confined to, if any.
     of
         Pairs of group and label; the label is None for a numeric target.
+    scale
+        Its mean loss under the best constant model of all rows: what is small beside
+        it is small.
+    constant
+        The loss of its own best constant guess, where known.
+    aimed
+        The bound that the solver was given: the cell's own, less what clipping the
+        predictor costs; None where they are the same.
     """
 
     cell: str
@@ -54,6 +62,9 @@ class Cell(Record):
     silo: str | None
     of: list[tuple[str, str | None]]
     multiplier: float
+    scale: float = 1.0
+    constant: float | None = None
+    aimed: float | None = None
 
 
 @dataclass(frozen=True)
@@ -231,11 +242,14 @@ class Terms(Record):
     risk_weight, multiplier_bound, radius
         β, B and R.
     loss_bound
-        M: in statements on unseen people a loss counts up to M.
+        M: the predictor is bounded so that no loss is above it; None if it is not.
+    clipping
+        How M was found: declared, or chosen on training rows.
     feature_bound
         Bound on the length of everyone's scaled inputs, the constant 1 included.
     target_gap
-        A duality gap to judge by, and to plan rounds for.
+        The duality gap that a converged run is under, relative to (β + Σλ)·unit; None
+        for methods that do not aim at the saddle point.
     confidence
         1 − δ of a statement on unseen people.
     candidates, fresh_split, counted
@@ -252,6 +266,7 @@ class Terms(Record):
     radius: float
     loss_bound: float | None
     confidence: float
+    clipping: Literal["declared", "chosen"] | None = None
     feature_bound: float | None = None
     target_gap: float | None = None
     candidates: int = 1
@@ -401,8 +416,6 @@ class Proofs(Record):
         How far the bounds given are from possible.
     lowest
         Of single cells, where asked for.
-    implied_risk
-        What F is at most for a model that meets all bounds; None where nothing is.
     plan
         Constants of a plan, where a target was given.
     """
@@ -411,7 +424,6 @@ class Proofs(Record):
     least: Least | Missing
     excess: Least | Missing
     lowest: list[Lowest] = field(default_factory=list)
-    implied_risk: float | None = None
     plan: Plan | Missing = Missing("no target was given")
 
 
@@ -502,6 +514,17 @@ class Evidence(Record):
     def bounds(self) -> FloatArray:
         """ζ, shape (Z,)."""
         return np.array([cell.bound for cell in self.cells], dtype=np.float64)
+
+    @cached_property
+    def aimed(self) -> FloatArray:
+        """The bounds that the solver was given, shape (Z,)."""
+        own = [c.bound if c.aimed is None else c.aimed for c in self.cells]
+        return np.array(own, dtype=np.float64)
+
+    @cached_property
+    def scales(self) -> FloatArray:
+        """The size of each cell's loss, shape (Z,)."""
+        return np.array([cell.scale for cell in self.cells], dtype=np.float64)
 
     @cached_property
     def multipliers(self) -> FloatArray:

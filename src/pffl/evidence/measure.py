@@ -1,8 +1,7 @@
-"""Measure a model: every question after training is asked here, and asked once.
+"""Measure a model: what is asked of the silos after training, and facts of a run.
 
-`fit` trains and measures; `measure` measures a pair that came from elsewhere. What is
-independent goes out together: training, the same model without bounds, and the smallest
-bound that is possible, are three parts of one conversation.
+`measure` measures a pair that came from elsewhere; `fitting.fit` trains one, and uses
+the same parts. What is independent goes out together.
 """
 
 from __future__ import annotations
@@ -15,12 +14,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pffl.bounds.empirical import example_weights, implied_risk, with_ridge
 from pffl.bounds.logsum import Bets, plan_bets
 from pffl.bounds.plan import local_smoothness
 from pffl.bounds.uniform import loss_bound_linear, softmax_loss_bound
-from pffl.constraints.base import Cells
 from pffl.constraints.group_loss import BoundedGroupLoss
+from pffl.errors import DataError
 from pffl.evidence import proofs
 from pffl.evidence.evidence import (
     Before,
@@ -33,19 +31,13 @@ from pffl.evidence.evidence import (
     Proofs,
     Sample,
 )
-from pffl.evidence.training import TOLERANCE
 from pffl.flow import (
     Flow,
-    Run,
+    ask,
     ask_all,
-    given,
-    iterate,
     stage,
     together,
-    unless_interrupted,
 )
-from pffl.methods.base import Method
-from pffl.methods.exact import Exact
 from pffl.models.base import Model as AnyModel
 from pffl.models.linear import LinearModel
 from pffl.problem import Point, Problem
@@ -70,7 +62,11 @@ class Wanted:
     heldout
         Those whose rows stand for unseen people; their sums are added.
     loss_bound
-        M of the bounded predictor.
+        M of the bounded predictor; None where it is to be chosen on training rows.
+    confidence
+        Of the statements on unseen people, for which bets are planned.
+    open_price
+        Whether B may be raised until the bounds are met.
     baseline
         Whether to also fit the model without bounds.
     least, excess
@@ -86,11 +82,23 @@ class Wanted:
     splits: tuple[str, ...]
     heldout: tuple[str, ...] = ("test",)
     loss_bound: float | None = None
+    confidence: float = 0.95
+    open_price: bool = False
     baseline: bool = True
     least: bool | Least = True
     excess: bool | Least = True
     cells: tuple[str, ...] = ()
     lockstep: bool = True
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The held-out splits that the silos have."""
+        return tuple(s for s in dict.fromkeys(self.heldout) if s in self.splits)
+
+    def cap(self, problem: Problem) -> float:
+        """Return M; infinite where the predictor is not bounded."""
+        M = problem.task.model.loss_bound(self.loss_bound)
+        return np.inf if M is None else M
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,103 +111,51 @@ class Measured:
     proofs: Proofs
 
 
-def fit(
-    problem: Problem, method: Method[Any], wanted: Wanted, *, gap_every: int = 0
-) -> Flow[tuple[Run, Measured]]:
-    """Train, and measure what came of it."""
-    shown = reported(problem)
-    training = stage("training", _fitted(problem, shown, method, wanted, gap_every))
-    others = (
-        stage("before", _spared(_before(problem, shown, wanted))),
-        stage("least", _spared(_least(shown, wanted))),
-        stage("excess", _spared(_excess(problem, wanted))),
-    )
-    if wanted.lockstep:
-        found, before, least, excess = yield from together(training, *others)
-    else:
-        found = yield from training
-        before, least, excess = yield from together(*others)
-    run, pair, samples = found
-    if run.stopped != "interrupted" and proofs.INTERRUPTED in (before, least, excess):
-        raise KeyboardInterrupt  # the model is whole, what is known of it is not
-    proved = _proofs(problem, samples["train"], pair, least, excess, run.stopped)
-    held = _heldout(samples, wanted)
-    return run, Measured(samples["train"], held, before, proved)
-
-
-def _spared(flow: Flow[T | Missing]) -> Flow[T | Missing]:
-    return unless_interrupted(flow, proofs.INTERRUPTED)
-
-
 def measure(
     problem: Problem, point: Point, wanted: Wanted, *, trained: bool = True
 ) -> Flow[Measured]:
     """Measure a pair; of a model from elsewhere (not `trained`) nothing is proved."""
-    shown = reported(problem)
+    shown, w = reported(problem), point.w
     nothing = Missing("nothing is known of how the model was trained")
     if not trained:
-        samples = yield from stage("samples", _samples(shown, point.w, wanted))
-        held = _heldout(samples, wanted)
-        proved = Proofs(nothing, nothing, nothing)
-        return Measured(_added(samples, wanted.heldout), held, nothing, proved)
-    (pair, samples), least, excess = yield from together(
-        stage("pair", _pair(problem, shown, point, wanted)),
-        stage("least", _least(shown, wanted)),
-        stage("excess", _excess(problem, wanted)),
+        rows = yield from stage("rows", expected_rows(shown, wanted.present))
+        flow = heldout_sample(shown, w, wanted, None, rows)
+        held = yield from stage("heldout", flow)
+        if isinstance(held, Missing):
+            raise DataError(f"a model is audited by its rows: {held.missing}")
+        return Measured(held, held, nothing, Proofs(nothing, nothing, nothing))
+    parts: tuple[Flow[Any], ...] = (
+        stage("gap", gap_flow(problem, point)),
+        stage("training rows", training_sample(shown, w, wanted)),
+        stage("rows", expected_rows(shown, wanted.present)),
+        stage("least", least_of(shown, wanted)),
+        stage("excess", excess_of(problem, wanted)),
     )
-    proved = _proofs(problem, samples["train"], pair, least, excess, None)
+    pair, seen, rows, least, excess = yield from together(*parts)
+    flow = heldout_sample(shown, w, wanted, seen, rows)
+    held = yield from stage("heldout", flow)
+    if problem.n_cells and float(np.ptp(problem.cells.bounds)) == 0:
+        excess = least
     lowest = []
     for cell in wanted.cells:
         place = problem.cells.names.index(cell)
-        flow = proofs.find_lowest(problem, place)
-        lowest.append((yield from stage(f"lowest {place}", flow)))
-    held, unknown = _heldout(samples, wanted), Missing("not asked for")
-    return Measured(samples["train"], held, unknown, replace(proved, lowest=lowest))
+        search = proofs.find_lowest(problem, place)
+        lowest.append((yield from stage(f"lowest {place}", search)))
+    unknown, proved = Missing("not asked for"), Proofs(pair, least, excess)
+    return Measured(seen, held, unknown, replace(proved, lowest=lowest))
 
 
-def _fitted(
-    problem: Problem,
-    shown: Problem,
-    method: Method[Any],
-    wanted: Wanted,
-    gap_every: int,
-) -> Flow[tuple[Run, Pair | Missing, dict[str, Sample]]]:
-    """Run the method; then ask about the pair it ends with."""
-    run = yield from iterate(
-        problem,
-        method,
-        gap_every=0 if proofs.without_hessians(problem) else gap_every,
-        gauge=proofs.gauge,
-        watched=True,
-    )
-    pair: Pair | Missing | None = None
-    if run.stopped == "diverged":
-        pair = Missing("the run diverged")
-    elif run.bounds is not None:
-        upper, lower, at = run.bounds
-        pair = _finite(Pair(upper, lower, at.tolist()))
-    found, samples = yield from _pair(problem, shown, run.point, wanted, pair)
-    return run, found, samples
+def gap_flow(
+    problem: Problem, point: Point, found: Pair | Missing | None = None
+) -> Flow[Pair | Missing]:
+    """Measure the gap of a pair, unless it is known."""
+    none = found or proofs.without_hessians(problem) or _unusable(problem, point)
+    if none is not None:
+        return finite(none)
+    return finite((yield from proofs.measure_gap(problem, point)))
 
 
-def _pair(
-    problem: Problem,
-    shown: Problem,
-    point: Point,
-    wanted: Wanted,
-    known: Pair | Missing | None = None,
-) -> Flow[tuple[Pair | Missing, dict[str, Sample]]]:
-    """Measure the gap, unless it is known, and the losses on every split."""
-    flow: Flow[Pair | Missing]
-    none = known or proofs.without_hessians(problem) or _unusable(problem, point)
-    flow = given(none) if none is not None else proofs.measure_gap(problem, point)
-    found, samples = yield from together(
-        stage("gap", flow), stage("samples", _samples(shown, point.w, wanted))
-    )
-    return _finite(found), samples
-
-
-def _finite(pair: Pair | Missing) -> Pair | Missing:
+def finite(pair: Pair | Missing) -> Pair | Missing:
     """Return the ends of a gap; none where one of them is no number."""
     if isinstance(pair, Pair) and not np.isfinite([pair.upper, pair.lower]).all():
         return Missing("the number could not be computed")
@@ -218,14 +174,36 @@ def _unusable(problem: Problem, point: Point) -> Missing | None:
     return None
 
 
-def _samples(shown: Problem, w: FloatArray, wanted: Wanted) -> Flow[dict[str, Sample]]:
-    """Evaluate w on training, held-out and test rows."""
-    names = ("train", "test", *wanted.heldout)
-    splits = [s for s in dict.fromkeys(names) if s in wanted.splits]
-    cap = shown.task.model.loss_bound(wanted.loss_bound) or np.inf
-    asked = [Evaluate(shown.task, w, split, cap) for split in splits]
+def training_sample(shown: Problem, w: FloatArray, wanted: Wanted) -> Flow[Sample]:
+    """Evaluate w on the training rows."""
+    asked = Evaluate(shown.task, w, "train", wanted.cap(shown))
+    return sample(["train"], (yield from ask(asked)))
+
+
+def heldout_sample(
+    shown: Problem,
+    w: FloatArray,
+    wanted: Wanted,
+    seen: Sample | None,
+    rows: FloatArray | Missing,
+) -> Flow[Sample | Missing]:
+    """Evaluate w on held-out rows, with bets that are planned before they are seen.
+
+    They are planned from the training rows `seen`, where there are any, and from the
+    number of held-out `rows` of each cell.
+    """
+    splits, M = wanted.present, wanted.cap(shown)
+    if not splits:
+        return Missing("needs held-out rows, and there are none")
+    bets = None
+    if np.isfinite(M) and shown.n_cells and not isinstance(rows, Missing):
+        delta = 1.0 - wanted.confidence
+        bets = planned(seen, rows, loss_bound=M, delta=delta)
+    gammas = np.zeros((shown.n_cells, 0)) if bets is None else bets.gammas
+    asked = [Evaluate(shown.task, w, split, M, bets=gammas) for split in splits]
     totals = yield from ask_all(asked)
-    return {s: sample([s], total) for s, total in zip(splits, totals, strict=True)}
+    pairs = zip(splits, totals, strict=True)
+    return _added({s: sample([s], total, bets) for s, total in pairs}, splits)
 
 
 def sample(
@@ -258,13 +236,15 @@ def expected_rows(problem: Problem, splits: Sequence[str]) -> Flow[FloatArray]:
     return np.sum([np.zeros(problem.n_cells), *counts], axis=0)
 
 
-def planned(seen: Sample, rows: FloatArray, *, loss_bound: float, delta: float) -> Bets:
+def planned(
+    seen: Sample | None, rows: FloatArray, *, loss_bound: float, delta: float
+) -> Bets:
     """Plan bets for so many held-out rows per cell, from losses on training rows."""
     return plan_bets(
         rows,
         delta=delta,
-        mean=seen.means,
-        variance=seen.variances,
+        mean=None if seen is None else seen.means,
+        variance=None if seen is None else seen.variances,
         loss_bound=loss_bound,
     )
 
@@ -308,32 +288,7 @@ def _tables(one: list[list[float]], other: list[list[float]]) -> list[list[float
     return [_sums(a, b) for a, b in zip(one, other, strict=True)]
 
 
-def _heldout(samples: Mapping[str, Sample], wanted: Wanted) -> Sample | Missing:
-    if not any(split in samples for split in wanted.heldout):
-        return Missing("needs held-out rows, and there are none")
-    return _added(samples, wanted.heldout)
-
-
-def _before(problem: Problem, shown: Problem, wanted: Wanted) -> Flow[Before | Missing]:
-    """Fit the model without bounds, and measure it on the same cells."""
-    if not (wanted.baseline and problem.n_cells):
-        return Missing("not asked for")
-    if (why := proofs.without_hessians(problem)) is not None:
-        return why
-    free = replace(
-        problem,
-        task=replace(problem.task, cells=Cells.none(problem.schema)),
-        counts=np.zeros(0),
-        risk_weight=1.0,
-    )
-    run = yield from iterate(free, Exact())
-    if run.stopped is not None:
-        return proofs.INTERRUPTED
-    samples = yield from _samples(shown, run.point.w, wanted)
-    return Before(run.point.w.tolist(), samples)
-
-
-def _least(problem: Problem, wanted: Wanted) -> Flow[Least | Missing]:
+def least_of(problem: Problem, wanted: Wanted) -> Flow[Least | Missing]:
     """Enclose the smallest bound that all cells can meet together."""
     if isinstance(wanted.least, Least):
         return wanted.least
@@ -349,7 +304,7 @@ def common(problem: Problem) -> Problem:
     return problem.with_bounds(np.zeros(problem.n_cells))
 
 
-def _excess(problem: Problem, wanted: Wanted) -> Flow[Least | Missing]:
+def excess_of(problem: Problem, wanted: Wanted) -> Flow[Least | Missing]:
     """Enclose what bounds that differ must rise by; of equal ones `least` tells."""
     if isinstance(wanted.excess, Least):
         return wanted.excess
@@ -360,31 +315,6 @@ def _excess(problem: Problem, wanted: Wanted) -> Flow[Least | Missing]:
     if (why := proofs.without_hessians(problem)) is not None:
         return why
     return (yield from proofs.find_least(problem))
-
-
-def _proofs(
-    problem: Problem,
-    seen: Sample,
-    pair: Pair | Missing,
-    least: Least | Missing,
-    excess: Least | Missing,
-    stopped: str | None,
-) -> Proofs:
-    """Put together what was proved; what bounds imply is asked where one is missed."""
-    if problem.n_cells and float(np.ptp(problem.cells.bounds)) == 0:
-        excess = least
-    if stopped is not None:
-        excess = Missing("the run did not finish")
-    missed = stopped is None and violated(problem, seen)
-    implied = implied_risk_of(problem) if missed else None
-    return Proofs(pair, least, excess, implied_risk=implied)
-
-
-def violated(problem: Problem, seen: Sample) -> bool:
-    """Whether a bound is not met on the training rows."""
-    if not problem.n_cells:
-        return False
-    return float((seen.uncut_means - problem.cells.bounds).max()) > TOLERANCE
 
 
 def reported(problem: Problem) -> Problem:
@@ -402,37 +332,19 @@ def reported(problem: Problem) -> Problem:
     )
 
 
-def implied_risk_of(problem: Problem) -> float | None:
-    """Bound F over the ball for every model that meets all bounds; None if none.
-
-    Rows that sites withhold are in F, and no bound speaks of them.
-    """
-    if problem.withheld:
-        return None
-    counts = problem.silo_counts
-    silos, atoms = counts.shape
-    member = np.stack([problem.cells.of_silo(k) for k in range(silos)], axis=1)
-    weights = example_weights(problem.task.shares, counts.sum(axis=1))
-    implied = implied_risk(
-        counts.reshape(-1).astype(np.float64),
-        np.repeat(weights, atoms),
-        member.reshape(problem.n_cells, -1).astype(np.float64),
-        problem.cells.bounds,
-    )
-    if implied is None:
-        return None
-    return with_ridge(implied, l2=problem.mu, radius=problem.radius)
-
-
 # Facts that need no question
 
 
-def cell_facts(problem: Problem, multipliers: FloatArray) -> list[Cell]:
-    """Say who belongs to each cell, by name."""
+def cell_facts(
+    problem: Problem, multipliers: FloatArray, aimed: FloatArray | None = None
+) -> list[Cell]:
+    """Say who belongs to each cell, by name; `aimed` are the solver's bounds."""
     cells, schema = problem.cells, problem.schema
     labels: tuple[str | None, ...] = schema.labels or (None,)
     atoms = [(group, label) for group in schema.groups for label in labels]
     lam = multipliers if len(multipliers) == len(cells) else np.zeros(len(cells))
+    if aimed is not None and len(aimed) != len(cells):
+        aimed = None  # without bounds: groups are only reported on
     return [
         Cell(
             name,
@@ -440,6 +352,9 @@ def cell_facts(problem: Problem, multipliers: FloatArray) -> list[Cell]:
             None if cells.everywhere[z] else problem.silo_names[cells.silo[z]],
             [atoms[a] for a in np.flatnonzero(cells.membership[z])],
             float(lam[z]),
+            float(problem.scales[z]),
+            float(problem.constants[z]),
+            None if aimed is None or aimed[z] == cells.bounds[z] else float(aimed[z]),
         )
         for z, name in enumerate(cells.names)
     ]

@@ -15,20 +15,24 @@ from pffl.evidence import training, unseen
 from pffl.evidence.certificate import Certificate, Status
 from pffl.evidence.evidence import Evidence, Missing, Pair, Sample, Training, known
 from pffl.evidence.metrics import GroupRates, Metrics, metrics, rates
-from pffl.evidence.training import TOLERANCE, CellLosses, losses
+from pffl.evidence.training import TOLERANCE, CellLosses, Converged, converged, losses
 from pffl.records import Record
 from pffl.text import down, up, words
 from pffl.typing import FloatArray
 
-NEAR = 1e-3  # of a bound, in loss
+NEAR = 1e-3  # of a bound, beside the scale of a loss
 EXIT_CODES: dict[Status, int] = {
     "met": 0,
-    "within_slack": 0,
+    "no_bound": 0,
+    "within_slack": 4,
     "not_met": 4,
     "infeasible": 4,
+    "not_converged": 4,
     "diverged": 4,
     "interrupted": 130,
 }
+#: What to raise, of a method that was stopped too early; the first that it has.
+EFFORT = ("dual_rounds", "rounds", "max_rounds")
 RESULT, RESULT_VERSION = "pffl.result", 2
 
 
@@ -41,10 +45,11 @@ def judge(e: Evidence) -> tuple[Status, str]:
         )
     if e.stopped == "interrupted":
         return "interrupted", "The run was interrupted; its model is unfinished."
-    if e.minimax:
-        return "met", _minimax(e)
     if not e.promise:
-        return "met", "No bound was asked for."
+        sentence = _minimax(e) if e.minimax else "No bound was asked for."
+        if converged(e) == "no":
+            return "not_converged", f"{_unfinished(e)} {sentence}"
+        return "no_bound", sentence
     cells = losses(e, e.seen)
     if cells.empty:
         return "not_met", f"No rows to judge by: {', '.join(cells.empty)}."
@@ -64,26 +69,50 @@ def _minimax(e: Evidence) -> str:
 def _bounded(e: Evidence, cells: CellLosses) -> tuple[Status, str]:
     worst, where = cells.worst, training.rows_word(e)
     excess, facts = float(cells.violation[worst]), cells.describe(worst)
-    tolerance = TOLERANCE if e.trained else 0.0
-    if excess <= 0:
+    unfinished = converged(e) == "no"
+    if cells.kept and unfinished:
+        return "not_converged", (
+            f"{_unfinished(e)} Every bound is met on {where}, but a model with less "
+            f"overall loss may meet them, too; the closest case: {facts}."
+        )
+    if cells.kept:
         return "met", f"Every bound is met on {where}; the closest case: {facts}."
     if training.impossible(e):
         return "infeasible", (
             f"{training.nobody(e)} meets all bounds, and this is proved; "
             f"the worst case here: {facts}.{_smallest_possible(e)}"
         )
-    if excess <= tolerance:
+    if unfinished:
+        return "not_converged", (
+            f"{_unfinished(e)} Not every bound is met; the worst case: {facts}."
+        )
+    if not cells.missed:
         return "met", (
-            f"Every bound is met on {where}, up to the tolerance {words(tolerance)}; "
-            f"the worst case: {facts}."
+            f"Every bound is met on {where}, up to a tolerance of {words(TOLERANCE)} "
+            f"of the loss of a constant guess; the worst case: {facts}."
         )
     allowed = training.slack(e)
-    if allowed is not None and excess <= allowed.value:
+    if allowed is not None and excess <= allowed:
         return "within_slack", (
-            f"Not every bound is met; the worst case: {facts}. This is within the "
-            f"slack of {up(allowed.value)} that the multiplier bound allows."
+            f"Not every bound is met; the worst case: {facts}. There is a model that "
+            f"meets them all; the multiplier bound {words(e.terms.multiplier_bound)} "
+            f"is too small to get there, and explains up to {up(allowed)}."
         )
     return "not_met", f"Not every bound is met; the worst case: {facts}."
+
+
+def _unfinished(e: Evidence) -> str:
+    """Say that the run did not converge, and what to raise."""
+    pair, target = known(e.proofs.gap), training.target_of(e)
+    if pair is None or target is None or not isinstance(e.training, Training):
+        return "The run did not converge."
+    method = e.training.method
+    raised = [f"{name} (now {method[name]:,})" for name in EFFORT if name in method]
+    advice = f": raise {raised[0]}" if raised else ""
+    return (
+        f"The run did not converge: its duality gap is {up(pair.gap)}, the target "
+        f"{words(target)}{advice}."
+    )
 
 
 def _smallest_possible(e: Evidence) -> str:
@@ -105,23 +134,48 @@ def _smallest_possible(e: Evidence) -> str:
 def verdicts(e: Evidence) -> dict[str, dict[str, Any]]:
     """Return the three verdicts: on the rows at hand, held-out rows, unseen people."""
     status, sentence = judge(e)
-    held: dict[str, Any] = {"verdict": "not available"}
-    if isinstance(e.heldout, Missing):
-        held["reason"] = e.heldout.missing
-    elif e.promise:
-        means = e.heldout.uncut_means
-        above = [n for n, m, b in zip(e.names, means, e.bounds, strict=True) if m > b]
-        held = {"verdict": "above" if above else "within", "above": above}
-    else:
-        held = {"verdict": "measured"}
     promised = unseen.holdout(e)
     word = "not available"
     if promised.available and promised.holds is not None:
         word = "holds" if promised.holds else "not shown"
+    training_word = "impossible" if status == "infeasible" else status
     return {
-        "training": {"verdict": status, "sentence": sentence},
-        "heldout": held,
+        "training": {
+            "verdict": training_word.replace("_", " "),
+            "sentence": sentence,
+        },
+        "heldout": _heldout(e),
         "unseen": {"verdict": word, "sentence": promised.text},
+    }
+
+
+def _heldout(e: Evidence) -> dict[str, Any]:
+    """Say how the cells stand on held-out rows: figures, and no promise."""
+    if isinstance(e.heldout, Missing):
+        reason = e.heldout.missing[:1].upper() + e.heldout.missing[1:]
+        return {"verdict": "not available", "sentence": f"{reason}."}
+    cells, rows = losses(e, e.heldout), f"{e.heldout.rows:,} held-out rows"
+    filled = np.flatnonzero(cells.counts > 0)
+    if not len(filled):
+        return {"verdict": "not available", "sentence": "No held-out row is in a cell."}
+    if not e.promise:
+        worst = int(filled[np.argmax(cells.means[filled])])
+        text = (
+            f"On {rows} the largest mean loss of a cell is "
+            f"{words(cells.means[worst])}, of '{cells.names[worst]}'."
+        )
+        return {"verdict": "measured", "sentence": text}
+    above = [z for z in filled.tolist() if cells.violation[z] > 0]
+    worst = int(filled[np.argmax(cells.violation[filled])])
+    head = "no cell is above its bound"
+    if above:
+        head = f"{len(above):,} of {len(cells.names):,} cells are above their bound"
+    nobody = ", ".join(f"'{name}'" for name in cells.empty)
+    empty = f" No held-out rows in {nobody}." if nobody else ""
+    return {
+        "verdict": "above" if above else "within",
+        "sentence": f"On {rows} {head}; {cells.describe(worst)}.{empty}",
+        "above": [cells.names[z] for z in above],
     }
 
 
@@ -137,10 +191,11 @@ def smallest_bound(e: Evidence) -> float | None:
     if found is None or not training.impossible(e):
         return None
     own, least = float(losses(e, e.seen).violation.max()), found.excess(e.bounds).upper
-    excess = own if own - least <= NEAR else least
+    scale = float(e.scales.max())
+    excess = own if own - least <= NEAR * scale else least
     common = float(np.ptp(e.bounds)) == 0
     smallest = excess + (float(e.bounds[0]) if common else 0.0)
-    return float(np.ceil(smallest * 1e6) / 1e6)
+    return float(up(smallest, digits=6))
 
 
 def gap(e: Evidence) -> float | None:
@@ -232,9 +287,9 @@ def notes(e: Evidence) -> tuple[str, ...]:
     out += e.notes
     least = smallest_bound(e)
     if least is not None and np.ptp(e.bounds) == 0:
-        out.append(f"The same run meets a common bound of {least:.6f}.")
+        out.append(f"The same run meets a common bound of {least:.6g}.")
     elif least is not None:
-        out.append(f"The same run meets all bounds if each is raised by {least:.6f}.")
+        out.append(f"The same run meets all bounds if each is raised by {least:.6g}.")
     return tuple(out)
 
 
@@ -290,6 +345,7 @@ class Result(Record):
     """
 
     status: Status
+    converged: Converged
     message: str
     verdicts: dict[str, dict[str, Any]]
     method: dict[str, Any] | None
@@ -324,6 +380,7 @@ def result(e: Evidence) -> dict[str, Any]:
     found = known(e.proofs.excess) if training.impossible(e) else None
     built = Result(
         status=status,
+        converged=converged(e),
         message=sentence,
         verdicts=verdicts(e),
         method=None if run is None else run.method,
@@ -335,7 +392,7 @@ def result(e: Evidence) -> dict[str, Any]:
         questions=None if run is None else run.questions,
         seconds=None if run is None else round(run.seconds, 3),
         gap=gap(e),
-        slack=None if allowed is None else allowed.value,
+        slack=allowed,
         cells=list(cell_results(e)),
         groups=rates(e),
         train=split_metrics(e, "train"),

@@ -39,13 +39,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq, linprog
+from scipy.optimize import brentq
 from scipy.special import betaincinv, entr, expit, logsumexp, softmax, xlog1py
 
 CLOSE = 1e-9  # relative: the same number by another way of computing
 TINY = 1e-12  # and this much beside it, where numbers cancel
-MET = 1e-6  # a training loss this little above its bound counts as met
-NEAR = 1e-3  # of the smallest bound, in loss
+MET = 1e-6  # of a cell's scale: a training loss this little above its bound is met
+NEAR = 1e-3  # of the smallest bound, beside the scale
+EFFORT = ("dual_rounds", "rounds", "max_rounds")  # what to raise, the first there is
 FAR, WELL = 1e6, 10.0  # times the longest weights: as good as all, and least of a proof
 SHARP = 1e-6  # of what is bounded: what reaching further may cost
 UNIT = 0.01  # of the radius: where weights begin to matter
@@ -135,19 +136,26 @@ def down(number: float, digits: int = 4) -> str:
 # Bounds for unseen people, each from its definition
 
 
-def mean_upper(n: int, total: float, squares: float, M: float, delta: float) -> float:
-    """Return the smaller of Chernoff's and Bernstein's bound of a mean, each at δ/2."""
+def mean_upper(
+    n: int, total: float, bets: Sequence[Sequence[float]], M: float, delta: float
+) -> float:
+    """Return the smaller of the log-sum bound, at 0.8 δ, and Chernoff's, at 0.2 δ.
+
+    `bets` are γ, π and Σ log(1 − γℓ/M) of the cell, where they were planned.
+    """
     if n == 0:
         return M
-    mean, half = total / n, delta / 2
-    bound = M * kl_inverse(min(max(mean / M, 0.0), 1.0), math.log(1 / half) / n)
-    if n > 1:
-        rounding = 4 * sys.float_info.epsilon * math.sqrt(n) * squares
-        spread = max(squares - total * (total / n), 0.0) + rounding
-        term = math.log(2 / half)
-        radius = math.sqrt(2 * spread / (n - 1) * term / n)
-        bound = min(bound, mean + radius + 7 * M * term / (3 * (n - 1)))
-    return min(bound, M)
+    rare = kl_inverse(min(max(total / n / M, 0.0), 1.0), math.log(5 / delta) / n)
+    if not bets:
+        return min(M * rare, M)
+    g, pi, sums = (np.array(part, dtype=float) for part in bets)
+
+    def beyond(mean: float) -> float:
+        won = np.log(pi) + sums - n * np.log1p(-g * mean)
+        return float(logsumexp(won)) + math.log(0.8 * delta)
+
+    top = 1.0 if beyond(1.0) <= 0 else brentq(beyond, 0.0, 1.0, xtol=1e-16, rtol=1e-15)
+    return min(M * rare, M * float(top), M)
 
 
 def kl_inverse(p: float, budget: float) -> float:
@@ -432,6 +440,48 @@ class Rows:
         """Return the weight of each row in Σ λ_z × the mean loss of cell z."""
         return (lam / self.counts) @ self.cells
 
+    def residual(self, size: Any) -> Any:
+        """Return the loss of a number that is so far off."""
+        cut = np.minimum(size, self.cut)
+        return cut * (2 * size - cut)
+
+    @property
+    def unit(self) -> float:
+        """What losses are measured in."""
+        if self.kind not in ("least-squares", "huber"):
+            return 1.0
+        return float(self.residual(np.float64(self.stretch)))
+
+    def sizes(self) -> dict[str, list[float]]:
+        """Return each cell's loss under the best constant of all rows, and its own."""
+        scale, constant = [], []
+        if self.kind in ("least-squares", "huber"):
+            off = self.y - self.y.mean()
+            parts = [a & (self.silo == s) for a in self.atoms for s in set(self.silo)]
+            losses = np.zeros(len(off))
+            for part in parts:
+                if part.any():
+                    losses[part] = self.residual(np.sqrt((off[part] ** 2).mean()))
+            for cell in self.cells:
+                scale.append(float(losses[cell].mean()))
+                constant.append(float(self.residual(off[cell].std())))
+        else:
+            rate = np.bincount(self.y.astype(int)) / len(self.y)
+            for cell in self.cells:
+                scale.append(float(-np.log(rate[self.y[cell].astype(int)]).mean()))
+                own = np.bincount(self.y[cell].astype(int)) / cell.sum()
+                constant.append(float(-(own[own > 0] * np.log(own[own > 0])).sum()))
+        least = 1e-3 * self.unit
+        return {"scale": [max(one, least) for one in scale], "constant": constant}
+
+    def bet(self, w: Any, M: float, bets: Any) -> Any:
+        """Return Σ log(1 − γx) and Σ log(1 − γ(1 − x)) per cell and bet, x = ℓ/M."""
+        x = self.bounded(w, self.losses(w), M) / M
+        pairs = list(zip(self.cells, bets, strict=True))
+        below = [[np.log1p(-g * x[c]).sum() for g in row] for c, row in pairs]
+        above = [[np.log1p(-g * (1 - x[c])).sum() for g in row] for c, row in pairs]
+        return np.array([below, above])
+
     def sums(self, w: Any, M: float | None) -> dict[str, Any]:
         """Return all sums that evidence has of a split, one list after another."""
         losses, classes, one = self.losses(w), self.classes(w), np.ones(len(self.y))
@@ -473,6 +523,20 @@ def check_rows(e: Json, model: Model, table: Table) -> Iterator[Check]:
             found = dict(zip(COLUMNS, total.tolist(), strict=True))
             plain = {c: [float(v) for v in given] for c, given in stated[key].items()}
             yield from compare(f"{name}: {key}", plain, found, 1.0)
+    held = known(e["heldout"])
+    if held and held["bets"]:
+        w, sums = (
+            model.w,
+            [rows[split].bet(model.w, M, held["bets"]) for split in held["splits"]],
+        )
+        found = np.sum(sums, axis=0)
+        for name, total in zip(("below", "above"), found.tolist(), strict=True):
+            yield from compare(f"held-out: {name}", held[name], total, 1.0)
+    if "train" in rows:
+        stated = {k: [c[k] for c in e["cells"]] for k in ("scale", "constant")}
+        yield from compare("cells", stated, rows["train"].sizes(), 1.0)
+        unit = rows["train"].unit
+        yield from compare("model: unit", e["model"]["unit"], unit, 1.0)
     if data["longest_input"] is not None:
         longest = float(np.sqrt((rows["train"].X ** 2).sum(axis=1).max()))
         yield from compare("longest input", data["longest_input"], longest)
@@ -516,10 +580,12 @@ def check_proofs(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
 
     if pair := known(p["gap"]):
         lam, at = np.array([c["multiplier"] for c in e["cells"]]), np.array(pair["at"])
-        worst = max(0.0, float((rows.means(model.w) - zeta).max()))
+        aims = [c["bound"] if c["aimed"] is None else c["aimed"] for c in e["cells"]]
+        aimed = np.array(aims)
+        worst = max(0.0, float((rows.means(model.w) - aimed).max()))
         priced = B if e["promise"] or e["minimax"] else 0.0
         g = rows.gradient(at, beta * rows.in_risk + rows.in_cells(lam))
-        g, value = g + beta * mu * at, beta * risk(at) + lam @ (rows.means(at) - zeta)
+        g, value = g + beta * mu * at, beta * risk(at) + lam @ (rows.means(at) - aimed)
         lower = value - (g @ at + R * np.linalg.norm(g))
         if beta * mu > 0:
             lower = value - g @ g / (2 * beta * mu)
@@ -545,27 +611,8 @@ def check_proofs(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
             over = float(np.delete(rows.means(w) - zeta, z).max(initial=-1.0))
             yield Check(f"{name}: other bounds", "kept", over, over <= CLOSE)
             yield from ends(name, one, off, float(rows.means(w)[z]))
-    if p["implied_risk"] is not None:
-        found = implied_risk(rows, zeta) + 0.5 * mu * R**2
-        yield from compare("implied risk", p["implied_risk"], found, 100.0)
     if plan := known(p["plan"]):
         yield from compare("plan", plan, constants(e, rows))
-
-
-def implied_risk(rows: Rows, bounds: Any) -> float:
-    """Return the largest data term of F of any model that meets all bounds.
-
-    The losses of rows in one silo and one set of cells are one unknown sum.
-    """
-    names = np.unique(rows.silo, return_inverse=True)[1]
-    keys = np.column_stack([names.reshape(-1), rows.cells.T])
-    kinds, place = np.unique(keys, axis=0, return_inverse=True)
-    price = np.zeros(len(kinds))
-    price[place.reshape(-1)] = rows.in_risk
-    top = float(price.max())
-    room = rows.counts * bounds
-    found = linprog(-price / top, A_ub=kinds[:, 1:].T, b_ub=room, method="highs")
-    return math.inf if found.fun is None else -float(found.fun) * top
 
 
 def constants(e: Json, rows: Rows) -> Json:
@@ -593,6 +640,12 @@ def constants(e: Json, rows: Rows) -> Json:
         "violation_bound": max(float(np.logaddexp(0, margin)), top),
         "local_steps": e["proofs"]["plan"]["local_steps"],
     }
+
+
+def number(value: Any) -> float:
+    """Return a number; NaN, with which nothing agrees, for what is none."""
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if good else math.nan
 
 
 def missing(part: Any) -> bool:
@@ -638,6 +691,9 @@ class Told:
         self.over = [m - b for m, b in zip(self.means, self.bounds, strict=True)]
         self.full = not any(map(math.isnan, self.means))  # every cell has rows
         self.worst = int(np.nanargmax(self.over))
+        self.scales = [number(c["scale"]) for c in e["cells"]]
+        self.most = [MET * scale * self.trained for scale in self.scales]
+        self.missed = any(x > y for x, y in zip(self.over, self.most, strict=True))
         self.nu: float | None = None
         if pair := known(self.proofs["gap"]):
             high, low = pair["upper"], pair["lower"]
@@ -655,6 +711,15 @@ class Told:
         self.shares = dict.fromkeys(others, self.delta / (2 * max(1, len(others))))
         self.shares["holdout"] = self.delta / 2 if others else self.delta
         self.upper = self.loss_bounds(self.delta)
+        self.target: float | None = None
+        if self.terms["target_gap"] is not None:
+            prices = [number(c["multiplier"]) for c in e["cells"]]
+            paid = sum(prices) + number(self.terms["risk_weight"])
+            unit = number(e["model"]["unit"])
+            self.target = number(self.terms["target_gap"]) * paid * unit
+        self.converged = "not measurable"
+        if self.trained and self.nu is not None and self.target is not None:
+            self.converged = "yes" if self.nu <= self.target else "no"
         self.slack = self.slack_of()
         self.status, self.sentence = self.judge()
 
@@ -680,70 +745,89 @@ class Told:
         """How far a proof reaches, where that is shown."""
         return [] if reach >= FAR * self.longest(one) else [down(reach)]
 
-    def slack_of(self) -> tuple[float, float, str] | None:
-        """Return (βM + 2ν)/B where a bound is missed; also M, and where it is from."""
-        B, options = self.terms["multiplier_bound"], []
-        blocked = not self.promise or self.nu is None or B <= 0 or self.proved > 0
-        if blocked or self.over[self.worst] <= MET:
+    def slack_of(self) -> float | None:
+        """Return (β(F(w°) − F(w)) + ν)/B where a bound is missed that w° meets."""
+        seen, model = self.e["seen"], self.e["model"]
+        B = self.terms["multiplier_bound"]
+        missed = self.promise and self.missed and self.converged == "yes" and B > 0
+        if not missed or self.excess is None or self.nu is None or not seen["share"]:
             return None
-        if self.excess and self.excess[1] <= 0:
-            options.append((self.proofs["excess"]["risk"], "feasible model"))
-        if self.proofs["implied_risk"] is not None:
-            options.append((self.proofs["implied_risk"], "implied by the bounds"))
-        if not options:
+        aims = [c["aimed"] for c in self.e["cells"]]
+        cut = max(
+            0.0 if a is None else b - a for a, b in zip(aims, self.bounds, strict=True)
+        )
+        if -self.excess[1] < cut:
             return None
-        M, source = min(options)
-        return (self.terms["risk_weight"] * M + 2 * (self.nu or 0.0)) / B, M, source
+        ridge = 0.5 * model["unit"] * model["l2"] * model["length"] ** 2
+        better = self.proofs["excess"]["risk"] - seen["risk"] / seen["share"] - ridge
+        return float((self.terms["risk_weight"] * better + self.nu) / B)
 
-    def described(self, z: int) -> list[str]:
+    def described(self, z: int, means: list[float] | None = None) -> list[str]:
         """How a cell stands: its name, loss, bound, and distance."""
-        over = self.over[z]
-        side = [up(over)] if over > 0 else [] if over >= -MET else [down(-over)]
-        return [self.names[z], near(self.means[z]), near(self.bounds[z]), *side]
+        mean = (self.means if means is None else means)[z]
+        over = mean - self.bounds[z]
+        side = [up(over)] if over > 0 else [down(-over)]
+        side = [] if abs(over) <= self.most[z] else side
+        return [self.names[z], near(mean), near(self.bounds[z]), *side]
 
     def judge(self) -> tuple[str, list[str]]:
         """Return the status, and what its sentence shows."""
         stopped = self.e["training"]["stopped"] if self.trained else None
         if stopped is not None:
             return stopped, []
-        if self.e["minimax"]:
-            z, close = int(np.nanargmax(self.means)), self.nu is not None
-            at = [self.names[z], near(self.means[z])]
-            return "met", at + [up(self.nu or 0.0)] * close
+        late = self.unfinished() if self.converged == "no" else []
         if not self.promise:
-            return "met", []
+            at: list[str] = []
+            if self.e["minimax"]:
+                z, close = int(np.nanargmax(self.means)), self.nu is not None
+                at = [self.names[z], near(self.means[z])]
+                at += [up(self.nu or 0.0)] * close
+            return "not_converged" if late else "no_bound", late + at
         if not self.full:
             empty = [n for n, m in zip(self.names, self.means, strict=True) if m != m]
             return "not_met", empty
         over, facts = self.over[self.worst], self.described(self.worst)
-        if over <= 0:
-            return "met", facts
+        if all(x <= MET * y for x, y in zip(self.over, self.most, strict=True)):
+            return "not_converged" if late else "met", late + facts
         if self.proved > 0 and self.excess:
             base = self.bounds[0] if self.equal else 0.0
             ends = [down(base + self.proved), up(base + self.excess[1])]
             short = self.among(self.proofs["excess"], self.reach)
             return "infeasible", [*facts, *ends, *short]
-        if over <= MET and self.trained:
+        if late:
+            return "not_converged", late + facts
+        if not self.missed:
             return "met", [near(MET), *facts]
-        if self.slack is not None and over <= self.slack[0]:
-            return "within_slack", [*facts, up(self.slack[0])]
+        if self.slack is not None and over <= self.slack:
+            price = near(self.terms["multiplier_bound"])
+            return "within_slack", [*facts, price, up(self.slack)]
         return "not_met", facts
+
+    def unfinished(self) -> list[str]:
+        """What the sentence on a run shows that did not converge."""
+        method = self.e["training"]["method"]
+        raised = [f"{method[name]:,}" for name in EFFORT if name in method]
+        return [up(self.nu or 0.0), near(self.target or 0.0), *raised[:1]]
 
     def smallest_bound(self) -> float | None:
         """Return the bound that the same run would meet; None where those given do."""
         if self.proved <= 0 or self.excess is None:
             return None
         own, least = max(self.over), self.excess[1]
-        rise = own if own - least <= NEAR else least
-        return math.ceil((rise + (self.bounds[0] if self.equal else 0.0)) * 1e6) / 1e6
+        rise = own if own - least <= NEAR * max(self.scales) else least
+        return float(up(rise + (self.bounds[0] if self.equal else 0.0), 6))
 
     def loss_bounds(self, delta: float) -> list[float] | None:
         """Bound the mean losses of unseen people, each with probability 1 − δ."""
         if self.usable is None or self.M is None:
             return None
-        names = ("count", "bounded_loss", "bounded_loss_squared")
-        sums = zip(*(self.usable["cells"][name] for name in names), strict=True)
-        return [mean_upper(n, s, q, self.M, delta / self.parts) for n, s, q in sums]
+        s, M = self.usable, self.M
+        bets: Any = zip(s["bets"], s["bet_weights"], s["below"], strict=True)
+        planned = list(bets) or [()] * len(self.names)
+        sums = zip(
+            s["cells"]["count"], s["cells"]["bounded_loss"], planned, strict=True
+        )
+        return [mean_upper(n, t, b, M, delta / self.parts) for n, t, b in sums]
 
     # Statements: each returns value, holds, figures, per_cell, what the text shows,
     # and what it stands on (state, then what the ground shows); or why there is none
@@ -756,7 +840,7 @@ class Told:
             out["gap"] = self.gap()
         out["empirical"] = self.empirical()
         if self.trained:
-            if self.excess and self.promise and self.over[self.worst] > MET:
+            if self.excess and self.promise and self.missed:
                 out["infeasible"] = self.infeasible()
             out["attainable"] = self.attainable(self.proofs["least"])
             for one in self.proofs["lowest"]:
@@ -802,7 +886,7 @@ class Told:
 
     def gap(self) -> Any:
         """How far the model is from the best trade-off."""
-        pair, target = self.proofs["gap"], self.terms["target_gap"]
+        pair, target = self.proofs["gap"], self.target
         if self.nu is None:
             return pair["missing"]
         ridge = self.terms["risk_weight"] * self.e["model"]["l2"] > 0
@@ -818,22 +902,20 @@ class Told:
             return "no bound was set"
         if not self.full:
             return "no "
-        most = MET if self.trained else 0.0
         over, shown = self.over[self.worst], self.described(self.worst)
         grounds: list[list[str]] = [["checked"], ["assumed"]]
-        figures: Json = {"slack": None, "tolerance": most}
-        if self.slack is not None and over > most:
-            names = ("slack", "risk_bound", "risk_bound_from")
-            figures |= dict(zip(names, self.slack, strict=True))
-            shown, grounds = [*shown, up(self.slack[0])], [*grounds, self.ball]
+        figures: Json = {"slack": self.slack, "converged": self.converged}
+        if self.slack is not None and over <= self.slack:
+            price = near(self.terms["multiplier_bound"])
+            shown = [*shown, price, up(self.slack)]
         table = self.table(
             rows=self.e["seen"]["cells"]["count"],
             loss=self.means,
             bound=self.bounds,
             margin=[-x for x in self.over],
-            holds=[x <= most for x in self.over],
+            holds=[x <= y for x, y in zip(self.over, self.most, strict=True)],
         )
-        return over, over <= most, figures, table, shown, grounds
+        return over, not self.missed, figures, table, shown, grounds
 
     def infeasible(self) -> Any:
         """That no model meets all bounds."""
@@ -1006,7 +1088,7 @@ class Told:
 
     def plan(self) -> Any:
         """How many rounds are enough for a target gap."""
-        c, target = self.proofs["plan"], self.terms["target_gap"]
+        c, target = self.proofs["plan"], self.target or 0.0
         if missing(c):
             return c["missing"]
         B, rho, J = (
@@ -1040,7 +1122,7 @@ class Told:
         later = self.terms["later"]
         out += [f"{later + 1}", "1", f"{self.of_later}"] if later else []
         least = self.smallest_bound()
-        return out + ([] if least is None else [f"{least:.6f}"])
+        return out + ([] if least is None else [f"{least:.6g}"])
 
     def result(self) -> Json:
         """The figures of result.json."""
@@ -1053,13 +1135,14 @@ class Told:
         witness = dict(zip(self.names, lam, strict=False))
         return {
             "status": self.status,
+            "converged": self.converged,
             **{key: run.get(key) for key in same},
             "seconds": seen if self.trained else None,
             "model": e["model"]["described"],
             **{key: self.terms[key] for key in ("weighting", "confidence", "radius")},
             "loss_bound": self.M,
             "gap": self.nu,
-            "slack": None if self.slack is None else self.slack[0],
+            "slack": self.slack,
             "cells": self.cells(),
             "groups": self.groups() if e["labels"] else [],
             "train": self.metrics(e["seen"]),
@@ -1073,9 +1156,10 @@ class Told:
 
     def verdicts(self) -> Json:
         """The three verdicts, in a word."""
-        word, held = self.status, "not available"
+        word = "impossible" if self.status == "infeasible" else self.status
+        word, held = word.replace("_", " "), "not available"
         above: list[str] = []
-        if self.held is not None:
+        if self.held is not None and any(self.held["cells"]["count"]):
             rows = zip(self.names, means_of(self.held), self.bounds, strict=True)
             above = [n for n, m, b in rows if self.promise and m > b]
             held = "above" if above else "within" if self.promise else "measured"
@@ -1083,6 +1167,20 @@ class Told:
         if not isinstance(found, str) and found[1] is not None:
             shown = "holds" if found[1] else "not shown"
         return {"training": word, "heldout": held, "unseen": shown, "above": above}
+
+    def heldout(self) -> list[str]:
+        """What the sentence on held-out rows shows."""
+        if self.held is None or not any(self.held["cells"]["count"]):
+            return []
+        means, rows = means_of(self.held), f"{int(sum(self.held['atoms']['count'])):,}"
+        if not self.promise:
+            z = int(np.nanargmax(means))
+            return [rows, near(means[z]), self.names[z]]
+        over = [m - b for m, b in zip(means, self.bounds, strict=True)]
+        above, z = sum(x > 0 for x in over), int(np.nanargmax(over))
+        many = [f"{above:,}", f"{len(over):,}"] if above else []
+        empty = [n for n, m in zip(self.names, means, strict=True) if m != m]
+        return [rows, *many, *self.described(z, means), *empty]
 
     def cells(self) -> list[Json]:
         """The verdict table."""
@@ -1199,6 +1297,8 @@ def check_result(told: Told, stated: Json) -> Iterator[Check]:
     for name, text in texts.items():
         shown = shown_in(text, told.known_names)
         yield from compare(f"result.json, {name} shows", shown, told.sentence)
+    shown = shown_in(said["heldout"]["sentence"], told.known_names)
+    yield from compare("result.json, heldout shows", shown, told.heldout())
     if not isinstance(promised := told.holdout(), str):
         shown = shown_in(said["unseen"]["sentence"], told.known_names)
         yield from compare("result.json, unseen shows", shown, promised[4])

@@ -143,6 +143,10 @@ class Method(ABC, Generic[S]):
         """Return the expansion at the w that `finish` returns, where it is known."""
         return None
 
+    def resumed(self, point: Point) -> Self | None:
+        """Return the method, to start from a pair; None if it starts where it does."""
+        return None
+
     @classmethod
     def within(cls, budget: int, **parameters: Any) -> Self:
         """Build it with as many rounds as a budget of gradients per silo allows."""

@@ -202,6 +202,10 @@ class Exact(Method[State]):
         """Return the expansion at the best w."""
         return state.found
 
+    def resumed(self, point: Point) -> Exact:
+        """Return the method, to start from a pair."""
+        return replace(self, warm_start=point)
+
     def _finished(self, problem: Problem, state: State) -> bool:
         rounding = ROUNDING * abs(state.upper) if state.round else 0.0
         weight = problem.risk_weight + float(state.best.multipliers.sum())  # β + Σλ

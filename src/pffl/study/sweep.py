@@ -46,7 +46,7 @@ from pffl.preparation import Options, Setting, default_model, prepare, prices, r
 from pffl.problem import Point, Problem
 from pffl.questions import Evaluate
 from pffl.solution import Solution
-from pffl.solving import fitted, loss_bound_of, open_engine, prepared, setting_of
+from pffl.solving import fitted, open_engine, prepared, setting_of
 from pffl.text import element, text_table
 from pffl.typing import BoolArray, FloatArray
 
@@ -380,7 +380,8 @@ class Plan:
         least = yield from _least(problem)
         wanted = Wanted(
             self.setting.splits,
-            loss_bound=loss_bound_of(self.setting, self.options),
+            loss_bound=self.options.loss_bound,
+            confidence=self.options.confidence,
             baseline=False,
             least=False if isinstance(least, Missing) else least,
         )
@@ -406,7 +407,7 @@ class Plan:
         solution = yield from fitted(
             self.setting, problem, constraint, method, self.options, wanted
         )
-        cap = problem.task.model.loss_bound(wanted.loss_bound) or np.inf
+        cap = np.inf if solution.loss_bound is None else solution.loss_bound
         splits = [s for s in self.setting.splits if s not in ("train", "test")]
         asked = [Evaluate(problem.task, solution.w, split, cap) for split in splits]
         totals = yield from ask_all(asked)
