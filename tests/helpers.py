@@ -17,7 +17,7 @@ from pffl.data import Attribute, Federation, Rows, Schema, Silo
 from pffl.engines import Reference
 from pffl.preparation import Options
 from pffl.problem import Problem
-from pffl.questions import Evaluate, Train
+from pffl.questions import Evaluate, Train, Witness
 from tests.driving import prepare
 
 MODELS = {
@@ -159,6 +159,14 @@ def evaluate_question(task: Any, w: np.ndarray, split: str = "test") -> Evaluate
         return Evaluate(task, w, split, task.model.loss_bound() or np.inf)
     bets = np.linspace(0.1, 0.95, 3 * len(task.cells)).reshape(-1, 3)
     return Evaluate(task, w, split, 1.5, np.array([1.2, 4.0]), bets)
+
+
+def witness_question(
+    problem: Problem, w: np.ndarray, lam: np.ndarray, *, risk_weight: float = 0.7
+) -> Witness:
+    """Build the question for a plane below βF + λᵀr, its slopes moved along −w/3."""
+    weights = problem.cell_weights(lam)
+    return Witness(problem.task, w, risk_weight, weights, -w / 3)
 
 
 def assert_same_total(a: Any, b: Any, tolerance: float) -> None:

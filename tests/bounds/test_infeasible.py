@@ -152,8 +152,8 @@ def test_the_smallest_bound_is_that_of_cvxpy_and_holds_for_all_models(kind, seed
     least = find(one.engine, one.problem)
     assert least.everywhere
     assert least.lower <= smallest(one) * (1 + 1e-6)
-    assert least.lower == pytest.approx(smallest(one), rel=3e-6)
-    assert least.upper == pytest.approx(least.lower, rel=3e-6)
+    assert least.lower == pytest.approx(smallest(one), rel=2e-6)
+    assert least.upper == pytest.approx(least.lower, rel=2e-6)
     assert one.worst(np.array(least.model)) <= least.upper * (1 + 1e-12)
 
 
@@ -230,10 +230,10 @@ def test_any_witness_of_any_direction_is_a_proof(seed: int, kind: str) -> None:
 
 def test_how_far_a_proof_reaches() -> None:
     exact = Support(0.2, 0.0)
-    assert exact.reach(3.0, 0.5) == 10 * FAR * 3.0
+    assert exact.reach(3.0, 0.5) == 4 * FAR * 3.0
     assert exact.proof(3.0) == (0.2, FAR * 3.0)
     rough = Support(0.2, 1e-9)
-    assert rough.reach(3.0, 0.5) == pytest.approx(1e-6 * 0.5 / 1e-9)
+    assert rough.reach(3.0, 0.5) == pytest.approx(1e-5 * 0.5 / 1e-9)
     assert rough.proof(3.0) == pytest.approx((0.2 - 3e-3, 3e6))
     near = Support(0.2, 1e-5)
     assert near.reach(3.0, 0.5) == NEAR * 3.0

@@ -25,6 +25,7 @@ from tests.helpers import (
     make_problem,
     make_schema,
     train_question,
+    witness_question,
 )
 
 KINDS = list(MODELS)
@@ -126,8 +127,9 @@ def test_train(local_engine, shape, kind):
 @pytest.mark.parametrize("shape", FEDERATIONS)
 def test_evaluate_and_curvature(local_engine, shape, kind):
     federation = FEDERATIONS[shape](MODELS[kind][1])
-    fast, plain, problem, w, _ = both(federation, kind, local_engine)
+    fast, plain, problem, w, lam = both(federation, kind, local_engine)
     questions = [
+        witness_question(problem, w, lam),
         Evaluate(problem.task, w, "train"),
         evaluate_question(problem.task, w),
         Curvature(problem.task, w),
@@ -212,10 +214,12 @@ def mixed(problem, w, lam):
         Evaluate(problem.task, 2 * w, "train"),
         train_question(problem, -w, lam, proximal=2.0, steps=[0.1, 0.1]),
         Curvature(problem.task, w),
+        witness_question(problem, w, lam),
         replace(train_question(problem, -w, lam), task=again),
         Evaluate(again, w.copy()),
         evaluate_question(problem.task, w),
         Curvature(again, -w, order=1),
+        replace(witness_question(problem, -w, lam, risk_weight=0.0), task=again),
         Census(problem.schema),
         Census(problem.schema, "test"),
         Curvature(problem.task, w.copy()),
@@ -264,6 +268,7 @@ def test_questions_of_one_kind_about_equal_tasks_share_a_pass(monkeypatch):
         ("train", 1),
         ("train", 1),
         ("train", 3),
+        ("witness", 2),
     ]
 
 

@@ -32,7 +32,12 @@ from pffl.questions.declared import (
 )
 from pffl.site import Rules, Site
 from tests.engines.sites import remote, sites_of, spoil
-from tests.helpers import make_federation, make_problem, train_question
+from tests.helpers import (
+    make_federation,
+    make_problem,
+    train_question,
+    witness_question,
+)
 
 
 class SharesTotal(Total):
@@ -193,6 +198,7 @@ def test_totals_are_kept_to_the_last_bit(federation, question):
         Evaluate(question.task, question.w, "train"),
         Curvature(question.task, question.w),
         Curvature(question.task, question.w, order=1),
+        witness_question(problem, question.w, np.ones(2)),
         train_question(problem, question.w, np.ones(2)),
     ):
         total = Local(federation).ask(asked)
@@ -247,8 +253,11 @@ def test_rows_and_weights_are_separate(federation):
     np.testing.assert_array_equal(census.weights, census.counts.astype(float))
 
 
+KNOWN = {"census", "train", "evaluate", "curvature", "witness"}
+
+
 def test_the_questions_that_a_site_knows():
-    assert {"census", "train", "evaluate", "curvature", "shares"} <= set(Question.kinds)
+    assert KNOWN | {"shares"} <= set(Question.kinds)
 
 
 def test_ranges_refuse_what_rows_cannot_add_up_to(question):

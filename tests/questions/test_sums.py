@@ -24,6 +24,7 @@ from tests.helpers import (
     repartition,
     setting,
     train_question,
+    witness_question,
 )
 
 KINDS = list(MODELS)
@@ -38,6 +39,7 @@ def test_the_total_is_the_sum_of_the_silos_answers(kind):
         Evaluate(problem.task, w, "train"),
         Evaluate(problem.task, w, "test"),
         Curvature(problem.task, w),
+        witness_question(problem, w, lam),
     ):
         answers = [
             question.answer(

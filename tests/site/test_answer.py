@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.questions import Curvature, Evaluate, Train, View
+from pffl.questions import Curvature, Evaluate, Train, View, Witness
 from pffl.site import Rules, Site
 from pffl.site.answer import withheld
 from pffl.wire import read_answer
@@ -39,6 +39,7 @@ def questions(site: Site) -> list[Any]:
         evaluate_question(task, w),
         Evaluate(task, w, "train"),
         Curvature(task, w),
+        Witness(task, w, 0.5, np.full(z, 0.1), -w),
     ]
 
 
@@ -49,7 +50,7 @@ def same(a: Any, b: Any) -> None:
         )
 
 
-@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("place", range(6))
 def test_answers_are_those_of_the_plain_functions(place: int) -> None:
     site = small_site()
     question = questions(site)[place]

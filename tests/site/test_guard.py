@@ -17,7 +17,7 @@ import pffl
 from pffl.errors import Malformed, UsageError
 from pffl.methods.fcfl import FCFL
 from pffl.models import Inputs
-from pffl.questions import Curvature, Evaluate, Task, Train, read_question
+from pffl.questions import Curvature, Evaluate, Task, Train, Witness, read_question
 from pffl.site import Rules, Site
 from tests.site.sites import (
     OPEN,
@@ -190,6 +190,17 @@ def test_sharp_scores_do_not_single_out_a_row() -> None:
     assert "norm ball of 100" in send(site, sharp, (0, 2)).refusal
     usual = Curvature(task, w, order=1, sharpness=FCFL.sharpness)
     assert not send(site, usual, (0, 3)).refusal
+
+
+def test_a_witness_does_not_single_out_a_row_either() -> None:
+    """Slopes that are moved far are cut to 0 or 1: by which side a row stands on."""
+    site = small_site(Rules())
+    task = problem_of(site).task
+    w, weights = np.zeros(4), np.full(len(task.cells), 0.1)
+    far = Witness(task, w, 0.0, weights, np.array([1e9, 0.0, 0.0, 1.0]))
+    assert "norm ball of 100" in send(site, far, (0, 1)).refusal
+    usual = replace(far, direction=np.array([1.0, 0.0, 0.0, 1.0]))
+    assert not send(site, usual, (0, 2)).refusal
 
 
 def rows_read(site: Site, batch_size: int) -> int:

@@ -13,7 +13,7 @@ import pffl
 from pffl.data import Federation, Rows, Silo
 from pffl.engines import Reference
 from pffl.errors import Refused, UsageError
-from pffl.questions import Census, Curvature, Evaluate, Train, View
+from pffl.questions import Census, Curvature, Evaluate, Train, View, Witness
 from pffl.questions.plausible import Ceilings
 from pffl.wire import Gate, Policy
 from tests.helpers import (
@@ -22,6 +22,7 @@ from tests.helpers import (
     make_problem,
     make_schema,
     train_question,
+    witness_question,
 )
 
 MODELS = {
@@ -81,6 +82,9 @@ def questions(problem, rng, J):
     yield Curvature(problem.task, w, majorant=bool(rng.integers(2)))
     sharp = 10.0 if problem.task.model.n_outputs == 1 else 0.0
     yield Curvature(problem.task, w, order=1, sharpness=sharp)
+    weights, beta = rng.random(z) / problem.counts, float(rng.integers(2))
+    shift = rng.choice([0.0, 1.0, 100.0]) * rng.normal(size=len(w))
+    yield Witness(problem.task, w, beta, weights, shift)
 
 
 def counted(silo, schema, split="train"):
@@ -322,6 +326,25 @@ def test_a_curvature_report_that_cannot_be_is_refused(lie, majorant):
     gate.report(question, 1, total)
     with pytest.raises(Refused):
         gate.report(question, 1, tampered(total, *CURVATURE_LIES[lie]))
+
+
+WITNESS_LIES = {
+    "negative entropy": ("value", lambda a: -0.1 * np.ones_like(a)),
+    "more entropy than rows have": ("value", lambda a: a + 1.0),
+    "residual": ("residual", lambda a: a + 1e3),
+    "size below 0": ("sizes", put(-1.0, 0)),
+    "not finite": ("sizes", put(np.inf, 1)),
+}
+
+
+@pytest.mark.parametrize("lie", WITNESS_LIES)
+def test_a_witness_report_that_cannot_be_is_refused(lie):
+    federation, problem, w, gate = setting()
+    question = witness_question(problem, w, np.ones(problem.n_cells) / 2)
+    total = answer(federation, question, 1)
+    gate.report(question, 1, total)
+    with pytest.raises(Refused):
+        gate.report(question, 1, tampered(total, *WITNESS_LIES[lie]))
 
 
 CENSUS_LIES = {

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 import pffl
 from pffl.engines import Reference
 from pffl.errors import Malformed, PFFLError
-from pffl.questions import Census, Curvature, Evaluate, Train, View, read_question
+from pffl.questions import (
+    Census,
+    Curvature,
+    Evaluate,
+    Train,
+    View,
+    Witness,
+    read_question,
+)
 from pffl.wire import (
     Answer,
     Parcel,
@@ -72,6 +80,9 @@ def ask(problem, rng, kind):
         if rng.integers(2):
             return evaluate_question(problem.task, w)
         return Evaluate(problem.task, w, "test")
+    if kind == "witness":
+        beta, weights = float(rng.random()), rng.random(problem.n_cells)
+        return Witness(problem.task, w, beta, weights, rng.normal(size=len(w)))
     sharpness = float(rng.integers(2)) if problem.task.model.n_outputs == 1 else 0.0
     order = int(rng.integers(1, 3))
     return Curvature(problem.task, w, bool(rng.integers(2)), order, sharpness)
@@ -101,7 +112,7 @@ def same(a, b):
 @pytest.mark.parametrize("name", MODELS)
 @given(
     seed=st.integers(0, 2**32),
-    kind=st.sampled_from(["train", "evaluate", "curvature"]),
+    kind=st.sampled_from(["train", "evaluate", "curvature", "witness"]),
     k=st.integers(0, 2),
 )
 @settings(max_examples=40, deadline=None)
@@ -255,7 +266,7 @@ def messages():
     """One request and one answer of each kind, and how to read each to the end."""
     federation, problem = setting("logistic")
     rng, schema = np.random.default_rng(0), federation.schema
-    for kind in ("census", "train", "evaluate", "curvature"):
+    for kind in ("census", "train", "evaluate", "curvature", "witness"):
         question = Census(schema) if kind == "census" else ask(problem, rng, kind)
         model = None if kind == "census" else problem.task.model
         view = View.of(federation.silos[0], schema, model, question.split)

@@ -28,7 +28,7 @@ from pffl.bounds.checks import Numbers, finite, nonnegative, refuse
 BLOCK = 128
 UNIT = 2.0**-53  # rounding of one operation
 FAR = 1e6  # times the longest w seen: then no model is longer, for any purpose
-SHARP = 1e-6  # of the smallest bound: what reaching further may cost
+SHARP = 1e-5  # of the smallest bound: what reaching further may cost
 NEAR = 10.0  # times the longest w: a proof that reaches less far is none
 
 
@@ -67,7 +67,7 @@ class Support:
         worth
             The number that is bounded from below, as far as it is known.
         """
-        most, least = 10.0 * FAR * longest, NEAR * longest
+        most, least = 4.0 * FAR * longest, NEAR * longest
         free = SHARP * worth
         if self.slope * most <= free:
             return most

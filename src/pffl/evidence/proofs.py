@@ -34,7 +34,7 @@ from pffl.typing import FloatArray, IntArray
 EFFORT = 30  # curvature rounds that a best response may take
 SHARPNESS = 0.01  # stop when what is left is this small a part of the gap
 POLISH = 6  # curvature rounds spent on a sharper witness
-CORRECTIONS = 6  # questions that may correct its slopes at one w
+CORRECTIONS = 30  # questions that may correct its slopes at one w, while they help
 CLOSE = 1e-9  # φ this small beside the cell's scale: at the root
 STEPS = 30  # of Newton's method on φ
 ROOM = 1e-8  # of the scale: first step beyond the root, to keep the other bounds
@@ -184,17 +184,19 @@ class Proof:
 
 def polish(problem: Problem, lam: FloatArray, here: Expansion) -> Flow[Proof]:
     """Move the point of a witness, by Newton steps, to where it proves most."""
-    longest = _longest(problem, here.w)
+    longest, before = _longest(problem, here.w), -np.inf
     best = yield from _corrected(problem, lam, here)
     for _ in range(POLISH):
-        left = float(lam @ here.violation) - best.rank(longest)
-        if left <= SHARP * float(here.violation.max()):
+        proved = best.rank(longest)
+        left = float(lam @ here.violation) - proved
+        small = SHARP * float(here.violation.max())
+        if left <= small or proved - before <= 0.1 * left:
             break
         here = yield from expand(problem, here.w + newton_step(here, lam, problem))
         if not np.isfinite(here.hessians).all():
             break
         found = yield from _corrected(problem, lam, here)
-        best = max(best, found, key=lambda one: one.rank(longest))
+        best, before = max(best, found, key=lambda one: one.rank(longest)), proved
     return best
 
 
@@ -207,17 +209,17 @@ def _corrected(problem: Problem, lam: FloatArray, here: Expansion) -> Flow[Proof
     cut = problem.n_parameters * float(np.finfo(np.float64).eps)
     inverse = np.linalg.pinv(hessian, rcond=cut, hermitian=True)
     best = yield from _ask(problem, lam, here.w, np.zeros(problem.n_parameters))
-    step = inverse @ best.residual
+    step, refused = inverse @ best.residual, 0
     for _ in range(CORRECTIONS):
         direction = best.direction + step
         rounding = np.linalg.norm(best.residual) <= 0.1 * best.support.slope
-        if rounding or not np.linalg.norm(direction) <= problem.radius:
+        if rounding or not np.linalg.norm(direction) <= problem.radius or refused > 1:
             break
         found = yield from _ask(problem, lam, here.w, direction)
         if found.support.slope < 0.9 * best.support.slope:
-            best, step = found, inverse @ found.residual
-        else:
-            step = 0.25 * step  # too far: many slopes were cut
+            best, step, refused = found, inverse @ found.residual, 0
+        else:  # too far: many slopes were cut
+            step, refused = 0.25 * step, refused + 1
     return best
 
 

@@ -48,7 +48,7 @@ MET = 1e-6  # of a cell's scale: a training loss this little above its bound is 
 NEAR = 1e-3  # of the smallest bound, beside the scale
 EFFORT = ("dual_rounds", "rounds", "max_rounds")  # what to raise, the first there is
 FAR, WELL = 1e6, 10.0  # times the longest weights: as good as all, and least of a proof
-SHARP = 1e-6  # of what is bounded: what reaching further may cost
+SHARP = 1e-5  # of what is bounded: what reaching further may cost
 UNIT = 0.01  # of the radius: where weights begin to matter
 READS = {"pffl.evidence": 1, "pffl.result": 2, "pffl.certificate": 2}
 KNOWN = ("logistic", "softmax", "least-squares", "huber", "probabilities")
@@ -575,7 +575,7 @@ def check_proofs(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
         longest = float(max(norms))
         yield from compare(f"{name}: longest", one["longest"], longest)
         free = SHARP * one["upper"] / slope if slope else math.inf
-        far = min(max(free, WELL * longest), 10 * FAR * longest)
+        far = min(max(free, WELL * longest), 4 * FAR * longest)
         yield from compare(f"{name}: reach", reach, far)
 
     if pair := known(p["gap"]):
