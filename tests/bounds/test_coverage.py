@@ -290,3 +290,27 @@ def test_a_normal_approximation_is_not_covered() -> None:
     x = (rng.random((DRAWS, n)) < 0.02).astype(float)
     about = x.mean(axis=1) + 1.645 * x.std(axis=1) / np.sqrt(n)
     assert (about < 0.02).mean() > 5 * DELTA
+
+
+@pytest.mark.parametrize("rows", [2, 8])
+def test_several_rows_of_a_person_are_one_draw(rows: int) -> None:
+    """People keep their level in all rows: their mean covers, single rows do not."""
+    rng, people, draws = np.random.default_rng(rows), 40, 2000
+    level = rng.random((draws, people, 1)) < 0.2
+    x = np.where(level, 0.9, 0.1) + 0.05 * rng.uniform(-1, 1, (draws, people, rows))
+    truth, args = M * 0.26, {"loss_bound": M, "delta": DELTA}
+    missed = {}
+    for name, own in (
+        ("people", x.mean(axis=2)),
+        ("rows", x.reshape(draws, -1)),
+    ):
+        n = np.array([float(own.shape[1])])
+        known = {"mean": [truth], "variance": [M**2 * 0.1024]}
+        bets = logsum.plan_bets(n, loss_bound=M, delta=DELTA, **known)
+        below = np.log1p(-bets.gammas[0] * own[..., None]).sum(axis=1)[:, None]
+        total = M * own.sum(axis=1, keepdims=True)
+        upper = logsum.upper_bounds(bets, below, n, total, **args)
+        missed[name] = float((upper < truth).mean())
+    assert missed["people"] <= DELTA
+    if rows == 8:
+        assert missed["rows"] > 3 * DELTA  # promised: at most DELTA

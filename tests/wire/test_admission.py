@@ -288,6 +288,12 @@ SUM_LIES = {
     "below the chord, turned round": ("above", lambda a: a * 2.0),
     "turned round": ("above", lambda a: a[:, ::-1]),
     "not a number": ("below", put(np.nan, 0, 0)),
+    "more people than rows": ("people", put(999.0, 0, 0)),
+    "rows of nobody": ("people", put(0.0, 0, 0)),
+    "half a person": ("people", put(1.5, 0, 0)),
+    "people lose more than their rows": ("people", lambda a: a * np.array([1, 1.3, 1])),
+    "people lose too little": ("people", lambda a: a * np.array([1, 0.5, 1])),
+    "people's squares": ("people", put(0.0, 0, 2)),
 }
 
 
@@ -299,6 +305,28 @@ def test_sums_for_statements_on_unseen_people_that_cannot_be_are_refused(lie):
     gate.report(question, 1, total)
     with pytest.raises(Refused):
         gate.report(question, 1, tampered(total, *SUM_LIES[lie]))
+
+
+def test_people_who_were_not_asked_for_are_refused():
+    federation, problem, w, gate = setting()
+    question = Evaluate(problem.task, w, "test", 3.0)
+    total = answer(federation, question, 1)
+    with pytest.raises(Refused, match="not asked for"):
+        gate.report(question, 1, tampered(total, "people", put(1.0, 0, 0)))
+
+
+def test_a_silo_that_knows_its_people_is_never_refused():
+    for seed in range(5):
+        federation, problem, w, gate = setting(seed=seed)
+        question = evaluate_question(problem.task, w)
+        silo = federation.silos[1]
+        for people in (1, 3, 30):
+            rows = silo.rows("test")
+            rng = np.random.default_rng(seed)
+            known = replace(rows, person=rng.integers(people, size=len(rows)))
+            own = replace(silo, splits={**silo.splits, "test": known})
+            view = View.of(own, federation.schema, problem.task.model, "test")
+            gate.report(question, 1, question.answer(view))
 
 
 CURVATURE_LIES = {

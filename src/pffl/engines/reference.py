@@ -42,11 +42,12 @@ class Reference:
 
     def ask(self, question: Question[T]) -> T:
         """Ask every silo and add the answers."""
-        answers = []
-        for view in self.views(question):
+        answers, views = [], self.views(question)
+        for view in views:
             with naming(self.silo_names[view.index], question):
                 answers.append(question.answer(view))
-        return add_all(answers)
+        total: T = question.pooled(add_all(answers), views)
+        return total
 
     def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
         """Ask several questions, one after the other."""

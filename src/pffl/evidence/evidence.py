@@ -25,6 +25,7 @@ from pffl.typing import FloatArray
 
 FORMAT = "pffl.evidence"
 VERSION = 1
+PEOPLE = ("count", "bounded_loss", "bounded_loss_squared")
 
 Stopped: TypeAlias = Literal["diverged", "interrupted"] | None
 T = TypeVar("T")
@@ -83,8 +84,13 @@ class Sample(Record):
     bets, bet_weights
         γ and π of each cell, planned before these rows were looked at; none where they
         stand for nobody else.
+    people
+        Where there are bets: `count` of the people of each cell, and sums over people
+        of their mean `bounded_loss` and its square (`bounded_loss_squared`). Rows are
+        people where nobody knows whom they are about.
     below, above
-        Σ log(1 − γx) and Σ log(1 − γ(1 − x)) of each cell and bet, x = bounded loss/M.
+        Σ log(1 − γx) and Σ log(1 − γ(1 − x)) over a cell's people, for each bet; x is a
+        person's mean bounded loss / M.
     """
 
     splits: list[str]
@@ -95,6 +101,7 @@ class Sample(Record):
     atoms: dict[str, list[float]]
     bets: list[list[float]] = field(default_factory=list)
     bet_weights: list[list[float]] = field(default_factory=list)
+    people: dict[str, list[float]] = field(default_factory=dict)
     below: list[list[float]] = field(default_factory=list)
     above: list[list[float]] = field(default_factory=list)
 
@@ -110,6 +117,20 @@ class Sample(Record):
     def of_atoms(self, column: str, groups: int) -> FloatArray:
         """One column, shape (groups, labels)."""
         return np.asarray(self.atoms[column], dtype=np.float64).reshape(groups, -1)
+
+    def of_people(self, column: str) -> FloatArray:
+        """One column over people, a number per cell; over rows if people are unknown.
+
+        That is what bounds on unseen people take: rows of one person are no independent
+        draws.
+        """
+        table = self.people or self.cells
+        return np.asarray(table[column], dtype=np.float64)
+
+    @property
+    def repeated(self) -> bool:
+        """Whether some people are known to have several rows in a cell."""
+        return bool((self.of_people("count") < self.of_cells("count")).any())
 
     @property
     def rows(self) -> int:
@@ -142,7 +163,9 @@ class Sample(Record):
         tables = (self.bets, self.bet_weights, self.below, self.above)
         widths = {len(row) for table in tables for row in table}
         lengths = {len(table) for table in tables}
-        return lengths in ({0}, {cells}) and len(widths) <= 1
+        same = all(len(column) == cells for column in self.people.values())
+        known = set(self.people) == (set(PEOPLE) if self.bets else set())
+        return lengths in ({0}, {cells}) and len(widths) <= 1 and same and known
 
     @property
     def planned(self) -> Bets | None:

@@ -21,6 +21,7 @@ from pffl.constraints.group_loss import BoundedGroupLoss
 from pffl.errors import DataError
 from pffl.evidence import proofs
 from pffl.evidence.evidence import (
+    PEOPLE,
     Before,
     Cell,
     Least,
@@ -224,6 +225,7 @@ def sample(
         plain,
         bets=bets.gammas.tolist(),
         bet_weights=bets.weights.tolist(),
+        people=dict(zip(PEOPLE, total.people.T.tolist(), strict=True)),
         below=total.below.tolist(),
         above=total.above.tolist(),
     )
@@ -273,6 +275,7 @@ def _added(samples: Mapping[str, Sample], splits: Sequence[str]) -> Sample:
             {k: _sums(v, other.atoms[k]) for k, v in first.atoms.items()},
             first.bets,
             first.bet_weights,
+            {k: _sums(v, other.people[k]) for k, v in first.people.items()},
             _tables(first.below, other.below),
             _tables(first.above, other.above),
         )

@@ -233,7 +233,7 @@ def loss_bounds(e: Evidence, delta: float) -> FloatArray | None:
     sample, M = usable(e), e.terms.loss_bound
     if sample is None or M is None or not e.cells:
         return None
-    count, total = sample.of_cells("count"), sample.of_cells("bounded_loss")
+    count, total = sample.of_people("count"), sample.of_people("bounded_loss")
     share = split_delta(delta, 1, parts(e))
     if (bets := sample.planned) is not None:
         below = np.array(sample.below)
@@ -247,7 +247,7 @@ def worst_lower(e: Evidence) -> float | None:
     sample, M = usable(e), e.terms.loss_bound
     if sample is None or M is None or np.isnan(sample.uncut_means).any():
         return None
-    count, total = sample.of_cells("count"), sample.of_cells("bounded_loss")
+    count, total = sample.of_people("count"), sample.of_people("bounded_loss")
     share = split_delta(1.0 - e.terms.confidence, len(e.cells), parts(e))
     if (bets := sample.planned) is not None:
         above = np.array(sample.above)

@@ -8,7 +8,7 @@ its own part of the cells, and no names or bounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import (
     TYPE_CHECKING,
@@ -136,12 +136,16 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """One silo's rows of one split, as the model sees them."""
+    """One silo's rows of one split, as the model sees them.
+
+    `person` says whom each row is about, where that is known.
+    """
 
     index: int
     X: FloatArray
     y: FloatArray
     atom: IntArray
+    person: IntArray | None = None
 
     @classmethod
     def of(cls, silo: Silo, schema: Schema, model: Model | None, split: str) -> View:
@@ -152,6 +156,7 @@ class View:
             rows.X if model is None else model.inputs.apply(rows.X),
             rows.y,
             schema.atoms(rows.group, rows.y),
+            rows.person,
         )
 
     def __len__(self) -> int:
@@ -239,6 +244,10 @@ class Question(Generic[T_co]):
     def padded(self) -> Self:
         """Return the question for rows with one more atom, which is in no cell."""
         return self
+
+    def pooled(self, total: Any, views: Sequence[View]) -> Any:
+        """Return the total of silos whose rows are all at hand, put right by that."""
+        return total
 
     def lacking(self, total: Any, rows: FloatArray) -> Any:
         """Mark what the missing silos, with `rows` in each cell, leave open."""

@@ -6,7 +6,7 @@ unseen people: they are about the *bounded* predictor, whose loss is at most M.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -30,7 +30,7 @@ from pffl.questions.declared import (
     text,
 )
 from pffl.questions.plausible import LOSS, Known, require, within
-from pffl.typing import BoolArray, FloatArray
+from pffl.typing import BoolArray, FloatArray, IntArray
 
 MOST_TRIALS, MOST_BETS = 8, 16
 PREDICTED = Row(0.0, 1.0, whole=True, called="a count of predictions")
@@ -46,6 +46,7 @@ ROWS = {
 }
 COLUMNS = tuple(ROWS)
 TRIED = Row(0.0, "largest M", called="a bounded loss")
+PEOPLE = (COUNT, ROWS["bounded_loss"], ROWS["bounded_loss_squared"])
 LOG_SUM = Row("log(1 − γ)", 0.0, called="a log-sum")
 
 
@@ -66,8 +67,13 @@ class EvaluateTotal(Total):
         Σ p_k of the silos that have rows in the split.
     trials
         Σ bounded loss per cell, at each M that was to be tried.
+    people
+        Where bets were asked for: how many people a cell's rows are about, the sum of
+        their mean bounded losses in it, and that of the squares; shape (Z, 3). Rows
+        are people where nobody knows whom they are about.
     below, above
-        Σ log(1 − γx) and Σ log(1 − γ(1 − x)) per cell and bet γ, x = bounded loss / M.
+        Σ log(1 − γx) and Σ log(1 − γ(1 − x)) over the people of a cell, per bet γ, with
+        x = mean bounded loss / M.
     """
 
     atoms: FloatArray = array("atoms", len(COLUMNS), row=tuple(ROWS.values()))
@@ -76,6 +82,7 @@ class EvaluateTotal(Total):
     bounded_risk: float = number(Row(0.0, "M", called="a bounded loss"))
     share: float = number(NOTHING)
     trials: FloatArray = array("z", "trials", row=TRIED)
+    people: FloatArray = array("z", 3, row=PEOPLE)
     below: FloatArray = array("z", "bets", row=LOG_SUM)
     above: FloatArray = array("z", "bets", row=LOG_SUM)
 
@@ -177,17 +184,28 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         )
 
     def log_sums(
-        self, bounded: FloatArray, member: Callable[[int], BoolArray]
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return `below` and `above`; ``member(z)`` says which rows are in a cell."""
+        self,
+        bounded: FloatArray,
+        member: Callable[[int], BoolArray],
+        person: IntArray | None = None,
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return `people`, `below` and `above`.
+
+        ``member(z)`` says which rows are in a cell. Rows of one person are no
+        independent draws: each person counts once in a cell, with their mean.
+        """
         below, above = np.zeros_like(self.bets), np.zeros_like(self.bets)
-        if self.bets.size:
-            x = bounded / self.loss_bound
-            for z, bets in enumerate(self.bets):
-                own = x[member(z)][:, None]
-                below[z] = np.log1p(-bets * own).sum(axis=0)
-                above[z] = np.log1p(-bets * (1.0 - own)).sum(axis=0)
-        return below, above
+        people = np.zeros((len(self.bets), 3))
+        for z, bets in enumerate(self.bets if self.bets.size else ()):
+            rows = member(z)
+            own = bounded[rows]
+            if person is not None:
+                own = _means(own, person[rows])
+            people[z] = len(own), own.sum(), np.square(own).sum()
+            x = own[:, None] / self.loss_bound
+            below[z] = np.log1p(-bets * x).sum(axis=0)
+            above[z] = np.log1p(-bets * (1.0 - x)).sum(axis=0)
+        return people, below, above
 
     def answer(self, view: View) -> EvaluateTotal:
         """Answer for one silo."""
@@ -217,7 +235,7 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         sums, width = here @ atoms, len(COLUMNS)
         share = float(self.task.shares[view.index]) if len(view) else 0.0
         cut = columns[:, COLUMNS.index("bounded_loss")]
-        below, above = self.log_sums(cut, lambda z: here[z][view.atom])
+        logs = self.log_sums(cut, lambda z: here[z][view.atom], view.person)
         return EvaluateTotal(
             atoms[:, :width],
             sums[:, :width],
@@ -225,9 +243,27 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
             share * float(cut.mean()) if len(view) else 0.0,
             share,
             sums[:, width:],
-            below,
-            above,
+            *logs,
         )
+
+    def pooled(self, total: EvaluateTotal, views: Sequence[View]) -> EvaluateTotal:
+        """Count people once who have rows in several silos."""
+        known = [view.person for view in views if view.person is not None]
+        if not self.bets.size or len(known) < len(views):
+            return total
+        cells, w, M = self.task.cells, self.w, self.loss_bound
+        model = self.task.model
+        cut = [model.bounded_losses(w, v.X, v.y, M) for v in views]
+        atom = np.concatenate([view.atom for view in views])
+        silo = np.repeat([view.index for view in views], [len(v) for v in views])
+
+        def member(z: int) -> BoolArray:
+            rows: BoolArray = cells.membership[z][atom]
+            return rows if cells.everywhere[z] else rows & (silo == cells.silo[z])
+
+        person = np.concatenate(known)
+        people, below, above = self.log_sums(np.concatenate(cut), member, person)
+        return replace(total, people=people, below=below, above=above)
 
     def losses(self, total: EvaluateTotal) -> FloatArray:
         """Return the loss sums of the cells at w."""
@@ -313,14 +349,24 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
             most = np.minimum(own + n * self._rise(known, bound), n * bound)
             slack = ROUNDING * (n + most)
             within(tried, -slack, most + slack, "a bounded loss")
-        x = cut / self.loss_bound
-        for logs, s in ((total.below, x), (total.above, n - x)):
-            rows = n[:, None]
-            part = np.clip(s / np.maximum(n, 1.0), 0.0, 1.0)[:, None]
+        if not self.bets.size:
+            require(not total.people.any(), "people who were not asked for")
+            return
+        people, x = total.people[:, 0], total.people[:, 1] / self.loss_bound
+        _check_people(total.people, n, cut, self.loss_bound)
+        for logs, s in ((total.below, x), (total.above, people - x)):
+            many = people[:, None]
+            part = np.clip(s / np.maximum(people, 1.0), 0.0, 1.0)[:, None]
             least, most = part * np.log1p(-self.bets), np.log1p(-self.bets * part)
             slack = ROUNDING * (1 - np.log1p(-self.bets))
-            low, high = rows * (least - slack), rows * (most + slack)
+            low, high = many * (least - slack), many * (most + slack)
             within(logs, low, high, "a log-sum")
+
+
+def _means(values: FloatArray, person: IntArray) -> FloatArray:
+    """Return the mean of each person's values."""
+    _, who, many = np.unique(person, return_inverse=True, return_counts=True)
+    return np.bincount(who, values, len(many)) / many
 
 
 def _check_squares(
@@ -331,6 +377,19 @@ def _check_squares(
     require(bool((sums**2 <= n * squares + slack).all()), "squared losses too small")
     most = np.minimum(sums**2 + slack, limit * (1 + ROUNDING) + slack)
     require(bool((squares <= most).all()), "squared losses too large")
+
+
+def _check_people(people: FloatArray, n: FloatArray, cut: FloatArray, M: float) -> None:
+    """Demand figures of people that so many rows with these losses can have.
+
+    Each person has a row at least, so what they lose on average is at most what their
+    rows lose, and likewise of M less that.
+    """
+    many, total, squares = people.T
+    require(bool(((many <= n) & ((many > 0) == (n > 0))).all()), "a number of people")
+    slack = ROUNDING * n * (1 + M)
+    within(total, M * many - (M * n - cut) - slack, cut + slack, "people's losses")
+    _check_squares(total, squares, many, M * total + slack * (1 + M))
 
 
 def _check_predictions(known: Known, correct: FloatArray, positive: FloatArray) -> None:

@@ -84,6 +84,10 @@ class Local(Reference):
         model = None if task is None else task.model
         kind = type(questions[0])
         work = IN_ONE_PASS.get(kind)
+        if kind is Evaluate and any(q.bets.size for q in questions):
+            parts = [silo.rows(questions[0].split) for silo in self.federation.silos]
+            if any(rows.person is not None for rows in parts):
+                work = None  # the layout does not know whom rows are about
         if isinstance(model, LinearModel) and work is not None:
             # One BLAS thread each: ours are the threads, and BLAS's would compete.
             with self._blas.limit(limits=1, user_api="blas"):

@@ -85,12 +85,11 @@ def evaluate(
     """Answer for all silos, from one pass over their rows."""
     model = network_of(question)
     found = evaluated(model, question.w, views, spread)
-    return add_all(
-        [
-            question.total(view, losses, classes, partial(model.bounded, losses))
-            for view, (losses, classes) in zip(views, found, strict=True)
-        ]
-    )
+    totals = [
+        question.total(view, losses, classes, partial(model.bounded, losses))
+        for view, (losses, classes) in zip(views, found, strict=True)
+    ]
+    return question.pooled(add_all(totals), views)
 
 
 BATCHED: dict[Any, Callable[..., Any]] = {Train: train, Evaluate: evaluate}

@@ -142,7 +142,7 @@ def _evaluated(
     means = losses / np.maximum(counts, 1.0)[:, None]
     risk, bounded_risk = (task.shares @ means).tolist()
     cells = task.cells.totals(by_silo)
-    below, above = question.log_sums(bounded, _members(layout, task.cells))
+    logs = question.log_sums(bounded, _members(layout, task.cells))
     return EvaluateTotal(
         by_silo.sum(axis=0)[:, :width],
         cells[:, :width],
@@ -150,8 +150,7 @@ def _evaluated(
         bounded_risk,
         float(task.shares[present].sum()),
         cells[:, width:],
-        below,
-        above,
+        *logs,
     )
 
 

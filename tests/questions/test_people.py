@@ -1,0 +1,117 @@
+"""Several rows per person: people are what bounds on unseen people count."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.bounds import logsum
+from pffl.data import Federation
+from pffl.engines import Local, Reference
+from pffl.evidence.measure import sample
+from pffl.questions import Evaluate
+from tests.helpers import (
+    assert_same_total,
+    evaluate_question,
+    from_silos,
+    make_federation,
+    make_problem,
+)
+
+
+def with_people(federation: Federation, seed: int = 0, people: int = 9) -> Federation:
+    """Give rows to people, some of whom have rows in several silos and cells."""
+    rng, silos = np.random.default_rng(seed), []
+    for silo in federation.silos:
+        splits = {
+            name: replace(rows, person=rng.integers(people, size=len(rows)))
+            for name, rows in silo.splits.items()
+        }
+        silos.append(replace(silo, splits=splits))
+    return from_silos(federation, silos)
+
+
+def expected(federation, problem, question):
+    """People of each cell, person by person: count, sums and log-sums."""
+    model, M = problem.task.model, question.loss_bound
+    parts = [silo.rows("test") for silo in federation.silos]
+    losses = np.concatenate(
+        [
+            model.bounded_losses(question.w, model.inputs.apply(r.X), r.y, M)
+            for r in parts
+        ]
+    )
+    group = np.concatenate([rows.group for rows in parts])
+    person = np.concatenate([rows.person for rows in parts])
+    for z in range(2):
+        own = [
+            losses[(group == z) & (person == p)].mean()
+            for p in sorted(set(person[group == z].tolist()))
+        ]
+        x = np.array(own) / M
+        g = question.bets[z][:, None]
+        yield (
+            [len(x), M * x.sum(), M**2 * (x**2).sum()],
+            np.log(1 - g * x).sum(axis=1),
+            np.log(1 - g * (1 - x)).sum(axis=1),
+        )
+
+
+@pytest.mark.parametrize("engine", [Reference, Local])
+def test_each_person_counts_once_in_a_cell(engine) -> None:
+    federation = with_people(make_federation(0, sizes=(20, 30, 40), test=25))
+    asker = engine(federation)
+    problem = make_problem(asker, pffl.BoundedGroupLoss(0.5))
+    w = np.random.default_rng(0).normal(size=problem.n_parameters)
+    question = evaluate_question(problem.task, w)
+    total = asker.ask(question)
+    found = list(expected(federation, problem, question))
+    for z, (people, below, above) in enumerate(found):
+        np.testing.assert_allclose(total.people[z], people, rtol=1e-12)
+        np.testing.assert_allclose(total.below[z], below, rtol=1e-12)
+        np.testing.assert_allclose(total.above[z], above, rtol=1e-12)
+    # All else is about rows, as ever.
+    bare = engine(make_federation(0, sizes=(20, 30, 40), test=25)).ask(question)
+    np.testing.assert_allclose(total.cells, bare.cells, rtol=1e-12)
+    assert (total.people[:, 0] < total.cells[:, 0]).all()
+    np.testing.assert_allclose(bare.people, bare.cells[:, [0, 3, 4]], rtol=1e-12)
+
+
+def test_nobody_is_counted_where_no_bets_are_asked_for() -> None:
+    federation = with_people(make_federation(0))
+    engine = Local(federation)
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.5))
+    w = np.zeros(problem.n_parameters)
+    assert not engine.ask(Evaluate(problem.task, w, "test", 3.0)).people.any()
+
+
+def test_a_network_counts_people_too() -> None:
+    torch = pytest.importorskip("torch")
+    federation = with_people(make_federation(0))
+    model = pffl.Network(torch.nn.Linear(3, 2).double())
+    fast, plain = Local(federation), Reference(federation)
+    problem = make_problem(plain, pffl.BoundedGroupLoss(0.5), model=model)
+    question = evaluate_question(problem.task, problem.task.model.start(0))
+    assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
+
+
+def test_a_sample_tells_rows_from_people() -> None:
+    federation = with_people(make_federation(0))
+    engine = Local(federation)
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.5))
+    bets = logsum.plan_bets([40, 40], delta=0.05, loss_bound=3.0)
+    w = np.full(problem.n_parameters, 0.3)
+    total = engine.ask(Evaluate(problem.task, w, "test", 3.0, bets=bets.gammas))
+    found = sample(["test"], total, bets)
+    assert found.repeated
+    np.testing.assert_array_equal(found.of_people("count"), total.people[:, 0])
+    assert found.fits(2)
+    plain = replace(found, people={}, bets=[], bet_weights=[], below=[], above=[])
+    assert plain.fits(2)
+    assert not plain.repeated
+    np.testing.assert_array_equal(plain.of_people("count"), total.cells[:, 0])
+    for wrong in ({"people": {}}, {"below": found.below[:1]}, {"bets": []}):
+        assert not replace(found, **wrong).fits(2)
