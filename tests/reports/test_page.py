@@ -27,7 +27,10 @@ needs_browser = pytest.mark.skipif(
 )
 
 
-def federation(groups=("<script>alert(1)</script>", "b"), rows=800):
+LONG = "Female × Asian-Pac-Islander × never married"
+
+
+def federation(groups=("<script>alert(1)</script>", LONG), rows=800):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(rows, 3))
     group = np.asarray(groups)[rng.integers(0, len(groups), rows)]
@@ -264,6 +267,19 @@ def browser():
     driver.quit()
 
 
+#: What is cut, or beyond the screen, of verdicts, of names beside dots, of tables.
+OUT_OF_SIGHT = """
+return [...document.querySelectorAll('.verdicts li, .dot-row .name, .stack td')]
+  .filter(e => { const r = e.getBoundingClientRect();
+    return r.left < 0 || r.right > innerWidth || e.scrollWidth > e.clientWidth + 1; })
+  .map(e => e.textContent)
+"""
+SMALL_PRINT = """
+return [...document.querySelectorAll('svg text, td, p, li, dd')]
+  .filter(e => parseFloat(getComputedStyle(e).fontSize) < 12).map(e => e.textContent)
+"""
+
+
 def narrow(browser, width):
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
@@ -298,6 +314,8 @@ def test_in_a_browser(browser, page, tmp_path, scheme, width):
     assert browser.execute_script(
         "return document.documentElement.scrollWidth <= window.innerWidth"
     )
+    assert browser.execute_script(OUT_OF_SIGHT) == []
+    assert browser.execute_script(SMALL_PRINT) == []
     section = browser.find_element(By.ID, "sweep-0")
     live = section.find_element(By.CSS_SELECTOR, "[aria-live]")
     before, table = live.text, section.find_element(By.TAG_NAME, "tbody")

@@ -8,7 +8,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.resources import files as packaged
@@ -69,19 +69,26 @@ Subject: TypeAlias = "Solution | Evidence | Sweep | Comparison | str | os.PathLi
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: titles with what they mean, and rows; `stack`: into cards if narrow."""
+    """A table: titles with what they mean, and rows.
+
+    On a narrow screen each row is a card (``stack``), or one with an entry a line
+    (``stack list``), or the table scrolls (``scroll``).
+    """
 
     about: str
     heads: Sequence[tuple[str, str]]
     rows: Sequence[Sequence[Figure]]
-    stack: bool = True
+    narrow: str = "stack"
 
     @classmethod
-    def of(cls, about: str, rows: Sequence[Mapping[str, Any]]) -> Grid:
+    def of(
+        cls, about: str, rows: Sequence[Mapping[str, Any]], narrow: str = "stack"
+    ) -> Grid:
         """Lay out mappings, all with the same keys."""
         names = list(rows[0]) if rows else []
         entries = [[Figure(entry(name, row[name])) for name in names] for row in rows]
-        return cls(about, [(name, GLOSSARY.get(name, "")) for name in names], entries)
+        heads = [(name, GLOSSARY.get(name, "")) for name in names]
+        return cls(about, heads, entries, narrow)
 
 
 @dataclass(frozen=True)
@@ -124,7 +131,7 @@ class RunView:
             result=result,
             verdicts=summary.verdicts(e),
             columns=summary.columns(e, cells),
-            rates=Grid.of("Errors per group", summary.rate_table(e)),
+            rates=Grid.of("Errors per group", summary.rate_table(e), "stack list"),
             rates_in_words=summary.rates_in_words(e),
             loss_in_words=summary.loss_in_words(e),
             risk_note=summary.risk_note(e),
@@ -187,7 +194,7 @@ class RunView:
         """The weights that prove bounds impossible."""
         weights = self.result["witness"] or {}
         rows = [{"cell": cell, "weight": weight} for cell, weight in weights.items()]
-        return replace(Grid.of("Witness", rows), stack=False)
+        return Grid.of("Witness", rows, "scroll")
 
 
 def entry(name: str, value: object) -> str:
