@@ -77,7 +77,7 @@ def test_the_interval_of_a_rate_is_rounded_outwards(evidence: Evidence) -> None:
         low, high = map(float, row["wrong"].split("(")[1].rstrip(")").split("–"))
         assert group.error.lower is not None
         assert group.error.upper is not None
-        assert low <= group.error.lower <= group.error.upper <= high
+        assert low / 100 <= group.error.lower <= group.error.upper <= high / 100
         assert row["people"] == f"{group.error.people:,}"
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 MOST_CELLS = 30
 LONGEST_NAME = 40
 LONGEST_TITLE = 80
+NARROWEST = 12  # column of names
 ROOMY = 76  # columns
 INACTIVE = 1e-6  # a multiplier below this part of its bound is none
 STYLES: dict[Tone, str] = {
@@ -292,9 +294,17 @@ def remarks(notes: Sequence[str]) -> Text:
 
 
 def print_whole(console: Console, table: Table) -> None:
-    """Print a table that never cuts a number: too narrow a terminal wraps its lines."""
+    """Print a table that never cuts a number.
+
+    Where the terminal is too narrow, names take more lines, then all lines wrap.
+    """
     wide = console.options.update(max_width=10_000)
-    needed = Measurement.get(console, wide, table).maximum
+    names, needed = table.columns[0], Measurement.get(console, wide, table).maximum
+    if needed > console.width and names.max_width is not None:
+        longest = max((cell_len(str(cell)) for cell in names.cells), default=0)
+        used = min(names.max_width, longest)
+        names.max_width = max(NARROWEST, used - (needed - console.width))
+        needed = Measurement.get(console, wide, table).maximum
     width, console.width = console.width, max(console.width, needed)
     console.print(table)
     console.width = width

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Literal, TypeAlias
 
 from pffl.evidence import verdict
@@ -43,7 +42,6 @@ SIGNS: dict[Tone, str] = {"good": "✓", "caution": "!", "bad": "✗", "plain": 
 SPLITS: tuple[Literal["train", "test"], ...] = ("train", "test")
 ABOVE = "▲"  # beside a figure that is above its bound
 NOTHING = "–"
-PERCENT = Decimal("0.01")
 OBVIOUS = ("rows", "bound")  # titles of columns
 
 
@@ -149,7 +147,12 @@ def columns(e: Evidence, cells: Sequence[CellResult]) -> list[Column]:
         f"mean loss of people not seen, each cell by itself, {sure} sure",
         tuple(_promised(c) for c in cells),
     )
-    found.append(promised)
+    guessed = Column(
+        "constant guess",
+        "loss of guessing the cell's own rates (or mean) for everyone in it",
+        _plain([c.constant or None for c in cells]),  # of one label: nothing to guess
+    )
+    found += [promised, guessed]
     return [c for c in found if any(figure.text != NOTHING for figure in c.figures)]
 
 
@@ -220,14 +223,14 @@ def rates_in_words(e: Evidence) -> str:
 
 
 def _rate(rate: Rate | None) -> str:
-    """Write a rate with its interval, which is rounded outwards."""
+    """Write a rate in percent, with its interval, which is rounded outwards."""
     if rate is None or rate.value is None:
         return NOTHING
+    text = f"{100 * rate.value:.1f} %"
     if rate.lower is None or rate.upper is None:
-        return f"{rate.value:.3f}"
-    low = Decimal(rate.lower).quantize(PERCENT, ROUND_FLOOR)
-    high = Decimal(rate.upper).quantize(PERCENT, ROUND_CEILING)
-    return f"{rate.value:.3f} ({low}–{high})"
+        return text
+    low, high = math.floor(100 * rate.lower), math.ceil(100 * rate.upper)
+    return f"{text} ({low}–{high})"
 
 
 def meanings(found: Iterable[Column]) -> str:

@@ -209,7 +209,8 @@ class CellResult(Record):
 
     `bound` and `violation` are None where no bound was asked for. `test_upper` bounds
     the mean loss of unseen people, each cell by itself; the losses `before` are those
-    of the same model fitted without bounds.
+    of the same model fitted without bounds, and `constant` is that of guessing the
+    cell's own rates (or mean) for everyone in it.
     """
 
     cell: str
@@ -223,6 +224,7 @@ class CellResult(Record):
     test_upper: float | None
     before_train_loss: float | None = None
     before_test_loss: float | None = None
+    constant: float | None = None
 
 
 def cell_results(e: Evidence) -> tuple[CellResult, ...]:
@@ -252,6 +254,7 @@ def cell_results(e: Evidence) -> tuple[CellResult, ...]:
             _number(shown, z),
             _number(old.get("train", nothing), z),
             _number(old.get("test", nothing), z),
+            cell.constant,
         )
         for z, cell in enumerate(e.cells)
     )

@@ -1203,6 +1203,7 @@ class Told:
             test_upper=[u if n else None for u, n in zip(upper, counts, strict=True)],
             before_train_loss=old.get("train", nothing),
             before_test_loss=old.get("test", nothing),
+            constant=[c["constant"] for c in e["cells"]],
         )
 
     def groups(self) -> list[Json]:
@@ -1393,7 +1394,8 @@ def check_page(text: str, result: Json, certificate: Json, e: Json) -> Iterator[
         weight = (result["witness"] or {}).get(cell["cell"])
         rows[cell["cell"]] = [cell, weight]
     for group in result["groups"]:
-        rows.setdefault(group["group"], []).append(group)
+        shares = [v for v in leaves_of(group) if isinstance(v, float)]
+        rows.setdefault(group["group"], []).extend([group, [100 * v for v in shares]])
     for row in (row for one in statements for row in one["per_cell"] or []):
         rows.setdefault(row["cell"], []).append(row)
     card = result["data"]["card"] or {"silos": [], "rows": [], "floor": 1}
