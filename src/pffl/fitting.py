@@ -36,7 +36,7 @@ from pffl.evidence.measure import (
     sample,
     training_sample,
 )
-from pffl.evidence.training import TOLERANCE
+from pffl.evidence.training import tolerance
 from pffl.flow import (
     Flow,
     Run,
@@ -152,12 +152,12 @@ def _bounded(at: Fit, shown: Problem) -> Flow[tuple[Fit, Sample]]:
     at, seen = yield from stage("0", _seen(at, shown))
     if at.run.stopped is not None or not at.problem.n_cells:
         return at, seen
-    tolerance = TOLERANCE * at.problem.scales
+    allowed = tolerance(at.problem.scales, at.goal)
     for number in range(1, TIMES + 1):
         aimed, again = at.problem.cells.bounds, at.method.resumed(at.run.point)
-        if again is None or not (seen.means - at.goal > tolerance).any():
+        if again is None or not (seen.means - at.goal > allowed).any():
             break
-        if (seen.uncut_means - aimed > tolerance).any():
+        if (seen.uncut_means - aimed > allowed).any():
             at = yield from stage(f"{number} possible", _judged(at))
             if not at.dearer:
                 break

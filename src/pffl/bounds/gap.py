@@ -112,6 +112,15 @@ def gap(upper_value: float, *lower_values: float) -> float:
     return max(0.0, float(finite("upper_value", upper_value)) - best)
 
 
+def gap_unit(loss: float, unit: float) -> float:
+    """Return what a gap is small beside: the unit of losses, or the loss at hand.
+
+    The latter where it is much smaller, as where one wild value makes the unit; but not
+    below a millionth of the unit, where rounding begins.
+    """
+    return min(max(10.0 * loss, 1e-6 * unit), unit)
+
+
 def gap_of(upper_value: float, lower_value: float) -> float:
     """Return ν of two measured ends: their difference, at least what rounding hides."""
     rounding = 1e-15 * max(1.0, abs(upper_value), abs(lower_value))

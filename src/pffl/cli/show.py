@@ -181,7 +181,7 @@ def footnotes(e: Evidence) -> list[str]:
         notes.append("no bound was asked for: --bound 0.6 sets one for every group")
     smallest = verdict.smallest_bound(e)
     if smallest is not None:
-        common = "the smallest bound that this run meets:"
+        common = "a common bound that can be met:"
         each = "to be met, all bounds must rise by"
         notes.append(f"{common if len(set(e.bounds)) == 1 else each} {smallest:.6g}")
     gap = verdict.gap(e)

@@ -23,8 +23,8 @@ class Sums(Protocol):
     """The part of an `evaluate` total that metrics read."""
 
     @property
-    def risk(self) -> float:
-        """Σ p_k × silo k's mean loss."""
+    def bounded_risk(self) -> float:
+        """Σ p_k × silo k's mean loss, of the bounded predictor."""
 
     @property
     def share(self) -> float:
@@ -97,7 +97,7 @@ def metrics(total: Sums, schema: Named, *, n_cells: int | None = None) -> Metric
     among = {y: group_rates(total, schema, label=y) for y in (0, 1)} if binary else {}
     return Metrics(
         int(count),
-        total.risk / total.share if total.share > 0 else None,
+        total.bounded_risk / total.share if total.share > 0 else None,
         float(1 - total.column("correct").sum() / count) if classified else None,
         _top(mean_losses(total)[:n_cells]),
         _top(group_losses(total, schema)),
@@ -204,14 +204,15 @@ def deviation(total: Sums, schema: Named, *, label: int | None = None) -> float 
 
 
 def mean_losses(total: Sums) -> FloatArray:
-    """Mean loss per cell; NaN where a cell has no rows."""
-    return _ratio(total.column("loss", of="cells"), total.column("count", of="cells"))
+    """Mean loss per cell of the bounded predictor; NaN where a cell has no rows."""
+    losses = total.column("bounded_loss", of="cells")
+    return _ratio(losses, total.column("count", of="cells"))
 
 
 def group_losses(total: Sums, schema: Named) -> FloatArray:
-    """Mean loss per group; NaN where nobody is."""
+    """Mean loss per group of the bounded predictor; NaN where nobody is."""
     by_label = (len(schema.groups), -1)
-    losses = total.column("loss").reshape(by_label).sum(axis=1)
+    losses = total.column("bounded_loss").reshape(by_label).sum(axis=1)
     return _ratio(losses, total.column("count").reshape(by_label).sum(axis=1))
 
 

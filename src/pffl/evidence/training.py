@@ -9,6 +9,7 @@ import numpy as np
 
 from pffl.bounds.checks import Interval, Numbers, finite, nonnegative, refuse, whole
 from pffl.bounds.empirical import slack as slack_of
+from pffl.bounds.gap import gap_unit
 from pffl.bounds.infeasible import FAR
 from pffl.bounds.plan import InnerProblem, plan
 from pffl.evidence.certificate import Assumption, Statement
@@ -94,19 +95,26 @@ class CellLosses:
         )
 
 
-def losses(e: Evidence, sample: Sample, column: str = "loss") -> CellLosses:
-    """Mean losses of the cells against their bounds.
+def losses(e: Evidence, sample: Sample, column: str = "bounded_loss") -> CellLosses:
+    """Mean losses of the cells against their bounds, those of the shipped predictor.
 
-    What was trained is met up to a tolerance, relative to the cell's scale; what was
-    given is not.
+    What was trained is met up to a `tolerance`; what was given is not.
     """
     return CellLosses.of(
         e.names,
         sample.of_cells("count"),
         sample.of_cells(column),
         e.bounds,
-        TOLERANCE * e.scales * e.trained,
+        tolerance(e.scales, e.bounds) * e.trained,
     )
+
+
+def tolerance(scales: FloatArray, bounds: FloatArray) -> FloatArray:
+    """Return what a loss may be above its bound and count as met, cell by cell.
+
+    It is small beside the loss of a constant guess, and beside the bound itself.
+    """
+    return TOLERANCE * np.maximum(np.minimum(scales, bounds), 0.0)
 
 
 def rows_word(e: Evidence) -> str:
@@ -159,7 +167,7 @@ def _measured_row(e: Evidence, z: int) -> dict[str, Any]:
     else:
         samples = {"": e.seen}
     for mark, sample in samples.items():
-        mean = float(sample.uncut_means[z])
+        mean = float(sample.means[z])
         row[f"{mark}rows"] = int(sample.cells["count"][z])
         row[f"{mark}loss"] = None if np.isnan(mean) else mean
     if e.trained:
@@ -226,7 +234,10 @@ def target_of(e: Evidence) -> float | None:
     if e.terms.target_gap is None:
         return None
     weight = e.terms.risk_weight + float(e.multipliers.sum())
-    return e.terms.target_gap * weight * e.model.unit
+    if weight == 0:  # nothing is asked of the model: any one is a saddle point
+        weight = max(1.0, e.terms.multiplier_bound)
+    largest = max([e.risk or 0.0, *e.seen.uncut_means.tolist()])
+    return e.terms.target_gap * weight * gap_unit(largest, e.model.unit)
 
 
 def converged(e: Evidence) -> Converged:

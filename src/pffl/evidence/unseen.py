@@ -245,7 +245,7 @@ def loss_bounds(e: Evidence, delta: float) -> FloatArray | None:
 def worst_lower(e: Evidence) -> float | None:
     """Return what the worst cell's mean loss is at least, for unseen people."""
     sample, M = usable(e), e.terms.loss_bound
-    if sample is None or M is None or np.isnan(sample.uncut_means).any():
+    if sample is None or M is None or np.isnan(sample.means).any():
         return None
     count, total = sample.of_people("count"), sample.of_people("bounded_loss")
     share = split_delta(1.0 - e.terms.confidence, len(e.cells), parts(e))
@@ -265,7 +265,7 @@ def holdout(e: Evidence) -> Statement:
     together = joint(e)
     if sample is None or M is None or found is None or together is None:
         return Statement("holdout", "", assumptions=reasons)
-    cells = losses(e, sample, "bounded_loss")
+    cells = losses(e, sample)
     text = (
         f"With confidence {_percent(e)}, each cell by itself, the mean loss (cut at "
         f"{words(M)}) of unseen people is at most the figure in the table"
@@ -450,7 +450,7 @@ def uniform(e: Evidence) -> Statement:
         )
     elif M is None:
         reason = "needs a declared bound on the target"
-    cells = losses(e, e.seen)
+    cells = losses(e, e.seen, "loss")  # it speaks of every model's own loss
     if reason is None and cells.empty:
         reason = "needs rows in every cell"
     if reason is not None or M is None or X is None:

@@ -658,7 +658,7 @@ def known(part: Any) -> Any:
     return None if missing(part) else part
 
 
-def means_of(sample: Json, column: str = "loss") -> list[float]:
+def means_of(sample: Json, column: str = "bounded_loss") -> list[float]:
     """Mean loss per cell; NaN where nobody is."""
     pairs = zip(sample["cells"][column], sample["cells"]["count"], strict=True)
     return [total / n if n else math.nan for total, n in pairs]
@@ -692,7 +692,8 @@ class Told:
         self.full = not any(map(math.isnan, self.means))  # every cell has rows
         self.worst = int(np.nanargmax(self.over))
         self.scales = [number(c["scale"]) for c in e["cells"]]
-        self.most = [MET * scale * self.trained for scale in self.scales]
+        least = [min(s, b) for s, b in zip(self.scales, self.bounds, strict=True)]
+        self.most = [MET * max(one, 0.0) * self.trained for one in least]
         self.missed = any(x > y for x, y in zip(self.over, self.most, strict=True))
         self.nu: float | None = None
         if pair := known(self.proofs["gap"]):
@@ -715,8 +716,10 @@ class Told:
         if self.terms["target_gap"] is not None:
             prices = [number(c["multiplier"]) for c in e["cells"]]
             paid = sum(prices) + number(self.terms["risk_weight"])
-            unit = number(e["model"]["unit"])
-            self.target = number(self.terms["target_gap"]) * paid * unit
+            paid = paid if paid != 0 else max(1.0, self.terms["multiplier_bound"])
+            unit, largest = number(e["model"]["unit"]), max(self.losses_at_hand())
+            size = min(max(10 * largest, 1e-6 * unit), unit)
+            self.target = number(self.terms["target_gap"]) * paid * size
         self.converged = "not measurable"
         if self.trained and self.nu is not None and self.target is not None:
             self.converged = "yes" if self.nu <= self.target else "no"
@@ -744,6 +747,13 @@ class Told:
     def among(self, one: Json, reach: float) -> list[str]:
         """How far a proof reaches, where that is shown."""
         return [] if reach >= FAR * self.longest(one) else [down(reach)]
+
+    def losses_at_hand(self) -> list[float]:
+        """Return F and the cells' mean losses on training rows, of the model itself."""
+        seen, model = self.e["seen"], self.e["model"]
+        ridge = 0.5 * model["unit"] * model["l2"] * model["length"] ** 2
+        risk = seen["risk"] / seen["share"] + ridge if seen["share"] > 0 else 0.0
+        return [risk, *means_of(seen, "loss")]
 
     def slack_of(self) -> float | None:
         """Return (β(F(w°) − F(w)) + ν)/B where a bound is missed that w° meets."""
@@ -781,7 +791,9 @@ class Told:
             if self.e["minimax"]:
                 z, close = int(np.nanargmax(self.means)), self.nu is not None
                 at = [self.names[z], near(self.means[z])]
-                at += [up(self.nu or 0.0)] * close
+                own = np.nanmax(means_of(self.e["seen"], "loss"))
+                cost = max(0.0, float(self.means[z] - own))
+                at += [up((self.nu or 0.0) + cost)] * close
             return "not_converged" if late else "no_bound", late + at
         if not self.full:
             empty = [n for n, m in zip(self.names, self.means, strict=True) if m != m]
@@ -1264,10 +1276,12 @@ class Told:
         right = atoms["correct"].sum()
         return {
             "rows": count,
-            "risk": sample["risk"] / sample["share"] if sample["share"] > 0 else None,
+            "risk": sample["bounded_risk"] / sample["share"]
+            if sample["share"] > 0
+            else None,
             "error": float(1 - right / count) if self.e["labels"] and count else None,
             "worst_cell_loss": max((c for c in cells if c == c), default=None),
-            "worst_group_loss": max(rates("loss"), default=None),
+            "worst_group_loss": max(rates("bounded_loss"), default=None),
             "dp_gap": gaps[0],
             "eo_gap": gaps[2],
             "equalized_odds_gap": max(odds) if len(odds) == 2 else None,
