@@ -309,7 +309,7 @@ def test_infeasible(attainable):
         CONFLICT, group_masks(CONFLICT), [bound, bound], beta=0.0, budget=1.0
     )
     assert oracle.least(lam) > 0
-    with pytest.raises(NotMetError, match="No model can meet"):
+    with pytest.raises(NotMetError, match="No linear model with its own, uncut loss"):
         solution.or_raise()
 
 
@@ -728,7 +728,7 @@ def test_labels_that_the_model_cannot_have_are_refused():
         )
 
 
-def test_engines_are_only_asked_the_four_questions():
+def test_engines_are_only_asked_the_five_questions():
     # Nothing but census, train, evaluate and curvature ever reaches a silo.
     asked = []
 
@@ -742,7 +742,7 @@ def test_engines_are_only_asked_the_four_questions():
     pffl.solve(
         engine, pffl.BoundedGroupLoss(0.6), method=pffl.PFFL(dual_rounds=2), seed=0
     )
-    assert set(asked) == {"Census", "Train", "Evaluate", "Curvature"}
+    assert set(asked) == {"Census", "Train", "Evaluate", "Curvature", "Witness"}
 
 
 def test_a_metric_frame_agrees_with_our_own_metrics():

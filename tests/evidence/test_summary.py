@@ -85,7 +85,9 @@ def test_the_risk_is_explained_where_it_is_above_every_cell(
     evidence: Evidence,
 ) -> None:
     assert summary.risk_note(evidence) == []
-    risky = replace(evidence, seen=replace(evidence.seen, risk=2 * evidence.seen.share))
+    risky = replace(
+        evidence, seen=replace(evidence.seen, bounded_risk=2 * evidence.seen.share)
+    )
     assert len(summary.risk_note(risky)) == 1
     rows = replace(risky, terms=replace(risky.terms, weighting="rows"))
     assert summary.risk_note(rows) == []
