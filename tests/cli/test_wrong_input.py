@@ -289,3 +289,13 @@ def test_a_file_is_shown_before_anything_is_named(
     assert any(line.startswith("price numbers as text ") for line in lines)
     assert "--label COLUMN (what is predicted) and --group COLUMN" in one_line(seen.out)
     assert pffl(capsys, "data", "info", "people.csv", "--label", "y").code == 0
+
+
+def test_a_model_for_other_labels_is_refused_in_options(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    people().to_csv("people.csv", index=False)
+    asked = ("--label", "site", "--group", "sex", "--model", "logistic", "--bound", "1")
+    seen = pffl(capsys, "run", "people.csv", *asked)
+    assert seen.code == 3
+    assert "'site' has 3: use --model softmax" in one_line(seen.err)

@@ -67,7 +67,7 @@ def test_several_protected_columns_stay_out_of_the_inputs():
 def test_positive_label_can_be_chosen():
     federation = build(positive="no")
     assert federation.schema.labels == ("yes", "no")
-    with pytest.raises(DataError, match="positive='maybe' is not one of two"):
+    with pytest.raises(DataError, match="positive='maybe'` is not one of two"):
         build(positive="maybe")
 
 

@@ -257,7 +257,11 @@ def listed(text: str) -> list[str]:
 
 # Words
 
-SAID = {"classification=False": "--model least-squares"}
+SAID = {
+    "classification=False": "--model least-squares",
+    "model=LeastSquares()": "--model least-squares",
+    "model=SoftmaxRegression()": "--model softmax",
+}
 
 
 def in_options(message: str) -> str:

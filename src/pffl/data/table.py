@@ -350,7 +350,7 @@ def _labels(
     if options.positive is not None:
         chosen = str(options.positive)
         if chosen not in names or len(names) != 2:
-            problems.add(f"{where}: positive='{chosen}' is not one of two: {names}")
+            problems.add(f"{where}: `positive='{chosen}'` is not one of two: {names}")
         else:
             names = (*(name for name in names if name != chosen), chosen)
     return names

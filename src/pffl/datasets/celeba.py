@@ -211,7 +211,7 @@ def check_hash(path: Path, name: str, problems: Problems) -> None:
     if found != MD5[name]:
         problems.add(
             f"'{path}' has MD5 {found} ({path.stat().st_size:,} bytes), the official "
-            f"file has {MD5[name]}: it is damaged or another edition (edition='any' "
+            f"file has {MD5[name]}: it is damaged or another edition (`edition='any'` "
             "reads it all the same)"
         )
 

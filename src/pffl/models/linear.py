@@ -240,7 +240,7 @@ class LogisticRegression(LinearModel):
             raise DataError(
                 f"LogisticRegression needs two classes; '{schema.target}' has "
                 f"{len(schema.labels) or 'numeric values'}: use "
-                f"{'SoftmaxRegression' if schema.labels else 'LeastSquares'}"
+                f"`model={'SoftmaxRegression' if schema.labels else 'LeastSquares'}()`"
             )
         return 1
 
@@ -317,7 +317,7 @@ class SoftmaxRegression(LinearModel):
         if len(schema.labels) < 2:
             raise DataError(
                 f"SoftmaxRegression needs classes; '{schema.target}' is numeric: "
-                "use LeastSquares"
+                "use `model=LeastSquares()`"
             )
         return len(schema.labels)
 
