@@ -29,7 +29,7 @@ def iterate(
 ) -> Run:
     """Run one method to its end."""
     conversation = flow.iterate(
-        problem, method, gap_every=gap_every, gauge=proofs.gauge, watched=True
+        problem, method, gap_every=gap_every, gauge=proofs.measure_gap, watched=True
     )
     return drive(engine, conversation, callbacks=callbacks)
 
@@ -49,7 +49,7 @@ def expand(engine: Engine, problem: Problem, w: Any) -> Expansion:
 
 def measure(engine: Engine, problem: Problem, point: Point) -> Pair:
     """Measure the gap of a pair."""
-    return drive(engine, proofs.measure_gap(problem, point))
+    return Pair.of(drive(engine, proofs.measure_gap(problem, point)))
 
 
 def least(engine: Engine, problem: Problem) -> Least:

@@ -297,6 +297,7 @@ def problem_of(engine: Engine, evidence: Evidence, model: Model) -> Problem:
         terms.radius,
         0 if isinstance(run, Missing) else run.seed,
         withholds(census),
+        terms.fixed_ball,
     )
 
 

@@ -42,7 +42,7 @@ CURRENT = "checkpoint.safetensors"
 PREVIOUS = "checkpoint.previous.safetensors"
 SPEC = "checkpoint.toml"
 FORMAT = "pffl checkpoint"
-VERSION = 2
+VERSION = 3
 SPARING = 10  # times the cost of a save must have passed before the next one
 MOST_ARRAYS = 100_000
 LONGEST = 60  # characters of a value in a message
@@ -497,6 +497,7 @@ def identity(
         "schema": problem.schema.hash,
         "silos": _short(list(problem.silo_names)),
         "census": _short(np.asarray(problem.silo_counts)),
+        "targets": _short(np.asarray(problem.silo_targets)),
     }
     if rows.fingerprint is not None:
         data["fingerprint"] = rows.fingerprint

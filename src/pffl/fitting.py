@@ -85,7 +85,7 @@ def fit(
         problem,
         method,
         gap_every=gap_every if problem.task.model.convex else 0,
-        gauge=proofs.gauge,
+        gauge=proofs.measure_gap,
         watched=True,
     )
     training = stage("training", watched)
@@ -264,8 +264,7 @@ def _measured(
     if at.run.stopped == "diverged":
         pair = Missing("the run diverged")
     elif at.run.bounds is not None:
-        upper, lower, proved = at.run.bounds
-        pair = Pair(upper, lower, proved.tolist())
+        pair = Pair.of(at.run.bounds)
     found, held, before = yield from together(
         stage("gap", gap_flow(at.problem, at.run.point, pair)),
         stage("heldout", heldout_sample(shown, at.run.point.w, wanted, seen, rows)),

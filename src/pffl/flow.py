@@ -22,7 +22,7 @@ import numpy as np
 
 from pffl.bounds.gap import gap_of
 from pffl.callbacks import Round
-from pffl.methods.base import Method
+from pffl.methods.base import Bounds, Method
 from pffl.problem import Expansion, Point, Problem, upper_value
 from pffl.questions import (
     Curvature,
@@ -43,7 +43,6 @@ B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
 Stage: TypeAlias = tuple[str, ...]
-Bounds: TypeAlias = tuple[float, float, FloatArray]  # upper, lower, proved at
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from pffl.evidence.evidence import Data
 from pffl.flow import Flow, ask, stage
 from pffl.methods import METHODS, Method
 from pffl.methods.base import PRICES
-from pffl.models.base import UNSCALED, Inputs, Model, Target
+from pffl.models.base import Inputs, Model, Target
 from pffl.models.linear import LeastSquares, LogisticRegression, SoftmaxRegression
 from pffl.numerics import is_number
 from pffl.problem import Problem
@@ -27,7 +27,8 @@ from pffl.typing import FloatArray
 
 Weighting = Literal["silos", "rows"]
 
-RADIUS = 100.0  # of the declared norm ball, in the scaled inputs' units
+RADIUS = 100.0  # of the norm ball at the start, for inputs with a mean square of 1
+ALIKE = 1e-12  # of the largest input's size: smaller ones play no part in it
 OUTWEIGHS = 20  # a silo so many times smaller than the mean is named
 MOST_NAMED = 5
 FAR = 20  # times the loss of a constant guess: a bound with a slip in it
@@ -44,7 +45,9 @@ class Options:
     empty_cells
         "refuse" cells without rows, or "remove" them and say so.
     radius
-        R of the declared norm ball ‖w‖ ≤ R over which infeasibility is proved.
+        R of a declared norm ball ‖w‖ ≤ R, for statements about all of its models, and
+        for the solver where there is no ridge. None: the solver starts with one from
+        the data, which grows where models come near it.
     loss_bound
         M: a classifier's probabilities are kept so far from 0 that no loss is above M.
         None: the smallest of a few at which that costs nothing on training rows.
@@ -63,7 +66,7 @@ class Options:
 
     weighting: Weighting = "silos"
     empty_cells: Literal["refuse", "remove"] = "refuse"
-    radius: float = RADIUS
+    radius: float | None = None
     loss_bound: float | None = None
     confidence: float = 0.95
     l2: Literal["auto"] | None = None
@@ -85,7 +88,7 @@ class Options:
                     )
             for name in ("radius", "loss_bound", "confidence"):
                 number = getattr(self, name)
-                if number is None and name == "loss_bound":
+                if number is None and name != "confidence":
                     continue
                 top = 1.0 if name == "confidence" else np.inf
                 if not (is_number(number) and 0 < number < top):
@@ -157,7 +160,8 @@ def prepare(
         int(census.rows.sum()), census.feature_sums, census.feature_squares
     )
     bound = (model or default_model(schema)).bind(schema, inputs)
-    bound = bound.with_target(target_of(census, bound))
+    if not schema.labels:
+        bound = bound.with_target(target_of(census, bound))
     cells = (
         Cells.none(schema)
         if constraint is None
@@ -179,17 +183,26 @@ def prepare(
         deviations(census),
         beta,
         multiplier_bound,
-        options.radius,
+        options.radius or radius_of(census, bound),
         seed,
         withholds(census),
+        options.radius is not None,
     )
     return problem, notes + _idle(problem)
 
 
+def radius_of(census: CensusTotal, model: Model) -> float:
+    """Return 100 / the smallest root mean square of an input, as the model sees it."""
+    mean, scale, rows = model.inputs.mean, model.inputs.scale, census.rows.sum()
+    first, second = census.feature_sums / rows, census.feature_squares / rows
+    squares = np.append((second - 2 * mean * first + mean**2) / scale**2, 1.0)
+    sizes = np.sqrt(np.maximum(squares, 0.0))
+    smallest = float(sizes[sizes > ALIKE * sizes.max()].min())
+    return float(f"{RADIUS / smallest:.3g}")
+
+
 def target_of(census: CensusTotal, model: Model) -> Target:
-    """Return the scaling of a numeric target; of classes, none."""
-    if not census.target.size:
-        return UNSCALED
+    """Return the scaling of a numeric target."""
     rest = census.rows - census.counts.sum(axis=1)  # in no group that is shown
     rows = np.append(census.counts, rest[:, None], axis=1).astype(np.float64)
     shown = census.targets.sum(axis=1, keepdims=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -46,6 +47,42 @@ class Expansion:
     hessians: FloatArray
     peaks: FloatArray | None = None
 
+    def times(self, factor: float) -> Expansion:
+        """Return the expansion with losses in another unit."""
+        return Expansion(
+            self.w,
+            factor * self.risk,
+            factor * self.risk_gradient,
+            factor * self.risk_hessian,
+            factor * self.violation,
+            factor * self.jacobian,
+            factor * self.hessians,
+        )
+
+
+class Prices(Protocol):
+    """What G is beside F and r: β, B, βμ and, where that is 0, the ball's R."""
+
+    @property
+    def risk_weight(self) -> float:
+        """β."""
+
+    @property
+    def multiplier_bound(self) -> float:
+        """B."""
+
+    @property
+    def modulus(self) -> float:
+        """βμ, in the unit that F and r have."""
+
+    @property
+    def radius(self) -> float:
+        """R."""
+
+    @property
+    def n_cells(self) -> int:
+        """Z."""
+
 
 @dataclass(frozen=True, eq=False)
 class Problem:
@@ -66,8 +103,9 @@ class Problem:
         shape (K, atoms, 2); (K, atoms, 0) of classes.
     risk_weight, multiplier_bound
         β and B.
-    radius
-        R of the declared norm ball ‖w‖ ≤ R; bounds use it only where βμ = 0.
+    radius, fixed_ball
+        R of the norm ball ‖w‖ ≤ R, which is used only where βμ = 0; and whether it was
+        declared. Otherwise it is where to begin, and grows where models come near it.
     seed
         Seed of the run.
     withheld
@@ -85,6 +123,7 @@ class Problem:
     radius: float
     seed: int = 0
     withheld: bool = False
+    fixed_ball: bool = True
 
     @property
     def cells(self) -> Cells:
@@ -238,7 +277,7 @@ def value(
     return risk_weight * risk + float(multipliers @ violation)
 
 
-def upper_value(risk: float, violation: FloatArray, problem: Problem) -> float:
+def upper_value(risk: float, violation: FloatArray, problem: Prices) -> float:
     """Return max over λ of G(w; λ) = βF(w) + B·max(0, max_z r_z(w)).
 
     `bounds.gap.upper` without its checks: this one is asked for in every round.
@@ -248,11 +287,11 @@ def upper_value(risk: float, violation: FloatArray, problem: Problem) -> float:
 
 
 def lower_value(
-    expansion: Expansion, multipliers: FloatArray, problem: Problem
+    expansion: Expansion, multipliers: FloatArray, problem: Prices
 ) -> float:
     """Return a number that G(·; λ) never goes below, from one gradient.
 
-    Over all w where βμ > 0, over the declared ball ‖w‖ ≤ R otherwise. It holds at any
+    Over all w where βμ > 0, over the ball ‖w‖ ≤ R otherwise. It holds at any
     w, and is tight where w minimises G.
     """
     lam, beta = multipliers, problem.risk_weight

@@ -272,6 +272,7 @@ def terms_of(
         options.confidence,
         None if loss_bound is None else "chosen" if chosen else "declared",
         target_gap=method.target_gap if method.saddle else None,
+        fixed_ball=problem.fixed_ball,
     )
 
 

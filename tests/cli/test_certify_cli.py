@@ -30,8 +30,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     place = tmp_path_factory.mktemp("runs")
     for name, bound in (("met", "0.9"), ("infeasible", "0.2")):
+        more = ("--radius", "100", "--out", str(place / name), "-q")
         with pytest.raises(SystemExit):
-            main(["run", *SMALL, "--bound", bound, "--out", str(place / name), "-q"])
+            main(["run", *SMALL, "--bound", bound, *more])
     return place
 
 

@@ -51,7 +51,10 @@ CASES: dict[str, tuple[Any, Any, int]] = {
 @cache
 def solved(case: str) -> Solution:
     constraint, method, labels = CASES[case]
-    return pffl.solve(federation(labels), constraint, method=method, seed=0)
+    ball = pffl.Options(radius=100.0)
+    return pffl.solve(
+        federation(labels), constraint, method=method, options=ball, seed=0
+    )
 
 
 @cache

@@ -47,12 +47,12 @@ def federation(labels: int) -> Federation:
     return make_federation(7, sizes=(60, 45, 30), test=30, labels=labels)
 
 
-TWO, CAPPED = 2, pffl.Options(loss_bound=5.0)
+TWO, CAPPED, BALL = 2, pffl.Options(loss_bound=5.0), pffl.Options(radius=100.0)
 CASES: dict[str, tuple[int, Any, dict[str, Any]]] = {
     "met": (
         TWO,
         pffl.BoundedGroupLoss(0.685),
-        {"method": pffl.Exact(multiplier_bound=10.0)},
+        {"method": pffl.Exact(multiplier_bound=10.0), "options": BALL},
     ),
     "open price": (TWO, pffl.BoundedGroupLoss(0.685), {}),
     "infeasible": (TWO, pffl.BoundedGroupLoss(0.4), {}),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from pffl.bounds.logsum import Bets
 from pffl.errors import ArtefactError
 from pffl.records import Record, read
 from pffl.typing import FloatArray
+
+if TYPE_CHECKING:
+    from pffl.methods.base import Bounds
 
 FORMAT = "pffl.evidence"
 VERSION = 1
@@ -263,7 +266,10 @@ class Terms(Record):
     weighting
         Of silos in the risk: all alike, or by rows.
     risk_weight, multiplier_bound, radius
-        β, B and R.
+        β, B and R of the norm ball.
+    fixed_ball
+        Whether R was declared; otherwise the solver's ball came from the data, and grew
+        where models came near it.
     loss_bound
         M: the predictor is bounded so that no loss is above it; None if it is not.
     clipping
@@ -297,15 +303,26 @@ class Terms(Record):
     counted: bool = False
     later: int = 0
     others: int = 0
+    fixed_ball: bool = True
 
 
 @dataclass(frozen=True)
 class Pair(Record):
-    """The duality gap of (w, λ): its two ends, and where the lower one was proved."""
+    """The duality gap of (w, λ): its two ends, and where the lower one was proved.
+
+    The lower end holds for ‖w‖ ≤ `radius`, or for all w where that is None.
+    """
 
     upper: float
     lower: float
     at: list[float]
+    radius: float | None = None
+
+    @classmethod
+    def of(cls, bounds: Bounds) -> Pair:
+        """Return what a method, or a measurement, ended with."""
+        upper, lower, at, radius = bounds
+        return cls(upper, lower, at.tolist(), radius if np.isfinite(radius) else None)
 
     @property
     def gap(self) -> float:

@@ -153,7 +153,7 @@ def gap_flow(
     none = found or proofs.without_hessians(problem) or _unusable(problem, point)
     if none is not None:
         return finite(none)
-    return finite((yield from proofs.measure_gap(problem, point)))
+    return finite(Pair.of((yield from proofs.measure_gap(problem, point))))
 
 
 def finite(pair: Pair | Missing) -> Pair | Missing:

@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pffl.bounds.infeasible import FAR, SHARP, Support, support
-from pffl.evidence.evidence import Least, Lowest, Missing, Pair
-from pffl.flow import Bounds, Flow, Run, ask, iterate
-from pffl.methods.base import LARGEST
+from pffl.evidence.evidence import Least, Lowest, Missing
+from pffl.flow import Flow, Run, ask, iterate
+from pffl.methods.base import LARGEST, Bounds
 from pffl.methods.exact import Exact
 from pffl.models.linear import LinearModel
 from pffl.problem import Expansion, Point, Problem, lower_value, upper_value, value
@@ -62,18 +62,14 @@ def expand(problem: Problem, w: FloatArray) -> Flow[Expansion]:
     return problem.expand(w, total)
 
 
-def measure_gap(problem: Problem, point: Point) -> Flow[Pair]:
-    """Measure the duality gap of a pair."""
+def measure_gap(problem: Problem, point: Point) -> Flow[Bounds]:
+    """Measure the duality gap of a pair; w is well inside the ball, if there is one."""
+    radius = max(problem.radius, 10.0 * float(np.linalg.norm(point.w)))
+    problem = replace(problem, radius=radius)
     at_w = yield from expand(problem, point.w)
     upper = upper_value(at_w.risk, at_w.violation, problem)
     lower, at = yield from best_response(problem, point.multipliers, at_w, upper)
-    return Pair(upper, lower, at.tolist())
-
-
-def gauge(problem: Problem, point: Point) -> Flow[Bounds]:
-    """Measure the gap, to be shown in a round."""
-    pair = yield from measure_gap(problem, point)
-    return pair.upper, pair.lower, np.asarray(pair.at)
+    return upper, lower, at, radius if problem.modulus == 0 else np.inf
 
 
 def best_response(
@@ -91,7 +87,8 @@ def best_response(
             lower, proved = bound, here.w
         g_here = _value(problem, here, multipliers)  # ≥ the minimum
         left = g_here - lower
-        if left <= SHARPNESS * max(upper - lower, 1e-14) or rounds >= EFFORT:
+        rounding = 1e-14 * problem.unit
+        if left <= SHARPNESS * max(upper - lower, rounding) or rounds >= EFFORT:
             return lower, proved
         step = newton_step(here, multipliers, problem)
         scale = 1.0
@@ -117,7 +114,7 @@ def newton_step(at: Expansion, multipliers: FloatArray, problem: Problem) -> Flo
     gradient = beta * at.risk_gradient + lam @ at.jacobian
     hessian = beta * at.risk_hessian + np.tensordot(lam, at.hessians, axes=1)
     eigenvalues, basis = np.linalg.eigh(hessian)
-    floor = 1e-12 * max(float(eigenvalues[-1]), 1e-12)
+    floor = 1e-12 * max(float(eigenvalues[-1]), 1e-12 * problem.unit)
     eigenvalues = np.maximum(eigenvalues, floor)
     if problem.modulus > 0:
         return -basis @ ((basis.T @ gradient) / eigenvalues)

@@ -183,18 +183,19 @@ def convexity(e: Evidence) -> Assumption:
     return Assumption(text, "failed")
 
 
-def in_ball(e: Evidence) -> Assumption:
+def in_ball(radius: float) -> Assumption:
     """Say that a bound speaks of the models of a ball."""
     text = "Only models whose weights have length at most "
-    return Assumption(f"{text}{words(e.terms.radius)} are considered.", "assumed")
+    return Assumption(f"{text}{words(radius)} are considered.", "assumed")
 
 
 def compared_with(e: Evidence) -> Assumption:
     """Say which models a gap speaks of: all of them, or those of the ball."""
-    if e.modulus > 0:
-        text = "There is a ridge term; all models are considered."
-        return Assumption(text, "checked")
-    return in_ball(e)
+    pair = known(e.proofs.gap)
+    if pair is not None and pair.radius is not None:
+        return in_ball(pair.radius)
+    text = "There is a ridge term; all models are considered."
+    return Assumption(text, "checked")
 
 
 def gap(e: Evidence) -> Statement:

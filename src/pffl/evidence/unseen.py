@@ -441,8 +441,8 @@ def uniform(e: Evidence) -> Statement:
     """State what the training rows alone say, for every linear model of the ball."""
     reason = None
     M, X, R = ball_loss(e), e.terms.feature_bound, e.terms.radius
-    if not e.model.linear:
-        reason = "needs a linear model inside a declared norm ball"
+    if not (e.model.linear and e.terms.fixed_ball):
+        reason = "needs a linear model inside a declared norm ball (radius)"
     elif X is None:
         reason = (
             "needs a declared bound on the length of everyone's scaled inputs "

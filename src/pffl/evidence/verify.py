@@ -586,9 +586,10 @@ def check_proofs(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
         priced = B if e["promise"] or e["minimax"] else 0.0
         g = rows.gradient(at, beta * rows.in_risk + rows.in_cells(lam))
         g, value = g + beta * mu * at, beta * risk(at) + lam @ (rows.means(at) - aimed)
-        lower = value - (g @ at + R * np.linalg.norm(g))
         if beta * mu > 0:
             lower = value - g @ g / (2 * beta * mu)
+        else:
+            lower = value - (g @ at + pair["radius"] * np.linalg.norm(g))
         found = {"upper": beta * risk(model.w) + priced * worst, "lower": float(lower)}
         yield from compare("gap", {key: pair[key] for key in found}, found, 1.0)
     for name in ("least", "excess"):
@@ -1066,7 +1067,8 @@ class Told:
         longest = self.e["data"]["longest_input"]
         if X is None or m["kind"] not in ("logistic", "softmax") or not self.full:
             return "needs "
-        if m["length"] > self.R or (longest is not None and longest > X):
+        loose = m["length"] > self.R or not self.terms["fixed_ball"]
+        if loose or (longest is not None and longest > X):
             return "needs "
         reach, M, factor = self.R * X, float(np.logaddexp(0.0, self.R * X)), 1.0
         if m["kind"] == "softmax":

@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,9 @@ Grid = Mapping[str, tuple[float | int | str, ...]]
 LARGEST = 2000  # parameters: beyond, Hessians are too large to send
 GRADIENTS_ONLY = "use PFFL with a step_size, which sends gradients only"
 PRICES = (10.0, 1.0, 100.0)  # B to try; the first is where an open B starts
+#: Upper end of a gap, lower end, the w that proves it, and R of the ball for which it
+#: does; infinite for all models.
+Bounds: TypeAlias = tuple[float, float, FloatArray, float]
 
 
 class Method(ABC, Generic[S]):
@@ -132,10 +135,10 @@ class Method(ABC, Generic[S]):
         """
         return np.zeros(problem.n_cells)
 
-    def bounds(self, state: S) -> tuple[float, float, FloatArray] | None:
+    def bounds(self, state: S) -> Bounds | None:
         """Return both ends of the gap of what `finish` returns, where they are known.
 
-        And the w at which the lower one was proved: then nobody has to measure them.
+        Then nobody has to measure them.
         """
         return None
 

@@ -11,10 +11,15 @@ without asking again,
     4  the same again, with the curvature that its trend predicts   saddle.forecast
     5  ask at w + d
 
-until the gap upper − lower is small enough. A refused w is no waste: its expansion
-corrects the curvature (line 4); if that is refused too, the step is shortened to where
-both expansions promise most. ρ is twice Σλ and at most B: the merit needs no higher
-price than the one that closes the violation. See docs/paper.md.
+until the gap upper − lower is small enough. All of it is in the losses' own unit
+(`Problem.unit`), so that no constant below has one. Where βμ = 0 the ball ‖w‖ ≤ R keeps
+w finite. Unless it was declared, it grows tenfold when the best w of it lies near its
+end; should no gap be closed over the larger ball, the smaller one's result stands.
+
+A refused w is no waste: its expansion corrects the curvature (line 4); if that is
+refused too, the step is shortened to where both expansions promise most. ρ is twice Σλ
+and at most B: the merit needs no higher price than the one that closes the violation.
+See docs/paper.md.
 """
 
 from __future__ import annotations
@@ -29,13 +34,14 @@ from pffl.methods import saddle
 from pffl.methods.base import (
     GRADIENTS_ONLY,
     PRICES,
+    Bounds,
     Grid,
     Method,
     check_hessians,
     check_parameters,
 )
 from pffl.numerics import project_capped_simplex
-from pffl.problem import Expansion, Point, Problem, lower_value, upper_value
+from pffl.problem import Expansion, Point, Prices, Problem, lower_value, upper_value
 from pffl.questions import Curvature, CurvatureTotal
 from pffl.questions.curvature import linear
 from pffl.typing import FloatArray
@@ -43,6 +49,9 @@ from pffl.typing import FloatArray
 CLOSER = 0.01  # part of the target gap at which to stop: the last round squares it
 PATIENCE = 10  # rounds in which no bound moved, before giving up
 ARMIJO = 1e-4
+NEAR = 0.9  # of the ball's radius: then it grows
+GROWTH = 10.0
+FARTHEST = 1e9  # times the radius at the start
 ROUNDING = 1e-14
 
 
@@ -73,6 +82,14 @@ class State:
         Trials refused since `here`, and how far a trend of curvature is followed.
     idle, stalled
         Rounds since a bound moved, and whether nothing more can be gained.
+    closed
+        Whether the gap is as small as it was to be.
+    radius
+        R of the ball, as far as it has grown; infinite where βμ > 0.
+    unit
+        What the losses were divided by.
+    settled
+        Where it stood when the gap was closed over a smaller ball.
     """
 
     round: int
@@ -91,11 +108,42 @@ class State:
     trust: float = 1.0
     idle: int = 0
     stalled: bool = False
+    closed: bool = False
+    radius: float = np.inf
+    unit: float = 1.0
+    settled: State | None = None
 
     @property
     def gap(self) -> float:
-        """Return ν of the pair `best`."""
+        """Return ν of the pair `best`, in parts of the unit."""
         return self.upper - self.lower
+
+    @property
+    def ending(self) -> State:
+        """Return the state whose pair stands, should nothing more be asked."""
+        return self if self.closed or self.settled is None else self.settled
+
+
+@dataclass(frozen=True)
+class InUnits:
+    """β, B, βμ and R of a problem whose losses are divided by their unit."""
+
+    risk_weight: float
+    multiplier_bound: float
+    modulus: float
+    radius: float
+    n_cells: int
+
+    @classmethod
+    def of(cls, problem: Problem, radius: float) -> InUnits:
+        """Divide by the unit."""
+        return cls(
+            problem.risk_weight,
+            problem.multiplier_bound,
+            problem.modulus / problem.unit,
+            radius,
+            problem.n_cells,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +158,8 @@ class Exact(Method[State]):
     risk_weight
         β.
     target_gap
-        Gap ν, in parts of β + Σλ, at which it counts as converged. It stops at a
-        hundredth of it; never below what rounding hides.
+        Gap ν, in parts of β + Σλ and of the losses' unit, at which it counts as
+        converged. It stops at a hundredth of it; never below what rounding hides.
     max_rounds
         Rounds after which to stop in any case.
     warm_start
@@ -151,8 +199,12 @@ class Exact(Method[State]):
                 f"multipliers. Got {len(start.w)} and {len(start.multipliers)} instead."
             )
         lam = project_capped_simplex(start.multipliers, problem.multiplier_bound)
-        start = Point(_inside(problem, start.w), lam)
-        return State(0, start.w, start.multipliers, start)
+        radius = problem.radius if problem.modulus == 0 else np.inf
+        if not problem.fixed_ball:
+            radius = max(radius, GROWTH * float(np.linalg.norm(start.w)))
+        start = Point(_inside(InUnits.of(problem, radius), start.w), lam)
+        unit = problem.unit
+        return State(0, start.w, start.multipliers, start, radius=radius, unit=unit)
 
     def question(self, problem: Problem, state: State) -> Curvature | None:
         """Ask for the expansion at the next w (line 5)."""
@@ -161,56 +213,73 @@ class Exact(Method[State]):
 
     def step(self, problem: Problem, state: State, total: CurvatureTotal) -> State:
         """Lines 1 to 4."""
-        trial = problem.expand(state.w, total)
+        trial = problem.expand(state.w, total).times(1.0 / state.unit)
         state = replace(state, round=state.round + 1)
         if not _finite(trial):
             return replace(state, stalled=True)
-        state, here = _bounded(problem, state, trial), state.here
+        here = state.here
+        state = self._closed(problem, _bounded(problem, state, trial))
+        if state.closed and _near(problem, state):
+            state = self._grown(problem, state, trial)
         if self._finished(problem, state):
             return state
-        if here is None or _accepted(problem, state, here, trial):
+        prices = InUnits.of(problem, state.radius)
+        if here is None or _accepted(prices, state, here, trial):
             trust = min(1.0, 2.0 * state.trust)
             state = replace(state, here=trial, trust=trust, refused=0)
-            return _stepped(problem, state, trial, here)
+            return _stepped(prices, state, trial, here)
         refused, trust = state.refused + 1, 0.25 * state.trust
         state = replace(state, trust=trust, refused=refused)
         if refused == 1:
-            return _stepped(problem, state, here, trial)
-        length = saddle.shorten(problem, here, trial, state.price)
+            return _stepped(prices, state, here, trial)
+        length = saddle.shorten(prices, here, trial, state.price)
         w = here.w + length * (trial.w - here.w)
         return replace(state, w=w, promised=length * state.promised)
 
     def finish(self, problem: Problem, state: State) -> Point:
         """Return the best pair."""
-        return state.best
+        return state.ending.best
 
     def gap(self, state: State) -> float:
         """ν of the best pair."""
-        return state.gap
+        return state.unit * state.ending.gap
 
     def multipliers(self, problem: Problem, state: State) -> FloatArray:
         """λ of the model around the last w."""
         return state.multipliers
 
-    def bounds(self, state: State) -> tuple[float, float, FloatArray] | None:
+    def bounds(self, state: State) -> Bounds | None:
         """Return the bounds with which it ended."""
-        if state.proved is None or not np.isfinite(state.gap):
+        end = state.ending
+        if end.proved is None or not np.isfinite(end.gap):
             return None
-        return state.upper, state.lower, state.proved
+        return end.unit * end.upper, end.unit * end.lower, end.proved, end.radius
 
     def expansion(self, state: State) -> Expansion | None:
         """Return the expansion at the best w."""
-        return state.found
+        found = state.ending.found
+        return None if found is None else found.times(state.unit)
 
     def resumed(self, point: Point) -> Exact:
         """Return the method, to start from a pair."""
         return replace(self, warm_start=point)
 
     def _finished(self, problem: Problem, state: State) -> bool:
-        rounding = ROUNDING * abs(state.upper) if state.round else 0.0
+        return state.closed or state.stalled or state.round >= self.max_rounds
+
+    def _closed(self, problem: Problem, state: State) -> State:
+        """Say whether the gap is as small as it was to be."""
         weight = problem.risk_weight + float(state.best.multipliers.sum())  # β + Σλ
-        closed = state.gap <= max(CLOSER * self.target_gap * weight, rounding)
-        return closed or state.stalled or state.round >= self.max_rounds
+        enough = max(CLOSER * self.target_gap * weight, ROUNDING * abs(state.upper))
+        return replace(state, closed=state.gap <= enough)
+
+    def _grown(self, problem: Problem, state: State, at: Expansion) -> State:
+        """Go on over a larger ball; what was found over this one is kept."""
+        far = replace(
+            state, radius=GROWTH * state.radius, lower=-np.inf, proved=None, idle=-1
+        )
+        far = self._closed(problem, _bounded(problem, far, at))
+        return far if far.closed else replace(far, settled=replace(state, settled=None))
 
 
 def _finite(at: Expansion) -> bool:
@@ -221,9 +290,10 @@ def _finite(at: Expansion) -> bool:
 
 def _bounded(problem: Problem, state: State, at: Expansion) -> State:
     """Improve the bounds on the saddle value (line 1)."""
-    upper = upper_value(at.risk, at.violation, problem)
-    candidates = candidate_multipliers(problem, at, state.multipliers)
-    bounds = [lower_value(at, lam, problem) for lam in candidates]
+    prices = InUnits.of(problem, state.radius)
+    upper = upper_value(at.risk, at.violation, prices)
+    candidates = candidate_multipliers(prices, at, state.multipliers)
+    bounds = [lower_value(at, lam, prices) for lam in candidates]
     lower = max(bounds)
     noise = ROUNDING * (abs(upper) + abs(lower))
     moved = upper < state.upper - noise or lower > state.lower + noise
@@ -247,7 +317,7 @@ def _bounded(problem: Problem, state: State, at: Expansion) -> State:
 
 
 def candidate_multipliers(
-    problem: Problem, at: Expansion, guess: FloatArray
+    problem: Prices, at: Expansion, guess: FloatArray
 ) -> list[FloatArray]:
     """Candidates for the λ with the largest `lower_value` at one w: guess, 0, and more.
 
@@ -274,9 +344,7 @@ def candidate_multipliers(
     return found
 
 
-def _accepted(
-    problem: Problem, state: State, here: Expansion, trial: Expansion
-) -> bool:
+def _accepted(problem: Prices, state: State, here: Expansion, trial: Expansion) -> bool:
     """Whether the merit fell as promised, up to rounding (line 2)."""
     before = saddle.merit(problem, here, state.price)
     noise = ROUNDING * max(abs(before), problem.risk_weight, state.price)
@@ -285,7 +353,7 @@ def _accepted(
 
 
 def _stepped(
-    problem: Problem, state: State, here: Expansion, other: Expansion | None
+    problem: Prices, state: State, here: Expansion, other: Expansion | None
 ) -> State:
     """Choose the next w and λ (lines 3 and 4)."""
     guess = saddle.Guess(state.multipliers, state.ball_price, state.trust)
@@ -304,9 +372,16 @@ def _stepped(
     )
 
 
-def _inside(problem: Problem, w: FloatArray) -> FloatArray:
+def _near(problem: Problem, state: State) -> bool:
+    """Whether the best w lies near the end of a ball that may grow."""
+    if problem.fixed_ball or state.radius >= FARTHEST * problem.radius:
+        return False
+    return float(np.linalg.norm(state.best.w)) > NEAR * state.radius
+
+
+def _inside(problem: Prices, w: FloatArray) -> FloatArray:
     """Where only the ball bounds w, bring it back into the ball."""
     length = float(np.linalg.norm(w))
-    if problem.modulus > 0 or length <= problem.radius:
+    if length <= problem.radius:
         return w
     return np.asarray(w * (problem.radius / length))

@@ -39,12 +39,17 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 from pffl.numerics import project_capped_simplex
-from pffl.problem import Expansion, Problem
+from pffl.problem import Expansion, Prices
 from pffl.typing import BoolArray, FloatArray
 
 NEWTON_STEPS = 60
 RIDGES = (1e-13, 1e-10, 1e-7, 1e-4)  # relative; tried in turn until H(λ) factorises
-DAMPING = (1e-10, 1e-7, 1e-4)  # relative; where βμ = 0, or where the model is too stiff
+DAMPING = (
+    1e-13,
+    1e-10,
+    1e-7,
+    1e-4,
+)  # relative; where βμ = 0, or where the model is too stiff
 FORECASTS = 6  # times the model is solved again with forecast curvature
 STEEPEST = 1e6  # κ and 1/κ: larger changes say nothing about the next step
 # Relative; tried in turn until the QP's own gap is closed.
@@ -62,7 +67,7 @@ class Guess:
 
 
 def next_step(
-    problem: Problem, here: Expansion, other: Expansion | None, guess: Guess
+    problem: Prices, here: Expansion, other: Expansion | None, guess: Guess
 ) -> Step:
     """Solve the model at `here`; `other`, an expansion close by, shows the trend."""
     try:
@@ -74,13 +79,13 @@ def next_step(
         return _gradient_step(problem, here)
 
 
-def merit(problem: Problem, at: Expansion, price: float) -> float:
+def merit(problem: Prices, at: Expansion, price: float) -> float:
     """Return βF + ρ·max(0, max r)."""
     worst = float(at.violation.max(initial=0.0))
     return problem.risk_weight * at.risk + price * max(0.0, worst)
 
 
-def shorten(problem: Problem, here: Expansion, trial: Expansion, price: float) -> float:
+def shorten(problem: Prices, here: Expansion, trial: Expansion, price: float) -> float:
     """Return the part of a refused step that two expansions promise most from.
 
     The larger of the two follows a convex function around a kink, such as an outlier
@@ -102,7 +107,7 @@ def along(at: Expansion, d: FloatArray, t: FloatArray) -> FloatArray:
     )
 
 
-def _model_step(problem: Problem, here: Expansion, guess: Guess) -> tuple[Step, float]:
+def _model_step(problem: Prices, here: Expansion, guess: Guess) -> tuple[Step, float]:
     """Solve the model with as little damping as it takes; also return that."""
     undamped = (0.0,) if problem.modulus > 0 else ()
     for damping in undamped + DAMPING:
@@ -114,7 +119,7 @@ def _model_step(problem: Problem, here: Expansion, guess: Guess) -> tuple[Step, 
 
 
 def _forecast_step(
-    problem: Problem,
+    problem: Prices,
     here: Expansion,
     other: Expansion,
     guess: Guess,
@@ -136,7 +141,7 @@ def _forecast_step(
     return step
 
 
-def _gradient_step(problem: Problem, here: Expansion) -> Step:
+def _gradient_step(problem: Prices, here: Expansion) -> Step:
     """A short step down βF + B·max(0, max r), for Hessians that no ridge can repair."""
     lam = np.zeros(problem.n_cells)
     if here.violation.max(initial=0.0) > 0:
@@ -170,7 +175,7 @@ class Model:
     def at(
         cls,
         here: Expansion,
-        problem: Problem,
+        problem: Prices,
         *,
         basis: FloatArray | None = None,
         damping: float = 0.0,
@@ -337,12 +342,12 @@ def _climb(model: Model, now: Response, direction: FloatArray) -> Response | Non
     return after if slack(model, after) < 0.9 * slack(model, now) else None
 
 
-def _sizes(here: Expansion, problem: Problem) -> FloatArray:
+def _sizes(here: Expansion, problem: Prices) -> FloatArray:
     """Return the curvature that each parameter has for a typical λ."""
     cells = np.einsum("zii->i", here.hessians) / max(1, problem.n_cells)
     risk = np.diag(here.risk_hessian)
     typical = problem.multiplier_bound * cells + problem.risk_weight * risk
-    return np.asarray(typical + 1e-3 * typical.mean())
+    return np.asarray(typical + 1e-9 * typical.mean())
 
 
 def _factorise(hessian: FloatArray) -> tuple[FloatArray, bool]:
@@ -352,7 +357,7 @@ def _factorise(hessian: FloatArray) -> tuple[FloatArray, bool]:
     diagonal = np.diag(hessian)
     floor = max(float(diagonal.mean()), 1e-300)
     for ridge in RIDGES:
-        lifted = hessian + np.diag(ridge * (diagonal + 0.1 * floor))
+        lifted = hessian + np.diag(ridge * (diagonal + 1e-9 * floor))
         try:
             return cho_factor(lifted, lower=True, check_finite=False)
         except LinAlgError:
@@ -385,7 +390,7 @@ class Forecast:
 
 
 def forecast(
-    here: Expansion, before: Expansion, multipliers: FloatArray, problem: Problem
+    here: Expansion, before: Expansion, multipliers: FloatArray, problem: Prices
 ) -> Forecast | None:
     """Compare the Hessians of G(·; λ), without ridge, at two points."""
     from scipy.linalg import eigh
@@ -413,7 +418,7 @@ def forecast(
 
 
 def _loss_hessian(
-    at: Expansion, multipliers: FloatArray, problem: Problem
+    at: Expansion, multipliers: FloatArray, problem: Prices
 ) -> FloatArray:
     """Return ∇²G(w; λ) without the ridge, which never changes."""
     hessian = problem.risk_weight * at.risk_hessian
