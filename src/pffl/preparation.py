@@ -28,7 +28,7 @@ from pffl.typing import FloatArray
 Weighting = Literal["silos", "rows"]
 
 RADIUS = 100.0  # of the norm ball at the start, for inputs with a mean square of 1
-ALIKE = 1e-12  # of the largest input's size: smaller ones play no part in it
+ALIKE = 1e-6  # of the largest input's size: smaller ones play no part in it
 OUTWEIGHS = 20  # a silo so many times smaller than the mean is named
 MOST_NAMED = 5
 FAR = 20  # times the loss of a constant guess: a bound with a slip in it

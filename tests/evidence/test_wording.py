@@ -166,7 +166,8 @@ def test_gap() -> None:
         "not available: needs convexity, and it is not; needs convexity, and the loss "
         "is not convex in the weights of this model"
     )
-    ball = training.gap(evidence(model__l2=0.0))
+    pair = Pair(1.0, 1.0 - 1.23401e-7, [0.0], 4.0)
+    ball = training.gap(evidence(model__l2=0.0, proofs__gap=pair))
     assert ball.available
     assert "length at most 4" in ball.assumptions[1].text
 

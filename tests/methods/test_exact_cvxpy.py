@@ -141,7 +141,7 @@ def ready(drawn: Drawn):
         radius=drawn.radius or 100.0,
     )
     engine = Reference(drawn.federation)
-    model = MODELS[oracle.kind][0](l2=oracle.l2)
+    model = MODELS[oracle.kind][0](l2=oracle.l2 / oracle.stretch**2)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "cells with fewer than 10")
         problem, _ = prepare(engine, drawn.constraint, model, method, options, 0)
@@ -172,7 +172,8 @@ def test_bounds_enclose_the_value_in_every_round(seed):
     state, upper, lower = method.init(problem), np.inf, -np.inf
     while (question := method.question(problem, state)) is not None:
         state = method.step(problem, state, engine.ask(question))
-        assert state.lower - 1e-6 <= value <= state.upper + 1e-6
+        assert state.unit * state.lower - 1e-6 <= value
+        assert value <= state.unit * state.upper + 1e-6
         assert state.upper <= upper
         assert state.lower >= lower
         upper, lower = state.upper, state.lower
@@ -181,7 +182,7 @@ def test_bounds_enclose_the_value_in_every_round(seed):
     attained = drawn.oracle.upper(point.w) - drawn.oracle.least(
         point.multipliers, drawn.radius
     )
-    assert attained <= state.gap + 1e-9
+    assert attained <= method.gap(state) + 1e-9
 
 
 @pytest.mark.parametrize("seed", [s for s in SEEDS if s // 3 % 3 == 2])

@@ -347,7 +347,7 @@ def _sizes(here: Expansion, problem: Prices) -> FloatArray:
     cells = np.einsum("zii->i", here.hessians) / max(1, problem.n_cells)
     risk = np.diag(here.risk_hessian)
     typical = problem.multiplier_bound * cells + problem.risk_weight * risk
-    return np.asarray(typical + 1e-9 * typical.mean())
+    return np.asarray(typical + 1e-3 * typical.mean())
 
 
 def _factorise(hessian: FloatArray) -> tuple[FloatArray, bool]:
@@ -357,7 +357,7 @@ def _factorise(hessian: FloatArray) -> tuple[FloatArray, bool]:
     diagonal = np.diag(hessian)
     floor = max(float(diagonal.mean()), 1e-300)
     for ridge in RIDGES:
-        lifted = hessian + np.diag(ridge * (diagonal + 1e-9 * floor))
+        lifted = hessian + np.diag(ridge * (diagonal + 0.1 * floor))
         try:
             return cho_factor(lifted, lower=True, check_finite=False)
         except LinAlgError:

@@ -1,0 +1,178 @@
+"""Numeric targets in any unit: the same model, the same words (faults 79, 82)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.data import Rows, Silo
+from pffl.engines import Reference
+from pffl.models.base import Target
+from pffl.preparation import Options
+from tests.helpers import from_silos, make_federation, make_problem
+
+UNITS = [1e-4, 5e4, 1e9]
+QUICK = Options(baseline=False)
+
+
+def in_units(unit, *, inputs=1.0, labels=0, seed=4):
+    """Return a federation with its targets (around 5) and inputs in other units."""
+    base = make_federation(seed, sizes=(60, 45, 80), test=0, labels=labels)
+    silos = []
+    for silo in base.silos:
+        rows = silo.rows("train")
+        y = rows.y if labels else unit * (rows.y + 5.0)
+        train = Rows.of(np.asarray(rows.X) * inputs, y, rows.group)
+        silos.append(Silo(silo.name, silo.index, {"train": train}))
+    return from_silos(base, silos)
+
+
+def model_of(kind, unit, l2):
+    if kind == "squares":
+        return pffl.LeastSquares(l2=l2)
+    return pffl.HuberRegression(l2=l2, delta=0.7 * unit)
+
+
+@pytest.mark.parametrize("l2", [1e-3, 0.0])
+@pytest.mark.parametrize("kind", ["squares", "huber"])
+def test_a_unit_changes_neither_model_nor_status(kind, l2):
+    def solved(unit, bound):
+        return pffl.solve(
+            in_units(unit),
+            pffl.BoundedGroupLoss(bound * unit**2),
+            model=model_of(kind, unit, l2),
+            method=pffl.Exact(multiplier_bound=20.0),
+            options=QUICK,
+            seed=0,
+        )
+
+    bounds = (0.6, 1.4) if kind == "squares" else (0.4, 1.0)
+    seen = set()
+    for bound in bounds:
+        plain = solved(1.0, bound)
+        seen.add(plain.status)
+        for unit in UNITS:
+            other = solved(unit, bound)
+            assert other.status == plain.status
+            np.testing.assert_allclose(other.w, plain.w, rtol=0, atol=1e-8)
+            assert other.train.risk == pytest.approx(
+                plain.train.risk * unit**2, rel=1e-8
+            )
+            assert other.gap / other.problem.unit < 1e-6
+            np.testing.assert_allclose(
+                other.problem.scales, plain.problem.scales * unit**2, rtol=1e-9
+            )
+    assert len(seen) > 1
+
+
+def test_predictions_are_in_the_users_units():
+    federation = in_units(5e4)
+    solution = pffl.solve(federation, None, model=pffl.LeastSquares(l2=1e-9), seed=0)
+    rows = federation.pooled("train")
+    X = np.column_stack([rows.X, np.ones(len(rows.y))])
+    sizes = np.bincount(rows.silo)[rows.silo]  # every silo weighs the same
+    root = 1 / np.sqrt(sizes)
+    best = np.linalg.lstsq(X * root[:, None], rows.y * root, rcond=None)[0]
+    np.testing.assert_allclose(solution.predict(rows.X), X @ best, rtol=1e-6)
+    losses = (solution.predict(rows.X) - rows.y) ** 2
+    found = {row.cell: row.train_loss for row in solution.cell_results}
+    for code, name in enumerate(federation.schema.groups):
+        mean = losses[rows.group == code].mean()
+        assert found[name] == pytest.approx(mean, rel=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e5])
+@pytest.mark.parametrize("labels", [0, 2])
+def test_raw_inputs_of_any_size_end_as_standardised_ones(labels, scale):
+    kind = pffl.LogisticRegression if labels else pffl.LeastSquares
+    statuses = set()
+    for bound in (0.55, 0.7) if labels else (0.8, 1.3):
+        plain, raw = (
+            pffl.solve(
+                in_units(1.0, inputs=scale, labels=labels),
+                pffl.BoundedGroupLoss(bound),
+                model=kind(l2=0.0, standardize=standardize),
+                method=pffl.Exact(multiplier_bound=100.0),
+                options=QUICK,
+                seed=0,
+            )
+            for standardize in (True, False)
+        )
+        assert raw.status == plain.status
+        assert raw.train.risk == pytest.approx(plain.train.risk, rel=1e-4)
+        statuses.add(plain.status)
+    assert len(statuses) == 2
+
+
+def test_the_ball_comes_from_the_data_and_grows_unless_declared():
+    federation = in_units(1.0, inputs=1e-3)
+    raw = pffl.LeastSquares(l2=0.0, standardize=False)
+    free = pffl.solve(federation, None, model=raw, options=QUICK, seed=0)
+    sizes = np.sqrt(np.mean(federation.pooled("train").X ** 2, axis=0))
+    assert free.problem.radius == pytest.approx(100 / sizes.min(), rel=1e-2)
+    declared = replace(QUICK, radius=5.0)
+    held = pffl.solve(federation, None, model=raw, options=declared, seed=0)
+    assert np.linalg.norm(held.w) == pytest.approx(5.0)
+    assert held.evidence.proofs.gap.radius == 5.0
+    assert held.train.risk > 1.1 * free.train.risk
+    # Nearly equal columns: the best weights are long, and no ridge shortens them.
+    rows = federation.pooled("train")
+    x = np.asarray(rows.X)[:, :1] * 1e3
+    X = np.column_stack([x, x + 0.1 * np.asarray(rows.X)[:, 1:2], x[:, 0] * 0])
+    y = X[:, 1] * 1e3 - X[:, 0] * 1e3 + 0.1 * rows.y
+    train = Rows.of(X, y, rows.group)
+    twins = from_silos(federation, [Silo("only", 0, {"train": train})])
+    long = pffl.solve(
+        twins, None, model=pffl.LeastSquares(l2=0.0), options=QUICK, seed=0
+    )
+    assert np.linalg.norm(long.w) > long.problem.radius
+    assert np.linalg.norm(long.w) < long.evidence.proofs.gap.radius
+    design = np.column_stack([X[:, :2] - X[:, :2].mean(axis=0), np.ones(len(y))])
+    least = np.linalg.lstsq(design, y, rcond=None)[1][0] / len(y)
+    assert long.train.risk == pytest.approx(least, rel=1e-5)
+
+
+def test_scales_and_constants_are_those_of_the_rows():
+    for labels in (0, 2, 3):
+        federation = make_federation(3, sizes=(50, 40), labels=labels)
+        rows = federation.pooled("train")
+        constraints = [pffl.BoundedGroupLoss(1.0), pffl.PerSilo(1.0)]
+        for constraint in constraints:
+            problem = make_problem(Reference(federation), constraint)
+            by = rows.group if constraint is constraints[0] else rows.silo
+            for z in range(2):
+                y = rows.y[by == z]
+                if labels == 0:
+                    scale, own = np.mean((y - rows.y.mean()) ** 2), y.var()
+                else:
+                    codes = range(labels)
+                    rates = np.array([(rows.y == c).mean() for c in codes])
+                    shares = np.array([(y == c).mean() for c in codes])
+                    scale = -shares @ np.log(rates)
+                    shown = shares[shares > 0]
+                    own = -shown @ np.log(shown)
+                assert problem.scales[z] == pytest.approx(scale)
+                assert problem.constants[z] == pytest.approx(own)
+
+
+def test_a_target_is_scaled_by_its_sums():
+    y = np.array([3.0, 5.0, 9.0, 11.0])
+    sums = np.array(
+        [[y[:2].sum(), (y[:2] ** 2).sum()], [y[2:].sum(), (y[2:] ** 2).sum()]]
+    )
+    rows = np.array([2.0, 2.0])
+    plain = Target.from_sums(rows, sums)
+    assert plain.mean == pytest.approx(7.0)
+    assert plain.scale == pytest.approx(y.std())
+    constant = np.array([[8.0, 32.0]])
+    assert Target.from_sums(np.array([2.0]), constant) == Target(4.0, 4.0)
+    assert Target.from_sums(np.array([2.0]), np.zeros((1, 2))) == Target(0.0, 1.0)
+    # One wild value moves one part, and so not the median of three.
+    wild = np.array([[2.0, 4.0], [2.2, 4.4], [1e6, 1e12]])
+    found = Target.from_sums(np.full(3, 2.0), wild, robust=True)
+    assert found.mean == pytest.approx(1.1)
+    assert found.scale < 2.0
+    assert Target(3.0, 4.0).about_zero() == Target(0.0, 5.0)
