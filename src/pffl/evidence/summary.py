@@ -6,15 +6,16 @@ Terminal, page and notebook differ in how they draw; what they say is made here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from pffl.evidence import verdict
 from pffl.evidence.certificate import Certificate, mark
 from pffl.evidence.evidence import Evidence
 from pffl.evidence.metrics import Rate, rates
-from pffl.evidence.training import TOLERANCE
+from pffl.evidence.training import losses
 from pffl.evidence.verdict import CellResult
 from pffl.text import decimals, up
 
@@ -130,7 +131,7 @@ def columns(e: Evidence, cells: Sequence[CellResult]) -> list[Column]:
         Column(
             "after" if compared else "loss",
             f"mean loss, {rows}",
-            _against([c.train_loss for c in cells], cells, slack=TOLERANCE),
+            _against([c.train_loss for c in cells], cells, _tolerances(e)),
         ),
         Column("bound", "what was asked for", _plain([c.bound for c in cells])),
     ]
@@ -262,14 +263,22 @@ def _plain(values: Sequence[float | None]) -> tuple[Figure, ...]:
     return tuple(Figure(NOTHING if v is None else decimals(v)) for v in values)
 
 
+def _tolerances(e: Evidence) -> dict[str, float]:
+    """Return how little above its bound each cell's training loss counts as met."""
+    return dict(zip(e.names, losses(e, e.seen).tolerance, strict=True))
+
+
 def _against(
-    losses: Sequence[float | None], cells: Sequence[CellResult], slack: float = 0.0
+    means: Sequence[float | None],
+    cells: Sequence[CellResult],
+    tolerances: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[Figure, ...]:
-    """Write losses; those above their bounds, by more than a slack, are marked."""
+    """Write losses; those above their bounds, by more than is tolerated, are marked."""
     out = []
-    for figure, loss, cell in zip(_plain(losses), losses, cells, strict=True):
-        known = loss is not None and cell.bound is not None
-        over = known and loss > cell.bound + slack  # type: ignore[operator]
+    for figure, loss, cell in zip(_plain(means), means, cells, strict=True):
+        over = False
+        if loss is not None and cell.bound is not None:
+            over = loss - cell.bound > tolerances.get(cell.cell, 0.0)
         out.append(Figure(figure.text, "bad" if over else "plain"))
     return tuple(out)
 

@@ -1,0 +1,86 @@
+"""README's main job prints what README shows.
+
+``python -m tests.cli.test_readme`` writes the block anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import pffl
+from tests.datasets.compas_file import is_cached
+
+README = Path(__file__).parents[2] / "README.md"
+COMMAND = re.compile(r"\.venv/bin/pffl (run .*)")
+BLOCK = re.compile(r"(?<=\n```text\n).*?(?=```\n)", re.DOTALL)
+#: Parts of the output that README leaves out: measures of all rows, and remarks.
+LEFT_OUT = ("train ", "duality gap")
+
+
+def command() -> list[str]:
+    found = COMMAND.search(README.read_text("utf-8"))
+    assert found is not None
+    return shlex.split(found[1])
+
+
+def shown(out: str) -> str:
+    """What README shows of an output: all but some parts between blank lines."""
+    lines = "\n".join(line.rstrip() for line in out.splitlines())
+    parts = re.split(r"\n{2,}", lines.strip("\n"))
+    kept = [p for p in parts if not re.search(f"^({'|'.join(LEFT_OUT)})", p, re.M)]
+    return "\n\n".join(kept) + "\n"
+
+
+@pytest.mark.skipif(not is_cached(), reason="COMPAS is not cached")
+def test_the_main_job_prints_what_readme_shows(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    seen = pffl(capsys, *command())
+    assert seen.code == 0
+    found = BLOCK.search(README.read_text("utf-8"))
+    assert found is not None
+    assert found[0] == shown(seen.out)
+
+
+def test_the_block_shows_an_effect() -> None:
+    """The bound moves somebody by more than rounding, and all verdicts are there."""
+    found = BLOCK.search(README.read_text("utf-8"))
+    assert found is not None
+    before, after, bound = (
+        float(n) for n in re.findall(r"0\.\d{4}", found[0].split("Female, rec")[1])[:3]
+    )
+    assert before - after > 0.05
+    assert after <= bound + 5e-5 < before
+    for title in ("On the training rows", "On held-out rows", "Promised for people"):
+        assert title in found[0]
+
+
+def main() -> None:
+    program = [sys.executable, "-c", "from pffl.cli import main; main()"]
+    with tempfile.TemporaryDirectory() as place:
+        run = subprocess.run(
+            [*program, *command()],
+            cwd=place,
+            env=os.environ | {"COLUMNS": "80"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    text = README.read_text("utf-8")
+    README.write_text(BLOCK.sub(lambda _: shown(run.stdout), text, count=1), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
