@@ -84,7 +84,7 @@ def fit(
     watched = iterate(
         problem,
         method,
-        gap_every=gap_every if problem.task.model.convex else 0,
+        gap_every=0 if proofs.without_hessians(problem) else gap_every,
         gauge=proofs.measure_gap,
         watched=True,
     )

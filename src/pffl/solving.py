@@ -23,6 +23,7 @@ from pffl.driver import Cost, drive, drive_many
 from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
 from pffl.errors import UsageError
+from pffl.evidence.advice import overfitted
 from pffl.evidence.evidence import Data, Evidence, Missing, Terms, Training
 from pffl.evidence.measure import (
     Measured,
@@ -278,7 +279,9 @@ def terms_of(
 
 def noted(solution: Solution, more: Iterable[str]) -> Solution:
     """Add what came to be known on the way, of the silos among others."""
-    notes = list(dict.fromkeys([*more, *solution.evidence.notes]))
+    found = overfitted(solution.evidence)
+    told = [*more, *solution.evidence.notes, *([] if found is None else [found])]
+    notes = list(dict.fromkeys(told))
     return replace(solution, evidence=replace(solution.evidence, notes=notes))
 
 

@@ -164,7 +164,7 @@ def rates(e: Evidence) -> list[GroupRates]:
     sample = held if held is not None and apart else e.seen
     names = ("count", "correct", "positive")
     count, correct, positive = (sample.of_atoms(c, len(e.groups)) for c in names)
-    delta = split_delta(1.0 - e.terms.confidence, 1, unseen.candidates(e))
+    delta = split_delta(1.0 - e.terms.confidence, 1, unseen.parts(e))
     side, where = (delta / 2, "held-out") if apart else (None, "training")
     binary = len(e.labels) == 2
     return [

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pffl.evidence import training, unseen
+from pffl.evidence.advice import asks_most
 from pffl.evidence.certificate import Certificate, Status
 from pffl.evidence.evidence import Evidence, Missing, Pair, Sample, Training, known
 from pffl.evidence.metrics import GroupRates, Metrics, metrics, rates
@@ -32,7 +33,7 @@ EXIT_CODES: dict[Status, int] = {
     "interrupted": 130,
 }
 #: What to raise, of a method that was stopped too early; the first that it has.
-EFFORT = ("dual_rounds", "rounds", "max_rounds")
+EFFORT = ("dual_rounds", "rounds", "max_rounds", "iterations")
 RESULT, RESULT_VERSION = "pffl.result", 2
 
 
@@ -352,6 +353,8 @@ class Result(Record):
     ----------
     verdicts
         On the rows at hand, on held-out rows, for unseen people.
+    asks_most
+        Whom the bounds bind, in words.
     witness
         Weights of the cells that prove the bounds impossible.
     smallest_bound
@@ -373,6 +376,7 @@ class Result(Record):
     gap: float | None
     slack: float | None
     cells: list[CellResult]
+    asks_most: str | None
     groups: list[GroupRates]
     train: Metrics | None
     test: Metrics | None
@@ -408,6 +412,7 @@ def result(e: Evidence) -> dict[str, Any]:
         gap=gap(e),
         slack=allowed,
         cells=list(cell_results(e)),
+        asks_most=asks_most(e),
         groups=rates(e),
         train=split_metrics(e, "train"),
         test=split_metrics(e, "test"),

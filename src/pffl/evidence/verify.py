@@ -1220,6 +1220,38 @@ class Told:
             constant=[c["constant"] for c in e["cells"]],
         )
 
+    def asks(self) -> list[str]:
+        """Whom the bounds ask most of: price, losses before and now, constants."""
+        e, lam = self.e, [c["multiplier"] for c in self.e["cells"]]
+        if not (self.promise and self.trained and self.full):
+            return []
+        before, total, free = known(e["before"]), sum(lam), None
+        if before:
+            free = means_of(before["samples"]["train"])
+            rows = zip(free, self.bounds, self.most, strict=True)
+            if all(loss <= bound + most for loss, bound, most in rows):
+                return []
+        priced = self.converged == "yes"
+        if priced and total > 0:
+            z = int(np.argmax(lam))
+            out = [self.names[z], f"{100 * lam[z] / total:.0f}"]
+        elif free:
+            z = int(np.argmax(np.subtract(free, self.bounds)))
+            out = [self.names[z]]
+        else:
+            return []
+        if free:
+            out += [near(free[z]), near(self.means[z])]
+            rise = np.subtract(self.means, free)
+            payer = int(np.argmax(rise))
+            if rise[payer] > 10 * self.most[payer] and payer != z:
+                out += [self.names[payer], near(free[payer]), near(self.means[payer])]
+        others = [c["constant"] for i, c in enumerate(e["cells"]) if i != z]
+        others = [near(v) for v in sorted(o for o in others if o is not None)]
+        if (own := e["cells"][z]["constant"]) is not None:
+            out += [near(own), *dict.fromkeys([*others[:1], *others[-1:]])]
+        return out
+
     def groups(self) -> list[Json]:
         """How often the model is wrong about each group, with intervals."""
         e, shape = self.e, (len(self.e["groups"]), -1)
@@ -1230,7 +1262,7 @@ class Told:
             np.reshape(sample["atoms"][c], shape).astype(float)
             for c in ("count", "correct", "positive")
         )
-        side = self.delta / self.many / 2 if apart else None
+        side = self.delta / self.parts / 2 if apart else None
         samples = [e["seen"], *([self.held] if self.held else [])]
         counts = [np.reshape(s["atoms"]["count"], shape).sum(axis=1) for s in samples]
 
@@ -1319,6 +1351,8 @@ def check_result(told: Told, stated: Json) -> Iterator[Check]:
     if not isinstance(promised := told.holdout(), str):
         shown = shown_in(said["unseen"]["sentence"], told.known_names)
         yield from compare("result.json, unseen shows", shown, promised[4])
+    shown = shown_in(stated["asks_most"] or "", told.known_names)
+    yield from compare("result.json, asks_most shows", shown, told.asks())
 
 
 def check_certificate(told: Told, stated: Json) -> Iterator[Check]:

@@ -1,0 +1,166 @@
+"""Whom bounds bind, and what was overfitted: sentences that must be true."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.data import Federation
+from pffl.evidence.advice import asks_most, overfitted
+from pffl.evidence.evidence import Evidence, Missing, Sample
+
+BOUND = pffl.BoundedGroupLoss(5.0)
+
+
+def uneven(seed: int = 0, rows: int = 600, columns: int = 2) -> Federation:
+    """Two groups whose labels depend on the inputs differently, one hardly at all."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(rows, columns))
+    group = rng.choice(["hard", "easy"], size=rows, p=[0.3, 0.7])
+    slope = np.where(group == "hard", 0.5, 2.5)
+    y = (slope * X[:, 0] + rng.logistic(size=rows) > 0).astype(int)
+    return Federation.from_arrays(
+        X, y, sensitive_features=group, silo=np.arange(rows) % 3, seed=seed
+    )
+
+
+def solved(bound: Any, **more: Any) -> pffl.Solution:
+    model = pffl.LogisticRegression(l2=1e-4)
+    options = pffl.Options(least=False)
+    return pffl.solve(uneven(), bound, model=model, options=options, seed=0, **more)
+
+
+def risk_of(bounds: dict[str, float]) -> float:
+    found = solved(pffl.BoundedGroupLoss(bounds)).evidence.risk
+    assert found is not None
+    return float(found)
+
+
+def test_the_cell_named_is_the_one_whose_bound_costs_most() -> None:
+    bounds = {"hard": 0.66, "easy": 0.48}
+    text = asks_most(solved(pffl.BoundedGroupLoss(bounds)).evidence)
+    at, costs = risk_of(bounds), {}
+    for cell in bounds:  # what a looser bound saves
+        costs[cell] = at - risk_of({**bounds, cell: bounds[cell] + 1e-3})
+    most = max(costs, key=lambda cell: costs[cell])
+    assert costs[most] > 1e-5
+    assert text is not None
+    assert text.startswith(f"These bounds ask most of '{most}'")
+
+
+def test_figures_are_those_of_the_rows() -> None:
+    solution = solved(pffl.BoundedGroupLoss(0.66))
+    e, text = solution.evidence, asks_most(solution.evidence)
+    assert text is not None
+    assert text.startswith("This bound asks most of 'hard': 100 % of the price")
+    names = list(e.names)
+    free = solved(None).evidence.seen
+    hard, easy = (names.index(name) for name in ("hard", "easy"))
+    shown = [
+        free.means[hard],
+        e.seen.means[hard],
+        free.means[easy],
+        e.seen.means[easy],
+    ]
+    told = [float(x) for x in re.findall(r"0\.\d+", text)[:4]]
+    np.testing.assert_allclose(told, shown, atol=2e-4)
+    assert shown[0] > 0.68
+    assert shown[1] == pytest.approx(0.66, abs=2e-3)
+    assert shown[3] > shown[2]
+    assert "'easy' pays most" in text
+
+
+def test_bounds_that_ask_nothing_say_so() -> None:
+    for method in (pffl.Exact(), pffl.PFFL(dual_rounds=2)):
+        e = solved(pffl.BoundedGroupLoss(0.9), method=method).evidence
+        text = asks_most(e)
+        assert text is not None
+        assert text.startswith("This bound asks nothing of anyone")
+
+
+def test_a_method_without_prices_is_judged_by_the_model_without_bounds() -> None:
+    e = solved(pffl.BoundedGroupLoss(0.66), method=pffl.FedAvg(rounds=20)).evidence
+    text = asks_most(e)
+    assert text is not None
+    assert "'hard': without bounds it is the furthest above" in text
+    bare = replace(e, before=Missing("not asked for"))
+    assert asks_most(bare) is None
+
+
+def test_without_a_bound_nothing_is_asked() -> None:
+    assert asks_most(solved(None).evidence) is None
+    assert asks_most(solved(pffl.MinMax()).evidence) is None
+
+
+# Overfitting
+
+
+def fit(columns: int, rows: int, l2: float = 1e-6) -> Evidence:
+    model = pffl.LogisticRegression(l2=l2)
+    options = pffl.Options(baseline=False, least=False)
+    federation = uneven(rows=rows, columns=columns)
+    return pffl.solve(federation, BOUND, model=model, options=options, seed=0).evidence
+
+
+def test_many_inputs_and_few_rows_are_overfitted_and_a_ridge_helps() -> None:
+    text = overfitted(fit(80, 240))
+    assert text is not None
+    assert text.startswith("overfitted: held-out loss is above training loss")
+    assert "all rows 0." in text
+    assert "--l2 auto" in text
+    assert overfitted(fit(80, 240, l2=30.0)) is None
+    assert overfitted(fit(2, 1200)) is None
+
+
+def drawn(e: Evidence, sample: Sample, losses: np.ndarray, seed: int) -> Sample:
+    """The sums of a sample whose losses are drawn, all from one law."""
+    rng = np.random.default_rng(seed)
+    count = np.array(sample.cells["count"])
+    parts = [rng.choice(losses, size=n) for n in count]
+    sums = [float(p.sum()) for p in parts]
+    squares = [float((p**2).sum()) for p in parts]
+    columns = {"bounded_loss": sums, "bounded_loss_squared": squares}
+    share = [1 / len(e.labels)] * len(e.labels)
+    atoms = {
+        name: [value * part for value in values for part in share]
+        for name, values in columns.items()
+    }
+    return replace(
+        sample,
+        cells={**sample.cells, **columns},
+        atoms={**sample.atoms, **atoms},
+    )
+
+
+@pytest.mark.parametrize("skew", ["even", "rare disasters"])
+def test_chance_alone_is_not_called_overfitting(skew: str) -> None:
+    e = fit(2, 1200)
+    assert isinstance(e.heldout, Sample)
+    losses = np.array([0.2, 0.4, 0.6, 1.0] if skew == "even" else [0.1] * 19 + [3.0])
+    alarms = sum(
+        overfitted(
+            replace(
+                e,
+                seen=drawn(e, e.seen, losses, 2 * i),
+                heldout=drawn(e, e.heldout, losses, 2 * i + 1),
+            )
+        )
+        is not None
+        for i in range(400)
+    )
+    assert alarms <= 2
+    worse = replace(e, heldout=drawn(e, e.heldout, losses + 0.5, 1))
+    same = replace(worse, seen=drawn(e, e.seen, losses, 0))
+    assert overfitted(same) is not None
+
+
+def test_few_rows_and_no_rows_say_nothing() -> None:
+    e = fit(20, 60)
+    assert overfitted(e) is None
+    gone = replace(e, heldout=Missing("needs held-out rows, and there are none"))
+    assert overfitted(gone) is None
