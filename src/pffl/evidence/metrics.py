@@ -121,7 +121,8 @@ class Rate(Record):
         The rate there; None for nobody.
     lower, upper
         Hold the rate among unseen people, by itself, with the confidence of the run;
-        None where the rows are those that the model was trained on.
+        None where the rows are those that the model was trained on, or some people
+        have several.
     """
 
     people: int
@@ -165,7 +166,8 @@ def rates(e: Evidence) -> list[GroupRates]:
     names = ("count", "correct", "positive")
     count, correct, positive = (sample.of_atoms(c, len(e.groups)) for c in names)
     delta = split_delta(1.0 - e.terms.confidence, 1, unseen.parts(e))
-    side, where = (delta / 2, "held-out") if apart else (None, "training")
+    side = delta / 2 if apart and not sample.repeated else None
+    where = "held-out" if apart else "training"
     binary = len(e.labels) == 2
     return [
         GroupRates(

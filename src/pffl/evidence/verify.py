@@ -1262,7 +1262,9 @@ class Told:
             np.reshape(sample["atoms"][c], shape).astype(float)
             for c in ("count", "correct", "positive")
         )
-        side = self.delta / self.parts / 2 if apart else None
+        table = sample.get("people") or sample["cells"]
+        single = table["count"] == sample["cells"]["count"]  # rows are people
+        side = self.delta / self.parts / 2 if apart and single else None
         samples = [e["seen"], *([self.held] if self.held else [])]
         counts = [np.reshape(s["atoms"]["count"], shape).sum(axis=1) for s in samples]
 
