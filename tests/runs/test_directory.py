@@ -19,6 +19,7 @@ FILES = {
     "certificate.json",
     "evidence.json",
     "history.csv",
+    "looks.jsonl",
     "manifest.json",
     "model.safetensors",
     "result.json",

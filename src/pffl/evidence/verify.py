@@ -207,6 +207,7 @@ class Model:
     mean: Any
     scale: Any
     target: Any
+    loss_bound: float | None = None
 
     @classmethod
     def read(cls, path: Path) -> Model:
@@ -220,7 +221,10 @@ class Model:
                 arrays = [np.array(file.get_tensor(name)) for name in names]
             scaling = header["target_scaling"] or {"mean": 0.0, "scale": 1.0}
             arrays.append(np.array([scaling["mean"], scaling["scale"]]))
-            return cls(header["model"], header["schema"], *arrays)
+            bound = header["loss_bound"]
+            w, lam, mean, scale, target = arrays
+            named = header["model"], header["schema"]
+            return cls(*named, w, lam, mean, scale, target, bound)
         except Exception as error:
             raise Unreadable(f"{path}: no model of pffl: {error}") from error
 
@@ -1573,6 +1577,9 @@ def check_model(e: Json, model: Model) -> Iterator[Check]:
     stated, schema = e["data"]["schema"], model.schema_hash()
     yield from compare("names of inputs, groups, labels", stated, schema)
     run, priced = known(e["training"]), e["promise"] or e["minimax"]
+    if run and e["labels"]:
+        stated = e["terms"]["loss_bound"]
+        yield from compare("loss bound of the predictor", model.loss_bound, stated)
     if run and priced:
         lam = [cell["multiplier"] for cell in e["cells"]]
         yield from compare("multipliers", lam, model.multipliers.tolist())

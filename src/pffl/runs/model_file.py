@@ -48,6 +48,8 @@ class ModelFile:
         Parameters, and λ of each of `cells`.
     cells
         Names of the cells.
+    loss_bound
+        M: its probabilities are kept so far from 0 that no loss is above it.
     """
 
     model: Model
@@ -55,6 +57,7 @@ class ModelFile:
     w: FloatArray
     multipliers: FloatArray
     cells: tuple[str, ...]
+    loss_bound: float | None = None
 
     @classmethod
     def of(cls, solution: Solution) -> ModelFile:
@@ -66,6 +69,7 @@ class ModelFile:
             solution.w,
             solution.multipliers,
             problem.cells.names,
+            solution.loss_bound if problem.task.model.n_classes else None,
         )
 
     @property
@@ -74,9 +78,10 @@ class ModelFile:
         return self.model.inputs
 
     def predict_proba(self, X: object) -> FloatArray:
-        """Class probabilities for raw (unscaled) features."""
+        """Class probabilities for raw (unscaled) features, bounded as certified."""
         rows = self.inputs.apply(as_inputs(X))
-        return self.model.predict_proba(self.w, rows)
+        bound = np.inf if self.loss_bound is None else self.loss_bound
+        return self.model.bounded_proba(self.w, rows, bound)
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,7 @@ class _Header(Record):
     cells: tuple[str, ...]
     preparation: None = None
     target_scaling: Target | None = None
+    loss_bound: float | None = None
 
 
 def write_model(saved: ModelFile) -> bytes:
@@ -108,6 +114,7 @@ def write_model(saved: ModelFile) -> bytes:
         "cells": list(saved.cells),
         "preparation": None,
         "target_scaling": None if target == UNSCALED else asdict(target),
+        "loss_bound": saved.loss_bound,
     }
     inputs = saved.inputs
     arrays = (saved.w, saved.multipliers, inputs.mean, inputs.scale)
@@ -186,4 +193,6 @@ def _assemble(
             raise Malformed(f"'{name}' has {len(arrays[name])} numbers, not {length}")
     if (scale <= 0).any() or target.scale <= 0 or (multipliers < 0).any():
         raise Malformed("a scale is not positive, or a multiplier is negative")
-    return ModelFile(model, schema, w, multipliers, cells)
+    return ModelFile(
+        model, schema, w, multipliers, cells, model.loss_bound(header.loss_bound)
+    )
