@@ -254,7 +254,7 @@ def export_rows(
 
 def recompute(
     path: Path,
-    temporary: Path,
+    temporary: Path | None,
     *,
     data: str | None = None,
     model: Path | None = None,
@@ -268,20 +268,22 @@ def recompute(
     path
         The run directory, or a certificate in it.
     temporary
-        A folder to write rows to.
+        A folder to write rows to; None to check by evidence alone.
     data
         Rows that `export_rows` wrote; or other data than the run's.
     model, id, column
         As for `open_model`. A model that is not the one certified does not agree.
     """
     given: str | None = None
-    rows: Path | None = temporary / "rows.npz"
+    rows: Path | None = None
     try:
         if data is not None and _prepared(Path(data)):
             rows = Path(data)
-        else:
-            out = temporary / "rows.npz"
-            given = export_rows(path, out, data=data, model=model, id=id, column=column)
+        elif temporary is not None:
+            rows = temporary / "rows.npz"
+            given = export_rows(
+                path, rows, data=data, model=model, id=id, column=column
+            )
     except PFFLError as error:
         if data is not None:
             raise

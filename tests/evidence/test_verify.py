@@ -323,7 +323,7 @@ def test_changed_words_are_noticed(shelf: Shelf, tmp_path: Path) -> None:
         ("certificate.json", "With confidence 95 %", "With confidence 99 %"),
         ("certificate.json", '"verdict": "met"', '"verdict": "not_met"'),
         ("certificate.json", "the one with the least room is 'm'", "it is 'f'"),
-        ("certificate.json", "Losses above 3 count", "Losses above 4 count"),
+        ("certificate.json", "no loss is above 3", "no loss is above 4"),
         ("result.json", '"status": "met"', '"status": "not_met"'),
         ("result.json", "against a bound of 0.685", "against a bound of 0.684"),
         ("result.json", '"verdict": "not shown"', '"verdict": "holds"'),

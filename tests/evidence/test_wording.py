@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pffl.bounds import logsum
 from pffl.bounds.plan import InnerProblem, plan
 from pffl.bounds.rates import spread
 from pffl.errors import UsageError
@@ -245,12 +246,13 @@ def test_holdout() -> None:
     assert found is not None
     assert out.holds
     assert "95 %, each cell by itself" in out.text
-    assert "cut at 3" in out.text
+    assert "for the mixture of silos in the held-out rows of the cell" in out.text
     assert f"'female', at most {up(found[0])}" in out.text
     assert "That keeps every cell within its bound" in out.text
     missed = unseen.holdout(evidence(heldout=sample((0.61, 5.0), counts=(30, 30))))
     assert missed.holds is False
-    assert "0 of 2" in missed.text
+    assert "shows the bound of 0 of 2" in missed.text
+    assert "does not hold" not in str(certificate(evidence(heldout=many)))
     assert missed.per_cell is not None
     assert [row["vacuous"] for row in missed.per_cell] == [False, True]
     for row in missed.per_cell:
@@ -263,7 +265,11 @@ def test_holdout() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"terms__loss_bound": None}, "not available: needs a loss bound"),
+        ({"terms__loss_bound": None}, "not available: needs a predictor whose losses"),
+        (
+            {"terms__loss_bound": None, "labels": []},
+            "not available: needs a range that all targets keep to (--target-range",
+        ),
         (
             {"data__overlap": 7, "data__by_person": True},
             "not available: needs separate rows: 7",
@@ -286,7 +292,43 @@ def test_assumptions_say_what_is_known() -> None:
     assert apart(None) == apart(1) == "could not be checked"
     assert apart(0) == apart(0, True) == "checked"
     assert apart(1, True) == "failed"
-    assert unseen.bounded_loss(2.0).state == "checked"
+    (bounded,) = unseen.bounded_loss(evidence(terms__loss_bound=2.0))
+    assert bounded.state == "checked"
+    assert "within 0.1353 and 0.8647, so that no loss is above 2." in bounded.text
+
+
+def test_about_how_many_more_rows_would_show_it() -> None:
+    few = evidence(losses=(0.5, 0.5), heldout=sample((0.5, 0.5), counts=(40, 10**6)))
+    said, lacking = unseen.holdout(few).text, unseen.more_rows(few)
+    assert list(lacking) == ["female"]
+    assert f"{lacking['female']:,}"[:1] in said
+    assert "more held-out rows of 'female' would show it, if they were like" in said
+    # So many of these rows do show it, and half of them do not.
+    for times, shown in ((1.1, True), (0.5, False)):
+        count = int(times * (40 + (lacking["female"] or 0)))
+        like = evidence(heldout=sample((0.5, 0.5), counts=(count, 10**6)))
+        found = logsum.plan_bets(
+            [count, 10**6], delta=0.05, mean=0.5, variance=0.0, loss_bound=3.0
+        )
+        below = np.log1p(-found.gammas * 0.5 / 3.0) * [[count], [10**6]]
+        tables = {"bets": found.gammas, "bet_weights": found.weights, "below": below}
+        plain = {name: table.tolist() for name, table in tables.items()}
+        assert isinstance(like.heldout, Sample)
+        like = replace(
+            like, heldout=replace(like.heldout, above=plain["below"], **plain)
+        )
+        assert bool(unseen.holdout(like).holds) is shown
+    never = unseen.holdout(evidence(heldout=sample((0.63, 0.5)))).text
+    assert "mean loss of 0.63: more rows like these would not show" in never
+    nobody = unseen.holdout(evidence(heldout=sample((0.5, 0.5), counts=(0, 3)))).text
+    assert "There are no held-out rows of 'female'" in nobody
+
+
+def test_fault_80_a_bound_that_is_not_below_m_is_called_trivial() -> None:
+    idle = unseen.holdout(evidence(bounds=(3.0, 0.62)))
+    assert "In 1 of 2 cells the bound is not below 3" in idle.text
+    assert "true, and trivial" in idle.text
+    assert "trivial" not in unseen.holdout(evidence()).text
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ certificate only, named so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -167,12 +168,26 @@ def separate(e: Evidence, sample: Sample) -> Assumption:
     return Assumption(f"{text}person or of another.", "could not be checked")
 
 
-def bounded_loss(loss_bound: float | None) -> Assumption:
-    """Say where M comes from: losses are cut at it, or it is missing."""
-    if loss_bound is None:
-        return Assumption("needs a loss bound known before the data is seen", "failed")
-    text = f"Losses above {words(loss_bound)} count as {words(loss_bound)}."
-    return Assumption(text, "checked")
+def bounded_loss(e: Evidence) -> tuple[Assumption, ...]:
+    """Say why no loss is above M: the predictor that is shipped is bounded."""
+    M, ends = e.terms.loss_bound, e.model.described.get("target_range")
+    if M is None:
+        reason = "needs a range that all targets keep to (--target-range LOW,HIGH)"
+        if e.labels:
+            reason = "needs a predictor whose losses are bounded (--loss-bound M)"
+        return (Assumption(reason, "failed"),)
+    if not e.labels and ends is not None:
+        low, high = words(ends[0]), words(ends[1])
+        text = f"The shipped predictor keeps its numbers within {low} and {high}, so "
+        text += f"that no loss is above {up(M)}, for targets that lie there."
+        declared = Assumption("All targets lie there, seen or unseen.", "assumed")
+        return Assumption(text, "checked"), declared
+    least = math.exp(-M)
+    text = f"The shipped predictor keeps probabilities at {down(least)} or more"
+    if len(e.labels) == 2:
+        text = f"The shipped predictor keeps probabilities within {down(least)} and "
+        text += up(1.0 - least)
+    return (Assumption(f"{text}, so that no loss is above {words(M)}.", "checked"),)
 
 
 def looked_at(e: Evidence) -> tuple[Assumption, ...]:
@@ -261,40 +276,112 @@ def worst_lower(e: Evidence) -> float | None:
 def holdout(e: Evidence) -> Statement:
     """State how large the mean loss of unseen people can be, cell by cell."""
     sample, M, found = usable(e), e.terms.loss_bound, upper(e)
-    reasons = (*grounds(e), bounded_loss(M))
+    reasons = (*grounds(e), *bounded_loss(e))
     together = joint(e)
     if sample is None or M is None or found is None or together is None:
         return Statement("holdout", "", assumptions=reasons)
     cells = losses(e, sample)
     text = (
-        f"With confidence {_percent(e)}, each cell by itself, the mean loss (cut at "
-        f"{words(M)}) of unseen people is at most the figure in the table"
+        f"With confidence {_percent(e)}, each cell by itself, the mean loss of unseen "
+        f"people is at most the figure in the table{_mixture(e)}"
     )
+    extra: dict[str, FloatArray] = {"joint": together}
     excess = found - cells.bounds
     if e.promise:
-        text += f". {_against(cells, found)}"
+        text += f". {_against(cells, found)}{_lacking(e, cells)}{_trivial(e, M)}"
         value, holds = float(excess.max()), bool((excess <= 0).all())
     else:
         worst = int(np.argmax(found))
         name = cells.names[worst]
         text += f"; the largest is that of '{name}', at most {up(found[worst])}."
         value, holds = float(found[worst]), None
-    rows = _loss_rows(e, cells, found, M, {"joint": together})
+    figures = {"confidence": e.terms.confidence, "loss_bound": M, "cost": cost(e)}
     return Statement(
         "holdout",
         text,
         value=value,
         holds=holds,
         assumptions=reasons,
-        figures={"confidence": e.terms.confidence, "loss_bound": M},
-        per_cell=rows,
+        figures=figures | {"delta": split_delta(1.0 - e.terms.confidence, 1, parts(e))},
+        per_cell=_loss_rows(e, cells, found, M, extra),
+    )
+
+
+def _mixture(e: Evidence) -> str:
+    """Say who unseen people are, where silos may differ."""
+    if e.data.silos == 1:
+        return ""
+    return ", for the mixture of silos in the held-out rows of the cell"
+
+
+def cost(e: Evidence) -> float:
+    """Return what bounding the predictor adds to a cell's training loss, at most."""
+    return float(np.nanmax(e.seen.means - e.seen.uncut_means, initial=0.0))
+
+
+def more_rows(e: Evidence) -> dict[str, int | None]:
+    """Return, of each cell whose bound is not shown, about how many more rows would.
+
+    If they were like those that there are; None where they would not, because the mean
+    of these is not below the bound, or there are none.
+    """
+    sample, M, found = usable(e), e.terms.loss_bound, upper(e)
+    if sample is None or M is None or found is None or not e.promise:
+        return {}
+    delta = split_delta(1.0 - e.terms.confidence, 1, parts(e))
+    counts, means, spread = sample.of_cells("count"), sample.means, sample.variances
+    out: dict[str, int | None] = {}
+    for z in np.flatnonzero(found > e.bounds):
+        needed = None
+        if counts[z] > 0:
+            needed = logsum.rows_needed(
+                float(e.bounds[z]),
+                mean=float(means[z]),
+                variance=float(spread[z]),
+                loss_bound=M,
+                delta=delta,
+            )
+        out[e.names[z]] = None if needed is None else max(1, needed - int(counts[z]))
+    return out
+
+
+def _lacking(e: Evidence, cells: CellLosses) -> str:
+    """Say about how many more rows would show the bounds that are not shown."""
+    lacking = more_rows(e)
+    if not lacking:
+        return ""
+    never = [name for name, many in lacking.items() if many is None]
+    if never:
+        z = cells.names.index(never[0])
+        if cells.counts[z] == 0:
+            return f" There are no held-out rows of '{never[0]}'."
+        return (
+            f" The held-out rows of '{never[0]}' have a mean loss of "
+            f"{words(cells.means[z])}: more rows like these would not show its bound."
+        )
+    name, many = max(lacking.items(), key=lambda pair: pair[1] or 0)
+    return (
+        f" About {float(up(many or 0, digits=2)):,.0f} more held-out rows of '{name}' "
+        "would show it, if they were like these."
+    )
+
+
+def _trivial(e: Evidence, loss_bound: float) -> str:
+    """Say that a bound that is not below M says nothing of the model."""
+    idle = int((e.bounds >= loss_bound).sum())
+    if not idle:
+        return ""
+    return (
+        f" In {idle} of {len(e.cells)} cells the bound is not below {words(loss_bound)}"
+        ", the largest loss of the bounded predictor: true, and trivial; bounding it "
+        f"adds up to {up(cost(e))} to the loss of a cell on the training rows."
     )
 
 
 def _against(cells: CellLosses, bounds: FloatArray) -> str:
     kept = int((bounds <= cells.bounds).sum())
     worst = int(np.argmax(bounds - cells.bounds))
-    head = f"That keeps {kept} of {len(cells.names)} cells within their bound"
+    head = f"That shows the bound of {kept} of {len(cells.names)} cells"
     if kept == len(cells.names):
         head = "That keeps every cell within its bound"
     return (

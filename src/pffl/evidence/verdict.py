@@ -149,7 +149,11 @@ def verdicts(e: Evidence) -> dict[str, dict[str, Any]]:
             "sentence": sentence,
         },
         "heldout": _heldout(e),
-        "unseen": {"verdict": word, "sentence": promised.text},
+        "unseen": {
+            "verdict": word,
+            "sentence": promised.text,
+            "more_rows": unseen.more_rows(e),
+        },
     }
 
 

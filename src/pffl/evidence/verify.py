@@ -158,6 +158,62 @@ def mean_upper(
     return min(M * rare, M * float(top), M)
 
 
+def bets_of(
+    n: float, delta: float, mean: float, variance: float, M: float
+) -> tuple[list[float], list[float]]:
+    """Return bets γ and weights π as they are planned for a cell, by training rows."""
+    n, term = max(n, 1.0), -math.log(0.8 * delta)
+    few = min(math.sqrt(8 * term / n), 0.495)
+    if not (math.isfinite(mean) and math.isfinite(variance)):
+        steps = np.linspace(0, 1, 9)
+        return (few ** (1 - steps) * 0.99**steps).tolist(), [1 / 9] * 9
+    gamma, ends = promised(n, term, mean, variance, M)
+    steps = np.linspace(0, 1, 8)
+    best = float(gamma[np.argmin(ends)])
+    return [best, *(few ** (1 - steps) * 0.99**steps)], [0.6] + [0.05] * 8
+
+
+def promised(
+    n: float, term: float, mean: float, variance: float, M: float
+) -> tuple[Any, Any]:
+    """Return bets, and the upper end of ℓ/M that each promises for such losses.
+
+    The forecast takes the two Gauss nodes of a beta law with this mean and variance.
+    """
+    level = min(max(mean / M, 1e-9), 1 - 1e-9)
+    most = level * (1 - level)
+    width = min(max(variance / M**2, 1e-12), most)
+    kappa, gamma = max(most / width - 1, 0.0), np.geomspace(1e-6, 0.99, 200)
+    skew = 2 * (1 - 2 * level) * math.sqrt((kappa + 1) / most) / (kappa + 2)
+    root = math.sqrt(skew**2 + 4)
+    ends = [level + math.sqrt(width) * (skew + side * root) / 2 for side in (-1, 1)]
+    low, high = (np.log1p(-gamma * min(max(end, 0.0), 1.0)) for end in ends)
+    share = (1 - skew / root) / 2
+    won = (1 - share) * low + share * high
+    return gamma, -np.expm1(won - (term - math.log(0.6)) / n) / gamma
+
+
+def rows_needed(
+    bound: float, mean: float, variance: float, M: float, delta: float
+) -> int | None:
+    """Return about how many rows bring the upper end of a cell to its bound."""
+    if bound >= M or mean >= bound:
+        return 0 if bound >= M else None
+    term, few, many = -math.log(0.8 * delta), 1, 1
+
+    def wide(n: int) -> bool:
+        return float(promised(n, term, mean, variance, M)[1].min()) * M > bound
+
+    while wide(many):
+        few, many = many, 2 * many
+        if many > 10**12:
+            return None
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (middle, many) if wide(middle) else (few, middle)
+    return many
+
+
 def kl_inverse(p: float, budget: float) -> float:
     """Return the largest q with kl(p ‖ q) ≤ budget."""
 
@@ -536,6 +592,8 @@ def check_rows(e: Json, model: Model, table: Table) -> Iterator[Check]:
         found = np.sum(sums, axis=0)
         for name, total in zip(("below", "above"), found.tolist(), strict=True):
             yield from compare(f"held-out: {name}", held[name], total, 1.0)
+    if "train" in rows and rows["train"].counts.all():
+        yield from check_choice(e, rows["train"], model)
     if "train" in rows:
         stated = {k: [c[k] for c in e["cells"]] for k in ("scale", "constant")}
         yield from compare("cells", stated, rows["train"].sizes(), 1.0)
@@ -552,6 +610,43 @@ def check_rows(e: Json, model: Model, table: Table) -> Iterator[Check]:
         yield from compare(f"rows of {silo}", stated, shown)
     if "train" in rows and rows["train"].counts.all() and e["model"]["linear"]:
         yield from check_proofs(e, rows["train"], model)
+
+
+def check_bets(e: Json) -> Iterator[Check]:
+    """Plan the bets again, by training rows alone.
+
+    A later certificate keeps those of the first, which were planned for its confidence.
+    """
+    held, M, t = known(e["heldout"]), e["terms"]["loss_bound"], e["terms"]
+    if not held or not held["bets"] or t["later"] or missing(e["training"]):
+        return
+    means, squares = (
+        means_of(e["seen"], f"bounded_loss{end}") for end in ("", "_squared")
+    )
+    for z, n in enumerate(held["cells"]["count"]):
+        spread, delta = max(squares[z] - means[z] ** 2, 0.0), 1 - t["confidence"]
+        bets, weights = bets_of(n, delta, means[z], spread, M)
+        yield from compare(f"held-out: bets of cell {z}", held["bets"][z], bets)
+        stated = held["bet_weights"][z]
+        yield from compare(f"held-out: weights of bets of cell {z}", stated, weights)
+
+
+def check_choice(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
+    """Choose M again, by training rows alone, where the first fit is the last."""
+    t, classes = e["terms"], max(2, len(e["labels"]))
+    aimed = any(cell["aimed"] not in (None, cell["bound"]) for cell in e["cells"])
+    run = known(e["training"])
+    if t["clipping"] != "chosen" or aimed or not run or not e["cells"]:
+        return
+    if run["method"].get("multiplier_bound", 0) is None and t["multiplier_bound"] > 10:
+        return  # the price was raised after M was chosen
+    own = rows.losses(model.w)
+    found = [M for M in (3.0, 5.0, 8.0, 12.0, 20.0) if classes * math.exp(-M) < 0.5]
+    for M in found or [math.log(classes) + 3.0]:
+        rise = (rows.cells @ (rows.bounded(model.w, own, M) - own)) / rows.counts
+        if rise.max() <= 1e-4:
+            break
+    yield from compare("M, chosen on training rows", t["loss_bound"], M)
 
 
 def check_proofs(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
@@ -993,20 +1088,78 @@ class Told:
         joint = self.loss_bounds(self.shares["holdout"] / len(self.names))
         if self.upper is None or joint is None or self.M is None:
             return self.e["heldout"]["missing"] if self.held is None else "needs "
-        found, M = self.upper, near(self.M)
+        found, M = self.upper, self.M
         excess = [u - b for u, b in zip(found, self.bounds, strict=True)]
         kept, z = sum(x <= 0 for x in excess), int(np.argmax(excess))
         whole = kept == len(excess)
-        shown = [self.percent, M, *([f"{kept}", f"{len(excess)}"] * (not whole))]
+        shown = [self.percent, *([f"{kept}", f"{len(excess)}"] * (not whole))]
         shown += [self.names[z], up(found[z]), near(self.bounds[z])]
+        shown += self.lacking() + self.trivial()
         value, holds = max(excess), whole
         if not self.promise:
             z, value, holds = int(np.argmax(found)), max(found), None
-            shown = [self.percent, M, self.names[z], up(value)]
-        figures = {"confidence": self.terms["confidence"], "loss_bound": self.M}
-        table = self.losses(self.usable, "bounded_loss", found, self.M, joint=joint)
-        grounds = [*self.grounds(), ["checked", M, M]]
+            shown = [self.percent, self.names[z], up(value)]
+        figures = {"confidence": self.terms["confidence"], "loss_bound": M}
+        figures |= {"cost": self.cost(), "delta": self.delta / self.parts}
+        table = self.losses(self.usable, "bounded_loss", found, M, joint=joint)
+        grounds = [*self.grounds(), *self.bounded_loss(M)]
         return value, holds, figures, table, shown, grounds
+
+    def bounded_loss(self, M: float) -> list[list[str]]:
+        """Why no loss is above M."""
+        ends, labels = (
+            self.e["model"]["described"].get("target_range"),
+            self.e["labels"],
+        )
+        if not labels and ends is not None:
+            return [["checked", near(ends[0]), near(ends[1]), up(M)], ["assumed"]]
+        least = math.exp(-M)
+        within = [down(least)] + [up(1 - least)] * (len(labels) == 2)
+        return [["checked", *within, near(M)]]
+
+    def cost(self) -> float:
+        """What bounding the predictor adds to a cell's training loss, at most."""
+        own, bounded = (means_of(self.e["seen"], c) for c in ("loss", "bounded_loss"))
+        pairs = zip(bounded, own, strict=True)
+        return max([0.0, *(a - b for a, b in pairs if a == a)])
+
+    def more_rows(self) -> dict[str, int | None]:
+        """About how many more rows would show the bounds that are not shown."""
+        if self.usable is None or self.M is None or not (self.promise and self.upper):
+            return {}
+        cells, delta = self.usable["cells"], self.delta / self.parts
+        means, squares = (
+            means_of(self.usable, f"bounded_loss{end}") for end in ("", "_squared")
+        )
+        out: dict[str, int | None] = {}
+        for z, (top, bound) in enumerate(zip(self.upper, self.bounds, strict=True)):
+            if top > bound:
+                n, mean = cells["count"][z], means[z]
+                spread = max(squares[z] - mean**2, 0.0) if n else 0.0
+                needed = rows_needed(bound, mean, spread, self.M, delta) if n else None
+                out[self.names[z]] = None if needed is None else max(1, needed - n)
+        return out
+
+    def lacking(self) -> list[str]:
+        """What the sentence on rows that are missing shows."""
+        lacking = self.more_rows()
+        never = [name for name, many in lacking.items() if many is None]
+        if never:
+            z = self.names.index(never[0])
+            mean = means_of(self.usable or {}, "bounded_loss")[z]
+            return [never[0]] if mean != mean else [never[0], near(mean)]
+        if not lacking:
+            return []
+        name, many = max(lacking.items(), key=lambda pair: pair[1] or 0)
+        return [f"{float(up(many or 0, 2)):,.0f}", name]
+
+    def trivial(self) -> list[str]:
+        """What the sentence on bounds that are not below M shows."""
+        M = self.M or math.inf
+        idle = sum(bound >= M for bound in self.bounds)
+        if not idle:
+            return []
+        return [f"{idle}", f"{len(self.names)}", near(M), up(self.cost())]
 
     def losses(
         self,
@@ -1354,6 +1507,8 @@ def check_result(told: Told, stated: Json) -> Iterator[Check]:
         yield from compare(f"result.json, {name} shows", shown, told.sentence)
     shown = shown_in(said["heldout"]["sentence"], told.known_names)
     yield from compare("result.json, heldout shows", shown, told.heldout())
+    lacking = said["unseen"]["more_rows"]
+    yield from compare("result.json, more rows", lacking, told.more_rows())
     if not isinstance(promised := told.holdout(), str):
         shown = shown_in(said["unseen"]["sentence"], told.known_names)
         yield from compare("result.json, unseen shows", shown, promised[4])
@@ -1615,6 +1770,7 @@ def verify(directory: str | Path, rows: str | Path | None = None) -> list[Check]
         model = Model.read(weights) if weights.is_file() else None
         out += [] if model is None else check_model(e, model)
         out += check_looks(e, place / "looks.jsonl")
+        out += check_bets(e)
         kind = e["model"]["kind"]
         if rows is None:
             out.append(skipped("no rows were given"))
