@@ -105,8 +105,9 @@ def test_a_column_that_gives_the_label_away(told: Told) -> None:
     frame = people()
     frame["reject"] = (frame["y"] == "no").astype(int)
     text = told(frame)
-    assert "column 'reject' gives the label 'y' away: by itself it tells 99% of it" in (
-        text
+    assert (
+        "column 'reject' gives the label 'y' away: by itself it tells 99 % of it"
+        in (text)
     )
     assert "column 'age' gives" not in text
     assert "tells by itself of" in text

@@ -118,6 +118,11 @@ def test_options_are_checked_together():
     assert "4 problems" in str(caught.value)
     with pytest.raises(UsageError, match="need a column: `by=`"):
         build(silo=None, silos=3, partition="quantile_bands")
+    with pytest.raises(UsageError, match="needs a number of silos: `silos=`"):
+        build(silo=None, partition="dirichlet")
+    for column in ("hired", "sex"):
+        with pytest.raises(DataError, match=f"'{column}' cannot be the id"):
+            build(id=column)
 
 
 def test_unknown_columns_get_a_suggestion():

@@ -139,6 +139,8 @@ def group_table(federation: Federation, counts: IntArray, width: int) -> Table:
 
 def telling_table(federation: Federation, width: int) -> Table | None:
     """How much a column by itself tells of the label and of protected attributes."""
+    from pffl.data.telling import percent
+
     found = federation.tell()
     if not found:
         return None
@@ -148,12 +150,12 @@ def telling_table(federation: Federation, width: int) -> Table | None:
     by_most = sorted(found, key=lambda one: -max(one.label, *one.attributes))
     for one in by_most[:MOST_TOLD]:
         shares = (one.label, *one.attributes)[: len(names)]
-        table.add_row(name(one.column), *(f"{share:.0%}" for share in shares))
+        table.add_row(name(one.column), *map(percent, shares))
     left = by_most[MOST_TOLD:]
     if left:
         most = np.max([(one.label, *one.attributes) for one in left], axis=0)
-        shown = [f"{share:.0%}" for share in most[: len(names)]]
-        table.add_row(name(f"{len(left):,} more, at most"), *shown)
+        shown = map(percent, most[: len(names)].tolist())
+        table.add_row(name(f"{len(left):,} more, about at most"), *shown)
     return table
 
 

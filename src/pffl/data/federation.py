@@ -28,7 +28,7 @@ from pffl.data.checks import (
     warn,
 )
 from pffl.data.codes import as_column, encode_values
-from pffl.data.encoding import TableEncoding
+from pffl.data.encoding import Column, TableEncoding
 from pffl.data.joining import join_sites
 from pffl.data.partition import People, distribute, split_index
 from pffl.data.schema import Attribute, Schema
@@ -404,7 +404,9 @@ class Federation:
     def tell(self) -> list[telling.Telling]:
         """Return how much each column by itself tells of label and group."""
         train = [silo.rows("train") for silo in self.silos]
-        return telling.tell(self.preparation, train)
+        columns = tuple(Column(name, "number") for name in self.schema.features)
+        numbers = TableEncoding(self.schema, columns, self.schema.target)
+        return telling.tell(self.encoding or numbers, train)
 
     def rows(self, split: str = "train") -> int:
         """Total number of rows of a split."""

@@ -99,6 +99,8 @@ class TableOptions(ColumnOptions):
                 problems.add("name at least one protected column: `group=`")
             if self.silo is not None and self.silos is not None:
                 problems.add("give the silo column (`silo=`) or a number (`silos=`)")
+            if self.partition != "equal" and not (self.silo or self.silos):
+                problems.add("a partition needs a number of silos: `silos=`")
             if self.partition == "quantile_bands" and self.by is None:
                 problems.add("quantile bands need a column: `by=`")
 
@@ -166,6 +168,8 @@ def _check_names(frame: pd.DataFrame, options: TableOptions) -> None:
             problems.add("no rows")
         if options.label in options.group:
             problems.add(f"'{options.label}' cannot be label and protected attribute")
+        if options.id in (options.label, *options.group):
+            problems.add(f"'{options.id}' cannot be the id and label or group as well")
 
 
 def _inputs(frame: pd.DataFrame, options: TableOptions) -> list[str]:

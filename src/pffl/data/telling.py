@@ -72,7 +72,7 @@ def remarks(encoding: TableEncoding, found: Sequence[Telling]) -> list[str]:
     """Say which columns give the label or a protected attribute away."""
     out = [
         f"column '{one.column}' gives the label '{encoding.label}' away: by itself it "
-        f"tells {one.label:.0%} of it; if it is known only afterwards, leave it out"
+        f"tells {percent(one.label)} of it; leave it out if it is known only afterwards"
         for one in found
         if one.label > GIVES_AWAY
     ]
@@ -84,7 +84,7 @@ def remarks(encoding: TableEncoding, found: Sequence[Telling]) -> list[str]:
         ]
         words = [
             f"column '{column}' {'gives away' if share > SAME else 'tells much of'} "
-            f"the protected attribute '{attribute.name}': {share:.0%} of it by itself"
+            f"the protected attribute '{attribute.name}': {percent(share)} by itself"
             for share, column in sorted(told, reverse=True)
         ]
         out += words[:MOST_SAID]
@@ -92,6 +92,11 @@ def remarks(encoding: TableEncoding, found: Sequence[Telling]) -> list[str]:
             more = len(words) - MOST_SAID
             out.append(f"{more} more columns tell much of '{attribute.name}'")
     return out
+
+
+def percent(share: float) -> str:
+    """Write a share, rounded down: what is stated is told."""
+    return f"{int(100 * share)} %"
 
 
 def _sample(parts: Sequence[Rows]) -> Rows:
