@@ -29,6 +29,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from pffl.bounds.gap import gap_unit
 from pffl.errors import UsageError
 from pffl.methods import saddle
 from pffl.methods.base import (
@@ -270,6 +271,7 @@ class Exact(Method[State]):
     def _closed(self, problem: Problem, state: State) -> State:
         """Say whether the gap is as small as it was to be."""
         weight = problem.risk_weight + float(state.best.multipliers.sum())  # β + Σλ
+        weight *= gap_unit(_largest(problem, state), 1.0)
         enough = max(CLOSER * self.target_gap * weight, ROUNDING * abs(state.upper))
         return replace(state, closed=state.gap <= enough)
 
@@ -280,6 +282,14 @@ class Exact(Method[State]):
         )
         far = self._closed(problem, _bounded(problem, far, at))
         return far if far.closed else replace(far, settled=replace(state, settled=None))
+
+
+def _largest(problem: Problem, state: State) -> float:
+    """Return the largest of F and the cells' mean losses at the best w, in units."""
+    if state.found is None:
+        return np.inf
+    losses = state.found.violation + problem.cells.bounds / state.unit
+    return max(state.found.risk, float(losses.max(initial=0.0)))
 
 
 def _finite(at: Expansion) -> bool:
