@@ -22,8 +22,13 @@ from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import UsageError
 from pffl.evidence.evidence import Least, Lowest, Missing
-from pffl.evidence.measure import common
-from pffl.evidence.proofs import find_least, find_lowest, of_cells, without_hessians
+from pffl.evidence.proofs import (
+    find_common,
+    find_least,
+    find_lowest,
+    find_reach,
+    without_hessians,
+)
 from pffl.flow import Flow, stage, together
 from pffl.methods.exact import Exact
 from pffl.models.base import Model
@@ -219,7 +224,7 @@ def feasible(
 
 def _together(problem: Problem, promised: bool) -> Flow[tuple[Least, Least | None]]:
     """Enclose the smallest common bound, and what given bounds must rise by."""
-    least = _found((yield from find_least(common(problem))))
+    least = _found((yield from find_common(problem)))
     if not promised or float(np.ptp(problem.cells.bounds)) == 0:
         return least, least if promised else None
     return least, _found((yield from find_least(problem)))
@@ -247,18 +252,11 @@ def _each(problem: Problem, places: Sequence[int]) -> Flow[tuple[CellRange, ...]
     """Search for every cell's own smallest bounds side by side."""
     if not places:
         return ()
-    flows = [
-        stage(f"{z} {kind}", flow)
-        for z in places
-        for kind, flow in (
-            ("alone", find_lowest(of_cells(problem, np.array([z])), 0)),
-            ("kept", find_lowest(problem, z)),
-        )
-    ]
-    found: Sequence[Lowest] = yield from together(*flows)
+    kept = [stage(f"{z} kept", find_lowest(problem, z)) for z in places]
+    alone, others = yield from together(find_reach(problem, places), together(*kept))
     return tuple(
-        CellRange(problem.cells.names[z], int(problem.counts[z]), alone, kept)
-        for z, alone, kept in zip(places, found[::2], found[1::2], strict=True)
+        CellRange(problem.cells.names[z], int(problem.counts[z]), *pair)
+        for z, *pair in zip(places, alone, others, strict=True)
     )
 
 

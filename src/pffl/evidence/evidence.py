@@ -456,6 +456,8 @@ class Proofs(Record):
         How far the bounds given are from possible.
     lowest
         Of single cells, where asked for.
+    reach
+        How low the loss of single cells can go, whatever the others', where asked for.
     plan
         Constants of a plan, where a target was given.
     """
@@ -464,6 +466,7 @@ class Proofs(Record):
     least: Least | Missing
     excess: Least | Missing
     lowest: list[Lowest] = field(default_factory=list)
+    reach: list[Lowest] = field(default_factory=list)
     plan: Plan | Missing = Missing("no target was given")
 
 

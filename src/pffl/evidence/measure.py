@@ -297,14 +297,7 @@ def least_of(problem: Problem, wanted: Wanted) -> Flow[Least | Missing]:
         return wanted.least
     if not (wanted.least and problem.n_cells):
         return Missing("not asked for")
-    if (why := proofs.without_hessians(problem)) is not None:
-        return why
-    return (yield from proofs.find_least(common(problem)))
-
-
-def common(problem: Problem) -> Problem:
-    """Return the problem with all bounds 0: r is then the mean loss."""
-    return problem.with_bounds(np.zeros(problem.n_cells))
+    return (yield from proofs.find_common(problem))
 
 
 def excess_of(problem: Problem, wanted: Wanted) -> Flow[Least | Missing]:

@@ -17,13 +17,14 @@ docs/certificates.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pffl.bounds.infeasible import FAR, SHARP, Support, support
 from pffl.evidence.evidence import Least, Lowest, Missing
-from pffl.flow import Flow, Run, ask, iterate
+from pffl.flow import Flow, Run, ask, iterate, stage, together
 from pffl.methods.base import LARGEST, Bounds
 from pffl.methods.exact import Exact
 from pffl.models.linear import LinearModel
@@ -130,6 +131,17 @@ def newton_step(at: Expansion, multipliers: FloatArray, problem: Problem) -> Flo
     return basis @ (target / (eigenvalues + high)) - at.w
 
 
+def find_common(problem: Problem) -> Flow[Least | Missing]:
+    """Enclose the smallest bound that all cells can meet together, if that can be had.
+
+    With all bounds 0, r is the mean loss.
+    """
+    if (why := without_hessians(problem)) is not None:
+        return why
+    zero = problem.with_bounds(np.zeros(problem.n_cells))
+    return (yield from find_least(zero))
+
+
 def find_least(problem: Problem) -> Flow[Least | Missing]:
     """Enclose how low the bounds can go together, the differences between them kept.
 
@@ -146,7 +158,8 @@ def find_least(problem: Problem) -> Flow[Least | Missing]:
         at = yield from expand(bare, run.point.w)
     lam = run.point.multipliers
     lam = lam / lam.sum() if lam.sum() > 0 else np.full(len(lam), 1.0 / len(lam))
-    proof = yield from polish(bare, lam, at)
+    room = max(problem.radius, 10.0 * float(np.linalg.norm(at.w)))
+    proof = yield from polish(replace(bare, radius=room), lam, at)
     upper, found = float(at.violation.max()), proof.support
     longest = _longest(problem, at.w, proof.w)
     reach = found.reach(longest, upper)
@@ -240,6 +253,33 @@ def _ask(
 def _longest(problem: Problem, *seen: FloatArray) -> float:
     """Return the length of the longest w; at least one at which weights matter."""
     return max(0.01 * problem.radius, *(float(np.linalg.norm(w)) for w in seen))
+
+
+def find_alone(problem: Problem, cell: int) -> Flow[Lowest]:
+    """Enclose the lowest mean loss that one cell can have, whatever the others'."""
+    best = _nothing(problem, problem.cells.names[cell])
+    found = yield from find_common(of_cells(problem, np.array([cell])))
+    if isinstance(found, Missing):
+        return best
+    ends, reach = found.enclosed()
+    return replace(
+        best,
+        lower=ends.lower,
+        upper=ends.upper,
+        multipliers=np.eye(problem.n_cells)[cell].tolist(),
+        at=found.at,
+        direction=found.direction,
+        reach=reach,
+        slope=found.slope,
+        longest=found.longest,
+        model=found.model,
+    )
+
+
+def find_reach(problem: Problem, cells: Sequence[int]) -> Flow[tuple[Lowest, ...]]:
+    """Enclose how low the loss of each of some cells alone can go, side by side."""
+    flows = [stage(f"{cell} alone", find_alone(problem, cell)) for cell in cells]
+    return (yield from together(*flows)) if flows else ()
 
 
 def find_lowest(problem: Problem, cell: int) -> Flow[Lowest]:

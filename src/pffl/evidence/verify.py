@@ -702,14 +702,18 @@ def check_proofs(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
             yield from compare(f"{name}: risk", one["risk"], risk(w), 1.0)
             attained = float((rows.means(w) - off).max())
             yield from ends(name, one, off, attained)
-    for one in p["lowest"]:
+    for kind, one in [(k, one) for k in ("lowest", "reach") for one in p[k]]:
         if one["upper"] is not None:
             z, w = names.index(one["cell"]), np.array(one["model"])
-            name, off = f"lowest of {one['cell']}", zeta.copy()
+            name, off = f"{kind} of {one['cell']}", zeta.copy()
             off[z] = 0.0
             yield from compare(f"{name}: multiplier", one["multipliers"][z], 1.0)
-            over = float(np.delete(rows.means(w) - zeta, z).max(initial=-1.0))
-            yield Check(f"{name}: other bounds", "kept", over, over <= CLOSE)
+            if kind == "reach":
+                alone = (np.arange(len(names)) == z).astype(float).tolist()
+                yield from compare(f"{name}: multipliers", one["multipliers"], alone)
+            else:
+                over = float(np.delete(rows.means(w) - zeta, z).max(initial=-1.0))
+                yield Check(f"{name}: other bounds", "kept", over, over <= CLOSE)
             yield from ends(name, one, off, float(rows.means(w)[z]))
     if plan := known(p["plan"]):
         yield from compare("plan", plan, constants(e, rows))

@@ -34,8 +34,8 @@ from pffl.errors import DataError, PFFLError, UsageError
 from pffl.evidence import unseen, verdict
 from pffl.evidence.evidence import Evidence, Least, Missing, Sample, Training
 from pffl.evidence.looks import LOOKS, Look, hashed, look
-from pffl.evidence.measure import Wanted, common, sample
-from pffl.evidence.proofs import INTERRUPTED, find_least, without_hessians
+from pffl.evidence.measure import Wanted, sample
+from pffl.evidence.proofs import INTERRUPTED, find_common
 from pffl.files import Journal, append, key_of
 from pffl.flow import Flow, ask_all, stage
 from pffl.methods.base import Method
@@ -210,9 +210,7 @@ def smallest_bound(
 
 def _least(problem: Problem) -> Flow[Least | Missing]:
     """Search for the smallest bound that all cells can meet, if that can be done."""
-    if (why := without_hessians(problem)) is not None:
-        return why
-    found = yield from find_least(common(problem))
+    found = yield from find_common(problem)
     if found == INTERRUPTED:
         raise KeyboardInterrupt
     return found
