@@ -178,7 +178,7 @@ def tried(one: Drawn, seed: int) -> float:
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_nothing_that_scipy_finds_is_below_what_is_proved(kind: str) -> None:
-    for seed in range(10, 14):
+    for seed in (10, 11):
         one = drawn(kind, seed)
         least = find(one.engine, one.problem)
         assert least.everywhere
