@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import pffl
+from pffl.data import Federation, Rows, Silo
 from pffl.engines import Local
 from pffl.errors import UsageError
 from pffl.evidence.evidence import Least
+from tests.helpers import make_schema
 from tests.interrupting import Stopping
 
 
@@ -90,3 +94,88 @@ def test_an_unknown_cell_is_refused(people) -> None:
 def test_an_interruption_gives_no_half_answer(people, at: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         pffl.feasible(Stopping(Local(people), at))  # type: ignore[arg-type]
+
+
+def federation_of(X, y, group, *, labels: int = 2, silos: int = 3) -> pffl.Federation:
+    schema = make_schema(features=X.shape[1], labels=labels)
+    owner = np.arange(len(y)) % silos
+    parts = [
+        {"train": Rows.of(X[owner == k], y[owner == k], group[owner == k])}
+        for k in range(silos)
+    ]
+    sites = tuple(Silo(f"site {k}", k, part) for k, part in enumerate(parts))
+    return Federation(schema, sites, name="people")
+
+
+def agree(people: pffl.Federation, model: pffl.Model) -> None:
+    """`feasible`, `infeasible` and `smallest_bound` agree, also with a larger B."""
+    options, smallest = (
+        {"model": model},
+        pffl.feasible(people, cells=["f"], model=model),
+    )
+    assert smallest.everywhere or smallest.reach > 1e5
+    below, above = 0.999 * smallest.common.lower, 1.001 * smallest.common.upper
+    for price in (10.0, 1e4):
+        exact = pffl.Exact(multiplier_bound=price)
+        under = pffl.BoundedGroupLoss(below)
+        run = pffl.solve(people, under, method=exact, seed=0, model=model)
+        assert run.status == "infeasible"
+        assert "No linear model with its own, uncut loss" in run.message
+        assert pffl.feasible(people, under, cells=["f"], model=model).impossible
+    over = pffl.BoundedGroupLoss(above)
+    assert not pffl.feasible(people, over, cells=["f"], model=model).impossible
+    assert pffl.solve(people, over, seed=0, model=model).status == "met"
+
+
+@pytest.mark.parametrize("unit", [1e-4, 1e9])
+@pytest.mark.parametrize("name", ["least-squares", "huber"])
+def test_what_is_impossible_does_not_depend_on_the_target_s_unit(unit, name) -> None:
+    rng = np.random.default_rng(0)
+    X, group = rng.normal(size=(120, 3)), rng.integers(2, size=120)
+    y = unit * (50 + 12 * X @ [1, -1, 0.5] + 9 * rng.normal(size=120) * (1 + group))
+    model = pffl.LeastSquares() if name != "huber" else pffl.HuberRegression()
+    model = replace(model, delta=12 * unit) if name == "huber" else model
+    agree(federation_of(X, y, group, labels=0), model)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e3])
+def test_nor_on_the_size_of_raw_inputs(size) -> None:
+    rng = np.random.default_rng(1)
+    X, group = rng.normal(size=(150, 3)), rng.integers(2, size=150)
+    y = (X @ [1, -1, 0.5] + group + rng.logistic(size=150) > 0).astype(float)
+    agree(federation_of(size * X, y, group), pffl.LogisticRegression(standardize=False))
+
+
+def test_two_outliers_make_it_impossible_for_the_uncut_loss_only() -> None:
+    # Two rows at ±60 with wrong labels: the uncut loss of every linear model is 0.689
+    # or more; clipped at M = 3, w = (3, 0) has 0.110.
+    X = np.array([[2.0, 0.0]] * 49 + [[-2.0, 0.0]] * 49 + [[60.0, 0.0], [-60.0, 0.0]])
+    y = np.array([1.0] * 49 + [0.0] * 49 + [0.0, 1.0])
+    people = federation_of(X, y, np.arange(100) % 2, silos=1)
+    model = pffl.LogisticRegression(standardize=False, intercept=False)
+    found = pffl.feasible(people, cells=["f"], model=model)
+    assert found.common.lower == pytest.approx(0.68909, abs=1e-4)
+    run = pffl.solve(people, pffl.BoundedGroupLoss(0.6), model=model, seed=0)
+    assert run.status == "infeasible"
+    assert run.message.startswith("No linear model with its own, uncut loss meets all")
+
+
+def test_the_smallest_bounds_of_compas() -> None:
+    people = pffl.datasets.compas(seed=0)
+    found = pffl.feasible(people, cells=["Female"])
+    assert found.everywhere
+    assert found.common.lower == pytest.approx(0.605465, abs=2e-6)
+    run = pffl.solve(people, pffl.BoundedGroupLoss(0.55), seed=0)
+    proof = run.certificate.of_kind("infeasible")[0]
+    assert proof.value == pytest.approx(0.055465, abs=2e-6)
+    assert "No linear model with its own, uncut loss meets all bounds" in proof.text
+
+
+def test_separable_rows_have_no_smallest_bound_above_zero() -> None:
+    rng = np.random.default_rng(3)
+    X, group = rng.normal(size=(90, 2)), rng.integers(2, size=90)
+    people = federation_of(X, (X[:, 0] > 0).astype(float), group)
+    found = pffl.feasible(people, cells=["f"])
+    assert found.common.lower == 0
+    assert 0 < found.common.upper < 1e-3
+    assert found.everywhere

@@ -197,9 +197,8 @@ def polish(problem: Problem, lam: FloatArray, here: Expansion) -> Flow[Proof]:
     longest, before = _longest(problem, here.w), -np.inf
     best = yield from _corrected(problem, lam, here)
     for _ in range(POLISH):
-        proved = best.rank(longest)
-        left = float(lam @ here.violation) - proved
-        small = SHARP * float(here.violation.max())
+        proved = max(best.rank(longest), 0.0)  # no loss is below 0
+        left, small = float(lam @ here.violation) - proved, SHARP * problem.scales.max()
         if left <= small or proved - before <= 0.1 * left:
             break
         here = yield from expand(problem, here.w + newton_step(here, lam, problem))
@@ -226,7 +225,7 @@ def _corrected(problem: Problem, lam: FloatArray, here: Expansion) -> Flow[Proof
         if rounding or not np.linalg.norm(direction) <= problem.radius or refused > 1:
             break
         found = yield from _ask(problem, lam, here.w, direction)
-        if found.support.slope < 0.9 * best.support.slope:
+        if found.support.slope < 0.7 * best.support.slope:
             best, step, refused = found, inverse @ found.residual, 0
         else:  # too far: many slopes were cut
             step, refused = 0.25 * step, refused + 1
