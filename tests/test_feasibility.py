@@ -109,10 +109,7 @@ def federation_of(X, y, group, *, labels: int = 2, silos: int = 3) -> pffl.Feder
 
 def agree(people: pffl.Federation, model: pffl.Model) -> None:
     """`feasible`, `infeasible` and `smallest_bound` agree, also with a larger B."""
-    options, smallest = (
-        {"model": model},
-        pffl.feasible(people, cells=["f"], model=model),
-    )
+    smallest = pffl.feasible(people, cells=["f"], model=model)
     assert smallest.everywhere or smallest.reach > 1e5
     below, above = 0.999 * smallest.common.lower, 1.001 * smallest.common.upper
     for price in (10.0, 1e4):
