@@ -782,7 +782,8 @@ def test_a_solution_shows_itself_in_a_notebook() -> None:
     assert nasty not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
     assert "http" not in html
-    assert html.count("<table>") == 4
+    assert html.count("<table>") == 3
+    assert '<strong style="color:' in html
     assert "<td>0.6800</td>" in html
 
 

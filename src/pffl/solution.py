@@ -263,21 +263,14 @@ class Solution:
 
     def _repr_html_(self) -> str:
         """Show the verdicts in a notebook; every text is escaped."""
-        found = summary.verdicts(self.evidence)
-        splits = {"train": self.train, "test": self.test}
-        told = [{"": v.title, "verdict": f"{v.sign} {v.word}"} for v in found]
         return element(
             "solution",
             f"Solution of '{self.data.name}'",
-            [*(f"{v.title}: {v.sentence}" for v in found), *self.evidence.notes],
-            told,
+            self.evidence.notes,
             self._table,
             summary.rate_table(self.evidence),
-            [
-                {"split": split, **found.as_dict()}
-                for split, found in splits.items()
-                if found is not None
-            ],
+            summary.measures(self.evidence),
+            lead=summary.as_html(summary.verdicts(self.evidence)),
         )
 
     def predict_proba(self, X: object) -> FloatArray:

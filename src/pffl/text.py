@@ -134,12 +134,14 @@ def element(
     title: str,
     texts: Sequence[str],
     *tables: Sequence[Mapping[str, object]],
+    lead: str = "",
 ) -> str:
     """Return a title, paragraphs and tables as one HTML element, in the same look.
 
-    Of a long table the first rows are shown.
+    Of a long table the first rows are shown. `lead` is HTML, and comes first.
     """
     out = [f'<article class="pffl-{escape(kind)}"><h3>{escape(visible(title))}</h3>']
+    out.append(lead)
     out += [f"<p>{escape(visible(text))}</p>" for text in texts]
     for rows in tables:
         out.append(html_table(rows[:_MOST_ROWS]))

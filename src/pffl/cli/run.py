@@ -50,10 +50,11 @@ def run(
 ) -> None:
     """Train one model over all silos, with a bound on the loss of every group.
 
-    Ends with exit code 0 if the bounds are met (or within the stated slack), 4 if not.
+    Ends with exit code 0 if the bounds are met on the training rows (or none was asked
+    for), 4 if not; what holds for people not seen is said beside it.
     A run that was stopped (Ctrl-C, SIGTERM, error, crash) goes on with --resume DIR.
 
-    Example: pffl run compas --bound 0.62
+    Example: pffl run compas --constraint cbgl --bound 0.7
     """
     from pffl.engines import DEPLOYED
     from pffl.progress import Rounds

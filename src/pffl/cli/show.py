@@ -18,17 +18,17 @@ from rich.text import Text
 from pffl.evidence import summary, verdict
 from pffl.evidence.certificate import mark
 from pffl.evidence.evidence import Evidence, Missing, Training
-from pffl.text import decimals, shorten, visible
+from pffl.text import shorten, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from pffl.evidence.certificate import Certificate, Statement
-    from pffl.evidence.metrics import Metrics
     from pffl.evidence.summary import Tone, Verdict
 
 MOST_CELLS = 30
 LONGEST_NAME = 40
+LONGEST_CELL = 120  # where names wrap
 LONGEST_TITLE = 80
 NARROWEST = 12  # column of names
 ROOMY = 76  # columns
@@ -74,12 +74,10 @@ def result(console: Console, e: Evidence, *, file: bool = False) -> None:
     console.print()
     print_whole(console, cell_table(e, console.width))
     console.print()
-    rates = summary.rate_table(e)
-    if rates:
-        print_whole(console, rate_table(rates, console.width))
-        console.print()
-    print_whole(console, split_table(e, console.width))
-    console.print()
+    for rows in (summary.rate_table(e), summary.measures(e)):
+        if rows:
+            print_whole(console, text_rows(rows, console.width))
+            console.print()
     console.print(remarks(footnotes(e)))
     console.print()
 
@@ -121,46 +119,26 @@ def cell_table(e: Evidence, width: int) -> Table:
     for z, row in enumerate(rows):
         figures = [column.figures[z] for column in columns]
         styles = [STYLES[figure.tone] if figure.marked else "" for figure in figures]
-        table.add_row(name(row.cell), *map(Text, map(str, figures), styles))
+        table.add_row(
+            name(row.cell, LONGEST_CELL), *map(Text, map(str, figures), styles)
+        )
     if len(cells) > len(rows):
         left = f"… {len(cells) - len(rows):,} more in result.json"
         table.add_row(Text(left, style="dim"))
     return table
 
 
-def rate_table(rates: Sequence[Mapping[str, str]], width: int) -> Table:
-    """How often the model is wrong about each group; the first ones of many."""
-    first, *titles = rates[0]
+def text_rows(rows: Sequence[Mapping[str, str]], width: int) -> Table:
+    """A row per mapping, all with the same keys; the first ones of many."""
+    first, *titles = rows[0]
     table = _table(width, first, *(title.replace(" ", "\n") for title in titles))
-    for row in rates[:MOST_CELLS]:
-        table.add_row(name(row[first]), *(row[title] for title in titles))
-    if len(rates) > MOST_CELLS:
-        left = f"… {len(rates) - MOST_CELLS:,} more in result.json"
+    for row in rows[:MOST_CELLS]:
+        figures = (row[title] for title in titles)
+        table.add_row(name(row[first], LONGEST_CELL), *figures)
+    if len(rows) > MOST_CELLS:
+        left = f"… {len(rows) - MOST_CELLS:,} more in result.json"
         table.add_row(Text(left, style="dim"))
     return table
-
-
-def split_table(e: Evidence, width: int) -> Table:
-    """Risk, error and gaps on training and test rows."""
-    table = _table(
-        width, "", "rows", "risk", "error", "worst\ncell", "DP\ngap", "EO\ngap"
-    )
-    for split in ("train", "test"):
-        found = verdict.split_metrics(e, split)
-        if found is not None:
-            table.add_row(split, *_split(found))
-    return table
-
-
-def _split(split: Metrics) -> list[str]:
-    values = (
-        split.risk,
-        split.error,
-        split.worst_cell_loss,
-        split.dp_gap,
-        split.eo_gap,
-    )
-    return [f"{split.rows:,}", *map(_number, values)]
 
 
 def footnotes(e: Evidence) -> list[str]:
@@ -331,7 +309,3 @@ def _table(width: int, first: str, *numbers: str) -> Table:
 def _numbers(table: Table, *names: str) -> None:
     for title in names:
         table.add_column(title, justify="right", no_wrap=True)
-
-
-def _number(value: float | None) -> str:
-    return summary.NOTHING if value is None else decimals(value)

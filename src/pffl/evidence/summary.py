@@ -8,16 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from pffl.evidence import verdict
+from pffl.evidence import unseen, verdict
 from pffl.evidence.certificate import Certificate, mark
 from pffl.evidence.evidence import Evidence
 from pffl.evidence.metrics import Rate, rates
 from pffl.evidence.training import losses
 from pffl.evidence.verdict import CellResult
-from pffl.text import decimals, up
+from pffl.text import decimals, up, visible
 
 Tone: TypeAlias = Literal["good", "caution", "bad", "plain"]
 
@@ -40,6 +41,12 @@ TONES: dict[str, Tone] = {
     "not available": "plain",
 }
 SIGNS: dict[Tone, str] = {"good": "✓", "caution": "!", "bad": "✗", "plain": "–"}
+COLOURS: dict[Tone, str] = {
+    "good": "#008a5e",
+    "caution": "#b06f00",
+    "bad": "#d4401c",
+    "plain": "inherit",
+}
 SPLITS: tuple[Literal["train", "test"], ...] = ("train", "test")
 ABOVE = "▲"  # beside a figure that is above its bound
 NOTHING = "–"
@@ -70,10 +77,21 @@ def verdicts(e: Evidence) -> tuple[Verdict, ...]:
     out = []
     for key, found in verdict.verdicts(e).items():
         title = TITLES[key] if e.trained or key != "training" else AT_HAND
-        word = str(found["verdict"]).replace("_", " ")
-        sentence = found.get("sentence") or found.get("reason", "")
-        out.append(Verdict(title, word, sentence))
+        word = found["verdict"]
+        if key == "unseen" and not e.promise and unseen.upper(e) is not None:
+            word = "no bound"  # figures, and nothing to compare them with
+        out.append(Verdict(title, word, found["sentence"]))
     return tuple(out)
+
+
+def as_html(found: Iterable[Verdict]) -> str:
+    """Return verdicts as HTML for a notebook, light or dark, every text escaped."""
+    return "".join(
+        f"<p>{escape(v.title)}: "
+        f'<strong style="color:{COLOURS[v.tone]}">{v.sign} {escape(v.word)}</strong>'
+        f"<br>{escape(visible(v.sentence))}</p>"
+        for v in found
+    )
 
 
 def of_certificate(certified: Certificate) -> list[Verdict]:
@@ -207,6 +225,25 @@ def rate_table(e: Evidence) -> list[dict[str, str]]:
     ]
 
 
+def measures(e: Evidence) -> list[dict[str, str]]:
+    """Return risk, error and gaps over all rows, by split, as text."""
+    names = {"train": "training", "test": "held-out"}
+    found = {split: verdict.split_metrics(e, split) for split in SPLITS}
+    return [
+        {
+            "rows of": names[split],
+            "rows": f"{one.rows:,}",
+            "risk": _number(one.risk),
+            "error": _number(one.error),
+            "worst cell": _number(one.worst_cell_loss),
+            "DP gap": _number(one.dp_gap),
+            "EO gap": _number(one.eo_gap),
+        }
+        for split, one in found.items()
+        if one is not None
+    ]
+
+
 def rates_in_words(e: Evidence) -> str:
     """Say what the table of rates is about."""
     found = rates(e)
@@ -259,8 +296,12 @@ def by_urgency(cells: Iterable[CellResult]) -> list[CellResult]:
     )
 
 
+def _number(value: float | None) -> str:
+    return NOTHING if value is None else decimals(value)
+
+
 def _plain(values: Sequence[float | None]) -> tuple[Figure, ...]:
-    return tuple(Figure(NOTHING if v is None else decimals(v)) for v in values)
+    return tuple(Figure(_number(value)) for value in values)
 
 
 def _tolerances(e: Evidence) -> dict[str, float]:

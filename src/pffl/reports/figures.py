@@ -11,6 +11,7 @@ writes the figure of some Axes to a file::
 from __future__ import annotations
 
 import os
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,8 @@ COLOURS = (
 )
 MARKERS = "osD^vPX*<>hdp8H"
 MOST_CELLS = 40
-LONGEST = 36
+LONGEST = 108  # of a name
+LINE = 36  # of a name; longer ones take more lines
 ABOVE: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}
 
 
@@ -102,7 +104,7 @@ def group_losses(
     axes.plot(shown[after], y, "o", color=COLOURS[0], label="after")
     bounds = shown["bound"].to_numpy(dtype=float)
     axes.plot(bounds, y, "|", color=COLOURS[1], ms=14, mew=2, label="bound")
-    axes.set_yticks(y, [shorten(str(name), LONGEST) for name in shown.index])
+    axes.set_yticks(y, [fill(shorten(str(n), LONGEST), LINE) for n in shown.index])
     axes.set_ylim(-0.6, len(shown) - 0.4)
     axes.set_xlabel(f"mean loss, {split} rows")
     axes.legend(fontsize="small", frameon=False, ncols=4, **ABOVE)

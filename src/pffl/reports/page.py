@@ -34,14 +34,6 @@ if TYPE_CHECKING:
 
 MOST_LINES = 8  # cells drawn over rounds
 MOST_ROUNDS = 400  # points of a line
-MEASURES = {
-    "rows": "rows",
-    "risk": "risk",
-    "error": "error",
-    "worst cell": "worst_cell_loss",
-    "DP gap": "dp_gap",
-    "EO gap": "eo_gap",
-}
 GLOSSARY = {
     "cell": "the people that one bound speaks of: a group, or those of a group with "
     "one label",
@@ -52,6 +44,8 @@ GLOSSARY = {
     "held-out": "rows that were kept apart, and not trained on",
     "promised at most": "what the mean loss of people not seen is at most, by the "
     "held-out rows; it is wrong as rarely as its confidence says",
+    "joint": "the same, for all cells at once and together with all else that is said",
+    "vacuous": "says nothing: no smaller than the largest loss that there can be",
     "multiplier": "the price of a bound: 0 where it costs nothing to keep",
     "duality gap": "how far the model can be from the best trade-off between risk and "
     "bounds, at most",
@@ -101,6 +95,7 @@ class RunView:
     columns: Sequence[Column]
     rates: Grid
     rates_in_words: str
+    measures: Grid
     loss_in_words: str
     risk_note: Sequence[str]
     fingerprint: str
@@ -133,6 +128,7 @@ class RunView:
             columns=summary.columns(e, cells),
             rates=Grid.of("Errors per group", summary.rate_table(e), "stack list"),
             rates_in_words=summary.rates_in_words(e),
+            measures=Grid.of("Measures", summary.measures(e)),
             loss_in_words=summary.loss_in_words(e),
             risk_note=summary.risk_note(e),
             fingerprint=e.model.fingerprint,
@@ -177,17 +173,6 @@ class RunView:
             for row, entries in zip(rows, table, strict=True):
                 entries.append(Figure(margin(row["multiplier"])))
         return Grid("Losses per cell", heads, table)
-
-    @property
-    def splits(self) -> Grid:
-        """Measures of all rows together."""
-        found = {"training": self.result["train"], "held-out": self.result["test"]}
-        rows = [
-            {"rows of": words, **{title: split[key] for title, key in MEASURES.items()}}
-            for words, split in found.items()
-            if split is not None
-        ]
-        return Grid.of("Measures", rows)
 
     @property
     def witness(self) -> Grid:
