@@ -13,6 +13,7 @@ from pffl.data.schema import Schema
 from pffl.data.silo import as_inputs
 from pffl.errors import DataError, NotMetError, UsageError
 from pffl.evidence import summary, training, verdict
+from pffl.evidence.advice import asks_most
 from pffl.evidence.certificate import Certificate, Status
 from pffl.evidence.evidence import Data, Evidence, Training
 from pffl.evidence.looks import Looks
@@ -263,10 +264,11 @@ class Solution:
 
     def _repr_html_(self) -> str:
         """Show the verdicts in a notebook; every text is escaped."""
+        told = asks_most(self.evidence)
         return element(
             "solution",
             f"Solution of '{self.data.name}'",
-            self.evidence.notes,
+            [*([] if told is None else [told]), *self.evidence.notes],
             self._table,
             summary.rate_table(self.evidence),
             summary.measures(self.evidence),

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pffl.evidence import summary, verdict
+from pffl.evidence.advice import asks_most
 from pffl.evidence.certificate import mark
 from pffl.evidence.evidence import Evidence, Missing, Training
 from pffl.text import shorten, visible
@@ -32,7 +33,6 @@ LONGEST_CELL = 120  # where names wrap
 LONGEST_TITLE = 80
 NARROWEST = 12  # column of names
 ROOMY = 76  # columns
-INACTIVE = 1e-6  # a multiplier below this part of its bound is none
 STYLES: dict[Tone, str] = {
     "good": "bold green",
     "caution": "bold yellow",
@@ -80,6 +80,10 @@ def result(console: Console, e: Evidence, *, file: bool = False) -> None:
             console.print()
     console.print(remarks(footnotes(e)))
     console.print()
+    told = asks_most(e)
+    if told is not None:
+        console.print(Text(visible(told)))
+        console.print()
 
 
 def verdicts(console: Console, found: Iterable[Verdict]) -> None:
@@ -152,9 +156,6 @@ def footnotes(e: Evidence) -> list[str]:
         notes.append(summary.rates_in_words(e))
     if e.promise or e.minimax:
         notes += _unseen(e)
-        most = e.terms.multiplier_bound
-        if most > 0 and e.multipliers.max() <= INACTIVE * most:
-            notes.append("no bound is active: the same model as without any")
     else:
         notes.append("no bound was asked for: --bound 0.6 sets one for every group")
     smallest = verdict.smallest_bound(e)

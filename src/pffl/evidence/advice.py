@@ -62,12 +62,15 @@ def _changes(z: int, free: CellLosses, now: CellLosses) -> str:
 
 
 def _constants(e: Evidence, z: int) -> str:
-    """Say how well constants do: a cell with mixed labels has a high loss anyway."""
+    """Say how well constants do: a cell with mixed labels has a high loss anyway.
+
+    In a cell of one label there is nothing to guess.
+    """
     own = e.cells[z].constant
-    if own is None:
+    if not own:
         return ""
     others = [c.constant for i, c in enumerate(e.cells) if i != z]
-    found = [other for other in others if other is not None]
+    found = [other for other in others if other]
     text = f" The best constant guess for it has {words(own)}"
     if not found:
         return f"{text}."

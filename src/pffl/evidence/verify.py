@@ -1408,8 +1408,8 @@ class Told:
             if rise[payer] > 10 * self.most[payer] and payer != z:
                 out += [self.names[payer], near(free[payer]), near(self.means[payer])]
         others = [c["constant"] for i, c in enumerate(e["cells"]) if i != z]
-        others = [near(v) for v in sorted(o for o in others if o is not None)]
-        if (own := e["cells"][z]["constant"]) is not None:
+        others = [near(v) for v in sorted(o for o in others if o)]
+        if own := e["cells"][z]["constant"]:
             out += [near(own), *dict.fromkeys([*others[:1], *others[-1:]])]
         return out
 
