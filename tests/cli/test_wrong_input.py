@@ -101,6 +101,18 @@ def test_numbers_and_words_are_not_mixed_in_silence(told: Told) -> None:
     assert "or name it in --categorical" in text
 
 
+def test_values_that_look_missing(told: Told) -> None:
+    frame = people()
+    assert "look like missing" not in told(frame)
+    frame.loc[:4, "site"] = "?"
+    frame.loc[:2, "sex"] = "-"
+    text = told(frame)
+    assert (
+        "look like missing ones count as values: '-' in 'sex' (3), '?' in 'site'"
+        in (text)
+    )
+
+
 def test_a_column_that_gives_the_label_away(told: Told) -> None:
     frame = people()
     frame["reject"] = (frame["y"] == "no").astype(int)

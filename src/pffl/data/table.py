@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from pffl.data import partition
+from pffl.data import oddities, partition
 from pffl.data.checks import check_choice, listing, refuse_or_warn, warn
 from pffl.data.encoding import (
     MISSING,
@@ -43,7 +43,6 @@ MAX_CLASSES = 100
 MAX_NUMERIC_GROUPS = 50
 MAX_CATEGORIES = 1_000
 MANY_CATEGORIES = 100
-RARE, RARE_SHARE = 10, 0.005  # rows of a label that looks like a slip
 ENOUGH_ROWS = 50
 
 
@@ -133,9 +132,12 @@ def encode_table(
             problems.add("no column is left as an input")
     _warn_protected(frame, inputs.columns, options)
     if labels:
-        inputs.warnings += _odd_labels(frame[options.label], labels)
+        inputs.warnings += oddities.of_labels(frame[options.label], labels)
     for attribute in attributes:
-        inputs.warnings += _odd_groups(attribute)
+        inputs.warnings += oddities.of_groups(attribute)
+    coded = [column.name for column in inputs.columns if column.kind == "category"]
+    coded = [options.label, *options.group, *filter(None, [options.silo]), *coded]
+    inputs.warnings += oddities.of_gaps(frame, coded)
     for warning in inputs.warnings:
         warn(warning)
     encoding = TableEncoding.of(
@@ -358,44 +360,6 @@ def _labels(
         else:
             names = (*(name for name in names if name != chosen), chosen)
     return names
-
-
-def _odd_labels(series: pd.Series, labels: Sequence[str]) -> list[str]:
-    """Say what looks like a slip: a third label of few rows, two spellings of one."""
-    names, codes = category_codes(series)
-    counts = dict(zip(names, np.bincount(codes, minlength=len(names)), strict=True))
-    few = max(RARE, RARE_SHARE * len(series))
-    rare = [f"'{n}' ({c})" for n, c in counts.items() if c < few]
-    where = f"label '{series.name}'"
-    found = _spellings(where, labels)
-    if len(labels) > 2 and rare and len(counts) - len(rare) >= 2:
-        kept = len(counts) - len(rare)
-        found.append(
-            f"{where} has {len(labels)} values, so there are {len(labels)} classes; "
-            f"few rows have {listing(rare)}: if that is a slip, and {kept} classes are "
-            "meant, repair it"
-        )
-    return found
-
-
-def _odd_groups(attribute: Attribute) -> list[str]:
-    """Say that there is one group only, or that one is spelt in two ways."""
-    where = f"protected attribute '{attribute.name}'"
-    found = _spellings(where, attribute.values)
-    if len(attribute.values) == 1:
-        found.append(
-            f"{where} has one value only ('{attribute.values[0]}'): everybody is in "
-            "one group, and a bound on it is one on the mean loss of all rows"
-        )
-    return found
-
-
-def _spellings(where: str, values: Sequence[str]) -> list[str]:
-    alike: dict[str, list[str]] = {}
-    for value in values:
-        alike.setdefault(" ".join(value.split()).casefold(), []).append(f"'{value}'")
-    twins = [" and ".join(same) for same in alike.values() if len(same) > 1]
-    return [f"{where}: {listing(twins)} count as different values"] if twins else []
 
 
 def _attribute(
