@@ -293,7 +293,7 @@ def recompute(
         checks = verify(path, rows)
     except ValueError as error:
         raise ArtefactError(str(error)) from error
-    if model is not None and given not in {check.found for check in checks}:
+    if model is not None and given not in [check.found for check in checks]:
         what, stated = f"fingerprint of the model in {model}", "the one certified"
         checks.append(Check(what, stated, given, False))
     return checks
