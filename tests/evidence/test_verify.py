@@ -281,6 +281,13 @@ def test_no_number_of_a_further_certificate_can_be_changed_unnoticed(
         (("proofs", "least", "lower"), 0.001, "least, lower"),
         (("proofs", "least", "upper"), -0.001, "least, upper"),
         (("cells", 0, "multiplier"), 0.1, "multipliers, 0"),
+        (("cells", 0, "scale"), 0.01, "cells, scale, 0"),
+        (("heldout", "bets", 0, 0), -1e-3, "held-out: bets of cell 0"),
+        (("heldout", "bet_weights", 0, 0), -1e-3, "held-out: weights of bets"),
+        (("heldout", "below", 0, 0), 0.01, "held-out: below, 0, 0"),
+        (("terms", "loss_bound"), 2.0, "M, chosen on training rows"),
+        (("terms", "later"), 1, "looks, later"),
+        (("terms", "others"), 1, "looks, others"),
         (("terms", "multiplier_bound"), 1.0, "multiplier_bound"),
         (
             ("before", "samples", "test", "cells", "loss", 0),
@@ -313,8 +320,31 @@ def test_a_forger_who_writes_all_files_anew_is_caught_by_the_rows(
     (place / "manifest.json").write_text(json.dumps(manifest))
     rows = shelf("met").parent / "met.csv"
     assert any(said in one for one in wrong(place, rows))
-    if "multiplier" not in said:
+    without = ("multiplier", "bets", "chosen", "looks")  # noticed by files alone
+    if not any(word in said for word in without):
         assert wrong(place) == []  # without the rows it all fits together
+
+
+def test_fault_84_a_log_of_looks_that_was_edited_is_noticed(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    def look(text: str, line: int, **changes: object) -> str:
+        lines = text.splitlines()
+        lines[line] = json.dumps({**json.loads(lines[line]), **changes})
+        return "".join(f"{one}\n" for one in lines)
+
+    place = shelf("met")
+    edits: list[Callable[[str], str]] = [
+        lambda text: look(text, 0, candidates=9),
+        lambda text: look(text, 0, others=2),
+        lambda text: look(text, 0, certificate="another"),
+        lambda text: look(text, 0, rows=["others"]),
+        lambda text: "".join(reversed(text.splitlines(keepends=True))),
+    ]
+    for edit in edits:
+        to = forged(place, tmp_path / "x", "looks.jsonl", edit)
+        found = wrong(to) + wrong(to / "certificate-more.json")
+        assert any("looks" in one for one in found)
 
 
 def test_changed_words_are_noticed(shelf: Shelf, tmp_path: Path) -> None:
