@@ -20,7 +20,8 @@ A loss without a bound (logistic loss of a network) is clipped: if the sums are 
 min(ℓ, M), the statement is about the mean of min(ℓ, M), and must say so.
 
 Reference: Hoeffding 1963, theorems 1 and 2; Maurer and Pontil, *Empirical Bernstein
-Bounds and Sample Variance Penalization*, COLT 2009, theorem 4.
+Bounds and Sample Variance Penalization*, COLT 2009, theorem 4, and theorem 11 for rows
+that are independent, but not alike.
 """
 
 from __future__ import annotations
