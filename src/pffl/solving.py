@@ -376,6 +376,7 @@ def setting_of(engine: Engine) -> Setting:
             notes=list(here.notes),
             overlap=here.overlap if "test" in here.splits else None,
             by_person=here.by_person,
+            several=here.several,
             splits=dict(here.held_out),
         )
     return Setting(

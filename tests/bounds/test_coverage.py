@@ -253,28 +253,26 @@ def log_sum_misses(
     rng = np.random.default_rng([rows, silos, len(law)])
     level = rng.uniform(0.3, 1.0, silos)[rng.integers(0, silos, rows)]
     sample, mean = LAWS[law]
-    truth, missed = M * float(mean(level).mean()), {}
+    truth, n = M * float(mean(level).mean()), np.array([float(rows)])
     past = sample(rng, level, 100).astype(float)  # "training rows"
-    n = np.array([float(rows)])
+    plans, missed = {}, {plan: [0, 0] for plan in PLANS}
     for plan, factors in PLANS.items():
         known = {}
         if factors is not None:
             known["mean"] = [M * factors[0] * past.mean()]
             known["variance"] = [M**2 * factors[1] * past.var()]
-        bets = logsum.plan_bets(n, delta=DELTA, loss_bound=M, **known)
-        over = under = 0
-        for start in range(0, draws, 500):
-            x = sample(rng, level, min(500, draws - start)).astype(float)
-            below = log_sums(x, bets.gammas[0])
-            above = log_sums(1 - x, bets.gammas[0])
-            total = M * x.sum(axis=1, keepdims=True)
-            args = {"loss_bound": M, "delta": DELTA}
+        plans[plan] = logsum.plan_bets(n, delta=DELTA, loss_bound=M, **known)
+    args = {"loss_bound": M, "delta": DELTA}
+    for start in range(0, draws, 500):
+        x = sample(rng, level, min(500, draws - start)).astype(float)
+        total = M * x.sum(axis=1, keepdims=True)
+        for plan, bets in plans.items():
+            below, above = (log_sums(part, bets.gammas[0]) for part in (x, 1 - x))
             upper = logsum.upper_bounds(bets, below, n, total, **args)
             lower = logsum.lower_bounds(bets, above, n, total, **args)
-            over += int((upper < truth).sum())
-            under += int((lower > truth).sum())
-        missed[plan] = (over / draws, under / draws)
-    return missed
+            missed[plan][0] += int((upper < truth).sum())
+            missed[plan][1] += int((lower > truth).sum())
+    return {plan: (a / draws, b / draws) for plan, (a, b) in missed.items()}
 
 
 @pytest.mark.parametrize("rows", [5, 30, 230])

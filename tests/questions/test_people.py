@@ -106,12 +106,10 @@ def test_a_sample_tells_rows_from_people() -> None:
     w = np.full(problem.n_parameters, 0.3)
     total = engine.ask(Evaluate(problem.task, w, "test", 3.0, bets=bets.gammas))
     found = sample(["test"], total, bets)
-    assert found.repeated
     np.testing.assert_array_equal(found.of_people("count"), total.people[:, 0])
     assert found.fits(2)
     plain = replace(found, people={}, bets=[], bet_weights=[], below=[], above=[])
     assert plain.fits(2)
-    assert not plain.repeated
     np.testing.assert_array_equal(plain.of_people("count"), total.cells[:, 0])
     for wrong in ({"people": {}}, {"below": found.below[:1]}, {"bets": []}):
         assert not replace(found, **wrong).fits(2)

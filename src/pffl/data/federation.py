@@ -465,6 +465,13 @@ class Federation:
         return all(rows.person is not None for rows in parts)
 
     @cached_property
+    def several(self) -> bool:
+        """Whether an id says that some people have several rows."""
+        parts = [rows for silo in self.silos for rows in silo.splits.values()]
+        who = Rows.joined(parts).person if self.by_person and parts else None
+        return who is not None and len(np.unique(who)) < len(who)
+
+    @cached_property
     def overlap(self) -> int:
         """Number of test rows that are also training rows: see `repeated`."""
         return self.repeated("test") if "test" in self.splits else 0

@@ -131,11 +131,6 @@ class Sample(Record):
         return np.asarray(table[column], dtype=np.float64)
 
     @property
-    def repeated(self) -> bool:
-        """Whether some people are known to have several rows in a cell."""
-        return bool((self.of_people("count") < self.of_cells("count")).any())
-
-    @property
     def rows(self) -> int:
         """Number of rows."""
         return int(sum(self.atoms["count"]))
@@ -231,6 +226,9 @@ class Data(Record):
     splits
         Hash of the rows of each split but ``train``, inputs and labels, where rows are
         at hand.
+    several
+        Whether an id says that some people have several rows: those are no independent
+        draws.
     longest_input
         Length of the longest training row as the model sees it, where rows are at hand.
     card
@@ -245,6 +243,7 @@ class Data(Record):
     trained_on: str | None = None
     overlap: int | None = None
     by_person: bool = False
+    several: bool = False
     splits: dict[str, str] = field(default_factory=dict)
     longest_input: float | None = None
     notes: list[str] = field(default_factory=list)

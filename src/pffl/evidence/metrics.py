@@ -156,7 +156,8 @@ class GroupRates(Record):
 def rates(e: Evidence) -> list[GroupRates]:
     """Return the error rates of all groups, with intervals; none for numeric targets.
 
-    The intervals are Clopper and Pearson's: each holds by itself.
+    The intervals are Clopper and Pearson's: each holds by itself. There are none where
+    people have several rows.
     """
     if not e.labels:
         return []
@@ -166,7 +167,7 @@ def rates(e: Evidence) -> list[GroupRates]:
     names = ("count", "correct", "positive")
     count, correct, positive = (sample.of_atoms(c, len(e.groups)) for c in names)
     delta = split_delta(1.0 - e.terms.confidence, 1, unseen.parts(e))
-    side = delta / 2 if apart and not sample.repeated else None
+    side = delta / 2 if apart and not e.data.several else None
     where = "held-out" if apart else "training"
     binary = len(e.labels) == 2
     return [

@@ -418,10 +418,18 @@ def _loss_rows(
 # Errors and metrics
 
 
+def single(e: Evidence) -> tuple[Assumption, ...]:
+    """Say why rates have no bound where people have several rows."""
+    if not e.data.several:
+        return ()
+    reason = "needs one row for each person, and some people have several"
+    return (Assumption(reason, "failed"),)
+
+
 def errors(e: Evidence) -> FloatArray | None:
     """Bound how often unseen people are misjudged, for all cells at once."""
     sample = usable(e)
-    if sample is None:
+    if sample is None or e.data.several:
         return None
     count = sample.of_cells("count")
     wrong = count - sample.of_cells("correct")
@@ -433,7 +441,7 @@ def holdout_error(e: Evidence) -> Statement:
     """State how often unseen people are misjudged, cell by cell."""
     sample, bounds = usable(e), errors(e)
     if sample is None or bounds is None:
-        return Statement("holdout_error", "", assumptions=grounds(e))
+        return Statement("holdout_error", "", assumptions=(*grounds(e), *single(e)))
     count, worst = sample.of_cells("count"), int(np.argmax(bounds))
     wrong = count - sample.of_cells("correct")
     text = (
@@ -469,7 +477,7 @@ def reported_groups(e: Evidence) -> list[int]:
 def spread(kind: str, e: Evidence) -> rates.Spread | None:
     """Enclose a fairness metric of unseen people; groups as `reported_groups`."""
     sample = usable(e)
-    if sample is None:
+    if sample is None or e.data.several:
         return None
     chosen = reported_groups(e)
     tables = [
@@ -483,7 +491,7 @@ def metric(kind: str, e: Evidence) -> Statement:
     """State a fairness metric with its interval."""
     found = spread(kind, e)
     if found is None:
-        return Statement(kind, "", assumptions=grounds(e))
+        return Statement(kind, "", assumptions=(*grounds(e), *single(e)))
     groups = [e.groups[a] for a in reported_groups(e)]
     missing = [groups[a] for a in found.undefined]
     low, high = found.interval.lower, found.interval.upper

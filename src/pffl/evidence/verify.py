@@ -54,6 +54,7 @@ READS = {"pffl.evidence": 1, "pffl.result": 2, "pffl.certificate": 2}
 KNOWN = ("logistic", "softmax", "least-squares", "huber", "probabilities")
 COLUMNS = ["count", "loss", "loss_squared", "bounded_loss", "bounded_loss_squared"]
 COLUMNS += ["correct", "positive", "weight"]
+PEOPLE = ["count", "bounded_loss", "bounded_loss_squared"]
 SKIPPED = "not checked by rows: "
 HEAD = ["split", "silo", "group", "label"]
 PERSON = "person"  # a fifth, where an id said whom each row is about
@@ -388,6 +389,7 @@ class Rows:
         self.cut = float(model.described.get("delta", math.inf))  # of Huber's loss
         self.range: Any = model.described.get("target_range")
         self.y, self.silo = table.y[mine], table.silo[mine]
+        self.person = None if table.person is None else table.person[mine]
         self.shift, self.stretch = model.target.tolist()  # prediction of score 0, of 1
         self.X = (table.X[mine].astype(np.float64) - model.mean) / model.scale
         if model.described.get("intercept"):
@@ -536,11 +538,24 @@ class Rows:
 
     def bet(self, w: Any, M: float, bets: Any) -> Any:
         """Return Σ log(1 − γx) and Σ log(1 − γ(1 − x)) per cell and bet, x = ℓ/M."""
-        x = self.bounded(w, self.losses(w), M) / M
-        pairs = list(zip(self.cells, bets, strict=True))
-        below = [[np.log1p(-g * x[c]).sum() for g in row] for c, row in pairs]
-        above = [[np.log1p(-g * (1 - x[c])).sum() for g in row] for c, row in pairs]
+        x = [self.people(c, w, M) / M for c in self.cells]
+        pairs = list(zip(x, bets, strict=True))
+        below = [[np.log1p(-g * own).sum() for g in row] for own, row in pairs]
+        above = [[np.log1p(-g * (1 - own)).sum() for g in row] for own, row in pairs]
         return np.array([below, above])
+
+    def people_sums(self, w: Any, M: float) -> Any:
+        """Return people, Σ of their mean losses and of its squares, per cell."""
+        own = [self.people(cell, w, M) for cell in self.cells]
+        return np.array([[len(x), x.sum(), (x**2).sum()] for x in own]).T
+
+    def people(self, cell: Any, w: Any, M: float) -> Any:
+        """Return the mean bounded loss of each person of a cell."""
+        own = self.bounded(w, self.losses(w), M)[cell]
+        if self.person is None:
+            return own
+        everyone = self.person[cell]
+        return np.array([own[everyone == one].mean() for one in np.unique(everyone)])
 
     def sums(self, w: Any, M: float | None) -> dict[str, Any]:
         """Return all sums that evidence has of a split, one list after another."""
@@ -565,6 +580,10 @@ def check_rows(e: Json, model: Model, table: Table) -> Iterator[Check]:
         hashes = [table.part_hash(split, kind) for kind in kinds]
         yield Check(f"data: hash of {split}", stated, hashes[0], stated in hashes)
     yield from compare("data: silos", data["silos"], len(table.silos))
+    who = table.person if table.person is not None else np.arange(len(table.y))
+    yield from compare(
+        "data: several", data["several"], len({*who.tolist()}) < len(who)
+    )
     old = known(e["before"]) or {"model": [], "samples": {}}
     samples = {"seen": e["seen"], "held-out": known(e["heldout"])}
     samples |= {f"without bounds: {s}": one for s, one in old["samples"].items()}
@@ -592,6 +611,9 @@ def check_rows(e: Json, model: Model, table: Table) -> Iterator[Check]:
         found = np.sum(sums, axis=0)
         for name, total in zip(("below", "above"), found.tolist(), strict=True):
             yield from compare(f"held-out: {name}", held[name], total, 1.0)
+        own = [rows[split].people_sums(model.w, M) for split in held["splits"]]
+        people = dict(zip(PEOPLE, np.sum(own, axis=0).tolist(), strict=True))
+        yield from compare("held-out: people", held["people"], people, 1.0)
     if "train" in rows and rows["train"].counts.all():
         yield from check_choice(e, rows["train"], model)
     if "train" in rows:
@@ -940,9 +962,8 @@ class Told:
         s, M = self.usable, self.M
         bets: Any = zip(s["bets"], s["bet_weights"], s["below"], strict=True)
         planned = list(bets) or [()] * len(self.names)
-        sums = zip(
-            s["cells"]["count"], s["cells"]["bounded_loss"], planned, strict=True
-        )
+        table = s["people"] or s["cells"]  # rows of one person are not independent
+        sums = zip(table["count"], table["bounded_loss"], planned, strict=True)
         return [mean_upper(n, t, b, M, delta / self.parts) for n, t, b in sums]
 
     # Statements: each returns value, holds, figures, per_cell, what the text shows,
@@ -1188,7 +1209,7 @@ class Told:
 
     def holdout_error(self) -> Any:
         """How often unseen people are misjudged."""
-        if self.usable is None:
+        if self.usable is None or self.e["data"]["several"]:
             return self.e["heldout"]["missing"] if self.held is None else "needs "
         n, right = (self.usable["cells"][c] for c in ("count", "correct"))
         wrong = [a - b for a, b in zip(n, right, strict=True)]
@@ -1203,7 +1224,7 @@ class Told:
 
     def metric(self, kind: str) -> Any:
         """A fairness metric, with its interval."""
-        if self.usable is None:
+        if self.usable is None or self.e["data"]["several"]:
             return self.e["heldout"]["missing"] if self.held is None else "needs "
         shape, tables = (len(self.e["groups"]), 2), (self.e["seen"], self.usable)
         seen, n = (np.reshape(s["atoms"]["count"], shape) for s in tables)
@@ -1423,9 +1444,8 @@ class Told:
             np.reshape(sample["atoms"][c], shape).astype(float)
             for c in ("count", "correct", "positive")
         )
-        table = sample.get("people") or sample["cells"]
-        single = table["count"] == sample["cells"]["count"]  # rows are people
-        side = self.delta / self.parts / 2 if apart and single else None
+        single = apart and not e["data"]["several"]
+        side = self.delta / self.parts / 2 if single else None
         samples = [e["seen"], *([self.held] if self.held else [])]
         counts = [np.reshape(s["atoms"]["count"], shape).sum(axis=1) for s in samples]
 

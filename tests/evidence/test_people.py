@@ -1,0 +1,90 @@
+"""Several rows per person, from a table with an id to its verified certificate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pffl
+from pffl.bounds import logsum
+from pffl.data.checks import DataWarning
+from pffl.evidence import unseen
+from pffl.evidence.metrics import rates
+
+OPTIONS = {"label": "y", "group": "sex", "silos": 3, "seed": 0, "test_fraction": 0.4}
+
+
+def table(rows: int) -> pd.DataFrame:
+    """Draw 150 people with so many rows each, which are much alike."""
+    rng = np.random.default_rng(0)
+    x, sex = rng.normal(size=150), rng.integers(2, size=150)
+    y = (x + 0.5 * sex + rng.normal(size=150) > 0).astype(int)
+    frame = pd.DataFrame({"id": np.arange(150), "x": x, "sex": sex, "y": y})
+    frame = frame.loc[np.repeat(np.arange(150), rows)]
+    frame["z"] = rng.normal(size=len(frame))
+    frame["sex"] = np.where(frame["sex"] == 1, "f", "m")
+    return frame.reset_index(drop=True)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[pffl.Solution, Path, Path]:
+    folder = tmp_path_factory.mktemp("people")
+    with pytest.warns(DataWarning, match="rows are in more than one silo"):
+        federation = pffl.Federation.from_table(table(4), id="id", **OPTIONS)
+    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.9), seed=0)
+    pffl.save(solution, folder / "run")
+    federation.export(folder / "rows.csv")
+    return solution, folder / "run", folder / "rows.csv"
+
+
+def test_people_are_counted_and_rows_are_not(run: tuple[pffl.Solution, Path, Path]):
+    e = run[0].evidence
+    people, rows = (f("count") for f in (e.heldout.of_people, e.heldout.of_cells))
+    assert e.data.several
+    np.testing.assert_array_equal(people * 4, rows)
+    args = {"loss_bound": e.terms.loss_bound, "delta": 1 - e.terms.confidence}
+    found = logsum.upper_bounds(
+        e.heldout.planned,
+        np.array(e.heldout.below),
+        people,
+        e.heldout.of_people("bounded_loss"),
+        **args,
+    )
+    np.testing.assert_allclose(unseen.upper(e), found)
+
+
+def test_rates_have_no_bound(run: tuple[pffl.Solution, Path, Path]):
+    certificate = run[0].certificate
+    for kind in ("holdout_error", "dp_gap", "eo_gap", "equalised_odds"):
+        statement = certificate.of_kind(kind)[0]
+        assert not statement.available
+        assert "one row for each person" in statement.reason
+    assert all(one.error.upper is None for one in rates(run[0].evidence))
+    assert certificate.of_kind("holdout")[0].available
+
+
+def test_one_row_each_is_what_it_was():
+    federation = pffl.Federation.from_table(table(1), id="id", **OPTIONS)
+    assert federation.by_person
+    assert not federation.several
+    e = pffl.solve(federation, pffl.BoundedGroupLoss(0.9), seed=0).evidence
+    people, rows = (f("count") for f in (e.heldout.of_people, e.heldout.of_cells))
+    np.testing.assert_array_equal(people, rows)
+    assert unseen.holdout_error(e).available
+
+
+def test_verify_counts_them_too(run: tuple[pffl.Solution, Path, Path]):
+    _, folder, rows = run
+    checks = pffl.verify(folder, rows)
+    assert [str(check) for check in checks if not check.agrees] == []
+    evidence = json.loads((folder / "evidence.json").read_text())
+    evidence["heldout"]["people"]["count"][0] += 1
+    evidence["data"]["several"] = False
+    (folder / "evidence.json").write_text(json.dumps(evidence))
+    found = [check.what for check in pffl.verify(folder, rows) if not check.agrees]
+    assert any("people" in what for what in found)
+    assert any("several" in what for what in found)
