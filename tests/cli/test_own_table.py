@@ -160,3 +160,17 @@ def test_nobody_is_on_both_sides_with_an_id(
     assert record.evidence.data.overlap == 0
     assert record.result["test"]["rows"] % 2 == 0
     assert pffl(capsys, "verify", "runs/people-001").code == 0
+
+
+def test_people_without_a_bound_explain_a_risk_above_every_cell(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The risk is that of all: also of those whom no cell has."""
+    write(people())
+    run = ("run", "people.csv", "--label", "embauché", "--group", "sexe,race")
+    bounds = ("--constraint", "cbgl", "--bound", "f × noir, non=0.3")
+    seen = pffl(capsys, *run, *bounds, "--seed", "0", "--no-extras")
+    text = one_line(seen.out)
+    assert "f × noir, non" in text
+    assert "no bound was given for f × blanc, non" in text
+    assert "The risk is above the loss of every cell" not in text

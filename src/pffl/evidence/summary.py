@@ -201,9 +201,9 @@ def risk_note(e: Evidence) -> list[str]:
         found = verdict.split_metrics(e, split)
         if found is None or found.risk is None or e.terms.weighting != "silos":
             continue
-        shown = (found.worst_cell_loss, found.worst_group_loss)
-        worst = next((loss for loss in shown if loss is not None), None)
-        if worst is not None and found.risk > worst:
+        # Groups are everybody; cells may leave out some, whose loss is in the risk.
+        cell, group = found.worst_cell_loss, found.worst_group_loss
+        if group is not None and found.risk > max(group, cell or 0.0):
             return [
                 "The risk is above the loss of every cell: in it each silo weighs the "
                 "same, however few rows it has"
