@@ -20,7 +20,7 @@ import numpy as np
 
 from pffl.bounds import logsum, rates
 from pffl.bounds import uniform as uniform_bounds
-from pffl.bounds.holdout import lower_bounds, split_delta, upper_bounds
+from pffl.bounds.holdout import chernoff_upper, split_delta
 from pffl.evidence.certificate import Assumption, State, Statement
 from pffl.evidence.evidence import Evidence, Missing, Sample
 from pffl.evidence.training import CellLosses, losses, planned
@@ -253,8 +253,7 @@ def loss_bounds(e: Evidence, delta: float) -> FloatArray | None:
     if (bets := sample.planned) is not None:
         below = np.array(sample.below)
         return logsum.upper_bounds(bets, below, count, total, loss_bound=M, delta=share)
-    squares = sample.of_cells("bounded_loss_squared")
-    return upper_bounds(count, total, squares, loss_bound=M, delta=share)
+    return chernoff_upper(count, total, M, share)
 
 
 def worst_lower(e: Evidence) -> float | None:
@@ -268,8 +267,7 @@ def worst_lower(e: Evidence) -> float | None:
         above = np.array(sample.above)
         low = logsum.lower_bounds(bets, above, count, total, loss_bound=M, delta=share)
     else:
-        squares = sample.of_cells("bounded_loss_squared")
-        low = lower_bounds(count, total, squares, loss_bound=M, delta=share)
+        low = M - chernoff_upper(count, np.maximum(M * count - total, 0.0), M, share)
     return float(low.max())
 
 

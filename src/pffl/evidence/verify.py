@@ -142,11 +142,12 @@ def mean_upper(
 ) -> float:
     """Return the smaller of the log-sum bound, at 0.8 δ, and Chernoff's, at 0.2 δ.
 
-    `bets` are γ, π and Σ log(1 − γℓ/M) of the cell, where they were planned.
+    `bets` are γ, π and Σ log(1 − γℓ/M) of the cell; without them it is Chernoff's at δ.
     """
     if n == 0:
         return M
-    rare = kl_inverse(min(max(total / n / M, 0.0), 1.0), math.log(5 / delta) / n)
+    share = 5 if bets else 1
+    rare = kl_inverse(min(max(total / n / M, 0.0), 1.0), math.log(share / delta) / n)
     if not bets:
         return min(M * rare, M)
     g, pi, sums = (np.array(part, dtype=float) for part in bets)
