@@ -320,14 +320,17 @@ def cost(e: Evidence) -> float:
 def more_rows(e: Evidence) -> dict[str, int | None]:
     """Return, of each cell whose bound is not shown, about how many more rows would.
 
-    If they were like those that there are; None where they would not, because the mean
-    of these is not below the bound, or there are none.
+    (Or people, where some have several rows.) If they were like those that there are;
+    None where they would not, because the mean of these is not below the bound, or
+    there are none.
     """
     sample, M, found = usable(e), e.terms.loss_bound, upper(e)
     if sample is None or M is None or found is None or not e.promise:
         return {}
     delta = split_delta(1.0 - e.terms.confidence, 1, parts(e))
-    counts, means, spread = sample.of_cells("count"), sample.means, sample.variances
+    counts = sample.of_people("count")
+    means = sample.of_people("bounded_loss") / np.maximum(counts, 1.0)
+    squares = sample.of_people("bounded_loss_squared") / np.maximum(counts, 1.0)
     out: dict[str, int | None] = {}
     for z in np.flatnonzero(found > e.bounds):
         needed = None
@@ -335,7 +338,7 @@ def more_rows(e: Evidence) -> dict[str, int | None]:
             needed = logsum.rows_needed(
                 float(e.bounds[z]),
                 mean=float(means[z]),
-                variance=float(spread[z]),
+                variance=max(0.0, float(squares[z] - means[z] ** 2)),
                 loss_bound=M,
                 delta=delta,
             )
@@ -358,8 +361,9 @@ def _lacking(e: Evidence, cells: CellLosses) -> str:
             f"{words(cells.means[z])}: more rows like these would not show its bound."
         )
     name, many = max(lacking.items(), key=lambda pair: pair[1] or 0)
+    who = "people" if e.data.several else "rows"
     return (
-        f" About {float(up(many or 0, digits=2)):,.0f} more held-out rows of '{name}' "
+        f" About {float(up(many or 0, digits=2)):,.0f} more held-out {who} of '{name}' "
         "would show it, if they were like these."
     )
 

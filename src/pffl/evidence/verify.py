@@ -1153,9 +1153,10 @@ class Told:
         """About how many more rows would show the bounds that are not shown."""
         if self.usable is None or self.M is None or not (self.promise and self.upper):
             return {}
-        cells, delta = self.usable["cells"], self.delta / self.parts
+        cells = self.usable["people"] or self.usable["cells"]
+        delta = self.delta / self.parts
         means, squares = (
-            means_of(self.usable, f"bounded_loss{end}") for end in ("", "_squared")
+            means_of({"cells": cells}, f"bounded_loss{end}") for end in ("", "_squared")
         )
         out: dict[str, int | None] = {}
         for z, (top, bound) in enumerate(zip(self.upper, self.bounds, strict=True)):
@@ -1163,7 +1164,7 @@ class Told:
                 n, mean = cells["count"][z], means[z]
                 spread = max(squares[z] - mean**2, 0.0) if n else 0.0
                 needed = rows_needed(bound, mean, spread, self.M, delta) if n else None
-                out[self.names[z]] = None if needed is None else max(1, needed - n)
+                out[self.names[z]] = None if needed is None else max(1, needed - int(n))
         return out
 
     def lacking(self) -> list[str]:
