@@ -27,7 +27,7 @@ from pffl.evidence.verdict import certificate as certificate_of
 from pffl.flow import ask
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
-from pffl.preparation import deviations, shares, withholds
+from pffl.preparation import deviations, shares, sizes_of, withholds
 from pffl.problem import Point, Problem
 from pffl.questions import Census, Task
 from pffl.solving import evidence_of, open_engine, setting_of
@@ -292,6 +292,7 @@ def problem_of(engine: Engine, evidence: Evidence, model: Model) -> Problem:
         counts,
         census.counts,
         deviations(census),
+        *sizes_of(census, model),
         terms.risk_weight,
         terms.multiplier_bound,
         terms.radius,

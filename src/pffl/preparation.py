@@ -18,10 +18,16 @@ from pffl.flow import Flow, ask, stage
 from pffl.methods import METHODS, Method
 from pffl.methods.base import PRICES
 from pffl.models.base import Inputs, Model, Target
-from pffl.models.linear import LeastSquares, LogisticRegression, SoftmaxRegression
+from pffl.models.linear import (
+    LeastSquares,
+    LinearModel,
+    LogisticRegression,
+    SoftmaxRegression,
+)
 from pffl.numerics import is_number
 from pffl.problem import Problem
 from pffl.questions import Census, CensusTotal, Task
+from pffl.questions.plausible import lengths
 from pffl.text import up
 from pffl.typing import FloatArray
 
@@ -181,6 +187,7 @@ def prepare(
         cells.totals(census.weights),
         census.counts,
         deviations(census),
+        *sizes_of(census, bound),
         beta,
         multiplier_bound,
         options.radius or radius_of(census, bound),
@@ -199,6 +206,22 @@ def radius_of(census: CensusTotal, model: Model) -> float:
     sizes = np.sqrt(np.maximum(squares, 0.0))
     smallest = float(sizes[sizes > ALIKE * sizes.max()].min())
     return float(f"{RADIUS / smallest:.3g}")
+
+
+def sizes_of(census: CensusTotal, model: Model) -> tuple[FloatArray, float]:
+    """Return √Σx² of the inputs as a linear model sees them, and that of the target."""
+    inputs, rows = model.inputs, int(census.rows.sum())
+    if not isinstance(model, LinearModel):
+        return np.zeros(0), 0.0
+    sums, squares = census.feature_sums, census.feature_squares
+    columns = lengths(rows, sums, squares, inputs.mean) / inputs.scale
+    if model.intercept:
+        columns = np.append(columns, np.sqrt(rows))
+    if not census.target.size:
+        return columns, 0.0
+    total = census.target.sum(axis=0, keepdims=True)
+    far = lengths(rows, total[:, 0], total[:, 1], np.array([model.target.mean]))
+    return columns, float(far[0]) / model.target.scale
 
 
 def target_of(census: CensusTotal, model: Model) -> Target:

@@ -13,11 +13,13 @@ from typing import Protocol
 import numpy as np
 
 from pffl.bounds import gap
+from pffl.bounds.rounding import Errors, Sizes
 from pffl.constraints.base import Cells
 from pffl.data.schema import Schema
 from pffl.questions.base import Task
 from pffl.questions.curvature import PEAK_POWER, CurvatureTotal
 from pffl.questions.evaluate import EvaluateTotal
+from pffl.questions.plausible import SHAPES
 from pffl.questions.train import TrainTotal
 from pffl.typing import FloatArray, IntArray
 
@@ -101,6 +103,9 @@ class Problem:
     silo_targets
         Σ(y − ȳ) and Σ(y − ȳ)² of a numeric target per (silo, atom), ȳ the mean of all,
         shape (K, atoms, 2); (K, atoms, 0) of classes.
+    column_sizes, target_size
+        √Σx² of each input as the model sees it, √n for the intercept, and √Σ(y − mean)²
+        in units of the target's scale, all over all rows: for rounding.
     risk_weight, multiplier_bound
         β and B.
     radius, fixed_ball
@@ -118,6 +123,8 @@ class Problem:
     counts: FloatArray
     silo_counts: IntArray
     silo_targets: FloatArray
+    column_sizes: FloatArray
+    target_size: float
     risk_weight: float
     multiplier_bound: float
     radius: float
@@ -262,6 +269,28 @@ class Problem:
             self._peaks(total.peaks),
         )
 
+    def errors(self, at: Expansion) -> Errors:
+        """Bound what rounding can have done to an expansion.
+
+        Nothing is known of linear models of one's own: they count as exact.
+        """
+        model, rows = self.task.model, self.silo_counts.sum(axis=1)
+        known = SHAPES.get(type(model))
+        if known is None:
+            return Errors(0.0, np.zeros(self.n_cells), np.zeros(1 + self.n_cells))
+        shape, cells = known(model), self.cells.bounds
+        sizes = Sizes(
+            self.column_sizes,
+            self.target_size,
+            np.append(float(rows.sum()), self.counts),
+            np.append((self.task.shares / np.maximum(rows, 1)).max(), 1 / self.counts),
+            self.silo_counts.size,
+            shape.slope,
+            shape.curvature,
+        )
+        losses = np.append(at.risk - self.ridge(at.w), at.violation + cells)
+        return sizes.errors(at.w, losses, cells, mu=self.mu)
+
     def _peaks(self, sums: FloatArray) -> FloatArray:
         """Turn Σ_k ‖H‖^q into bounds on the largest ‖H‖, cells per unit of λ."""
         peaks: FloatArray = sums ** (1.0 / PEAK_POWER)
@@ -287,9 +316,14 @@ def upper_value(risk: float, violation: FloatArray, problem: Prices) -> float:
 
 
 def lower_value(
-    expansion: Expansion, multipliers: FloatArray, problem: Prices
+    expansion: Expansion,
+    multipliers: FloatArray,
+    problem: Prices,
+    errors: Errors | None = None,
 ) -> float:
     """Return a number that G(·; λ) never goes below, from one gradient.
+
+    In floating point, too, if `errors` says how far the expansion may be off.
 
     Over all w where βμ > 0, over the ball ‖w‖ ≤ R otherwise. It holds at any
     w, and is tight where w minimises G.
@@ -297,6 +331,14 @@ def lower_value(
     lam, beta = multipliers, problem.risk_weight
     at_w = value(expansion.risk, expansion.violation, lam, beta)
     gradient = beta * expansion.risk_gradient + lam @ expansion.jacobian
+    if errors is not None:
+        at_w -= errors.lower(
+            beta,
+            lam,
+            gradient=float(np.linalg.norm(gradient)),
+            modulus=problem.modulus,
+            reach=problem.radius + float(np.linalg.norm(expansion.w)),
+        )
     if problem.modulus > 0:
         return gap.lower_strong(at_w, gradient, problem.modulus)
     return gap.lower_ball(at_w, gradient, expansion.w, problem.radius)

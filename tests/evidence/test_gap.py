@@ -129,7 +129,8 @@ def test_the_lower_end_is_proved_where_it_says(seed):
     point = random_pair(rng, problem, 2.0)
     pair = measure(engine, problem, point)
     at = expand(engine, problem, np.array(pair.at))
-    assert lower_value(at, point.multipliers, problem) == pair.lower
+    lower = lower_value(at, point.multipliers, problem)
+    assert lower - 1e-9 < pair.lower < lower  # what rounding can do is taken off
 
 
 def test_a_gap_is_never_zero_or_negative():

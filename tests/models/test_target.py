@@ -84,7 +84,7 @@ def test_predictions_are_in_the_users_units():
         assert found[name] == pytest.approx(mean, rel=1e-9)
 
 
-@pytest.mark.parametrize("scale", [1e-3, 1e5])
+@pytest.mark.parametrize("scale", [1e-3, 1e5, np.array([1e-3, 1e5, 1.0])])
 @pytest.mark.parametrize("labels", [0, 2])
 def test_raw_inputs_of_any_size_end_as_standardised_ones(labels, scale):
     kind = pffl.LogisticRegression if labels else pffl.LeastSquares
@@ -109,15 +109,16 @@ def test_raw_inputs_of_any_size_end_as_standardised_ones(labels, scale):
 
 def test_the_ball_comes_from_the_data_and_grows_unless_declared():
     federation = in_units(1.0, inputs=1e-3)
-    raw = pffl.LeastSquares(l2=0.0, standardize=False)
-    free = pffl.solve(federation, None, model=raw, options=QUICK, seed=0)
     sizes = np.sqrt(np.mean(federation.pooled("train").X ** 2, axis=0))
-    assert free.problem.radius == pytest.approx(100 / sizes.min(), rel=1e-2)
-    declared = replace(QUICK, radius=5.0)
+    for l2, radius in ((1e-3, 100 / sizes.min()), (0.0, 100.0)):
+        raw = pffl.LeastSquares(l2=l2, standardize=False)
+        free = pffl.solve(federation, None, model=raw, options=QUICK, seed=0)
+        assert free.problem.radius == pytest.approx(radius, rel=1e-2)
+    declared = replace(QUICK, radius=0.3)
     held = pffl.solve(federation, None, model=raw, options=declared, seed=0)
-    assert np.linalg.norm(held.w) == pytest.approx(5.0)
-    assert held.evidence.proofs.gap.radius == 5.0
-    assert held.train.risk > 1.1 * free.train.risk
+    assert np.linalg.norm(held.w) == pytest.approx(0.3)
+    assert held.evidence.proofs.gap.radius == 0.3
+    assert held.train.risk > 1.01 * free.train.risk
     # Nearly equal columns: the best weights are long, and no ridge shortens them.
     rows = federation.pooled("train")
     x = np.asarray(rows.X)[:, :1] * 1e3

@@ -123,5 +123,5 @@ def gap_unit(loss: float, unit: float) -> float:
 
 def gap_of(upper_value: float, lower_value: float) -> float:
     """Return ν of two measured ends: their difference, at least what rounding hides."""
-    rounding = 1e-15 * max(1.0, abs(upper_value), abs(lower_value))
+    rounding = 1e-15 * max(abs(upper_value), abs(lower_value))
     return max(upper_value - lower_value, rounding)

@@ -69,6 +69,7 @@ def measure_gap(problem: Problem, point: Point) -> Flow[Bounds]:
     problem = replace(problem, radius=radius)
     at_w = yield from expand(problem, point.w)
     upper = upper_value(at_w.risk, at_w.violation, problem)
+    upper += problem.errors(at_w).upper(problem.risk_weight, problem.multiplier_bound)
     lower, at = yield from best_response(problem, point.multipliers, at_w, upper)
     return upper, lower, at, radius if problem.modulus == 0 else np.inf
 
@@ -83,13 +84,14 @@ def best_response(
     """
     lower, proved, rounds, here = -np.inf, start.w, 0, start
     while True:
-        bound = lower_value(here, multipliers, problem)
+        bound = lower_value(here, multipliers, problem, problem.errors(here))
+        noise = lower_value(here, multipliers, problem) - bound
         if bound > lower:
             lower, proved = bound, here.w
         g_here = _value(problem, here, multipliers)  # ≥ the minimum
         left = g_here - lower
-        rounding = 1e-14 * problem.unit
-        if left <= SHARPNESS * max(upper - lower, rounding) or rounds >= EFFORT:
+        sharp = max(SHARPNESS * (upper - lower), 2.0 * noise)
+        if left <= sharp or rounds >= EFFORT:
             return lower, proved
         step = newton_step(here, multipliers, problem)
         scale = 1.0

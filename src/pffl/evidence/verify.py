@@ -825,7 +825,7 @@ class Told:
         self.nu: float | None = None
         if pair := known(self.proofs["gap"]):
             high, low = pair["upper"], pair["lower"]
-            self.nu = max(high - low, 1e-15 * max(1.0, abs(high), abs(low)))
+            self.nu = max(high - low, 1e-15 * max(abs(high), abs(low)))
         self.excess: tuple[float, float] | None = None
         if ends := known(self.proofs["excess"]):
             top = max(self.bounds)

@@ -30,6 +30,7 @@ from typing import ClassVar
 import numpy as np
 
 from pffl.bounds.gap import gap_unit
+from pffl.bounds.rounding import Errors
 from pffl.errors import UsageError
 from pffl.methods import saddle
 from pffl.methods.base import (
@@ -83,8 +84,10 @@ class State:
         Trials refused since `here`, and how far a trend of curvature is followed.
     idle, stalled
         Rounds since a bound moved, and whether nothing more can be gained.
-    closed
-        Whether the gap is as small as it was to be.
+    above, below
+        What rounding can have taken off `upper`, and added to `lower`.
+    closed, sure
+        Whether the gap is as small as it was to be, and with rounding still small.
     radius
         R of the ball, as far as it has grown; infinite where βμ > 0.
     unit
@@ -109,7 +112,10 @@ class State:
     trust: float = 1.0
     idle: int = 0
     stalled: bool = False
+    above: float = 0.0
+    below: float = 0.0
     closed: bool = False
+    sure: bool = False
     radius: float = np.inf
     unit: float = 1.0
     settled: State | None = None
@@ -121,8 +127,16 @@ class State:
 
     @property
     def ending(self) -> State:
-        """Return the state whose pair stands, should nothing more be asked."""
-        return self if self.closed or self.settled is None else self.settled
+        """Return the state whose pair stands, should nothing more be asked.
+
+        A larger ball counts if its gap is closed for sure; or if its w is better than
+        all of the smaller one's for sure.
+        """
+        if self.settled is None or (self.closed and self.sure):
+            return self
+        least = self.settled.lower - self.settled.below
+        better = self.closed and self.upper + self.above < least - 1e-3 * abs(least)
+        return self if better or not self.settled.sure else self.settled
 
 
 @dataclass(frozen=True)
@@ -214,14 +228,15 @@ class Exact(Method[State]):
 
     def step(self, problem: Problem, state: State, total: CurvatureTotal) -> State:
         """Lines 1 to 4."""
-        trial = problem.expand(state.w, total).times(1.0 / state.unit)
+        raw, per = problem.expand(state.w, total), 1.0 / state.unit
+        trial, errors = raw.times(per), problem.errors(raw).times(per)
         state = replace(state, round=state.round + 1)
         if not _finite(trial):
             return replace(state, stalled=True)
         here = state.here
-        state = self._closed(problem, _bounded(problem, state, trial))
-        if state.closed and _near(problem, state):
-            state = self._grown(problem, state, trial)
+        state = self._closed(problem, _bounded(problem, state, trial, errors))
+        if state.closed and state.ending is state and _near(problem, state):
+            state = self._grown(problem, state, trial, errors)
         if self._finished(problem, state):
             return state
         prices = InUnits.of(problem, state.radius)
@@ -243,7 +258,8 @@ class Exact(Method[State]):
 
     def gap(self, state: State) -> float:
         """ν of the best pair."""
-        return state.unit * state.ending.gap
+        end = state.ending
+        return end.unit * (end.gap + end.above + end.below)
 
     def multipliers(self, problem: Problem, state: State) -> FloatArray:
         """λ of the model around the last w."""
@@ -254,7 +270,8 @@ class Exact(Method[State]):
         end = state.ending
         if end.proved is None or not np.isfinite(end.gap):
             return None
-        return end.unit * end.upper, end.unit * end.lower, end.proved, end.radius
+        upper, lower = end.upper + end.above, end.lower - end.below
+        return end.unit * upper, end.unit * lower, end.proved, end.radius
 
     def expansion(self, state: State) -> Expansion | None:
         """Return the expansion at the best w."""
@@ -269,18 +286,26 @@ class Exact(Method[State]):
         return state.closed or state.stalled or state.round >= self.max_rounds
 
     def _closed(self, problem: Problem, state: State) -> State:
-        """Say whether the gap is as small as it was to be."""
+        """Say whether the gap is as small as it was to be, and in floating point."""
         weight = problem.risk_weight + float(state.best.multipliers.sum())  # β + Σλ
-        weight *= gap_unit(_largest(problem, state), 1.0)
-        enough = max(CLOSER * self.target_gap * weight, ROUNDING * abs(state.upper))
-        return replace(state, closed=state.gap <= enough)
+        target = self.target_gap * weight * gap_unit(_largest(problem, state), 1.0)
+        closed = state.gap <= max(CLOSER * target, ROUNDING * abs(state.upper))
+        sure = state.gap + state.above + state.below <= 0.5 * target
+        return replace(state, closed=bool(closed), sure=bool(sure))
 
-    def _grown(self, problem: Problem, state: State, at: Expansion) -> State:
+    def _grown(
+        self, problem: Problem, state: State, at: Expansion, errors: Errors
+    ) -> State:
         """Go on over a larger ball; what was found over this one is kept."""
         far = replace(
-            state, radius=GROWTH * state.radius, lower=-np.inf, proved=None, idle=-1
+            state,
+            radius=GROWTH * state.radius,
+            lower=-np.inf,
+            proved=None,
+            idle=-1,
+            stalled=False,
         )
-        far = self._closed(problem, _bounded(problem, far, at))
+        far = self._closed(problem, _bounded(problem, far, at, errors))
         return far if far.closed else replace(far, settled=replace(state, settled=None))
 
 
@@ -298,7 +323,7 @@ def _finite(at: Expansion) -> bool:
     return all(bool(np.isfinite(part).all()) for part in (*parts, *cells))
 
 
-def _bounded(problem: Problem, state: State, at: Expansion) -> State:
+def _bounded(problem: Problem, state: State, at: Expansion, errors: Errors) -> State:
     """Improve the bounds on the saddle value (line 1)."""
     prices = InUnits.of(problem, state.radius)
     upper = upper_value(at.risk, at.violation, prices)
@@ -310,10 +335,13 @@ def _bounded(problem: Problem, state: State, at: Expansion) -> State:
     idle = 0 if moved else state.idle + 1
     w, lam = state.best.w, state.best.multipliers
     found, proved = state.found, state.proved
+    above, below = state.above, state.below
     if upper <= state.upper:
         w, found = at.w, at
+        above = errors.upper(prices.risk_weight, prices.multiplier_bound)
     if lower >= state.lower:
         lam, proved = candidates[int(np.argmax(bounds))], at.w
+        below = lower - lower_value(at, lam, prices, errors)
     return replace(
         state,
         best=Point(w, lam),
@@ -323,6 +351,8 @@ def _bounded(problem: Problem, state: State, at: Expansion) -> State:
         found=found,
         idle=idle,
         stalled=idle >= PATIENCE,
+        above=above,
+        below=below,
     )
 
 

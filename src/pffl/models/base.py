@@ -53,6 +53,10 @@ class Inputs:
         constant = variance <= CONSTANT * np.maximum(second, 1e-300)
         return cls(mean, np.where(constant, 1.0, np.sqrt(variance)))
 
+    def about_zero(self) -> Inputs:
+        """Return the scaling by root mean squares, without a shift."""
+        return Inputs(np.zeros_like(self.mean), np.hypot(self.mean, self.scale))
+
     def same(self, other: Inputs) -> bool:
         """Whether another scaling does the same: each run makes its own."""
         return self is other or (

@@ -41,7 +41,8 @@ class LinearModel(Model):
     intercept
         Whether there is a b.
     standardize
-        Whether features are scaled to mean 0 and variance 1 over all silos.
+        Whether features are scaled to mean 0 and variance 1 over all silos. If not, and
+        l2 = 0, they are only divided by their root mean squares.
     """
 
     l2: float = 1e-3
@@ -108,7 +109,9 @@ class LinearModel(Model):
     def bind(self, schema: Schema, inputs: Inputs) -> Self:
         """Return this model for these data; refuse labels that it cannot model."""
         if not self.standardize:
-            inputs = Inputs.identity(schema.n_features)
+            # Without a ridge the unit of an input changes no model, and all arithmetic.
+            raw = Inputs.identity(schema.n_features)
+            inputs = raw if self.l2 > 0 else inputs.about_zero()
         return replace(self, inputs=inputs, n_outputs=self.check_labels(schema))
 
     @property

@@ -108,7 +108,8 @@ class Curvature(ModelQuestion[CurvatureTotal]):
             float(share * losses.sum()),
             gradients[0],
             hessians[0] if h else np.zeros((0, 0)),
-            member @ losses,
+            # Pairwise, unlike a product: what rounding can do stays small.
+            (member * losses).sum(axis=1),
             np.reshape(gradients[1:], (-1, p)),
             np.reshape(hessians[1:], (len(member), h, h)),
             member @ scores,
