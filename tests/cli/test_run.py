@@ -164,7 +164,7 @@ def test_many_cells_show_the_tightest(capsys: pytest.CaptureFixture[str]) -> Non
     options = ("--set", "data.groups=50", "--set", "data.rows=4000")
     many = ("--set", f"data.group_sizes={[1] * 50}", "--bound", "1.5", "--out", "here")
     seen = pffl(capsys, "run", "synthetic", "--silos", "2", *options, *many)
-    assert "20 more in result.json" in seen.out
+    assert "20 more in result.json" in one_line(seen.out)
     worst = max(runs.load("here").result["cells"], key=lambda c: c["violation"])
     assert f"{worst['train_loss']:.4f}" in seen.out
 

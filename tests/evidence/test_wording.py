@@ -145,7 +145,7 @@ def test_three_verdicts_are_told_apart() -> None:
     assert found["training"]["verdict"] == "met"
     assert found["heldout"] == {
         "verdict": "above",
-        "sentence": "On 150 held-out rows 1 of 2 cells are above their bound; 'female' "
+        "sentence": "On 150 held-out rows 1 of 2 cells is above its bound; 'female' "
         "has a mean loss of 0.7 against a bound of 0.62: 0.08 above it.",
         "above": ["female"],
     }
@@ -248,10 +248,10 @@ def test_holdout() -> None:
     assert "95 %, each cell by itself" in out.text
     assert "for the mixture of silos in the held-out rows of the cell" in out.text
     assert f"'female', at most {up(found[0])}" in out.text
-    assert "That keeps every cell within its bound" in out.text
+    assert "By these figures every cell is within its bound" in out.text
     missed = unseen.holdout(evidence(heldout=sample((0.61, 5.0), counts=(30, 30))))
     assert missed.holds is False
-    assert "shows the bound of 0 of 2" in missed.text
+    assert "the bounds of 0 of 2 cells are shown" in missed.text
     assert "does not hold" not in str(certificate(evidence(heldout=many)))
     assert missed.per_cell is not None
     assert [row["vacuous"] for row in missed.per_cell] == [False, True]

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from pffl.evidence import summary, verdict
 from pffl.evidence.advice import asks_most
-from pffl.evidence.certificate import mark
+from pffl.evidence.certificate import grounds_of, mark, numbered
 from pffl.evidence.evidence import Evidence, Missing, Training
 from pffl.text import shorten, visible
 
@@ -191,10 +191,11 @@ def _unseen(e: Evidence) -> list[str]:
 
 def certificate(target: Console, certified: Certificate) -> None:
     """Show statements with their tables, then what they stand on, each once."""
-    grounds: dict[str, int] = {}
+    grounds = numbered(certified)
     target.print()
     for statement in certified.statements:
-        _statement(target, statement, _numbered(statement, grounds))
+        numbers = sorted(grounds[ground] for ground in grounds_of(statement))
+        _statement(target, statement, numbers)
     if grounds:
         target.print(Text("What this stands on", style="bold"))
         for text, number in grounds.items():
@@ -203,14 +204,6 @@ def certificate(target: Console, certified: Certificate) -> None:
     target.print(remarks(certified.notes))
     target.print()
     verdicts(target, summary.of_certificate(certified))
-
-
-def _numbered(statement: Statement, grounds: dict[str, int]) -> list[int]:
-    """Numbers of a statement's assumptions in the list below all of them."""
-    if not statement.available:
-        return []
-    texts = [f"{a.text} ({a.state})" for a in statement.assumptions]
-    return sorted(grounds.setdefault(text, len(grounds) + 1) for text in texts)
 
 
 def _statement(target: Console, statement: Statement, numbers: list[int]) -> None:

@@ -276,6 +276,19 @@ class Certificate(Record):
         return as_html(self)
 
 
+def grounds_of(statement: Statement) -> list[str]:
+    """Return what a statement stands on, each with what is known of it."""
+    if not statement.available:
+        return []
+    return [f"{a.text} ({a.state})" for a in statement.assumptions]
+
+
+def numbered(certificate: Certificate) -> dict[str, int]:
+    """Return what the statements stand on, each once, with its number."""
+    found = (ground for one in certificate.statements for ground in grounds_of(one))
+    return {text: i for i, text in enumerate(dict.fromkeys(found), start=1)}
+
+
 def mark(statement: Statement) -> str:
     """Return the word that stands before a statement."""
     if not statement.available:

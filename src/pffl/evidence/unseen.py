@@ -286,7 +286,7 @@ def holdout(e: Evidence) -> Statement:
     extra: dict[str, FloatArray] = {"joint": together}
     excess = found - cells.bounds
     if e.promise:
-        text += f". {_against(cells, found)}{_lacking(e, cells)}{_trivial(e, M)}"
+        text += f". By these figures {_standing(e, cells, found, M)}"
         value, holds = float(excess.max()), bool((excess <= 0).all())
     else:
         worst = int(np.argmax(found))
@@ -303,6 +303,23 @@ def holdout(e: Evidence) -> Statement:
         figures=figures | {"delta": split_delta(1.0 - e.terms.confidence, 1, parts(e))},
         per_cell=_loss_rows(e, cells, found, M, extra),
     )
+
+
+def in_short(e: Evidence) -> str:
+    """Say what is promised for unseen people, without how."""
+    sample, M, found = usable(e), e.terms.loss_bound, upper(e)
+    if sample is None or M is None or found is None or not e.promise:
+        return holdout(e).text
+    standing = _standing(e, losses(e, sample), found, M)
+    return f"With confidence {_percent(e)} {standing}"
+
+
+def _standing(
+    e: Evidence, cells: CellLosses, found: FloatArray, loss_bound: float
+) -> str:
+    """Say how many bounds are shown, and what is lacking for the others."""
+    lacking, trivial = _lacking(e, cells), _trivial(e, loss_bound)
+    return f"{_against(cells, found)}{lacking}{trivial}"
 
 
 def _mixture(e: Evidence) -> str:
@@ -383,9 +400,9 @@ def _trivial(e: Evidence, loss_bound: float) -> str:
 def _against(cells: CellLosses, bounds: FloatArray) -> str:
     kept = int((bounds <= cells.bounds).sum())
     worst = int(np.argmax(bounds - cells.bounds))
-    head = f"That shows the bound of {kept} of {len(cells.names)} cells"
+    head = f"the bounds of {kept} of {len(cells.names)} cells are shown"
     if kept == len(cells.names):
-        head = "That keeps every cell within its bound"
+        head = "every cell is within its bound"
     return (
         f"{head}; the one with the least room is '{cells.names[worst]}', at most "
         f"{up(bounds[worst])} against a bound of {words(cells.bounds[worst])}."

@@ -151,7 +151,7 @@ def verdicts(e: Evidence) -> dict[str, dict[str, Any]]:
         "heldout": _heldout(e),
         "unseen": {
             "verdict": word,
-            "sentence": promised.text,
+            "sentence": unseen.in_short(e),
             "more_rows": unseen.more_rows(e),
         },
     }
@@ -177,7 +177,8 @@ def _heldout(e: Evidence) -> dict[str, Any]:
     worst = int(filled[np.argmax(cells.violation[filled])])
     head = "no cell is above its bound"
     if above:
-        head = f"{len(above):,} of {len(cells.names):,} cells are above their bound"
+        head = f"{len(above):,} of {len(cells.names):,} cells "
+        head += "is above its bound" if len(above) == 1 else "are above their bounds"
     nobody = ", ".join(f"'{name}'" for name in cells.empty)
     empty = f" No held-out rows in {nobody}." if nobody else ""
     return {

@@ -1593,7 +1593,7 @@ def check_statement(
 class Page(HTMLParser):
     """The text of a report: the rows of its tables, and all else."""
 
-    HIDDEN = ("script", "style", "svg", "pre", "title", "time")
+    HIDDEN = ("script", "style", "svg", "pre", "title", "time", "sup")
     PARTS = ("p", "li", "dt", "dd", "figcaption", "h1", "h2", "h3", "summary", "tr")
 
     def __init__(self, text: str) -> None:
@@ -1645,7 +1645,8 @@ def check_page(text: str, result: Json, certificate: Json, e: Json) -> Iterator[
     parts = result["verdicts"].values()
     said = [part["sentence"] for part in parts if "sentence" in part]
     said += [result["message"], *(one["text"] for one in statements)]
-    said += [a["text"] for one in statements for a in one["assumptions"]]
+    told = [one for one in statements if one["available"]]
+    said += [a["text"] for one in told for a in one["assumptions"]]
     parts = [(tag, [" ".join(t.split()) for t in p]) for tag, p in Page(text).parts]
     texts = [p[0] for tag, p in parts if tag != "tr"]
     for one in map(str.split, said):

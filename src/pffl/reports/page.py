@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pffl import files, records
 from pffl.errors import ArtefactError, MissingExtraError
 from pffl.evidence import summary, verdict
-from pffl.evidence.certificate import Certificate, mark
+from pffl.evidence.certificate import Certificate, grounds_of, mark, numbered
 from pffl.evidence.evidence import Evidence
 from pffl.evidence.summary import Column, Figure, Verdict
 from pffl.files import json_text
@@ -178,7 +178,7 @@ class RunView:
     def witness(self) -> Grid:
         """The weights that prove bounds impossible."""
         weights = self.result["witness"] or {}
-        rows = [{"cell": cell, "weight": weight} for cell, weight in weights.items()]
+        rows = [{"cell": cell, "weight": margin(w)} for cell, w in weights.items()]
         return Grid.of("Witness", rows, "scroll")
 
 
@@ -195,8 +195,11 @@ def seal(certificate: Certificate) -> str:
 
 
 def _laid_out(certificate: Certificate) -> dict[str, Any]:
-    """Return a certificate in plain form, each statement with title, word and table."""
-    statements = []
+    """Return a certificate in plain form, each statement with title, word and table.
+
+    What they stand on is listed once; a statement has the numbers of its grounds.
+    """
+    statements, grounds = [], numbered(certificate)
     for one in certificate.statements:
         word, rows = mark(one), one.per_cell or ()
         statements.append(
@@ -205,10 +208,12 @@ def _laid_out(certificate: Certificate) -> dict[str, Any]:
                 "title": one.title,
                 "mark": word,
                 "tone": summary.TONES.get(word, "bad"),
+                "numbers": [grounds[g] for g in grounds_of(one)],
                 "grid": Grid.of(one.kind, rows if one.kind != "measured" else ()),
             }
         )
-    return {"statements": statements, "notes": certificate.notes}
+    found = {"statements": statements, "notes": certificate.notes}
+    return {**found, "grounds": list(grounds)}
 
 
 @dataclass(frozen=True)
