@@ -1630,9 +1630,11 @@ def check_page(text: str, result: Json, certificate: Json, e: Json) -> Iterator[
     for cell in result["cells"]:
         weight = (result["witness"] or {}).get(cell["cell"])
         rows[cell["cell"]] = [cell, weight]
+    percent: dict[str, list[float]] = {}
     for group in result["groups"]:
+        rows.setdefault(group["group"], []).append(group)
         shares = [v for v in leaves_of(group) if isinstance(v, float)]
-        rows.setdefault(group["group"], []).extend([group, [100 * v for v in shares]])
+        percent[group["group"]] = [100 * share for share in shares]
     for row in (row for one in statements for row in one["per_cell"] or []):
         rows.setdefault(row["cell"], []).append(row)
     card = result["data"]["card"] or {"silos": [], "rows": [], "floor": 1}
@@ -1656,7 +1658,8 @@ def check_page(text: str, result: Json, certificate: Json, e: Json) -> Iterator[
     for tag, (name, *entries) in (part for part in parts if part[1]):
         if tag == "tr":
             for entry in entries:
-                yield from figures(f"report, row {name}", entry, rows.get(name, known))
+                facts = (percent if "%" in entry else rows).get(name, known)
+                yield from figures(f"report, row {name}", entry, facts)
             continue
         for one in reversed(names):
             name = name.replace(one, "")
