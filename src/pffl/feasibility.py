@@ -7,7 +7,6 @@ their questions go out together. See `evidence.proofs`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -35,7 +34,7 @@ from pffl.models.base import Model
 from pffl.preparation import Options
 from pffl.problem import Problem
 from pffl.solving import open_engine, prepared, setting_of
-from pffl.text import down, element, text_table, up
+from pffl.text import down, element, text_table, up, words
 
 R = TypeVar("R")
 MOST = 30  # cells whose own smallest bound is searched for unasked
@@ -114,7 +113,9 @@ class Feasible:
     @property
     def table(self) -> list[dict[str, object]]:
         """A row per cell: how low its bound can go."""
-        others = "as given" if self.others is None else f"at {self.others:.4f}"
+        others = "as given"
+        if self.others is not None:
+            others = f"at {words(self.others, digits=7)}"
         return [
             {
                 "cell": row.cell,
@@ -205,7 +206,7 @@ def feasible(
     bounds = problem.cells.bounds
     least, rise = drive(asker, _whole(_together(problem, promised)))
     low, reach = least.enclosed()
-    others = None if promised else math.ceil(low.upper * 1e4) / 1e4
+    others = None if promised else float(up(low.upper, digits=5))
     if others is not None:
         problem = problem.with_bounds(np.full(len(names), others))
     return Feasible(
@@ -272,5 +273,5 @@ def _figure(found: Lowest) -> str:
     if found.impossible:
         return "others impossible"
     if found.upper is None:
-        return f"≥ {found.lower:.6f}"
-    return f"{math.ceil(found.upper * 1e6) / 1e6:.6f}"
+        return f"≥ {down(found.lower, digits=7)}"
+    return up(found.upper, digits=7)

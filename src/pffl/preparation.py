@@ -168,6 +168,9 @@ def prepare(
     bound = (model or default_model(schema)).bind(schema, inputs)
     if not schema.labels:
         bound = bound.with_target(target_of(census, bound))
+    bound.loss_bound(
+        options.loss_bound
+    )  # refused before anything is trained (fault 80)
     cells = (
         Cells.none(schema)
         if constraint is None

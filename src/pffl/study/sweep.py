@@ -47,7 +47,7 @@ from pffl.problem import Point, Problem
 from pffl.questions import Evaluate
 from pffl.solution import Solution
 from pffl.solving import fitted, open_engine, prepared, setting_of
-from pffl.text import element, text_table
+from pffl.text import element, text_table, up
 from pffl.typing import BoolArray, FloatArray
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def smallest_bound(
     found = drive(engine, _least(problem))
     if isinstance(found, Missing):
         raise UsageError(f"the smallest possible bound {found.missing}: give a bound")
-    return float(np.ceil(HEADROOM * found.upper * 1e4) / 1e4)
+    return float(up(HEADROOM * found.upper, digits=5))
 
 
 def _least(problem: Problem) -> Flow[Least | Missing]:
