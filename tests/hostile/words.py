@@ -1,0 +1,229 @@
+"""What the judge holds against sentences: verdicts, certificate, `feasible`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import logsumexp
+from scipy.stats import entropy
+
+import pffl
+from pffl.evidence.evidence import Least, Sample
+from tests.hostile.judge import judge_of
+
+if TYPE_CHECKING:
+    from tests.hostile.referee import Case
+
+NUMBER = r"(-?\d[\d.,]*(?:e[+-]?\d+)?)"
+FACTS = (
+    rf"'([^']+)' has a mean loss of {NUMBER} against a bound of {NUMBER}: "
+    rf"(?:{NUMBER} (above|below) it|right at it)"
+)
+ENDED = ("diverged", "interrupted")
+
+
+def number(text: str) -> float:
+    """Read a number of a sentence."""
+    return float(text.rstrip(".,").replace(",", ""))
+
+
+def sentence(case: Case) -> list[str]:
+    """Each number of the verdict on training rows is one that the judge finds, too."""
+    text, e = case.solution.message, case.solution.evidence
+    if not e.promise or case.solution.status in ENDED:
+        return []
+    out = _facts(text, case.names, case.means, case)
+    return out + _possible(case, text) + _slack(case, text)
+
+
+def _facts(text: str, names: list[str], means: np.ndarray, case: Case) -> list[str]:
+    said = re.search(FACTS, text)
+    if said is None:
+        return [f"no facts in {text!r}"]
+    z, bounds = names.index(said[1]), case.judge.bounds
+    loss, bound = float(means[z]), float(bounds[z])
+    out = [
+        f"{what} {shown} is {true:.6g}: {text!r}"
+        for what, shown, true in (("loss", said[2], loss), ("bound", said[3], bound))
+        if abs(number(shown) - true) > 5.1e-4 * abs(true) + case.noise[z]
+    ]
+    excess = loss - bound
+    if said[4] is not None:
+        shown, true = number(said[4]), excess if said[5] == "above" else -excess
+        close = abs(shown - true) <= 1.1e-3 * abs(true) + case.noise[z]
+        side = shown - true if said[5] == "above" else true - shown
+        if not close or side < -case.noise[z]:
+            out.append(f"{shown} {said[5]} is {true:.6g}: {text!r}")
+    elif abs(excess) > case.tolerance[z] + case.noise[z]:
+        out.append(f"'right at it' is {excess:.3g}")
+    worst = float(np.nanmax((means - bounds).astype(float)))
+    if excess < worst - case.noise.max():
+        out.append(f"another cell stands worse, by {worst - excess:.3g}: {text!r}")
+    return out
+
+
+def _possible(case: Case, text: str) -> list[str]:
+    """What the sentence says of bounds that are possible."""
+    bounds, out = case.judge.bounds, []
+    common = re.search(rf"common bound below {NUMBER} can be met, and {NUMBER}", text)
+    rise = re.search(rf"rise by at least {NUMBER}, and by {NUMBER}", text)
+    for found, start in ((common, np.zeros(len(bounds))), (rise, bounds)):
+        if found is None:
+            continue
+        at, length = case.least(start)
+        if at < number(found[1]) and length <= reach(text):
+            out.append(f"{found[1]} is beaten by {at:.6g}: {text!r}")
+        if number(found[2]) < number(found[1]):
+            out.append(f"{found[2]} < {found[1]}: {text!r}")
+    return out
+
+
+def reach(text: str) -> float:
+    """How long the weights may be of which a sentence speaks."""
+    stated = re.search(rf"length (?:at most|up to) {NUMBER}", text)
+    return np.inf if stated is None else number(stated[1])
+
+
+def _slack(case: Case, text: str) -> list[str]:
+    slack = re.search(rf"explains up to {NUMBER}", text)
+    worst = float((case.means - case.judge.bounds).max())
+    if slack is None or worst <= number(slack[1]) + case.noise.max():
+        return []
+    return [f"slack {slack[1]} < {worst:.3g}: {text!r}"]
+
+
+def certificate(case: Case) -> list[str]:
+    """Each number of the statements on training rows is true."""
+    out = []
+    for one in case.solution.certificate.statements:
+        text = one.text
+        if one.kind == "gap" and one.available:
+            said = re.search(rf"by more than {NUMBER}", text)
+            if said is None or number(said[1]) < case.found.true_gap:
+                out.append(f"gap {text!r} is {case.found.true_gap:.6g}")
+        if one.kind == "empirical" and one.available:
+            out += _facts(text, case.names, case.means, case)
+            out += _slack(case, text)
+        if one.kind == "infeasible" and one.available:
+            said = re.search(rf"by at least {NUMBER}", text)
+            at, length = case.least(case.judge.bounds)
+            if said is None or (at < number(said[1]) and length <= reach(text)):
+                out.append(f"infeasible {text!r} is beaten by {at:.6g}")
+        if one.kind == "attainable" and one.available:
+            said = re.search(rf"between {NUMBER} and {NUMBER}", text)
+            at, length = case.least(np.zeros(len(case.names)))
+            if said is None or (at < number(said[1]) and length <= reach(text)):
+                out.append(f"attainable {text!r} is beaten by {at:.6g}")
+    return out
+
+
+def notes(case: Case) -> list[str]:
+    """A common bound that is said to be met is met."""
+    said = re.search(
+        rf"(This model|A model was found that) meets a common bound of {NUMBER}",
+        " ".join(case.solution.certificate.notes),
+    )
+    if said is None:
+        return []
+    means = case.means
+    if said[1] != "This model":
+        least = case.solution.evidence.proofs.excess
+        assert isinstance(least, Least)
+        means = case.judge.means(case.judge.losses(least.model))
+    if float(means.max()) <= number(said[2]) + case.noise.max():
+        return []
+    return [f"{said[0]!r}, but {float(means.max()):.9g}"]
+
+
+def heldout(case: Case) -> list[str]:
+    """Figures of held-out rows are those of the predictor that is shipped."""
+    e, found = case.solution.evidence, case.solution.as_dict()["verdicts"]["heldout"]
+    if not isinstance(e.heldout, Sample) or case.hostile is None or not e.promise:
+        return []
+    test = judge_of(case.solution, case.hostile.federation, "test")
+    rows = test.cells.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = case.shipped_means(test)
+    means[rows == 0] = np.nan
+    out = []
+    above = {
+        name
+        for name, mean, bound, noise in zip(
+            case.names, means, test.bounds, case.noise, strict=True
+        )
+        if mean > bound + noise
+    }
+    if not above <= set(found.get("above", [])):
+        out.append(f"above: {sorted(above)} but {found}")
+    if found["verdict"] in ("within", "above"):
+        out += _facts(found["sentence"], case.names, means, case)
+    shown = case.solution.cells["test_loss"].to_numpy(dtype=float)
+    if not np.allclose(shown, means.astype(float), rtol=1e-9, atol=0, equal_nan=True):
+        out.append(f"test losses {shown} are {means}")
+    return out + _unseen(case, e.heldout, means.astype(float), rows)
+
+
+def _unseen(
+    case: Case, sample: Sample, means: np.ndarray, rows: np.ndarray
+) -> list[str]:
+    """The figures for unseen people follow from the bets, and the verdict from them."""
+    e = case.solution.evidence
+    upper = case.solution.cells["test_upper"].to_numpy(dtype=float)
+    word = case.solution.as_dict()["verdicts"]["unseen"]["verdict"]
+    if np.isnan(upper).all():
+        return [] if word != "holds" else ["holds, without a figure"]
+    M, out = float(e.terms.loss_bound or np.nan), []
+    within = bool((np.where(np.isnan(upper), M, upper) <= case.judge.bounds).all())
+    if (word == "holds") != within:
+        out.append(f"unseen: {word}, with {upper} against {case.judge.bounds}")
+    delta = 1 - e.terms.confidence
+    for z in np.flatnonzero((rows > 0) & ~np.isnan(upper)):
+        if upper[z] < means[z]:
+            out.append(f"unseen: at most {upper[z]}, but {means[z]} was seen")
+        g, pi = np.asarray(sample.bets[z]), np.asarray(sample.bet_weights[z])
+        mu, n = min(upper[z] / M * (1 + 1e-9), 1 - 1e-12), rows[z]
+        wealth = logsumexp(
+            np.log(pi) + np.asarray(sample.below[z]) - n * np.log1p(-g * mu)
+        )
+        mean = min(max(means[z] / M, 0.0), 1.0)
+        rare = n * entropy([mean, 1 - mean], [mu, 1 - mu]) if mu > mean else 0.0
+        shown = wealth >= -np.log(0.8 * delta) or rare >= -np.log(0.2 * delta) - 1e-6
+        if upper[z] < M and not shown:
+            out.append(f"unseen: {upper[z]} of {case.names[z]} is too small")
+    return out
+
+
+def feasible(case: Case) -> list[str]:
+    """`pffl.feasible` says the same, cell by cell."""
+    hostile, e = case.hostile, case.solution.evidence
+    if hostile is None or not e.promise or hostile.number % 10:
+        return []
+    if len(case.judge.y) > 120 or len(case.names) > 4:
+        return []
+    found = pffl.feasible(
+        hostile.federation,
+        hostile.constraint,
+        model=hostile.model,
+        options=hostile.options,
+    )
+    out = []
+    at, length = case.least(np.zeros(len(case.names)))
+    if at < found.common.lower and length <= reach(found.sentence):
+        out.append(f"common {found.common.lower:.9g} is beaten by {at:.9g}")
+    said = re.search(rf"between {NUMBER} and {NUMBER}", found.sentence)
+    if said is None or (at < number(said[1]) and length <= reach(found.sentence)):
+        out.append(f"{found.sentence!r} is beaten by {at:.9g}")
+    at, length = case.least(case.judge.bounds)
+    if found.impossible and at <= 0 and length <= reach(found.verdict):
+        out.append(f"{found.verdict!r}, but there is {-at:.3g} of room")
+    if "POSSIBLE" in found.verdict and "IMPOSSIBLE" not in found.verdict:
+        room = re.search(NUMBER, found.verdict)
+        if (
+            found.excess is None
+            or room is None
+            or number(room[1]) > -found.excess.upper
+        ):
+            out.append(f"{found.verdict!r} with {found.excess}")
+    return out
