@@ -156,6 +156,7 @@ def audit(
     M = settings.loss_bound
     if M is None and engine.schema.labels:
         M = max(LOSS_BOUND, trials(len(engine.schema.labels))[0])
+    M = audited.model.loss_bound(M)
     wanted = Wanted(
         engine.splits, heldout=chosen, loss_bound=M, confidence=settings.confidence
     )

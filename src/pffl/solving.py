@@ -154,6 +154,11 @@ def solving(
             gap_every=gap_every,
         )
     )
+    if settings.loss_bound is not None and not problem.task.model.n_classes:
+        raise UsageError(
+            "a loss bound is for classifiers; for numeric targets it follows from "
+            "their range: `target_range=LOW,HIGH` of the model"
+        )
     wanted = wanted_of(setting, constraint, chosen, settings)
     flow = fitted(setting, problem, constraint, chosen, settings, wanted, gap_every)
     solution = yield from flow

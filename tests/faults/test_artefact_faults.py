@@ -237,7 +237,7 @@ def test_fault_70_a_second_run_in_one_directory_is_refused(
         held.save(solution, "")
     assert other.returncode == 6
     assert f"process {os.getpid()}" in other.stderr
-    assert command(capsys, *run).code == 0
+    assert command(capsys, *run).code == 2  # finished now, and never replaced
 
 
 def test_fault_74_an_edited_directory_is_not_verified(saved: Path) -> None:
@@ -352,7 +352,7 @@ def test_fault_77_any_terminal_will_do(
     assert shown.returncode == 4, shown.stderr
     assert b"\x1b" not in shown.stdout + shown.stderr
     assert b"Traceback" not in shown.stderr
-    assert b"INFEASIBLE: " in shown.stdout
+    assert b"On the training rows: IMPOSSIBLE" in shown.stdout
     assert b"0.5000" in shown.stdout
     result = json.loads(call("--json", "--out", "here").stdout)
     assert {cell["cell"] for cell in result["cells"]} == {"Größe ≥ 2", "漢字", "a × b"}

@@ -22,11 +22,10 @@ import pytest
 
 import pffl
 from pffl import checkpoint as file
-from pffl import runs
+from pffl import fitting, runs
 from pffl.checkpoint import CURRENT, PREVIOUS, SPEC, Checkpoint
 from pffl.engines import Local
 from pffl.errors import ArtefactError
-from pffl.evidence import measure
 from pffl.preparation import Options
 from pffl.wire.parcel import Parcel, pack, unpack
 from tests.cli.helpers import SMALL, one_line
@@ -306,8 +305,8 @@ def test_fault_67_a_checkpoint_of_another_run_is_refused_with_a_diff(
 def test_fault_67_another_format_version_is_refused(
     stopped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file, "VERSION", 3)
-    with pytest.raises(ArtefactError, match="version: 2 in the checkpoint, 3 now"):
+    monkeypatch.setattr(file, "VERSION", 4)
+    with pytest.raises(ArtefactError, match="version: 3 in the checkpoint, 4 now"):
         run(place=stopped)
 
 
@@ -470,7 +469,7 @@ def test_fault_71_a_signal_ends_cleanly_and_the_run_goes_on(
     process.send_signal(number)
     ended, out, err = finish(process)
     assert ended == code, err
-    assert "INTERRUPTED: " in out
+    assert "On the training rows: INTERRUPTED" in out
     assert "to go on: pffl run --resume run" in one_line(err)
     place = tmp_path / "run"
     found = runs.load(place, require_verified=True)
@@ -528,14 +527,14 @@ def test_fault_71_the_second_signal_ends_at_once(
 def test_fault_71_interrupted_while_measuring(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pair = measure._pair
+    measured = fitting._measured
 
     def interrupt(*parts: Any) -> Any:
         os.kill(os.getpid(), signal.SIGINT)
-        return pair(*parts)
+        return measured(*parts)
 
     options = ("run", *SMALL, "--bound", "0.7", "--no-extras", "--out")
-    monkeypatch.setattr(measure, "_pair", interrupt)
+    monkeypatch.setattr(fitting, "_measured", interrupt)
     seen = command(capsys, *options, tmp_path / "run")
     monkeypatch.undo()
     assert seen.code == 130

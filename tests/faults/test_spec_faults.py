@@ -164,7 +164,7 @@ def test_fault_30_a_step_that_is_too_large_ends_as_diverged(
     options = ("--method", "pffl", "--step-size", "1e6", "--bound", "0.7")
     seen = command(capsys, "run", *SMALL, *options, "--out", "here")
     assert seen.code == 4
-    assert "DIVERGED: " in seen.out
+    assert "On the training rows: DIVERGED" in seen.out
     record = runs.load("here")
     assert record.result["status"] == "diverged"
     assert np.isfinite(record.w).all()
@@ -195,11 +195,14 @@ def test_fault_33_without_a_loss_bound_there_is_no_statement(
 ) -> None:
     numeric = (*SMALL, "--set", "data.task=regression", "--bound", "10")
     seen = command(capsys, "run", *numeric, "--out", "here")
-    assert "not available: needs a loss bound" in seen.out
+    assert "--target-range LOW,HIGH" in one_line(seen.out)
     cells = runs.load("here").result["cells"]
     assert [cell["test_upper"] for cell in cells] == [None] * 3
-    known = command(capsys, "run", *numeric, "--loss-bound", "100", "--json")
+    known = command(capsys, "run", *numeric, "--target-range=-100,100", "--json")
     assert all(cell["test_upper"] > 0 for cell in known.json["cells"])
+    useless = command(capsys, "run", *numeric, "--loss-bound", "100")
+    assert useless.code == 2
+    assert "--target-range" in useless.err
 
 
 def test_fault_34_an_absent_extra_is_one_line(

@@ -261,6 +261,7 @@ SAID = {
     "classification=False": "--model least-squares",
     "model=LeastSquares()": "--model least-squares",
     "model=SoftmaxRegression()": "--model softmax",
+    "target_range=LOW,HIGH": "--target-range LOW,HIGH",
 }
 
 

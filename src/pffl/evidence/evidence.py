@@ -543,6 +543,18 @@ class Evidence(Record):
         return isinstance(self.training, Training)
 
     @property
+    def judged(self) -> str:
+        """The column that is judged: losses of the bounded predictor that is shipped.
+
+        A model from elsewhere is used as it is: it is judged by its own.
+        """
+        return "bounded_loss" if self.trained else "loss"
+
+    def means(self, sample: Sample) -> FloatArray:
+        """Mean loss per cell of what is judged; NaN where there are no rows."""
+        return sample.means if self.trained else sample.uncut_means
+
+    @property
     def stopped(self) -> Stopped:
         """Why the run ended early, if it did."""
         return None if isinstance(self.training, Missing) else self.training.stopped

@@ -23,6 +23,10 @@ class Sums(Protocol):
     """The part of an `evaluate` total that metrics read."""
 
     @property
+    def risk(self) -> float:
+        """Σ p_k × silo k's mean loss."""
+
+    @property
     def bounded_risk(self) -> float:
         """Σ p_k × silo k's mean loss, of the bounded predictor."""
 
@@ -89,18 +93,28 @@ class Metrics(Record):
         return asdict(self)
 
 
-def metrics(total: Sums, schema: Named, *, n_cells: int | None = None) -> Metrics:
-    """Compute `Metrics` from one total, of which the first `n_cells` cells count."""
+def metrics(
+    total: Sums,
+    schema: Named,
+    *,
+    n_cells: int | None = None,
+    judged: str = "bounded_loss",
+) -> Metrics:
+    """Compute `Metrics` from one total, of which the first `n_cells` cells count.
+
+    `judged` is the column of losses: those of the bounded predictor, or the model's.
+    """
+    risk = total.risk if judged == "loss" else total.bounded_risk
     count = total.column("count").sum()
     classified = bool(schema.labels) and count > 0
     binary = len(schema.labels) == 2
     among = {y: group_rates(total, schema, label=y) for y in (0, 1)} if binary else {}
     return Metrics(
         int(count),
-        total.bounded_risk / total.share if total.share > 0 else None,
+        risk / total.share if total.share > 0 else None,
         float(1 - total.column("correct").sum() / count) if classified else None,
-        _top(mean_losses(total)[:n_cells]),
-        _top(group_losses(total, schema)),
+        _top(mean_losses(total, judged)[:n_cells]),
+        _top(group_losses(total, schema, judged)),
         _spread(group_rates(total, schema)) if binary else None,
         _spread(among[1]) if binary else None,
         _largest(_spread(among[0]), _spread(among[1])) if binary else None,
@@ -206,16 +220,18 @@ def deviation(total: Sums, schema: Named, *, label: int | None = None) -> float 
     return float(np.nanmax(np.abs(rates - positive / count)))
 
 
-def mean_losses(total: Sums) -> FloatArray:
-    """Mean loss per cell of the bounded predictor; NaN where a cell has no rows."""
-    losses = total.column("bounded_loss", of="cells")
+def mean_losses(total: Sums, judged: str = "bounded_loss") -> FloatArray:
+    """Mean loss per cell; NaN where a cell has no rows."""
+    losses = total.column(judged, of="cells")
     return _ratio(losses, total.column("count", of="cells"))
 
 
-def group_losses(total: Sums, schema: Named) -> FloatArray:
-    """Mean loss per group of the bounded predictor; NaN where nobody is."""
+def group_losses(
+    total: Sums, schema: Named, judged: str = "bounded_loss"
+) -> FloatArray:
+    """Mean loss per group; NaN where nobody is."""
     by_label = (len(schema.groups), -1)
-    losses = total.column("bounded_loss").reshape(by_label).sum(axis=1)
+    losses = total.column(judged).reshape(by_label).sum(axis=1)
     return _ratio(losses, total.column("count").reshape(by_label).sum(axis=1))
 
 

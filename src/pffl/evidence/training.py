@@ -95,15 +95,15 @@ class CellLosses:
         )
 
 
-def losses(e: Evidence, sample: Sample, column: str = "bounded_loss") -> CellLosses:
-    """Mean losses of the cells against their bounds, those of the shipped predictor.
+def losses(e: Evidence, sample: Sample, column: str | None = None) -> CellLosses:
+    """Mean losses of the cells against their bounds, by default those that are judged.
 
     What was trained is met up to a `tolerance`; what was given is not.
     """
     return CellLosses.of(
         e.names,
         sample.of_cells("count"),
-        sample.of_cells(column),
+        sample.of_cells(column or e.judged),
         e.bounds,
         tolerance(e.scales, e.bounds) * e.trained,
     )
@@ -167,7 +167,7 @@ def _measured_row(e: Evidence, z: int) -> dict[str, Any]:
     else:
         samples = {"": e.seen}
     for mark, sample in samples.items():
-        mean = float(sample.means[z])
+        mean = float(e.means(sample)[z])
         row[f"{mark}rows"] = int(sample.cells["count"][z])
         row[f"{mark}loss"] = None if np.isnan(mean) else mean
     if e.trained:

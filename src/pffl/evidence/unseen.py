@@ -176,16 +176,19 @@ def bounded_loss(e: Evidence) -> tuple[Assumption, ...]:
         if e.labels:
             reason = "needs a predictor whose losses are bounded (--loss-bound M)"
         return (Assumption(reason, "failed"),)
+    who = "The shipped predictor keeps"
+    if not e.trained:
+        who = "This speaks of the model's predictions as if somebody kept"
     if not e.labels and ends is not None:
         low, high = words(ends[0]), words(ends[1])
-        text = f"The shipped predictor keeps its numbers within {low} and {high}, so "
+        text = f"{who} its numbers within {low} and {high}, so "
         text += f"that no loss is above {up(M)}, for targets that lie there."
         declared = Assumption("All targets lie there, seen or unseen.", "assumed")
         return Assumption(text, "checked"), declared
     least = math.exp(-M)
-    text = f"The shipped predictor keeps probabilities at {down(least)} or more"
+    text = f"{who} probabilities at {down(least)} or more"
     if len(e.labels) == 2:
-        text = f"The shipped predictor keeps probabilities within {down(least)} and "
+        text = f"{who} probabilities within {down(least)} and "
         text += up(1.0 - least)
     return (Assumption(f"{text}, so that no loss is above {words(M)}.", "checked"),)
 
@@ -278,10 +281,12 @@ def holdout(e: Evidence) -> Statement:
     together = joint(e)
     if sample is None or M is None or found is None or together is None:
         return Statement("holdout", "", assumptions=reasons)
-    cells = losses(e, sample)
+    cells = losses(e, sample, "bounded_loss")
+    # A model from elsewhere keeps its predictions as they are; nobody bounds them.
+    kept = "" if e.trained else ", with predictions kept within bounds,"
     text = (
         f"With confidence {_percent(e)}, each cell by itself, the mean loss of unseen "
-        f"people is at most the figure in the table{_mixture(e)}"
+        f"people{kept} is at most the figure in the table{_mixture(e)}"
     )
     extra: dict[str, FloatArray] = {"joint": together}
     excess = found - cells.bounds

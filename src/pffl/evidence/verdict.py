@@ -241,8 +241,8 @@ def cell_results(e: Evidence) -> tuple[CellResult, ...]:
     nothing = np.full(len(e.cells), np.nan)
     test = e.heldout if isinstance(e.heldout, Sample) else None
     train_loss, test_loss = (
-        e.seen.means,
-        nothing if test is None else test.means,
+        e.means(e.seen),
+        nothing if test is None else e.means(test),
     )
     bounds = unseen.upper(e)
     counts = np.zeros(len(e.cells)) if test is None else test.of_cells("count")
@@ -279,7 +279,7 @@ def split_metrics(e: Evidence, split: Literal["train", "test"]) -> Metrics | Non
     if sample is None:
         return None
     cells = len(e.cells) if e.promise or e.minimax else 0
-    return metrics(sample, e, n_cells=cells)
+    return metrics(sample, e, n_cells=cells, judged=e.judged)
 
 
 def notes(e: Evidence) -> tuple[str, ...]:

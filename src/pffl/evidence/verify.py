@@ -827,7 +827,8 @@ class Told:
         later = self.terms["later"]
         self.of_later = max(1, later * (later + 1))
         self.parts = self.many * self.of_later
-        self.means = means_of(e["seen"])
+        self.column = "bounded_loss" if self.trained else "loss"
+        self.means = means_of(e["seen"], self.column)
         self.over = [m - b for m, b in zip(self.means, self.bounds, strict=True)]
         self.full = not any(map(math.isnan, self.means))  # every cell has rows
         self.worst = int(np.nanargmax(self.over))
@@ -1019,7 +1020,7 @@ class Told:
         for mark, s in samples.items():
             columns[f"{mark}rows"], columns[f"{mark}loss"] = (
                 s["cells"]["count"],
-                means_of(s),
+                means_of(s, self.column),
             )
         if self.trained:
             columns["multiplier"] = [c["multiplier"] for c in self.e["cells"]]
@@ -1151,7 +1152,8 @@ class Told:
             self.e["labels"],
         )
         if not labels and ends is not None:
-            return [["checked", near(ends[0]), near(ends[1]), up(M)], ["assumed"]]
+            shown = [near(abs(end)) for end in ends]  # a sign is no part of a number
+            return [["checked", *shown, up(M)], ["assumed"]]
         least = math.exp(-M)
         within = [down(least)] + [up(1 - least)] * (len(labels) == 2)
         return [["checked", *within, near(M)]]
@@ -1371,7 +1373,9 @@ class Told:
         word, held = word.replace("_", " "), "not available"
         above: list[str] = []
         if self.held is not None and any(self.held["cells"]["count"]):
-            rows = zip(self.names, means_of(self.held), self.bounds, strict=True)
+            rows = zip(
+                self.names, means_of(self.held, self.column), self.bounds, strict=True
+            )
             above = [n for n, m, b in rows if self.promise and m > b]
             held = "above" if above else "within" if self.promise else "measured"
         found, shown = self.holdout(), "not available"
@@ -1383,7 +1387,10 @@ class Told:
         """What the sentence on held-out rows shows."""
         if self.held is None or not any(self.held["cells"]["count"]):
             return []
-        means, rows = means_of(self.held), f"{int(sum(self.held['atoms']['count'])):,}"
+        means, rows = (
+            means_of(self.held, self.column),
+            f"{int(sum(self.held['atoms']['count'])):,}",
+        )
         if not self.promise:
             z = int(np.nanargmax(means))
             return [rows, near(means[z]), self.names[z]]
@@ -1399,7 +1406,7 @@ class Told:
         counts = [0] * len(self.names)
         test, upper = nothing, self.upper or nothing
         if self.held is not None:
-            counts, test = self.held["cells"]["count"], means_of(self.held)
+            counts, test = self.held["cells"]["count"], means_of(self.held, self.column)
         before = (known(e["before"]) or {"samples": {}})["samples"]
         old = {split: means_of(sample) for split, sample in before.items()}
         bounds, over = (self.bounds, self.over) if self.promise else (nothing, nothing)
@@ -1504,16 +1511,17 @@ class Told:
 
         gaps = [gap(y) if binary else None for y in ([0, 1], [0], [1])]
         odds = [one for one in gaps[1:] if one is not None]
-        cells = means_of(sample) if self.promise or self.e["minimax"] else []
+        cells = (
+            means_of(sample, self.column) if self.promise or self.e["minimax"] else []
+        )
         right = atoms["correct"].sum()
+        risk = "bounded_risk" if self.trained else "risk"
         return {
             "rows": count,
-            "risk": sample["bounded_risk"] / sample["share"]
-            if sample["share"] > 0
-            else None,
+            "risk": sample[risk] / sample["share"] if sample["share"] > 0 else None,
             "error": float(1 - right / count) if self.e["labels"] and count else None,
             "worst_cell_loss": max((c for c in cells if c == c), default=None),
-            "worst_group_loss": max(rates("bounded_loss"), default=None),
+            "worst_group_loss": max(rates(self.column), default=None),
             "dp_gap": gaps[0],
             "eo_gap": gaps[2],
             "equalized_odds_gap": max(odds) if len(odds) == 2 else None,
