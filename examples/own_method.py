@@ -71,7 +71,7 @@ class TiltedLoss(Descent[Weights]):
         own = self.own(problem)
         L = weighted_smoothness(state.curvatures, own, state.weights)
         weights = own.cell_weights(state.weights)
-        return Objective(problem.task, weights, 0.0, ridge=problem.l2, smoothness=L)
+        return Objective(problem.task, weights, 0.0, ridge=problem.mu, smoothness=L)
 
     def step(self, problem: Problem, state: Weights, total: TrainTotal) -> Weights:
         """Lines 4 and 5."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -52,6 +53,12 @@ def test_the_main_job_prints_what_readme_shows(
     found = BLOCK.search(README.read_text("utf-8"))
     assert found is not None
     assert found[0] == shown(seen.out)
+    result = json.loads(Path("runs/compas-001/result.json").read_text())
+    rounds = ("no", "one", "two", "three", "four", "five")[result["rounds"]]
+    asked, messages = (result["questions"][key] for key in ("asked", "messages"))
+    told = README.read_text("utf-8")
+    assert f"{rounds} rounds in the run below" in told
+    assert f"{asked} questions in {messages} messages" in told
 
 
 def test_the_block_shows_an_effect() -> None:

@@ -48,7 +48,7 @@ def cell_chart(cells: Sequence[Mapping[str, Any]]) -> str:
         return ""
     low, high = cell_range(shown)
     at = scale(low, high)
-    places = [(at(tick), f"{tick:.3g}") for tick in ticks(low, high, 4)]
+    places = [(at(tick), f"{tick:.3g}") for tick in ticks(low, high, 6)]
     grid = "".join(
         f'<line class="grid" x1="{x:.2f}%" x2="{x:.2f}%" y1="0" y2="{TALL}"/>'
         for x, _ in places
