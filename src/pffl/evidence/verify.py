@@ -1689,8 +1689,9 @@ def check_page(text: str, result: Json, certificate: Json, e: Json) -> Iterator[
 
 def figures(what: str, text: str, known: Any) -> Iterator[Check]:
     """Check that each number of a text is one that is known, rounded either way."""
-    leaves = list(leaves_of(known))
-    for token in re.findall(NUMBER, text):
+    tokens = re.findall(NUMBER, text)
+    leaves = list(leaves_of(known)) if tokens else []
+    for token in tokens:
         number = Decimal(token.replace(",", ""))
         unit = float(Decimal(1).scaleb(int(number.as_tuple().exponent)))
         good = False
