@@ -24,12 +24,11 @@ from pffl.evidence.evidence import Evidence, Lowest, Missing, Pair, Terms, known
 from pffl.evidence.looks import Looks
 from pffl.evidence.measure import Wanted, measure, plan_constants, reported
 from pffl.evidence.verdict import certificate as certificate_of
-from pffl.flow import ask
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
-from pffl.preparation import deviations, shares, sizes_of, withholds
+from pffl.preparation import count, deviations, shares, sizes_of, withholds
 from pffl.problem import Point, Problem
-from pffl.questions import Census, Task
+from pffl.questions import Task
 from pffl.solving import evidence_of, open_engine, setting_of
 from pffl.typing import FloatArray
 
@@ -280,7 +279,8 @@ def problem_of(engine: Engine, evidence: Evidence, model: Model) -> Problem:
     """Return the problem that evidence is of, on the rows of these silos."""
     schema, terms, run = engine.schema, evidence.terms, evidence.training
     cells = cells_of(evidence, schema, engine.silo_names)
-    census = drive(engine, ask(Census(schema, "train")))
+    counted = drive(engine, count(schema))
+    census = counted.census
     counts = cells.totals(census.counts.astype(np.float64))
     empty = [cells.names[z] for z in np.flatnonzero(counts == 0)]
     if empty:
@@ -291,8 +291,8 @@ def problem_of(engine: Engine, evidence: Evidence, model: Model) -> Problem:
         engine.silo_names,
         counts,
         census.counts,
-        deviations(census),
-        *sizes_of(census, model),
+        deviations(counted),
+        *sizes_of(counted, model),
         terms.risk_weight,
         terms.multiplier_bound,
         terms.radius,

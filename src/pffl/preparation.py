@@ -26,7 +26,7 @@ from pffl.models.linear import (
 )
 from pffl.numerics import is_number
 from pffl.problem import Problem
-from pffl.questions import Census, CensusTotal, Task
+from pffl.questions import Census, CensusTotal, Moments, MomentsTotal, Task
 from pffl.questions.plausible import lengths
 from pffl.text import up
 from pffl.typing import FloatArray
@@ -34,6 +34,7 @@ from pffl.typing import FloatArray
 Weighting = Literal["silos", "rows"]
 
 RADIUS = 100.0  # of the norm ball at the start, for inputs with a mean square of 1
+NARROW = 1e-6  # of the mean square: a smaller variance has lost digits
 ALIKE = 1e-6  # of the largest input's size: smaller ones play no part in it
 OUTWEIGHS = 20  # a silo so many times smaller than the mean is named
 MOST_NAMED = 5
@@ -161,13 +162,12 @@ def prepare(
         )
     _check_quorum(setting, method)
     schema = setting.schema
-    census = yield from stage("census", ask(Census(schema, "train")))
-    inputs = Inputs.from_sums(
-        int(census.rows.sum()), census.feature_sums, census.feature_squares
-    )
+    counted = yield from stage("census", count(schema))
+    census, sums = counted.census, (counted.feature_sums, counted.feature_squares)
+    inputs = Inputs.from_sums(int(census.rows.sum()), *sums, counted.centre[1:])
     bound = (model or default_model(schema)).bind(schema, inputs)
     if not schema.labels:
-        bound = bound.with_target(target_of(census, bound))
+        bound = bound.with_target(target_of(counted, bound))
     bound.loss_bound(
         options.loss_bound
     )  # refused before anything is trained (fault 80)
@@ -189,11 +189,11 @@ def prepare(
         setting.silo_names,
         cells.totals(census.weights),
         census.counts,
-        deviations(census),
-        *sizes_of(census, bound),
+        deviations(counted),
+        *sizes_of(counted, bound),
         beta,
         multiplier_bound,
-        options.radius or radius_of(census, bound),
+        options.radius or radius_of(counted, bound),
         seed,
         withholds(census),
         options.radius is not None,
@@ -201,48 +201,101 @@ def prepare(
     return problem, notes + _idle(problem)
 
 
-def radius_of(census: CensusTotal, model: Model) -> float:
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """A census, and sums about centres at which nothing cancels.
+
+    `centre` is that of the target, then one for each feature; 0 where none was needed.
+    """
+
+    census: CensusTotal
+    centre: FloatArray
+    target: FloatArray
+    targets: FloatArray
+    feature_sums: FloatArray
+    feature_squares: FloatArray
+
+
+def count(schema: Schema) -> Flow[Counted]:
+    """Ask the census; and for sums about the means that are large beside the spread."""
+    census = yield from ask(Census(schema, "train"))
+    rows, target = int(census.rows.sum()), census.target.sum(axis=0)
+    first, second = target if len(target) else np.zeros(2)
+    sums = np.append(first, census.feature_sums)
+    centre = _centres(rows, sums, np.append(second, census.feature_squares))
+    about: CensusTotal | MomentsTotal = census
+    if centre.any():
+        about = yield from ask(Moments(schema, centre))
+    return Counted(
+        census,
+        centre,
+        about.target,
+        about.targets,
+        about.feature_sums,
+        about.feature_squares,
+    )
+
+
+def _centres(rows: int, sums: FloatArray, squares: FloatArray) -> FloatArray:
+    """Return the means where Σx² − (Σx)²/n loses digits, 0 elsewhere.
+
+    Sums of few whole numbers are exact: a column of ones needs no second look.
+    """
+    mean = sums / rows
+    narrow = squares / rows - mean**2 <= NARROW * squares / rows
+    whole = (squares == np.round(squares)) & (sums == np.round(sums))
+    exact = whole & (squares * rows < 2**53) & (sums**2 == squares * rows)
+    return np.where(narrow & ~exact & (squares > 0), mean, 0.0)
+
+
+def radius_of(counted: Counted, model: Model) -> float:
     """Return 100 / the smallest root mean square of an input, as the model sees it."""
-    mean, scale, rows = model.inputs.mean, model.inputs.scale, census.rows.sum()
-    first, second = census.feature_sums / rows, census.feature_squares / rows
+    mean, scale = model.inputs.mean - counted.centre[1:], model.inputs.scale
+    rows = counted.census.rows.sum()
+    first, second = counted.feature_sums / rows, counted.feature_squares / rows
     squares = np.append((second - 2 * mean * first + mean**2) / scale**2, 1.0)
     sizes = np.sqrt(np.maximum(squares, 0.0))
     smallest = float(sizes[sizes > ALIKE * sizes.max()].min())
     return float(f"{RADIUS / smallest:.3g}")
 
 
-def sizes_of(census: CensusTotal, model: Model) -> tuple[FloatArray, float]:
+def sizes_of(counted: Counted, model: Model) -> tuple[FloatArray, float]:
     """Return √Σx² of the inputs as a linear model sees them, and that of the target."""
-    inputs, rows = model.inputs, int(census.rows.sum())
+    inputs, rows = model.inputs, int(counted.census.rows.sum())
     if not isinstance(model, LinearModel):
         return np.zeros(0), 0.0
-    sums, squares = census.feature_sums, census.feature_squares
-    columns = lengths(rows, sums, squares, inputs.mean) / inputs.scale
+    sums, squares = counted.feature_sums, counted.feature_squares
+    columns = lengths(rows, sums, squares, inputs.mean - counted.centre[1:])
+    columns = columns / inputs.scale
     if model.intercept:
         columns = np.append(columns, np.sqrt(rows))
-    if not census.target.size:
+    if not counted.target.size:
         return columns, 0.0
-    total = census.target.sum(axis=0, keepdims=True)
-    far = lengths(rows, total[:, 0], total[:, 1], np.array([model.target.mean]))
+    total, mean = counted.target.sum(axis=0, keepdims=True), model.target.mean
+    far = lengths(rows, total[:, 0], total[:, 1], mean - counted.centre[:1])
     return columns, float(far[0]) / model.target.scale
 
 
-def target_of(census: CensusTotal, model: Model) -> Target:
+def target_of(counted: Counted, model: Model) -> Target:
     """Return the scaling of a numeric target."""
+    census, targets = counted.census, counted.targets
     rest = census.rows - census.counts.sum(axis=1)  # in no group that is shown
     rows = np.append(census.counts, rest[:, None], axis=1).astype(np.float64)
-    shown = census.targets.sum(axis=1, keepdims=True)
-    sums = np.append(census.targets, census.target[:, None] - shown, axis=1)
-    return Target.from_sums(rows[rows > 0], sums[rows > 0], robust=model.robust)
+    shown = targets.sum(axis=1, keepdims=True)
+    sums = np.append(targets, counted.target[:, None] - shown, axis=1)
+    there, centre = rows > 0, float(counted.centre[0])
+    return Target.from_sums(
+        rows[there], sums[there], centre=centre, robust=model.robust
+    )
 
 
-def deviations(census: CensusTotal) -> FloatArray:
+def deviations(counted: Counted) -> FloatArray:
     """Return Σ(y − ȳ) and Σ(y − ȳ)² per (silo, atom); nothing of classes."""
-    if not census.target.size:
-        return census.targets
-    n = census.weights
-    mean = float(census.target[:, 0].sum()) / float(census.rows.sum())
-    total, squares = np.moveaxis(census.targets, -1, 0)
+    if not counted.target.size:
+        return counted.targets
+    n, rows = counted.census.weights, float(counted.census.rows.sum())
+    mean = float(counted.target[:, 0].sum()) / rows
+    total, squares = np.moveaxis(counted.targets, -1, 0)
     centred = squares - 2 * mean * total + n * mean**2
     return np.stack([total - n * mean, np.maximum(centred, 0.0)], axis=-1)
 

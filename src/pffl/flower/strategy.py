@@ -176,7 +176,7 @@ class PFFLStrategy(Strategy):
         if self._pending is None or self._limit.over:
             raise Finished
         return self._messages(
-            kinds=("census", "train", "curvature", "witness", SEVERAL)
+            kinds=("census", "moments", "train", "curvature", "witness", SEVERAL)
         )
 
     def aggregate_train(

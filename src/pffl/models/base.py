@@ -41,17 +41,23 @@ class Inputs:
         return cls(np.zeros(n_features), np.ones(n_features))
 
     @classmethod
-    def from_sums(cls, rows: int, sums: FloatArray, squares: FloatArray) -> Inputs:
+    def from_sums(
+        cls,
+        rows: int,
+        sums: FloatArray,
+        squares: FloatArray,
+        centre: FloatArray | float = 0.0,
+    ) -> Inputs:
         """Standardise by the mean and standard deviation over all silos' rows.
 
-        A constant column gets scale 1 and becomes 0. The cut is relative to the
-        column's size, because Σx²/n − mean² cancels there.
+        The sums are those of x − centre. A constant column gets scale 1 and becomes 0.
+        The cut is relative to the column's size, because Σx²/n − mean² cancels there.
         """
         mean = sums / rows
         second = squares / rows
         variance = np.maximum(second - mean**2, 0.0)
         constant = variance <= CONSTANT * np.maximum(second, 1e-300)
-        return cls(mean, np.where(constant, 1.0, np.sqrt(variance)))
+        return cls(centre + mean, np.where(constant, 1.0, np.sqrt(variance)))
 
     def about_zero(self) -> Inputs:
         """Return the scaling by root mean squares, without a shift."""
@@ -90,13 +96,19 @@ class Target(Record):
 
     @classmethod
     def from_sums(
-        cls, rows: FloatArray, sums: FloatArray, *, robust: bool = False
+        cls,
+        rows: FloatArray,
+        sums: FloatArray,
+        *,
+        centre: float = 0.0,
+        robust: bool = False,
     ) -> Target:
         """Standardise by the mean and standard deviation of parts of the rows.
 
-        `sums` are Σy and Σy² of each part. A `robust` scaling takes the median of the
-        parts' means and deviations, so that one wild value moves one part only. A
-        target that does not vary keeps its size as its scale, or 1 if it is 0.
+        `sums` are Σ(y − centre) and Σ(y − centre)² of each part. A `robust` scaling
+        takes the median of the parts' means and deviations, so that one wild value
+        moves one part only. A target that does not vary keeps its size as its scale, or
+        1 if it is 0.
         """
         total, squares = sums.T / rows
         if not robust:
@@ -106,8 +118,8 @@ class Target(Record):
         second = _median(squares, rows)
         variance = _median(squares - 2.0 * mean * total + mean**2, rows)
         if variance <= CONSTANT * second:
-            return cls(mean, abs(mean) or 1.0)
-        return cls(mean, math.sqrt(variance))
+            return cls(centre + mean, abs(centre + mean) or 1.0)
+        return cls(centre + mean, math.sqrt(variance))
 
     def about_zero(self) -> Target:
         """Return the scaling without a shift, for a model that has no intercept."""

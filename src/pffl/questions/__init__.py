@@ -13,6 +13,8 @@ from pffl.questions.declared import Total as Total
 from pffl.questions.declared import add_all as add_all
 from pffl.questions.evaluate import Evaluate as Evaluate
 from pffl.questions.evaluate import EvaluateTotal as EvaluateTotal
+from pffl.questions.moments import Moments as Moments
+from pffl.questions.moments import MomentsTotal as MomentsTotal
 from pffl.questions.train import Train as Train
 from pffl.questions.train import TrainTotal as TrainTotal
 from pffl.questions.witness import Witness as Witness

@@ -271,7 +271,8 @@ class Question(Generic[T_co]):
     ) -> tuple[Self, int]:
         """Take a question out of a message; return also the place of the silo."""
         known = {f.name: schema for f in fields(cls) if f.name == "schema"}
-        return cls(**cls._taken(header, arrays, {}), **known), 0
+        dims = {"1+features": 1 + schema.n_features}
+        return cls(**cls._taken(header, arrays, dims), **known), 0
 
     @classmethod
     def _taken(

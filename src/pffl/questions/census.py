@@ -79,9 +79,7 @@ class Census(Question[CensusTotal]):
 
     def answer(self, view: View) -> CensusTotal:
         """Answer for one silo, from raw (unscaled) rows."""
-        X, powers = view.X, np.zeros((len(view), self.dims["sums"]))
-        if not self.schema.labels:
-            powers[:] = np.stack([view.y, np.square(view.y)], axis=1)
+        X, powers = view.X, target_powers(self.schema, view.y)
         counts = np.bincount(view.atom, minlength=self.schema.n_atoms)[None, :]
         return CensusTotal(
             np.array([view.index]),
@@ -117,6 +115,13 @@ class Census(Question[CensusTotal]):
         require(fits, "feature sums and squares do not fit each other")
         if not self.schema.labels:
             _check_targets(total, whole=short == 0)
+
+
+def target_powers(schema: Schema, y: FloatArray) -> FloatArray:
+    """Return y and y² of a numeric target, shape (n, 2); nothing of classes."""
+    if schema.labels:
+        return np.zeros((len(y), 0))
+    return np.stack([y, np.square(y)], axis=1)
 
 
 def _check_targets(total: CensusTotal, *, whole: bool) -> None:

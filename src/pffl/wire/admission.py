@@ -18,7 +18,7 @@ from pffl.data.schema import Schema
 from pffl.errors import Problems, Refused, UsageError
 from pffl.models.base import Model
 from pffl.numerics import is_number
-from pffl.questions import Census, CensusTotal, ModelQuestion, Question
+from pffl.questions import Census, CensusTotal, ModelQuestion, Moments, Question
 from pffl.questions.plausible import Ceilings, Known
 from pffl.questions.train import LocalReport
 from pffl.typing import FloatArray
@@ -151,6 +151,8 @@ class Gate:
     def report(self, question: Question[Any], index: int, total: Any) -> Verdict:
         """Judge one silo's report, or raise `Refused`."""
         total.check_size()
+        if isinstance(question, Moments):
+            question.check(self._frozen[index, question.split].total, total)
         if not isinstance(question, ModelQuestion):
             return Verdict(total)
         known = self.known(question, index)

@@ -1,0 +1,85 @@
+"""`moments`: sums of features and of a numeric target about given centres.
+
+Σx² − (Σx)²/n cancels where a mean is large beside the spread, as that of a date in
+milliseconds is. About a centre close to the mean nothing cancels. It is asked only
+where the census says so, and tells nothing that the census does not, but for rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from pffl.data.schema import Schema
+from pffl.questions.base import Question, View
+from pffl.questions.census import CensusTotal, target_powers
+from pffl.questions.declared import ROUNDING, Dims, Total, array, places, text, vector
+from pffl.questions.plausible import within
+from pffl.typing import FloatArray, IntArray
+
+Sums: TypeAlias = tuple[Any, ...]  # Σx and Σx²
+
+
+class MomentsTotal(Total):
+    """What the census calls by the same names, of x − centre and y − centre."""
+
+    silos: IntArray = places()
+    target: FloatArray = array("sums", per_silo=True)
+    targets: FloatArray = array("atoms", "sums", per_silo=True)
+    feature_sums: FloatArray = array("features")
+    feature_squares: FloatArray = array("features")
+
+
+class Moments(Question[MomentsTotal]):
+    """Ask for sums about `centre`: that of the target, then one for each feature."""
+
+    total_type: ClassVar = MomentsTotal
+
+    schema: Schema
+    centre: FloatArray = vector("1+features")
+    split: str = text(default="train")
+    task: None = field(default=None, init=False)
+
+    @property
+    def dims(self) -> Dims:
+        """Lengths of the axes of an answer."""
+        schema = self.schema
+        sums = 0 if schema.labels else 2
+        return {"features": schema.n_features, "atoms": schema.n_atoms, "sums": sums}
+
+    def answer(self, view: View) -> MomentsTotal:
+        """Answer for one silo, from raw (unscaled) rows."""
+        X = np.subtract(view.X, self.centre[1:], dtype=np.float64)
+        powers = target_powers(self.schema, view.y - self.centre[0])
+        atoms = max(self.schema.n_atoms, int(view.atom.max(initial=-1)) + 1)
+        return MomentsTotal(
+            np.array([view.index]),
+            powers.sum(axis=0)[None],
+            view.atom_sums(powers, atoms)[None],
+            X.sum(axis=0),
+            np.einsum("ij,ij->j", X, X),
+        )
+
+    def check(self, census: CensusTotal, total: MomentsTotal) -> None:
+        """Judge one silo's sums by those of its census, up to what cancels there."""
+        rows, centre = census.rows.astype(np.float64), self.centre[1:]
+        theirs = (census.feature_sums, census.feature_squares)
+        _judge(rows, centre, theirs, (total.feature_sums, total.feature_squares))
+        if self.schema.labels:
+            return
+        at, counts = self.centre[:1], census.counts[0].astype(np.float64)
+        _judge(rows, at, tuple(census.target.T), tuple(total.target.T))
+        _judge(counts, at, tuple(census.targets[0].T), tuple(total.targets[0].T))
+
+
+def _judge(rows: FloatArray, centre: FloatArray, census: Sums, found: Sums) -> None:
+    """Demand Σ(x − c) = Σx − nc and Σ(x − c)² = Σx² − 2cΣx + nc², up to rounding."""
+    (sums, squares), what = census, "sums about a centre"
+    size = squares + rows * centre**2
+    expected, slack = sums - rows * centre, ROUNDING * np.sqrt(rows * size)
+    within(found[0], expected - slack, expected + slack, what)
+    slack = ROUNDING * size
+    expected = squares - 2 * centre * sums + rows * centre**2
+    within(found[1], expected - slack, expected + slack, what)
