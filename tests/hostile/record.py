@@ -11,7 +11,7 @@ import platform
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import pffl
@@ -53,10 +53,11 @@ def main() -> None:
     numbers = range(options.first, options.first + options.problems)
     found = []
     with ProcessPoolExecutor(options.processes) as pool:
-        for one in pool.map(examine_one, numbers):
+        asked = [pool.submit(examine_one, number) for number in numbers]
+        for done in as_completed(asked):
+            one = done.result()
             found.append(one)
-            for complaint in one.complaints:
-                print(one.number, complaint, one.facts, flush=True)
+            print(len(found), one.number, one.status, *one.complaints, flush=True)
     options.out.write_text(page(found), encoding="utf-8")
     print(page(found))
 

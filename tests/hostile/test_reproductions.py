@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -405,3 +406,17 @@ def test_2_10_a_run_that_ends_early_says_so() -> None:
     assert solution.status == "not_converged"
     assert solution.exit_code == 4
     assert "max_rounds" in solution.message
+
+
+def test_2_10_milliseconds_are_no_constant() -> None:
+    federation = people.milliseconds()
+    X = federation.pooled("train").X
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.6), seed=0)
+    scale = solution.model.inputs.scale
+    assert scale[0] == pytest.approx(X[:, 0].std(), rel=1e-6)
+    scaled = solution.model.inputs.apply(X)
+    assert np.allclose(scaled.mean(axis=0), 0, atol=1e-3)
+    assert np.allclose(scaled.std(axis=0), 1, atol=1e-3)
+    assert solution.status == "met"
