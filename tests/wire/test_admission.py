@@ -24,6 +24,7 @@ from tests.helpers import (
     train_question,
     witness_question,
 )
+from tests.models.test_target import in_units
 
 MODELS = {
     "logistic": (pffl.LogisticRegression(), 2),
@@ -148,6 +149,25 @@ def test_an_honest_silo_is_never_refused_clipped_or_flagged(name, seed):
                     steps > 1 and verdict.flags == ("slope",)
                 )
                 assert verdict.total is total
+
+
+@pytest.mark.parametrize("unit", [1e-4, 1e9])
+def test_a_target_in_any_unit_is_answered_about_and_not_lied_about(unit):
+    federation = in_units(unit)
+    model = pffl.LeastSquares()
+    problem = make_problem(Reference(federation), pffl.PerSilo(unit**2), model=model)
+    rng, gate = np.random.default_rng(0), opened(federation)
+    for question in questions(problem, rng, 1):
+        if question.split != "train":
+            continue
+        for k in range(3):
+            total = answer(federation, question, k)
+            assert gate.report(question, k, total).total is total
+            for name in ("risk", "cell_losses", "cells", "atoms"):
+                if name in total.declared:
+                    lie = replace(total, **{name: 1.001 * getattr(total, name)})
+                    with pytest.raises(Refused):
+                        gate.report(question, k, lie)
 
 
 def test_the_ceiling_of_a_loss_sum_is_the_formula():

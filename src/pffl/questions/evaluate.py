@@ -276,12 +276,14 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
             require(bool((table[name] == n).all()), f"{name}s changed since the census")
         known.loss_sums(self.w, n, table["loss"])
         limit = known.ceilings.squared_losses(self.w, n)
-        _check_squares(table["loss"], table["loss_squared"], n, limit)
+        unit = known.ceilings.unit
+        _check_squares(table["loss"], table["loss_squared"], n, limit, unit)
         self._check_bounded(known, table, limit)
         total.check_ranges(known.in_each, self.scales)
         _check_predictions(known, table["correct"], table["positive"])
         expected = known.member @ total.atoms
-        slack = ROUNDING * (1 + known.member @ np.abs(total.atoms))
+        least = min(1.0, unit**2)  # of counts, of losses and of their squares
+        slack = ROUNDING * (least + known.member @ np.abs(total.atoms))
         within(total.cells, expected - slack, expected + slack, "a cell's sums")
         share = known.share if known.rows else 0.0
         require(total.share == share, "another share than the agreed one")
@@ -292,7 +294,8 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         if share and n.sum() == known.rows:
             whole = total.risk / share * known.rows
             sums = float(table["loss"].sum())
-            require(abs(whole - sums) <= ROUNDING * (known.rows + sums), "a risk")
+            same = abs(whole - sums) <= ROUNDING * (known.rows * unit + sums)
+            require(same, "a risk")
         return total
 
     def _rise(self, known: Known, bound: float) -> float:
@@ -307,34 +310,37 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         self, known: Known, table: Mapping[str, FloatArray], limit: FloatArray
     ) -> None:
         """Judge bounded losses and their squares, alone and against the model's own."""
-        M, n = self.loss_bound, known.counts
+        M, n, unit = self.loss_bound, known.counts, known.ceilings.unit
         rise = self._rise(known, M)
         own, own_squares = table["loss"], table["loss_squared"]
         cut, squares = table["bounded_loss"], table["bounded_loss_squared"]
         most = limit + 2 * rise * own + n * rise**2
-        _check_squares(cut, squares, n, most)
+        _check_squares(cut, squares, n, most, unit)
         raised = own_squares + 2 * rise * own + n * rise**2
-        for small, large in ((cut, own + n * rise), (squares, raised)):
-            slack = ROUNDING * (n + large)
+        pairs = ((cut, own + n * rise, unit), (squares, raised, unit**2))
+        for small, large, one in pairs:
+            slack = ROUNDING * (n * one + large)
             within(small, -slack, large + slack, "a bounded loss")
             same = not np.isinf(M) or bool((np.abs(small - large) <= slack).all())
             require(same, "a bounded loss")
         if np.isfinite(M):
-            most = M * cut + ROUNDING * n * (1 + M * M)
-            within(squares, -n, most, "a bounded loss")
+            slack = ROUNDING * n * (unit**2 + M * M)
+            within(squares, -slack, M * cut + slack, "a bounded loss")
 
     def _check_bounded_risk(self, known: Known, total: EvaluateTotal) -> None:
         """Judge p_k × the mean bounded loss, alone and against the sums."""
         M, mine = self.loss_bound, total.bounded_risk
         if np.isinf(M):
-            same = abs(mine - total.risk) <= ROUNDING * (1 + total.risk)
+            size = known.ceilings.unit + total.risk
+            same = abs(mine - total.risk) <= ROUNDING * size
             require(same, "a bounded risk")
             return
         require(0 <= mine <= known.share * M * (1 + ROUNDING), "a bounded risk")
         if known.share and known.counts.sum() == known.rows:
             whole = mine / known.share * known.rows
             sums = float(total.column("bounded_loss").sum())
-            same = abs(whole - sums) <= ROUNDING * (known.rows + sums)
+            size = known.rows * known.ceilings.unit + sums
+            same = abs(whole - sums) <= ROUNDING * size
             require(same, "a bounded risk")
 
     def _check_sums(self, known: Known, total: EvaluateTotal) -> None:
@@ -347,13 +353,13 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         own, cut = (total.column(c, of="cells") for c in ("loss", "bounded_loss"))
         for bound, tried in zip(self.trials.tolist(), total.trials.T, strict=True):
             most = np.minimum(own + n * self._rise(known, bound), n * bound)
-            slack = ROUNDING * (n + most)
+            slack = ROUNDING * (n * known.ceilings.unit + most)
             within(tried, -slack, most + slack, "a bounded loss")
         if not self.bets.size:
             require(not total.people.any(), "people who were not asked for")
             return
         people, x = total.people[:, 0], total.people[:, 1] / self.loss_bound
-        _check_people(total.people, n, cut, self.loss_bound)
+        _check_people(total.people, n, cut, self.loss_bound, known.ceilings.unit)
         for logs, s in ((total.below, x), (total.above, people - x)):
             many = people[:, None]
             part = np.clip(s / np.maximum(people, 1.0), 0.0, 1.0)[:, None]
@@ -370,16 +376,22 @@ def _means(values: FloatArray, person: IntArray) -> FloatArray:
 
 
 def _check_squares(
-    sums: FloatArray, squares: FloatArray, n: FloatArray, limit: FloatArray
+    sums: FloatArray,
+    squares: FloatArray,
+    n: FloatArray,
+    limit: FloatArray,
+    unit: float,
 ) -> None:
     """Demand (Σℓ)² ≤ n Σℓ², and Σℓ² ≤ (Σℓ)² and its ceiling."""
-    slack = ROUNDING * (n + sums) ** 2
+    slack = ROUNDING * (n * unit + sums) ** 2
     require(bool((sums**2 <= n * squares + slack).all()), "squared losses too small")
     most = np.minimum(sums**2 + slack, limit * (1 + ROUNDING) + slack)
     require(bool((squares <= most).all()), "squared losses too large")
 
 
-def _check_people(people: FloatArray, n: FloatArray, cut: FloatArray, M: float) -> None:
+def _check_people(
+    people: FloatArray, n: FloatArray, cut: FloatArray, M: float, unit: float
+) -> None:
     """Demand figures of people that so many rows with these losses can have.
 
     Each person has a row at least, so what they lose on average is at most what their
@@ -387,9 +399,9 @@ def _check_people(people: FloatArray, n: FloatArray, cut: FloatArray, M: float) 
     """
     many, total, squares = people.T
     require(bool(((many <= n) & ((many > 0) == (n > 0))).all()), "a number of people")
-    slack = ROUNDING * n * (1 + M)
+    slack = ROUNDING * n * (unit + M)
     within(total, M * many - (M * n - cut) - slack, cut + slack, "people's losses")
-    _check_squares(total, squares, many, M * total + slack * (1 + M))
+    _check_squares(total, squares, many, M * total + slack * (unit + M), unit)
 
 
 def _check_predictions(known: Known, correct: FloatArray, positive: FloatArray) -> None:
