@@ -51,6 +51,19 @@ def test_group_losses_of_many_cells_without_a_baseline(solution):
     assert "before" not in [text.get_text() for text in axes.get_legend().get_texts()]
 
 
+def test_a_long_name_takes_more_lines_and_no_bound_is_drawn_where_there_is_none(
+    solution,
+):
+    name = "Female × Asian-Pac-Islander × never married × income above average"
+    cells = solution.cells.rename(index={solution.cells.index[0]: name})
+    axes = figures.group_losses(cells.assign(bound=None))
+    shown = [text.get_text() for text in axes.get_yticklabels()]
+    (own,) = [text for text in shown if "\n" in text]
+    assert own.replace("\n", " ") == name
+    assert max(map(len, own.split("\n"))) <= figures.LINE
+    assert "bound" not in [text.get_text() for text in axes.get_legend().get_texts()]
+
+
 def test_convergence(solution):
     history = solution.history
     axes = figures.convergence(history)

@@ -103,7 +103,8 @@ def group_losses(
         axes.plot(ends[0], y, "o", mfc="white", color="#666666", label="before")
     axes.plot(shown[after], y, "o", color=COLOURS[0], label="after")
     bounds = shown["bound"].to_numpy(dtype=float)
-    axes.plot(bounds, y, "|", color=COLOURS[1], ms=14, mew=2, label="bound")
+    if not np.isnan(bounds).all():
+        axes.plot(bounds, y, "|", color=COLOURS[1], ms=14, mew=2, label="bound")
     axes.set_yticks(y, [fill(shorten(str(n), LONGEST), LINE) for n in shown.index])
     axes.set_ylim(-0.6, len(shown) - 0.4)
     axes.set_xlabel(f"mean loss, {split} rows")

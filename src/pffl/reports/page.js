@@ -23,11 +23,12 @@
       const span = (a) => { let lo = Infinity, hi = -Infinity; for (const v of a) { if (v < lo) lo = v; if (v > hi) hi = v; } const pad = (hi - lo) * .06 || .02; return [lo - pad, hi + pad]; };
       const [x0, x1] = span(xs), [y0, y1] = span(ys);
       box = { l: 58, w, h, x0, x1, y0, y1 };
+      const digits = span => Math.min(6, Math.max(2, Math.ceil(-Math.log10(span / 4)))), dx = digits(x1 - x0), dy = digits(y1 - y0);
       g.font = "12px system-ui, sans-serif"; g.strokeStyle = css("--line"); g.fillStyle = css("--soft"); g.lineWidth = 1;
       for (let i = 0; i <= 4; i++) {
         const x = x0 + (x1 - x0) * i / 4, y = y0 + (y1 - y0) * i / 4, [px] = place({ x, y: y0 }), [, py] = place({ x: x0, y });
         g.beginPath(); g.moveTo(px, 12); g.lineTo(px, h - 44); g.moveTo(box.l, py); g.lineTo(w - 14, py); g.stroke();
-        g.textAlign = "center"; g.fillText(x.toFixed(3), px, h - 28); g.textAlign = "right"; g.fillText(y.toFixed(3), box.l - 6, py + 4);
+        g.textAlign = "center"; g.fillText(x.toFixed(dx), px, h - 28); g.textAlign = "right"; g.fillText(y.toFixed(dy), box.l - 6, py + 4);
       }
       g.textAlign = "center"; g.fillText("test error", (w + box.l) / 2, h - 8);
       g.save(); g.translate(11, h / 2); g.rotate(-Math.PI / 2); g.fillText("worst cell's test loss", 0, 0); g.restore();
