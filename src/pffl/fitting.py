@@ -23,7 +23,16 @@ import numpy as np
 
 from pffl.constraints.base import Cells
 from pffl.evidence import proofs
-from pffl.evidence.evidence import Before, Least, Missing, Pair, Proofs, Sample, known
+from pffl.evidence.evidence import (
+    Before,
+    Least,
+    Lowest,
+    Missing,
+    Pair,
+    Proofs,
+    Sample,
+    known,
+)
 from pffl.evidence.measure import (
     Measured,
     Wanted,
@@ -59,6 +68,7 @@ RISE = 1e-4  # of a cell's mean loss, that bounding the predictor may cost
 DEARER = 10.0  # B grows by this factor
 DEAREST = 1e8
 TIMES = 20  # that training goes on
+REACHED = 20  # cells, at most, of which it is asked how low each alone can go
 ROOM = 1.01  # times what bounding costs: the next model's cost may be a little larger
 T = TypeVar("T")
 
@@ -265,13 +275,27 @@ def _measured(
         pair = Missing("the run diverged")
     elif at.run.bounds is not None:
         pair = Pair.of(at.run.bounds)
-    found, held, before = yield from together(
+    found, held, before, alone = yield from together(
         stage("gap", gap_flow(at.problem, at.run.point, pair)),
         stage("heldout", heldout_sample(shown, at.run.point.w, wanted, seen, rows)),
         stage("before rows", _before(shown, free, wanted)),
+        stage("reach", _reach(shown, wanted)),
     )
     excess = at.excess if at.run.stopped is None else Missing("the run did not finish")
-    return Measured(seen, held, before, Proofs(found, least, excess))
+    proved = Proofs(found, least, excess, reach=list(alone))
+    return Measured(seen, held, before, proved)
+
+
+def _reach(shown: Problem, wanted: Wanted) -> Flow[tuple[Lowest, ...]]:
+    """Find how low the loss of each cell alone can go, of a few cells.
+
+    Of one label it is 0: everybody in the cell can be guessed.
+    """
+    mixed = np.flatnonzero(shown.constants > 0)
+    many = len(mixed) > REACHED
+    if not wanted.reach or many or proofs.without_hessians(shown) is not None:
+        return ()
+    return (yield from proofs.find_reach(shown, mixed.tolist()))
 
 
 def _before(

@@ -69,6 +69,9 @@ class Options:
     least
         Whether to also enclose the smallest bound that all cells can meet together
         (linear models only).
+    reach
+        Whether to also find how low the loss of each cell alone can go (linear models,
+        at most 20 cells).
     """
 
     weighting: Weighting = "silos"
@@ -79,6 +82,7 @@ class Options:
     l2: Literal["auto"] | None = None
     baseline: bool = True
     least: bool = True
+    reach: bool = False
 
     def __post_init__(self) -> None:
         with Problems("options", UsageError) as problems:

@@ -222,6 +222,7 @@ def wanted_of(
         open_price=method.multiplier_bound is None and not minimax,
         baseline=options.baseline,
         least=options.least,
+        reach=options.reach,
         excess=not minimax,
         lockstep=not setting.partial,
     )

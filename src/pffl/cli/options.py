@@ -169,8 +169,14 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         Shared("engine", str, "local (fast), reference (plain loop) or flower."),
         Shared("weighting", str, "Weight of a silo: silos (all alike) or rows."),
         Shared("empty-cells", str, "Cells without rows: refuse or remove."),
-        Shared("radius", float, "Norm ball over which infeasibility is proved."),
-        Shared("loss-bound", float, "M: unseen people's losses count up to M."),
+        Shared("radius", float, "A norm ball, declared before the data was seen."),
+        Shared(
+            "loss-bound",
+            float,
+            "M of the predictor: its probabilities keep so far from 0 that no loss is "
+            "above M. Default: chosen on training rows.",
+        ),
+        Shared("reach", bool, "Also find how low each cell alone can go (20 at most)."),
         Shared("confidence", float, "Of statements about unseen people."),
     ),
 }

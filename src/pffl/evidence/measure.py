@@ -75,6 +75,8 @@ class Wanted:
         that differ must rise by; or what is already known of it.
     cells
         Cells whose own smallest bound is wanted.
+    reach
+        Whether to find how low the loss of each cell alone can go.
     lockstep
         Whether what is independent of training goes out with it; not where rounds of
         training may do without some silos, as all else needs every one.
@@ -89,6 +91,7 @@ class Wanted:
     least: bool | Least = True
     excess: bool | Least = True
     cells: tuple[str, ...] = ()
+    reach: bool = False
     lockstep: bool = True
 
     @property

@@ -171,7 +171,12 @@ def columns(e: Evidence, cells: Sequence[CellResult]) -> list[Column]:
         "loss of guessing the cell's own rates (or mean) for everyone in it",
         _plain([c.constant or None for c in cells]),  # of one label: nothing to guess
     )
-    found += [promised, guessed]
+    alone = Column(
+        "alone",
+        "the lowest loss that was found for this cell, whatever the others'",
+        _plain([c.alone for c in cells]),
+    )
+    found += [promised, guessed, alone]
     return [c for c in found if any(figure.text != NOTHING for figure in c.figures)]
 
 

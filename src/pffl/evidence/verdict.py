@@ -219,7 +219,8 @@ class CellResult(Record):
     `bound` and `violation` are None where no bound was asked for. `test_upper` bounds
     the mean loss of unseen people, each cell by itself; the losses `before` are those
     of the same model fitted without bounds, and `constant` is that of guessing the
-    cell's own rates (or mean) for everyone in it.
+    cell's own rates (or mean) for everyone in it; `alone` is the lowest that was found
+    for it, whatever the others', where that was asked for.
     """
 
     cell: str
@@ -234,6 +235,7 @@ class CellResult(Record):
     before_train_loss: float | None = None
     before_test_loss: float | None = None
     constant: float | None = None
+    alone: float | None = None
 
 
 def cell_results(e: Evidence) -> tuple[CellResult, ...]:
@@ -250,6 +252,7 @@ def cell_results(e: Evidence) -> tuple[CellResult, ...]:
     before = known(e.before)
     samples = {} if before is None else before.samples
     old = {split: sample.means for split, sample in samples.items()}
+    alone = {one.cell: one.upper for one in e.proofs.reach}
     return tuple(
         CellResult(
             cell.cell,
@@ -264,6 +267,7 @@ def cell_results(e: Evidence) -> tuple[CellResult, ...]:
             _number(old.get("train", nothing), z),
             _number(old.get("test", nothing), z),
             cell.constant,
+            alone.get(cell.cell),
         )
         for z, cell in enumerate(e.cells)
     )

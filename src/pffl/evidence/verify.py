@@ -1409,6 +1409,7 @@ class Told:
             counts, test = self.held["cells"]["count"], means_of(self.held, self.column)
         before = (known(e["before"]) or {"samples": {}})["samples"]
         old = {split: means_of(sample) for split, sample in before.items()}
+        alone = {one["cell"]: one["upper"] for one in self.proofs["reach"]}
         bounds, over = (self.bounds, self.over) if self.promise else (nothing, nothing)
         return self.table(
             bound=bounds,
@@ -1422,6 +1423,7 @@ class Told:
             before_train_loss=old.get("train", nothing),
             before_test_loss=old.get("test", nothing),
             constant=[c["constant"] for c in e["cells"]],
+            alone=[alone.get(name) for name in self.names],
         )
 
     def asks(self) -> list[str]:
