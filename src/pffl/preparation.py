@@ -172,9 +172,7 @@ def prepare(
     bound = (model or default_model(schema)).bind(schema, inputs)
     if not schema.labels:
         bound = bound.with_target(target_of(counted, bound))
-    bound.loss_bound(
-        options.loss_bound
-    )  # refused before anything is trained (fault 80)
+    bound.loss_bound(options.loss_bound)  # refused before training (fault 80)
     cells = (
         Cells.none(schema)
         if constraint is None

@@ -67,7 +67,10 @@ def _minimax(e: Evidence) -> str:
         return f"{text}."
     # The gap is that of the model itself; bounding its predictions may cost more.
     cost = max(0.0, float(cells.means[worst] - np.nanmax(e.seen.uncut_means)))
-    return f"{text}, within {up(pair.gap + cost)} of the smallest possible."
+    text += f", within {up(pair.gap + cost)} of the smallest possible"
+    if pair.radius is not None:
+        text += f" among models with weights of length at most {words(pair.radius)}"
+    return f"{text}."
 
 
 def _bounded(e: Evidence, cells: CellLosses) -> tuple[Status, str]:

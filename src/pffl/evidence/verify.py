@@ -935,6 +935,8 @@ class Told:
                 own = np.nanmax(means_of(self.e["seen"], "loss"))
                 cost = max(0.0, float(self.means[z] - own))
                 at += [up((self.nu or 0.0) + cost)] * close
+                ball = self.e["proofs"]["gap"].get("radius")
+                at += [] if ball is None else [near(ball)]
             return "not_converged" if late else "no_bound", late + at
         if not self.full:
             empty = [n for n, m in zip(self.names, self.means, strict=True) if m != m]
@@ -1283,10 +1285,9 @@ class Told:
             2 * factor * reach / math.sqrt(a) + M * b
             for a, b in zip(n, root, strict=True)
         ]
-        own = means_of(self.e["seen"], "loss")
-        upper = [min(a + b, M) for a, b in zip(own, wide, strict=True)]
+        upper = [min(a + b, M) for a, b in zip(self.means, wide, strict=True)]
         old = M * math.sqrt(0.5 * self.e["data"]["silos"] * term)
-        printed = [a + old / b for a, b in zip(own, n, strict=True)]
+        printed = [a + old / b for a, b in zip(self.means, n, strict=True)]
         excess = [u - b for u, b in zip(upper, self.bounds, strict=True)]
         holds = max(excess) <= 0 if self.promise else None
         more = {"as_printed,_not_valid": printed}
