@@ -46,6 +46,13 @@ class Case:
         size = np.abs(self.judge.bounds) + self.means.astype(float)
         return 1e-12 * size + 1e-14 * self.judge.constants().astype(float)
 
+    def blur(self, w: object) -> float:
+        """What doubles may hide of a mean loss where weights are long."""
+        judge, v = self.judge, np.abs(np.asarray(w, dtype=float))
+        longest = (np.abs(judge.double) @ v.reshape(judge.loss.outputs, -1).T).max()
+        slopes = np.abs(judge.loss.slopes(judge.scores(w), judge.y)).max()
+        return float(1e-15 * len(v) * longest * slopes)
+
     @cached_property
     def tolerance(self) -> np.ndarray:
         """What `met` may overlook, if it says so."""
@@ -110,8 +117,7 @@ def gap(case: Case) -> list[str]:
     out = []
     if (lam < 0).any() or lam.sum() > judge.budget * (1 + 1e-12):
         out.append(f"Σλ = {lam.sum()} with B = {judge.budget}")
-    ball = judge.beta * judge.ridge == 0
-    radius = solution.evidence.terms.radius if ball else np.inf
+    radius = np.inf if pair.radius is None else pair.radius
     aimed = judge.with_bounds(solution.evidence.aimed)
     true = aimed.true_gap(solution.w, lam, radius=radius)
     case.found.gap, case.found.true_gap = float(pair.gap), float(true)
@@ -172,7 +178,7 @@ def smallest(case: Case) -> list[str]:
         at, length = case.least(offsets)
         own = float(case.judge.with_bounds(offsets).violation(least.model).max())
         noise = 1e-12 * (abs(own) + float(np.abs(offsets).max()))
-        noise += float(case.noise.max())
+        noise += float(case.noise.max()) + case.blur(least.model)
         if at < least.lower - 1e-18 * abs(at) and length <= least.reach:
             out.append(f"{name} {least.lower:.9g} is beaten by {at:.9g}")
         if own > least.upper + noise:

@@ -6,12 +6,17 @@ The whole is slow; what it found is in benchmarks/hostile.md, written by
 
 from __future__ import annotations
 
+import re
 import warnings
+from dataclasses import replace
 
 import pytest
 
+import pffl
 from tests.hostile import problems, referee
+from tests.hostile.judge import judge_of
 from tests.hostile.record import PROBLEMS, STEP, examine_many
+from tests.hostile.words import NUMBER, number, reach
 
 #: Of every kind, each small enough to be solved and judged in a moment.
 QUICK = {
@@ -53,3 +58,27 @@ def test_no_false_sentence(name: str) -> None:
 def test_no_false_sentence_in_any_of_many(first: int) -> None:
     for found in examine_many(range(first, first + STEP)):
         assert not found.complaints, (found.status, found.facts, found.complaints)
+
+
+@pytest.mark.parametrize("kind", problems.KINDS)
+@pytest.mark.parametrize("inputs", ["plain", "separable", "collinear"])
+def test_the_smallest_worst_loss_is_as_near_as_is_said(kind: str, inputs: str) -> None:
+    hostile = problems.draw(
+        20_000, kind=kind, inputs=inputs, cells="groups", rows=50, features=2, beta=1.0
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        drawn = replace(hostile, constraint=pffl.MinMax(), method=pffl.Exact())
+        solution = drawn.solve()
+    judge = judge_of(solution, hostile.federation, "train")
+    most = reach(solution.message)
+    least = float(judge.smallest_excess(solution.w, radius=most)[0])
+    said = re.search(
+        rf"with a mean loss of {NUMBER}(?:, within {NUMBER} of the smallest)?",
+        solution.message,
+    )
+    assert said is not None
+    worst = float(referee.shipped(solution, judge).max())
+    assert number(said[1]) == pytest.approx(worst, rel=1e-3)
+    if said[2] is not None:
+        assert worst <= least + number(said[2])

@@ -190,7 +190,7 @@ def _unseen(
         mean = min(max(means[z] / M, 0.0), 1.0)
         rare = n * entropy([mean, 1 - mean], [mu, 1 - mu]) if mu > mean else 0.0
         shown = wealth >= -np.log(0.8 * delta) or rare >= -np.log(0.2 * delta) - 1e-6
-        if upper[z] < M and not shown:
+        if upper[z] < M * (1 - 1e-9) and not shown:
             out.append(f"unseen: {upper[z]} of {case.names[z]} is too small")
     return out
 
