@@ -154,9 +154,7 @@ def footnotes(e: Evidence) -> list[str]:
     notes += [summary.meanings(columns), *summary.risk_note(e), *e.notes]
     if e.labels:
         notes.append(summary.rates_in_words(e))
-    if e.promise or e.minimax:
-        notes += _unseen(e)
-    else:
+    if not (e.promise or e.minimax):
         notes.append("no bound was asked for: --bound 0.6 sets one for every group")
     smallest = verdict.smallest_bound(e)
     if smallest is not None:
@@ -176,14 +174,6 @@ def footnotes(e: Evidence) -> list[str]:
         f"{asked['messages']:,} messages to every silo"
     )
     return [*notes, f"seed {run.seed}"]
-
-
-def _unseen(e: Evidence) -> list[str]:
-    if isinstance(e.heldout, Missing):
-        return ["unseen people: not available: there are no test rows"]
-    if e.terms.loss_bound is None:
-        return ["unseen people: not available: needs a loss bound (--loss-bound)"]
-    return []
 
 
 # A certificate
