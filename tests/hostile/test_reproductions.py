@@ -408,6 +408,28 @@ def test_2_10_a_run_that_ends_early_says_so() -> None:
     assert "max_rounds" in solution.message
 
 
+def test_2_10_more_rounds_are_advised_only_where_they_help() -> None:
+    rng = np.random.default_rng(0)
+    federation = pffl.Federation.from_arrays(
+        1e10 * rng.normal(size=(60, 2)),
+        rng.integers(2, size=60),
+        sensitive_features={"sex": rng.choice(["f", "m"], size=60)},
+        silo=rng.integers(2, size=60),
+        test_fraction=0.0,
+    )
+    solution = pffl.solve(
+        federation,
+        pffl.BoundedGroupLoss(0.69),
+        model=pffl.LogisticRegression(l2=1e-8),
+        method=pffl.Exact(multiplier_bound=1e8, risk_weight=1e-3, target_gap=1e-12),
+        seed=0,
+    )
+    assert solution.status == "not_converged"
+    assert solution.rounds < 50
+    assert "max_rounds" not in solution.message
+    assert "Rounding hides the rest" in solution.message
+
+
 def test_2_10_milliseconds_are_no_constant() -> None:
     federation = people.milliseconds()
     X = federation.pooled("train").X

@@ -116,6 +116,11 @@ def _unfinished(e: Evidence) -> str:
     method = e.training.method
     raised = [f"{name} (now {method[name]:,})" for name in EFFORT if name in method]
     advice = f": raise {raised[0]}" if raised else ""
+    if e.training.rounds < method.get("max_rounds", 0):  # it saw that more are in vain
+        advice = (
+            ". Rounding hides the rest: a larger target_gap or l2, or a smaller "
+            "multiplier_bound, would help"
+        )
     return (
         f"The run did not converge: its duality gap is {up(pair.gap)}, the target "
         f"{words(target)}{advice}."

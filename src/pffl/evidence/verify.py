@@ -960,8 +960,10 @@ class Told:
 
     def unfinished(self) -> list[str]:
         """What the sentence on a run shows that did not converge."""
-        method = self.e["training"]["method"]
+        run, method = self.e["training"], self.e["training"]["method"]
         raised = [f"{method[name]:,}" for name in EFFORT if name in method]
+        if run["rounds"] < method.get("max_rounds", 0):
+            raised = []  # more rounds would be in vain
         return [up(self.nu or 0.0), near(self.target or 0.0), *raised[:1]]
 
     def smallest_bound(self) -> float | None:
