@@ -354,7 +354,7 @@ def test_no_test_rows() -> None:
 
 def test_fault_33_needs_a_loss_bound_and_a_confidence() -> None:
     squares = certified("least squares")
-    assert "needs a loss bound" in squares.of_kind("holdout")[0].text
+    assert "needs a range" in squares.of_kind("holdout")[0].text
     for bad in (0.0, 1.0, 1.5, float("nan")):
         with pytest.raises(UsageError, match="confidence"):
             pffl.certify(solved("exact"), federation(), confidence=bad)

@@ -47,7 +47,7 @@ def federation(labels: int) -> Federation:
     return make_federation(7, sizes=(60, 45, 30), test=30, labels=labels)
 
 
-TWO, CAPPED, BALL = 2, pffl.Options(loss_bound=5.0), pffl.Options(radius=100.0)
+TWO, RANGE, BALL = 2, (-50.0, 50.0), pffl.Options(radius=100.0)
 CASES: dict[str, tuple[int, Any, dict[str, Any]]] = {
     "met": (
         TWO,
@@ -65,12 +65,16 @@ CASES: dict[str, tuple[int, Any, dict[str, Any]]] = {
     "minimax": (TWO, pffl.MinMax(), {}),
     "per silo": (TWO, pffl.PerSilo(0.7), {}),
     "softmax": (3, pffl.BoundedGroupLoss(0.9), {}),
-    "least squares": (0, pffl.BoundedGroupLoss(1.2), {"options": CAPPED}),
+    "least squares": (
+        0,
+        pffl.BoundedGroupLoss(1.2),
+        {"model": pffl.LeastSquares(target_range=RANGE)},
+    ),
     "no loss bound": (0, pffl.BoundedGroupLoss(1.2), {}),
     "huber": (
         0,
         pffl.BoundedGroupLoss(1.2),
-        {"model": pffl.HuberRegression(delta=1.0), "options": CAPPED},
+        {"model": pffl.HuberRegression(delta=1.0, target_range=RANGE)},
     ),
     "no bound": (TWO, None, {}),
     "weights by rows": (

@@ -181,7 +181,8 @@ def _dump(content: bytes) -> None:
     lines += [f"  {name}: {value!r}" for name, value in parcel.header.items()]
     for name, array in parcel.arrays.items():
         lines += ["", f"{name} {array.dtype}{list(array.shape)}"]
-        rows = array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
+        wide = array.shape[-1] if array.ndim and array.size else 1
+        rows = array.reshape(-1, wide)
         lines += [f"  {' '.join(f'{value:.17g}' for value in row)}" for row in rows]
     lines += ["", "bytes"]
     for start in range(0, len(content), 16):

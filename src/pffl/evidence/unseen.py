@@ -314,7 +314,9 @@ def in_short(e: Evidence) -> str:
     """Say what is promised for unseen people, without how."""
     sample, M, found = usable(e), e.terms.loss_bound, upper(e)
     if sample is None or M is None or found is None or not e.promise:
-        return holdout(e).text
+        whole = holdout(e)
+        reason = f"{whole.reason[:1].upper()}{whole.reason[1:]}."
+        return whole.text if whole.available else reason
     standing = _standing(e, losses(e, sample), found, M)
     return f"With confidence {_percent(e)} {standing}"
 

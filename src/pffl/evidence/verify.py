@@ -1287,9 +1287,10 @@ class Told:
             2 * factor * reach / math.sqrt(a) + M * b
             for a, b in zip(n, root, strict=True)
         ]
-        upper = [min(a + b, M) for a, b in zip(self.means, wide, strict=True)]
+        own = means_of(self.e["seen"], "loss")
+        upper = [min(a + b, M) for a, b in zip(own, wide, strict=True)]
         old = M * math.sqrt(0.5 * self.e["data"]["silos"] * term)
-        printed = [a + old / b for a, b in zip(self.means, n, strict=True)]
+        printed = [a + old / b for a, b in zip(own, n, strict=True)]
         excess = [u - b for u, b in zip(upper, self.bounds, strict=True)]
         holds = max(excess) <= 0 if self.promise else None
         more = {"as_printed,_not_valid": printed}
