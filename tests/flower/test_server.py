@@ -9,7 +9,7 @@ import pytest
 
 import pffl
 from pffl import runs, spec
-from pffl.errors import ArtefactError, FederationError
+from pffl.errors import FederationError, UsageError
 from tests.helpers import make_federation
 
 pytest.importorskip("flwr")
@@ -193,8 +193,8 @@ def test_killed_while_it_concludes(tmp_path, federation, folder):
     later = grid_of(federation, state)
     again = run(later, folder, out, resume=True)
     np.testing.assert_allclose(again.w, local(federation, folder).w, atol=1e-12)
-    assert set(later.kinds) == {"query.census", "query.questions"}
-    assert later.kinds.count("query.questions") == 3  # training is not repeated
+    assert set(later.kinds) == {"query.census", "evaluate"}
+    assert later.kinds.count("evaluate") == 3  # training is not repeated
 
 
 def test_a_missing_site_ends_the_run_with_its_name_and_a_checkpoint(
@@ -250,6 +250,6 @@ def test_the_record_of_a_finished_run_is_not_written_over(folder, federation, tm
     out = tmp_path / "out"
     grid = GridTransport(grid_of(federation, tmp_path / "sites"))
     server.run(grid, folder, out, extras=False)
-    with pytest.raises(ArtefactError, match="record of an earlier run"):
+    with pytest.raises(UsageError, match="holds"):  # fault 88
         server.run(grid, folder, out, extras=False)
     assert runs.load(out).verified

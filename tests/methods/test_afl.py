@@ -86,7 +86,11 @@ def test_every_round_is_descent_and_projected_ascent(kind, steps, engine):
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_the_fixed_point_is_the_best_model_for_the_worst_silo(kind):
     _, oracle, engine, problem = setting(kind, seed=1)
-    run = iterate(engine, problem, AFL(rounds=1200, ridge=0.0, iterate="last"))
+    # The default is planned at the start, where a centred target has small slopes: it
+    # needs more rounds than a test has time for.
+    step = 0.03 if kind == "least-squares" else None
+    method = AFL(rounds=1200, ridge=0.0, iterate="last", dual_step_size=step)
+    run = iterate(engine, problem, method)
     worst = oracle.violation(run.point.w).max()
     exact = iterate(engine, problem, pffl.Exact()).point
     assert worst <= oracle.violation(exact.w).max() + 1e-5
