@@ -9,7 +9,7 @@ import pytest
 
 import pffl
 from pffl import runs, spec
-from pffl.errors import FederationError, UsageError
+from pffl.errors import ArtefactError, FederationError, UsageError
 from tests.helpers import make_federation
 
 pytest.importorskip("flwr")
