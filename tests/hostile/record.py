@@ -89,7 +89,7 @@ def page(found: Sequence[Finding]) -> str:
         f"| in the certificate | {looked['certificate']} |",
         f"| in its notes | {looked['notes']} |",
         f"| on held-out rows or unseen people | {looked['heldout']} |",
-        f"| of `pffl feasible` (every tenth problem) | {looked['feasible']} |",
+        f"| of `pffl feasible` (small tenth problems) | {looked['feasible']} |",
         f"| exceptions | {looked['exception']} |",
         "",
         "| status | problems |",
