@@ -27,6 +27,7 @@ from tests.helpers import (
 # Agreement with other solvers
 
 
+@pytest.mark.filterwarnings("ignore:the bounds ask for nothing")
 @pytest.mark.parametrize("weighting", ["silos", "rows"])
 @pytest.mark.parametrize("way", ["fedavg", "exact", "exact, bound far away", "pffl"])
 def test_without_a_price_it_is_scikit_learns_logistic_regression(way, weighting):

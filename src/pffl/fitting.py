@@ -70,6 +70,7 @@ DEAREST = 1e8
 TIMES = 20  # that training goes on
 REACHED = 20  # cells, at most, of which it is asked how low each alone can go
 ROOM = 1.01  # times what bounding costs: the next model's cost may be a little larger
+FOUND = Missing("it is the same model")
 T = TypeVar("T")
 
 
@@ -275,13 +276,16 @@ def _measured(
         pair = Missing("the run diverged")
     elif at.run.bounds is not None:
         pair = Pair.of(at.run.bounds)
+    same = not isinstance(free, Missing) and np.array_equal(free, at.run.point.w)
     found, held, before, alone = yield from together(
         stage("gap", gap_flow(at.problem, at.run.point, pair)),
         stage("heldout", heldout_sample(shown, at.run.point.w, wanted, seen, rows)),
-        stage("before rows", _before(shown, free, wanted)),
+        stage("before rows", _before(shown, FOUND if same else free, wanted)),
         stage("reach", _reach(shown, wanted)),
     )
     excess = at.excess if at.run.stopped is None else Missing("the run did not finish")
+    if same:  # no bound made a difference: nothing is asked twice
+        before = _unchanged(at.run.point.w, seen, held)
     proved = Proofs(found, least, excess, reach=list(alone))
     return Measured(seen, held, before, proved)
 
@@ -296,6 +300,15 @@ def _reach(shown: Problem, wanted: Wanted) -> Flow[tuple[Lowest, ...]]:
     if not wanted.reach or many or proofs.without_hessians(shown) is not None:
         return ()
     return (yield from proofs.find_reach(shown, mixed.tolist()))
+
+
+def _unchanged(w: FloatArray, seen: Sample, held: Sample | Missing) -> Before:
+    """Return the model without bounds, where it is the same as with them."""
+    samples = {"train": seen}
+    if isinstance(held, Sample) and held.splits == ["test"]:
+        none = replace(held, bets=[], bet_weights=[], below=[], above=[])
+        samples["test"] = replace(none, people={})
+    return Before(w.tolist(), samples)
 
 
 def _before(

@@ -65,7 +65,7 @@ def naive(oracle, *, rounds, eta, eta_mu, ridge):
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_every_round_is_descent_and_projected_ascent(kind, weighting, ridge):
     _, oracle, engine, problem = setting(kind, weighting=weighting)
-    decay = 0.02 if ridge is None else ridge
+    decay = problem.mu if ridge is None else ridge
     ws, mus, last = naive(oracle, rounds=12, eta=0.1, eta_mu=0.7, ridge=decay)
     method = FedMinMax(rounds=12, step_size=0.1, dual_step_size=0.7, ridge=ridge)
     run = iterate(engine, problem, method)

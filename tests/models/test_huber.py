@@ -158,6 +158,7 @@ def saddle(federation, solution, delta, zeta, price, l2):
     return float(problem.value)
 
 
+@pytest.mark.filterwarnings("ignore:the bounds ask for nothing")
 @pytest.mark.parametrize("delta", [0.05, 0.5, 3.0])
 @pytest.mark.parametrize("share", [0.5, 0.97])
 def test_exact_reaches_the_saddle_point_of_bounded_group_loss(delta, share):

@@ -352,6 +352,11 @@ class Network(Model):
         return np.concatenate(found) if found else np.zeros((0, 2))
 
     @property
+    def clips(self) -> bool:
+        """Of two classes, as a logistic regression does."""
+        return self.n_classes == 2
+
+    @property
     def n_classes(self) -> int:
         """Number of classes; 0 for a numeric target."""
         if self._loss.numeric:
