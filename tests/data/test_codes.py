@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pffl.data.codes import encode_values
-from pffl.data.encoding import match_names
+from pffl.data.column import match_names
 from pffl.errors import DataError, Problems
 
 

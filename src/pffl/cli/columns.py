@@ -84,7 +84,7 @@ def _table(frame: pd.DataFrame, width: int) -> Table:
 
 
 def _kind(series: pd.Series) -> str:
-    from pffl.data.encoding import as_numbers
+    from pffl.data.column import as_numbers
     from pffl.data.numbers import decimal_of
 
     if not series.notna().any():

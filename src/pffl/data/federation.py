@@ -28,7 +28,8 @@ from pffl.data.checks import (
     warn,
 )
 from pffl.data.codes import as_column, encode_values
-from pffl.data.encoding import Column, TableEncoding
+from pffl.data.column import Column
+from pffl.data.encoding import TableEncoding
 from pffl.data.joining import join_sites
 from pffl.data.partition import People, distribute, split_index
 from pffl.data.schema import Attribute, Schema

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pffl.data.encoding import as_numbers
+from pffl.data.column import as_numbers
 from pffl.data.reading import read_table
 from pffl.data.table import SITE, Table
 from pffl.errors import DataError, Problems

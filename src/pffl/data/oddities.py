@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pffl.data.checks import listing
-from pffl.data.encoding import category_codes
+from pffl.data.column import category_codes
 from pffl.data.schema import Attribute
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ import numpy as np
 
 from pffl.data import oddities, partition
 from pffl.data.checks import check_choice, listing, refuse_or_warn, warn
-from pffl.data.encoding import (
+from pffl.data.column import (
     MISSING,
     Column,
-    TableEncoding,
     as_number,
     as_numbers,
     category_codes,
 )
+from pffl.data.encoding import TableEncoding
 from pffl.data.numbers import Decimal, decimal_of
 from pffl.data.reading import read_table
 from pffl.data.schema import Attribute
