@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.cli.helpers import Command
 
 # Machines differ in speed, results must not: no deadlines, and the same examples
 # everywhere. A test that wants fewer or more examples says so itself.
@@ -55,6 +59,17 @@ OTHERS = {
     "test_what_is_shipped_is_what_the_code_writes",
     "test_with_one_dual_round_the_gap_never_closes",
 }
+
+
+@pytest.fixture
+def command(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Command:
+    """The command line, in a folder of the test's own."""
+    from tests.cli.helpers import pffl
+
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: pffl(capsys, *arguments)
 
 
 def _is_quick(path: Path) -> bool:

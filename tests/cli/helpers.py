@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -24,6 +25,9 @@ class Outcome:
     def json(self) -> dict[str, Any]:
         plain: dict[str, Any] = json.loads(self.out)
         return plain
+
+
+Command: TypeAlias = Callable[..., Outcome]
 
 
 def pffl(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Outcome:

@@ -13,22 +13,12 @@ import pandas as pd
 import pytest
 
 import pffl
-from tests.cli.helpers import Outcome, one_line
-from tests.cli.helpers import pffl as command_line
+from tests.cli.helpers import Command, one_line
 from tests.hostile import people
 from tests.hostile.judge import judge_of
 from tests.hostile.referee import shipped
 
-Command = Callable[..., Outcome]
 SMALL = ("synthetic", "--set", "data.rows=900", "--silos", "3", "--seed", "1")
-
-
-@pytest.fixture
-def command(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Command:
-    monkeypatch.chdir(tmp_path)
-    return lambda *arguments: command_line(capsys, *arguments)
 
 
 def statuses(federation: pffl.Federation, bound: float, model: Any) -> list[str]:

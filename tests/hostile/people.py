@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -101,15 +102,7 @@ def hundreds() -> Federation:
     rng = np.random.default_rng(11)
     X = rng.normal(size=(500, 3))
     y = 100 + X @ [1.0, 2.0, -1.0] + rng.normal(size=500)
-    return Federation.from_arrays(
-        X,
-        y,
-        sensitive_features={"sex": rng.choice(["f", "m"], size=500)},
-        silo=rng.integers(3, size=500),
-        classification=False,
-        test_fraction=0.0,
-        name="about a hundred",
-    )
+    return _numbers(rng, X, y, "about a hundred")
 
 
 def wild_values() -> Federation:
@@ -117,14 +110,18 @@ def wild_values() -> Federation:
     rng = np.random.default_rng(13)
     X = rng.normal(size=(80, 3))
     y = 1e4 * (X @ rng.normal(size=3) + rng.standard_cauchy(size=80))
+    return _numbers(rng, X, y, "wild values")
+
+
+def _numbers(rng: np.random.Generator, X: Any, y: Any, name: str) -> Federation:
     return Federation.from_arrays(
         X,
         y,
-        sensitive_features={"sex": rng.choice(["f", "m"], size=80)},
-        silo=rng.integers(3, size=80),
+        sensitive_features={"sex": rng.choice(["f", "m"], size=len(y))},
+        silo=rng.integers(3, size=len(y)),
         classification=False,
         test_fraction=0.0,
-        name="wild values",
+        name=name,
     )
 
 

@@ -21,21 +21,10 @@ from pffl.engines import Local
 from pffl.evidence.evidence import Pair
 from pffl.questions import Curvature
 from pffl.runs.model_file import read_model
-from tests.cli.helpers import Outcome
-from tests.cli.helpers import pffl as command_line
+from tests.cli.helpers import Command
 from tests.hostile import people
 from tests.hostile.judge import judge_of, of_rows
 from tests.hostile.referee import shipped
-
-Command = Callable[..., Outcome]
-
-
-@pytest.fixture
-def command(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Command:
-    monkeypatch.chdir(tmp_path)
-    return lambda *arguments: command_line(capsys, *arguments)
 
 
 def truth(federation: pffl.Federation, kind: str, delta: float = 1.0) -> float:
