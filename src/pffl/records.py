@@ -51,6 +51,7 @@ SCALARS: dict[object, str] = {
     bool: "true or false",
 }
 LONGEST = 80  # characters of a value in a message
+MOST_NAMED = 30  # names in a message
 
 
 class Record:
@@ -221,7 +222,10 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """Say what may have been meant, or what there is."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean '{close[0]}'?" if close else f"there are {', '.join(names)}"
+    if close:
+        return f"did you mean '{close[0]}'?"
+    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    return f"there are {', '.join(names[:MOST_NAMED])}{more}"
 
 
 def reasons(error: PFFLError) -> list[str]:

@@ -18,6 +18,7 @@ import numpy as np
 from pffl.data.schema import Schema
 from pffl.errors import Problems, UsageError
 from pffl.numerics import is_number
+from pffl.records import suggestion
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 EVERY_SILO = -1
@@ -102,11 +103,11 @@ class Cells:
             self.unbounded,
         )
 
-    def bounded(self, bound: Bound, owner: str) -> Cells:
+    def bounded(self, bound: Bound, owner: str, others: Sequence[str] = ()) -> Cells:
         """Return the cells with one bound for all, or those that have one by name.
 
         The bounds were checked already. A name may leave out the columns of values and
-        spaces (see `find_cell`).
+        spaces (see `find_cell`); `others` are what else may have been meant.
         """
         if not isinstance(bound, Mapping):
             return self.with_bounds(np.full(len(self), float(bound or 0.0)))
@@ -114,17 +115,17 @@ class Cells:
         given = {p: float(bound[n]) for n, p in places.items() if p is not None}
         with Problems(owner, UsageError) as problems:
             unknown = [name for name, place in places.items() if place is None]
-            if unknown:
-                known = list(self.names)
-                problems.add(f"bounds for unknown cells {unknown}; cells: {known}")
-            elif len(given) < len(bound):
+            for name in unknown:
+                hint = suggestion(name, (*self.names, *others))
+                problems.add(f"there is no cell '{name}' to bound: {hint}")
+            if not unknown and len(given) < len(bound):
                 problems.add(f"two bounds for one cell: {list(bound)}")
-            elif not given:
+            elif not (unknown or given):
                 problems.add("no cell has a bound")
         kept = sorted(given)
-        others = [name for z, name in enumerate(self.names) if z not in given]
+        left = [name for z, name in enumerate(self.names) if z not in given]
         some = self.take(kept).with_bounds(np.array([given[z] for z in kept]))
-        return replace(some, unbounded=(*self.unbounded, *others))
+        return replace(some, unbounded=(*self.unbounded, *left))
 
     def with_bounds(self, bounds: FloatArray) -> Cells:
         """Return the same cells with other bounds."""

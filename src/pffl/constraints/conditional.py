@@ -82,7 +82,7 @@ class ConditionalBoundedGroupLoss(Constraint):
                     if y in of_label
                 }
                 return cells.bounded(per_label, owner)
-        return cells.bounded(self.bound, owner)
+        return cells.bounded(self.bound, owner, label_names)
 
     @property
     def title(self) -> str:

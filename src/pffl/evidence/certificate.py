@@ -27,7 +27,7 @@ Status: TypeAlias = Literal[
     "not_met",
     "infeasible",
     "not_converged",
-    "no_bound",
+    "unbounded",
     "diverged",
     "interrupted",
 ]

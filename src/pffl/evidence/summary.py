@@ -35,7 +35,7 @@ TONES: dict[str, Tone] = {
     "within slack": "caution",
     "not shown": "caution",
     "interrupted": "caution",
-    "no bound": "plain",
+    "unbounded": "plain",
     "measured": "plain",
     "known": "plain",
     "not available": "plain",
@@ -79,7 +79,7 @@ def verdicts(e: Evidence) -> tuple[Verdict, ...]:
         title = TITLES[key] if e.trained or key != "training" else AT_HAND
         word = found["verdict"]
         if key == "unseen" and not e.promise and unseen.upper(e) is not None:
-            word = "no bound"  # figures, and nothing to compare them with
+            word = "unbounded"  # figures, and nothing to compare them with
         out.append(Verdict(title, word, found["sentence"]))
     return tuple(out)
 

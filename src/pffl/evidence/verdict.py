@@ -24,7 +24,7 @@ from pffl.typing import FloatArray
 NEAR = 1e-3  # of a bound, beside the scale of a loss
 EXIT_CODES: dict[Status, int] = {
     "met": 0,
-    "no_bound": 0,
+    "unbounded": 0,
     "within_slack": 4,
     "not_met": 4,
     "infeasible": 4,
@@ -50,7 +50,7 @@ def judge(e: Evidence) -> tuple[Status, str]:
         sentence = _minimax(e) if e.minimax else "No bound was asked for."
         if converged(e) == "no":
             return "not_converged", f"{_unfinished(e)} {sentence}"
-        return "no_bound", sentence
+        return "unbounded", sentence
     cells = losses(e, e.seen)
     if cells.empty:
         return "not_met", f"No rows to judge by: {', '.join(cells.empty)}."

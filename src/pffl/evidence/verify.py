@@ -937,7 +937,7 @@ class Told:
                 at += [up((self.nu or 0.0) + cost)] * close
                 ball = self.e["proofs"]["gap"].get("radius")
                 at += [] if ball is None else [near(ball)]
-            return "not_converged" if late else "no_bound", late + at
+            return "not_converged" if late else "unbounded", late + at
         if not self.full:
             empty = [n for n, m in zip(self.names, self.means, strict=True) if m != m]
             return "not_met", empty
