@@ -83,7 +83,7 @@ def test_the_constraint_of_the_example_bounds_labels():
     )
     least = oracle.least(solution.multipliers)
     assert oracle.upper(solution.w) == pytest.approx(least, abs=1e-6)
-    with pytest.raises(pffl.PFFLError, match="unknown cells"):
+    with pytest.raises(pffl.PFFLError, match="no cell 'class 2'"):
         example.BoundedLabelLoss({"class 2": 0.5}).cells(federation.schema, ())
 
 

@@ -330,7 +330,7 @@ def test_bounds_that_are_missed_and_cells_without_bounds(tmp_path: Path) -> None
     assert not missed.of_kind("gap")
     cells = pffl.ConditionalBoundedGroupLoss(0.0)
     reported = audit(audited, rows, cells, promise=False).certificate
-    assert reported.verdict == "no_bound"
+    assert reported.verdict == "unbounded"
     assert len(group_losses(reported)) == 4
     assert reported.of_kind("holdout")[0].holds is None
 

@@ -62,7 +62,7 @@ def test_without_a_price_it_is_scikit_learns_logistic_regression(way, weighting)
     sklearn = SklearnLogistic(C=1 / l2, fit_intercept=False, tol=1e-12, max_iter=10_000)
     sklearn.fit(X, pooled.y, sample_weight=(shares / rows)[pooled.silo])
     np.testing.assert_allclose(solution.w, sklearn.coef_[0], atol=1e-6)
-    assert solution.status == ("no_bound" if constraint is None else "met")
+    assert solution.status == ("unbounded" if constraint is None else "met")
     np.testing.assert_allclose(solution.multipliers, 0.0, atol=1e-9)
 
 
@@ -577,7 +577,7 @@ def test_as_dict_has_the_fields_of_result_json(solution):
 
 def test_exact_without_a_constraint():
     solution = pffl.solve(make_federation(0), None, seed=0)
-    assert solution.status == "no_bound"
+    assert solution.status == "unbounded"
     assert solution.gap < 1e-7
 
 
@@ -585,7 +585,7 @@ def test_without_a_constraint():
     solution = pffl.solve(
         make_federation(0), None, method=pffl.FedAvg(rounds=2), seed=0
     )
-    assert solution.status == "no_bound"
+    assert solution.status == "unbounded"
     assert solution.message == "No bound was asked for."
     cells = solution.cells
     assert list(cells.index) == list(solution.schema.groups)

@@ -53,8 +53,21 @@ def test_all_bad_bounds_are_listed_at_once():
 
 def test_unknown_cells_are_listed_at_once():
     constraint = pffl.BoundedGroupLoss({"f": 0.5, "x": 0.5, "y": 0.5})
-    with pytest.raises(UsageError, match=r"unknown cells \['x', 'y'\]"):
+    with pytest.raises(UsageError, match=r"2 problems[^$]*'x' to bound[^$]*'y' to"):
         constraint.cells(SCHEMA, ("a",))
+
+
+def test_a_wrong_name_is_told_what_may_be_meant():
+    with pytest.raises(UsageError, match=r"did you mean 'a1'\?"):
+        pffl.PerSilo({"a11": 0.5}).cells(SCHEMA, ("a1", "b"))
+    with pytest.raises(UsageError, match="there are f, m"):
+        pffl.BoundedGroupLoss({"women": 0.5}).cells(SCHEMA, ("a",))
+    label = SCHEMA.label_names[1]
+    with pytest.raises(UsageError, match=f"did you mean '{label}'"):
+        pffl.ConditionalBoundedGroupLoss({f"{label}x": 0.5}).cells(SCHEMA, ("a",))
+    many = tuple(f"site {n}" for n in range(5000))
+    with pytest.raises(UsageError, match="and 4,970 more$"):
+        pffl.PerSilo({"?": 0.5}).cells(SCHEMA, many)
 
 
 def test_what_has_no_bound_is_no_cell():

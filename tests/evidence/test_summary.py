@@ -40,7 +40,7 @@ def test_there_are_three_verdicts_in_one_order(evidence: Evidence) -> None:
 def test_a_word_that_is_not_known_is_never_good() -> None:
     for word in ("above", "not met", "impossible", "not converged", "diverged", "?"):
         assert summary.Verdict("", word, "").tone == "bad"
-    assert summary.Verdict("", "no bound", "").tone == "plain"
+    assert summary.Verdict("", "unbounded", "").tone == "plain"
 
 
 @pytest.mark.parametrize("title", ["after", "held-out", "promised at most"])

@@ -104,7 +104,7 @@ CASES: dict[str, tuple[int, Any, dict[str, Any]]] = {
 STATUS = {"infeasible": "infeasible", "bounds that differ": "infeasible"}
 STATUS |= {"softmax": "infeasible", "within slack": "within_slack"}
 STATUS |= {"no ridge": "not_converged", "not converged": "not_converged"}
-STATUS |= {"minimax": "no_bound", "no bound": "no_bound"}
+STATUS |= {"minimax": "unbounded", "no bound": "unbounded"}
 
 
 def rows_of(case: str) -> Federation:
