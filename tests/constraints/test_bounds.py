@@ -66,7 +66,7 @@ def test_a_wrong_name_is_told_what_may_be_meant():
     with pytest.raises(UsageError, match=f"did you mean '{label}'"):
         pffl.ConditionalBoundedGroupLoss({f"{label}x": 0.5}).cells(SCHEMA, ("a",))
     many = tuple(f"site {n}" for n in range(5000))
-    with pytest.raises(UsageError, match="and 4,970 more$"):
+    with pytest.raises(UsageError, match=r"and 4,970 more$"):
         pffl.PerSilo({"?": 0.5}).cells(SCHEMA, many)
 
 
