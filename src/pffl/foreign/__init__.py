@@ -1,0 +1,15 @@
+"""Models from elsewhere: by their coefficients, or by their probabilities alone."""
+
+from pffl.foreign.auditing import Audit, Audited, audit
+from pffl.foreign.coefficients import Coefficients, read_coefficients
+from pffl.foreign.probabilities import Probabilities, with_probabilities
+
+__all__ = [
+    "Audit",
+    "Audited",
+    "Coefficients",
+    "Probabilities",
+    "audit",
+    "read_coefficients",
+    "with_probabilities",
+]

@@ -1,0 +1,172 @@
+"""`audit`: a model from elsewhere, measured and certified without training.
+
+The silos answer `evaluate`, and nothing else is asked. What the model's makers did is
+not known, so nothing is said about gaps, multipliers or slack; what is said holds for
+the rows given and for unseen people, as for any other model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from pffl.certifying import Request, overlap_of
+from pffl.constraints.base import Constraint
+from pffl.data.federation import Federation
+from pffl.data.schema import Schema
+from pffl.driver import drive
+from pffl.engines.base import Engine
+from pffl.errors import UsageError
+from pffl.evidence.certificate import Certificate
+from pffl.evidence.evidence import Evidence, Missing
+from pffl.evidence.measure import Wanted, measure
+from pffl.evidence.verdict import certificate as certificate_of
+from pffl.fitting import trials
+from pffl.foreign.coefficients import Coefficients
+from pffl.methods.exact import Exact
+from pffl.models.base import Model
+from pffl.preparation import Options
+from pffl.problem import Point
+from pffl.solving import evidence_of, open_engine, prepared, setting_of, terms_of
+from pffl.typing import FloatArray
+
+LOSS_BOUND = 5.0  # M, unless another is declared
+
+
+@dataclass(frozen=True, eq=False)
+class Audited:
+    """A model from elsewhere.
+
+    Attributes
+    ----------
+    model, w
+        The model, with its scaling, and its parameters.
+    trained_on
+        Fingerprint of the data it was trained on, if known.
+    notes
+        What was assumed on reading it.
+    """
+
+    model: Model
+    w: FloatArray
+    trained_on: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What an audit found: the model, and the evidence that all of it follows from."""
+
+    audited: Audited
+    schema: Schema
+    evidence: Evidence
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """Everything that is claimed of the model, with its grounds."""
+        return certificate_of(self.evidence)
+
+    def __repr__(self) -> str:
+        return str(self.certificate)
+
+    def _repr_html_(self) -> str:
+        return self.certificate._repr_html_()
+
+
+def audit(
+    audited: Audited | Coefficients,
+    federation: Federation | Engine,
+    constraint: Constraint | None = None,
+    *,
+    promise: bool = True,
+    splits: tuple[str, ...] | None = None,
+    options: Options | None = None,
+    candidates: int = 1,
+    fresh_split: bool = False,
+) -> Audit:
+    """Certify a model on the rows of a federation.
+
+    Parameters
+    ----------
+    audited
+        The model.
+    federation
+        The silos, or an engine that reaches them.
+    constraint
+        The cells and their bounds; None to report on every group without bounds.
+    promise
+        Whether the bounds count; otherwise the cells are only reported on.
+    splits
+        The rows to use. Default: all; of data that the model is known to have been
+        trained on, those that were held out.
+    options
+        Loss bound, confidence, and what to do with empty cells.
+    candidates, fresh_split
+        As for `certify`.
+    """
+    settings = options or Options()
+    engine = open_engine(federation, "local")
+    setting = setting_of(engine)
+    if isinstance(audited, Coefficients):
+        model, w, notes = audited.bind(engine.schema)
+        audited = Audited(model, w, notes=notes)
+    method = Exact(risk_weight=0.0)  # its prices play no part: nothing is trained
+    problem, said = prepared(engine, constraint, None, method, settings, 0)
+    problem = replace(
+        problem,
+        task=replace(problem.task, model=audited.model),
+        risk_weight=1.0,
+        multiplier_bound=0.0,
+    )
+    chosen = _splits(engine, splits, audited.trained_on)
+    # Fixed beforehand: there are no training rows to choose it on.
+    M = settings.loss_bound
+    if M is None and engine.schema.labels:
+        M = max(LOSS_BOUND, trials(len(engine.schema.labels))[0])
+    M = audited.model.loss_bound(M)
+    wanted = Wanted(
+        engine.splits, heldout=chosen, loss_bound=M, confidence=settings.confidence
+    )
+    point = Point(audited.w, np.zeros(problem.n_cells))
+    measured = drive(engine, measure(problem, point, wanted, trained=False))
+    request = Request(candidates=candidates, fresh_split=fresh_split)
+    own = audited.trained_on
+    evidence = evidence_of(
+        replace(
+            setting.data,
+            trained_on=own,
+            overlap=None if own is None else overlap_of(engine.federation, chosen, own),
+        ),
+        problem,
+        point,
+        measured,
+        request.terms(
+            replace(
+                terms_of(problem, settings, method, wanted.loss_bound),
+                clipping=None if M is None else "declared",
+                target_gap=None,
+            )
+        ),
+        training=Missing("nothing is known of how the model was trained"),
+        promise=promise and constraint is not None and not constraint.minimax,
+        minimax=False,
+        notes=[*said, *audited.notes],
+    )
+    return Audit(audited, engine.schema, evidence)
+
+
+def _splits(
+    engine: Engine, asked: tuple[str, ...] | None, trained_on: str | None
+) -> tuple[str, ...]:
+    """Return the splits to use; refuse those that there are not."""
+    there, here = engine.splits, engine.federation
+    if asked is not None:
+        absent = [split for split in asked if split not in there]
+        if absent:
+            raise UsageError(f"no split '{absent[0]}': there are {list(there)}")
+        return asked
+    own = here is not None and here.fingerprint == trained_on
+    held = tuple(split for split in there if split != "train")
+    return held if own and held else there

@@ -1,0 +1,227 @@
+"""A model by its predicted probabilities alone, one row of them per person."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from pffl.data.federation import Federation
+from pffl.data.reading import read_table
+from pffl.data.schema import Schema
+from pffl.errors import DataError, Problems, UsageError
+from pffl.models.base import Inputs, Model
+from pffl.typing import FloatArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SMALLEST = 1e-15  # a probability of 0 counts as this, as in scikit-learn
+COLUMN = "probability"
+INPUT = "predicted probability"
+
+
+@dataclass(frozen=True, eq=False)
+class Probabilities(Model):
+    """A model whose inputs are its outputs: ``ℓ = −log(probability of the label)``.
+
+    One input is the probability of the positive class; several are the probabilities
+    of all classes, in the order of their codes. It has no parameters.
+    """
+
+    inputs: Inputs = field(default_factory=lambda: Inputs.identity(1))
+    l2: float = 0.0
+    name: ClassVar[str] = "probabilities"
+
+    @property
+    def n_parameters(self) -> int:
+        """There are none."""
+        return 0
+
+    def bind(self, schema: Schema, inputs: Inputs) -> Self:
+        """Return this model for these probabilities, unscaled."""
+        return type(self)(Inputs.identity(schema.n_features))
+
+    def start(self, seed: int) -> FloatArray:
+        """Return no parameters."""
+        return np.zeros(0)
+
+    def losses(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
+        """Return minus the logarithm of each label's probability."""
+        chosen = self.predict_proba(w, X)[np.arange(len(y)), y.astype(np.int64)]
+        return -np.log(np.clip(chosen, SMALLEST, 1.0))
+
+    def losses_and_gradient(
+        self, w: FloatArray, X: FloatArray, y: FloatArray, weights: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Refuse: there is nothing to train."""
+        raise UsageError("a model known by its probabilities cannot be trained")
+
+    def classes(self, w: FloatArray, X: FloatArray) -> FloatArray | None:
+        """Return the class with the largest probability."""
+        if X.shape[1] == 1:
+            return np.asarray(X[:, 0] > 0.5, dtype=np.float64)
+        return np.asarray(X.argmax(axis=1), dtype=np.float64)
+
+    def predict_proba(self, w: FloatArray, X: FloatArray) -> FloatArray:
+        """Return the probabilities, shape (n, classes)."""
+        return np.stack([1 - X[:, 0], X[:, 0]], axis=1) if X.shape[1] == 1 else X
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes: two for one probability."""
+        return max(2, len(self.inputs.mean))
+
+    @property
+    def clips(self) -> bool:
+        """Of two classes, as a logistic regression does."""
+        return self.n_classes == 2
+
+    def predict_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
+        """Refuse: probabilities are not numbers of a target."""
+        raise UsageError("a model known by its probabilities predicts classes")
+
+    def describe(self) -> Mapping[str, object]:
+        """Plain form, for files and messages."""
+        return {"kind": self.name}
+
+
+def with_probabilities(
+    table: str | os.PathLike[str],
+    predictions: str | os.PathLike[str],
+    options: Mapping[str, Any],
+    *,
+    id: str | None = None,
+    column: str | None = None,
+) -> Federation:
+    """Build the federation of a table, with predicted probabilities as its inputs.
+
+    Parameters
+    ----------
+    table
+        The rows: a CSV or Parquet file.
+    predictions
+        A table with one row per row of `table`, in the same order or joined by `id`:
+        the probability of the positive class, or one column per class named after it.
+    options
+        What `Federation.from_table` takes besides the table.
+    id
+        Column of both tables that says who a row is about.
+    column
+        Column of `predictions` with the probability.
+    """
+    frame, _ = read_table(table)
+    labels = Federation.from_table(frame, **options).schema.labels
+    if not labels:
+        raise DataError("probabilities need classes, and the label is a number")
+    predicted, _ = read_table(predictions)
+    predicted = _in_order(frame, predicted, id, column)
+    known = set(frame.columns) - {COLUMN, column}
+    chosen = _columns([n for n in predicted.columns if n not in known], labels, column)
+    values = _probabilities(predicted, chosen)
+    names = [INPUT] if len(chosen) == 1 else [f"{INPUT}: {n}" for n in labels]
+    joined = frame.assign(**{n: values[:, j] for j, n in enumerate(names)})
+    with warnings.catch_warnings():
+        # One input is often the same for two people: that is no sign of anything.
+        warnings.simplefilter("ignore")
+        made = Federation.from_table(joined, **_but_inputs(options), features=names)
+    # That predictions tell of the label is what they are for.
+    told = tuple(n for n in made.notes if not n.startswith(f"column '{INPUT}"))
+    return replace(made, notes=told)
+
+
+def _but_inputs(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that do not speak of inputs."""
+    inputs = ("features", "categorical", "drop", "include_protected", "missing")
+    return {key: value for key, value in options.items() if key not in inputs}
+
+
+def _in_order(
+    frame: pd.DataFrame, predicted: pd.DataFrame, id: str | None, column: str | None
+) -> pd.DataFrame:
+    """Bring the predictions into the order of the rows."""
+    if id is None:
+        if len(predicted) != len(frame):
+            raise DataError(
+                f"{len(predicted):,} predictions for {len(frame):,} rows: give one per "
+                "row in the same order, or name the column that joins them (--id)"
+            )
+        _refuse_other_order(frame, predicted, column)
+        return predicted
+    with Problems("predictions", DataError) as problems:
+        for what, table in (("data", frame), ("predictions", predicted)):
+            if id not in table.columns:
+                problems.add(f"the {what} have no column '{id}'")
+            elif what == "predictions" and table[id].duplicated().any():
+                twice = int(table[id].duplicated().sum())
+                problems.add(f"'{id}' is not unique in the predictions: {twice} repeat")
+    by_id = predicted.set_index(predicted[id].astype(str))
+    wanted = frame[id].astype(str)
+    absent = wanted[~wanted.isin(by_id.index)]
+    if len(absent):
+        some = ", ".join(absent.head(3))
+        raise DataError(f"no prediction for {len(absent):,} rows: {some}, …")
+    return by_id.loc[list(wanted)].reset_index(drop=True)
+
+
+def _refuse_other_order(
+    frame: pd.DataFrame, predicted: pd.DataFrame, column: str | None
+) -> None:
+    """Refuse predictions that repeat a column of the data with other values."""
+    for name in predicted.columns:
+        if name not in frame.columns or name in (COLUMN, column):
+            continue
+        differ = int((frame[name].astype(str) != predicted[name].astype(str)).sum())
+        if differ:
+            raise DataError(
+                f"column '{name}' of the predictions differs from that of the data in "
+                f"{differ:,} rows: the order is another one (--id {name} joins by it)"
+            )
+
+
+def _columns(
+    names: Sequence[object], labels: Sequence[str], column: str | None
+) -> list[str]:
+    """Return the columns with the probabilities, in the order of the classes."""
+    there = [str(name) for name in names]
+    if column is not None:
+        if column not in there:
+            raise DataError(f"the predictions have no column '{column}': {there}")
+        return [column]
+    if all(label in there for label in labels):
+        return [labels[1]] if len(labels) == 2 else list(labels)
+    if len(labels) == 2 and COLUMN in there:
+        return [COLUMN]
+    if len(labels) == 2 and len(there) == 1:
+        return there
+    need = f"one column per class: {list(labels)}"
+    if len(labels) == 2:
+        need = f"a column '{COLUMN}' (or name it: --probability), or {need}"
+    raise DataError(f"the predictions have the columns {there}; needed: {need}")
+
+
+def _probabilities(predicted: pd.DataFrame, names: Sequence[str]) -> FloatArray:
+    """Return the probabilities, or refuse what is none."""
+    import pandas as pd
+
+    values = np.column_stack(
+        [
+            pd.to_numeric(predicted[name], errors="coerce").to_numpy(dtype=np.float64)
+            for name in names
+        ]
+    )
+    with Problems("predictions", DataError) as problems:
+        for j, name in enumerate(names):
+            good = (values[:, j] >= 0) & (values[:, j] <= 1)
+            if not good.all():
+                bad = int((~good).sum())
+                problems.add(f"column '{name}': {bad:,} values are not in [0, 1]")
+        if len(names) > 1 and not problems.found:
+            off = int((np.abs(values.sum(axis=1) - 1.0) > 1e-3).sum())
+            if off:
+                problems.add(f"{off:,} rows whose probabilities do not add up to 1")
+    return values
