@@ -168,7 +168,7 @@ def upper(
     for _ in range(60):
         middle = 0.5 * (low + high)
         terms = lowest - rows * np.log1p(-g * middle[..., None])
-        inside = _logsumexp(terms) < target
+        inside = logsumexp(terms) < target
         low, high = np.where(inside, middle, low), np.where(inside, high, middle)
     return np.where(n > 0, np.minimum(M * high, M), M)
 
@@ -182,7 +182,7 @@ def lower(
     )
 
 
-def _logsumexp(terms: FloatArray) -> FloatArray:
+def logsumexp(terms: FloatArray) -> FloatArray:
     """Return log Σ exp over the last axis, without overflow."""
     most = terms.max(axis=-1, keepdims=True)
     total: FloatArray = np.log(np.exp(terms - most).sum(axis=-1)) + most[..., 0]
