@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from pffl import files, records
 from pffl.callbacks import Callback
 from pffl.certifying import Request, examine
 from pffl.checkpoint import SPEC as STOPPED
@@ -31,6 +32,7 @@ from pffl.foreign import (
     Audited,
     Probabilities,
     read_coefficients,
+    refuse_other_models,
     with_probabilities,
 )
 from pffl.reports.page import write_report
@@ -171,11 +173,12 @@ def open_model(
     if path.is_dir() or path.suffix == ".safetensors":
         federation = source.open()
         return _ours(path, federation.schema), federation
+    refuse_other_models(path)
     first = None if path.suffix in (".json", ".npz") else read_table(path)[0].columns
     if first is None or str(first[0]).lower() in ("feature", "features", "name"):
         federation = source.open()
         model, w, notes = read_coefficients(path).bind(federation.schema)
-        return Audited(model, w, notes=notes), federation
+        return Audited(model, w, notes=(_named(path), *notes)), federation
     options: dict[str, Any] = {"name": source.name, **source.values}
     table = options.pop("path", None)
     if not isinstance(table, str):
@@ -188,7 +191,11 @@ def open_model(
     federation = with_probabilities(table, path, options, id=joined, column=column)
     blank = Probabilities()
     bound = blank.bind(federation.schema, blank.inputs)
-    return Audited(bound, bound.start(0)), federation
+    return Audited(bound, bound.start(0), notes=(_named(path),)), federation
+
+
+def _named(path: Path) -> str:
+    return f"the model audited: '{path.name}'"
 
 
 def _ours(path: Path, schema: Schema) -> Audited:
@@ -207,17 +214,16 @@ def _ours(path: Path, schema: Schema) -> Audited:
     return Audited(saved.model, saved.w, facts.get("fingerprint"), notes)
 
 
-def save_audit(found: Audit, spec: RunSpec, directory: Path) -> None:
+def save_audit(found: Audit, spec: RunSpec, place: RunDirectory) -> None:
     """Write what was found, and the run file that opens the same data again."""
     promised = spec.constraint if found.evidence.promise else None
     sections = {
-        "data": spec.data.sections(directory),
+        "data": spec.data.sections(place.directory),
         "constraint": constraint_sections(promised),
         "run": {"engine": spec.settings.engine, **asdict(spec.options)},
     }
-    with lock(directory) as place:
-        place.save_audit(found, dumps(sections))
-        write_report(place)
+    place.save_audit(found, dumps(sections))
+    write_report(place)
 
 
 # Computed again
@@ -246,10 +252,21 @@ def export_rows(
         As for `open_model`. Default: the model of the directory.
     """
     directory = path if path.is_dir() else path.parent
+    if model is None and _kind(directory) == Probabilities.name:
+        raise UsageError(
+            "the model is known by its predictions only: --model FILE gives them"
+        )
     source = of_run(directory, data).data
     audited, federation = open_model(model or directory / MODEL, source, id, column)
     federation.export(out)
     return model_fingerprint(audited.model, audited.w)
+
+
+def _kind(directory: Path) -> object:
+    """Return the kind of a model by the evidence about it."""
+    path = directory / EVIDENCE
+    plain = records.read(dict[str, Any], files.read(path), source=f"'{path}'")
+    return plain.get("model", {}).get("kind")
 
 
 def recompute(

@@ -19,7 +19,10 @@ Command = Callable[..., Outcome]
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
+def command(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Command:
+    monkeypatch.chdir(tmp_path)
     return lambda *arguments: pffl(capsys, *arguments)
 
 
@@ -204,7 +207,8 @@ def test_audit_of_coefficients(command: Command, people: Path, tmp_path: Path) -
     model, out = coefficients(tmp_path), tmp_path / "audit"
     seen = command("audit", model, people, *TABLE, "--bound", "0.8", "--out", out)
     assert seen.code == 0
-    assert "on the rows given" in one_line(seen.out)
+    assert "On the 300 rows given no cell is above" in one_line(seen.out)
+    assert "On the training rows: NOT AVAILABLE" in seen.out
     assert command("verify", out / "certificate.json", "--model", model).code == 0
     model.write_text(model.read_text("utf-8").replace("0.1]", "0.1001]"), "utf-8")
     changed = command("verify", out / "certificate.json", "--model", model)

@@ -16,7 +16,7 @@ from pffl.errors import UsageError
 if TYPE_CHECKING:
     from pffl.evidence.verify import Check
 
-CERTIFICATE, REPORT = "certificate.json", "report.html"
+AUDITS = "audits"  # where they are written
 MODEL_HELP = (
     "A run directory, a model.safetensors, coefficients (JSON, npz or CSV with "
     "feature, coef), or a CSV of predicted probabilities."
@@ -227,20 +227,22 @@ def audit(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for certificate, evidence, model and spec.toml, to verify."
+            help="Folder for what was found. Default: the next free audits/NAME-001."
         ),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print the certificate as JSON only.")
     ] = False,
 ) -> None:
-    """Measure and certify a model that we did not train, silo by silo.
+    """Measure and certify a model that we did not train: losses and errors per group.
 
-    Nothing is trained, and no code is loaded. Bounds are optional (--bound).
+    Nothing is trained, and no code is loaded. Bounds (--bound) and silos (--silo) are
+    optional. Writes a report, a certificate and all to verify them.
 
-    Example: pffl audit model.json people.csv --label y --group sex --silo site
+    Example: pffl audit probabilities.csv people.csv --label y --group sex
     """
-    from pffl.cli import show
+    from pffl import runs
+    from pffl.cli.run import told
     from pffl.engines import ENGINES
     from pffl.foreign import audit as audit_model
     from pffl.running import open_model, save_audit
@@ -251,25 +253,22 @@ def audit(
     spec = draft.check()
     id = spec.data.values.get("id")
     joined = id if isinstance(id, str) else None
-    audited, federation = open_model(model, spec.data, id=joined, column=probability)
-    found = audit_model(
-        audited,
-        ENGINES[spec.settings.engine](federation),
-        spec.constraint,
-        promise=bounded,
-        splits=tuple(split) if split else None,
-        options=spec.options,
-        candidates=candidates or 1,
-        fresh_split=bool(fresh_split),
-    )
+    place = runs.lock_next(AUDITS, spec.data.name) if out is None else runs.lock(out)
+    with place as held:
+        audited, rows = open_model(model, spec.data, id=joined, column=probability)
+        found = audit_model(
+            audited,
+            ENGINES[spec.settings.engine](rows),
+            spec.constraint,
+            promise=bounded,
+            splits=tuple(split) if split else None,
+            options=spec.options,
+            candidates=candidates or 1,
+            fresh_split=bool(fresh_split),
+        )
+        save_audit(found, spec, held)
     certificate = found.certificate
-    if out is not None:
-        save_audit(found, spec, out)
     if json:
         console.print_json(certificate.as_dict())
-    else:
-        show.certificate(console.stdout(), certificate)
-        if out is not None:
-            console.show(f"Saved in {out / CERTIFICATE}")
-            console.show(f"Report: {out / REPORT}")
+    told(found.evidence, held.directory, aside=json, file="path" in spec.data.values)
     certificate.insist(None if require is None else require.value)

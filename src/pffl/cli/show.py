@@ -19,7 +19,7 @@ from pffl.evidence import summary, verdict
 from pffl.evidence.advice import asks_most
 from pffl.evidence.certificate import grounds_of, mark, numbered
 from pffl.evidence.evidence import Evidence, Missing, Training
-from pffl.text import shorten, visible
+from pffl.text import UPPER, shorten, up, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -102,8 +102,8 @@ def headline(e: Evidence) -> str:
     rows = verdict.split_metrics(e, "train")
     parts = [
         shorten(visible(e.data.name), LONGEST_TITLE),
-        f"{e.data.silos:,} silos",
-        f"{0 if rows is None else rows.rows:,} training rows",
+        f"{e.data.silos:,} silo{'' if e.data.silos == 1 else 's'}",
+        f"{0 if rows is None else rows.rows:,} {'training ' if e.trained else ''}rows",
     ]
     if isinstance(e.training, Training):
         kinds = (e.training.method.get("kind"), e.training.constraint.get("kind"))
@@ -161,10 +161,10 @@ def footnotes(e: Evidence) -> list[str]:
         common = "a common bound that can be met:"
         each = "to be met, all bounds must rise by"
         notes.append(f"{common if len(set(e.bounds)) == 1 else each} {smallest:.6g}")
+    if isinstance(e.training, Missing):
+        return notes
     gap = verdict.gap(e)
     known = "not available" if gap is None else f"{gap:.2g}"
-    if isinstance(e.training, Missing):
-        return [*notes, f"duality gap {known}"]
     run, asked = e.training, e.training.questions
     notes.append(
         f"duality gap {known} after {run.rounds:,} rounds, {run.seconds:.1f} s"
@@ -232,17 +232,19 @@ def figures(rows: Sequence[Mapping[str, Any]]) -> Table:
         justify: Any = "left" if title == "cell" else "right"
         out.add_column(title, justify=justify, min_width=min(words, 12))
     for row in rows[:MOST_CELLS]:
-        out.add_row(*(_figure(row.get(title)) for title in names))
+        out.add_row(*(_figure(title, row.get(title)) for title in names))
     if len(rows) > MOST_CELLS:
         out.add_row(Text(f"… {len(rows) - MOST_CELLS:,} more", style="dim"))
     return out
 
 
-def _figure(value: object) -> Text:
+def _figure(title: str, value: object) -> Text:
     if value is None:
         return Text("–")
     if isinstance(value, bool):
         return Text("yes", style="") if value else Text("no", style="red")
+    if isinstance(value, float) and title in UPPER:
+        return Text(up(value))
     if isinstance(value, float):
         return Text(f"{value:.4f}" if abs(value) < 1e4 else f"{value:.4g}")
     if isinstance(value, int):

@@ -76,7 +76,7 @@ def verdicts(e: Evidence) -> tuple[Verdict, ...]:
     """Return the three verdicts, as they are shown."""
     out = []
     for key, found in verdict.verdicts(e).items():
-        title = TITLES[key] if e.trained or key != "training" else AT_HAND
+        title = TITLES[key] if e.trained or key != "heldout" else AT_HAND
         word = found["verdict"]
         if key == "unseen" and not e.promise and unseen.upper(e) is not None:
             word = "unbounded"  # figures, and nothing to compare them with
@@ -233,7 +233,11 @@ def rate_table(e: Evidence) -> list[dict[str, str]]:
 def measures(e: Evidence) -> list[dict[str, str]]:
     """Return risk, error and gaps over all rows, by split, as text."""
     names = {"train": "training", "test": "held-out"}
-    found = {split: verdict.split_metrics(e, split) for split in SPLITS}
+    if not e.trained:  # its rows were all given, and none was trained on here
+        names = {"train": "given"}
+    found = {
+        split: verdict.split_metrics(e, split) for split in SPLITS if split in names
+    }
     return [
         {
             "rows of": names[split],
@@ -252,7 +256,7 @@ def measures(e: Evidence) -> list[dict[str, str]]:
 def rates_in_words(e: Evidence) -> str:
     """Say what the table of rates is about."""
     found = rates(e)
-    rows = found[0].rows if found else ""
+    rows = (found[0].rows if e.trained else "all given") if found else ""
     text = f"Share of wrong predictions, {rows} rows"
     if len(e.labels) == 2:
         text += (

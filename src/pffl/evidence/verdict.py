@@ -146,11 +146,13 @@ def _smallest_possible(e: Evidence) -> str:
 def verdicts(e: Evidence) -> dict[str, dict[str, Any]]:
     """Return the three verdicts: on the rows at hand, held-out rows, unseen people."""
     status, sentence = judge(e)
-    promised = unseen.holdout(e)
-    word = "not available"
+    promised, nothing = unseen.holdout(e), "not available"
+    word = nothing
     if promised.available and promised.holds is not None:
         word = "holds" if promised.holds else "not shown"
     training_word = "impossible" if status == "infeasible" else status
+    if isinstance(e.training, Missing):
+        training_word, sentence = nothing, _sentence(e.training)
     return {
         "training": {
             "verdict": training_word.replace("_", " "),
@@ -165,12 +167,18 @@ def verdicts(e: Evidence) -> dict[str, dict[str, Any]]:
     }
 
 
+def _sentence(part: Missing) -> str:
+    """Say why a part is not there."""
+    return f"{part.missing[:1].upper()}{part.missing[1:]}."
+
+
 def _heldout(e: Evidence) -> dict[str, Any]:
     """Say how the cells stand on held-out rows: figures, and no promise."""
     if isinstance(e.heldout, Missing):
-        reason = e.heldout.missing[:1].upper() + e.heldout.missing[1:]
-        return {"verdict": "not available", "sentence": f"{reason}."}
-    cells, rows = losses(e, e.heldout), f"{e.heldout.rows:,} held-out rows"
+        return {"verdict": "not available", "sentence": _sentence(e.heldout)}
+    many = f"{e.heldout.rows:,}"
+    rows = f"{many} held-out rows" if e.trained else f"the {many} rows given"
+    cells = losses(e, e.heldout)
     filled = np.flatnonzero(cells.counts > 0)
     if not len(filled):
         return {"verdict": "not available", "sentence": "No held-out row is in a cell."}

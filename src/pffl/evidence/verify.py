@@ -1386,6 +1386,7 @@ class Told:
         found, shown = self.holdout(), "not available"
         if not isinstance(found, str) and found[1] is not None:
             shown = "holds" if found[1] else "not shown"
+        word = word if self.trained else "not available"
         return {"training": word, "heldout": held, "unseen": shown, "above": above}
 
     def heldout(self) -> list[str]:
@@ -1555,7 +1556,9 @@ def check_result(told: Told, stated: Json) -> Iterator[Check]:
     words = {key: part["verdict"] for key, part in said.items()}
     words["above"] = said["heldout"].get("above", [])
     yield from compare("result.json, verdicts", words, told.verdicts())
-    texts = {"message": stated["message"], "training": said["training"]["sentence"]}
+    texts = {"message": stated["message"]}
+    if told.trained:
+        texts["training"] = said["training"]["sentence"]
     for name, text in texts.items():
         shown = shown_in(text, told.known_names)
         yield from compare(f"result.json, {name} shows", shown, told.sentence)
@@ -1674,7 +1677,8 @@ def check_page(text: str, result: Json, certificate: Json, e: Json) -> Iterator[
         known += [math.exp(-cell["train_loss"]) for cell in result["cells"]]
     parts = result["verdicts"].values()
     said = [part["sentence"] for part in parts if "sentence" in part]
-    said += [result["message"], *(one["text"] for one in statements)]
+    said += [result["message"]] if result["method"] else []  # of an audit: as figures
+    said += [one["text"] for one in statements]
     told = [one for one in statements if one["available"]]
     said += [a["text"] for one in told for a in one["assumptions"]]
     parts = [(tag, [" ".join(t.split()) for t in p]) for tag, p in Page(text).parts]

@@ -2,6 +2,7 @@
 
 from pffl.foreign.auditing import Audit, Audited, audit
 from pffl.foreign.coefficients import Coefficients, read_coefficients
+from pffl.foreign.hints import refuse_other_models
 from pffl.foreign.probabilities import Probabilities, with_probabilities
 
 __all__ = [
@@ -11,5 +12,6 @@ __all__ = [
     "Probabilities",
     "audit",
     "read_coefficients",
+    "refuse_other_models",
     "with_probabilities",
 ]

@@ -33,6 +33,10 @@ from pffl.solving import evidence_of, open_engine, prepared, setting_of, terms_o
 from pffl.typing import FloatArray
 
 LOSS_BOUND = 5.0  # M, unless another is declared
+UNKNOWN = (
+    "nobody could check that the model was not trained on these rows: if it was, they "
+    "say nothing about people not seen"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +156,7 @@ def audit(
         training=Missing("nothing is known of how the model was trained"),
         promise=promise and constraint is not None and not constraint.minimax,
         minimax=False,
-        notes=[*said, *audited.notes],
+        notes=[*said, *audited.notes, *([UNKNOWN] if own is None else [])],
     )
     return Audit(audited, engine.schema, evidence)
 

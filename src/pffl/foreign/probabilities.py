@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SMALLEST = 1e-15  # a probability of 0 counts as this, as in scikit-learn
 COLUMN = "probability"
+OTHER_NAMES = ("prob", "proba")
 INPUT = "predicted probability"
 
 
@@ -120,7 +121,7 @@ def with_probabilities(
         raise DataError("probabilities need classes, and the label is a number")
     predicted, _ = read_table(predictions)
     predicted = _in_order(frame, predicted, id, column)
-    known = set(frame.columns) - {COLUMN, column}
+    known = set(frame.columns) - {COLUMN, *OTHER_NAMES, column}
     chosen = _columns([n for n in predicted.columns if n not in known], labels, column)
     values = _probabilities(predicted, chosen)
     names = [INPUT] if len(chosen) == 1 else [f"{INPUT}: {n}" for n in labels]
@@ -131,7 +132,16 @@ def with_probabilities(
         made = Federation.from_table(joined, **_but_inputs(options), features=names)
     # That predictions tell of the label is what they are for.
     told = tuple(n for n in made.notes if not n.startswith(f"column '{INPUT}"))
-    return replace(made, notes=told)
+    taken = [] if len(chosen) > 1 or chosen[0] in labels else [_taken(chosen[0], made)]
+    return replace(made, notes=(*told, *taken))
+
+
+def _taken(column: str, made: Federation) -> str:
+    """Say what one column of predictions was taken to be."""
+    return (
+        f"predictions: column '{column}' is taken as the probability of "
+        f"'{made.schema.labels[1]}'"
+    )
 
 
 def _but_inputs(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,7 +183,7 @@ def _refuse_other_order(
 ) -> None:
     """Refuse predictions that repeat a column of the data with other values."""
     for name in predicted.columns:
-        if name not in frame.columns or name in (COLUMN, column):
+        if name not in frame.columns or name in (COLUMN, *OTHER_NAMES, column):
             continue
         differ = int((frame[name].astype(str) != predicted[name].astype(str)).sum())
         if differ:
@@ -194,8 +204,9 @@ def _columns(
         return [column]
     if all(label in there for label in labels):
         return [labels[1]] if len(labels) == 2 else list(labels)
-    if len(labels) == 2 and COLUMN in there:
-        return [COLUMN]
+    named = [name for name in (COLUMN, *OTHER_NAMES) if name in there]
+    if len(labels) == 2 and named:
+        return named[:1]
     if len(labels) == 2 and len(there) == 1:
         return there
     need = f"one column per class: {list(labels)}"

@@ -22,6 +22,7 @@ from pffl.evidence.certificate import Certificate, grounds_of, mark, numbered
 from pffl.evidence.evidence import Evidence
 from pffl.evidence.summary import Column, Figure, Verdict
 from pffl.files import json_text
+from pffl.foreign import Audit
 from pffl.reports import charts
 from pffl.runs.directory import EVIDENCE, HISTORY, REPORT, RESULT, SPEC
 from pffl.solution import Solution
@@ -58,7 +59,9 @@ GLOSSARY = {
 }
 
 History: TypeAlias = Sequence[Mapping[str, Any]]
-Subject: TypeAlias = "Solution | Evidence | Sweep | Comparison | str | os.PathLike[str]"
+Subject: TypeAlias = (
+    "Solution | Audit | Evidence | Sweep | Comparison | str | os.PathLike[str]"
+)
 
 
 @dataclass(frozen=True)
@@ -273,7 +276,8 @@ def report(
     Parameters
     ----------
     subjects
-        Solutions, evidence, sweeps, comparisons, or folders that hold one of them.
+        Solutions, audits, evidence, sweeps, comparisons, or folders that hold one of
+        them.
     out
         A file to write the page to.
     title
@@ -321,6 +325,8 @@ def collect(subjects: Iterable[Subject]) -> Contents:
             case Solution():
                 history = subject.history_rows()
                 found.runs.append(RunView.of(subject.evidence, history))
+            case Audit():
+                found.runs.append(RunView.of(subject.evidence))
             case Evidence():
                 found.runs.append(RunView.of(subject))
             case Sweep():

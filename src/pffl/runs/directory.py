@@ -434,7 +434,7 @@ def load(
     absent = [name for name in (RESULT, MODEL) if not (place / name).is_file()]
     if absent:
         raise ArtefactError(f"'{place}' is incomplete: no {', '.join(absent)}")
-    expected = {RESULT, MODEL, HISTORY, SPEC, *hashes}
+    expected = {RESULT, MODEL, SPEC, *hashes}  # an audit has no history
     mismatches = [_mismatch(place / n, hashes.get(n)) for n in sorted(expected)]
     spec = files.read(place / SPEC) if (place / SPEC).is_file() else b""
     record = RunRecord(

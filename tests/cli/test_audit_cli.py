@@ -1,0 +1,158 @@
+"""`pffl audit` of anybody's model: without silos, with a page, with the right hint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from pffl.runs import load
+from tests.cli.helpers import one_line, pffl
+
+TABLE = ("people.csv", "--label", "y", "--group", "sex")
+X = ["age", "income"]
+
+
+@pytest.fixture
+def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(40, 10, 300).round(2),
+            "income": rng.normal(3, 1, 300).round(2),
+            "sex": rng.choice(["f", "m"], 300),
+        }
+    )
+    odds = frame.age - 40 + rng.logistic(size=300) * 8
+    frame["y"] = np.where(odds > 0, "yes", "no")
+    frame.to_csv("people.csv", index=False)
+    return frame
+
+
+def fitted(frame: pd.DataFrame) -> LogisticRegression:
+    return LogisticRegression().fit(frame[X], frame.y)
+
+
+def test_no_silos_and_a_folder_of_its_own_with_the_page_of_a_run(
+    people: pd.DataFrame, capsys: pytest.CaptureFixture[str]
+) -> None:
+    score = fitted(people).predict_proba(people[X])[:, 1]
+    pd.DataFrame({"prob": score}).to_csv("p.csv", index=False)
+    seen = pffl(capsys, "audit", "p.csv", *TABLE, "--bound", "0.6")
+    text = one_line(seen.out)
+    assert seen.code == 0
+    assert "people · 1 silo · 300 rows" in text
+    assert "column 'prob' is taken as the probability of 'yes'" in text
+    assert "On the training rows: NOT AVAILABLE" in text
+    assert "✓ On the rows at hand: WITHIN On the 300 rows given" in text
+    assert "if it was, they say nothing about people not seen" in text
+    place = Path("audits/people-001")
+    assert f"Report: {place / 'report.html'}" in text
+    page = (place / "report.html").read_text("utf-8")
+    assert "Nothing is known of how the model was trained." in page
+    assert "On the 300 rows given no cell is above its bound" in page
+    assert '<td data-title="rows of">training</td>' not in page
+    again = pffl(capsys, "report", place, "-o", "again.html")
+    assert again.code == 0
+    assert Path("again.html").read_text("utf-8") == page
+    assert pffl(capsys, "audit", "p.csv", *TABLE, "--json").code == 0
+    assert Path("audits/people-002").is_dir()
+    checked = pffl(capsys, "verify", place, "--model", "p.csv")
+    assert (checked.code, "not checked" in checked.out) == (0, False)
+    alone = pffl(capsys, "verify", place)
+    assert alone.code == 0
+    assert "--model FILE gives them" in one_line(alone.err)
+
+
+def test_an_audit_of_coefficients_is_read_as_verified(
+    people: pd.DataFrame, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("m.json").write_text('{"features": ["age"], "coef": [0.1], "intercept": -4}')
+    assert pffl(capsys, "audit", "m.json", *TABLE, "--out", "a").code == 0
+    assert load("a").verified
+    assert "the model audited: 'm.json'" in load("a").evidence.notes
+    assert pffl(capsys, "certify", "a", "--confidence", "0.9").code == 0
+    assert pffl(capsys, "verify", "a").code == 0
+
+
+def lines_of(message: str) -> list[str]:
+    """The lines to paste."""
+    return [line.strip() for line in message.splitlines() if line.startswith("  ")]
+
+
+@pytest.mark.parametrize("name", ["m.joblib", "model"])
+def test_a_pickle_is_never_opened_and_the_lines_to_paste_work(
+    people: pd.DataFrame, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    import joblib
+
+    model = fitted(people)
+    joblib.dump(model, name)
+    seen = pffl(capsys, "audit", name, *TABLE)
+    assert seen.code == 6
+    assert "never opened" in seen.err
+    lines = lines_of(seen.err)
+    assert len(lines) == 2
+    exec("\n".join(lines), {"X": people[X]})  # noqa: S102
+    assert pffl(capsys, "audit", "probabilities.csv", *TABLE).code == 0
+    found = load_losses(Path("audits/people-001"))
+    expected = -np.log(model.predict_proba(people[X])[people.sex == "f"])
+    column = (people.y[people.sex == "f"] == "yes").astype(int)
+    mean = expected[np.arange(len(column)), column].mean()
+    assert found["f"] == pytest.approx(mean)
+    assert not Path("audits/people-002").exists()
+
+
+def load_losses(place: Path) -> dict[str, float]:
+    from pffl.files import read
+    from pffl.records import read as parsed
+
+    plain = parsed(dict, read(place / "result.json"), source="result")
+    return {cell["cell"]: cell["train_loss"] for cell in plain["cells"]}
+
+
+def test_an_onnx_model_gets_lines_that_work(
+    people: pd.DataFrame, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    make, float32 = onnx.helper, onnx.TensorProto.FLOAT
+    weights = make.make_tensor("w", float32, [2, 2], [0.0, 0.1, 0.0, 0.0])
+    graph = make.make_graph(
+        [
+            make.make_node("MatMul", ["X", "w"], ["s"]),
+            make.make_node("ArgMax", ["s"], ["label"], axis=1, keepdims=0),
+            make.make_node("Softmax", ["s"], ["p"], axis=1),
+        ],
+        "g",
+        [make.make_tensor_value_info("X", float32, [None, 2])],
+        [
+            make.make_tensor_value_info("label", onnx.TensorProto.INT64, [None]),
+            make.make_tensor_value_info("p", float32, [None, 2]),
+        ],
+        [weights],
+    )
+    opset = [make.make_opsetid("", 13)]
+    onnx.save(make.make_model(graph, opset_imports=opset, ir_version=8), "m.onnx")
+    people["y"] = (people.y == "yes").astype(int)
+    people.to_csv("people.csv", index=False)
+    seen = pffl(capsys, "audit", "m.onnx", *TABLE)
+    assert (seen.code, "ONNX" in seen.err) == (6, True)
+    exec(  # noqa: S102
+        "\n".join(lines_of(seen.err)), {"X": people[X].to_numpy(np.float32)}
+    )
+    assert pffl(capsys, "audit", "probabilities.csv", *TABLE).code == 0
+
+
+def test_other_models_are_named(
+    people: pd.DataFrame, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("m.pt").write_bytes(b"PK")
+    seen = pffl(capsys, "audit", "m.pt", *TABLE)
+    assert seen.code == 6
+    assert "a PyTorch model" in seen.err
+    assert "one column per class" in one_line(seen.err)
