@@ -110,6 +110,18 @@ def smallest_probability(bound: float) -> float:
     return float(found)
 
 
+def bounded_probabilities(own: FloatArray, bound: float, *, clip: bool) -> FloatArray:
+    """Return class probabilities with no −log above `bound`, shape (n, classes).
+
+    They are clipped to [e⁻ᴹ, 1 − e⁻ᴹ] (of two classes only), or else mixed:
+    p′ = (1 − C·e⁻ᴹ)p + e⁻ᴹ.
+    """
+    least = smallest_probability(bound)
+    if clip:
+        return np.clip(own, least, 1.0 - least)
+    return np.maximum((1.0 - own.shape[1] * least) * own + least, least)
+
+
 def log_softmax(scores: FloatArray) -> FloatArray:
     """Row-wise log-softmax with shifted exponents."""
     shifted = scores - scores.max(axis=-1, keepdims=True)

@@ -13,9 +13,9 @@ import numpy as np
 from pffl.data.schema import Schema
 from pffl.errors import UsageError
 from pffl.numerics import (
+    bounded_probabilities,
     clipped_log_losses,
     mixed_log_losses,
-    smallest_probability,
 )
 from pffl.records import Record
 from pffl.typing import FloatArray
@@ -306,10 +306,7 @@ class Model(ABC):
         own = self.predict_proba(w, X)
         if self.loss_bound(bound) is None:
             return own
-        least = smallest_probability(bound)
-        if self.clips:
-            return np.clip(own, least, 1.0 - least)
-        return np.maximum((1.0 - self.n_classes * least) * own + least, least)
+        return bounded_probabilities(own, bound, clip=self.clips)
 
     def bounded_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
         """Return the bounded predictor's numbers (for a numeric target)."""

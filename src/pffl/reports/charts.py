@@ -1,16 +1,16 @@
 """Charts as HTML and SVG text, coloured by the page's CSS variables.
 
-Small on purpose: dots on a line per cell, and lines over rounds. Names and numbers are
-text of the page, so they keep their size on a telephone and wrap where they are long;
-only marks and lines are drawn, placed by percent. Everything that a chart shows also
-stands in a table. Only the page uses them; they are apart from it because drawing knows
-nothing of runs.
+Small on purpose: dots on a line per cell, bars, and lines over rounds. Names and
+numbers are text of the page, so they keep their size on a telephone and wrap where they
+are long; only marks and lines are drawn, placed by percent. Everything that a chart
+shows also stands in a table. Only the page uses them; they are apart from it because
+drawing knows nothing of runs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -31,9 +31,9 @@ def ticks(
     raw = max((high - low) / wanted, 1.0 if whole else 0.0)
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw)
-    first = math.ceil(low / step) * step
-    count = int((high - first) / step + 1e-9) + 1
-    return [first + i * step for i in range(count)]
+    first = math.ceil(low / step)
+    count = int(high / step - first + 1e-9) + 1
+    return [(first + i) * step for i in range(count)]
 
 
 def scale(low: float, high: float) -> Callable[[float], float]:
@@ -49,15 +49,53 @@ def cell_chart(cells: Sequence[Mapping[str, Any]]) -> str:
     low, high = cell_range(shown)
     at = scale(low, high)
     places = [(at(tick), f"{tick:.3g}") for tick in ticks(low, high, 6)]
-    grid = "".join(
+    grid = _grid(places)
+    words = "Mean loss of each cell: before, after, its bound, unseen people at most"
+    rows = (_cell_row(cell, at, grid, high) for cell in shown)
+    return _rows(rows, places, words)
+
+
+def bar_chart(bars: Sequence[tuple[str, float]], words: str) -> str:
+    """One bar a name, to the right of 0 or, where negative, to the left."""
+    low = min(0.0, *(value for _, value in bars))
+    high = max(0.0, *(value for _, value in bars))
+    at = scale(low, high if high > low else low + 1.0)
+    places = [(at(tick), f"{tick:.3g}") for tick in ticks(low, high, 6)]
+    grid = _grid(places)
+    rows = []
+    for name, value in bars:
+        left, wide = at(min(value, 0.0)), abs(at(value) - at(0.0))
+        bar = (
+            f'<rect class="bar" x="{left:.2f}%" width="{wide:.2f}%" '
+            f'y="{MIDDLE - 8}" height="16"><title>{escape(name)}: {value:.4g}</title>'
+            "</rect>"
+        )
+        rows.append(_row(name, f"{grid}{bar}"))
+    return _rows(rows, places, words)
+
+
+def _grid(places: Sequence[tuple[float, str]]) -> str:
+    """Lines at the numbers of an axis."""
+    return "".join(
         f'<line class="grid" x1="{x:.2f}%" x2="{x:.2f}%" y1="0" y2="{TALL}"/>'
         for x, _ in places
     )
-    words = "Mean loss of each cell: before, after, its bound, unseen people at most"
-    rows = "".join(_cell_row(cell, at, grid, high) for cell in shown)
+
+
+def _row(name: str, marks: str) -> str:
+    """A name, which wraps, and what is drawn beside it."""
+    return (
+        f'<div class="dot-row"><span class="name">{escape(name)}</span>'
+        f'<svg height="{TALL}">{marks}</svg></div>'
+    )
+
+
+def _rows(rows: Iterable[str], places: Sequence[tuple[float, str]], words: str) -> str:
+    """Rows over an axis."""
     axis = f'<div class="axis"><span></span>{_along(places)}</div>'
     return (
-        f'<div class="dots" role="img" aria-label="{escape(words)}">{rows}{axis}</div>'
+        f'<div class="dots" role="img" aria-label="{escape(words)}">'
+        f"{''.join(rows)}{axis}</div>"
     )
 
 
@@ -86,7 +124,8 @@ def cell_range(cells: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
 def _cell_row(
     cell: Mapping[str, Any], at: Callable[[float], float], grid: str, high: float
 ) -> str:
-    name = escape(visible(str(cell["cell"])))
+    plain = visible(str(cell["cell"]))
+    name = escape(plain)
     marks = [grid]
     test, upper = cell.get("test_loss"), cell.get("test_upper")
     if test is not None and upper is not None:
@@ -105,10 +144,7 @@ def _cell_row(
         marks.append(
             _mark(at(cell["bound"]), line, f"{name}, bound: {cell['bound']:.4f}")
         )
-    return (
-        f'<div class="dot-row"><span class="name">{name}</span>'
-        f'<svg height="{TALL}">{"".join(marks)}</svg></div>'
-    )
+    return _row(plain, "".join(marks))
 
 
 def _mark(x: float, shape: str, words: str) -> str:
