@@ -110,8 +110,8 @@ def test_everything_wrong_is_listed_in_one_message(
     assert seen.out == ""
     assert "table: 5 problems" in seen.err
     for part in (
-        "column 'âge': numbers mixed with 'unknown' (2)",
-        "column 'revenu': 4 missing values; --missing indicator marks them",
+        "column 'âge': numbers mixed with 'unknown' (2, first: line 2)",
+        "column 'revenu': 4 missing values (first: line 4); --missing indicator marks",
         "label 'embauché': 1 missing values",
         "protected attribute 'sexe': 3 missing values; --missing-group missing",
         "silo 'branche': 1 missing values",

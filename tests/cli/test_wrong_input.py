@@ -97,7 +97,7 @@ def test_numbers_and_words_are_not_mixed_in_silence(told: Told) -> None:
     frame["age"] = [f"{age} %" for age in frame["age"]]
     frame.loc[3, "age"] = "unknown"
     text = told(frame, code=3)
-    assert "column 'age': numbers mixed with 'unknown' (1): repair it" in text
+    assert "column 'age': numbers mixed with 'unknown' (1, line 5): repair it" in text
     assert "or name it in --categorical" in text
 
 
@@ -242,8 +242,8 @@ def test_errors_speak_of_options(
     frame.loc[:3, "score"] = None
     text = told(frame, code=3)
     assert (
-        "4 missing values; --missing indicator marks them, --missing drop_column"
-        in (text)
+        "4 missing values (first: line 2); --missing indicator marks them, --missing "
+        "drop_column" in (text)
     )
     numeric = ("data", "info", "people.csv", "--label", "score", "--group", "sex")
     people().to_csv("people.csv", index=False)

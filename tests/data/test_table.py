@@ -165,7 +165,7 @@ def test_mixed_and_infinite_values():
     frame.loc[1, "income"] = np.inf
     with pytest.raises(DataError) as caught:
         build(frame)
-    assert "column 'age': numbers mixed with '?' (1)" in str(caught.value)
+    assert "column 'age': numbers mixed with '?' (1, row 0)" in str(caught.value)
     assert "column 'income': 1 infinite values" in str(caught.value)
 
 
@@ -181,7 +181,7 @@ def test_flags_dates_and_empty_columns():
         when=pd.Timestamp("2020-01-01"),
         nothing=np.nan,
     )
-    with pytest.warns(DataWarning, match="'when' holds dates and was left out"):
+    with pytest.warns(DataWarning, match="'when' holds dates .* was left out"):
         federation = build(frame, missing="indicator")
     assert federation.schema.features[-1] == "flag"
     assert "column 'nothing' left out: it has no values" in federation.notes
@@ -189,7 +189,7 @@ def test_flags_dates_and_empty_columns():
 
 def test_too_many_categories_and_no_inputs_left():
     frame = people(4_000).assign(code=lambda d: "c" + (d.index % 1500).astype(str))
-    with pytest.raises(DataError, match="'code': 1500 categories, at most 1000"):
+    with pytest.raises(DataError, match="'code': 1,500 categories, at most 1,000"):
         build(frame)
     with pytest.raises(DataError, match="no column is left"):
         build(features=[])
@@ -246,6 +246,10 @@ def test_what_was_decided_is_kept_as_plain_data():
         "values": [],
         "indicator": True,
         "decimal": None,
+        "other": False,
+        "parts": [],
+        "order": None,
+        "origin": None,
     }
     again = TableEncoding.from_dict(plain)
     assert again == encoding
@@ -278,7 +282,7 @@ def test_new_rows_with_flaws_are_refused_in_one_message():
         federation.encoding.rows(frame)
     message = str(caught.value)
     assert "column 'job': unseen values 'king' (1)" in message
-    assert "column 'age': not all values are numbers" in message
+    assert "column 'age': 'old' (1) is not a number" in message
     assert "protected attribute 'sex': 1 missing values" in message
     assert "label 'hired': unseen values 'perhaps' (1)" in message
     with pytest.raises(DataError, match="no columns 'age', 'hired'"):
@@ -337,3 +341,89 @@ def test_new_tables_are_read_with_the_decimal_mark_of_the_first():
     )
     one = frame[:1].assign(income="1,234")  # here a comma is a decimal mark
     assert again.inputs(one)[0, 1] == 1.234
+
+
+def zipped(rows=600):
+    names = [f"z{k:02d}" for k in range(40) for _ in range(k)]
+    return people(rows).assign(zip=[names[i * 7 % len(names)] for i in range(rows)])
+
+
+def test_rare_values_are_one_category_by_a_stated_rule():
+    frame = zipped()
+    counts = frame["zip"].value_counts()
+    kept = sorted(counts.index[counts >= 20])
+    federation = build(frame, rare=20, test_fraction=0.0)
+    column = next(c for c in federation.encoding.columns if c.name == "zip")
+    assert column.values == (*kept, "other")
+    few = counts[counts < 20]
+    assert (
+        f"column 'zip': {len(few)} of {len(counts)} values have fewer than 20 rows; "
+        f"they ({few.sum()} rows), and values that are not seen yet, count as 'other'"
+    ) in federation.notes
+    again = TableEncoding.from_dict(federation.encoding.as_dict())
+    X = again.inputs(frame[:2].assign(zip=[kept[0], "never seen"]))
+    names = again.schema.features
+    assert X[0, names.index(f"zip={kept[0]}")] == 1
+    assert X[1, names.index("zip=other")] == 1
+    both = X[:, [names.index(f) for f in names if f.startswith("zip=")]]
+    np.testing.assert_array_equal(both.sum(axis=1), 1)
+    total = federation.pooled().X[:, names.index("zip=other")].sum()
+    assert total == few.sum()
+
+
+def test_a_missing_value_is_never_a_rare_one():
+    frame = zipped()
+    frame.loc[0, "zip"] = None
+    federation = build(frame, rare=20, missing="indicator")
+    column = next(c for c in federation.encoding.columns if c.name == "zip")
+    assert "missing" in column.values
+    assert len(federation.encoding.inputs(frame[:1])) == 1
+
+
+def test_too_many_categories_come_with_the_figure_and_a_remedy():
+    names = [f"z{k}" for k in range(1_200)]
+    zips = [*names, *(f"z{k % 40}" for k in range(2_800))]
+    frame = people(4_000).assign(zip=zips)
+    with pytest.raises(DataError) as caught:
+        build(frame)
+    assert (
+        "column 'zip': 1,200 categories, at most 1,000: `rare=5` joins values with "
+        "fewer than 5 rows (40 have more), `drop=` leaves the column out"
+    ) in str(caught.value)
+    assert len(build(frame, rare=5).schema.features) == 2 + 3 + 3 + 41
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5])
+def test_decimal_points_and_commas_are_not_mixed(share):
+    frame = people()
+    first = int(len(frame) * share)
+    prices = [f"{i + 1000},50" if i < first else f"{i + 1000}.25" for i in range(120)]
+    with pytest.raises(
+        DataError, match="such as '1024.25' and '1000,50'|such as '1060"
+    ):
+        build(frame.assign(price=prices))
+
+
+def test_thousands_or_decimals_can_be_said():
+    frame = people().assign(price=[f"{i % 9 + 1},250" for i in range(120)])
+    with pytest.warns(DataWarning, match=r"'1,250' as 1250 \(`decimal=','` if that"):
+        thousands = build(frame)
+    with pytest.warns(DataWarning, match="'1,250' as 1.25$"):
+        decimals = build(frame, decimal=",")
+    one, other = (f.encoding.inputs(frame)[:, -1] for f in (thousands, decimals))
+    np.testing.assert_array_equal(one, other * 1000)
+
+
+def test_a_bad_cell_is_named_with_its_line(tmp_path):
+    frame = people().astype({"income": str})
+    frame.loc[119, "income"] = "12x"
+    text = frame.to_csv(index=False)
+    (tmp_path / "people.csv").write_text(text)
+    with pytest.raises(DataError, match=r"numbers mixed with '12x' \(1, line 121\)"):
+        build(tmp_path / "people.csv")
+    text = text.replace("clerk", '"a\nclerk"').replace("age,", "\nage,", 1)
+    (tmp_path / "people.csv").write_text(text)
+    line = next(k for k, t in enumerate(text.split("\n"), start=1) if "12x" in t)
+    assert line > 122
+    with pytest.raises(DataError, match=rf"'12x' \(1, line {line}\)"):
+        build(tmp_path / "people.csv")

@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from pffl.cli.options import in_options
 from pffl.evidence import summary, verdict
 from pffl.evidence.advice import asks_most
 from pffl.evidence.certificate import grounds_of, mark, numbered
@@ -253,8 +254,8 @@ def _figure(title: str, value: object) -> Text:
 
 
 def remarks(notes: Sequence[str]) -> Text:
-    """Remarks, one a line, that do not shout."""
-    return Text("\n".join(map(visible, notes)), style="dim")
+    """Remarks, one a line, in words of the command line, that do not shout."""
+    return Text("\n".join(visible(in_options(n)) for n in notes), style="dim")
 
 
 def print_whole(console: Console, table: Table) -> None:

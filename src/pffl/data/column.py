@@ -1,7 +1,8 @@
-"""How one column of a table becomes inputs: a number stays, a category is coded.
+"""How one column of a table becomes inputs: a number, a category, or a date.
 
 A number stays as it is (scaling is federated, later). A category becomes one input per
-value, with one vocabulary for all silos.
+value, with one vocabulary for all silos; rare values may share one. A date becomes the
+parts of it that were asked for.
 """
 
 from __future__ import annotations
@@ -11,18 +12,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pffl.data.checks import listing
 from pffl.data.codes import encode_values
+from pffl.data.dates import VALUES, Order, Part, days_of, part_of, read_day
 from pffl.data.numbers import Decimal, written_number
 from pffl.errors import DataError, Problems
 from pffl.records import Record, read
-from pffl.typing import FloatArray, IntArray
+from pffl.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MISSING = "missing"
+OTHER = "other"
 
 
 @dataclass(frozen=True)
@@ -34,20 +38,42 @@ class Column(Record):
     name
         Its name in the table.
     kind
-        A number is kept; a category becomes one input per value.
+        A number is kept; a category becomes one input per value, a date some numbers
+        and categories.
     values
         The vocabulary of a category; with ``missing`` in it, a missing value is one.
     indicator
-        Whether a missing number is 0 with an input ``name=missing`` set to 1.
+        Whether a missing number or date is 0 with an input ``name=missing`` set to 1.
     decimal
         The decimal mark of numbers that are written as text, ``1,234.50`` or ``3,5 %``.
+    other
+        Whether values that are not in the vocabulary are ``other``, which is in it.
+    parts
+        What a date becomes, in order: the year and the age are numbers, month and
+        weekday categories.
+    order
+        Of day, month and year in dates that are written as text.
+    origin
+        The day until which the age, in years, is counted.
     """
 
     name: str
-    kind: Literal["number", "category"]
+    kind: Literal["number", "category", "date"]
     values: tuple[str, ...] = ()
     indicator: bool = False
     decimal: Decimal | None = None
+    other: bool = False
+    parts: tuple[Part, ...] = ()
+    order: Order | None = None
+    origin: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.kind == "date") != bool(self.parts):
+            raise DataError(f"column '{self.name}': dates, and they alone, have parts")
+        if "age" in self.parts:
+            read_day(self.origin or "")
+        if self.other and OTHER not in self.values:
+            raise DataError(f"column '{self.name}': '{OTHER}' is not one of its values")
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Column:
@@ -55,40 +81,110 @@ class Column(Record):
         return read(cls, plain, source="not a column", error=DataError)
 
     @property
+    def pieces(self) -> tuple[Column, ...]:
+        """Numbers and categories that it consists of, with an indicator at the end."""
+        if self.kind != "date":
+            return (self,)
+        return tuple(
+            Column(f"{self.name}.{part}", "category", VALUES[part])
+            if part in VALUES
+            else Column(f"{self.name}.{part}", "number")
+            for part in self.parts
+        )
+
+    @property
     def features(self) -> tuple[str, ...]:
         """Names of the inputs that it becomes."""
         if self.kind == "category":
             return tuple(f"{self.name}={value}" for value in self.values)
-        return (self.name, f"{self.name}={MISSING}") if self.indicator else (self.name,)
+        marked = (f"{self.name}={MISSING}",) if self.indicator else ()
+        if self.kind == "number":
+            return (self.name, *marked)
+        return (*(name for piece in self.pieces for name in piece.features), *marked)
 
     def encode(self, series: pd.Series, out: FloatArray, problems: Problems) -> None:
         """Write the inputs of all rows into `out`, shape (rows, features)."""
         what = f"column '{self.name}'"
         if self.kind == "category":
-            codes = match_names(series, self.values, what, problems)
+            codes = match_names(series, self.values, what, problems, other=self.other)
             if not problems.found:
-                out[:] = 0.0
-                out[np.arange(len(codes)), codes] = 1.0
+                _one_hot(codes, out)
             return
-        numbers = as_numbers(series, self.decimal)
-        if numbers is None:
-            problems.add(f"{what}: not all values are numbers")
-            return
-        missing, infinite = np.isnan(numbers), int(np.isinf(numbers).sum())
+        if self.kind == "date":
+            missing = self._encode_days(series, out, what, problems)
+        else:
+            missing = self._encode_numbers(series, out, what, problems)
         if missing.any() and not self.indicator:
             problems.add(f"{what}: {int(missing.sum())} missing values")
+        elif self.indicator:
+            out[missing] = 0.0
+            out[:, -1] = missing
+
+    def _encode_numbers(
+        self, series: pd.Series, out: FloatArray, what: str, problems: Problems
+    ) -> BoolArray:
+        """Write the numbers, and return where there are none."""
+        numbers = as_numbers(series, self.decimal)
+        if numbers is None:
+            problems.add(f"{what}: {listing(_no_numbers(series, self.decimal))}")
+            return np.zeros(len(series), dtype=bool)
+        infinite = int(np.isinf(numbers).sum())
         if infinite:
             problems.add(f"{what}: {infinite} infinite values")
         out[:, 0] = numbers
-        if self.indicator:
-            out[missing, 0] = 0.0
-            out[:, 1] = missing
+        return np.isnan(numbers)
+
+    def _encode_days(
+        self, series: pd.Series, out: FloatArray, what: str, problems: Problems
+    ) -> BoolArray:
+        """Write the parts of dates, and return where there are none."""
+        days = days_of(series, self.order)
+        missing = series.isna().to_numpy(dtype=bool)
+        strange = np.isnat(days) & ~missing
+        if strange.any():
+            found = series[strange].value_counts()
+            shown = listing(f"'{value}' ({count})" for value, count in found.items())
+            problems.add(f"{what}: {shown}: not a date, {self.order or 'ymd'}")
+        start = 0
+        for part, piece in zip(self.parts, self.pieces, strict=True):
+            numbers, stop = (
+                part_of(days, part, self.origin),
+                start + len(piece.features),
+            )
+            if piece.kind == "category":
+                _one_hot(numbers.astype(np.int64), out[:, start:stop])
+            else:
+                out[:, start] = numbers
+            start = stop
+        return missing
+
+
+def _one_hot(codes: IntArray, out: FloatArray) -> None:
+    out[:] = 0.0
+    out[np.arange(len(codes)), codes] = 1.0
+
+
+def _no_numbers(series: pd.Series, decimal: Decimal | None) -> list[str]:
+    """Values of a column that are no numbers, each with its count."""
+    return [
+        f"'{value}' ({count}) is not a number"
+        for value, count in series.value_counts().items()
+        if as_number(value, decimal) is None
+    ]
 
 
 def match_names(
-    series: pd.Series, names: Sequence[str], what: str, problems: Problems
+    series: pd.Series,
+    names: Sequence[str],
+    what: str,
+    problems: Problems,
+    *,
+    other: bool = False,
 ) -> IntArray:
-    """Codes of a column's values among `names`; unseen and missing ones are noted."""
+    """Codes of a column's values among `names`; unseen and missing ones are noted.
+
+    With `other`, unseen ones have the code of that name instead.
+    """
     absent = int(series.isna().sum())
     if absent and MISSING not in names:
         problems.add(f"{what}: {absent} missing values")
@@ -99,11 +195,13 @@ def match_names(
         for code, name in enumerate(seen)
         if name not in names
     ]
-    if unseen:
+    if unseen and not other:
         known = listing(f"'{name}'" for name in names)
         problems.add(f"{what}: unseen values {listing(unseen)}; known are {known}")
     place = {name: code for code, name in enumerate(names)}
-    return np.array([place.get(name, -1) for name in seen], dtype=np.int64)[codes]
+    elsewhere = place[OTHER] if other else -1
+    found = [place.get(name, elsewhere) for name in seen]
+    return np.array(found, dtype=np.int64)[codes]
 
 
 def as_numbers(series: pd.Series, decimal: Decimal | None = None) -> FloatArray | None:
@@ -116,11 +214,29 @@ def as_numbers(series: pd.Series, decimal: Decimal | None = None) -> FloatArray 
         return series.to_numpy(dtype=np.float64, na_value=np.nan)
     if isinstance(series.dtype, pd.CategoricalDtype) or series.dtype.kind in "mM":
         return None
-    values = series.to_numpy(dtype=object, na_value=np.nan)
-    numbers = {value: as_number(value, decimal) for value in set(values.tolist())}
-    if any(number is None for number in numbers.values()):
-        return None
-    return np.array([numbers[value] for value in values.tolist()], dtype=np.float64)
+    codes, distinct = pd.factorize(series)
+    numbers = _as_floats(pd.Index(distinct).to_numpy(dtype=object), decimal)
+    return None if numbers is None else np.append(numbers, np.nan)[codes]
+
+
+def _as_floats(
+    values: NDArray[np.object_], decimal: Decimal | None
+) -> FloatArray | None:
+    """Different values as floats; None if any is not a number."""
+    import pandas as pd
+
+    if decimal is None and pd.api.types.infer_dtype(values) == "string":
+        try:
+            return values.astype(np.float64)
+        except ValueError:
+            return None
+    found = []
+    for value in values.tolist():
+        number = as_number(value, decimal)
+        if number is None:
+            return None
+        found.append(number)
+    return np.array(found, dtype=np.float64)
 
 
 def as_number(value: object, decimal: Decimal | None = None) -> float | None:

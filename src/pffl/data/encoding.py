@@ -89,7 +89,11 @@ class TableEncoding:
             "labels": list(self.schema.labels),
             "attributes": [[a.name, list(a.values)] for a in self.schema.attributes],
             "columns": [
-                {**asdict(column), "values": list(column.values)}
+                {
+                    **asdict(column),
+                    "values": list(column.values),
+                    "parts": list(column.parts),
+                }
                 for column in self.columns
             ],
         }

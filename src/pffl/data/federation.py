@@ -146,6 +146,17 @@ class Federation:
             Columns to use (default: all others), columns to leave out.
         categorical
             Columns of numbers that are codes of categories.
+        dates, date_order, date_origin
+            What columns of dates become (default: they are left out): ``year`` and
+            ``age``, a number, ``month`` and ``weekday``, categories. Whether
+            ``03/04/2021`` is ``dmy`` or ``mdy``. The day until which the age in years
+            is counted (default: the last one of the column).
+        decimal
+            Decimal mark of numbers that are written as text, ``1,234.50`` or ``3,5 %``
+            (default: the one that makes all of a column numbers).
+        rare
+            Values of a category with fewer rows count as ``other``, as do values that
+            are not seen yet.
         id
             Column that says who a row is about: not an input. All rows of a person are
             then in one split, in all silos: nobody is on both sides.
@@ -180,6 +191,8 @@ class Federation:
         tables
             From the silo's name to its DataFrame or file.
         label, group, features, drop, categorical, id, positive, labels, classification
+            As for `from_table`.
+        dates, date_order, date_origin, decimal, rare
             As for `from_table`.
         missing, missing_group, include_protected, strict
             As for `from_table`.

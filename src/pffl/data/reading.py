@@ -59,6 +59,33 @@ def read_table(
     return named_columns(frame)
 
 
+def place_of(table: pd.DataFrame | str | os.PathLike[str], row: int) -> str:
+    """Say where a row of a table is, counted from 0: its line, in a text file.
+
+    The file is read again: this is for messages, of which there are few.
+    """
+    if isinstance(table, str | os.PathLike):
+        path = Path(table)
+        if path.suffix.lower() not in PARQUET and not _starts(path, formats.PARQUET):
+            return f"line {_line(path, row):,}"
+    return f"row {row:,}"
+
+
+def _line(path: Path, row: int) -> int:
+    data, _ = formats.unpacked(path.read_bytes(), path.name)
+    text, _, _ = decode(data, path.name)
+    records = _records(text, find_delimiter(text))
+    begin = 0
+    seen = -1  # the header
+    for record in records:
+        if record:
+            if seen == row:
+                break
+            seen += 1
+        begin = records.line_num
+    return begin + 1
+
+
 def _starts(path: Path, beginning: bytes) -> bool:
     with path.open("rb") as stream:
         return stream.read(len(beginning)) == beginning

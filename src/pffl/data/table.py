@@ -8,23 +8,20 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from pffl.data import oddities, partition
-from pffl.data.checks import check_choice, listing, refuse_or_warn, warn
-from pffl.data.column import (
-    MISSING,
-    Column,
-    as_number,
-    as_numbers,
-    category_codes,
-)
+from pffl.data.arrays import noted
+from pffl.data.checks import check_choice, check_whole, listing, refuse_or_warn, warn
+from pffl.data.column import MISSING, Column, as_numbers, category_codes
+from pffl.data.dates import Order, Part, read_day
 from pffl.data.encoding import TableEncoding
-from pffl.data.numbers import Decimal, decimal_of
-from pffl.data.reading import read_table
+from pffl.data.inference import ENOUGH_ROWS, Distinct, Inference
+from pffl.data.numbers import Decimal
+from pffl.data.reading import place_of, read_table
 from pffl.data.schema import Attribute
 from pffl.data.silo import Rows
 from pffl.errors import DataError, Problems, UsageError
@@ -41,9 +38,6 @@ MissingGroup = Literal["refuse", "missing"]
 SITE = "(site)"
 MAX_CLASSES = 100
 MAX_NUMERIC_GROUPS = 50
-MAX_CATEGORIES = 1_000
-MANY_CATEGORIES = 100
-ENOUGH_ROWS = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +49,11 @@ class ColumnOptions:
     features: Sequence[str] | None = None
     drop: Sequence[str] = ()
     categorical: Sequence[str] = ()
+    dates: Part | Sequence[Part] = ()
+    date_order: Order | None = None
+    date_origin: str | None = None
+    decimal: Decimal | None = None
+    rare: int = 1
     id: str | None = None
     positive: object = None
     labels: Sequence[object] | None = None
@@ -69,11 +68,30 @@ class ColumnOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for key in ("group", "features", "drop", "categorical", "labels"):
+        for key in ("group", "features", "drop", "categorical", "dates", "labels"):
             given = vars(self)[key]
             if given is not None:
                 names = (given,) if isinstance(given, str) else tuple(map(str, given))
                 object.__setattr__(self, key, names)
+        with Problems("table options", UsageError) as problems:
+            self._check(problems)
+
+    def _check(self, problems: Problems) -> None:
+        for part in self.dates:
+            check_choice(problems, "dates", part, get_args(Part))
+        if self.date_order is not None:
+            check_choice(problems, "date_order", self.date_order, get_args(Order))
+        if self.decimal is not None:
+            check_choice(problems, "decimal", self.decimal, get_args(Decimal))
+        check_whole(problems, rare=self.rare)
+        check_choice(problems, "missing", self.missing, get_args(Missing))
+        kept = get_args(MissingGroup)
+        check_choice(problems, "missing_group", self.missing_group, kept)
+        if not self.group:
+            problems.add("name at least one protected column: `group=`")
+        if self.date_origin is not None:
+            with noted(problems):
+                read_day(self.date_origin)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,21 +105,15 @@ class TableOptions(ColumnOptions):
     alpha: float = 1.0
     drop_empty: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        with Problems("table options", UsageError) as problems:
-            check_choice(problems, "partition", self.partition, get_args(Partition))
-            check_choice(problems, "missing", self.missing, get_args(Missing))
-            kept = get_args(MissingGroup)
-            check_choice(problems, "missing_group", self.missing_group, kept)
-            if not self.group:
-                problems.add("name at least one protected column: `group=`")
-            if self.silo is not None and self.silos is not None:
-                problems.add("give the silo column (`silo=`) or a number (`silos=`)")
-            if self.partition != "equal" and not (self.silo or self.silos):
-                problems.add("a partition needs a number of silos: `silos=`")
-            if self.partition == "quantile_bands" and self.by is None:
-                problems.add("quantile bands need a column: `by=`")
+    def _check(self, problems: Problems) -> None:
+        super()._check(problems)
+        check_choice(problems, "partition", self.partition, get_args(Partition))
+        if self.silo is not None and self.silos is not None:
+            problems.add("give the silo column (`silo=`) or a number (`silos=`)")
+        if self.partition != "equal" and not (self.silo or self.silos):
+            problems.add("a partition needs a number of silos: `silos=`")
+        if self.partition == "quantile_bands" and self.by is None:
+            problems.add("quantile bands need a column: `by=`")
 
     @property
     def mentioned(self) -> tuple[str, ...]:
@@ -120,7 +132,7 @@ def encode_table(
     frame, notes = read_table(table)
     _check_names(frame, options)
     with Problems("table", DataError) as problems:
-        inputs = _Inference(options, problems)
+        inputs = Inference(options, problems, lambda row: place_of(table, row))
         inputs.add_all(frame, _inputs(frame, options))
         labels = _labels(frame[options.label], options, problems)
         attributes = [_attribute(frame[g], options, problems) for g in options.group]
@@ -189,143 +201,6 @@ def _check_missing(series: pd.Series, what: str, problems: Problems) -> None:
         problems.add(f"{what} '{series.name}': {absent} missing values")
 
 
-@dataclass
-class _Inference:
-    """What is found out about the columns: to use, to note, to warn about."""
-
-    options: TableOptions
-    problems: Problems
-    columns: list[Column] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-
-    def add_all(self, frame: pd.DataFrame, names: Sequence[str]) -> None:
-        """Decide for each named column what it is."""
-        for name in names:
-            series, missing = frame[name], self.options.missing
-            absent = int(series.isna().sum())
-            if absent and missing == "drop_column":
-                self.notes.append(f"column '{name}' left out: {absent} missing values")
-                continue
-            if absent and missing == "refuse":
-                self.problems.add(
-                    f"column '{name}': {absent} missing values; `missing='indicator'` "
-                    "marks them, `missing='drop_column'` leaves the column out"
-                )
-            if absent == len(series):
-                self.notes.append(f"column '{name}' left out: it has no values")
-            elif name in self.options.categorical:
-                self._add_category(series, name)
-            else:
-                self._add_column(series, name)
-        kinds: dict[str, list[str]] = {"number": [], "category": []}
-        for column in self.columns:
-            count = f" ({len(column.values)})" if column.kind == "category" else ""
-            kinds[column.kind].append(f"{column.name}{count}")
-        self.notes.append(f"numbers: {', '.join(kinds['number']) or 'none'}")
-        self.notes.append(
-            f"categories (values): {', '.join(kinds['category']) or 'none'}"
-        )
-
-    def _add_column(self, series: pd.Series, name: str) -> None:
-        if series.dtype.kind in "mM":
-            self.warnings.append(
-                f"column '{name}' holds dates and was left out: turn it into a number"
-            )
-            return
-        decimal, numbers = None, as_numbers(series)
-        if numbers is None:
-            decimal = decimal_of({v for v in series.dropna() if isinstance(v, str)})
-            numbers = None if decimal is None else as_numbers(series, decimal)
-        if numbers is None:
-            self._add_text(series, name)
-            return
-        if decimal is not None:
-            self.warnings.append(_as_read(series, name, decimal))
-        elif series.dtype.kind not in "iufb":
-            self.notes.append(f"column '{name}': text read as numbers")
-        infinite = int(np.isinf(numbers).sum())
-        if infinite:
-            self.problems.add(f"column '{name}': {infinite} infinite values")
-        whole = (np.floor(numbers) == numbers) | np.isnan(numbers)
-        if whole.all() and _is_identifier(series):
-            self.warnings.append(
-                f"column '{name}' has a different whole number in every row, like an "
-                "identifier; it is kept as an input: leave it out, or name it as the "
-                "id, if it is one"
-            )
-        marked = self.options.missing == "indicator" and bool(series.isna().any())
-        self.columns.append(Column(name, "number", (), marked, decimal))
-
-    def _add_text(self, series: pd.Series, name: str) -> None:
-        strange = _not_numbers(series)
-        if strange:
-            self.problems.add(
-                f"column '{name}': numbers mixed with {listing(strange)}: repair it, "
-                "or name it in `categorical=`"
-            )
-        elif _is_identifier(series):
-            self.warnings.append(
-                f"column '{name}' has a different text in (nearly) every row, like an "
-                "identifier, and was left out"
-            )
-        else:
-            self._add_category(series, name)
-
-    def _add_category(self, series: pd.Series, name: str) -> None:
-        values, _ = category_codes(series)
-        if len(values) > MAX_CATEGORIES:
-            self.problems.add(
-                f"column '{name}': {len(values)} categories, at most {MAX_CATEGORIES}: "
-                "join some of them, or name it in `drop=`"
-            )
-            return
-        if len(values) > MANY_CATEGORIES:
-            self.warnings.append(
-                f"column '{name}' has {len(values)} categories, each an input of its "
-                "own: training will be slow, and may learn single rows by heart"
-            )
-        self.columns.append(Column(name, "category", values))
-
-
-def _as_read(series: pd.Series, name: str, decimal: Decimal) -> str:
-    """Say how text was read as numbers, by an example that is no plain number."""
-    odd = next(value for value in series.dropna() if as_number(value) is None)
-    read = as_number(odd, decimal)
-    return f"column '{name}': text read as numbers, such as '{odd}' as {read:.12g}"
-
-
-def _not_numbers(series: pd.Series) -> list[str]:
-    """Values that are no numbers in a column where most are, each with its count."""
-    import pandas as pd
-
-    if isinstance(series.dtype, pd.CategoricalDtype):
-        return []
-    counts = series.value_counts()
-    marks: tuple[Decimal | None, ...] = (None, ".", ",")
-    wrong = min(
-        (
-            {v: int(n) for v, n in counts.items() if as_number(v, mark) is None}
-            for mark in marks
-        ),
-        key=lambda found: sum(found.values()),
-    )
-    if 2 * sum(wrong.values()) >= int(counts.sum()):
-        return []
-    return [f"'{value}' ({count})" for value, count in wrong.items()]
-
-
-def _is_identifier(series: pd.Series) -> bool:
-    """Whether a column has a value of its own in (nearly) every one of many rows."""
-    known = series.dropna()
-    if len(known) < ENOUGH_ROWS:
-        return False
-    distinct = known.nunique()
-    if known.dtype.kind in "iuf":
-        return bool(distinct == len(known))
-    return bool(distinct > 0.9 * len(known))
-
-
 def _labels(
     series: pd.Series, options: TableOptions, problems: Problems
 ) -> tuple[str, ...]:
@@ -376,7 +251,7 @@ def _attribute(
     values, _ = category_codes(known)
     if series.dtype.kind in "iuf" and len(values) > MAX_NUMERIC_GROUPS:
         problems.add(f"{where}: {len(values)} different numbers: cut it into bands")
-    elif series.dtype.kind not in "iuf" and _is_identifier(series):
+    elif series.dtype.kind not in "iuf" and Distinct(series).is_identifier:
         problems.add(f"{where}: {len(values)} values in {len(series)} rows, like an id")
     return Attribute(str(series.name), values)
 

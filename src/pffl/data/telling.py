@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import xlogy
 
+from pffl.data.column import MISSING, Column
 from pffl.data.encoding import TableEncoding
 from pffl.data.silo import Rows
 from pffl.typing import FloatArray, IntArray
@@ -120,7 +121,7 @@ class _Cuts:
 def _columns(encoding: TableEncoding, X: FloatArray) -> Iterator[tuple[str, _Cuts]]:
     """Name each column, and cut the rows by its values."""
     start = 0
-    for column in encoding.columns:
+    for column in _pieces(encoding):
         stop = start + len(column.features)
         own = X[:, start:stop].astype(np.float64)
         start = stop
@@ -133,6 +134,14 @@ def _columns(encoding: TableEncoding, X: FloatArray) -> Iterator[tuple[str, _Cut
         fine = int(np.clip(len(X) // PER_BIN, BINS, FINEST))
         bins = [_bins(values, most) for most in sorted({BINS, fine})]
         yield column.name, _Cuts(bins, values)
+
+
+def _pieces(encoding: TableEncoding) -> Iterator[Column]:
+    """Numbers and categories in the order of their inputs."""
+    for column in encoding.columns:
+        yield from column.pieces
+        if column.kind == "date" and column.indicator:
+            yield Column(f"{column.name}={MISSING}", "number")
 
 
 def _bins(values: FloatArray, most: int) -> tuple[IntArray, int]:
