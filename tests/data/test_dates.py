@@ -28,13 +28,12 @@ WRITTEN = {
 def test_what_is_written_is_read_or_asked_about(days, order, form, timed):
     days = [day.replace(year=max(day.year, 1000)) for day in days]
     texts = [WRITTEN[order][form].format(d) + " 23:59:59" * timed for d in days]
-    try:
-        found = order_of(texts)
-    except DataError as error:
-        assert all(d.day <= 12 for d in days)
-        assert "say `date_order='dmy'` (day first)" in str(error)
-        found = order_of(texts, order)
-    assert found == order
+    if "." in texts[0] or order == "ymd" or any(d.day > 12 for d in days):
+        assert order_of(texts) == order
+    else:
+        with pytest.raises(DataError, match="say `date_order='dmy'`"):
+            order_of(texts)
+        assert order_of(texts, order) == order
     assert days_of(pd.Series(texts), order).tolist() == days
 
 
@@ -118,14 +117,15 @@ def test_a_missing_date_is_marked(recwarn):
     assert federation.schema.features[-1] == "born=missing"
     X = federation.encoding.inputs(frame[2:5])[:, -9:]
     np.testing.assert_array_equal(X[1], [0.0] * 8 + [1.0])
-    assert X[0, -1] == 0 and X[0, 1:8].sum() == 1
+    assert X[0, -1] == 0
+    assert X[0, 1:8].sum() == 1
     assert {one.column for one in federation.tell()} >= {"born.age", "born.weekday"}
 
 
 def test_days_and_months_are_not_guessed():
     texts = [f"0{1 + i % 9}/0{1 + i % 7}/2021" for i in range(120)]
     frame = people().assign(seen=texts)
-    with pytest.raises(DataError, match="may be 2021-01-02 or 2021-02-01|may be 2021"):
+    with pytest.raises(DataError, match="'seen': '01/01/2021' may be"):
         build(frame, dates="month")
     with pytest.warns(DataWarning, match="'seen' holds dates and was left out; to use"):
         build(frame)
@@ -147,7 +147,7 @@ def test_a_word_among_dates_is_named_with_its_place():
 def test_wrong_options_are_refused():
     with pytest.raises(UsageError, match="'dates' must be one of"):
         build(people(), dates=["day"])
-    with pytest.raises(UsageError, match="'1.2.2020' is not a day as"):
+    with pytest.raises(UsageError, match=r"'1\.2\.2020' is not a day as"):
         build(people(), dates="age", date_origin="1.2.2020")
     with pytest.raises(DataError, match="dates, and they alone, have parts"):
         Column("born", "date")
