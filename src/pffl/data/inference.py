@@ -146,12 +146,13 @@ class Inference:
         series, decimal = found.series, None
         numbers = as_numbers(series)
         if numbers is None:
-            decimal = self._decimal(found, name)
+            decimal = self._decimal(found)
             numbers = None if decimal is None else as_numbers(series, decimal)
         if numbers is None:
             return False
         if decimal is not None:
-            self.warnings.append(_as_read(found, name, decimal))
+            said = self.options.decimal is not None or decimal == ","
+            self.warnings.append(_as_read(found, name, decimal, said=said))
         elif series.dtype.kind not in "iufb":
             self.notes.append(f"column '{name}': text read as numbers")
         self._check_numbers(numbers, name)
@@ -176,16 +177,12 @@ class Inference:
                 f"(first: {first})"
             )
 
-    def _decimal(self, found: Distinct, name: str) -> Decimal | None:
+    def _decimal(self, found: Distinct) -> Decimal | None:
         texts = [value for value in found.values if isinstance(value, str)]
-        if self.options.decimal is not None:
-            mark = self.options.decimal
-            return (
-                mark
-                if all(written_number(t, mark) is not None for t in texts)
-                else None
-            )
-        return decimal_of(texts)
+        mark = self.options.decimal
+        if mark is None:
+            return decimal_of(texts)
+        return mark if all(_is_number(text, mark) for text in texts) else None
 
     def _marked(self, series: pd.Series) -> bool:
         return self.options.missing == "indicator" and bool(series.isna().any())
@@ -319,14 +316,13 @@ def _remedy(counts: IntArray) -> str:
     return ""
 
 
-def _as_read(found: Distinct, name: str, decimal: Decimal) -> str:
+def _as_read(found: Distinct, name: str, decimal: Decimal, *, said: bool) -> str:
     """Say how text was read as numbers, by an example that is no plain number."""
     odd = next(value for value in found.values if as_number(value) is None)
-    other: Decimal = "," if decimal == "." else "."
-    texts = [value for value in found.values if isinstance(value, str)]
-    both = all(written_number(text, other) is not None for text in texts)
-    hint = f" (`decimal='{other}'` if that is a decimal mark)" if both else ""
     read = as_number(odd, decimal)
+    ways = [[as_number(v, mark) for v in found.values] for mark in (decimal, ",")]
+    open_ = not said and None not in ways[1] and ways[0] != ways[1]
+    hint = " (`decimal=','` if that is a decimal mark)" if open_ else ""
     return (
         f"column '{name}': text read as numbers, such as '{odd}' as {read:.12g}{hint}"
     )
