@@ -63,6 +63,10 @@ class Options:
     l2
         "auto" lets `solve` choose the l2 of a linear model on training rows that are
         set aside, see `tuning`; None takes the model's own.
+    error_at_most
+        Where a constraint has the bound "auto": the error, on the rows set aside, of
+        the bounds that may be chosen (for a numeric target the mean loss), see
+        `choosing`. None: a point above that of the model without bounds.
     baseline
         Whether to also fit the model without bounds (linear models only), so that each
         cell's loss before and after can be shown.
@@ -80,6 +84,7 @@ class Options:
     loss_bound: float | None = None
     confidence: float = 0.95
     l2: Literal["auto"] | None = None
+    error_at_most: float | None = None
     baseline: bool = True
     least: bool = True
     reach: bool = False
@@ -97,7 +102,7 @@ class Options:
                         f"{', '.join(map(str, allowed))}. "
                         f"Got {getattr(self, name)!r} instead."
                     )
-            for name in ("radius", "loss_bound", "confidence"):
+            for name in ("radius", "loss_bound", "error_at_most", "confidence"):
                 number = getattr(self, name)
                 if number is None and name != "confidence":
                     continue
@@ -164,6 +169,11 @@ def prepare(
         raise UsageError(
             "l2 = 'auto' is for one run over rows that are at hand: give a number"
         )
+    if options.error_at_most is not None:
+        raise UsageError(
+            "`error_at_most=` says which bound may be chosen: it goes with one run "
+            "that has the bound 'auto'"
+        )
     _check_quorum(setting, method)
     schema = setting.schema
     counted = yield from stage("census", count(schema))
@@ -178,6 +188,10 @@ def prepare(
         if constraint is None
         else constraint.cells(schema, setting.silo_names)
     )
+    if np.isnan(cells.bounds).any():
+        raise UsageError(
+            "bound = 'auto' is for one run over rows that are at hand: give a number"
+        )
     cells, counts, notes = _covered(cells, census, options)
     if cells.unbounded:
         notes += (f"no bound was given for {listing(cells.unbounded)}",)

@@ -17,6 +17,7 @@ from typing import Any
 
 from pffl.callbacks import Callback
 from pffl.checkpoint import Checkpoint, identity
+from pffl.choosing import choose_bound, is_open
 from pffl.constraints.base import Constraint
 from pffl.data.federation import Federation
 from pffl.driver import Cost, drive, drive_many
@@ -24,7 +25,8 @@ from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
 from pffl.errors import UsageError
 from pffl.evidence.advice import overfitted
-from pffl.evidence.evidence import Data, Evidence, Missing, Terms, Training
+from pffl.evidence.choice import told
+from pffl.evidence.evidence import Choice, Data, Evidence, Missing, Terms, Training
 from pffl.evidence.measure import (
     Measured,
     Wanted,
@@ -104,13 +106,28 @@ def solve(
     saved = keeper.saved() if keeper is not None and seed is None else None
     seed = saved[0] if saved else secrets.randbits(32) if seed is None else int(seed)
     setting, settings, notes = setting_of(asker), options or Options(), []
-    if settings.l2 == "auto":
-        bare = model or default_model(setting.schema)
-        used = default_method(bare) if method is None else method
+    free = is_open(constraint, setting)
+    bare = model or default_model(setting.schema)
+    used = default_method(bare) if method is None else method
+    if settings.l2 == "auto":  # first, and without the bound that is yet to be chosen
         model, note = choose_l2(
-            asker.federation, setting, constraint, bare, used, settings, seed
+            asker.federation,
+            setting,
+            None if free else constraint,
+            bare,
+            used,
+            settings,
+            seed,
         )
         settings, notes = replace(settings, l2=None), [note]
+    choice = None
+    if free and constraint is not None:
+        choice = choose_bound(
+            asker, setting, constraint, model or bare, used, settings, seed
+        )
+        note = told(choice, numeric=not setting.schema.labels)
+        constraint, notes = constraint.at(choice.bound), [*notes, note]
+        settings = replace(settings, error_at_most=None)
     flow = solving(
         setting,
         constraint,
@@ -121,11 +138,20 @@ def solve(
         gap_every=gap_every,
     )
     found = drive(asker, flow, callbacks=callbacks, keeper=keeper)
-    solution = noted(found, [*notes, *asker.notes])
+    solution = noted(_chosen(found, choice), [*notes, *asker.notes])
     finished = solution.status != "interrupted"
     if keeper is not None and keeper is not checkpoint and finished:
         keeper.remove()
     return solution
+
+
+def _chosen(solution: Solution, choice: Choice | None) -> Solution:
+    """Record how the bound was chosen."""
+    e = solution.evidence
+    if choice is None or isinstance(e.training, Missing):
+        return solution
+    training = replace(e.training, choice=choice)
+    return replace(solution, evidence=replace(e, training=training))
 
 
 def solving(

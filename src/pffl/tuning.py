@@ -44,7 +44,10 @@ def choose_l2(
     options: Options,
     seed: int,
 ) -> tuple[LinearModel, str]:
-    """Return the model with the l2 that does best, and what was tried, in words."""
+    """Return the model with the l2 that does best, and what was tried, in words.
+
+    None for the constraint: without bounds.
+    """
     beta, price = prices(constraint, method)
     refused = None
     if federation is None:
@@ -58,7 +61,7 @@ def choose_l2(
     apart = set_aside(federation, seed)
     engine, here = Local(apart), replace(setting, splits=apart.splits, partial=False)
     bounded = constraint if price > 0 else None
-    plain = replace(options, l2=None, empty_cells="remove")
+    plain = replace(options, l2=None, error_at_most=None, empty_cells="remove")
     found: list[float] = []
     start: Point | None = None
     for l2 in GRID:

@@ -18,6 +18,7 @@ import typer
 from typer.models import ArgumentInfo
 
 if TYPE_CHECKING:
+    from pffl.constraints.base import Number
     from pffl.data import Federation
     from pffl.spec import DataSource, Job, RunSpec
 
@@ -122,7 +123,8 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         Shared(
             "bound",
             list,
-            "Largest mean loss: a number, or CELL=NUMBER for each cell.",
+            "Largest mean loss: a number, or CELL=NUMBER for each cell (others are not "
+            "bounded); auto: chosen on training rows set aside.",
             "NUMBER",
         ),
         Shared("labels", list, "Label that cbgl bounds; may be repeated.", "LABEL"),
@@ -185,6 +187,12 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
             float,
             "M of the predictor: its probabilities keep so far from 0 that no loss is "
             "above M. Default: chosen on training rows.",
+        ),
+        Shared(
+            "error-at-most",
+            float,
+            "With --bound auto: the error, on the rows set aside, that a bound may "
+            "cost. Default: a point above that without bounds.",
         ),
         Shared("reach", bool, "Also find how low each cell alone can go (20 at most)."),
         Shared("confidence", float, "Of statements about unseen people."),
@@ -426,20 +434,22 @@ def open_data(source: DataSource) -> Federation:
         return source.open(progress=show)
 
 
-def bound(given: Sequence[str]) -> float | dict[str, float]:
-    """Read ``--bound``: one number, or ``cell=number`` for each cell."""
+def bound(given: Sequence[str]) -> Number | dict[str, Number]:
+    """Read ``--bound``: one number, or ``cell=number`` for each cell; or ``auto``."""
+    from pffl.constraints.base import AUTO
     from pffl.errors import Problems, UsageError
 
-    cells: dict[str, float] = {}
+    cells: dict[str, Number] = {}
     with Problems("--bound", UsageError) as problems:
         for text in given:
             cell, _, number = text.rpartition("=")
             try:
-                cells[cell.strip()] = float(number)
+                name, auto = cell.strip(), number.strip() == AUTO
+                cells[name] = AUTO if auto else float(number)
             except ValueError:
                 hint = " (a point, not a comma)" if "," in number else ""
                 problems.add(
-                    f"must be NUMBER or CELL=NUMBER{hint}. Got {text!r} instead."
+                    f"must be NUMBER, CELL=NUMBER{hint} or auto. Got {text!r} instead."
                 )
         if not problems.found and "" in cells and len(given) > 1:
             problems.add("give one number for all cells, or CELL=NUMBER for each")

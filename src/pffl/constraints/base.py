@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from pffl.records import suggestion
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 EVERY_SILO = -1
-Bound: TypeAlias = float | Mapping[str, float] | None
+AUTO: Literal["auto"] = "auto"  # a bound that is chosen on training rows set aside
+Number: TypeAlias = float | Literal["auto"]
+Bound: TypeAlias = Number | Mapping[str, Number] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +36,7 @@ class Cells:
     names
         What to call each cell.
     bounds
-        ζ, shape (Z,).
+        ζ, shape (Z,); NaN where it is yet to be chosen.
     membership
         Which atoms belong to a cell, shape (Z, atoms).
     silo
@@ -110,9 +112,9 @@ class Cells:
         spaces (see `find_cell`); `others` are what else may have been meant.
         """
         if not isinstance(bound, Mapping):
-            return self.with_bounds(np.full(len(self), float(bound or 0.0)))
+            return self.with_bounds(np.full(len(self), _number(bound or 0.0)))
         places = {name: find_cell(name, self.names) for name in bound}
-        given = {p: float(bound[n]) for n, p in places.items() if p is not None}
+        given = {p: _number(bound[n]) for n, p in places.items() if p is not None}
         with Problems(owner, UsageError) as problems:
             unknown = [name for name, place in places.items() if place is None]
             for name in unknown:
@@ -182,6 +184,10 @@ class Constraint(ABC):
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""
 
+    def at(self, bound: float) -> Constraint:
+        """Return the constraint with this bound wherever it has ``"auto"``."""
+        return self
+
     @property
     def title(self) -> str:
         """What to put before a cell's name to tell joined constraints apart."""
@@ -219,6 +225,10 @@ class Both(Constraint):
             for i, name in enumerate(names)
         ]
         return replace(a.join(b), names=tuple(names))
+
+    def at(self, bound: float) -> Both:
+        """Return both with this bound wherever they have ``"auto"``."""
+        return Both(self.first.at(bound), self.second.at(bound))
 
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""
@@ -276,10 +286,21 @@ def _values(name: str) -> str:
 
 
 def check_bound(value: object, name: str, owner: str, problems: Problems) -> None:
-    """Note a bound that is not a finite number ≥ 0."""
+    """Note a bound that is neither a finite number ≥ 0 nor ``"auto"``."""
     good = is_number(value) and float(value) >= 0  # type: ignore[arg-type]
-    if not good:
+    if not (good or value == AUTO):
         problems.add(
-            f"The '{name}' parameter of {owner} must be a finite number ≥ 0. "
-            f"Got {value!r} instead."
+            f"The '{name}' parameter of {owner} must be a finite number ≥ 0, or "
+            f"'auto'. Got {value!r} instead."
         )
+
+
+def settled(bound: Bound, value: float) -> Bound:
+    """Return a bound with this number wherever it has ``"auto"``."""
+    if isinstance(bound, Mapping):
+        return {name: value if b == AUTO else b for name, b in bound.items()}
+    return value if bound == AUTO else bound
+
+
+def _number(bound: Number) -> float:
+    return np.nan if bound == AUTO else float(bound)

@@ -6,17 +6,19 @@ Reference: Hu, Wu, Smith, Definition 2 (with Pr[h(x) ≠ y]: see docs/paper.md).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from pffl.constraints.base import (
     EVERY_SILO,
+    Bound,
     Cells,
     Constraint,
     find_cell,
     group_cells,
+    settled,
 )
 from pffl.constraints.group_loss import attribute_names, describe, one_bound, title
 from pffl.data.schema import Schema
@@ -31,14 +33,15 @@ class ConditionalBoundedGroupLoss(Constraint):
     ----------
     bound
         ζ: one number; a mapping from label to number; or from cell name
-        ("Female, recidivism") to number. What it does not name is not bounded.
+        ("Female, recidivism") to number. What it does not name is not bounded; "auto"
+        as for `BoundedGroupLoss`.
     labels
         Label names (or codes) to constrain; None for all of them.
     by, upper_bound
         As for `BoundedGroupLoss`.
     """
 
-    bound: float | Mapping[str, float] | None = None
+    bound: Bound = None
     labels: tuple[str | int, ...] | None = None
     by: str | tuple[str, ...] | None = None
     upper_bound: float | None = None
@@ -83,6 +86,10 @@ class ConditionalBoundedGroupLoss(Constraint):
                 }
                 return cells.bounded(per_label, owner)
         return cells.bounded(self.bound, owner, label_names)
+
+    def at(self, bound: float) -> ConditionalBoundedGroupLoss:
+        """Return the constraint with this bound wherever it has ``"auto"``."""
+        return replace(self, bound=settled(self.bound, bound))
 
     @property
     def title(self) -> str:

@@ -6,17 +6,19 @@ Reference: Agarwal, Dudík, Wu 2019, Definition 2; Hu, Wu, Smith, Definition 1.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from pffl.constraints.base import (
     EVERY_SILO,
+    Bound,
     Cells,
     Constraint,
     check_bound,
     group_cells,
+    settled,
 )
 from pffl.data.schema import Schema
 from pffl.errors import Problems, UsageError
@@ -30,7 +32,8 @@ class BoundedGroupLoss(Constraint):
     ----------
     bound
         ζ: one number for all groups, or a mapping from group to number; groups that it
-        does not name are not bounded.
+        does not name are not bounded. "auto" instead of a number lets `solve` choose
+        one number on training rows that are set aside (see `choosing`).
     by
         Attributes that cut out the groups: None for all of them crossed, one name, or
         several names (crossed). Join constraints with ``&`` for overlapping cells.
@@ -42,7 +45,7 @@ class BoundedGroupLoss(Constraint):
     >>> both = BoundedGroupLoss(0.6, by="sex") & BoundedGroupLoss(0.7, by="race")
     """
 
-    bound: float | Mapping[str, float] | None = None
+    bound: Bound = None
     by: str | tuple[str, ...] | None = None
     upper_bound: float | None = None
     name: ClassVar[str] = "bgl"
@@ -59,6 +62,10 @@ class BoundedGroupLoss(Constraint):
         everywhere = np.full(len(names), EVERY_SILO)
         cells = Cells(names, np.zeros(len(names)), member, everywhere)
         return cells.bounded(self.bound, type(self).__name__)
+
+    def at(self, bound: float) -> BoundedGroupLoss:
+        """Return the constraint with this bound wherever it has ``"auto"``."""
+        return replace(self, bound=settled(self.bound, bound))
 
     @property
     def title(self) -> str:
@@ -80,9 +87,7 @@ def title(by: str | Sequence[str] | None) -> str:
     return " × ".join(attribute_names(by) or ())
 
 
-def one_bound(
-    bound: float | Mapping[str, float] | None, upper_bound: float | None, owner: str
-) -> float | Mapping[str, float]:
+def one_bound(bound: Bound, upper_bound: float | None, owner: str) -> Bound:
     """Take `bound` or its other name, and check every number of it."""
     with Problems(owner, UsageError) as problems:
         if (bound is None) == (upper_bound is None):
@@ -97,7 +102,7 @@ def one_bound(
 
 
 def describe(
-    kind: str, bound: float | Mapping[str, float] | None, by: str | Sequence[str] | None
+    kind: str, bound: Bound, by: str | Sequence[str] | None
 ) -> Mapping[str, object]:
     """Plain form of a constraint with bounds and attributes."""
     plain = dict(bound) if isinstance(bound, Mapping) else bound

@@ -6,12 +6,12 @@ With bound 0, β = 0 and B = 1 this is the objective of AFL (Mohri et al. 2019).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from pffl.constraints.base import Cells, Constraint
+from pffl.constraints.base import Bound, Cells, Constraint, settled
 from pffl.constraints.group_loss import describe, one_bound
 from pffl.data.schema import Schema
 
@@ -24,12 +24,12 @@ class PerSilo(Constraint):
     ----------
     bound
         ζ: one number for all silos, or a mapping from silo name to number (others are
-        not bounded).
+        not bounded); "auto" as for `BoundedGroupLoss`.
     upper_bound
         fairlearn's name for `bound`.
     """
 
-    bound: float | Mapping[str, float] | None = None
+    bound: Bound = None
     upper_bound: float | None = None
     name: ClassVar[str] = "per-silo"
 
@@ -44,6 +44,10 @@ class PerSilo(Constraint):
         member = np.ones((n, schema.n_atoms), dtype=bool)
         cells = Cells(tuple(silos), np.zeros(n), member, np.arange(n))
         return cells.bounded(self.bound, type(self).__name__)
+
+    def at(self, bound: float) -> PerSilo:
+        """Return the constraint with this bound wherever it has ``"auto"``."""
+        return replace(self, bound=settled(self.bound, bound))
 
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""

@@ -470,6 +470,47 @@ class Proofs(Record):
 
 
 @dataclass(frozen=True)
+class Trial(Record):
+    """One bound that was tried, and what its model did on the rows set aside.
+
+    Attributes
+    ----------
+    bound
+        None: without the bounds that are chosen.
+    worst, cell
+        The largest loss of a cell whose bound is chosen, and whose it is.
+    error
+        Share of wrong predictions; the mean loss for a numeric target.
+    """
+
+    bound: float | None
+    worst: float
+    cell: str
+    error: float
+
+
+@dataclass(frozen=True)
+class Choice(Record):
+    """The bound that was chosen, and all that were tried, without bounds first.
+
+    Attributes
+    ----------
+    error_at_most, declared
+        The error that was allowed, and whether it was asked for; otherwise it follows
+        from that of the first trial.
+    aside, rows
+        How many of so many training rows were set aside.
+    """
+
+    bound: float
+    error_at_most: float
+    declared: bool
+    aside: int
+    rows: int
+    trials: list[Trial]
+
+
+@dataclass(frozen=True)
 class Training(Record):
     """How the model came about.
 
@@ -482,6 +523,8 @@ class Training(Record):
     questions
         Asked of the federation in all, different ones among them, and the messages in
         which they went out.
+    choice
+        How the bound was chosen, where it was.
     """
 
     method: dict[str, Any]
@@ -491,6 +534,7 @@ class Training(Record):
     stopped: Stopped
     questions: dict[str, int]
     seconds: float
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True)

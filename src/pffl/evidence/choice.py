@@ -1,0 +1,51 @@
+"""How a bound was chosen, in words and as a table: pure functions of the record."""
+
+from __future__ import annotations
+
+from pffl.evidence.evidence import Choice, Evidence, Training, Trial
+from pffl.text import decimals, words
+
+HERE = "◀"  # beside the bound that was chosen
+
+
+def told(choice: Choice, *, numeric: bool) -> str:
+    """Say which bound was chosen, by what, and on which rows."""
+    free, *others = choice.trials
+    taken = next(trial for trial in others if trial.bound == choice.bound)
+    error = "mean loss" if numeric else "error"
+    limit = f"{error} of at most {words(choice.error_at_most)}"
+    if not choice.declared:
+        more = "1 % more than" if numeric else "a point above"
+        limit += f" ({more} the {words(free.error)} without it)"
+    many = f"{len(others):,} bounds" if len(others) > 1 else "1 bound"
+    return (
+        f"bound = {words(choice.bound, digits=5)} was chosen on {choice.aside:,} of "
+        f"the {choice.rows:,} training rows, set aside while the others were trained "
+        f"on: of {many} with an {limit} there, it has the smallest worst loss, "
+        f"{words(taken.worst)} of '{taken.cell}' ({words(free.worst)} of "
+        f"'{free.cell}' without it); no held-out row was looked at"
+    ).replace("an mean", "a mean")
+
+
+def table(e: Evidence) -> list[dict[str, str]]:
+    """Return what every bound that was tried did on the rows set aside."""
+    choice = e.training.choice if isinstance(e.training, Training) else None
+    if choice is None:
+        return []
+    error = "error" if e.labels else "mean loss"
+    return [
+        {
+            "bound tried": _bound(trial, choice),
+            f"{error} aside": decimals(trial.error),
+            "worst loss aside": decimals(trial.worst),
+            "of": trial.cell,
+        }
+        for trial in choice.trials
+    ]
+
+
+def _bound(trial: Trial, choice: Choice) -> str:
+    if trial.bound is None:
+        return "none"
+    text = words(trial.bound, digits=5)
+    return f"{text} {HERE}" if trial.bound == choice.bound else text
