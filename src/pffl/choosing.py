@@ -30,6 +30,7 @@ from pffl.driver import drive
 from pffl.engines import Local
 from pffl.engines.base import Engine
 from pffl.errors import NotMetError, UsageError
+from pffl.evidence.choice import EQUAL
 from pffl.evidence.evidence import Choice, Missing, Trial
 from pffl.evidence.measure import Wanted
 from pffl.evidence.metrics import metrics
@@ -52,15 +53,15 @@ POINT = 0.01  # of error, or of a numeric target's mean loss, that a bound may c
 HEADROOM = 0.002  # of a loss: this far above what is possible a bound is set
 STEPS = 30  # of Newton's method towards the smallest bound
 CLOSE = 1e-7  # of the scale: first step beyond it
-EQUAL = 1e-12  # errors this close are equal
 
 
-def is_open(constraint: Constraint | None, setting: Setting) -> bool:
+def is_open(
+    constraint: Constraint | None, schema: Schema, silo_names: Sequence[str]
+) -> bool:
     """Whether a bound is yet to be chosen."""
     if constraint is None:
         return False
-    cells = constraint.cells(setting.schema, setting.silo_names)
-    return bool(np.isnan(cells.bounds).any())
+    return bool(np.isnan(constraint.cells(schema, silo_names).bounds).any())
 
 
 def choose_bound(

@@ -80,7 +80,7 @@ def run(
     report
         Whether to also write a page to open.
     say
-        Told where a run that was stopped goes on.
+        Told where a run that was stopped goes on, and what takes its time before it.
     """
     fresh = not (place.directory / STOPPED).exists()
     saved, seed = Checkpoint(place.directory).saved(), job.seed
@@ -88,6 +88,8 @@ def run(
         seed = saved[0]
         say(f"going on after round {saved[1]}")
     seed = secrets.randbits(32) if seed is None else seed
+    if job.chooses:
+        say("choosing the bound on training rows that are set aside")
     text = job.dump(place.directory, seed=seed)
     checkpoint = place.begin(text)
     try:

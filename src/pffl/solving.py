@@ -106,7 +106,7 @@ def solve(
     saved = keeper.saved() if keeper is not None and seed is None else None
     seed = saved[0] if saved else secrets.randbits(32) if seed is None else int(seed)
     setting, settings, notes = setting_of(asker), options or Options(), []
-    free = is_open(constraint, setting)
+    free = is_open(constraint, setting.schema, setting.silo_names)
     bare = model or default_model(setting.schema)
     used = default_method(bare) if method is None else method
     if settings.l2 == "auto":  # first, and without the bound that is yet to be chosen

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pffl.evidence.evidence import Choice, Evidence, Training, Trial
 from pffl.text import decimals, words
 
+EQUAL = 1e-12  # errors this close are equal
 HERE = "◀"  # beside the bound that was chosen
 
 
@@ -12,19 +13,20 @@ def told(choice: Choice, *, numeric: bool) -> str:
     """Say which bound was chosen, by what, and on which rows."""
     free, *others = choice.trials
     taken = next(trial for trial in others if trial.bound == choice.bound)
-    error = "mean loss" if numeric else "error"
+    error = "a mean loss" if numeric else "an error"
     limit = f"{error} of at most {words(choice.error_at_most)}"
     if not choice.declared:
         more = "1 % more than" if numeric else "a point above"
         limit += f" ({more} the {words(free.error)} without it)"
-    many = f"{len(others):,} bounds" if len(others) > 1 else "1 bound"
+    within = sum(t.error <= choice.error_at_most + EQUAL for t in others)
     return (
         f"bound = {words(choice.bound, digits=5)} was chosen on {choice.aside:,} of "
         f"the {choice.rows:,} training rows, set aside while the others were trained "
-        f"on: of {many} with an {limit} there, it has the smallest worst loss, "
-        f"{words(taken.worst)} of '{taken.cell}' ({words(free.worst)} of "
-        f"'{free.cell}' without it); no held-out row was looked at"
-    ).replace("an mean", "a mean")
+        f"on: {within:,} of {len(others):,} bounds have {limit} there, and this one "
+        f"has the smallest worst loss of them, {words(taken.worst)} of "
+        f"'{taken.cell}' ({words(free.worst)} of '{free.cell}' without it); no "
+        "held-out row was looked at"
+    )
 
 
 def table(e: Evidence) -> list[dict[str, str]]:

@@ -667,6 +667,21 @@ def check_bets(e: Json) -> Iterator[Check]:
         yield from compare(f"held-out: weights of bets of cell {z}", stated, weights)
 
 
+def check_bound(e: Json) -> Iterator[Check]:
+    """Choose the bound again, by what every bound did on the rows set aside."""
+    choice = (known(e["training"]) or {}).get("choice")
+    if not choice:
+        return
+    free, *others = choice["trials"]
+    limit = choice["error_at_most"]
+    if not choice["declared"]:
+        point = 0.01 if e["labels"] else 0.01 * free["error"]
+        yield from compare("error that a bound may have", limit, free["error"] + point)
+    within = [t for t in others if t["error"] <= limit + TINY]
+    best = min(within, key=lambda t: t["worst"], default={"bound": None})
+    yield from compare("the bound that was chosen", choice["bound"], best["bound"])
+
+
 def check_choice(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
     """Choose M again, by training rows alone, where the first fit is the last."""
     t, classes = e["terms"], max(2, len(e["labels"]))
@@ -1833,7 +1848,7 @@ def verify(directory: str | Path, rows: str | Path | None = None) -> list[Check]
         model = Model.read(weights) if weights.is_file() else None
         out += [] if model is None else check_model(e, model)
         out += check_looks(e, place / "looks.jsonl")
-        out += check_bets(e)
+        out += [*check_bets(e), *check_bound(e)]
         kind = e["model"]["kind"]
         if rows is None:
             out.append(skipped("no rows were given"))

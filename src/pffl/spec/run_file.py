@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 
 import tomli_w
 
+from pffl.choosing import is_open
 from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Constraint
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
@@ -99,6 +100,12 @@ class Job(Generic[F]):
     seed: int | None
     source: DataSource
     policy: Policy | None = None
+
+    @property
+    def chooses(self) -> bool:
+        """Whether a bound is chosen before the run."""
+        there = self.federation
+        return is_open(self.constraint, there.schema, there.silo_names)
 
     def dump(self, directory: str | os.PathLike[str], *, seed: int) -> str:
         """Write the run file of this job, every default spelt out.

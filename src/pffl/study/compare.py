@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from pffl import files
+from pffl.choosing import choose_bound, is_open
 from pffl.constraints.base import Constraint
 from pffl.constraints.per_silo import PerSilo
 from pffl.data.federation import Federation
@@ -30,6 +31,7 @@ from pffl.files import Journal, key_of
 from pffl.flow import Billed, Clock, Flow, Run, ask_all, iterate, stage
 from pffl.methods import METHODS
 from pffl.methods.base import Grid, Method
+from pffl.methods.exact import Exact
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
 from pffl.preparation import Options, Setting, default_model, prepare
@@ -202,8 +204,9 @@ def compare(
         What returns the federation for a seed (with a ``validation`` split if tuned);
         or one federation, for all seeds.
     constraint
-        What is promised to whom; or the name of a notion (see `sweep.NOTIONS`), with a
-        bound a little above the smallest that is possible.
+        What is promised to whom (the bound "auto" is chosen as for `solve`, on the
+        first seed); or the name of a notion (see `sweep.NOTIONS`), with a bound a
+        little above the smallest that is possible.
     methods
         Names of methods. Default: all.
     budget
@@ -219,6 +222,7 @@ def compare(
         Called with what runs now, how many are done, and how many there are.
     """
     names, folder = known_methods(methods), None if out is None else Path(out)
+    settings = options or Options()
     numbers = range(seeds) if isinstance(seeds, int) else seeds
     load = data if callable(data) else lambda seed: data
     first = load(numbers[0])
@@ -226,6 +230,13 @@ def compare(
     if isinstance(constraint, str):
         notion = notion_of(constraint)
         constraint = notion(smallest_bound(first, notion(0.0), model=model))
+    engine = open_engine(first, "local")
+    setting = setting_of(engine)
+    if is_open(constraint, setting.schema, setting.silo_names):
+        chosen = choose_bound(
+            engine, setting, constraint, model, Exact(), settings, numbers[0]
+        )
+        constraint = constraint.at(chosen.bound)
     journal = Journal(None if folder is None else folder / "rows.jsonl")
     rows: list[Row] = []
     count = len(numbers) * (len(names) * (1 + trials) + len(L2_GRID) * bool(trials))
@@ -237,17 +248,16 @@ def compare(
 
     for seed in numbers:
         federation = first if seed == numbers[0] else load(seed)
-        settings = (seed, options or Options(), journal)
-        at = Footing(federation, constraint, model, budget, *settings)
+        at = Footing(federation, constraint, model, budget, seed, settings, journal)
         if trials:
             at = tuned_l2(at, partial(once, name=names[0], split="validation"))
         for name in names:
             points = drawn(METHODS[name].grid, max(trials, 1), seed)
-            chosen: Parameters = points[0]
+            taken: Parameters = points[0]
             if trials:
                 tried = [once(at, name, point, "validation") for point in points]
-                chosen = best(tried).parameters
-            once(at, name, chosen, "test")
+                taken = best(tried).parameters
+            once(at, name, taken, "test")
     if rows and all(row.reason for row in rows if row.split == "test"):
         raise NotMetError(f"every trial failed; the first: {rows[0].reason}")
     found = Comparison(tuple(rows))

@@ -23,6 +23,7 @@ import numpy as np
 
 from pffl import files
 from pffl.bounds.rates import clopper_pearson_lower, clopper_pearson_upper
+from pffl.choosing import find_smallest
 from pffl.constraints.base import Constraint
 from pffl.constraints.conditional import ConditionalBoundedGroupLoss
 from pffl.constraints.group_loss import BoundedGroupLoss
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 
 STACK = 64  # configurations trained side by side
 STACKED_NUMBERS = 1 << 26  # of the Hessians that a stack has at a time
-HEADROOM = 1.002  # a bound this far above the smallest possible one
 AROUND = (0.9, 1.2, 8)  # bounds to try: from, to (times the smallest), how many
 MULTIPLIER_BOUNDS = (1.0, 10.0, 100.0)
 
@@ -202,10 +202,11 @@ def smallest_bound(
         problem, _ = prepared(
             engine, constraint, model, Exact(), options or Options(), 0
         )
-    found = drive(engine, _least(problem))
+    zero = problem.with_bounds(np.zeros(problem.n_cells))
+    found = drive(engine, find_smallest(zero, np.ones(problem.n_cells, dtype=bool)))
     if isinstance(found, Missing):
         raise UsageError(f"the smallest possible bound {found.missing}: give a bound")
-    return float(up(HEADROOM * found.upper, digits=5))
+    return float(up(found, digits=5))
 
 
 def _least(problem: Problem) -> Flow[Least | Missing]:
