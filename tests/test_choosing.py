@@ -126,7 +126,7 @@ def flipped(rows: Rows) -> Rows:
 
 def test_an_error_may_be_asked_for_and_one_that_nothing_has_is_refused():
     federation = unlike()
-    free, *others = choice_of(pffl.solve(federation, AUTO, options=FEW, seed=0)).trials
+    _, *others = choice_of(pffl.solve(federation, AUTO, options=FEW, seed=0)).trials
     least = min(trial.error for trial in others)
     with pytest.raises(NotMetError, match="no bound has an error of at most") as caught:
         solve_within(federation, least - 0.02)
