@@ -281,7 +281,7 @@ def problem_of(engine: Engine, evidence: Evidence, model: Model) -> Problem:
     cells = cells_of(evidence, schema, engine.silo_names)
     counted = drive(engine, count(schema))
     census = counted.census
-    counts = cells.totals(census.counts.astype(np.float64))
+    counts = cells.totals(census.weights)
     empty = [cells.names[z] for z in np.flatnonzero(counts == 0)]
     if empty:
         raise DataError(f"no training rows in any silo for {', '.join(empty)}")
@@ -291,6 +291,8 @@ def problem_of(engine: Engine, evidence: Evidence, model: Model) -> Problem:
         engine.silo_names,
         counts,
         census.counts,
+        census.weights,
+        census.weight,
         deviations(counted),
         *sizes_of(counted, model),
         terms.risk_weight,

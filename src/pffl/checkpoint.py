@@ -499,6 +499,8 @@ def identity(
         "census": _short(np.asarray(problem.silo_counts)),
         "targets": _short(np.asarray(problem.silo_targets)),
     }
+    if problem.weighted:
+        data["weights"] = _short(np.asarray(problem.silo_weights))
     if rows.fingerprint is not None:
         data["fingerprint"] = rows.fingerprint
     return {

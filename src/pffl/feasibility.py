@@ -256,7 +256,7 @@ def _each(problem: Problem, places: Sequence[int]) -> Flow[tuple[CellRange, ...]
     kept = [stage(f"{z} kept", find_lowest(problem, z)) for z in places]
     alone, others = yield from together(find_reach(problem, places), together(*kept))
     return tuple(
-        CellRange(problem.cells.names[z], int(problem.counts[z]), *pair)
+        CellRange(problem.cells.names[z], int(problem.rows[z]), *pair)
         for z, *pair in zip(places, alone, others, strict=True)
     )
 

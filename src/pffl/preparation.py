@@ -178,7 +178,8 @@ def prepare(
     schema = setting.schema
     counted = yield from stage("census", count(schema))
     census, sums = counted.census, (counted.feature_sums, counted.feature_squares)
-    inputs = Inputs.from_sums(int(census.rows.sum()), *sums, counted.centre[1:])
+    mass = float(census.weight.sum())
+    inputs = Inputs.from_sums(mass, *sums, counted.centre[1:])
     bound = (model or default_model(schema)).bind(schema, inputs)
     if not schema.labels:
         bound = bound.with_target(target_of(counted, bound))
@@ -205,6 +206,8 @@ def prepare(
         setting.silo_names,
         cells.totals(census.weights),
         census.counts,
+        census.weights,
+        census.weight,
         deviations(counted),
         *sizes_of(counted, bound),
         beta,
@@ -235,10 +238,10 @@ class Counted:
 def count(schema: Schema) -> Flow[Counted]:
     """Ask the census; and for sums about the means that are large beside the spread."""
     census = yield from ask(Census(schema, "train"))
-    rows, target = int(census.rows.sum()), census.target.sum(axis=0)
+    mass, target = float(census.weight.sum()), census.target.sum(axis=0)
     first, second = target if len(target) else np.zeros(2)
     sums = np.append(first, census.feature_sums)
-    centre = _centres(rows, sums, np.append(second, census.feature_squares))
+    centre = _centres(mass, sums, np.append(second, census.feature_squares))
     about: CensusTotal | MomentsTotal = census
     if centre.any():
         about = yield from ask(Moments(schema, centre))
@@ -252,7 +255,7 @@ def count(schema: Schema) -> Flow[Counted]:
     )
 
 
-def _centres(rows: int, sums: FloatArray, squares: FloatArray) -> FloatArray:
+def _centres(rows: float, sums: FloatArray, squares: FloatArray) -> FloatArray:
     """Return the means where Σx² − (Σx)²/n loses digits, 0 elsewhere.
 
     Sums of few whole numbers are exact: a column of ones needs no second look.
@@ -267,8 +270,8 @@ def _centres(rows: int, sums: FloatArray, squares: FloatArray) -> FloatArray:
 def radius_of(counted: Counted, model: Model) -> float:
     """Return 100 / the smallest root mean square of an input, as the model sees it."""
     mean, scale = model.inputs.mean - counted.centre[1:], model.inputs.scale
-    rows = counted.census.rows.sum()
-    first, second = counted.feature_sums / rows, counted.feature_squares / rows
+    mass = float(counted.census.weight.sum())
+    first, second = counted.feature_sums / mass, counted.feature_squares / mass
     squares = np.append((second - 2 * mean * first + mean**2) / scale**2, 1.0)
     sizes = np.sqrt(np.maximum(squares, 0.0))
     smallest = float(sizes[sizes > ALIKE * sizes.max()].min())
@@ -276,19 +279,21 @@ def radius_of(counted: Counted, model: Model) -> float:
 
 
 def sizes_of(counted: Counted, model: Model) -> tuple[FloatArray, float]:
-    """Return √Σx² of the inputs as a linear model sees them, and that of the target."""
-    inputs, rows = model.inputs, int(counted.census.rows.sum())
+    """Return √Σsx² of the inputs as a linear model sees them, and the target's."""
     if not isinstance(model, LinearModel):
         return np.zeros(0), 0.0
+    inputs, census = model.inputs, counted.census
+    all_of_them = (int(census.rows.sum()), float(census.weight.sum()))
     sums, squares = counted.feature_sums, counted.feature_squares
-    columns = lengths(rows, sums, squares, inputs.mean - counted.centre[1:])
+    columns = lengths(*all_of_them, sums, squares, inputs.mean - counted.centre[1:])
     columns = columns / inputs.scale
     if model.intercept:
-        columns = np.append(columns, np.sqrt(rows))
+        columns = np.append(columns, np.sqrt(all_of_them[1]))
     if not counted.target.size:
         return columns, 0.0
     total, mean = counted.target.sum(axis=0, keepdims=True), model.target.mean
-    far = lengths(rows, total[:, 0], total[:, 1], mean - counted.centre[:1])
+    at = mean - counted.centre[:1]
+    far = lengths(*all_of_them, total[:, 0], total[:, 1], at)
     return columns, float(far[0]) / model.target.scale
 
 
@@ -296,12 +301,14 @@ def target_of(counted: Counted, model: Model) -> Target:
     """Return the scaling of a numeric target."""
     census, targets = counted.census, counted.targets
     rest = census.rows - census.counts.sum(axis=1)  # in no group that is shown
-    rows = np.append(census.counts, rest[:, None], axis=1).astype(np.float64)
+    rows = np.append(census.counts, rest[:, None], axis=1)
+    rest = census.weight - census.weights.sum(axis=1)
+    masses = np.append(census.weights, rest[:, None], axis=1)
     shown = targets.sum(axis=1, keepdims=True)
     sums = np.append(targets, counted.target[:, None] - shown, axis=1)
-    there, centre = rows > 0, float(counted.centre[0])
+    there, centre = (rows > 0) & (masses > 0), float(counted.centre[0])
     return Target.from_sums(
-        rows[there], sums[there], centre=centre, robust=model.robust
+        masses[there], sums[there], centre=centre, robust=model.robust
     )
 
 
@@ -309,8 +316,8 @@ def deviations(counted: Counted) -> FloatArray:
     """Return Σ(y − ȳ) and Σ(y − ȳ)² per (silo, atom); nothing of classes."""
     if not counted.target.size:
         return counted.targets
-    n, rows = counted.census.weights, float(counted.census.rows.sum())
-    mean = float(counted.target[:, 0].sum()) / rows
+    n, mass = counted.census.weights, float(counted.census.weight.sum())
+    mean = float(counted.target[:, 0].sum()) / mass
     total, squares = np.moveaxis(counted.targets, -1, 0)
     centred = squares - 2 * mean * total + n * mean**2
     return np.stack([total - n * mean, np.maximum(centred, 0.0)], axis=-1)
@@ -352,10 +359,8 @@ def reprice(problem: Problem, bounds: FloatArray, beta: float, bound: float) -> 
 
 def shares(census: CensusTotal, weighting: Weighting) -> FloatArray:
     """Return p_k: 1/K, or m_k/m."""
-    rows = census.rows.astype(np.float64)
-    return (
-        np.full(len(rows), 1 / len(rows)) if weighting == "silos" else rows / rows.sum()
-    )
+    m = census.weight
+    return np.full(len(m), 1 / len(m)) if weighting == "silos" else m / m.sum()
 
 
 def _covered(
@@ -386,8 +391,10 @@ def _outweighing(names: Sequence[str], census: CensusTotal) -> tuple[str, ...]:
     """Name silos whose few rows each weigh many times as much as others'."""
     found = [
         f"{name} ({rows:,})"
-        for name, rows in zip(names, census.rows.tolist(), strict=True)
-        if rows * OUTWEIGHS < census.rows.mean()
+        for name, rows, mass in zip(
+            names, census.rows.tolist(), census.weight.tolist(), strict=True
+        )
+        if mass * OUTWEIGHS < census.weight.mean()
     ]
     if not found:
         return ()

@@ -1,7 +1,9 @@
 """The objective G(w; λ) = β F(w) + λᵀ r(w), and how far a pair is from its saddle.
 
-F(w)   = Σ_k p_k (1/m_k) Σ_{i∈k} ℓ_i(w) + (μ/2)‖w‖²
-r_z(w) = (1/m_z) Σ_{i∈z} ℓ_i(w) − ζ_z
+F(w)   = Σ_k p_k (1/m_k) Σ_{i∈k} s_i ℓ_i(w) + (μ/2)‖w‖²    m_k = Σ_{i∈k} s_i
+r_z(w) = (1/m_z) Σ_{i∈z} s_i ℓ_i(w) − ζ_z                   m_z = Σ_{i∈z} s_i
+
+with s_i = 1 where rows have no weights.
 """
 
 from __future__ import annotations
@@ -98,14 +100,16 @@ class Problem:
         Names of groups, labels and silos.
     counts
         m_z: weight Σs_i of the rows per cell over all silos, frozen at the census.
-    silo_counts
-        Rows per (silo, atom), shape (K, atoms).
+    silo_counts, silo_weights
+        Rows per (silo, atom), shape (K, atoms), and their weight Σs_i.
+    masses
+        m_k: weight of all rows of each silo, also of those in no atom that is shown.
     silo_targets
-        Σ(y − ȳ) and Σ(y − ȳ)² of a numeric target per (silo, atom), ȳ the mean of all,
-        shape (K, atoms, 2); (K, atoms, 0) of classes.
+        Σs(y − ȳ) and Σs(y − ȳ)² of a numeric target per (silo, atom), ȳ the mean of
+        all, shape (K, atoms, 2); (K, atoms, 0) of classes.
     column_sizes, target_size
-        √Σx² of each input as the model sees it, √n for the intercept, and √Σ(y − mean)²
-        in units of the target's scale, all over all rows: for rounding.
+        √Σsx² of each input as the model sees it, √Σs for the intercept, and
+        √Σs(y − mean)² in units of the target's scale, all over all rows: for rounding.
     risk_weight, multiplier_bound
         β and B.
     radius, fixed_ball
@@ -122,6 +126,8 @@ class Problem:
     silo_names: tuple[str, ...]
     counts: FloatArray
     silo_counts: IntArray
+    silo_weights: FloatArray
+    masses: FloatArray
     silo_targets: FloatArray
     column_sizes: FloatArray
     target_size: float
@@ -148,6 +154,16 @@ class Problem:
         return self.task.model.n_parameters
 
     @property
+    def weighted(self) -> bool:
+        """Whether some rows count more than others."""
+        return not np.array_equal(self.silo_weights, self.silo_counts)
+
+    @property
+    def rows(self) -> FloatArray:
+        """Number of rows per cell over all silos, shape (Z,)."""
+        return self.cells.totals(self.silo_counts.astype(np.float64))
+
+    @property
     def unit(self) -> float:
         """What losses are measured in: that of a prediction one scale off."""
         return self.task.model.unit
@@ -169,14 +185,15 @@ class Problem:
         The cell's mean loss under the best constant model of all rows; no less than a
         thousandth of the unit.
         """
-        counts, schema = self.silo_counts.astype(np.float64), self.schema
+        masses, schema = self.silo_weights, self.schema
         if schema.labels:
-            rows = counts.sum(axis=0).reshape(-1, schema.n_labels).sum(axis=0)
-            losses = np.log(rows.sum() / np.maximum(rows, 1.0))
-            sums = counts * np.tile(losses, len(schema.groups))
+            rows = masses.sum(axis=0).reshape(-1, schema.n_labels).sum(axis=0)
+            losses = np.log(rows.sum() / np.where(rows > 0, rows, 1.0))
+            sums = masses * np.tile(losses, len(schema.groups))
         else:
-            squares = self.silo_targets[:, :, 1] / np.maximum(counts, 1.0)
-            sums = counts * self.task.model.residual_losses(np.sqrt(squares))
+            there = np.where(masses > 0, masses, 1.0)
+            squares = self.silo_targets[:, :, 1] / there
+            sums = masses * self.task.model.residual_losses(np.sqrt(squares))
         return np.maximum(self.cells.totals(sums) / self.counts, 1e-3 * self.unit)
 
     @cached_property
@@ -189,10 +206,10 @@ class Problem:
             return self.task.model.residual_losses(spread)
         by_label = np.zeros((self.n_cells, schema.n_labels))
         for label in range(schema.n_labels):
-            of_label = np.zeros_like(self.silo_counts)
+            of_label = np.zeros_like(self.silo_weights)
             own = slice(label, None, schema.n_labels)
-            of_label[:, own] = self.silo_counts[:, own]
-            by_label[:, label] = cells.totals(of_label.astype(np.float64))
+            of_label[:, own] = self.silo_weights[:, own]
+            by_label[:, label] = cells.totals(of_label)
         rates = by_label / by_label.sum(axis=1, keepdims=True)
         return -(rates * np.log(np.where(rates > 0, rates, 1.0))).sum(axis=1)
 
@@ -209,13 +226,14 @@ class Problem:
 
         A cell without rows has no loss, whatever it is divided by.
         """
-        counts = np.maximum(self.count(cells), 1.0)
+        counts = self.count(cells)
+        counts[counts == 0] = 1.0
         task = replace(self.task, cells=cells)
         return replace(self, task=task, counts=counts, risk_weight=0.0)
 
     def count(self, cells: Cells, silos: tuple[int, ...] | None = None) -> FloatArray:
-        """Rows of any cells, over all silos or some, from the census."""
-        counts = self.silo_counts.astype(np.float64)
+        """Weight Σs_i of any cells' rows, over all silos or some, from the census."""
+        counts = self.silo_weights.copy()
         if silos is not None:
             others = np.delete(np.arange(len(counts)), list(silos))
             counts[others] = 0.0
@@ -274,7 +292,7 @@ class Problem:
 
         Nothing is known of linear models of one's own: they count as exact.
         """
-        model, rows = self.task.model, self.silo_counts.sum(axis=1)
+        model = self.task.model
         known = SHAPES.get(type(model))
         if known is None:
             return Errors(0.0, np.zeros(self.n_cells), np.zeros(1 + self.n_cells))
@@ -282,8 +300,8 @@ class Problem:
         sizes = Sizes(
             self.column_sizes,
             self.target_size,
-            np.append(float(rows.sum()), self.counts),
-            np.append((self.task.shares / np.maximum(rows, 1)).max(), 1 / self.counts),
+            np.append(float(self.silo_counts.sum()), self.rows),
+            np.append((self.task.shares / self.masses).max(), 1 / self.counts),
             self.silo_counts.size,
             shape.slope,
             shape.curvature,

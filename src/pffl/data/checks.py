@@ -43,7 +43,7 @@ def check_silos(schema: Schema, silos: Sequence[Silo], problems: Problems) -> No
     if untrained:
         problems.add(f"silos without a 'train' split: {listing(untrained)}")
         return
-    empty = [silo.name for silo in silos if len(silo.rows("train")) == 0]
+    empty = [silo.name for silo in silos if len(silo.rows("train").counting) == 0]
     if empty:
         problems.add(
             f"silos without training rows: {listing(empty)} "
@@ -57,6 +57,8 @@ def check_silos(schema: Schema, silos: Sequence[Silo], problems: Problems) -> No
     shaped = [part for part in parts if _check_shape(schema, *part, problems)]
     for rows, where in shaped:
         _check_finite(schema, rows, where, problems)
+        if rows.weight is not None:
+            note_weights(rows.weight, f"{where}, weight", problems)
     _check_all_codes(schema, shaped, problems)
     if not problems.found:
         _check_labels(schema, silos, problems)
@@ -90,6 +92,9 @@ def _check_shape(schema: Schema, rows: Rows, where: str, problems: Problems) -> 
             f"{where}: {len(rows.X)} inputs, {len(rows.y)} labels, "
             f"{len(rows.group)} groups"
         )
+        return False
+    if rows.weight is not None and rows.weight.shape != rows.y.shape:
+        problems.add(f"{where}: {len(rows)} rows, weights of {rows.weight.shape}")
         return False
     return True
 
@@ -150,6 +155,22 @@ def _code_problems(schema: Schema, y: FloatArray, group: IntArray) -> list[str]:
             "a value that the schema does not declare"
         )
     return found
+
+
+def note_weights(weights: FloatArray, what: str, problems: Problems) -> None:
+    """Note weights that are not finite, below 0 or too large."""
+    wrong = {
+        "not finite": ~np.isfinite(weights),
+        "below 0": weights < 0,
+        f"beyond {LARGEST:g}": np.isfinite(weights) & (weights > LARGEST),
+    }
+    for kind, rows in wrong.items():
+        if rows.any():
+            first = int(np.argmax(rows))
+            problems.add(
+                f"{what}: {int(rows.sum()):,} weights are {kind}, first "
+                f"{weights[first]:g} in row {first + 1:,}; a weight is a number ≥ 0"
+            )
 
 
 def check_whole(problems: Problems, *, least: int = 1, **values: float) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from pffl.data.column import Column, as_numbers, match_names
 from pffl.data.reading import read_table
 from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows
+from pffl.data.weights import weights_of
 from pffl.errors import DataError, Problems
 from pffl.typing import FloatArray, IntArray
 
@@ -36,11 +37,14 @@ class TableEncoding:
         The columns that are inputs.
     label
         Column of the label.
+    weight
+        Column that says how much each row counts; None: all alike.
     """
 
     schema: Schema
     columns: tuple[Column, ...]
     label: str
+    weight: str | None = None
 
     @classmethod
     def of(
@@ -73,12 +77,16 @@ class TableEncoding:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> TableEncoding:
         """Rebuild from the plain form; refuse whatever is not one."""
-        return cls.of(
+        encoding = cls.of(
             [Column.from_dict(column) for column in plain["columns"]],
             [Attribute(read_name(n), read_names(v)) for n, v in plain["attributes"]],
             read_names(plain["labels"]),
             read_name(plain["label"]),
             read_name(plain["target"]),
+        )
+        weight = plain.get("weight")
+        return (
+            encoding if weight is None else replace(encoding, weight=read_name(weight))
         )
 
     def as_dict(self) -> dict[str, object]:
@@ -96,6 +104,7 @@ class TableEncoding:
                 }
                 for column in self.columns
             ],
+            **({} if self.weight is None else {"weight": self.weight}),
         }
 
     def rows(self, table: pd.DataFrame | str | os.PathLike[str]) -> Rows:
@@ -106,12 +115,14 @@ class TableEncoding:
         """
         frame, _ = read_table(table)
         attributes = [attribute.name for attribute in self.schema.attributes]
-        self._require(frame, [*attributes, self.label])
+        weighed = [] if self.weight is None else [self.weight]
+        self._require(frame, [*attributes, self.label, *weighed])
         with Problems("table", DataError) as problems:
             X = self._inputs(frame, problems)
             group = self._groups(frame, problems)
             y = self._labels(frame, problems)
-        return Rows(X, y, group)
+            weights = [weights_of(frame[name], problems) for name in weighed]
+        return Rows(X, y, group, None, *weights)
 
     def inputs(self, table: pd.DataFrame | str | os.PathLike[str]) -> FloatArray:
         """Encode the inputs alone, for prediction."""

@@ -41,6 +41,7 @@ from pffl.data.table import (
     TableOptions,
     encode_table,
 )
+from pffl.data.weights import as_weights
 from pffl.errors import DataError, Problems
 from pffl.files import digest, write
 from pffl.text import element, few, visible
@@ -160,6 +161,9 @@ class Federation:
         id
             Column that says who a row is about: not an input. All rows of a person are
             then in one split, in all silos: nobody is on both sides.
+        weight
+            Column that says how much a row counts in every mean, ≥ 0: not an input.
+            Rows of weight 0 are left out.
         positive, labels
             Which of two label values is the positive one (default: the last in order);
             all label values in the order of their codes.
@@ -190,9 +194,9 @@ class Federation:
         ----------
         tables
             From the silo's name to its DataFrame or file.
-        label, group, features, drop, categorical, id, positive, labels, classification
+        label, group, features, drop, categorical, id, weight, positive, labels
             As for `from_table`.
-        dates, date_order, date_origin, decimal, rare
+        classification, dates, date_order, date_origin, decimal, rare
             As for `from_table`.
         missing, missing_group, include_protected, strict
             As for `from_table`.
@@ -245,6 +249,7 @@ class Federation:
         *,
         sensitive_features: object,
         silo: object,
+        sample_weight: object = None,
         features: Sequence[str] | None = None,
         classification: bool = True,
         test_fraction: float = 0.2,
@@ -265,6 +270,9 @@ class Federation:
             Protected attributes: a vector, or a mapping from name to vector.
         silo
             Silo of each row (any values).
+        sample_weight
+            How much each row counts in every mean, ≥ 0 (default: all alike). Rows of
+            weight 0 are left out.
         features
             Names of the columns of `X`.
         classification
@@ -284,7 +292,10 @@ class Federation:
         """
         inputs, target, places = np.asarray(X), as_column(y), as_column(silo)
         protected = as_columns(sensitive_features)
-        check_shapes(inputs, {"y": target, "silo": places, **protected}, features)
+        vectors = {"y": target, "silo": places, **protected}
+        if sample_weight is not None:
+            vectors["sample_weight"] = as_column(sample_weight)
+        check_shapes(inputs, vectors, features)
         attributes: list[Attribute] = []
         groups: list[IntArray] = []
         with Problems("arrays", DataError) as problems:
@@ -303,6 +314,9 @@ class Federation:
                 silo_names, silo_codes = encode_values(places, "silo")
             with noted(problems):
                 inputs = as_floats(inputs, "X")
+            weight = None
+            if sample_weight is not None:
+                weight = as_weights(vectors["sample_weight"], problems)
         if features is None:
             features = [f"x{j}" for j in range(inputs.shape[1])]
         schema = Schema(tuple(map(str, features)), tuple(attributes), labels)
@@ -312,9 +326,10 @@ class Federation:
                 f"protected attribute among the inputs: {listing(among)}", strict=strict
             )
         mapping = ", ".join(f"'{label}' → {code}" for code, label in enumerate(labels))
+        rows = Rows.of(inputs, target, schema.combine(np.stack(groups, axis=1)))
         return cls.from_rows(
             schema,
-            Rows.of(inputs, target, schema.combine(np.stack(groups, axis=1))),
+            replace(rows, weight=weight),
             silo_codes,
             silo_names,
             test_fraction=test_fraction,
@@ -360,10 +375,16 @@ class Federation:
             Ids, and whom each row is about: all rows of a person stay in one split.
         """
         fractions = {"test": test_fraction, "validation": validation_fraction}
+        among = None
+        if rows.weight is not None and not rows.weight.all():
+            among = np.flatnonzero(rows.weight)
+            absent = len(rows) - len(among)
+            notes = (*notes, f"{absent:,} rows of weight 0 were left out")
         plan, dropped = split_index(
             silo,
             silo_names,
             fractions,
+            among=among,
             people=people,
             drop_empty=drop_empty,
             seed=seed,
@@ -440,8 +461,9 @@ class Federation:
         """Write all rows as a plain table, which `pffl.verify` reads.
 
         Its columns are split, silo, group, label, whom a row is about (`person`, where
-        an id told), and the inputs before scaling; an npz file by its ending, otherwise
-        CSV. Rows stay in order.
+        an id told), how much it counts (`weight`, where rows do not count alike), and
+        the inputs before scaling; an npz file by its ending, otherwise CSV. Rows stay
+        in order.
         """
         import pandas as pd
 
@@ -456,9 +478,11 @@ class Federation:
             "group": np.array(names)[group],
             "label": np.array(labels)[y.astype(np.int64)] if labels else y,
         }
-        who = Rows.joined([rows for *_, rows in parts]).person
-        if who is not None:
-            columns["person"] = who
+        joined = Rows.joined([rows for *_, rows in parts])
+        if joined.person is not None:
+            columns["person"] = joined.person
+        if joined.weight is not None:
+            columns["weight"] = joined.weight
         X = np.concatenate([rows.X for *_, rows in parts])
         place = Path(path)
         if place.suffix == ".npz":
@@ -471,6 +495,12 @@ class Federation:
         inputs = pd.DataFrame(wide, columns=list(self.schema.features))
         table = pd.concat([pd.DataFrame(columns), inputs], axis=1)
         write(place, table.to_csv(index=False, lineterminator="\n").encode())
+
+    @property
+    def weighted(self) -> bool:
+        """Whether rows have weights."""
+        parts = [rows for silo in self.silos for rows in silo.splits.values()]
+        return any(rows.weight is not None for rows in parts)
 
     @property
     def by_person(self) -> bool:
@@ -511,7 +541,10 @@ class Federation:
 
     @cached_property
     def held_out(self) -> dict[str, str]:
-        """SHA-256 of the rows of each split but ``train``: inputs and labels."""
+        """SHA-256 of the rows of each split but ``train``: inputs and labels.
+
+        Rows that count otherwise are the same rows: weights are no part of it.
+        """
         splits = [split for split in self.splits if split != "train"]
         parts = {s: [silo.rows(s) for silo in self.silos] for s in splits}
         return {s: digest(*(a for r in parts[s] for a in (r.X, r.y))) for s in splits}
@@ -527,4 +560,6 @@ class Federation:
                 parts += [rows.X, rows.y, rows.group]
                 if rows.person is not None:
                     parts.append(rows.person)
+                if rows.weight is not None:
+                    parts += ["weight", rows.weight]
         return digest(*parts)

@@ -35,12 +35,15 @@ class Rows:
     person
         Code of whom each row is about, where an id told; equal in all silos and splits
         of a federation.
+    weight
+        How much each row counts in every mean, s_i ≥ 0; None: as much as any other.
     """
 
     X: FloatArray
     y: FloatArray
     group: IntArray
     person: IntArray | None = None
+    weight: FloatArray | None = None
 
     @classmethod
     def of(cls, X: object, y: object, group: object) -> Rows:
@@ -55,11 +58,13 @@ class Rows:
     def joined(cls, parts: Sequence[Rows]) -> Rows:
         """All rows of the parts, one after another, as a copy."""
         known = [part.person for part in parts if part.person is not None]
+        weighed = any(part.weight is not None for part in parts)
         return cls(
             np.concatenate([part.X for part in parts]),
             np.concatenate([part.y for part in parts]),
             np.concatenate([part.group for part in parts]),
             np.concatenate(known) if known and len(known) == len(parts) else None,
+            np.concatenate([part.weights for part in parts]) if weighed else None,
         )
 
     def __len__(self) -> int:
@@ -68,13 +73,28 @@ class Rows:
     def take(self, index: IntArray) -> Rows:
         """Return the rows at `index`."""
         who = None if self.person is None else self.person[index]
-        return Rows(self.X.take(index, axis=0), self.y[index], self.group[index], who)
+        weight = None if self.weight is None else self.weight[index]
+        X = self.X.take(index, axis=0)
+        return Rows(X, self.y[index], self.group[index], who, weight)
 
     def view(self, start: int, stop: int) -> Rows:
         """Return the rows from `start` up to `stop` without a copy."""
         part = slice(start, stop)
         who = None if self.person is None else self.person[part]
-        return Rows(self.X[part], self.y[part], self.group[part], who)
+        weight = None if self.weight is None else self.weight[part]
+        return Rows(self.X[part], self.y[part], self.group[part], who, weight)
+
+    @property
+    def weights(self) -> FloatArray:
+        """Return s_i of every row: 1 where none is given."""
+        return np.ones(len(self)) if self.weight is None else self.weight
+
+    @property
+    def counting(self) -> Rows:
+        """Return the rows that count: those that weigh nothing are as if not there."""
+        if self.weight is None or self.weight.all():
+            return self
+        return self.take(np.flatnonzero(self.weight))
 
 
 @dataclass(frozen=True, eq=False)

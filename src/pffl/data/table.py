@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -24,6 +24,7 @@ from pffl.data.numbers import Decimal
 from pffl.data.reading import place_of, read_table
 from pffl.data.schema import Attribute
 from pffl.data.silo import Rows
+from pffl.data.weights import weights_of
 from pffl.errors import DataError, Problems, UsageError
 from pffl.typing import IntArray
 
@@ -55,6 +56,7 @@ class ColumnOptions:
     decimal: Decimal | None = None
     rare: int = 1
     id: str | None = None
+    weight: str | None = None
     positive: object = None
     labels: Sequence[object] | None = None
     classification: bool = True
@@ -118,7 +120,7 @@ class TableOptions(ColumnOptions):
     @property
     def mentioned(self) -> tuple[str, ...]:
         """All columns that are named anywhere."""
-        single = (self.label, self.silo, self.id, self.by)
+        single = (self.label, self.silo, self.id, self.weight, self.by)
         several = (*self.group, *(self.features or ()), *self.drop, *self.categorical)
         return (*(name for name in single if name is not None), *several)
 
@@ -140,6 +142,8 @@ def encode_table(
         _check_label_sets(frame, options, silo, silo_names, problems)
         if options.id is not None:
             _check_missing(frame[options.id], "id", problems)
+        if options.weight is not None:
+            weights_of(frame[options.weight], problems)
         if not inputs.columns:
             problems.add("no column is left as an input")
     _warn_protected(frame, inputs.columns, options)
@@ -155,6 +159,7 @@ def encode_table(
     encoding = TableEncoding.of(
         inputs.columns, attributes, labels, options.label, options.label
     )
+    encoding = replace(encoding, weight=options.weight)
     people = None if options.id is None else category_codes(frame[options.id])
     notes += inputs.notes + inputs.warnings
     if options.silo is None and options.silos is None:
@@ -184,12 +189,18 @@ def _check_names(frame: pd.DataFrame, options: TableOptions) -> None:
             problems.add(f"'{options.label}' cannot be label and protected attribute")
         if options.id in (options.label, *options.group):
             problems.add(f"'{options.id}' cannot be the id and label or group as well")
+        taken = (options.label, *options.group, options.id, options.silo)
+        if options.weight is not None and options.weight in taken:
+            problems.add(
+                f"'{options.weight}' cannot be the weight and label, group, silo or "
+                "id as well"
+            )
 
 
 def _inputs(frame: pd.DataFrame, options: TableOptions) -> list[str]:
     if options.features is not None:
         return list(dict.fromkeys(options.features))
-    out = {options.label, options.silo, options.id, *options.drop}
+    out = {options.label, options.silo, options.id, options.weight, *options.drop}
     if not options.include_protected:
         out |= set(options.group)
     return [str(name) for name in frame.columns if name not in out]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 FORMAT = "pffl.evidence"
 VERSION = 1
+WEIGHTED = "needs rows that count alike, and these have weights"
 PEOPLE = ("count", "bounded_loss", "bounded_loss_squared")
 
 Stopped: TypeAlias = Literal["diverged", "interrupted"] | None
@@ -134,6 +135,11 @@ class Sample(Record):
     def rows(self) -> int:
         """Number of rows."""
         return int(sum(self.atoms["count"]))
+
+    @property
+    def weighted(self) -> bool:
+        """Whether some rows count more than others."""
+        return self.atoms["weight"] != self.atoms["count"]
 
     @property
     def means(self) -> FloatArray:

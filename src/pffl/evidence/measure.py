@@ -22,6 +22,7 @@ from pffl.errors import DataError
 from pffl.evidence import proofs
 from pffl.evidence.evidence import (
     PEOPLE,
+    WEIGHTED,
     Before,
     Cell,
     Least,
@@ -48,7 +49,7 @@ from pffl.typing import FloatArray
 
 LARGEST = float(np.finfo(np.float64).max)
 T = TypeVar("T")
-COUNTS = ("count", "correct", "positive")
+COUNTS = ("count", "correct", "positive")  # but where rows have weights
 CLASSIFIERS = {"logistic": (0.25, 1.0), "softmax": (0.5, float(np.sqrt(2.0)))}
 
 
@@ -234,9 +235,13 @@ def sample(
     )
 
 
-def expected_rows(problem: Problem, splits: Sequence[str]) -> Flow[FloatArray]:
+def expected_rows(
+    problem: Problem, splits: Sequence[str]
+) -> Flow[FloatArray | Missing]:
     """Count the rows of each cell in some splits: a census, and no look at a loss."""
     found = yield from ask_all([Census(problem.schema, split) for split in splits])
+    if not all(np.array_equal(one.weights, one.counts) for one in found):
+        return Missing(WEIGHTED)
     counts = [problem.cells.totals(one.counts.astype(np.float64)) for one in found]
     return np.sum([np.zeros(problem.n_cells), *counts], axis=0)
 
@@ -257,8 +262,8 @@ def planned(
 def columns(table: FloatArray) -> dict[str, list[float]]:
     """Turn a table of sums, shape (n, columns), into lists by name."""
     out = {
-        name: [int(v) if name in COUNTS else float(v) for v in table[:, j]]
-        for j, name in enumerate(COLUMNS)
+        name: [int(v) if name in COUNTS and v % 1 == 0 else v for v in column]
+        for name, column in zip(COLUMNS, table.T.tolist(), strict=True)
     }
     # Nothing is said of a square that is beyond all numbers, and JSON has no infinity.
     out["loss_squared"] = [min(v, LARGEST) for v in out["loss_squared"]]
@@ -445,6 +450,6 @@ def plan_constants(
 def silo_parts(problem: Problem) -> FloatArray:
     """Return m_kz/m_z: each silo's part of each cell, shape (K, Z)."""
     silos = range(len(problem.silo_counts))
-    counts = problem.silo_counts
-    rows = [problem.cells.of_silo(k) @ counts[k] / problem.counts for k in silos]
+    weights = problem.silo_weights
+    rows = [problem.cells.of_silo(k) @ weights[k] / problem.counts for k in silos]
     return np.asarray(rows, dtype=np.float64)

@@ -105,14 +105,14 @@ def metrics(
     `judged` is the column of losses: those of the bounded predictor, or the model's.
     """
     risk = total.risk if judged == "loss" else total.bounded_risk
-    count = total.column("count").sum()
-    classified = bool(schema.labels) and count > 0
+    count, weight = total.column("count").sum(), total.column("weight").sum()
+    classified = bool(schema.labels) and weight > 0
     binary = len(schema.labels) == 2
     among = {y: group_rates(total, schema, label=y) for y in (0, 1)} if binary else {}
     return Metrics(
         int(count),
         risk / total.share if total.share > 0 else None,
-        float(1 - total.column("correct").sum() / count) if classified else None,
+        float(1 - total.column("correct").sum() / weight) if classified else None,
         _top(mean_losses(total, judged)[:n_cells]),
         _top(group_losses(total, schema, judged)),
         _spread(group_rates(total, schema)) if binary else None,
@@ -132,11 +132,11 @@ class Rate(Record):
     people
         Rows among which it was counted.
     value
-        The rate there; None for nobody.
+        The rate there, by weight; None for nobody.
     lower, upper
         Hold the rate among unseen people, by itself, with the confidence of the run;
-        None where the rows are those that the model was trained on, or some people
-        have several.
+        None where the rows are those that the model was trained on, some people have
+        several, or rows have weights.
     """
 
     people: int
@@ -171,33 +171,43 @@ def rates(e: Evidence) -> list[GroupRates]:
     """Return the error rates of all groups, with intervals; none for numeric targets.
 
     The intervals are Clopper and Pearson's: each holds by itself. There are none where
-    people have several rows.
+    people have several rows, or rows have weights.
     """
     if not e.labels:
         return []
     held = unseen.usable(e)
     apart = held is not None and held.rows > 0
     sample = held if held is not None and apart else e.seen
-    names = ("count", "correct", "positive")
-    count, correct, positive = (sample.of_atoms(c, len(e.groups)) for c in names)
+    names = ("count", "weight", "correct", "positive")
+    count, weight, correct, positive = (
+        sample.of_atoms(c, len(e.groups)) for c in names
+    )
     delta = split_delta(1.0 - e.terms.confidence, 1, unseen.parts(e))
-    side = delta / 2 if apart and not e.data.several else None
+    alike = not (e.data.several or sample.weighted)
+    side = delta / 2 if apart and alike else None
     where = "held-out" if apart else "training"
     binary = len(e.labels) == 2
     return [
         GroupRates(
             e.groups[a],
             where,
-            _rate(count[a].sum() - correct[a].sum(), count[a].sum(), side),
-            _rate(positive[a, 0], count[a, 0], side) if binary else None,
-            _rate(count[a, 1] - positive[a, 1], count[a, 1], side) if binary else None,
+            _rate(
+                weight[a].sum() - correct[a].sum(),
+                weight[a].sum(),
+                count[a].sum(),
+                side,
+            ),
+            _rate(positive[a, 0], weight[a, 0], count[a, 0], side) if binary else None,
+            _rate(weight[a, 1] - positive[a, 1], weight[a, 1], count[a, 1], side)
+            if binary
+            else None,
         )
         for a in unseen.reported_groups(e)
     ]
 
 
-def _rate(events: float, people: float, delta: float | None) -> Rate:
-    value = float(events / people) if people else None
+def _rate(events: float, weight: float, people: float, delta: float | None) -> Rate:
+    value = float(events / weight) if weight else None
     if delta is None:
         return Rate(int(people), value, None, None)
     low = clopper_pearson_lower(events, people, delta=delta)
@@ -212,18 +222,18 @@ def deviation(total: Sums, schema: Named, *, label: int | None = None) -> float 
     """
     by_label = (len(schema.groups), -1)
     chosen = slice(None) if label is None else [label]
-    count = total.column("count").reshape(by_label)[:, chosen].sum()
-    if count == 0:
+    weight = total.column("weight").reshape(by_label)[:, chosen].sum()
+    if weight == 0:
         return None
     positive = total.column("positive").reshape(by_label)[:, chosen].sum()
     rates = group_rates(total, schema, label=label)
-    return float(np.nanmax(np.abs(rates - positive / count)))
+    return float(np.nanmax(np.abs(rates - positive / weight)))
 
 
 def mean_losses(total: Sums, judged: str = "bounded_loss") -> FloatArray:
     """Mean loss per cell; NaN where a cell has no rows."""
     losses = total.column(judged, of="cells")
-    return _ratio(losses, total.column("count", of="cells"))
+    return _ratio(losses, total.column("weight", of="cells"))
 
 
 def group_losses(
@@ -232,7 +242,7 @@ def group_losses(
     """Mean loss per group; NaN where nobody is."""
     by_label = (len(schema.groups), -1)
     losses = total.column(judged).reshape(by_label).sum(axis=1)
-    return _ratio(losses, total.column("count").reshape(by_label).sum(axis=1))
+    return _ratio(losses, total.column("weight").reshape(by_label).sum(axis=1))
 
 
 def group_rates(total: Sums, schema: Named, *, label: int | None = None) -> FloatArray:
@@ -242,9 +252,9 @@ def group_rates(total: Sums, schema: Named, *, label: int | None = None) -> Floa
     """
     by_label = (len(schema.groups), -1)
     positive = total.column("positive").reshape(by_label)
-    count = total.column("count").reshape(by_label)
+    weight = total.column("weight").reshape(by_label)
     chosen = slice(None) if label is None else [label]
-    return _ratio(positive[:, chosen].sum(axis=1), count[:, chosen].sum(axis=1))
+    return _ratio(positive[:, chosen].sum(axis=1), weight[:, chosen].sum(axis=1))
 
 
 def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:

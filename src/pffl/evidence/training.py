@@ -42,10 +42,15 @@ class CellLosses:
         totals: Numbers,
         bounds: Numbers,
         tolerance: Numbers | None = None,
+        weights: Numbers | None = None,
     ) -> CellLosses:
-        """Build from counts and loss sums; the mean of nobody is NaN."""
+        """Build from counts and loss sums; the mean of nobody is NaN.
+
+        `weights` are those of the rows together, where they do not count alike.
+        """
         parts = (
             whole("counts", counts),
+            nonnegative("weights", counts if weights is None else weights),
             nonnegative("totals", totals),
             finite("bounds", bounds),
             np.zeros(len(names))
@@ -54,8 +59,9 @@ class CellLosses:
         )
         if any(part.shape != (len(names),) for part in parts):
             raise refuse("counts, totals, bounds", "one per name", len(names))
-        count, total, bound, allowed = parts
-        means = np.where(count > 0, total / np.maximum(count, 1.0), np.nan)
+        count, weight, total, bound, allowed = parts
+        means = np.full_like(total, np.nan)
+        np.divide(total, weight, out=means, where=weight > 0)
         return cls(tuple(names), count, means, bound, allowed)
 
     @property
@@ -106,6 +112,7 @@ def losses(e: Evidence, sample: Sample, column: str | None = None) -> CellLosses
         sample.of_cells(column or e.judged),
         e.bounds,
         tolerance(e.scales, e.bounds) * e.trained,
+        sample.of_cells("weight"),
     )
 
 

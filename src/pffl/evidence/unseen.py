@@ -22,7 +22,7 @@ from pffl.bounds import logsum, rates
 from pffl.bounds import uniform as uniform_bounds
 from pffl.bounds.holdout import chernoff_upper, split_delta
 from pffl.evidence.certificate import Assumption, State, Statement
-from pffl.evidence.evidence import Evidence, Missing, Sample
+from pffl.evidence.evidence import WEIGHTED, Evidence, Missing, Sample
 from pffl.evidence.training import CellLosses, losses, planned
 from pffl.text import down, up, words
 from pffl.typing import FloatArray
@@ -249,7 +249,7 @@ def joint(e: Evidence) -> FloatArray | None:
 def loss_bounds(e: Evidence, delta: float) -> FloatArray | None:
     """Bound the cells' mean losses from held-out rows, each with probability 1 − δ."""
     sample, M = usable(e), e.terms.loss_bound
-    if sample is None or M is None or not e.cells:
+    if sample is None or M is None or not e.cells or sample.weighted:
         return None
     count, total = sample.of_people("count"), sample.of_people("bounded_loss")
     share = split_delta(delta, 1, parts(e))
@@ -264,6 +264,8 @@ def worst_lower(e: Evidence) -> float | None:
     sample, M = usable(e), e.terms.loss_bound
     if sample is None or M is None or np.isnan(sample.means).any():
         return None
+    if sample.weighted:
+        return None
     count, total = sample.of_people("count"), sample.of_people("bounded_loss")
     share = split_delta(1.0 - e.terms.confidence, len(e.cells), parts(e))
     if (bets := sample.planned) is not None:
@@ -277,7 +279,7 @@ def worst_lower(e: Evidence) -> float | None:
 def holdout(e: Evidence) -> Statement:
     """State how large the mean loss of unseen people can be, cell by cell."""
     sample, M, found = usable(e), e.terms.loss_bound, upper(e)
-    reasons = (*grounds(e), *bounded_loss(e))
+    reasons = (*grounds(e), *bounded_loss(e), *alike(e))
     together = joint(e)
     if sample is None or M is None or found is None or together is None:
         return Statement("holdout", "", assumptions=reasons)
@@ -444,18 +446,25 @@ def _loss_rows(
 # Errors and metrics
 
 
-def single(e: Evidence) -> tuple[Assumption, ...]:
-    """Say why rates have no bound where people have several rows."""
-    if not e.data.several:
+def alike(e: Evidence) -> tuple[Assumption, ...]:
+    """Say why there is no bound where rows do not count alike."""
+    if isinstance(e.heldout, Missing) or not e.heldout.weighted:
         return ()
+    return (Assumption(WEIGHTED, "failed"),)
+
+
+def single(e: Evidence) -> tuple[Assumption, ...]:
+    """Say why rates have no bound where people have several rows, or rows weights."""
+    if not e.data.several:
+        return alike(e)
     reason = "needs one row for each person, and some people have several"
-    return (Assumption(reason, "failed"),)
+    return (Assumption(reason, "failed"), *alike(e))
 
 
 def errors(e: Evidence) -> FloatArray | None:
     """Bound how often unseen people are misjudged, for all cells at once."""
     sample = usable(e)
-    if sample is None or e.data.several:
+    if sample is None or single(e):
         return None
     count = sample.of_cells("count")
     wrong = count - sample.of_cells("correct")
@@ -503,7 +512,7 @@ def reported_groups(e: Evidence) -> list[int]:
 def spread(kind: str, e: Evidence) -> rates.Spread | None:
     """Enclose a fairness metric of unseen people; groups as `reported_groups`."""
     sample = usable(e)
-    if sample is None or e.data.several:
+    if sample is None or single(e):
         return None
     chosen = reported_groups(e)
     tables = [
@@ -574,6 +583,8 @@ def uniform(e: Evidence) -> Statement:
     cells = losses(e, e.seen, "loss")  # it speaks of every model's own loss
     if reason is None and cells.empty:
         reason = "needs rows in every cell"
+    if reason is None and e.seen.weighted:
+        reason = WEIGHTED
     if reason is not None or M is None or X is None:
         return Statement.not_available("uniform", reason or "")
     bounds, printed = _uniform_bounds(e, cells, M, X)

@@ -547,7 +547,7 @@ def concentration(problem: Problem, multipliers: FloatArray) -> float:
     per_row = problem.cells.spread(
         problem.cell_weights(multipliers), len(problem.silo_counts)
     )
-    masses = beta + (per_row * problem.silo_counts).sum(axis=1) / problem.task.shares
+    masses = beta + (per_row * problem.silo_weights).sum(axis=1) / problem.task.shares
     return max(1.0, float(masses.max()) / (beta + float(multipliers.sum())))
 
 

@@ -109,7 +109,7 @@ class FedFair(Descent[Multipliers]):
     def objective(self, problem: Problem, state: Multipliers) -> Objective:
         """Line 3."""
         local = self.own(problem).cells.in_each_silo(problem.silo_names)
-        c = 1 / problem.silo_counts.sum() + self.prices(state) @ self.gaps(problem)
+        c = 1 / problem.silo_weights.sum() + self.prices(state) @ self.gaps(problem)
         return Objective.over(problem, local, c, self.smoothness(problem, state, c))
 
     def prices(self, state: Multipliers) -> FloatArray:
@@ -123,7 +123,7 @@ class FedFair(Descent[Multipliers]):
         if state.curvatures is None:
             return None
         cells = self.own(problem).cells
-        in_risk = problem.count(cells) / problem.silo_counts.sum()
+        in_risk = problem.count(cells) / problem.silo_weights.sum()
         labels = problem.schema.n_labels
         in_gaps = group_prices(self.prices(state), len(cells) // labels)
         weights = in_risk + np.tile(in_gaps, labels)

@@ -133,5 +133,5 @@ class Pooled(Method[State]):
 
 def by_rows(problem: Problem) -> Task:
     """Return the task with p_k = m_k/m: its risk is the mean over all rows."""
-    rows = problem.silo_counts.sum(axis=1).astype(np.float64)
-    return replace(problem.task, shares=rows / rows.sum())
+    m = problem.silo_weights.sum(axis=1)
+    return replace(problem.task, shares=m / m.sum())

@@ -43,18 +43,19 @@ class Inputs:
     @classmethod
     def from_sums(
         cls,
-        rows: int,
+        mass: float,
         sums: FloatArray,
         squares: FloatArray,
         centre: FloatArray | float = 0.0,
     ) -> Inputs:
         """Standardise by the mean and standard deviation over all silos' rows.
 
-        The sums are those of x − centre. A constant column gets scale 1 and becomes 0.
-        The cut is relative to the column's size, because Σx²/n − mean² cancels there.
+        The sums are those of x − centre, over rows that weigh `mass` together. A
+        constant column gets scale 1 and becomes 0. The cut is relative to the column's
+        size, because Σx²/n − mean² cancels there.
         """
-        mean = sums / rows
-        second = squares / rows
+        mean = sums / mass
+        second = squares / mass
         variance = np.maximum(second - mean**2, 0.0)
         constant = variance <= CONSTANT * np.maximum(second, 1e-300)
         return cls(centre + mean, np.where(constant, 1.0, np.sqrt(variance)))

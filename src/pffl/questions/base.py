@@ -138,7 +138,8 @@ class Task:
 class View:
     """One silo's rows of one split, as the model sees them.
 
-    `person` says whom each row is about, where that is known.
+    `person` says whom each row is about, where that is known; `weight` how much it
+    counts, s_i > 0, where rows do not count alike.
     """
 
     index: int
@@ -146,27 +147,51 @@ class View:
     y: FloatArray
     atom: IntArray
     person: IntArray | None = None
+    weight: FloatArray | None = None
 
     @classmethod
     def of(cls, silo: Silo, schema: Schema, model: Model | None, split: str) -> View:
         """Scale the inputs and code the atoms of one split; without a model, raw."""
-        rows = silo.rows(split)
+        rows = silo.rows(split).counting
         return cls(
             silo.index,
             rows.X if model is None else model.inputs.apply(rows.X),
             rows.y,
             schema.atoms(rows.group, rows.y),
             rows.person,
+            rows.weight,
         )
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @property
+    def mass(self) -> float:
+        """m_k: what all rows weigh together."""
+        return float(len(self) if self.weight is None else self.weight.sum())
+
+    def weigh(self, values: FloatArray) -> FloatArray:
+        """Return `values`, shape (n,) or (n, c), times s_i."""
+        return weighed(values, self.weight)
+
+    def mean(self, values: FloatArray) -> float:
+        """Return the mean of `values`, shape (n,)."""
+        if self.weight is None:
+            return float(values.mean())
+        return float(self.weigh(values).sum()) / self.mass
 
     def atom_sums(self, values: FloatArray, n_atoms: int) -> FloatArray:
         """Sum `values`, shape (n,) or (n, c), per atom."""
         sums = np.zeros((n_atoms, *values.shape[1:]))
         np.add.at(sums, self.atom, values)
         return sums
+
+
+def weighed(values: FloatArray, weight: FloatArray | None) -> FloatArray:
+    """Return each row's values, shape (n, …), times its weight."""
+    if weight is None:
+        return values
+    return values * weight.reshape(-1, *[1] * (values.ndim - 1))
 
 
 @dataclass_transform(

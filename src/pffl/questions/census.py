@@ -24,7 +24,7 @@ from pffl.questions.plausible import require
 from pffl.typing import FloatArray, IntArray
 
 COUNT = Row(0.0, 1.0, whole=True, called="a count")
-WEIGHT = Row(0.0, 1.0, called="a weight")  # s_i, which is 1 for every row
+WEIGHT = Row(0.0, 1.0, called="a weight")  # sites do not weigh rows yet
 
 
 class CensusTotal(Total):
@@ -37,8 +37,10 @@ class CensusTotal(Total):
     weight, weights
         Sums of sample weights Σs_i of the same rows, for means.
     target, targets
-        Σy and Σy² of a numeric target over the same rows, shape (K, 2) and
+        Σs_i y and Σs_i y² of a numeric target over the same rows, shape (K, 2) and
         (K, atoms, 2); (K, 0) and (K, atoms, 0) of classes.
+    feature_sums, feature_squares
+        Σs_i x and Σs_i x² of each feature.
     """
 
     silos: IntArray = places()
@@ -79,18 +81,17 @@ class Census(Question[CensusTotal]):
 
     def answer(self, view: View) -> CensusTotal:
         """Answer for one silo, from raw (unscaled) rows."""
-        X, powers = view.X, target_powers(self.schema, view.y)
+        powers = view.weigh(target_powers(self.schema, view.y))
         counts = np.bincount(view.atom, minlength=self.schema.n_atoms)[None, :]
         return CensusTotal(
             np.array([view.index]),
             np.array([len(view)]),
             counts,
-            np.array([float(len(view))]),
-            counts.astype(np.float64),
+            np.array([view.mass]),
+            np.bincount(view.atom, view.weight, counts.shape[1])[None].astype(float),
             powers.sum(axis=0)[None],
             view.atom_sums(powers, counts.shape[1])[None],
-            X.sum(axis=0, dtype=np.float64),
-            np.einsum("ij,ij->j", X, X, dtype=np.float64),
+            *feature_powers(view.X, view.weight),
             self.schema.hash,
         )
 
@@ -122,6 +123,17 @@ def target_powers(schema: Schema, y: FloatArray) -> FloatArray:
     if schema.labels:
         return np.zeros((len(y), 0))
     return np.stack([y, np.square(y)], axis=1)
+
+
+def feature_powers(
+    X: FloatArray, weight: FloatArray | None
+) -> tuple[FloatArray, FloatArray]:
+    """Return Σs_i x and Σs_i x² of each column."""
+    if weight is None:
+        squares = np.einsum("ij,ij->j", X, X, dtype=np.float64)
+        return X.sum(axis=0, dtype=np.float64), squares
+    sums = np.einsum("i,ij->j", weight, X, dtype=np.float64)
+    return sums, np.einsum("i,ij,ij->j", weight, X, X, dtype=np.float64)
 
 
 def _check_targets(total: CensusTotal, *, whole: bool) -> None:

@@ -87,9 +87,12 @@ class Curvature(ModelQuestion[CurvatureTotal]):
     def answer(self, view: View) -> CurvatureTotal:
         """Answer for one silo, one cell after the other."""
         model = linear(self.task)
-        share = self.task.shares[view.index] / len(view)
+        share = self.task.shares[view.index] / view.mass
         member = self.task.cells.of_silo(view.index)[:, view.atom]
-        rows = np.concatenate([np.full((1, len(view)), share), member])
+        if view.weight is not None:
+            member = member * view.weight
+        in_risk = view.weigh(np.full(len(view), share))
+        rows = np.concatenate([in_risk[None], member])
         losses = model.losses(self.w, view.X, view.y)
         gradients = [
             model.losses_and_gradient(self.w, view.X, view.y, weights)[1]
@@ -105,7 +108,7 @@ class Curvature(ModelQuestion[CurvatureTotal]):
         pulled = [model.pull_back(view.X, slopes * weights) for weights in rows]
         p = model.n_parameters
         return CurvatureTotal(
-            float(share * losses.sum()),
+            float(share * view.weigh(losses).sum()),
             gradients[0],
             hessians[0] if h else np.zeros((0, 0)),
             # Pairwise, unlike a product: what rounding can do stays small.

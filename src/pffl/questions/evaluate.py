@@ -60,13 +60,14 @@ class EvaluateTotal(Total):
     ----------
     atoms, cells
         Sums of `COLUMNS` per atom, shape (atoms, 8), and per cell, shape (Z, 8):
-        `count` of rows, for floors and bounds, `weight` of sample weights, for means.
+        `count` of rows, for floors and bounds, `weight` of their weights s_i, for
+        means; all others are sums of s_i times what they say.
     risk, bounded_risk
         Σ p_k × silo k's mean loss, of the model and of the bounded predictor.
     share
         Σ p_k of the silos that have rows in the split.
     trials
-        Σ bounded loss per cell, at each M that was to be tried.
+        Σ s_i × bounded loss per cell, at each M that was to be tried.
     people
         Where bets were asked for: how many people a cell's rows are about, the sum of
         their mean bounded losses in it, and that of the squares; shape (Z, 3). Rows
@@ -183,6 +184,14 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
             axis=1,
         )
 
+    def weighed(self, columns: FloatArray, weight: FloatArray | None) -> FloatArray:
+        """Return `columns` times s_i, all but the count."""
+        if weight is None:
+            return columns
+        factors = np.repeat(weight[:, None], columns.shape[1], axis=1)
+        factors[:, COLUMNS.index("count")] = 1.0
+        return columns * factors
+
     def log_sums(
         self,
         bounded: FloatArray,
@@ -230,7 +239,8 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         """
         cells = self.task.cells
         columns = self.columns(losses, classes, view.y, bounded)
-        atoms = view.atom_sums(columns, cells.membership.shape[1])
+        weighed = self.weighed(columns, view.weight)
+        atoms = view.atom_sums(weighed, cells.membership.shape[1])
         here = cells.of_silo(view.index).astype(bool)
         sums, width = here @ atoms, len(COLUMNS)
         share = float(self.task.shares[view.index]) if len(view) else 0.0
@@ -239,8 +249,8 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         return EvaluateTotal(
             atoms[:, :width],
             sums[:, :width],
-            share * float(losses.mean()) if len(view) else 0.0,
-            share * float(cut.mean()) if len(view) else 0.0,
+            share * view.mean(losses) if len(view) else 0.0,
+            share * view.mean(cut) if len(view) else 0.0,
             share,
             sums[:, width:],
             *logs,

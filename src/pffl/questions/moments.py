@@ -14,7 +14,7 @@ import numpy as np
 
 from pffl.data.schema import Schema
 from pffl.questions.base import Question, View
-from pffl.questions.census import CensusTotal, target_powers
+from pffl.questions.census import CensusTotal, feature_powers, target_powers
 from pffl.questions.declared import ROUNDING, Dims, Total, array, places, text, vector
 from pffl.questions.plausible import within
 from pffl.typing import FloatArray, IntArray
@@ -52,14 +52,13 @@ class Moments(Question[MomentsTotal]):
     def answer(self, view: View) -> MomentsTotal:
         """Answer for one silo, from raw (unscaled) rows."""
         X = np.subtract(view.X, self.centre[1:], dtype=np.float64)
-        powers = target_powers(self.schema, view.y - self.centre[0])
+        powers = view.weigh(target_powers(self.schema, view.y - self.centre[0]))
         atoms = max(self.schema.n_atoms, int(view.atom.max(initial=-1)) + 1)
         return MomentsTotal(
             np.array([view.index]),
             powers.sum(axis=0)[None],
             view.atom_sums(powers, atoms)[None],
-            X.sum(axis=0),
-            np.einsum("ij,ij->j", X, X),
+            *feature_powers(X, view.weight),
         )
 
     def check(self, census: CensusTotal, total: MomentsTotal) -> None:

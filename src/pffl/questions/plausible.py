@@ -82,15 +82,15 @@ SHAPES: dict[type[Model], Callable[[Any], Shape]] = {  # of these very classes a
 
 
 def lengths(
-    rows: int, sums: FloatArray, squares: FloatArray, mean: FloatArray
+    rows: int, mass: float, sums: FloatArray, squares: FloatArray, mean: FloatArray
 ) -> FloatArray:
-    """Return an upper bound of √Σ(x − mean)² over n rows.
+    """Return an upper bound of √Σs(x − mean)² over n rows that weigh Σs together.
 
-    Σ(x − mean)² = Σx² − 2·mean·Σx + n·mean² cancels; what rounding of n additions can
-    do to it is added.
+    Σs(x − mean)² = Σsx² − 2·mean·Σsx + mean²·Σs cancels; what rounding of n additions
+    can do to it is added.
     """
-    centred = squares - 2 * mean * sums + rows * mean**2
-    size = squares + 2 * np.abs(mean * sums) + rows * mean**2
+    centred = squares - 2 * mean * sums + mass * mean**2
+    size = squares + 2 * np.abs(mean * sums) + mass * mean**2
     above = np.maximum(centred, 0.0) + 4 * (rows + 8) * UNIT * size
     return np.sqrt(above)
 
@@ -126,13 +126,14 @@ class Ceilings:
             return cls(None, np.zeros(0), rows, target, math.inf, model.unit)
         shape, inputs = known(model), model.inputs
         sums, squares = census.feature_sums, census.feature_squares
-        columns = lengths(rows, sums, squares, inputs.mean) / inputs.scale
+        mass = float(census.weight[0])
+        columns = lengths(rows, mass, sums, squares, inputs.mean) / inputs.scale
         if model.intercept:
-            columns = np.append(columns, math.sqrt(rows))
+            columns = np.append(columns, math.sqrt(mass))
         if not census.target.size:
             return cls(shape, columns, rows, target, 0.0, model.unit)
         total, square = census.target.T
-        far = lengths(rows, total, square, np.array([target.mean]))
+        far = lengths(rows, mass, total, square, np.array([target.mean]))
         return cls(shape, columns, rows, target, float(far[0]), model.unit)
 
     @property

@@ -57,7 +57,7 @@ class Train(ModelQuestion[TrainTotal]):
     """Ask for local training from `w`.
 
     Silo k descends G_k = (1/p_k) Σ_i c_i ℓ_i + β(μ/2)‖w‖² with
-    c_i = β p_k/m_k + Σ_{z∋i} λ_z/m_z, whose p_k-weighted mean over silos is G.
+    c_i = s_i(β p_k/m_k + Σ_{z∋i} λ_z/m_z), whose p_k-weighted mean over silos is G.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class Train(ModelQuestion[TrainTotal]):
         per_atom = self.cell_weights @ self.task.cells.of_silo(view.index)
         share = float(self.task.shares[view.index])
         per_row: FloatArray = per_atom[view.atom] / share if share > 0 else np.zeros(1)
-        return per_row + np.full(len(view), self.risk_weight / len(view))
+        return view.weigh(per_row + np.full(len(view), self.risk_weight / view.mass))
 
     @property
     def ridge_weight(self) -> float:
@@ -166,8 +166,8 @@ class Train(ModelQuestion[TrainTotal]):
     def total(self, view: View, losses: FloatArray, w: FloatArray) -> TrainTotal:
         """Return one silo's answer from its losses at `self.w` and the w it reached."""
         cells, share = self.task.cells, float(self.task.shares[view.index])
-        atom_losses = view.atom_sums(losses, cells.membership.shape[1])
-        mean = float(losses.mean())
+        atom_losses = view.atom_sums(view.weigh(losses), cells.membership.shape[1])
+        mean = view.mean(losses)
         powers = self.powers(mean, (w - self.w)[: self.task.model.n_trained])
         return TrainTotal(
             share * powers[0] * (w - self.w),

@@ -54,7 +54,7 @@ class Witness(ModelQuestion[WitnessTotal]):
     Attributes
     ----------
     risk_weight, cell_weights
-        β and λ_z/m_z ≥ 0: c_i = β p_k/m_k + Σ_{z∋i} λ_z/m_z.
+        β and λ_z/m_z ≥ 0: c_i = s_i(β p_k/m_k + Σ_{z∋i} λ_z/m_z).
     direction
         v: the score of row i moves by −(x_i, 1)ᵀv.
     """
@@ -75,7 +75,8 @@ class Witness(ModelQuestion[WitnessTotal]):
         """Answer for one silo."""
         per_atom = self.cell_weights @ self.task.cells.of_silo(view.index)
         share = float(self.task.shares[view.index])
-        weights = per_atom[view.atom] + self.risk_weight * share / max(len(view), 1)
+        in_risk = self.risk_weight * share / (view.mass or 1.0)
+        weights = view.weigh(per_atom[view.atom] + in_risk)
         return self.total(self.sums(linear(self.task), view.X, view.y, weights))
 
     def sums(

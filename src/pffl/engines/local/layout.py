@@ -10,6 +10,7 @@ import numpy as np
 
 from pffl.data.federation import Federation
 from pffl.models.base import Inputs
+from pffl.questions.base import weighed
 from pffl.typing import FloatArray, IntArray
 
 PIECE_BYTES = 2**20  # of inputs: a piece stays in cache between its two products
@@ -57,6 +58,8 @@ class Layout:
         Position × atoms + atom of each row.
     original_rows
         For each position, which of the silo's own rows stands where.
+    weight
+        How much each row counts, s_i > 0; None: all alike.
     """
 
     X: FloatArray
@@ -66,18 +69,21 @@ class Layout:
     starts: IntArray
     n_atoms: int
     original_rows: tuple[IntArray, ...]
+    weight: FloatArray | None = None
 
     @classmethod
     def of(cls, federation: Federation, split: str, inputs: Inputs) -> Layout:
         """Lay out one split of a federation."""
         schema = federation.schema
-        parts = [silo.rows(split) for silo in federation.silos]
+        parts = [silo.rows(split).counting for silo in federation.silos]
         sizes = np.array([len(part) for part in parts])
         order = np.argsort(sizes, kind="stable")
         starts = np.concatenate([[0], np.cumsum(sizes[order])])
         X = np.empty((int(starts[-1]), schema.n_features))
         y = np.empty(len(X))
         units = np.empty(len(X), dtype=np.int64)
+        weighed = any(part.weight is not None for part in parts)
+        weight = np.empty(len(X)) if weighed else None
         original_rows = []
         for position, index in enumerate(order):
             rows = parts[index]
@@ -87,8 +93,11 @@ class Layout:
             _scaled_rows(rows.X, by_atom, inputs, X[here])
             y[here] = rows.y[by_atom]
             units[here] = position * schema.n_atoms + atoms[by_atom]
+            if weight is not None:
+                weight[here] = rows.weights[by_atom]
             original_rows.append(by_atom)
-        return cls(X, y, units, order, starts, schema.n_atoms, tuple(original_rows))
+        shape = (order, starts, schema.n_atoms, tuple(original_rows))
+        return cls(X, y, units, *shape, weight)
 
     @property
     def n_silos(self) -> int:
@@ -99,6 +108,22 @@ class Layout:
     def sizes(self) -> IntArray:
         """Rows of each position."""
         return np.diff(self.starts)
+
+    @cached_property
+    def masses(self) -> FloatArray:
+        """m_k: what the rows of each position weigh together."""
+        if self.weight is None:
+            return self.sizes.astype(np.float64)
+        parts = np.split(self.weight, self.starts[1:-1])
+        return np.array([part.sum() for part in parts])
+
+    def weights(self, rows: slice) -> FloatArray | None:
+        """Return s_i of some consecutive rows; None where all count alike."""
+        return None if self.weight is None else self.weight[rows]
+
+    def weigh(self, values: FloatArray, rows: slice) -> FloatArray:
+        """Return values of some consecutive rows, shape (n, …), times s_i."""
+        return weighed(values, self.weights(rows))
 
     @cached_property
     def _cut(self) -> dict[int, tuple[Piece, ...]]:

@@ -114,7 +114,8 @@ def evaluate(
                     y,
                     partial(model.score_bounded_losses, z, y),
                 )
-                into[piece.units] += run_sums(piece, columns)
+                weighed = question.weighed(columns, layout.weights(piece.rows))
+                into[piece.units] += run_sums(piece, weighed)
                 if question.bets.size:
                     bounded[place][piece.rows] = columns[:, BOUNDED]
         return sums
@@ -136,10 +137,10 @@ def _evaluated(
     by_silo = layout.to_federation(
         np.reshape(sums, (layout.n_silos, layout.n_atoms, -1))
     )
-    counts = by_silo[:, :, 0].sum(axis=1)
-    present = counts > 0
+    masses = by_silo[:, :, COLUMNS.index("weight")].sum(axis=1)
+    present = masses > 0
     losses = by_silo[:, :, [COLUMNS.index("loss"), BOUNDED]].sum(axis=1)
-    means = losses / np.maximum(counts, 1.0)[:, None]
+    means = losses / np.where(present, masses, 1.0)[:, None]
     risk, bounded_risk = (task.shares @ means).tolist()
     cells = task.cells.totals(by_silo)
     logs = question.log_sums(bounded, _members(layout, task.cells))
@@ -241,9 +242,10 @@ def _silo_peaks(layout: Layout, question: Curvature, position: int) -> FloatArra
         X = layout.X[piece.rows]
         z = np.zeros(len(X) if model.n_outputs == 1 else (len(X), model.n_outputs))
         curvatures = model.score_curvatures(z, layout.y[piece.rows], majorant=True)
+        curvatures = layout.weigh(curvatures, piece.rows)
         for unit, run in piece.runs():
             by_atom[unit % layout.n_atoms] += model.gram(X[run], curvatures[run])
-    whole = by_atom.sum(axis=0)[None] / layout.sizes[position]
+    whole = by_atom.sum(axis=0)[None] / layout.masses[position]
     in_cells = np.tensordot(task.cells.of_silo(int(index)), by_atom, axes=1)
     return powers(np.concatenate([whole, in_cells / max(task.shares[index], 1e-300)]))
 
@@ -256,7 +258,7 @@ def curvature_pass(
 ) -> list[FloatArray]:
     """Expand run by run: each row enters one product, whatever the cells."""
     task = questions[0].task
-    cells, risk_weights = task.cells, task.shares[layout.order] / layout.sizes
+    cells, risk_weights = task.cells, task.shares[layout.order] / layout.masses
     rows = 1 + layout.n_atoms + len(cells)
     found = [np.zeros((rows, sum(_packing(question)))) for question in questions]
     own_cells: dict[int, list[int]] = {}
@@ -282,9 +284,11 @@ def _packed_runs(
     X, y = layout.X[piece.rows], layout.y[piece.rows]
     z = model.scores(question.w, X)
     losses, slopes = model.score_losses_and_slopes(z, y)
+    losses, slopes = (layout.weigh(v, piece.rows) for v in (losses, slopes))
     if question.order == 2:
         curvatures = model.score_curvatures(z, y, majorant=question.majorant)
-    scores, score_slopes = question.scores(z)
+        curvatures = layout.weigh(curvatures, piece.rows)
+    scores, score_slopes = (layout.weigh(v, piece.rows) for v in question.scores(z))
     for unit, run in piece.runs():
         parts = [losses[run].sum(keepdims=True), model.pull_back(X[run], slopes[run])]
         if question.order == 2:
@@ -300,8 +304,8 @@ def witness(
 ) -> list[WitnessTotal]:
     """Answer questions about one task, for all silos."""
     task, model = questions[0].task, linear(questions[0].task)
-    in_risk = (task.shares[layout.order] / layout.sizes)[:, None]
-    weights = [
+    in_risk = (task.shares[layout.order] / layout.masses)[:, None]
+    by_units = [
         task.cells.spread(question.cell_weights, layout.n_silos)[layout.order]
         + question.risk_weight * in_risk
         for question in questions
@@ -312,8 +316,9 @@ def witness(
         for piece in pieces:
             X, y = layout.X[piece.rows], layout.y[piece.rows]
             units = layout.units[piece.rows]
-            for question, by_unit, into in zip(questions, weights, found, strict=True):
-                into += question.sums(model, X, y, by_unit.reshape(-1)[units])
+            for question, by_unit, into in zip(questions, by_units, found, strict=True):
+                weights = layout.weigh(by_unit.reshape(-1)[units], piece.rows)
+                into += question.sums(model, X, y, weights)
         return found
 
     parts = spread(blocks_of, layout.pieces(), len(layout.X) * model.n_parameters)
@@ -366,12 +371,12 @@ class TrainStack:
 
     @property
     def unit_weights(self) -> FloatArray:
-        """c_i per unit (silo position × atom) and question."""
+        """c_i/s_i per unit (silo position × atom) and question."""
         layout, questions = self.layout, self.questions
         cells = questions[0].task.cells
         risk_weights = np.array([q.risk_weight for q in questions])
         weights = np.empty((layout.n_silos, layout.n_atoms, len(questions)))
-        weights[:] = ((self.asked / layout.sizes)[:, None] * risk_weights)[:, None]
+        weights[:] = ((self.asked / layout.masses)[:, None] * risk_weights)[:, None]
         if cells.everywhere.all():
             by_cell = np.stack([q.cell_weights for q in questions], axis=1)
             weights += cells.membership.T.astype(np.float64) @ by_cell
@@ -402,7 +407,7 @@ class TrainStack:
         if first.silos is not None:  # a silo without weight still tells its losses
             there = np.isin(self.layout.order, first.silos)
             by_position = by_position * there[:, None, None]
-        means = by_position.sum(axis=1) / self.layout.sizes[:, None]
+        means = by_position.sum(axis=1) / self.layout.masses[:, None]
         risks = self.asked @ means
         cells = first.task.cells.totals(self.layout.to_federation(by_position))
         moved = tilts * lengths / (means + TINY)
@@ -428,8 +433,9 @@ class TrainStack:
                 losses, slopes = columns.losses_and_slopes(
                     columns.scores(X), layout.y[piece.rows]
                 )
-                sums[piece.units] += run_sums(piece, losses)
+                sums[piece.units] += run_sums(piece, layout.weigh(losses, piece.rows))
                 slopes *= np.repeat(weights[piece.units], piece.lengths, axis=0)
+                slopes = layout.weigh(slopes, piece.rows)
                 columns.pull_back(X, slopes, gradients)
             return sums, gradients
 
@@ -450,6 +456,7 @@ class TrainStack:
             for piece in pieces:
                 z = columns.scores(layout.X[piece.rows])
                 losses = columns.losses(z, layout.y[piece.rows])
+                losses = layout.weigh(losses, piece.rows)
                 sums[piece.units] += run_sums(piece, losses)
             return sums
 
@@ -461,7 +468,7 @@ class TrainStack:
         if not powers.any():
             return np.ones((self.layout.n_silos, len(powers)))
         totals = sums.reshape(self.layout.n_silos, -1, len(powers)).sum(axis=1)
-        return (totals / self.layout.sizes[:, None] + TINY) ** powers
+        return (totals / self.layout.masses[:, None] + TINY) ** powers
 
     def local_steps(self, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Take all local steps.
@@ -530,7 +537,8 @@ class TrainStack:
                 shape = (len(group), int(sizes[0]))
                 X = layout.X[lo:hi].reshape(*shape, -1)
                 y = layout.y[lo:hi].reshape(shape)
-                weights = unit_weights[layout.units[lo:hi]].reshape(*shape, -1)
+                weights = layout.weigh(unit_weights[layout.units[lo:hi]], slice(lo, hi))
+                weights = weights.reshape(*shape, -1)
                 return [(X, y, weights)] * steps
             whole = [np.arange(layout.starts[k], layout.starts[k + 1]) for k in group]
             return [_gather(layout, whole, sizes, unit_weights)] * steps
@@ -554,6 +562,8 @@ def _gather(
         [np.concatenate([i, np.repeat(i[:1], longest - len(i))]) for i in rows]
     )
     weights = unit_weights[layout.units[padded]]
+    if layout.weight is not None:
+        weights *= layout.weight[padded][..., None]
     for k, index in enumerate(rows):
         weights[k, : len(index)] *= sizes[k] / len(index)
         weights[k, len(index) :] = 0.0

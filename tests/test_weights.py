@@ -1,0 +1,224 @@
+"""Weighted rows: a row of weight 3 is three rows; the unit of weights is nothing."""
+
+import numpy as np
+import pytest
+
+from pffl import (
+    BoundedGroupLoss,
+    Exact,
+    Federation,
+    HuberRegression,
+    LeastSquares,
+    LogisticRegression,
+    Options,
+    SoftmaxRegression,
+    solve,
+)
+from pffl.data import Rows
+from pffl.engines import Local, Reference
+from pffl.errors import DataError
+
+MODELS = {
+    "logistic": (LogisticRegression(l2=1e-3), "two", 0.42),
+    "softmax": (SoftmaxRegression(l2=1e-3), "three", 0.9),
+    "squares": (LeastSquares(l2=1e-3), "number", 1.1),
+    "huber": (HuberRegression(l2=1e-3), "number", 0.9),
+}
+
+
+def arrays(target: str = "two", n: int = 160) -> dict[str, np.ndarray]:
+    """Rows whose groups overlap, with whole weights from 0 to 3."""
+    draw = np.random.default_rng(7)
+    X = draw.normal(size=(n, 3)) * [1, 3, 0.2] + [0, 5, 0]
+    a, silo = draw.integers(0, 3, n), draw.integers(0, 3, n)
+    z = X @ [1, 0.3, -2] - 1.5 + 0.8 * (a == 1) + draw.normal(size=n)
+    y = {"two": (z > 0) * 1, "three": np.digitize(z, [-0.5, 0.8]), "number": z}
+    weight = draw.integers(0, 4, n).astype(float)
+    b = np.arange(n) % 2
+    return {"X": X, "y": y[target], "a": a, "b": b, "silo": silo, "s": weight}
+
+
+def federation(
+    rows: dict[str, np.ndarray], weight: np.ndarray | None, *, test: float = 0.0
+) -> Federation:
+    """Return them in silos, with weights if given."""
+    return Federation.from_arrays(
+        rows["X"],
+        rows["y"],
+        sensitive_features={"a": rows["a"], "b": rows["b"]},
+        silo=rows["silo"],
+        sample_weight=weight,
+        classification=rows["y"].dtype.kind != "f",
+        test_fraction=test,
+    )
+
+
+def pair(target: str = "two", *, unit: float = 1.0, silos: int = 3) -> list[Federation]:
+    """Return weighted rows, and the same with as many copies of each."""
+    rows = arrays(target)
+    rows["silo"] = rows["silo"] % silos
+    copies = np.repeat(np.arange(len(rows["y"])), rows["s"].astype(int))
+    copied = {name: values[copies] for name, values in rows.items()}
+    return [federation(rows, unit * rows["s"]), federation(copied, None)]
+
+
+def overlapping(bound: float) -> BoundedGroupLoss:
+    return BoundedGroupLoss(bound, by="a") & BoundedGroupLoss(1.1 * bound, by="b")
+
+
+@pytest.mark.parametrize(
+    ("kind", "silos", "weighting", "unit"),
+    [
+        ("logistic", 1, "silos", 1.0),
+        ("logistic", 3, "silos", 1e6),
+        ("softmax", 3, "silos", 1.0),
+        ("squares", 3, "rows", 1e-3),
+        ("huber", 3, "rows", 1.0),
+    ],
+)
+def test_a_row_of_weight_three_is_three_rows(kind, silos, weighting, unit):
+    model, target, bound = MODELS[kind]
+    weighted, copied = (
+        solve(
+            one,
+            overlapping(bound),
+            model=model,
+            method=Exact(multiplier_bound=5),
+            options=Options(weighting=weighting),
+        )
+        for one in pair(target, unit=unit, silos=silos)
+    )
+    e, f = weighted.evidence, copied.evidence
+    assert weighted.status == copied.status
+    assert weighted.loss_bound == copied.loss_bound
+    assert e.proofs.least.upper == pytest.approx(f.proofs.least.upper, rel=1e-7)
+    assert e.proofs.least.lower == pytest.approx(f.proofs.least.lower, rel=1e-7)
+    np.testing.assert_allclose(weighted.w, copied.w, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(e.multipliers, f.multipliers, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(e.seen.means, f.seen.means, rtol=1e-10)
+    assert weighted.gap == pytest.approx(copied.gap, rel=1e-3, abs=1e-12)
+    assert weighted.gap < 1e-6
+    assert e.seen.rows < f.seen.rows == sum(e.seen.atoms["weight"]) / unit
+
+
+def test_engines_agree_on_weighted_rows_and_equal_copies():
+    from pffl.questions import Census, Curvature, Evaluate, Task, Train, Witness
+
+    weighted, copied = pair()
+    schema = weighted.schema
+    model = LogisticRegression().bind(schema, _scaling(copied))
+    cells = overlapping(0.5).cells(schema, weighted.silo_names)
+    task = Task(model, cells, np.array([0.2, 0.3, 0.5]))
+    w, lam = np.array([0.3, -0.2, 0.5, 0.1]), np.linspace(0.01, 0.05, len(cells))
+    questions = [
+        Census(schema),
+        Evaluate(task, w, "train", 3.0, np.array([5.0])),
+        Curvature(task, w, True),
+        Curvature(task, w, sharpness=2.0),
+        Witness(task, w, 0.3, lam, 0.1 * w),
+        Train(task, w, 0.7, lam, np.array([0.3])),
+        Train(task, w, 0.7, lam, np.array([0.3, 0.2]), proximal=0.1, loss_power=1.0),
+        Train(task, w, 0.7, lam, np.array([0.3]), silos=(0, 2)),
+    ]
+    engines = [Reference(weighted), Local(weighted, threads=1), Reference(copied)]
+    for question in questions:
+        totals = [engine.ask(question) for engine in engines]
+        for name in question.total_type.declared:
+            values = [_comparable(getattr(total, name), name) for total in totals]
+            if name in ("rows", "counts"):
+                assert (values[0] == values[1]).all()
+                assert values[0].sum() < values[2].sum()
+            elif name != "schema_hash":
+                np.testing.assert_allclose(values[1], values[0], 1e-11, 1e-12, name)
+                np.testing.assert_allclose(values[2], values[0], 1e-11, 1e-12, name)
+
+
+def _scaling(federation: Federation):
+    from pffl.models import Inputs
+
+    X = federation.pooled().X
+    return Inputs(X.mean(axis=0), X.std(axis=0))
+
+
+def _comparable(value, name):
+    """Return a field without its counts of rows, which are those of other rows."""
+    return value[:, 1:] if name in ("atoms", "cells") else np.asarray(value)
+
+
+def test_batches_of_weighted_rows_are_alike_in_both_engines():
+    from pffl.questions import Task, Train
+
+    weighted, _ = pair()
+    model = LogisticRegression().bind(weighted.schema, _scaling(weighted))
+    cells = overlapping(0.5).cells(weighted.schema, weighted.silo_names)
+    task = Task(model, cells, np.full(3, 1 / 3))
+    ask = Train(task, np.ones(4), 1.0, np.full(len(cells), 0.01), np.full(3, 0.1), 16)
+    one, other = (engine(weighted).ask(ask).update for engine in (Reference, Local))
+    np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_without_bounds_it_is_scikit_learns_sample_weight():
+    from sklearn.linear_model import LogisticRegression as Theirs
+
+    rows = arrays()
+    rows["s"] = np.random.default_rng(1).exponential(size=len(rows["y"]))
+    rows["silo"][:] = 0
+    data = federation(rows, rows["s"])
+    ours = solve(data, None, model=LogisticRegression(l2=0.1), method=Exact())
+    mean = np.average(rows["X"], axis=0, weights=rows["s"])
+    scale = np.sqrt(np.average((rows["X"] - mean) ** 2, axis=0, weights=rows["s"]))
+    X = np.column_stack([(rows["X"] - mean) / scale, np.ones(len(rows["y"]))])
+    share = rows["s"] / rows["s"].sum()
+    theirs = Theirs(C=10.0, fit_intercept=False, tol=1e-12, max_iter=1000)
+    theirs.fit(X, rows["y"], sample_weight=share)
+    np.testing.assert_allclose(ours.w, theirs.coef_[0], atol=1e-6)
+
+
+def test_a_row_of_weight_zero_is_not_there():
+    rows = arrays()
+    data = federation(rows, rows["s"])
+    assert data.rows() == np.count_nonzero(rows["s"])
+    assert any("rows of weight 0 were left out" in note for note in data.notes)
+    kept = {name: values[rows["s"] > 0] for name, values in rows.items()}
+    assert data.fingerprint == federation(kept, kept["s"]).fingerprint
+    assert data.fingerprint != federation(kept, 2 * kept["s"]).fingerprint
+
+
+def test_a_cell_that_weighs_nothing_is_empty():
+    rows = arrays()
+    rows["s"] = np.where(rows["a"] == 2, 0.0, 1.0)
+    with pytest.raises(DataError, match="no training rows in any silo for a = 2"):
+        solve(federation(rows, rows["s"]), BoundedGroupLoss(0.6, by="a"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (-1.0, "1 weights are below 0, first -1 in row 4"),
+        (np.nan, "1 weights are not finite, first nan in row 4"),
+        (np.inf, "1 weights are not finite, first inf in row 4"),
+        (1e80, "beyond 1e\\+75"),
+    ],
+)
+def test_wrong_weights_are_refused(wrong, said):
+    rows = arrays()
+    rows["s"][3] = wrong
+    with pytest.raises(DataError, match=f"sample_weight: .*{said}"):
+        federation(rows, rows["s"])
+
+
+def test_weights_that_are_no_weights_are_refused():
+    rows = arrays()
+    with pytest.raises(DataError, match="every weight is 0"):
+        federation(rows, 0 * rows["s"])
+    with pytest.raises(DataError, match="sample_weight: not a number"):
+        federation(rows, np.array(["heavy"] * len(rows["y"])))
+    with pytest.raises(DataError, match="lengths differ"):
+        federation(rows, rows["s"][1:])
+
+
+def test_joined_rows_without_weights_count_once():
+    one = Rows(np.ones((2, 1)), np.zeros(2), np.zeros(2, int), weight=np.full(2, 3.0))
+    other = Rows(np.ones((1, 1)), np.zeros(1), np.zeros(1, int))
+    assert Rows.joined([one, other]).weights.tolist() == [3.0, 3.0, 1.0]
+    assert Rows.joined([other, other]).weight is None
