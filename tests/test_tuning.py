@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pffl
+from pffl import runs
 from pffl.data import Federation, Rows
 from pffl.errors import UsageError
 from pffl.flower.deploy import Address, deploy
@@ -165,7 +166,7 @@ def test_the_command_line_takes_it_and_the_run_can_be_repeated(
     assert 'l2 = "auto"' in spec.read_text()
     done = command(capsys, "run", spec, "--no-extras", "--out", places[1])
     assert done.code == 0, done.err
-    one, two = (pffl.load(place) for place in places)
+    one, two = (runs.load(place) for place in places)
     np.testing.assert_array_equal(one.w, two.w)
     bad = command(capsys, "run", *SMALL, "--l2", "much", *more, tmp_path / "three")
     assert bad.code == 2

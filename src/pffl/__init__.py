@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from pffl.models import LogisticRegression as LogisticRegression
     from pffl.models import Network as Network
     from pffl.models import SoftmaxRegression as SoftmaxRegression
+    from pffl.models.predictor import Predictor as Predictor
     from pffl.preparation import Options as Options
     from pffl.reports.page import report as report
-    from pffl.runs.directory import load as load
     from pffl.runs.directory import save as save
+    from pffl.runs.predictor import load as load
     from pffl.solution import Solution as Solution
     from pffl.solving import solve as solve
     from pffl.solving import solve_many as solve_many
@@ -62,13 +63,14 @@ _HOMES = {
     "PFFL": "methods",
     "PFFLError": "errors",
     "PerSilo": "constraints",
+    "Predictor": "models.predictor",
     "SoftmaxRegression": "models",
     "Solution": "solution",
     "audit": "foreign",
     "certify": "certifying",
     "compare": "study.compare",
     "feasible": "feasibility",
-    "load": "runs.directory",
+    "load": "runs.predictor",
     "report": "reports.page",
     "save": "runs.directory",
     "solve": "solving",

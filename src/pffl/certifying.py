@@ -123,7 +123,7 @@ def certify(
     Parameters
     ----------
     solution
-        What `solve` returned, or a run directory that `pffl.load` has read.
+        What `solve` returned, or a run directory that `pffl.runs.load` has read.
     federation
         The silos, or an engine that reaches them, where something new is to be
         measured. Other data than the model was trained on are measured, too, and

@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 
 from pffl import files
 from pffl.errors import ArtefactError, Malformed, PFFLError
+from pffl.parcel import LARGEST, Parcel, pack, unpack
 from pffl.problem import Expansion, Point, Problem
-from pffl.wire.parcel import LARGEST, Parcel, pack, unpack
 
 if TYPE_CHECKING:
     from pffl.constraints.base import Constraint

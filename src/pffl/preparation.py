@@ -11,6 +11,7 @@ import numpy as np
 
 from pffl.constraints.base import Cells, Constraint
 from pffl.data.checks import listing
+from pffl.data.encoding import TableEncoding
 from pffl.data.schema import Schema
 from pffl.errors import DataError, Problems, UsageError
 from pffl.evidence.evidence import Data
@@ -147,6 +148,8 @@ class Setting:
         Whether a round of training may do without some of the silos.
     data
         What is known of the rows.
+    encoding
+        How tables become rows.
     """
 
     schema: Schema
@@ -154,6 +157,7 @@ class Setting:
     splits: tuple[str, ...]
     partial: bool
     data: Data
+    encoding: TableEncoding
 
 
 def prepare(

@@ -35,6 +35,7 @@ from pffl.foreign import (
     refuse_other_models,
     with_probabilities,
 )
+from pffl.models.model_file import read_model
 from pffl.reports.page import write_report
 from pffl.runs.directory import (
     CERTIFICATE,
@@ -47,7 +48,6 @@ from pffl.runs.directory import (
     load,
     lock,
 )
-from pffl.runs.model_file import read_model
 from pffl.solution import Solution
 from pffl.solving import solve
 from pffl.spec import DataSource, Job, RunSpec, constraint_sections, dumps, of_run

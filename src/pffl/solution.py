@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pffl.callbacks import Round
+from pffl.data.encoding import TableEncoding, Unseen
 from pffl.data.schema import Schema
-from pffl.data.silo import as_inputs
-from pffl.errors import DataError, NotMetError, UsageError
+from pffl.errors import NotMetError, UsageError
 from pffl.evidence import summary, training, verdict
 from pffl.evidence.advice import asks_most
 from pffl.evidence.certificate import Certificate, Status
@@ -21,12 +24,15 @@ from pffl.evidence.metrics import Metrics
 from pffl.evidence.training import Converged
 from pffl.evidence.verdict import CellResult
 from pffl.models.base import Model
+from pffl.models.predictor import Predictor
 from pffl.problem import Problem
 from pffl.text import element, text_table, visible
 from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from pffl.models.predictor import Table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,6 +49,8 @@ class Solution:
         One entry per round.
     evidence
         All that was declared and measured.
+    encoding
+        How tables become inputs.
     """
 
     w: FloatArray
@@ -50,6 +58,7 @@ class Solution:
     problem: Problem
     rows: tuple[Round, ...]
     evidence: Evidence
+    encoding: TableEncoding
 
     @cached_property
     def _judged(self) -> tuple[Status, str]:
@@ -275,22 +284,43 @@ class Solution:
             lead=summary.as_html(summary.verdicts(self.evidence)),
         )
 
-    def predict_proba(self, X: object) -> FloatArray:
-        """Class probabilities for raw (unscaled) features."""
-        bound = np.inf if self.loss_bound is None else self.loss_bound
-        return self.model.bounded_proba(self.w, self._inputs(X), bound)
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The model with the preparation of its tables: what is saved and exported."""
+        return Predictor(
+            self.encoding,
+            self.model,
+            self.w,
+            self.loss_bound if self.model.n_classes else None,
+            self.data.trained_on,
+            self.problem.cells.names,
+            self.problem.cells.bounds,
+            self.multipliers,
+        )
 
-    def predict(self, X: object) -> np.ndarray:
-        """Label names, or numbers, for raw (unscaled) features."""
-        model, inputs = self.problem.task.model, self._inputs(X)
-        codes = model.classes(self.w, inputs)
-        if codes is None:
-            return model.bounded_values(self.w, inputs)
-        return np.asarray(self.schema.labels)[codes.astype(np.int64)]
+    def predict(self, table: Table, *, unseen: Unseen | None = None) -> NDArray[Any]:
+        """Labels in their own type, or numbers; see `Predictor.predict`."""
+        return self.predictor.predict(table, unseen=unseen)
+
+    def predict_proba(
+        self, table: Table, *, unseen: Unseen | None = None
+    ) -> FloatArray:
+        """Class probabilities; see `Predictor.predict_proba`."""
+        return self.predictor.predict_proba(table, unseen=unseen)
+
+    def decision_function(
+        self, table: Table, *, unseen: Unseen | None = None
+    ) -> FloatArray:
+        """Scores; see `Predictor.decision_function`."""
+        return self.predictor.decision_function(table, unseen=unseen)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the predictor into a new file, which `pffl.load` reads."""
+        return self.predictor.save(path)
 
     def metric_frame(
         self,
-        X: object,
+        table: Table,
         y: object,
         *,
         sensitive_features: object,
@@ -300,8 +330,8 @@ class Solution:
 
         Parameters
         ----------
-        X, y
-            Raw (unscaled) features, and labels by name (or numbers).
+        table, y
+            As for `predict`, and labels in their own type (or numbers).
         sensitive_features, metrics
             As for fairlearn; the metric is the accuracy by default, or the mean squared
             error of a numeric target.
@@ -316,26 +346,9 @@ class Solution:
         return MetricFrame(
             metrics=default if metrics is None else metrics,
             y_true=y,
-            y_pred=self.predict(X),
+            y_pred=self.predict(table),
             sensitive_features=sensitive_features,
         )
-
-    def _inputs(self, X: object) -> FloatArray:
-        columns = getattr(X, "columns", None)
-        if columns is not None:
-            X = X[list(self.schema.features)]  # type: ignore[index]
-        inputs = as_inputs(X)
-        expected = self.schema.n_features
-        if inputs.ndim != 2 or inputs.shape[1] != expected:
-            raise DataError(
-                f"inputs have shape {inputs.shape}, expected (rows, {expected}): "
-                f"{', '.join(self.schema.features[:8])}"
-                + (", …" if expected > 8 else "")
-            )
-        bad = int((~np.isfinite(inputs)).any(axis=1).sum())
-        if bad:
-            raise DataError(f"{bad} rows have missing or infinite inputs")
-        return self.problem.task.model.inputs.apply(inputs)
 
 
 def _accuracy(y_true: Any, y_pred: Any) -> float:

@@ -230,7 +230,10 @@ def fitted(
         minimax=minimax,
         aimed=solved.cells.bounds,
     )
-    return Solution(run.point.w, run.point.multipliers, problem, run.history, evidence)
+    point = run.point
+    return Solution(
+        point.w, point.multipliers, problem, run.history, evidence, setting.encoding
+    )
 
 
 def wanted_of(
@@ -412,7 +415,12 @@ def setting_of(engine: Engine) -> Setting:
             splits=dict(here.held_out),
         )
     return Setting(
-        engine.schema, engine.silo_names, engine.splits, engine.partial, data
+        engine.schema,
+        engine.silo_names,
+        engine.splits,
+        engine.partial,
+        data,
+        engine.encoding,
     )
 
 

@@ -84,5 +84,5 @@ def test_a_module_of_ones_own_is_asked_for(tmp_path, capsys):
     record = runs.load(run, module=Own())
     X = federation.silos[0].rows("test").X
     np.testing.assert_array_equal(
-        record.saved.predict_proba(X), solution.predict_proba(X)
+        record.predictor.predict_proba(X), solution.predict_proba(X)
     )

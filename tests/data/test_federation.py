@@ -206,11 +206,9 @@ def test_rows_that_never_were_a_table_have_a_preparation_too():
     )
     table = pd.DataFrame(federation.pooled().X, columns=["age", "income"])
     table = table.assign(sex=list("fmfmfm"), label=[0, 1, 0, 1, 0, 1])
-    rows = federation.preparation.rows(table)
+    rows = federation.encoding.rows(table)
     np.testing.assert_array_equal(rows.X, federation.pooled().X)
     np.testing.assert_array_equal(rows.group, federation.pooled().group)
-    tabled = Federation.from_table(table, label="label", group="sex", silos=2)
-    assert tabled.preparation is tabled.encoding
 
 
 def test_it_shows_itself_in_a_few_lines() -> None:

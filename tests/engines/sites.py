@@ -14,11 +14,11 @@ import numpy as np
 import pffl
 from pffl.data import Federation, Schema, Silo
 from pffl.engines.remote import InMemory, Remote, Reply
+from pffl.parcel import Parcel
 from pffl.questions import Census, Total, View, read_question
 from pffl.site import Rules, Site
 from pffl.wire import (
     Answer,
-    Parcel,
     Policy,
     read_answer,
     read_request,

@@ -23,8 +23,8 @@ import pffl
 from pffl import runs
 from pffl.errors import ArtefactError, UsageError
 from pffl.files import disarm
+from pffl.parcel import Parcel, pack, unpack
 from pffl.runs import directory
-from pffl.wire.parcel import Parcel, pack, unpack
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 
@@ -116,8 +116,23 @@ DAMAGE: dict[str, Damage] = {
     "schema is no table": with_own_header(lambda h: h.update(schema=[])),
     "a number as a name": with_own_header(lambda h: h["schema"].update(features=[3])),
     "cells are no list": with_own_header(lambda h: h.update(cells={})),
-    "a later version": with_own_header(lambda h: h.update(version=3)),
-    "needs a preparation": with_own_header(lambda h: h.update(preparation={"a": 1})),
+    "a later version": with_own_header(lambda h: h.update(version=4)),
+    "no preparation": with_own_header(lambda h: h.update(preparation=None)),
+    "an odd preparation": with_own_header(lambda h: h.update(preparation={"a": 1})),
+    "another vocabulary": with_own_header(
+        lambda h: h["preparation"]["columns"][0].update(kind="category", values=["a"])
+    ),
+    "a column less": with_own_header(lambda h: h["preparation"]["columns"].pop()),
+    "a column of no kind": with_own_header(
+        lambda h: h["preparation"]["columns"][0].update(kind="code")
+    ),
+    "labels that are no numbers": with_own_header(
+        lambda h: h["preparation"].update(label_type="boolean")
+    ),
+    "an unknown rule": with_own_header(lambda h: h["preparation"].update(unseen="a")),
+    "a bound that is no number": with_tensors(
+        lambda t: t.update(bounds=t["bounds"] * np.nan)
+    ),
     "something unknown": with_own_header(lambda h: h.update(code="import os")),
     "a field less": with_own_header(lambda h: h.pop("schema")),
     "NaN": with_tensors(lambda t: t.update(w=t["w"] * np.nan)),
@@ -184,7 +199,7 @@ def test_fault_69_a_place_that_cannot_be_written_stops_before_training(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr("pffl.solving.solve", full_disk)
+    monkeypatch.setattr("pffl.running.solve", full_disk)
     place = tmp_path / "file" / "run"
     seen = command(capsys, "run", *SMALL, "--bound", "0.7", "--out", place)
     assert (seen.code, seen.out) == (6, "")

@@ -16,9 +16,9 @@ from pffl.engines import Local
 from pffl.engines.remote import Record
 from pffl.errors import FederationError, UsageError
 from pffl.methods import METHODS
+from pffl.parcel import HEADER, Parcel
 from pffl.questions import Evaluate, Train
 from pffl.wire import read_request
-from pffl.wire.parcel import HEADER, Parcel
 from tests.driving import iterate
 from tests.engines.sites import QUICK, Faulty, counted, remote, sites_of, slow, spoil
 from tests.engines.test_remote import CONSTRAINTS, run, short

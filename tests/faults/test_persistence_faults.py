@@ -26,8 +26,8 @@ from pffl import fitting, runs
 from pffl.checkpoint import CURRENT, PREVIOUS, SPEC, Checkpoint
 from pffl.engines import Local
 from pffl.errors import ArtefactError
+from pffl.parcel import Parcel, pack, unpack
 from pffl.preparation import Options
-from pffl.wire.parcel import Parcel, pack, unpack
 from tests.cli.helpers import SMALL, one_line
 from tests.cli.helpers import pffl as command
 from tests.interrupting import Stopping, assert_same_outcome

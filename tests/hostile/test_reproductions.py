@@ -19,8 +19,8 @@ import pytest
 import pffl
 from pffl.engines import Local
 from pffl.evidence.evidence import Pair
+from pffl.models.model_file import read_model
 from pffl.questions import Curvature
-from pffl.runs.model_file import read_model
 from tests.cli.helpers import Command
 from tests.hostile import people
 from tests.hostile.judge import judge_of, of_rows

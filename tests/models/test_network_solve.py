@@ -14,9 +14,9 @@ from pffl.engines import Local  # noqa: E402
 from pffl.errors import ArtefactError  # noqa: E402
 from pffl.methods import METHODS  # noqa: E402
 from pffl.models import mlp  # noqa: E402
+from pffl.models.model_file import read_model, write_model  # noqa: E402
 from pffl.models.network import Network  # noqa: E402
 from pffl.questions import Evaluate  # noqa: E402
-from pffl.runs.model_file import ModelFile, read_model, write_model  # noqa: E402
 from pffl.solving import default_method  # noqa: E402
 from tests.driving import iterate  # noqa: E402
 from tests.helpers import make_federation, make_problem  # noqa: E402
@@ -274,7 +274,7 @@ def test_a_network_is_saved_and_read_back(tmp_path):
         seed=0,
     )
     path = tmp_path / "model.safetensors"
-    path.write_bytes(write_model(ModelFile.of(solution)))
+    path.write_bytes(write_model(solution.predictor))
     saved = read_model(path)
     X = federation.silos[0].rows("test").X
     np.testing.assert_array_equal(saved.predict_proba(X), solution.predict_proba(X))
@@ -285,7 +285,7 @@ def test_a_network_is_saved_and_read_back(tmp_path):
         method=pffl.PFFL(**FEW),
         seed=0,
     )
-    path.write_bytes(write_model(ModelFile.of(own)))
+    path.write_bytes(write_model(own.predictor))
     with pytest.raises(ArtefactError, match="a module of your own, of the class Own"):
         read_model(path)
     saved = read_model(path, module=Own())

@@ -31,10 +31,10 @@ from pffl.engines import Local, Reference
 from pffl.errors import ArtefactError, FederationError
 from pffl.evidence.evidence import Data
 from pffl.methods import METHODS
+from pffl.parcel import Parcel, pack, unpack
 from pffl.preparation import Options
 from pffl.problem import Point
 from pffl.typing import BoolArray, FloatArray, IntArray
-from pffl.wire.parcel import Parcel, pack, unpack
 from tests.helpers import make_federation, make_problem
 from tests.interrupting import Stopping, assert_same_bits, assert_same_outcome
 from tests.methods.biased import biased

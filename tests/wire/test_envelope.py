@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import pffl
 from pffl.engines import Reference
 from pffl.errors import Malformed, PFFLError
+from pffl.parcel import Parcel, pack, unpack
 from pffl.questions import (
     Census,
     Curvature,
@@ -23,7 +24,6 @@ from pffl.questions import (
 )
 from pffl.wire import (
     Answer,
-    Parcel,
     Request,
     question_body,
     read_answer,
@@ -35,7 +35,6 @@ from pffl.wire import (
     write_request,
 )
 from pffl.wire.envelope import MOST_QUESTIONS
-from pffl.wire.parcel import pack, unpack
 from tests.helpers import evaluate_question, make_federation, make_problem
 
 MODELS = {

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from pffl.errors import Malformed
-from pffl.wire.parcel import HEADER, MOST_ARRAYS, Parcel, pack, unpack
+from pffl.parcel import HEADER, MOST_ARRAYS, Parcel, pack, unpack
 
 ARRAYS = st.dictionaries(
     st.text("abcxyz_", min_size=1, max_size=8),

@@ -12,8 +12,8 @@ from pffl.cli import console
 from pffl.cli.options import Draft, open_data, takes
 
 if TYPE_CHECKING:
+    from pffl.parcel import Parcel
     from pffl.site.prepare import Summary
-    from pffl.wire.parcel import Parcel
 
 app = typer.Typer(no_args_is_help=True, help="Prepare a site, and see what leaves it.")
 File = Annotated[
@@ -156,7 +156,7 @@ def _census(schema: Any, split: str) -> bytes:
 
 def _opened(content: bytes) -> tuple[str, Parcel]:
     from pffl import files
-    from pffl.wire.parcel import unpack
+    from pffl.parcel import unpack
 
     return files.digest(content), unpack(content)
 

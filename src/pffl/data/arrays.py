@@ -15,13 +15,26 @@ from pffl.errors import DataError, Problems
 
 
 def as_columns(sensitive_features: object) -> dict[str, NDArray[np.generic]]:
-    """Protected attributes by name; a vector alone is called ``group``."""
+    """Protected attributes by name; a vector without one is called ``group``."""
     if isinstance(sensitive_features, Mapping):
         return {str(name): as_column(v) for name, v in sensitive_features.items()}
     columns = getattr(sensitive_features, "columns", None)  # a pandas DataFrame
     if columns is not None and isinstance(sensitive_features, Iterable):
         return {str(c): as_column(sensitive_features[c]) for c in columns}  # type: ignore[index]
-    return {"group": as_column(sensitive_features)}
+    name = name_of(sensitive_features, "group")
+    return {name: as_column(sensitive_features)}
+
+
+def name_of(column: object, default: str) -> str:
+    """Return what a pandas Series is called, if by a text."""
+    name = getattr(column, "name", None)
+    return name if isinstance(name, str) and name else default
+
+
+def names_of(X: object) -> list[str] | None:
+    """Return what the columns of a pandas DataFrame are called."""
+    columns = getattr(X, "columns", None)
+    return None if columns is None else [str(name) for name in columns]
 
 
 @contextmanager

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pffl.data.column import Column, as_numbers, match_names
+from pffl.data.labels import LabelType, typed
 from pffl.data.reading import read_table
 from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows
@@ -23,6 +25,8 @@ from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Unseen = Literal["refuse", "ignore", "most_frequent"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,11 @@ class TableEncoding:
         The columns that are inputs.
     label
         Column of the label.
+    label_type
+        Type of its values, in which predictions come back.
+    unseen
+        What becomes of a category that was not there when it was made: an error that
+        lists them, none of the known ones, or the most frequent one.
     weight
         Column that says how much each row counts; None: all alike.
     """
@@ -44,6 +53,8 @@ class TableEncoding:
     schema: Schema
     columns: tuple[Column, ...]
     label: str
+    label_type: LabelType = "text"
+    unseen: Unseen = "refuse"
     weight: str | None = None
 
     @classmethod
@@ -54,25 +65,25 @@ class TableEncoding:
         labels: Sequence[str],
         label: str,
         target: str,
+        *,
+        label_type: LabelType = "text",
+        unseen: Unseen = "refuse",
     ) -> TableEncoding:
         """Build with the schema that follows from the columns."""
         features = tuple(name for column in columns for name in column.features)
         schema = Schema(features, tuple(attributes), tuple(labels), target)
-        return cls(schema, tuple(columns), label)
+        return cls(schema, tuple(columns), label, label_type, unseen)
 
     @classmethod
-    def of_numbers(cls, schema: Schema) -> TableEncoding:
+    def of_numbers(
+        cls, schema: Schema, label_type: LabelType = "text"
+    ) -> TableEncoding:
         """For data that never were a table: every input is a column of numbers.
 
         The label's column is called like the target.
         """
-        with Problems("federation", DataError) as problems:
-            taken = {attribute.name for attribute in schema.attributes}
-            for name in schema.features:
-                if name in taken or name == schema.target:
-                    problems.add(f"input '{name}' is called like a group or the label")
         columns = tuple(Column(name, "number") for name in schema.features)
-        return cls(schema, columns, schema.target)
+        return cls(schema, columns, schema.target, label_type)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> TableEncoding:
@@ -83,6 +94,8 @@ class TableEncoding:
             read_names(plain["labels"]),
             read_name(plain["label"]),
             read_name(plain["target"]),
+            label_type=_read_choice(plain.get("label_type", "text"), LabelType),
+            unseen=_read_choice(plain.get("unseen", "refuse"), Unseen),
         )
         weight = plain.get("weight")
         return (
@@ -94,6 +107,8 @@ class TableEncoding:
         return {
             "target": self.schema.target,
             "label": self.label,
+            "label_type": self.label_type,
+            "unseen": self.unseen,
             "labels": list(self.schema.labels),
             "attributes": [[a.name, list(a.values)] for a in self.schema.attributes],
             "columns": [
@@ -106,6 +121,11 @@ class TableEncoding:
             ],
             **({} if self.weight is None else {"weight": self.weight}),
         }
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """The labels in their own type, in the order of their codes."""
+        return typed(self.schema.labels, self.label_type)
 
     def rows(self, table: pd.DataFrame | str | os.PathLike[str]) -> Rows:
         """Encode a table with labels, for instance for evaluation.
@@ -171,6 +191,13 @@ class TableEncoding:
             problems.add(f"{what}: not all values are numbers")
             return np.empty(0)
         return numbers
+
+
+def _read_choice(value: object, kind: Any) -> Any:
+    """Take one of a few words from a file."""
+    if value not in get_args(kind):
+        raise DataError(f"expected one of {get_args(kind)}, got {value!r}")
+    return value
 
 
 def read_name(value: object) -> str:

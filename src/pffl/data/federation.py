@@ -14,8 +14,15 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.data import telling
-from pffl.data.arrays import as_columns, as_floats, check_shapes, noted
+from pffl.data import partition, telling
+from pffl.data.arrays import (
+    as_columns,
+    as_floats,
+    check_shapes,
+    name_of,
+    names_of,
+    noted,
+)
 from pffl.data.checks import (
     check_silos,
     equal_rows,
@@ -28,9 +35,9 @@ from pffl.data.checks import (
     warn,
 )
 from pffl.data.codes import as_column, encode_values
-from pffl.data.column import Column
 from pffl.data.encoding import TableEncoding
 from pffl.data.joining import join_sites
+from pffl.data.labels import label_type_of
 from pffl.data.partition import People, distribute, split_index
 from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows, Silo
@@ -107,7 +114,8 @@ class Federation:
     notes
         What was done to the rows on the way (dropped silos, mapped labels, …).
     encoding
-        How the table became rows, where it was a table: encodes new ones alike.
+        How a table becomes rows: as the one that it was made from did. Of data that
+        never were a table, every input is a column of numbers.
     """
 
     schema: Schema
@@ -115,9 +123,11 @@ class Federation:
     name: str = "data"
     synthetic: bool = False
     notes: tuple[str, ...] = field(default=())
-    encoding: TableEncoding | None = None
+    encoding: TableEncoding = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
+        if self.encoding is None:
+            object.__setattr__(self, "encoding", TableEncoding.of_numbers(self.schema))
         with Problems(f"federation '{self.name}'", DataError) as problems:
             check_silos(self.schema, self.silos, problems)
 
@@ -174,6 +184,9 @@ class Federation:
             category; ``drop_column``.
         missing_group
             Missing protected values: ``refuse``, or ``missing`` as a group of its own.
+        unseen
+            What a model does with categories that are new to it: ``refuse``;
+            ``ignore``: none of the known ones; ``most_frequent``: takes that one.
         include_protected, strict
             Use the protected columns as inputs, with a warning; an error under
             `strict`.
@@ -198,7 +211,7 @@ class Federation:
             As for `from_table`.
         classification, dates, date_order, date_origin, decimal, rare
             As for `from_table`.
-        missing, missing_group, include_protected, strict
+        missing, missing_group, unseen, include_protected, strict
             As for `from_table`.
         test_fraction, validation_fraction, name, seed
             As for `from_arrays`.
@@ -248,7 +261,7 @@ class Federation:
         y: object,
         *,
         sensitive_features: object,
-        silo: object,
+        silo: object = None,
         sample_weight: object = None,
         features: Sequence[str] | None = None,
         classification: bool = True,
@@ -265,16 +278,17 @@ class Federation:
         Parameters
         ----------
         X, y
-            Inputs, shape (n, features), and labels (any values) or numbers.
+            Inputs, shape (n, features), and labels (any values) or numbers. Names of a
+            DataFrame or Series are kept.
         sensitive_features
             Protected attributes: a vector, or a mapping from name to vector.
         silo
-            Silo of each row (any values).
+            Silo of each row (any values). Default: all rows are in one silo.
         sample_weight
             How much each row counts in every mean, ≥ 0 (default: all alike). Rows of
             weight 0 are left out.
         features
-            Names of the columns of `X`.
+            Names of the columns of `X`, if it has none.
         classification
             Whether `y` holds classes; otherwise numbers.
         test_fraction, validation_fraction
@@ -290,7 +304,11 @@ class Federation:
         seed
             Seed of the split.
         """
-        inputs, target, places = np.asarray(X), as_column(y), as_column(silo)
+        inputs, target = np.asarray(X), as_column(y)
+        features = names_of(X) if features is None else features
+        if silo is None:
+            silo = np.repeat(partition.silo_names(1), len(target))
+        places = as_column(silo)
         protected = as_columns(sensitive_features)
         vectors = {"y": target, "silo": places, **protected}
         if sample_weight is not None:
@@ -319,7 +337,8 @@ class Federation:
                 weight = as_weights(vectors["sample_weight"], problems)
         if features is None:
             features = [f"x{j}" for j in range(inputs.shape[1])]
-        schema = Schema(tuple(map(str, features)), tuple(attributes), labels)
+        called = name_of(y, "label")
+        schema = Schema(tuple(map(str, features)), tuple(attributes), labels, called)
         among = [f for f in schema.features if {f, f.split("=", 1)[0]} & set(protected)]
         if among:
             refuse_or_warn(
@@ -339,6 +358,7 @@ class Federation:
             drop_empty=drop_empty,
             seed=seed,
             notes=(f"label: {mapping}",) if labels else (),
+            encoding=TableEncoding.of_numbers(schema, label_type_of(y, labels)),
         )
 
     @classmethod
@@ -394,7 +414,8 @@ class Federation:
         if people is not None:
             rows = replace(rows, person=people[1])
         silos = distribute(rows.take, plan)
-        return cls(schema, silos, name, synthetic, tuple(notes), encoding)
+        known = encoding or TableEncoding.of_numbers(schema)
+        return cls(schema, silos, name, synthetic, tuple(notes), known)
 
     def __len__(self) -> int:
         return len(self.silos)
@@ -426,11 +447,6 @@ class Federation:
         return tuple(silo.name for silo in self.silos)
 
     @property
-    def preparation(self) -> TableEncoding:
-        """How new tables become rows: as this one did, or every input a number."""
-        return self.encoding or TableEncoding.of_numbers(self.schema)
-
-    @property
     def splits(self) -> tuple[str, ...]:
         """Splits that every silo has."""
         first, *others = self.silos
@@ -439,9 +455,7 @@ class Federation:
     def tell(self) -> list[telling.Telling]:
         """Return how much each column by itself tells of label and group."""
         train = [silo.rows("train") for silo in self.silos]
-        columns = tuple(Column(name, "number") for name in self.schema.features)
-        numbers = TableEncoding(self.schema, columns, self.schema.target)
-        return telling.tell(self.encoding or numbers, train)
+        return telling.tell(self.encoding, train)
 
     def rows(self, split: str = "train") -> int:
         """Total number of rows of a split."""

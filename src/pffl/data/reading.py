@@ -15,7 +15,7 @@ import os
 from collections import Counter
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,11 @@ SHOWN = 5
 PROBE = 50  # records
 HEAD = 1 << 20  # characters that are sure to hold them
 QUOTE, NEWLINE, RETURN = b'"\n\r'
+
+
+def is_table(value: object) -> TypeGuard[pd.DataFrame | str | os.PathLike[str]]:
+    """Whether it is what `read_table` takes: a DataFrame or a path."""
+    return hasattr(value, "columns") or isinstance(value, str | os.PathLike)
 
 
 def read_table(

@@ -18,8 +18,9 @@ from pffl.data.arrays import noted
 from pffl.data.checks import check_choice, check_whole, listing, refuse_or_warn, warn
 from pffl.data.column import MISSING, Column, as_numbers, category_codes
 from pffl.data.dates import Order, Part, read_day
-from pffl.data.encoding import TableEncoding
+from pffl.data.encoding import TableEncoding, Unseen
 from pffl.data.inference import ENOUGH_ROWS, Distinct, Inference
+from pffl.data.labels import label_type_of
 from pffl.data.numbers import Decimal
 from pffl.data.reading import place_of, read_table
 from pffl.data.schema import Attribute
@@ -62,6 +63,7 @@ class ColumnOptions:
     classification: bool = True
     missing: Missing = "refuse"
     missing_group: MissingGroup = "refuse"
+    unseen: Unseen = "refuse"
     include_protected: bool = False
     strict: bool = False
     test_fraction: float = 0.2
@@ -89,6 +91,7 @@ class ColumnOptions:
         check_choice(problems, "missing", self.missing, get_args(Missing))
         kept = get_args(MissingGroup)
         check_choice(problems, "missing_group", self.missing_group, kept)
+        check_choice(problems, "unseen", self.unseen, get_args(Unseen))
         if not self.group:
             problems.add("name at least one protected column: `group=`")
         if self.date_origin is not None:
@@ -157,7 +160,13 @@ def encode_table(
     for warning in inputs.warnings:
         warn(warning)
     encoding = TableEncoding.of(
-        inputs.columns, attributes, labels, options.label, options.label
+        inputs.columns,
+        attributes,
+        labels,
+        options.label,
+        options.label,
+        label_type=label_type_of(frame[options.label], labels),
+        unseen=options.unseen,
     )
     encoding = replace(encoding, weight=options.weight)
     people = None if options.id is None else category_codes(frame[options.id])

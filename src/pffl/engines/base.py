@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
+from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
 from pffl.questions import Question, Total
@@ -26,6 +27,10 @@ class Engine(Protocol):
     @property
     def federation(self) -> Federation | None:
         """The rows themselves, where they are in this process."""
+
+    @property
+    def encoding(self) -> TableEncoding:
+        """How the silos' tables became rows, and new ones will."""
 
     @property
     def notes(self) -> tuple[str, ...]:

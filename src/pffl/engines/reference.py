@@ -36,7 +36,7 @@ class Reference:
     def __init__(self, federation: Federation) -> None:
         self.federation, self.name = federation, federation.name
         self.schema, self.splits = federation.schema, federation.splits
-        self.silo_names = federation.silo_names
+        self.silo_names, self.encoding = federation.silo_names, federation.encoding
         self._inputs: Inputs | None = None
         self._views: dict[str, list[View]] = {}
 

@@ -90,6 +90,7 @@ def run(
                 transport,
                 agreed.schema,
                 agreed.sites,
+                encoding=agreed.encoding,
                 policy=job.policy,
                 record=record,
                 name=agreed.name,

@@ -14,8 +14,8 @@ import numpy as np
 
 from pffl.certifying import Request, overlap_of
 from pffl.constraints.base import Constraint
+from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
-from pffl.data.schema import Schema
 from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import UsageError
@@ -27,6 +27,7 @@ from pffl.fitting import trials
 from pffl.foreign.coefficients import Coefficients
 from pffl.methods.exact import Exact
 from pffl.models.base import Model
+from pffl.models.predictor import Predictor
 from pffl.preparation import Options
 from pffl.problem import Point
 from pffl.solving import evidence_of, open_engine, prepared, setting_of, terms_of
@@ -64,8 +65,22 @@ class Audit:
     """What an audit found: the model, and the evidence that all of it follows from."""
 
     audited: Audited
-    schema: Schema
+    encoding: TableEncoding
     evidence: Evidence
+
+    @property
+    def predictor(self) -> Predictor:
+        """The model, with no more than its rows' names: nothing else is known of it."""
+        e = self.evidence
+        cells = e.cells if e.promise else []
+        return Predictor(
+            self.encoding,
+            self.audited.model,
+            self.audited.w,
+            cells=tuple(cell.cell for cell in cells),
+            bounds=np.array([cell.bound for cell in cells]),
+            multipliers=np.zeros(len(cells)),
+        )
 
     @cached_property
     def certificate(self) -> Certificate:
@@ -158,7 +173,7 @@ def audit(
         minimax=False,
         notes=[*said, *audited.notes, *([UNKNOWN] if own is None else [])],
     )
-    return Audit(audited, engine.schema, evidence)
+    return Audit(audited, engine.encoding, evidence)
 
 
 def _splits(

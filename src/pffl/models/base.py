@@ -254,6 +254,10 @@ class Model(ABC):
         """Return w after one step on these rows, its statistics moved by them."""
         return step.take(w, self.losses_and_gradient(w, X, y, weights)[1])
 
+    def scores(self, w: FloatArray, X: FloatArray) -> FloatArray:
+        """Return what classes and probabilities follow from, one score per output."""
+        raise UsageError(f"{type(self).__name__} has no scores: use predict_proba")
+
     @abstractmethod
     def classes(self, w: FloatArray, X: FloatArray) -> FloatArray | None:
         """Return predicted label codes, or None for a numeric target."""

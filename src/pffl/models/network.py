@@ -363,11 +363,15 @@ class Network(Model):
             return 0
         return self.n_outputs if self._loss.per_class else 2
 
+    def scores(self, w: FloatArray, X: FloatArray) -> FloatArray:
+        """Return the module's outputs, shape (n,), or (n, classes)."""
+        found = [numbers(self._loss.scores(z)) for _, z in self._evaluated(w, X)]
+        shape = (0, self.n_outputs) if self._loss.per_class else (0,)
+        return np.concatenate(found) if found else np.zeros(shape)
+
     def predict_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
         """Return predicted numbers, in the target's own units."""
-        found = [numbers(self._loss.scores(z)) for _, z in self._evaluated(w, X)]
-        scores = np.concatenate(found) if found else np.zeros(0)
-        return self.target.mean + self.target.scale * scores
+        return self.target.mean + self.target.scale * self.scores(w, X)
 
     def state_dict(self, w: FloatArray) -> dict[str, Tensor]:
         """Return w as torch's `load_state_dict` takes it."""

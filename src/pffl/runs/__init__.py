@@ -14,5 +14,3 @@ from pffl.runs.directory import load as load
 from pffl.runs.directory import lock as lock
 from pffl.runs.directory import lock_next as lock_next
 from pffl.runs.directory import save as save
-from pffl.runs.model_file import ModelFile as ModelFile
-from pffl.runs.model_file import read_model as read_model

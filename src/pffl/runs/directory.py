@@ -15,8 +15,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from pffl import checkpoint, files, records
 from pffl.checkpoint import Checkpoint
 from pffl.data.schema import Schema
@@ -26,7 +24,8 @@ from pffl.evidence.certificate import Certificate
 from pffl.evidence.evidence import Evidence
 from pffl.evidence.looks import LOOKS, Looks
 from pffl.models import Inputs, Model
-from pffl.runs.model_file import ModelFile, read_model, write_model
+from pffl.models.model_file import read_model, write_model
+from pffl.models.predictor import Predictor
 from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class RunDirectory:
         stale = self._known()
         written = {
             **derived(solution.evidence, Looks()),
-            MODEL: write_model(ModelFile.of(solution)),
+            MODEL: write_model(solution.predictor),
             HISTORY: files.csv_text(solution.history_rows()).encode(),
             SPEC: spec_text.encode(),
         }
@@ -72,12 +71,8 @@ class RunDirectory:
 
     def save_audit(self, audit: Audit, spec_text: str) -> None:
         """Write what was found of a model from elsewhere, and all to verify it."""
-        e, found = audit.evidence, audit.audited
-        names = e.names if e.promise else ()
-        lam = np.zeros(len(names))
-        saved = ModelFile(found.model, audit.schema, found.w, lam, names)
-        model = {MODEL: write_model(saved), SPEC: spec_text.encode()}
-        self._write({**derived(e, Looks()), **model}, {})
+        model = {MODEL: write_model(audit.predictor), SPEC: spec_text.encode()}
+        self._write({**derived(audit.evidence, Looks()), **model}, {})
 
     def begin(self, spec_text: str) -> Checkpoint:
         """Write down which run is about to start; return where to save its rounds.
@@ -333,8 +328,8 @@ class RunRecord:
         Where it lies.
     result
         `result.json`.
-    saved
-        `model.safetensors`: model, schema, parameters and multipliers.
+    predictor
+        `model.safetensors`: the model with the preparation of its tables.
     spec_text
         `spec.toml`.
     mismatches
@@ -343,7 +338,7 @@ class RunRecord:
 
     directory: Path
     result: Mapping[str, Any]
-    saved: ModelFile
+    predictor: Predictor
     spec_text: str
     mismatches: tuple[str, ...]
 
@@ -367,27 +362,27 @@ class RunRecord:
     @property
     def w(self) -> FloatArray:
         """Parameters of the model."""
-        return self.saved.w
+        return self.predictor.w
 
     @property
     def multipliers(self) -> FloatArray:
         """λ of each cell."""
-        return self.saved.multipliers
+        return self.predictor.multipliers
 
     @property
     def model(self) -> Model:
         """The model, bound to its schema and scaling."""
-        return self.saved.model
+        return self.predictor.model
 
     @property
     def inputs(self) -> Inputs:
         """How raw features become the model's inputs."""
-        return self.saved.inputs
+        return self.predictor.inputs
 
     @property
     def schema(self) -> Schema:
         """Names of features, groups and labels."""
-        return self.saved.schema
+        return self.predictor.schema
 
     def read(self, name: str) -> bytes:
         """Read one more file of the directory, such as `EVIDENCE`.

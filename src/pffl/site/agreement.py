@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pffl.data.column import as_number
 from pffl.data.encoding import TableEncoding, read_name, read_names
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
@@ -22,6 +23,7 @@ VERSION = 1
 FILE = "federation.json"
 KEYS = {"format", "version", "name", "target", "label", "labels", "attributes"}
 KEYS |= {"columns", "sites", "splits", "schema_hash"}
+LATER = {"label_type", "unseen", "weight"}  # which pffl 0.1.0 did not write
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,20 @@ class Agreement:
 
         `sites` renames the silos, in order.
         """
+        encoding = federation.encoding
+        kinds = {column.name: column.kind for column in encoding.columns}
+        with Problems("federation", DataError) as problems:
+            if encoding.label in kinds:
+                problems.add(f"input '{encoding.label}' is called like the label")
+            for attribute in encoding.schema.attributes:
+                numbers = all(
+                    as_number(value) is not None for value in attribute.values
+                )
+                if kinds.get(attribute.name) == "number" and not numbers:
+                    problems.add(f"input '{attribute.name}' is called like a group")
         return cls(
             federation.name,
-            federation.preparation,
+            encoding,
             federation.silo_names if sites is None else tuple(sites),
             federation.splits,
         )
@@ -89,8 +102,8 @@ class Agreement:
                 problems.add(
                     f"format {found}, and this version reads {FORMAT, VERSION}"
                 )
-            elif set(plain) != KEYS:
-                odd = sorted(set(plain) ^ KEYS)
+            elif set(plain) - LATER != KEYS:
+                odd = sorted((set(plain) - LATER) ^ KEYS)
                 problems.add(f"fields {odd} are missing or unknown")
         encoding = TableEncoding.from_dict(plain)
         sites = read_names(plain["sites"])

@@ -30,6 +30,7 @@ from pffl.data.schema import Schema
 from pffl.data.silo import Silo
 from pffl.errors import ArtefactError, Malformed, Refused, UsageError
 from pffl.models import LinearModel
+from pffl.parcel import Parcel
 from pffl.questions import ModelQuestion, Question, Task, Total, View, read_question
 from pffl.questions.base import Rebuild
 from pffl.records import Record, read
@@ -38,7 +39,6 @@ from pffl.site.config import Rules, SiteConfig
 from pffl.typing import BoolArray, FloatArray, IntArray
 from pffl.wire import (
     Answer,
-    Parcel,
     Request,
     read_request,
     refusal,

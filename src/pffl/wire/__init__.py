@@ -14,4 +14,3 @@ from pffl.wire.envelope import refusal as refusal
 from pffl.wire.envelope import total_body as total_body
 from pffl.wire.envelope import write_answer as write_answer
 from pffl.wire.envelope import write_request as write_request
-from pffl.wire.parcel import Parcel as Parcel

@@ -18,11 +18,11 @@ from pffl.data.schema import Schema
 from pffl.errors import Problems, Refused, UsageError
 from pffl.models.base import Model
 from pffl.numerics import is_number
+from pffl.parcel import LARGEST
 from pffl.questions import Census, CensusTotal, ModelQuestion, Moments, Question
 from pffl.questions.plausible import Ceilings, Known
 from pffl.questions.train import LocalReport
 from pffl.typing import FloatArray
-from pffl.wire.parcel import LARGEST
 
 LONGEST = 200  # values kept of a series
 FEWEST = 10  # changes before a change can be unusual

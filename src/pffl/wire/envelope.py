@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pffl.errors import Malformed
+from pffl.parcel import LARGEST, Parcel, pack, unpack
 from pffl.questions import Question, Total
-from pffl.wire.parcel import LARGEST, Parcel, pack, unpack
 
 PROTOCOL = 2
 QUESTION = "pffl question"

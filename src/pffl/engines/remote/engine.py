@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from pffl.data.encoding import TableEncoding
 from pffl.data.schema import Schema
 from pffl.engines.remote.exchange import (
     Entry,
@@ -45,6 +46,8 @@ class Remote:
         Carries the messages.
     schema, silo_names
         What the silos agree on, and who is expected, in order.
+    encoding
+        How the sites read their tables, if not every input is a number.
     policy
         Quorum, deadlines, limits.
     record
@@ -64,6 +67,7 @@ class Remote:
         schema: Schema,
         silo_names: Sequence[str],
         *,
+        encoding: TableEncoding | None = None,
         policy: Policy | None = None,
         record: Record | None = None,
         name: str = "data",
@@ -74,6 +78,7 @@ class Remote:
         if not names or len(set(names)) < len(names):
             raise UsageError("a federation needs silos, each with a name of its own")
         self._transport, self.schema, self.silo_names = transport, schema, names
+        self.encoding = encoding or TableEncoding.of_numbers(schema)
         self.policy = policy or Policy()
         self.record = record or Record()
         self.name = name

@@ -1,0 +1,40 @@
+"""The predictor of a run directory, or of a file by itself."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pffl import files
+from pffl.errors import ArtefactError
+from pffl.models.model_file import read_model
+from pffl.models.predictor import Predictor
+from pffl.runs.directory import MODEL, read_manifest
+
+
+def load(path: str | os.PathLike[str], *, module: object = None) -> Predictor:
+    """Read a predictor: what `Solution.save` wrote, or that of a run directory.
+
+    Parameters
+    ----------
+    path
+        The file, or the directory of a run. A model that was changed after its run is
+        refused, unless its file is named.
+    module
+        Of a network with a module of your own: one of that class, built as it was for
+        training. Its weights are those of the file; no code is ever loaded from one.
+    """
+    place = Path(path)
+    if not place.exists():
+        raise ArtefactError(f"'{place}' does not exist")
+    if not place.is_dir():
+        return read_model(place, module=module)
+    hashes, file = read_manifest(place), place / MODEL
+    if not file.is_file():
+        raise ArtefactError(f"'{place}' holds no {MODEL}: a run that ended writes one")
+    if files.digest(files.read(file)) != hashes.get(MODEL):
+        raise ArtefactError(
+            f"'{file}' was changed after the run, whose certificate speaks of another "
+            "model: name the file itself to use it"
+        )
+    return read_model(file, module=module)

@@ -1,0 +1,148 @@
+"""A predictor takes raw tables, answers in the labels' own type, fits in a file."""
+
+from __future__ import annotations
+
+import pickle
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pffl
+from pffl.errors import ArtefactError, DataError, UsageError
+
+LABELS: dict[str, Any] = {
+    "text": np.array(["no", "yes"]),
+    "integer": np.array([3, 7]),
+    "number": np.array([0.0, 1.0]),
+    "number with a gap": np.array([-1.5, 2.25]),
+    "boolean": np.array([False, True]),
+}
+
+
+def people(rows: int = 120, labels: Any = (0, 1)) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    age, job = rng.integers(18, 70, rows), rng.choice(["clerk", "cook", "nurse"], rows)
+    sex, branch = rng.choice(["f", "m"], rows), rng.choice(["north", "south"], rows)
+    score = (age - 40) / 12 + 1.5 * (job == "nurse") - 0.8 * (sex == "f")
+    good = score + rng.logistic(size=rows) > 0
+    hired = np.asarray(labels)[good.astype(int)]
+    return pd.DataFrame(
+        {"age": age, "job": job, "sex": sex, "branch": branch, "hired": hired}
+    )
+
+
+@cache
+def solved(kind: str = "integer") -> pffl.Solution:
+    return fit(people(labels=LABELS[kind]))
+
+
+def fit(table: pd.DataFrame, **more: Any) -> pffl.Solution:
+    federation = pffl.Federation.from_table(
+        table, label="hired", group="sex", silo="branch", **more
+    )
+    return pffl.solve(federation, pffl.BoundedGroupLoss(0.65), seed=0)
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_come_back_in_their_own_type(kind: str) -> None:
+    table, solution = people(labels=LABELS[kind]), solved(kind)
+    found = solution.predict(table)
+    assert found.dtype == LABELS[kind].dtype
+    assert set(found.tolist()) == set(LABELS[kind].tolist())
+    assert (found == table["hired"]).mean() > 0.6
+    p = solution.predict_proba(table)
+    np.testing.assert_array_equal(found == LABELS[kind][1], p[:, 1] > 0.5)
+    np.testing.assert_array_equal(p[:, 1] > 0.5, solution.decision_function(table) > 0)
+
+
+def test_a_raw_table_gives_what_encoded_rows_give() -> None:
+    table, solution = people(labels=LABELS["integer"]), solved()
+    encoded = solution.encoding.rows(table).X
+    assert encoded.shape[1] == 4
+    np.testing.assert_array_equal(
+        solution.predict_proba(table), solution.predict_proba(encoded)
+    )
+    named = pd.DataFrame({name: table[name] for name in ("job", "age")})
+    np.testing.assert_array_equal(solution.predict(named), solution.predict(table))
+
+
+def test_a_saved_predictor_is_the_same_one(tmp_path: Path) -> None:
+    table, solution = people(), solved()
+    path = solution.save(tmp_path / "model.pffl")
+    loaded = pffl.load(path)
+    sent = pickle.loads(pickle.dumps(solution.predictor))  # noqa: S301
+    for one in (loaded, sent):
+        np.testing.assert_array_equal(
+            one.predict_proba(table), solution.predict_proba(table)
+        )
+        assert one.preparation == solution.encoding
+        assert (one.cells, one.bounds.tolist()) == (("f", "m"), [0.65, 0.65])
+        assert one.multipliers.tolist() == solution.multipliers.tolist()
+        assert one.fingerprint == solution.data.fingerprint
+        assert one.loss_bound == solution.loss_bound
+    assert "hired" in repr(loaded)
+    assert "job" in repr(loaded)
+    with pytest.raises(ArtefactError, match="there already"):
+        solution.save(path)
+
+
+def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
+    one, two = (fit(people()).save(tmp_path / name) for name in "ab")
+    assert one.read_bytes() == two.read_bytes()
+    again = pffl.load(one).save(tmp_path / "c")
+    assert again.read_bytes() == one.read_bytes()
+
+
+def test_a_run_directory_is_loaded_unless_its_model_was_changed(tmp_path: Path) -> None:
+    place, solution = tmp_path / "run", solved()
+    pffl.save(solution, place)
+    np.testing.assert_array_equal(pffl.load(place).w, solution.w)
+    other = fit(people().assign(age=1.0 * people()["age"][::-1].to_numpy()))
+    file = place / "model.safetensors"
+    file.unlink()
+    other.save(file)
+    with pytest.raises(ArtefactError, match="changed after the run"):
+        pffl.load(place)
+    np.testing.assert_array_equal(pffl.load(file).w, other.w)
+    file.unlink()
+    with pytest.raises(ArtefactError, match="holds no model"):
+        pffl.load(place)
+    with pytest.raises(ArtefactError, match="does not exist"):
+        pffl.load(tmp_path / "nowhere")
+
+
+def test_arrays_keep_the_names_of_pandas() -> None:
+    table = people()
+    X = pd.DataFrame({"age": table["age"], "nurse": 1.0 * (table["job"] == "nurse")})
+    federation = pffl.Federation.from_arrays(
+        X, table["hired"], sensitive_features=table["sex"], test_fraction=0.0
+    )
+    schema = federation.schema
+    assert (schema.features, schema.target) == (("age", "nurse"), "hired")
+    assert [a.name for a in schema.attributes] == ["sex"]
+    assert len(federation) == 1
+    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.65), seed=0)
+    shuffled = table.assign(nurse=X["nurse"])[["sex", "nurse", "hired", "age"]]
+    assert solution.predict(shuffled).dtype.kind == "i"
+    np.testing.assert_array_equal(solution.predict(shuffled), solution.predict(X))
+    np.testing.assert_array_equal(solution.predict(X.to_numpy()), solution.predict(X))
+    with pytest.raises(DataError, match=r"expected \(rows, 2\)"):
+        solution.predict(X.to_numpy()[:, :1])
+
+
+def test_numbers_have_no_scores() -> None:
+    table = people().assign(hired=lambda t: 100.0 * t["age"])
+    federation = pffl.Federation.from_table(
+        table, label="hired", group="sex", silo="branch", classification=False
+    )
+    model = pffl.LeastSquares(target_range=(1_000.0, 8_000.0))
+    solution = pffl.solve(federation, None, model=model, seed=0)
+    found = solution.predict(table.assign(age=np.resize([-500, 40, 500], len(table))))
+    assert (found.min(), found.max()) == (1_000.0, 8_000.0)
+    assert found[1] == pytest.approx(4_000.0, abs=1.0)
+    with pytest.raises(UsageError, match="use predict"):
+        solution.decision_function(table)
