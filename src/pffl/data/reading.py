@@ -1,9 +1,9 @@
-"""Read a table from a CSV or Parquet file, or say at which line and byte one cannot.
+"""Read a table from a file, or say at which line and byte one cannot.
 
-Byte-order marks, ``;`` or tab between fields, CRLF, Latin-1, line breaks inside quotes
-and decimal commas are read, packed with gzip or not; what was assumed is noted. A line
-with another number of fields than the header is refused: filled up silently, its values
-would move.
+Of text (CSV): byte-order marks, ``;`` or tab between fields, CRLF, Latin-1, line breaks
+inside quotes and decimal commas are read, packed or not; what was assumed is noted. A
+line with another number of fields than the header is refused: filled up silently, its
+values would move. Parquet is read as it is, other forms as `formats` can.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl.data import formats
+from pffl.data.packed import unpacked
 from pffl.errors import DataError, MissingExtraError, Problems
 from pffl.typing import BoolArray
 
@@ -51,8 +52,15 @@ def read_table(
     path = Path(table)
     if not path.is_file():
         raise DataError(f"'{path}' is not a file")
-    if path.suffix.lower() not in PARQUET and not _starts(path, formats.PARQUET):
-        return read_csv(path)
+    if not _is_parquet(path):
+        data, notes = unpacked(path.read_bytes(), path.name)
+        found = formats.read(data, path.name)
+        if found is None:
+            frame, more = read_csv(data, path.name)
+        else:
+            frame, repeated = named_columns(found[0])
+            more = [*found[1], *repeated]
+        return frame, notes + more
     try:
         import pyarrow
     except ImportError as error:
@@ -71,14 +79,14 @@ def place_of(table: pd.DataFrame | str | os.PathLike[str], row: int) -> str:
     """
     if isinstance(table, str | os.PathLike):
         path = Path(table)
-        if path.suffix.lower() not in PARQUET and not _starts(path, formats.PARQUET):
-            return f"line {_line(path, row):,}"
+        if not _is_parquet(path):
+            data, _ = unpacked(path.read_bytes(), path.name)
+            if formats.kind_of(data) is None:
+                return f"line {_line(decode(data, path.name)[0], row):,}"
     return f"row {row:,}"
 
 
-def _line(path: Path, row: int) -> int:
-    data, _ = formats.unpacked(path.read_bytes(), path.name)
-    text, _, _ = decode(data, path.name)
+def _line(text: str, row: int) -> int:
     records = _records(text, find_delimiter(text))
     begin = 0
     seen = -1  # the header
@@ -91,9 +99,10 @@ def _line(path: Path, row: int) -> int:
     return begin + 1
 
 
-def _starts(path: Path, beginning: bytes) -> bool:
+def _is_parquet(path: Path) -> bool:
     with path.open("rb") as stream:
-        return stream.read(len(beginning)) == beginning
+        start = stream.read(len(formats.PARQUET))
+    return path.suffix.lower() in PARQUET or start == formats.PARQUET
 
 
 def named_columns(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -118,25 +127,22 @@ def named_columns(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     return chosen.reset_index(drop=True), notes
 
 
-def read_csv(path: Path) -> tuple[pd.DataFrame, list[str]]:
-    """Read a delimited text file of unknown dialect.
+def read_csv(data: bytes, name: str) -> tuple[pd.DataFrame, list[str]]:
+    """Read delimited text of unknown dialect.
 
     pandas reads it once. Only where lines do not look alike at a glance does a slower
     pass look at each record, to say what is wrong where.
     """
     import pandas as pd
 
-    data, notes = formats.unpacked(path.read_bytes(), path.name)
-    formats.refuse_other_forms(data, path.name)
-    text, encoding, more = decode(data, path.name)
-    notes += more
+    text, encoding, notes = decode(data, name)
     delimiter = find_delimiter(text)
     if delimiter != ",":
         notes.append(f"fields are separated by {delimiter!r}")
     plain = data if encoding == "utf-8" else text.encode()
     header = _header(text, delimiter)
     if not header or not _looks_even(plain, delimiter, len(header)):
-        header = check_records(text, delimiter, encoding, path.name)
+        header = check_records(text, delimiter, encoding, name)
     frame = pd.read_csv(
         io.BytesIO(plain),
         sep=delimiter,
@@ -147,7 +153,7 @@ def read_csv(path: Path) -> tuple[pd.DataFrame, list[str]]:
         low_memory=False,
     )
     if frame.empty:
-        check_records(text, delimiter, encoding, path.name)
+        check_records(text, delimiter, encoding, name)
     unnamed = [place for place, name in enumerate(header) if not name]
     if unnamed:
         numbers = ", ".join(str(place + 1) for place in unnamed)

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import builtins
+import bz2
+import gzip
+import io
+import lzma
+import zipfile
+import zlib
+
+import joblib
+import numpy as np
+import onnx
+import pandas as pd
+import pytest
+from onnx import helper
+
+from pffl.data import packed
+from pffl.data.reading import place_of, read_table
+from pffl.errors import DataError
+from tests.data.tables import people
+
+FRAME = people(30).assign(seen=pd.Timestamp("2021-04-03"))
+
+
+def stored(write) -> bytes:
+    stream = io.BytesIO()
+    write(stream)
+    return stream.getvalue()
+
+
+def zipped(**members: bytes) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return stream.getvalue()
+
+
+CSV = FRAME.to_csv(index=False).encode()
+TABLES = {
+    "people.xlsx": lambda: stored(lambda s: FRAME.to_excel(s, index=False)),
+    "people.dta": lambda: stored(lambda s: FRAME.to_stata(s, write_index=False)),
+    "old.dta": lambda: stored(
+        lambda s: FRAME.to_stata(s, write_index=False, version=114)
+    ),
+    "people.feather": lambda: stored(FRAME.to_feather),
+    "people.json": lambda: FRAME.to_json(orient="records", date_format="iso").encode(),
+    "people.jsonl": lambda: FRAME.to_json(
+        orient="records", lines=True, date_format="iso"
+    ).encode(),
+    "people.csv.gz": lambda: gzip.compress(CSV),
+    "people.csv.bz2": lambda: bz2.compress(CSV),
+    "people.csv.xz": lambda: lzma.compress(CSV),
+    "people.csv.zip": lambda: zipped(**{"people.csv": CSV, "__MACOSX/x": b"?"}),
+    "people.dta.gz": lambda: gzip.compress(
+        stored(lambda s: FRAME.to_stata(s, write_index=False))
+    ),
+}
+
+
+def read(tmp_path, data, name="people"):
+    path = tmp_path / name
+    path.write_bytes(data)
+    return read_table(path)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_the_same_in_every_form(tmp_path, name):
+    found, _ = read(tmp_path, TABLES[name](), name)
+    found["seen"] = pd.to_datetime(found["seen"]).dt.tz_localize(None)
+    pd.testing.assert_frame_equal(
+        found, FRAME, check_dtype=False, check_column_type=False
+    )
+    text = ".csv" in name
+    assert place_of(tmp_path / name, 3) == ("line 5" if text else "row 3")
+
+
+def test_the_first_sheet_is_read_and_said(tmp_path):
+    stream = io.BytesIO()
+    with pd.ExcelWriter(stream) as book:
+        FRAME.to_excel(book, sheet_name="people", index=False)
+        FRAME[:2].to_excel(book, sheet_name="old", index=False)
+    found, notes = read(tmp_path, stream.getvalue())
+    assert len(found) == len(FRAME)
+    assert notes == ["sheet 'people', the first of 2"]
+
+
+def test_value_labels_of_stata_are_the_values(tmp_path):
+    frame = FRAME.assign(sex=FRAME["sex"].astype("category"))
+    found, _ = read(tmp_path, stored(lambda s: frame.to_stata(s, write_index=False)))
+    assert found["sex"].tolist() == FRAME["sex"].tolist()
+
+
+@pytest.mark.parametrize("package", ["openpyxl", "xlrd"])
+def test_what_must_be_installed_is_said(tmp_path, monkeypatch, package):
+    excel = stored(lambda s: FRAME.to_excel(s, index=False))
+    content = {"openpyxl": excel, "xlrd": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" * 64}
+    original = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name.split(".")[0] == package:
+            raise ImportError(name)
+        return original(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(DataError, match=f"to read it, pip install {package}; or save"):
+        read(tmp_path, content[package])
+
+
+def onnx_model() -> bytes:
+    value = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [None, 2])
+    node = helper.make_node("Identity", ["x"], ["y"])
+    out = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [None, 2])
+    graph = helper.make_graph([node], "g", [value], [out])
+    return helper.make_model(graph, producer_name="skl2onnx").SerializeToString()
+
+
+def dumped(compress) -> bytes:
+    return stored(
+        lambda s: joblib.dump({"coef": np.ones(3), "b": "x" * 99}, s, compress)
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (onnx_model, "an ONNX model"),
+        (lambda: dumped(0), "a Python pickle, which is never opened"),
+        (lambda: dumped(3), "a joblib file, which is never opened"),
+        (lambda: dumped(9), "a joblib file, which is never opened"),
+    ],
+)
+def test_a_model_is_no_table(tmp_path, make, kind):
+    with pytest.raises(DataError, match=kind) as caught:
+        read(tmp_path, make(), "model.bin")
+    assert "`pffl audit` takes the coefficients, or a table of its predictions" in (
+        str(caught.value)
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b'{"a": 1}', "is JSON that cannot be read: a table is a list of records"),
+        (b'[{"a": [1, 2]}]', "without lists inside"),
+        (b'{"a": 1}\n{"a": 2', "is JSON that cannot be read"),
+        (zipped(a=b"x", b=b"y"), "ZIP archive of 2 files: unpack the one"),
+        (zipped(a=b"a,b\n1,2\n")[:-9], "a damaged ZIP archive"),
+        (gzip.compress(b"a,b\n1,2\n")[:-9], "a damaged gzip file"),
+        (gzip.compress(gzip.compress(b"a,b\n1,2\n")), "packed twice"),
+        (zipped(**{"word/document.xml": b"<w/>"}), "is a Word document, not a table"),
+        (zipped(**{"xl/workbook.xml": b"<w/>"}), r"\(.xlsx\) that cannot be read"),
+        (b"<stata_dta><header>", "is a Stata file that cannot be read"),
+    ],
+)
+def test_what_is_no_table_is_said(tmp_path, data, message):
+    with pytest.raises(DataError, match=message):
+        read(tmp_path, data)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_bomb_is_not_unpacked(tmp_path, pack):
+    with pytest.raises(DataError, match="no table is packed so tightly"):
+        read(tmp_path, pack(b"a,b\n" + b"1,2\n" * 2_000_000))
+
+
+def test_no_archive_grows_without_end(tmp_path, monkeypatch):
+    bomb = zipped(**{"xl/workbook.xml": b"0" * 9_000_000})
+    with pytest.raises(DataError, match="no table is packed so tightly"):
+        read(tmp_path, bomb, "people.xlsx")
+    monkeypatch.setattr(packed, "LARGEST", 100)
+    with pytest.raises(DataError, match="grows beyond 100 bytes"):
+        read(tmp_path, gzip.compress(CSV))
+
+
+def test_text_that_begins_like_another_form_is_text(tmp_path):
+    for header in ("x^2,b", "BZh9,b", "[a],b", "{a},b"):
+        found, _ = read(tmp_path, f"{header}\n1,2\n".encode())
+        assert found.columns.tolist() == header.split(",")
+    assert zlib.compress(b"a", 3)[:2] == b"x^"
