@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from pffl.data import Federation
     from pffl.spec import DataSource, Job, RunSpec
 
-DATA_HELP = "A data set (pffl data list), a table (CSV, Parquet, Excel, …), or a run file."
+DATA_HELP = (
+    "A data set (pffl data list), a table (CSV, Excel, …), or a run file (.toml)."
+)
 RESUME = "resume"  # option of a command that can go on with a stopped run
 SET_HELP = "Any key of a run file: --set section.key=value."
 TYPED = "command line"
