@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pffl.models import SoftmaxRegression as SoftmaxRegression
     from pffl.models.predictor import Predictor as Predictor
     from pffl.preparation import Options as Options
+    from pffl.reports.card import card as card
     from pffl.reports.page import report as report
     from pffl.runs.directory import save as save
     from pffl.runs.predictor import load as load
@@ -67,6 +68,7 @@ _HOMES = {
     "SoftmaxRegression": "models",
     "Solution": "solution",
     "audit": "foreign",
+    "card": "reports.card",
     "certify": "certifying",
     "compare": "study.compare",
     "feasible": "feasibility",

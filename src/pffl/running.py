@@ -24,9 +24,11 @@ from pffl.data.schema import Schema
 from pffl.engines.base import Engine
 from pffl.errors import ArtefactError, DataError, PFFLError, UsageError
 from pffl.evidence.certificate import Certificate
+from pffl.evidence.evidence import About, Evidence
 from pffl.evidence.looks import Looks
 from pffl.evidence.measure import model_fingerprint
 from pffl.evidence.verify import Check, verify
+from pffl.files import digest
 from pffl.foreign import (
     Audit,
     Audited,
@@ -36,21 +38,34 @@ from pffl.foreign import (
     with_probabilities,
 )
 from pffl.models.model_file import read_model
+from pffl.reports.card import write_card
 from pffl.reports.page import write_report
 from pffl.runs.directory import (
+    CARD,
     CERTIFICATE,
     EVIDENCE,
     MODEL,
     REPORT,
     RESULT,
+    SPEC,
     RunDirectory,
     RunRecord,
     load,
     lock,
+    read_evidence,
+    read_manifest,
 )
 from pffl.solution import Solution
 from pffl.solving import solve
-from pffl.spec import DataSource, Job, RunSpec, constraint_sections, dumps, of_run
+from pffl.spec import (
+    DataSource,
+    Job,
+    RunSpec,
+    about_section,
+    constraint_sections,
+    dumps,
+    of_run,
+)
 
 PREPARED = "split,silo,group,label"  # how a CSV of prepared rows begins
 GAPS_SHOWN = 20  # times the gap is measured in a run of known length
@@ -106,9 +121,11 @@ def run(
             checkpoint=checkpoint,
         )
         looks = Looks.of(place.directory)
-        solution = replace(solution, evidence=looks.counted(solution.evidence))
+        evidence = replace(looks.counted(solution.evidence), about=job.about)
+        solution = replace(solution, evidence=evidence)
         place.save(solution, text)
         if solution.status != "interrupted":
+            write_card(place)
             if report:
                 write_report(place)
             checkpoint.remove()
@@ -146,10 +163,38 @@ def recertify(
         mark = str(found.data.fingerprint)[:8]
     with lock(record.directory, finished=True) as place:
         certificate = place.certify(found, mark)
-        if not mark and (record.directory / REPORT).is_file():
-            write_report(place)
+        if not mark:
+            _rewrite(place)
     name = f"certificate-{mark}.json" if mark else CERTIFICATE
     return certificate, record.directory / name
+
+
+def describe(directory: Path, about: About) -> Evidence:
+    """State purpose, owner, date of a run or an audit: in evidence, card, page, spec.
+
+    Nothing that was measured changes. What was stated before and is not stated now
+    stays.
+    """
+    stated = digest(files.read(directory / EVIDENCE))
+    if read_manifest(directory).get(EVIDENCE) != stated:
+        raise ArtefactError(f"'{directory}': {EVIDENCE} was changed after the run")
+    evidence = read_evidence(directory)
+    evidence = replace(evidence, about=evidence.about.with_more(about))
+    with lock(directory, finished=True) as place:
+        place.add(EVIDENCE, files.json_text(evidence.as_dict()).encode())
+        if (directory / SPEC).is_file():
+            sections = records.read_toml(directory / SPEC)
+            sections["about"] = about_section(evidence.about)
+            place.add(SPEC, dumps(sections).encode())
+        _rewrite(place)
+    return evidence
+
+
+def _rewrite(place: RunDirectory) -> None:
+    """Write card and page anew, where there are such."""
+    for name, write in ((CARD, write_card), (REPORT, write_report)):
+        if (place.directory / name).is_file():
+            write(place)
 
 
 # Models of others
@@ -223,8 +268,11 @@ def save_audit(found: Audit, spec: RunSpec, place: RunDirectory) -> None:
         "data": spec.data.sections(place.directory),
         "constraint": constraint_sections(promised),
         "run": {"engine": spec.settings.engine, **asdict(spec.options)},
+        "about": about_section(spec.about),
     }
+    found = replace(found, evidence=replace(found.evidence, about=spec.about))
     place.save_audit(found, dumps(sections))
+    write_card(place)
     write_report(place)
 
 

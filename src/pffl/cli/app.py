@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pffl.cli import certify, data, deploy, run, site, study
+from pffl.cli import card, certify, data, deploy, run, site, study
 
 app = typer.Typer(
     name="pffl",
@@ -29,6 +29,7 @@ app.command()(study.compare)
 app.command()(study.sweep)
 app.command()(study.reproduce)
 app.command()(study.report)
+app.command()(card.card)
 app.command()(deploy.deploy)
 app.add_typer(site.app, name="site")
 app.add_typer(data.app, name="data")

@@ -212,7 +212,7 @@ def _tell(shown: Sequence[Check], every: int, wrong: int) -> None:
     target.print(bad if wrong else good)
 
 
-@takes("data", "constraint", "run")
+@takes("data", "constraint", "run", "about")
 def audit(
     draft: Draft,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help=MODEL_HELP)],

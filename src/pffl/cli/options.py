@@ -199,6 +199,11 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         Shared("reach", bool, "Also find how low each cell alone can go (20 at most)."),
         Shared("confidence", float, "Of statements about unseen people."),
     ),
+    "about": (
+        Shared("purpose", str, "What the model is to be used for: for its card."),
+        Shared("owner", str, "Who answers for it."),
+        Shared("date", str, "Its date, as nobody's clock is asked.", "YEAR-MONTH-DAY"),
+    ),
 }
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pffl.runs import RunDirectory
 
 
-@takes("data", "constraint", "method", "model", "run")
+@takes("data", "constraint", "method", "model", "run", "about")
 def run(
     draft: Draft,
     out: Annotated[
@@ -107,14 +107,15 @@ def told(
     """
     from pffl.cli import show
     from pffl.evidence import summary
-    from pffl.runs.directory import CERTIFICATE, REPORT
+    from pffl.runs.directory import CARD, CERTIFICATE, REPORT
 
     target = console.stderr() if aside else console.stdout()
     if not aside:
         show.result(target, evidence, file=file)
     show.verdicts(target, summary.verdicts(evidence))
     target.print(f"Saved in {directory}", soft_wrap=True)
-    for title, name in (("Certificate", CERTIFICATE), ("Report", REPORT)):
+    made = (("Certificate", CERTIFICATE), ("Report", REPORT), ("Card", CARD))
+    for title, name in made:
         if (directory / name).is_file():
             target.print(f"{title}: {directory / name}", soft_wrap=True)
 

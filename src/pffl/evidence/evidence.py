@@ -9,7 +9,8 @@ file. A part that could not be had is `Missing`, and says why.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
@@ -19,7 +20,7 @@ from pffl.bounds.checks import Interval
 from pffl.bounds.gap import gap_of
 from pffl.bounds.infeasible import FAR, NEAR, Support
 from pffl.bounds.logsum import Bets
-from pffl.errors import ArtefactError
+from pffl.errors import ArtefactError, Problems, UsageError, wrong
 from pffl.records import Record, read
 from pffl.typing import FloatArray
 
@@ -544,6 +545,51 @@ class Training(Record):
 
 
 @dataclass(frozen=True)
+class About(Record):
+    """Who answers for a model, and what for: stated by people, and not checked.
+
+    Attributes
+    ----------
+    purpose
+        What it is to be used for.
+    owner, contact
+        Who answers for it, and how to reach them.
+    date
+        As YEAR-MONTH-DAY.
+    license
+        Under which others may use it, by its identifier, such as ``apache-2.0``.
+    """
+
+    purpose: str | None = None
+    owner: str | None = None
+    date: str | None = None
+    contact: str | None = None
+    license: str | None = None
+
+    def __post_init__(self) -> None:
+        with Problems("about", UsageError) as problems:
+            for key, value in vars(self).items():
+                if value is not None and not value.strip():
+                    problems.add(wrong(key, "[about]", "text that is not empty", value))
+            if self.date is not None and not _is_date(self.date):
+                problems.add(
+                    wrong("date", "[about]", "a date such as 2026-11-16", self.date)
+                )
+
+    def with_more(self, more: About) -> About:
+        """Return this with what another states."""
+        given = {key: value for key, value in vars(more).items() if value is not None}
+        return replace(self, **given)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True)
 class Evidence(Record):
     """All that was declared and measured.
 
@@ -561,6 +607,8 @@ class Evidence(Record):
         Sums over the rows that stand for unseen people.
     before
         The same model fitted without bounds, on training and test rows.
+    about
+        Purpose, owner and date, as somebody stated them.
     path, sites, privacy
         Room for what later versions measure.
     """
@@ -580,6 +628,7 @@ class Evidence(Record):
     proofs: Proofs
     notes: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
+    about: About = About()
     path: Missing = Missing("not asked for")
     sites: Missing = Missing("the silos were in one process, or told nothing more")
     privacy: Missing = Missing("no noise was added")

@@ -150,7 +150,7 @@ def verdicts(e: Evidence) -> dict[str, dict[str, Any]]:
     word = nothing
     if promised.available and promised.holds is not None:
         word = "holds" if promised.holds else "not shown"
-    training_word = "impossible" if status == "infeasible" else status
+    training_word: str = "impossible" if status == "infeasible" else status
     if isinstance(e.training, Missing):
         training_word, sentence = nothing, _sentence(e.training)
     return {

@@ -8,8 +8,8 @@ docs/certificates.md are written here a second time. It does three things.
 1. Files: their SHA-256 against manifest.json, the model's against evidence.json.
 2. Rows → evidence.json: counts, loss sums, predictions, risk, the ends of the duality
    gap, the planes that prove a bound impossible, the models that attain one.
-3. evidence.json → result.json, certificate.json, report.html: each number and each
-   sentence is made again and compared.
+3. evidence.json → result.json, certificate.json, report.html, card.md: each number and
+   each sentence is made again and compared.
 
 ROWS is what ``pffl verify DIR --export rows.csv`` (or .npz) writes: a table with the
 columns split, silo, group, label, and the model's inputs as they were before scaling.
@@ -31,9 +31,10 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -1666,8 +1667,56 @@ class Page(HTMLParser):
             self.parts[-1][1][-1] += data
 
 
+def parts_of_card(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Return the text of a card as that of a page; what is in code is left out."""
+    facts, code = False, r"```.*?```|(?<!\\)`[^`\n]*`"
+    for line in re.sub(code, "", text, flags=re.DOTALL).splitlines():
+        facts = line.startswith("| | |") or (facts and line.startswith("|"))
+        split = re.split(r"(?<!\\)\|", line)[1:-1] if line.startswith("| ") else [line]
+        entries = [re.sub(r"\\(\W)", r"\1", unescape(one)).strip() for one in split]
+        if facts or len(entries) == 1:
+            yield "p", [" ".join(entries)]
+        else:
+            yield "tr", entries
+
+
+def check_card(text: str, result: Json, certificate: Json, e: Json) -> Iterator[Check]:
+    """Compare what a model card shows, its header too, in the same way."""
+    groups = np.reshape(e["seen"]["atoms"]["count"], (len(e["groups"]), -1)).sum(axis=1)
+    rows = {g: [int(n)] for g, n in zip(e["groups"], groups, strict=True)}
+    errors = [(result[split] or {}).get("error") for split in ("train", "test")]
+    known = [1 - error for error in errors if error is not None]
+    known.append(e["model"]["parameters"])
+    said = [part["sentence"] for part in result["verdicts"].values()]
+    parts = list(parts_of_card(text))
+    yield from check_shown("card", parts, said, result, certificate, e, rows, known)
+
+
 def check_page(text: str, result: Json, certificate: Json, e: Json) -> Iterator[Check]:
     """Compare what a report shows with the figures and sentences of the other files."""
+    statements = certificate.get("statements", [])
+    parts = result["verdicts"].values()
+    said = [part["sentence"] for part in parts if "sentence" in part]
+    said += [result["message"]] if result["method"] else []  # of an audit: as figures
+    said += [one["text"] for one in statements]
+    told = [one for one in statements if one["available"]]
+    said += [a["text"] for one in told for a in one["assumptions"]]
+    yield from check_shown(
+        "report", Page(text).parts, said, result, certificate, e, {}, []
+    )
+
+
+def check_shown(
+    where: str,
+    parts: Sequence[tuple[str, list[str]]],
+    said: Sequence[str],
+    result: Json,
+    certificate: Json,
+    e: Json,
+    more_rows: Mapping[str, Any],
+    more: Sequence[Any],
+) -> Iterator[Check]:
+    """Check that sentences are there, and that every number is one that is known."""
     statements = certificate.get("statements", [])
     rows: dict[str, list[Any]] = {
         "training": [result["train"]],
@@ -1683,34 +1732,32 @@ def check_page(text: str, result: Json, certificate: Json, e: Json) -> Iterator[
         percent[group["group"]] = [100 * share for share in shares]
     for row in (row for one in statements for row in one["per_cell"] or []):
         rows.setdefault(row["cell"], []).append(row)
+    for name, figures_of in more_rows.items():
+        rows.setdefault(name, []).extend(figures_of)
     card = result["data"]["card"] or {"silos": [], "rows": [], "floor": 1}
     for silo, counts in zip(card["silos"], card["rows"], strict=True):
         rows.setdefault(silo, []).extend([counts, card["floor"]])
-    known = [result, certificate, 100 * result["confidence"], card["floor"] - 1]
+    known = [result, certificate, 100 * result["confidence"], card["floor"] - 1, *more]
     if e["labels"]:  # what a loss means: that of a coin, and the odds of the truth
         known.append(math.log(len(e["labels"])))
         known += [math.exp(-cell["train_loss"]) for cell in result["cells"]]
-    parts = result["verdicts"].values()
-    said = [part["sentence"] for part in parts if "sentence" in part]
-    said += [result["message"]] if result["method"] else []  # of an audit: as figures
-    said += [one["text"] for one in statements]
-    told = [one for one in statements if one["available"]]
-    said += [a["text"] for one in told for a in one["assumptions"]]
-    parts = [(tag, [" ".join(t.split()) for t in p]) for tag, p in Page(text).parts]
+    parts = [(tag, [" ".join(t.split()) for t in p]) for tag, p in parts]
     texts = [p[0] for tag, p in parts if tag != "tr"]
     for one in map(str.split, said):
         there = any(" ".join(one) in text for text in texts)
-        yield Check("report, a sentence", " ".join(one), "is not there", there)
-    names = sorted([*rows, *said, *result["notes"], *result["data"]["notes"]], key=len)
+        yield Check(f"{where}, a sentence", " ".join(one), "is not there", there)
+    stated = [text for text in (e.get("about") or {}).values() if text]
+    notes = [*result["notes"], *result["data"]["notes"]]
+    names = sorted([*rows, *said, *stated, *notes], key=len)
     for tag, (name, *entries) in (part for part in parts if part[1]):
         if tag == "tr":
             for entry in entries:
                 facts = (percent if "%" in entry else rows).get(name, known)
-                yield from figures(f"report, row {name}", entry, facts)
+                yield from figures(f"{where}, row {name}", entry, facts)
             continue
         for one in reversed(names):
             name = name.replace(one, "")
-        yield from figures("report, a text", name, known)
+        yield from figures(f"{where}, a text", name, known)
 
 
 def figures(what: str, text: str, known: Any) -> Iterator[Check]:
@@ -1867,6 +1914,9 @@ def verify(directory: str | Path, rows: str | Path | None = None) -> list[Check]
         if (place / f"certificate{mark}").is_file():
             certificate = read(place / f"certificate{mark}", "pffl.certificate")
             out += check_certificate(told, certificate)
+        if mark == ".json" and (place / "card.md").is_file():
+            text = (place / "card.md").read_text("utf-8")
+            out += check_card(text, result, certificate, e)
         if mark == ".json" and (place / "report.html").is_file():
             text = (place / "report.html").read_text("utf-8")
             out += check_page(text, result, certificate, e)

@@ -10,21 +10,27 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from hashlib import sha256
 from importlib.resources import files as packaged
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pffl import files, records
+from pffl import files
 from pffl.errors import ArtefactError, MissingExtraError
 from pffl.evidence import summary, verdict
 from pffl.evidence.certificate import Certificate, grounds_of, mark, numbered
 from pffl.evidence.evidence import Evidence
 from pffl.evidence.summary import Column, Figure, Verdict
-from pffl.files import json_text
 from pffl.foreign import Audit
-from pffl.reports import charts
-from pffl.runs.directory import EVIDENCE, HISTORY, REPORT, RESULT, SPEC
+from pffl.reports import card, charts
+from pffl.reports.card import seal
+from pffl.runs.directory import (
+    EVIDENCE,
+    HISTORY,
+    REPORT,
+    RESULT,
+    SPEC,
+    read_evidence,
+)
 from pffl.solution import Solution
 from pffl.study.compare import Comparison
 from pffl.study.sweep import Sweep
@@ -33,6 +39,7 @@ from pffl.text import UPPER, decimals, figure
 if TYPE_CHECKING:
     from pffl.runs import RunDirectory
 
+NOT_STATED = "not stated"
 MOST_LINES = 8  # cells drawn over rounds
 MOST_ROUNDS = 400  # points of a line
 GLOSSARY = {
@@ -104,6 +111,8 @@ class RunView:
     fingerprint: str
     certificate: Mapping[str, Any] | None
     seal: str
+    about: Mapping[str, str]
+    card: str
     spec: str
     cell_chart: str
     gap_chart: str
@@ -137,6 +146,8 @@ class RunView:
             fingerprint=e.model.fingerprint,
             certificate=None if certificate is None else _laid_out(certificate),
             seal="" if certificate is None else seal(certificate),
+            about={key: value or NOT_STATED for key, value in vars(e.about).items()},
+            card=card.markdown(e),
             spec=spec,
             cell_chart=charts.cell_chart(result["cells"]),
             gap_chart=charts.line_chart(
@@ -190,11 +201,6 @@ def entry(name: str, value: object) -> str:
     upper = name in UPPER and isinstance(value, float)
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     return number(value) if plain and not upper else figure(name, value)
-
-
-def seal(certificate: Certificate) -> str:
-    """Return the SHA-256 of certificate.json."""
-    return sha256(json_text(certificate.as_dict()).encode()).hexdigest()
 
 
 def _laid_out(certificate: Certificate) -> dict[str, Any]:
@@ -342,12 +348,9 @@ def collect(subjects: Iterable[Subject]) -> Contents:
 def _read(place: Path, found: Contents) -> None:
     """Lay out what a folder holds."""
     if (place / EVIDENCE).is_file():
-        plain = records.read(
-            dict[str, Any], files.read(place / EVIDENCE), source=f"{place / EVIDENCE}"
-        )
         spec = place / SPEC
         view = RunView.of(
-            Evidence.from_dict(plain),
+            read_evidence(place),
             _rows(place / HISTORY),
             name=place.name,
             spec=spec.read_text("utf-8") if spec.is_file() else "",
@@ -360,10 +363,7 @@ def _read(place: Path, found: Contents) -> None:
         table = _rows(place / "table.csv")
         found.comparisons.append({"name": place.name, "rows": table})
     elif (place / RESULT).is_file():
-        raise ArtefactError(
-            f"'{place}' holds no {EVIDENCE}; a run that is repeated writes one: pffl "
-            f"run '{place}' --out NEW"
-        )
+        read_evidence(place)  # says what to do
     else:
         raise ArtefactError(f"{place}: neither a run, nor a sweep, nor a comparison")
 

@@ -39,6 +39,7 @@ SPEC = "spec.toml"
 EVIDENCE = "evidence.json"
 CERTIFICATE = "certificate.json"
 REPORT = "report.html"
+CARD = "card.md"
 MANIFEST = "manifest.json"
 LOCK = ".lock"
 OWNER = ".owner.json"
@@ -350,9 +351,7 @@ class RunRecord:
     @cached_property
     def evidence(self) -> Evidence:
         """`evidence.json`: what was declared and measured."""
-        path, text = self.directory / EVIDENCE, self.read(EVIDENCE)
-        plain = records.read(dict[str, Any], text, source=f"'{path}'")
-        return Evidence.from_dict(plain)
+        return read_evidence(self.directory)
 
     @property
     def looks(self) -> Looks:
@@ -384,19 +383,6 @@ class RunRecord:
         """Names of features, groups and labels."""
         return self.predictor.schema
 
-    def read(self, name: str) -> bytes:
-        """Read one more file of the directory, such as `EVIDENCE`.
-
-        Runs of pffl 0.1.0 have fewer files; what they lack, a repeated run has.
-        """
-        path = self.directory / name
-        if not path.is_file():
-            raise ArtefactError(
-                f"'{self.directory}' holds no {name}; a run that is repeated writes "
-                f"one: pffl run '{self.directory}' --out NEW"
-            )
-        return files.read(path)
-
     def require_verified(self) -> RunRecord:
         """Return self, or raise if a file was changed after the run."""
         if self.mismatches:
@@ -404,6 +390,21 @@ class RunRecord:
                 f"'{self.directory}' is not verified: {'; '.join(self.mismatches)}"
             )
         return self
+
+
+def read_evidence(directory: Path) -> Evidence:
+    """Read what was measured, of a run or of an audit.
+
+    Runs of pffl 0.1.0 have no such file; one that is repeated has.
+    """
+    path = directory / EVIDENCE
+    if not path.is_file() and (directory / RESULT).is_file():
+        raise ArtefactError(
+            f"'{directory}' holds no {EVIDENCE}; a run that is repeated writes one: "
+            f"pffl run '{directory}' --out NEW"
+        )
+    plain = records.read(dict[str, Any], files.read(path), source=f"'{path}'")
+    return Evidence.from_dict(plain)
 
 
 def load(

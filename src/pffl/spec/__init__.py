@@ -4,6 +4,7 @@ from pffl.spec.data import DataSource as DataSource
 from pffl.spec.data import named as named
 from pffl.spec.run_file import Job as Job
 from pffl.spec.run_file import RunSpec as RunSpec
+from pffl.spec.run_file import about_section as about_section
 from pffl.spec.run_file import constraint_sections as constraint_sections
 from pffl.spec.run_file import dumps as dumps
 from pffl.spec.run_file import load as load

@@ -6,6 +6,7 @@
 [method]       kind and parameters
 [run]          engine, seed, weighting, confidence, …
 [policy]       of a deployed run: quorum, seconds, …
+[about]        purpose, owner and date of the model, contact, license: for its card
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from functools import reduce
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -27,6 +29,7 @@ from pffl.data.federation import Federation
 from pffl.data.schema import Schema
 from pffl.engines import DEPLOYED, ENGINES, Engine
 from pffl.errors import PFFLError, Problems, UsageError, wrong
+from pffl.evidence.evidence import About
 from pffl.methods import METHODS, Method
 from pffl.methods.pffl import PFFL
 from pffl.models import (
@@ -56,7 +59,7 @@ F = TypeVar("F", Federation, Engine)
 MODELS: dict[str, Callable[..., LinearModel | Recipe]] = {**LINEAR_MODELS, **RECIPES}
 
 AUTO = "auto"  # l2 that is chosen on training rows set aside
-TABLES = ("data", "model", "method", "run", "policy")
+TABLES = ("data", "model", "method", "run", "policy", "about")
 SECTIONS = (*TABLES, "constraint")
 
 
@@ -89,6 +92,8 @@ class Job(Generic[F]):
         Where the data came from.
     policy
         What a deployed run asks of its sites.
+    about
+        Purpose, owner and date of the model.
     """
 
     federation: F
@@ -100,6 +105,7 @@ class Job(Generic[F]):
     seed: int | None
     source: DataSource
     policy: Policy | None = None
+    about: About = field(default_factory=About)
 
     @property
     def chooses(self) -> bool:
@@ -128,6 +134,7 @@ class Job(Generic[F]):
                 "method": self.method.describe(),
                 "run": run,
                 "policy": None if self.policy is None else asdict(self.policy),
+                "about": about_section(self.about),
             }
         )
 
@@ -147,6 +154,8 @@ class RunSpec:
         Whether the kind of the model is left to the labels.
     policy
         What a deployed run asks of its sites.
+    about
+        Purpose, owner and date of the model.
     """
 
     data: DataSource
@@ -157,6 +166,7 @@ class RunSpec:
     options: Options
     settings: RunSettings
     policy: Policy = field(default_factory=Policy)
+    about: About = field(default_factory=About)
 
     def build(self, progress: object = None) -> Job[Federation]:
         """Open the data, with `progress` as there, and fit the pieces together."""
@@ -174,6 +184,7 @@ class RunSpec:
             seed=self.settings.seed,
             source=self.data,
             policy=None if isinstance(federation, Federation) else self.policy,
+            about=self.about,
         )
 
     def model_for(self, schema: Schema) -> Model:
@@ -189,6 +200,12 @@ class RunSpec:
             )
         known = set(parameters(chosen)) & set(parameters(type(mine)))
         return chosen(**{name: getattr(mine, name) for name in known})
+
+
+def about_section(about: About) -> dict[str, str] | None:
+    """What was stated, as a table of a run file; None if nothing was."""
+    stated = {key: value for key, value in asdict(about).items() if value is not None}
+    return stated or None
 
 
 def constraint_sections(constraint: Constraint | None) -> object:
@@ -255,8 +272,9 @@ def parse(
     policy = construct(
         Policy, check(tables["policy"], Policy, "[policy]", problems).values, problems
     )
+    about = _read_about(tables["about"], problems)
     problems.raise_if_any()
-    if not (data and model and method and options and settings and policy):
+    if not (data and model and method and options and settings and policy and about):
         raise UsageError(f"{source}: incomplete")
     return RunSpec(
         data=data,
@@ -267,7 +285,14 @@ def parse(
         options=options,
         settings=settings,
         policy=policy,
+        about=about,
     )
+
+
+def _read_about(values: Mapping[str, object], problems: Problems) -> About | None:
+    """Read [about]; a date may be one of TOML's own."""
+    plain = {k: str(v) if type(v) is date else v for k, v in values.items()}
+    return construct(About, check(plain, About, "[about]", problems).values, problems)
 
 
 def _numeric_target(tables: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -1,0 +1,364 @@
+"""A model card: Markdown with the YAML header that model hubs read, made from evidence.
+
+What it says is what terminal, page and certificate say, in the same sentences. Names
+come from data: whatever would be Markdown, HTML or YAML in them is escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pffl import files
+from pffl.errors import ArtefactError
+from pffl.evidence import summary, verdict
+from pffl.evidence.advice import asks_most
+from pffl.evidence.certificate import Certificate, grounds_of
+from pffl.evidence.evidence import About, Evidence, Training
+from pffl.foreign import Audit
+from pffl.runs.directory import CARD, read_evidence
+from pffl.solution import Solution
+from pffl.text import visible
+
+if TYPE_CHECKING:
+    from pffl.runs import RunDirectory
+
+FLOOR = 10  # counts below it are withheld
+NOT_STATED = "**not stated**"
+ASKED = ("purpose", "owner", "date")  # of `About`: a card without them says so
+SPECIAL = re.compile(r"([\\`*_\[\]|~$#])|(?<=www)(\.)|(:)(?=//)|(@)")
+NO_PROMISE = (
+    "Bounds and figures are means over the people of a cell: nothing is promised to a "
+    "single person, nor to people outside the cells.",
+    "'Not shown' is not 'violated': too few held-out rows show nothing.",
+    "A bound on losses is none on differences in rates between groups; those are in "
+    "the tables.",
+    "Nothing here says that the use is lawful or wise, or what happens once people or "
+    "their circumstances change.",
+)
+
+
+def card(
+    subject: Solution | Audit | Evidence | str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str] | None = None,
+    purpose: str | None = None,
+    owner: str | None = None,
+    date: str | None = None,
+    contact: str | None = None,
+    license: str | None = None,
+) -> str:
+    """Return the model card, as Markdown with a YAML header.
+
+    Parameters
+    ----------
+    subject
+        A solution, an audit, evidence, or the folder of a run or an audit.
+    out
+        A file to write it to.
+    purpose, owner, date, contact, license
+        What the run did not state; see `About`.
+    """
+    given = About(purpose, owner, date, contact, license)
+    match subject:
+        case Solution() | Audit():
+            e = subject.evidence
+        case Evidence():
+            e = subject
+        case _:
+            e = read_evidence(Path(subject))
+    text = markdown(replace(e, about=e.about.with_more(given)))
+    if out is not None:
+        try:
+            Path(out).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ArtefactError(f"{out}: {error.strerror}") from error
+    return text
+
+
+def write_card(place: RunDirectory) -> None:
+    """Add the card of a run, or of an audit, to its directory."""
+    place.add(CARD, markdown(read_evidence(place.directory)).encode())
+
+
+def markdown(e: Evidence) -> str:
+    """Return the card of what was measured; the same evidence gives the same bytes."""
+    certificate = None if e.stopped == "interrupted" else verdict.certificate(e)
+    parts = [
+        header(e),
+        f"# Model card: {plain(e.data.name)}",
+        _about(e),
+        "## What can be said",
+        _verdicts(e),
+        "## Groups and bounds",
+        *_groups(e),
+        "## Use and limits",
+        _limits(e, certificate),
+        "## Data",
+        *_data(e),
+        "## How it was made",
+        _made(e),
+        "## How to verify",
+        *_verify(e, certificate),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+# Text
+
+
+def plain(text: str) -> str:
+    r"""Return text that Markdown shows as it is, in one line.
+
+    >>> print(plain("a|b <i> `c` www.x.y"))
+    a\|b &lt;i&gt; \`c\` www\.x.y
+    """
+    shown = SPECIAL.sub(r"\\\g<0>", escape(visible(text), quote=False))
+    # What would begin a list, a quotation or a heading at the start of a line.
+    return re.sub(r"^(\s*)([-+=]|\d+(?=[.)](?:\s|$)))", _unlike_a_list, shown)
+
+
+def _unlike_a_list(found: re.Match[str]) -> str:
+    space, sign = found[1], found[2]
+    return f"{space}{sign}\\" if sign[0].isdigit() else f"{space}\\{sign}"
+
+
+def table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Return mappings, all with the same keys, as a table; nothing for none."""
+    if not rows:
+        return ""
+    names = list(rows[0])
+    lines = [[plain(name) for name in names], ["---", *["---:"] * (len(names) - 1)]]
+    lines += [[plain(row[name]) for name in names] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _bullets(texts: Iterable[str]) -> str:
+    return "\n".join(f"- {text}" for text in texts)
+
+
+# Header
+
+
+def header(e: Evidence) -> str:
+    """Return the YAML header, in the form of Hugging Face's model cards."""
+    task = "tabular-classification" if e.labels else "tabular-regression"
+    tags = ["fairness", "bounded-group-loss", "federated-learning", "tabular"]
+    metric = "accuracy" if e.labels else "mse"
+    found: dict[str, Any] = {
+        "library_name": "pffl",
+        **({} if e.about.license is None else {"license": e.about.license}),
+        "pipeline_tag": task,
+        "tags": tags,
+        "datasets": [_identifier(e.data.name)],
+        "metrics": [metric],
+        "model-index": [
+            {
+                "name": _identifier(f"{e.data.name}-{e.model.kind}"),
+                "results": [
+                    {
+                        "task": {"type": task},
+                        "dataset": {
+                            "type": _identifier(e.data.name),
+                            "name": e.data.name,
+                            "split": split,
+                        },
+                        "metrics": measured,
+                    }
+                    for split, measured in _results(e, metric).items()
+                ],
+            }
+        ],
+    }
+    return "\n".join(["---", *_yaml(found), "---"])
+
+
+def _results(e: Evidence, metric: str) -> dict[str, list[dict[str, Any]]]:
+    """Return what was measured on each split, as the header lists it."""
+    splits = {"train": "train", "test": "test"} if e.trained else {"train": "audited"}
+    out = {}
+    for split, name in splits.items():
+        found = verdict.split_metrics(e, "train" if split == "train" else "test")
+        if found is None:
+            continue
+        value = found.risk if found.error is None else 1 - found.error
+        worst = found.worst_cell_loss
+        if worst is None:
+            worst = found.worst_group_loss
+        measured = [(metric, value, metric), ("loss", worst, "largest mean loss")]
+        out[name] = [
+            {"type": kind, "value": round(number, 6), "name": f"{words}, {name} rows"}
+            for kind, number, words in measured
+            if number is not None
+        ]
+    return out
+
+
+def _identifier(name: str) -> str:
+    """Return a name that a hub takes."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.").lower() or "data"
+
+
+def _yaml(value: Any, indent: str = "") -> list[str]:
+    """Return a mapping or a list as lines of YAML, every text in quotes."""
+    lines = []
+    entries = value.items() if isinstance(value, Mapping) else enumerate(value)
+    for key, entry in entries:
+        lead = f"{key}:" if isinstance(value, Mapping) else "-"
+        if not isinstance(entry, Mapping | list):
+            lines.append(f"{indent}{lead} {_scalar(entry)}")
+        elif lead == "-":
+            first, *others = _yaml(entry, indent + "  ")
+            lines += [f"{indent}- {first.strip()}", *others]
+        else:
+            lines += [f"{indent}{lead}", *_yaml(entry, f"{indent}  ")]
+    return lines
+
+
+def _scalar(value: object) -> str:
+    # JSON is YAML; what YAML does not take as it is, `visible` has spelt out.
+    known = visible(value) if isinstance(value, str) else value
+    return json.dumps(known, ensure_ascii=False, allow_nan=False)
+
+
+# Sections
+
+
+def _about(e: Evidence) -> str:
+    """Say who answers for it, what for and since when; loudly where nobody said."""
+    stated = vars(e.about)
+    shown = [key for key in stated if key in ASKED or stated[key] is not None]
+    lines = ["| | |", "|---|---|"]
+    for key in shown:
+        text = NOT_STATED if stated[key] is None else plain(stated[key])
+        lines.append(f"| {key.capitalize()} | {text} |")
+    missing = missing_of(e)
+    if missing:
+        lines += [
+            "",
+            f"> Nobody stated the {' and the '.join(missing)} of this model: "
+            f"`pffl card DIR {' '.join(f'--{key} …' for key in missing)}` does.",
+        ]
+    return "\n".join(lines)
+
+
+def missing_of(e: Evidence) -> list[str]:
+    """Return what a card asks for, and nobody stated."""
+    return [key for key in ASKED if vars(e.about)[key] is None]
+
+
+def _verdicts(e: Evidence) -> str:
+    return _bullets(
+        f"{v.sign} **{v.title}: {plain(v.word)}.** {plain(v.sentence)}"
+        for v in summary.verdicts(e)
+    )
+
+
+def _groups(e: Evidence) -> list[str]:
+    """Losses and bounds of cells, then rates of groups, with what they mean."""
+    cells = verdict.cell_results(e)
+    told = asks_most(e)
+    parts = [
+        table(summary.table(e, cells)),
+        f"{plain(summary.meanings(summary.columns(e, cells)))}.",
+        f"{plain(summary.loss_in_words(e))}.",
+        "" if told is None else plain(told),
+    ]
+    rates = summary.rate_table(e)
+    if rates:
+        parts += [
+            "### How often it is wrong",
+            table(rates),
+            f"{plain(summary.rates_in_words(e))}.",
+        ]
+    parts += ["### All rows together", table(summary.measures(e))]
+    return [*parts, *(f"{plain(note)}." for note in summary.risk_note(e))]
+
+
+def _limits(e: Evidence, certificate: Certificate | None) -> str:
+    """Say what it is for, what is not promised, and what nobody checked."""
+    purpose = e.about.purpose
+    lines = [f"Intended use: {NOT_STATED if purpose is None else plain(purpose)}"]
+    lines += map(plain, NO_PROMISE)
+    if e.data.synthetic:
+        lines.append("The rows were generated: no real person is described.")
+    if certificate is not None:
+        lines += map(plain, _open_grounds(certificate))
+    return _bullets(lines)
+
+
+def _open_grounds(certificate: Certificate) -> list[str]:
+    """Return what the statements stand on and nobody has checked."""
+    texts = (text for one in certificate.statements for text in grounds_of(one))
+    return [t for t in dict.fromkeys(texts) if not t.endswith("(checked)")]
+
+
+def _data(e: Evidence) -> list[str]:
+    """The data card: names, rows, silos, groups, labels, and what was done to them."""
+    rows = verdict.split_metrics(e, "train"), verdict.split_metrics(e, "test")
+    facts = {
+        "Name": plain(e.data.name),
+        "Training rows" if e.trained else "Rows given": _count(rows[0]),
+        **({"Held-out rows": _count(rows[1])} if e.trained else {}),
+        "Silos": f"{e.data.silos:,}",
+        "Labels": ", ".join(map(plain, e.labels)) or "a number",
+        "Fingerprint": f"`{e.data.fingerprint or 'the rows were not at hand'}`",
+    }
+    lines = ["| | |", "|---|---|", *(f"| {k} | {v} |" for k, v in facts.items())]
+    counts = e.seen.of_atoms("count", len(e.groups)).sum(axis=1)
+    groups = [
+        {"group": group, "rows": f"{int(n):,}" if n >= FLOOR else f"below {FLOOR}"}
+        for group, n in zip(e.groups, counts, strict=True)
+    ]
+    return ["\n".join(lines), table(groups), _bullets(map(plain, e.data.notes))]
+
+
+def _count(found: Any) -> str:
+    return "none" if found is None else f"{found.rows:,}"
+
+
+def _made(e: Evidence) -> str:
+    """Say how the model came about, as far as that is known."""
+    kind = f"Model: {plain(e.model.kind)}, {e.model.parameters:,} parameters"
+    weights = "alike" if e.terms.weighting == "silos" else "by rows"
+    lines = [kind, f"Silos are weighed {weights} in the risk"]
+    if isinstance(e.training, Training):
+        run = e.training
+        constraint = run.constraint.get("kind", "none")
+        lines.append(
+            f"Method {plain(str(run.method.get('kind')))}, constraint "
+            f"{plain(str(constraint))}, seed {run.seed}, {run.rounds:,} rounds"
+        )
+    else:
+        lines.append(plain(e.training.missing))
+    lines += map(plain, e.notes)
+    software = ", ".join(f"{name} {number}" for name, number in e.versions.items())
+    return _bullets([*lines, plain(f"Software: {software}")])
+
+
+def _verify(e: Evidence, certificate: Certificate | None) -> list[str]:
+    """Give the commands that compute all of it again, and the hashes to compare."""
+    commands = ["pffl verify DIR             # every number, from the rows"]
+    commands.append("pffl verify DIR --arithmetic # from evidence.json alone, no rows")
+    prints = {"model": e.model.fingerprint}
+    if certificate is not None:
+        prints["certificate.json (sha256)"] = seal(certificate)
+    lines = ["| | |", "|---|---|", *(f"| {k} | `{v}` |" for k, v in prints.items())]
+    return [
+        "DIR is the folder that this card came with: `certificate.json` states every "
+        "claim with its grounds, `evidence.json` holds what was measured.",
+        "\n".join(["```sh", *commands, "```"]),
+        "\n".join(lines),
+    ]
+
+
+def seal(certificate: Certificate) -> str:
+    """Return the SHA-256 of certificate.json."""
+    return sha256(files.json_text(certificate.as_dict()).encode()).hexdigest()

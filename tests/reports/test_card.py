@@ -1,0 +1,212 @@
+"""The model card: what terminal and page say, in Markdown that names cannot break."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from functools import cache
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl import runs
+from pffl.errors import UsageError
+from pffl.evidence import summary
+from pffl.evidence.evidence import About
+from pffl.evidence.verdict import split_metrics
+from pffl.files import digest
+from pffl.reports.card import plain, seal, table
+from pffl.spec import load, parse
+from pffl.text import visible
+from tests.cli.helpers import SMALL, one_line
+from tests.cli.helpers import pffl as command
+
+HOSTILE = (
+    "a|b\n# c `d` *e* _f_ <script>alert(1)</script> [g](http://h.i) ![j](k) &amp; ~l~",
+    "---\nlicense: mit\n--- 1. $x$ \\| www.m.n a@b.c \x1b[2J \u202e",
+)
+
+
+@cache
+def solution(names: tuple[str, ...] = ("f", "m")) -> pffl.Solution:
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 2, 400)
+    X = rng.normal(size=(400, 2))
+    y = np.where(X[:, 0] + rng.logistic(size=400) > 0, "yes", "no")
+    federation = pffl.Federation.from_arrays(
+        X,
+        y,
+        sensitive_features=np.array(names, dtype=object)[group],
+        silo=np.zeros(400),
+        name=names[0],
+    )
+    return pffl.solve(federation, pffl.BoundedGroupLoss(0.6), seed=0)
+
+
+def parts(card: str) -> tuple[Any, str]:
+    """The header, parsed, and the rest."""
+    yaml = pytest.importorskip("yaml")
+    _, header, body = card.split(
+        "\n---\n" if not card.startswith("---") else "---\n", 2
+    )
+    return yaml.safe_load(header), body
+
+
+def html(body: str) -> str:
+    from markdown_it import MarkdownIt
+
+    return str(MarkdownIt("commonmark").enable("table").render(body))
+
+
+def test_it_says_what_the_terminal_says() -> None:
+    found = solution()
+    card = pffl.card(found)
+    shown = " ".join(unescape(re.sub("<[^>]*>", "", html(parts(card)[1]))).split())
+    for one in summary.verdicts(found.evidence):
+        assert f"{one.title}: {one.word}. {one.sentence}" in shown
+    for row in summary.rate_table(found.evidence):
+        assert row["wrong"] in shown
+    assert seal(found.certificate) in card
+    assert found.evidence.model.fingerprint in card
+    assert str(found.evidence.data.fingerprint) in card
+    assert "(assumed)" in shown
+    assert "(checked)" not in shown
+    assert card == pffl.card(solution())
+
+
+def test_the_header_is_that_of_a_hub() -> None:
+    found = solution()
+    header, _ = parts(pffl.card(found, license="apache-2.0"))
+    assert header["library_name"] == "pffl"
+    assert header["license"] == "apache-2.0"
+    assert "license" not in parts(pffl.card(found))[0]
+    (index,) = header["model-index"]
+    train, test = index["results"]
+    for result, split in ((train, "train"), (test, "test")):
+        measured = split_metrics(found.evidence, split)
+        assert measured is not None
+        assert measured.error is not None
+        assert result["task"] == {"type": "tabular-classification"}
+        assert result["dataset"]["split"] == split
+        values = {one["type"]: one["value"] for one in result["metrics"]}
+        assert values["accuracy"] == pytest.approx(1 - measured.error, abs=1e-6)
+        assert values["loss"] == pytest.approx(measured.worst_cell_loss, abs=1e-6)
+
+
+def test_what_nobody_stated_is_said_first() -> None:
+    bare, full = (
+        pffl.card(solution()),
+        pffl.card(solution(), purpose="a trial", owner="Unit 7", date="2026-11-16"),
+    )
+    assert bare.count("**not stated**") == 4  # three, and the intended use
+    assert "--purpose … --owner … --date …" in bare
+    assert "not stated" not in full
+    assert "| Owner | Unit 7 |" in full
+    assert "Intended use: a trial" in full
+
+
+def test_hostile_names_stay_names() -> None:
+    found = solution(HOSTILE)
+    about = About(HOSTILE[0], HOSTILE[1], None, HOSTILE[1], HOSTILE[0])
+    header, body = parts(pffl.card(replace(found.evidence, about=about)))
+    assert header["license"] == visible(HOSTILE[0])
+    assert header["model-index"][0]["results"][0]["dataset"]["name"] == visible(
+        HOSTILE[0]
+    )
+    shown = html(body)
+    for tag in ("<script", "<em", "<a ", "<img", "<del", "<h1>c"):
+        assert tag not in shown
+    cells = [unescape(c) for c in re.findall(r"<td[^>]*>(.*?)</td>", shown)]
+    for name in HOSTILE:
+        clean = " ".join(visible(name).split())
+        assert clean in [" ".join(cell.split()) for cell in cells]
+    assert len(set(re.findall(r"<h2>(.*?)</h2>", shown))) == 6
+    assert "http://" not in body
+    assert "www.m" not in body
+
+
+@pytest.mark.parametrize("text", ["- a", "+ a", "1. a", "12) a", "# a", "> a", "==="])
+def test_no_text_begins_a_block(text: str) -> None:
+    assert html(plain(text)) == html("x").replace("x", html("y" + plain(text))[4:-5])
+    assert plain("0.5 of it") == "0.5 of it"
+
+
+def test_a_table_keeps_its_columns() -> None:
+    rows = [{"a": "x|y", "b": "`|`"}, {"a": "", "b": "\\"}]
+    shown = html(table(rows))
+    cells = [unescape(c) for c in re.findall(r"<td[^>]*>(.*?)</td>", shown)]
+    assert cells == ["x|y", "`|`", "", "\\"]
+    assert table([]) == ""
+
+
+# Stated in a run file, or later
+
+
+def test_about_is_read_and_written_back(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(
+        '[data]\nname = "synthetic"\n[about]\nowner = "Unit 7"\ndate = 2026-11-16\n'
+    )
+    spec = load(path)
+    assert spec.about == About(owner="Unit 7", date="2026-11-16")
+    assert 'owner = "Unit 7"' in spec.build().dump(tmp_path, seed=0)
+    for wrong, message in (
+        ({"date": "16.11.2026"}, "a date such as 2026-11-16"),
+        ({"date": "2026-02-30"}, "a date"),
+        ({"owner": " "}, "not empty"),
+        ({"owner": 7}, "owner"),
+        ({"onwer": "x"}, "did you mean 'owner'"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            parse({"data": {"name": "synthetic"}, "about": wrong})
+
+
+def test_from_the_command_line_and_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = command(capsys, "run", *SMALL, "--bound", "0.9", "--owner", "Unit 7", "-q")
+    assert made.code == 0
+    place = Path("runs/synthetic-001")
+    first = (place / "card.md").read_text("utf-8")
+    assert "| Owner | Unit 7 |" in first
+    again = command(capsys, "run", place, "--out", "again", "-q")
+    assert (again.code, (Path("again") / "card.md").read_text("utf-8")) == (0, first)
+    asked = command(capsys, "card", place)
+    assert "not stated' of purpose, date" in one_line(asked.err)
+    assert (place / "card.md").read_text("utf-8") == first
+    stated = ("--purpose", "a trial of 12 weeks", "--date", "2026-11-16")
+    full = command(capsys, "card", place, *stated, "-o", "README.md")
+    assert (full.code, full.err) == (0, "")
+    card = (place / "card.md").read_text("utf-8")
+    assert card == Path("README.md").read_text("utf-8")
+    assert "a trial of 12 weeks" in card
+    page = (place / "report.html").read_text("utf-8")
+    assert "Purpose: a trial of 12 weeks · Owner: Unit 7 · Date: 2026-11-16" in page
+    assert "Model card (card.md)" in page
+    assert runs.load(place).verified
+    assert load(place / "spec.toml").about.purpose == "a trial of 12 weeks"
+    assert command(capsys, "verify", place).code == 0
+    refused = command(capsys, "card", place, "--date", "soon")
+    assert (refused.code, "2026-11-16" in refused.err) == (2, True)
+    # A figure that was changed, with the manifest made to fit.
+    figure = next(iter(re.findall(r"0\.\d{4}", card)))
+    forge(place, "card.md", card.replace(figure, "0.4321", 1))
+    assert "0.4321" in command(capsys, "verify", place, "--arithmetic").out
+    forge(place, "card.md", card.replace("a bound of 0.9", "a bound of 0.8"))
+    assert command(capsys, "verify", place, "--arithmetic").code == 6
+    (place / "evidence.json").write_bytes(b"{}")
+    edited = command(capsys, "card", place, "--owner", "x")
+    assert (edited.code, "was changed" in edited.err) == (6, True)
+
+
+def forge(place: Path, name: str, text: str) -> None:
+    (place / name).write_text(text, "utf-8")
+    manifest = json.loads((place / "manifest.json").read_text())
+    manifest["files"][name] = digest(text.encode())
+    (place / "manifest.json").write_text(json.dumps(manifest))
