@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pffl import datasets as datasets
+    from pffl import metrics as metrics
     from pffl.certifying import certify as certify
     from pffl.constraints import BoundedGroupLoss as BoundedGroupLoss
     from pffl.constraints import (
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from pffl.constraints import PerSilo as PerSilo
     from pffl.data import Federation as Federation
     from pffl.errors import PFFLError as PFFLError
+    from pffl.estimator import FairClassifier as FairClassifier
+    from pffl.estimator import FairRegressor as FairRegressor
+    from pffl.estimator import feasible_bound as feasible_bound
     from pffl.evidence.certificate import Certificate as Certificate
     from pffl.evidence.verify import verify as verify
     from pffl.feasibility import Feasible as Feasible
@@ -52,6 +56,8 @@ _HOMES = {
     "Certificate": "evidence.certificate",
     "ConditionalBoundedGroupLoss": "constraints",
     "Exact": "methods",
+    "FairClassifier": "estimator",
+    "FairRegressor": "estimator",
     "Feasible": "feasibility",
     "FedAvg": "methods",
     "Federation": "data",
@@ -72,6 +78,7 @@ _HOMES = {
     "certify": "certifying",
     "compare": "study.compare",
     "feasible": "feasibility",
+    "feasible_bound": "estimator",
     "load": "runs.predictor",
     "report": "reports.page",
     "save": "runs.directory",
@@ -81,13 +88,16 @@ _HOMES = {
     "verify": "evidence.verify",
 }
 
-__all__ = ["__version__", "datasets", *_HOMES]
+#: Modules that are public as they are.
+_MODULES = ("datasets", "metrics")
+
+__all__ = ["__version__", *_MODULES, *_HOMES]
 
 
 def __getattr__(name: str) -> object:
     """Load a public name."""
-    if name == "datasets":
-        return import_module("pffl.datasets")
+    if name in _MODULES:
+        return import_module(f"pffl.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'pffl' has no attribute '{name}'")
     value: object = getattr(import_module(f"pffl.{_HOMES[name]}"), name)

@@ -1,0 +1,63 @@
+"""The smallest bound that all groups can meet together, for arrays."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import validate_data
+
+from pffl.estimator.base import constraint_of
+from pffl.estimator.classifier import FairClassifier
+from pffl.estimator.regressor import FairRegressor
+from pffl.estimator.rows import federation_of
+from pffl.methods.exact import Exact
+from pffl.solving import solve
+from pffl.text import up
+
+
+def feasible_bound(
+    X: Any,
+    y: Any,
+    *,
+    sensitive_features: object = None,
+    silos: object = None,
+    estimator: FairClassifier | FairRegressor | None = None,
+) -> float:
+    """Return the smallest bound that the losses of all groups can meet together.
+
+    Parameters
+    ----------
+    X, y, sensitive_features, silos
+        As for `FairClassifier.fit`.
+    estimator
+        Whose model and constraint it is asked for; its bound plays no part. Default:
+        `FairRegressor` for numbers that are not whole, else `FairClassifier`.
+    """
+    numeric = str(type_of_target(y)).startswith("continuous")
+    asked = estimator or (FairRegressor() if numeric else FairClassifier())
+    classifies = isinstance(asked, FairClassifier)
+    own = type(asked)(**{**asked.get_params(deep=False), "bound": 0.0})
+    X, y = validate_data(own, X, y, dtype=np.float64, y_numeric=not classifies)
+    classes = len(np.unique(y)) if classifies else 0
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "a bound of 0")
+        solution = solve(
+            federation_of(
+                X,
+                y,
+                own._names(),
+                classification=classifies,
+                sensitive_features=sensitive_features,
+                silos=silos,
+            ),
+            constraint_of(own),
+            model=own._model(classes),
+            method=Exact(multiplier_bound=1.0, risk_weight=0.0),  # minimax
+            options=replace(own._options(), least=False),
+            seed=0,
+        )
+    return float(up(max(row.train_loss for row in solution.cell_results), digits=5))

@@ -1,0 +1,111 @@
+"""A linear regression under a bound for every group."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pffl.constraints import Constraint
+from pffl.errors import UsageError, wrong
+from pffl.estimator.base import Bound, Fair, Infeasible
+from pffl.methods.base import Method
+from pffl.models.linear import HuberRegression, LeastSquares, LinearModel
+from pffl.preparation import Weighting
+from pffl.typing import FloatArray
+
+
+class FairRegressor(RegressorMixin, Fair):
+    """Linear regression with a bound on the mean loss of every group.
+
+    Parameters
+    ----------
+    bound
+        The largest mean loss of a group, in the target's unit squared; otherwise as
+        for `FairClassifier`.
+    constraint, l2, fit_intercept, method, multiplier_bound, risk_weight, weighting
+        As for `FairClassifier`.
+    loss
+        "squared", or "huber": r² up to `delta`, then 2δ|r| − δ².
+    delta
+        δ of the Huber loss, in the target's unit.
+    target_range
+        Ends between which all targets lie. Predictions are kept there; certificates
+        on unseen people need it.
+    infeasible, confidence, random_state
+        As for `FairClassifier`.
+
+    Attributes
+    ----------
+    coef_, intercept_
+        As of scikit-learn's linear regressions, for raw inputs.
+    status_, message_, group_loss_, multipliers_, gap_, converged_, n_iter_
+        As of `FairClassifier`; so are ``loss_bound_`` and ``solution_``.
+    """
+
+    def __init__(
+        self,
+        bound: Bound = None,
+        *,
+        constraint: str | Constraint = "bgl",
+        loss: Literal["squared", "huber"] = "squared",
+        delta: float = 1.0,
+        target_range: tuple[float, float] | None = None,
+        l2: float = 1e-3,
+        fit_intercept: bool = True,
+        method: Method[Any] | None = None,
+        multiplier_bound: float | None = None,
+        risk_weight: float = 1.0,
+        weighting: Weighting = "silos",
+        infeasible: Infeasible = "raise",
+        confidence: float = 0.95,
+        random_state: Any = None,
+    ) -> None:
+        self.bound = bound
+        self.constraint = constraint
+        self.loss = loss
+        self.delta = delta
+        self.target_range = target_range
+        self.l2 = l2
+        self.fit_intercept = fit_intercept
+        self.method = method
+        self.multiplier_bound = multiplier_bound
+        self.risk_weight = risk_weight
+        self.weighting = weighting
+        self.infeasible = infeasible
+        self.confidence = confidence
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sensitive_features: object = None,
+        silos: object = None,
+    ) -> Self:
+        """Train on all rows; `y` are numbers, the rest is as for `FairClassifier`."""
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        self._trained(X, y, 0, sensitive_features=sensitive_features, silos=silos)
+        self.coef_, self.intercept_ = self.coef_[0], self.intercept_[0]
+        return self
+
+    def _model(self, classes: int) -> LinearModel:
+        ends = self.target_range
+        if self.loss == "squared":
+            return LeastSquares(self.l2, self.fit_intercept, target_range=ends)
+        if self.loss != "huber":
+            wanted = "'squared' or 'huber'"
+            raise UsageError(wrong("loss", type(self).__name__, wanted, self.loss))
+        return HuberRegression(
+            self.l2, self.fit_intercept, target_range=ends, delta=self.delta
+        )
+
+    def predict(self, X: Any) -> FloatArray:
+        """Return numbers, kept in the declared range."""
+        check_is_fitted(self)
+        inputs = validate_data(self, X, reset=False, dtype=np.float64)
+        values = inputs @ self.coef_ + self.intercept_
+        return values if self.target_range is None else values.clip(*self.target_range)

@@ -1,0 +1,286 @@
+"""Losses and errors of groups, and scorers of the worst one for scikit-learn.
+
+    GridSearchCV(clf, grid, scoring=worst_group_loss_scorer)
+        .fit(X, y, sensitive_features=A)
+
+A scorer asks for `sensitive_features` by itself where scikit-learn routes metadata
+(``sklearn.set_config(enable_metadata_routing=True)``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pffl.data.arrays import as_columns
+from pffl.data.codes import encode_values
+from pffl.data.schema import Attribute, Schema
+from pffl.errors import DataError, UsageError, wrong
+from pffl.typing import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SMALLEST = 1e-15  # a probability of 0 counts as this, as in scikit-learn
+EVERYONE = Attribute("group", ("everyone",))  # where nobody says who is who
+Loss: TypeAlias = Literal["log", "squared"]
+
+
+def attributes_of(
+    sensitive_features: object, rows: int
+) -> tuple[tuple[Attribute, ...], IntArray]:
+    """Return the protected attributes, and a code of each for every row.
+
+    Without any, all rows are of one group: everyone.
+    """
+    if sensitive_features is None:
+        return (EVERYONE,), np.zeros((rows, 1), dtype=np.int64)
+    attributes, codes = [], []
+    for name, values in named_columns(sensitive_features).items():
+        if values.shape != (rows,):
+            raise DataError(
+                f"sensitive_features: '{name}' has the shape {values.shape}, expected "
+                f"one value for each of the {rows:,} rows"
+            )
+        names, found = encode_values(values, f"sensitive_features '{name}'")
+        attributes.append(Attribute(name, names))
+        codes.append(found)
+    if not codes:
+        raise DataError("sensitive_features has no column")
+    return tuple(attributes), np.stack(codes, axis=1)
+
+
+def named_columns(sensitive_features: object) -> dict[str, NDArray[np.generic]]:
+    """Return the columns by name; those of an array are called by their number."""
+    columns = as_columns(sensitive_features)
+    if len(columns) == 1:
+        ((name, values),) = columns.items()
+        called = getattr(sensitive_features, "name", None)  # of a pandas Series
+        name = called if isinstance(called, str) and called else name
+        if values.ndim == 2:
+            many = values.shape[1]
+            names = [name] if many == 1 else [f"{name} {j + 1}" for j in range(many)]
+            return dict(zip(names, values.T, strict=True))
+        return {name: values}
+    return columns
+
+
+def group_losses(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    *,
+    sensitive_features: object,
+    loss: Loss = "log",
+    labels: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> pd.DataFrame:
+    """Return a table of the groups: rows, weight and mean loss of each.
+
+    Parameters
+    ----------
+    y_true
+        Labels, or numbers.
+    y_pred
+        Probabilities, shape (n,) of the last of two classes or (n, classes); numbers
+        for the squared loss.
+    sensitive_features
+        A vector, a DataFrame, a mapping from name to vector; several are crossed.
+    loss
+        "log", or "squared" for a numeric target.
+    labels
+        The classes, in the order of `y_pred`. Default: the sorted labels of `y_true`.
+    sample_weight
+        Weight of each row. Default: 1.
+
+    Examples
+    --------
+    >>> group_losses([0, 1, 1], [0.5, 0.5, 1.0], sensitive_features=["a", "a", "b"])
+           rows  weight      loss
+    group
+    a         2     2.0  0.693147
+    b         1     1.0  0.000000
+    """
+    if loss not in ("log", "squared"):
+        raise UsageError(wrong("loss", "group_losses", "'log' or 'squared'", loss))
+    each = (
+        _log_losses(y_true, y_pred, labels)
+        if loss == "log"
+        else _squared(y_true, y_pred)
+    )
+    return _table(each, sensitive_features, sample_weight, "loss")
+
+
+def group_errors(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    *,
+    sensitive_features: object,
+    sample_weight: ArrayLike | None = None,
+) -> pd.DataFrame:
+    """Return a table of the groups: rows, weight and share of wrong labels of each."""
+    true, predicted = np.asarray(y_true), np.asarray(y_pred)
+    _same_rows(true, predicted)
+    each = (true != predicted).astype(np.float64)
+    return _table(each, sensitive_features, sample_weight, "error")
+
+
+def worst_group_loss(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    *,
+    sensitive_features: object,
+    loss: Loss = "log",
+    labels: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Return the largest mean loss of a group; see `group_losses`."""
+    table = group_losses(
+        y_true,
+        y_pred,
+        sensitive_features=sensitive_features,
+        loss=loss,
+        labels=labels,
+        sample_weight=sample_weight,
+    )
+    return float(table["loss"].max())
+
+
+def worst_group_error(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    *,
+    sensitive_features: object,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Return the largest share of wrong labels in a group."""
+    table = group_errors(
+        y_true,
+        y_pred,
+        sensitive_features=sensitive_features,
+        sample_weight=sample_weight,
+    )
+    return float(table["error"].max())
+
+
+def _same_rows(true: NDArray[Any], predicted: NDArray[Any]) -> None:
+    if true.ndim != 1 or len(predicted) != len(true):
+        raise DataError(
+            f"y_true and y_pred have the shapes {true.shape} and {predicted.shape}, "
+            "expected one label and one prediction for each row"
+        )
+
+
+def _squared(y_true: ArrayLike, y_pred: ArrayLike) -> FloatArray:
+    true, predicted = np.asarray(y_true, float), np.asarray(y_pred, float)
+    _same_rows(true, predicted)
+    if predicted.ndim != 1:
+        raise DataError(f"y_pred has the shape {predicted.shape}, expected numbers")
+    return np.square(true - predicted)
+
+
+def _log_losses(
+    y_true: ArrayLike, y_pred: ArrayLike, labels: ArrayLike | None
+) -> FloatArray:
+    """Return minus the logarithm of the probability of each label."""
+    true, proba = np.asarray(y_true), np.asarray(y_pred, float)
+    _same_rows(true, proba)
+    if proba.ndim == 1:
+        proba = np.stack([1.0 - proba, proba], axis=1)
+    classes = np.unique(true) if labels is None else np.asarray(labels)
+    if proba.ndim != 2 or proba.shape[1] != len(classes):
+        raise DataError(
+            f"y_pred has the shape {proba.shape} for the {len(classes)} classes "
+            f"{classes.tolist()}: one column per class is needed (`labels` names them)"
+        )
+    if not ((proba >= 0) & (proba <= 1)).all():
+        raise DataError("y_pred has values outside [0, 1]: probabilities are needed")
+    chosen = proba[np.arange(len(true)), codes_of(true, classes)]
+    return -np.log(np.clip(chosen, SMALLEST, 1.0))
+
+
+def codes_of(values: NDArray[Any], classes: NDArray[Any]) -> IntArray:
+    """Return the place of each label among the classes; refuse others."""
+    order = np.argsort(classes)
+    places = np.searchsorted(classes, values, sorter=order).clip(max=len(classes) - 1)
+    codes = order[places]
+    unknown = classes[codes] != values
+    if unknown.any():
+        found = np.unique(values[unknown])[:5].tolist()
+        raise DataError(f"labels {found} are none of the classes {classes.tolist()}")
+    return np.asarray(codes, dtype=np.int64)
+
+
+def _table(
+    each: FloatArray, sensitive_features: object, sample_weight: Any, what: str
+) -> pd.DataFrame:
+    """Average over the groups that have rows."""
+    import pandas as pd
+
+    attributes, codes = attributes_of(sensitive_features, len(each))
+    schema = Schema((), attributes, ())
+    group = schema.combine(codes)
+    weight = np.ones(len(each)) if sample_weight is None else np.asarray(sample_weight)
+    if weight.shape != each.shape or not (weight >= 0).all():
+        raise DataError("sample_weight must have one number ≥ 0 for each row")
+    many = len(schema.groups)
+    rows, total = np.bincount(group, minlength=many), np.bincount(group, weight, many)
+    means = np.bincount(group, weight * each, many) / np.where(total > 0, total, np.nan)
+    found = np.flatnonzero(rows)
+    return pd.DataFrame(
+        {"rows": rows[found], "weight": total[found], what: means[found]},
+        index=pd.Index([schema.groups[g] for g in found], name="group"),
+    )
+
+
+class GroupScorer:
+    """A scorer of the worst group: minus its loss or error, so that larger is better.
+
+    It takes an estimator, rows and labels, as scikit-learn's own scorers do, and
+    `sensitive_features`, which metadata routing brings along.
+    """
+
+    def __init__(self, measured: Literal["loss", "error"]) -> None:
+        self.measured = measured
+
+    def __call__(
+        self,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        *,
+        sensitive_features: object = None,
+        sample_weight: Any = None,
+    ) -> float:
+        """Return minus the worst group's loss or error."""
+        if sensitive_features is None:
+            raise UsageError(
+                f"worst_group_{self.measured}_scorer needs sensitive_features: with "
+                "sklearn.set_config(enable_metadata_routing=True), GridSearchCV.fit "
+                "and cross_validate(params=…) pass them on"
+            )
+        given = {"sensitive_features": sensitive_features}
+        more = {**given, "sample_weight": sample_weight}
+        if self.measured == "error":
+            return -worst_group_error(y, estimator.predict(X), **more)
+        if not hasattr(estimator, "predict_proba"):
+            return -worst_group_loss(y, estimator.predict(X), loss="squared", **more)
+        proba, classes = estimator.predict_proba(X), estimator.classes_
+        return -worst_group_loss(y, proba, labels=classes, **more)
+
+    def get_metadata_routing(self) -> Any:
+        """Ask for sensitive features and sample weights."""
+        from sklearn.utils.metadata_routing import MetadataRequest
+
+        requests = MetadataRequest(owner=repr(self))
+        for name in ("sensitive_features", "sample_weight"):
+            requests.score.add_request(param=name, alias=True)
+        return requests
+
+    def __repr__(self) -> str:
+        return f"worst_group_{self.measured}_scorer"
+
+
+worst_group_loss_scorer = GroupScorer("loss")
+worst_group_error_scorer = GroupScorer("error")

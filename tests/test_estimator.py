@@ -1,0 +1,528 @@
+"""Estimators as scikit-learn's users use them, held against independent truth."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import cvxpy as cp
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from fairlearn.metrics import MetricFrame
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import accuracy_score, log_loss
+from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import pffl
+from pffl import FairClassifier, FairRegressor, metrics
+from pffl.errors import DataError, NotMetError, UsageError
+
+
+@parametrize_with_checks([FairClassifier(), FairRegressor()])
+def test_scikit_learn_checks(estimator: Any, check: Any):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [
+        FairClassifier(bound="smallest"),
+        FairClassifier(bound=0.65, infeasible="nearest"),
+        FairRegressor(bound="smallest"),
+        FairRegressor(bound=0.9, loss="huber", infeasible="nearest"),
+    ]
+)
+def test_scikit_learn_checks_with_bounds(estimator: Any, check: Any):
+    check(estimator)
+
+
+@pytest.fixture
+def routing() -> Iterator[None]:
+    with sklearn.config_context(enable_metadata_routing=True):
+        yield
+
+
+class Table:
+    """People with a text column, of two sexes whose labels go two ways."""
+
+    def __init__(self, rows: int = 1_200, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        self.X = pd.DataFrame(
+            {
+                "age": rng.normal(40, 10, rows).round(1),
+                "pay": rng.lognormal(10, 0.5, rows).round(),
+                "job": rng.choice(["clerk", "cook", "nurse"], rows),
+            }
+        )
+        self.sex = pd.Series(rng.choice(["f", "m"], rows, p=[0.3, 0.7]), name="sex")
+        slope = np.where(self.sex == "f", 0.15, -0.05)
+        score = slope * (self.X.age - 40) + 3.0 * np.log(self.X.pay / 22_000)
+        noise = rng.logistic(size=rows)
+        self.y = pd.Series(np.where(score + noise > 0.7, "yes", "no"), name="hired")
+        self.number = pd.Series(1_000.0 * (score + noise), name="income")
+        self.plain = self.X[["age", "pay"]]
+
+
+@pytest.fixture(scope="module")
+def people() -> Table:
+    return Table()
+
+
+def pipeline(**given: Any) -> Pipeline:
+    columns = make_column_transformer(
+        (OneHotEncoder(), ["job"]), remainder=StandardScaler()
+    )
+    return Pipeline([("columns", columns), ("clf", FairClassifier(**given))])
+
+
+# Against independent truth
+
+
+def test_without_a_bound_it_is_scikit_learns_regression(people: Table):
+    X, n = StandardScaler().fit_transform(people.plain), len(people.y)
+    own = FairClassifier(l2=1e-2, loss_bound=30.0).fit(people.plain, people.y)
+    ones = np.column_stack([X, np.ones(n)])  # our ridge covers the constant, too
+    theirs = LogisticRegression(
+        C=1 / (1e-2 * n), solver="newton-cholesky", fit_intercept=False, tol=1e-12
+    )
+    theirs.fit(ones, people.y)
+    proba = theirs.predict_proba(ones)
+    np.testing.assert_allclose(own.predict_proba(people.plain), proba, atol=1e-4)
+    assert (own.predict(people.plain) == theirs.predict(ones)).all()
+    score = own.decision_function(people.plain)
+    assert (own.classes_[(score > 0).astype(int)] == own.predict(people.plain)).all()
+
+
+def test_a_regression_without_a_bound_is_ridge(people: Table):
+    X, y = StandardScaler().fit_transform(people.plain), people.number
+    own = FairRegressor(l2=1e-2).fit(people.plain, y)
+    # mean r² + (μ/2)·unit·‖w‖², w in units of the target: Σr² + (nμ/2)‖coef‖²
+    theirs = Ridge(alpha=len(y) * 1e-2 / 2).fit(X, y)
+    np.testing.assert_allclose(own.predict(people.plain), theirs.predict(X), rtol=1e-8)
+
+
+def test_a_bounded_model_is_cvxpys(people: Table):
+    free = FairClassifier().fit(people.plain, people.y, sensitive_features=people.sex)
+    bound = float(free.group_loss_["loss"].max()) - 0.02
+    own = FairClassifier(bound).fit(
+        people.plain, people.y, sensitive_features=people.sex
+    )
+    X = np.column_stack(
+        [StandardScaler().fit_transform(people.plain), np.ones(len(people.y))]
+    )
+    w, sign = cp.Variable(3), np.where(people.y == "yes", 1.0, -1.0)
+    losses = cp.logistic(cp.multiply(-sign, X @ w))
+    kept = [
+        cp.mean(losses[np.flatnonzero(people.sex == sex)]) <= bound
+        for sex in ("f", "m")
+    ]
+    risk = cp.mean(losses) + 5e-4 * cp.sum_squares(w)
+    cp.Problem(cp.Minimize(risk), kept).solve(solver=cp.CLARABEL)
+    assert own.status_ == "met"
+    assert own.converged_ is True
+    assert own.gap_ < 1e-5
+    scores = own.decision_function(people.plain)
+    np.testing.assert_allclose(scores, X @ w.value, atol=2e-3)
+    assert (own.group_loss_["loss"] <= bound + 1e-9).all()
+    assert own.multipliers_["f"] > 0 == own.multipliers_["m"]
+    # What it ships has the losses that it says.
+    proba = own.predict_proba(people.plain)
+    for sex, row in own.group_loss_.iterrows():
+        here = people.sex == sex
+        found = log_loss(people.y[here], proba[here], labels=own.classes_)
+        assert found == pytest.approx(row["loss"], rel=1e-9)
+        assert row["rows"] == here.sum()
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        FairClassifier(),
+        FairClassifier(constraint="cbgl"),
+        FairRegressor(),
+        FairRegressor(loss="huber", delta=500.0),
+    ],
+    ids=str,
+)
+def test_the_smallest_bound_is_met_and_none_below_it(people: Table, own: Any):
+    y = people.number if isinstance(own, FairRegressor) else people.y
+    given = {"sensitive_features": people.sex}
+    bound = pffl.feasible_bound(people.plain, y, estimator=own, **given)
+    assert own.set_params(bound=bound).fit(people.plain, y, **given).status_ == "met"
+    lower = own.set_params(bound=0.998 * bound, infeasible="nearest")
+    assert lower.fit(people.plain, y, **given).status_ == "infeasible"
+    if own.constraint == "bgl":
+        least = clone(own).set_params(bound="smallest").fit(people.plain, y, **given)
+        assert least.group_loss_["loss"].max() == pytest.approx(bound, rel=1e-4)
+
+
+def test_several_classes_keep_their_type():
+    rng = np.random.default_rng(1)
+    X, kind = rng.normal(size=(600, 3)), rng.integers(0, 2, 600)
+    y = np.array([10, 20, 35])[(X[:, :2] + rng.gumbel(size=(600, 2))).argmax(1)]
+    y[X[:, 2] > 1] = 35
+    clf = FairClassifier("smallest").fit(X, y, sensitive_features=kind)
+    assert clf.coef_.shape == (3, 3)
+    assert clf.predict(X).dtype == y.dtype
+    assert set(clf.predict(X)) <= {10, 20, 35}
+    proba = clf.predict_proba(X)
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+    assert proba.min() >= np.exp(-clf.loss_bound_) * (1 - 1e-12)
+    worst = metrics.worst_group_loss(y, proba, sensitive_features=kind)
+    assert worst == pytest.approx(clf.group_loss_["loss"].max())
+
+
+@pytest.mark.parametrize("kind", [bool, np.int8, np.float64, "str", "object"])
+def test_labels_come_back_in_their_own_type(people: Table, kind: Any):
+    yes = (people.y == "yes").to_numpy()
+    y = yes.astype(kind) if kind != "object" else people.y.to_numpy(dtype=object)
+    clf = FairClassifier().fit(people.plain, y)
+    assert clf.predict(people.plain).dtype == np.asarray(y).dtype
+    assert clf.score(people.plain, y) > 0.5
+
+
+# In scikit-learn's hands
+
+
+def test_in_a_pipeline_with_a_column_transformer(people: Table, routing: None):
+    pipe = pipeline(bound=0.58)
+    pipe.fit(people.X, people.y, sensitive_features=people.sex)
+    clf = pipe["clf"]
+    assert clf.status_ == "met"
+    assert list(clf.group_loss_.index) == ["f", "m"]
+    assert pipe.predict_proba(people.X).shape == (len(people.y), 2)
+    assert pipe.score(people.X, people.y) > 0.6
+
+
+def test_without_routing_the_step_is_named(people: Table):
+    pipe = pipeline(bound=0.58)
+    pipe.fit(people.X, people.y, clf__sensitive_features=people.sex)
+    assert list(pipe["clf"].group_loss_["bound"]) == [0.58, 0.58]
+    grid = GridSearchCV(FairClassifier(), {"bound": [None, 0.6]}, cv=2)
+    grid.fit(people.plain, people.y, sensitive_features=people.sex)
+    assert len(grid.best_estimator_.group_loss_) == 2
+
+
+def test_grid_search_routes_groups_to_fit_and_score(people: Table, routing: None):
+    grid = GridSearchCV(
+        pipeline(infeasible="nearest"),
+        {"clf__bound": [None, 0.56, {"f": 0.59}], "clf__l2": [1e-3]},
+        scoring={
+            "worst": metrics.worst_group_loss_scorer,
+            "error": metrics.worst_group_error_scorer,
+            "accuracy": "accuracy",
+        },
+        refit="worst",
+        cv=3,
+    )
+    grid.fit(people.X, people.y, sensitive_features=people.sex)
+    assert grid.best_params_["clf__bound"] == 0.56
+    found = grid.cv_results_
+    assert (found["mean_test_worst"] < 0).all()
+    assert found["mean_test_error"][1] > found["mean_test_error"][0]
+
+
+def test_cross_validation_routes_groups(people: Table, routing: None):
+    found = cross_validate(
+        FairRegressor(),
+        people.plain,
+        people.number,
+        params={"sensitive_features": people.sex},
+        scoring=metrics.worst_group_loss_scorer,
+        cv=2,
+    )
+    assert (found["test_score"] < 0).all()
+
+
+def test_clones_and_two_processes_fit_the_same(people: Table):
+    own = FairClassifier(pffl.BoundedGroupLoss(0.6, by="sex"), l2=1e-2)
+    same = clone(own)
+    assert same.get_params() == own.get_params()
+    assert str(same) == str(own)
+    given = {"sensitive_features": people.sex}
+    first = own.fit(people.plain, people.y, **given)
+    others = joblib.Parallel(n_jobs=2)(
+        joblib.delayed(_fitted)(clone(own), people.plain, people.y, given)
+        for _ in range(2)
+    )
+    for other in others:
+        np.testing.assert_array_equal(other.coef_, first.coef_)
+
+
+def _fitted(own: Any, X: Any, y: Any, given: dict[str, Any]) -> Any:
+    return own.fit(X, y, **given)
+
+
+def test_a_pickle_holds_no_rows_and_still_certifies(people: Table):
+    given = {"sensitive_features": people.sex}
+    marked = people.plain.assign(pay=people.plain.pay + 0.123456789)
+    clf = FairClassifier(0.6).fit(marked, people.y, **given)
+    data = pickle.dumps(clf)
+    assert len(data) < 12_000
+    for value in marked.pay[:50]:
+        assert np.float64(value).tobytes() not in data
+        assert repr(value).encode() not in data
+    again = pickle.loads(data)  # noqa: S301 - our own bytes
+    np.testing.assert_array_equal(again.predict(marked), clf.predict(marked))
+    pd.testing.assert_frame_equal(again.group_loss_, clf.group_loss_)
+    new = Table(500, seed=1)
+    told = again.certificate(new.plain, new.y, sensitive_features=new.sex)
+    assert told.verdict == "met"
+    plain = {name: value for name, value in vars(again).items() if name != "solution_"}
+    assert all(_is_plain(value) for value in plain.values()), plain
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether no class of ours is needed to read it."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(map(_is_plain, [*value, *value.values()]))
+    return not type(value).__module__.startswith("pffl")
+
+
+def test_fairlearns_metric_frame_takes_predictions(people: Table):
+    clf = FairClassifier(0.6).fit(people.plain, people.y, sensitive_features=people.sex)
+    predicted = clf.predict(people.plain)
+    frame = MetricFrame(
+        metrics=accuracy_score,
+        y_true=people.y,
+        y_pred=predicted,
+        sensitive_features=people.sex,
+    )
+    errors = metrics.group_errors(people.y, predicted, sensitive_features=people.sex)
+    assert (1 - frame.by_group).to_dict() == pytest.approx(errors["error"].to_dict())
+
+
+# Groups, silos, policies
+
+
+def test_groups_in_every_form_keep_their_names(people: Table):
+    old = pd.Series(np.where(people.X.age > 40, "old", "young"), name="age group")
+    both = pd.DataFrame({"sex": people.sex, "age group": old})
+    forms: list[Any] = [both, both.to_dict("series"), both.to_numpy()]
+    tables = [
+        FairClassifier("smallest")
+        .fit(people.plain, people.y, sensitive_features=form)
+        .group_loss_
+        for form in forms
+    ]
+    names = ["f × old", "f × young", "m × old", "m × young"]
+    assert all(list(table.index) == names for table in tables)
+    one = FairClassifier(pffl.BoundedGroupLoss(0.6, by="sex"))
+    one.fit(people.plain, people.y, sensitive_features=both)
+    assert list(one.group_loss_.index) == ["f", "m"]
+    assert one.solution_.schema.features == ("age", "pay")
+    nobody = FairClassifier(0.7).fit(people.plain, people.y)
+    assert list(nobody.group_loss_.index) == ["everyone"]
+    codes = FairClassifier({1: 0.6}).fit(
+        people.plain, people.y, sensitive_features=(people.sex == "f") * 1.0
+    )
+    assert list(codes.group_loss_["bound"]) == [0.6]
+
+
+def test_silos_count_as_the_weighting_says(people: Table):
+    silos = np.where(people.X.job == "cook", "a", "b")
+    given = {"sensitive_features": people.sex}
+    plain = FairClassifier().fit(people.plain, people.y, **given)
+    rows = FairClassifier(weighting="rows")
+    rows.fit(people.plain, people.y, silos=silos, **given)
+    np.testing.assert_allclose(rows.coef_, plain.coef_, rtol=1e-6)
+    alike = FairClassifier().fit(people.plain, people.y, silos=silos, **given)
+    assert np.abs(alike.coef_ / plain.coef_ - 1).max() > 1e-4
+    own = FairClassifier(pffl.PerSilo(0.6))
+    own.fit(people.plain, people.y, silos=silos, **given)
+    assert list(own.group_loss_.index) == ["a", "b"]
+    some = {"sensitive_features": people.sex[:400], "silos": silos[:400]}
+    own.certificate(people.plain[:400], people.y[:400], **some)
+    with pytest.raises(DataError, match="bounds are of silos"):
+        own.certificate(people.plain, people.y, **given)
+
+
+def test_what_cannot_be_met_is_raised_warned_of_or_kept(people: Table):
+    given = {"sensitive_features": people.sex}
+    with pytest.raises(NotMetError, match=r"No common bound below 0\.\d+ can be met"):
+        FairClassifier(0.3).fit(people.plain, people.y, **given)
+    with pytest.warns(UserWarning, match="this is proved"):
+        told = FairClassifier(0.3, infeasible="warn").fit(
+            people.plain, people.y, **given
+        )
+    silent = FairClassifier(0.3, infeasible="nearest", multiplier_bound=50.0)
+    silent.fit(people.plain, people.y, **given)
+    least = pffl.feasible_bound(people.plain, people.y, **given)
+    for clf in (told, silent):
+        assert clf.status_ == "infeasible"
+        assert clf.group_loss_["loss"].max() == pytest.approx(least, rel=1e-3)
+    # A price that is too small is no proof, and no excuse either.
+    with pytest.raises(NotMetError, match="multiplier bound"):
+        FairClassifier(0.6, multiplier_bound=1e-3).fit(people.plain, people.y, **given)
+
+
+def test_a_model_that_did_not_converge_says_so(people: Table):
+    clf = FairClassifier(method=pffl.Exact(max_rounds=1))
+    with pytest.warns(ConvergenceWarning, match="did not converge"):
+        clf.fit(people.plain, people.y)
+    assert clf.converged_ is False
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"bound": -1.0}, "finite number ≥ 0"),
+        ({"bound": "lowest"}, "'bound' parameter of FairClassifier"),
+        ({"bound": "smallest", "constraint": "cbgl"}, "'bound' parameter"),
+        ({"bound": 0.6, "constraint": "equal"}, "one of bgl, cbgl"),
+        ({"bound": 0.6, "constraint": pffl.MinMax()}, "give bounds in"),
+        ({"bound": {"x": 0.6}}, "unknown cells"),
+        ({"l2": -1}, "'l2' parameter"),
+        ({"infeasible": "ignore"}, "one of raise, warn, nearest"),
+        ({"weighting": "people"}, "one of silos, rows"),
+        ({"loss_bound": 0.1}, "above log 2"),
+        ({"method": pffl.PFFL(), "risk_weight": 2.0}, "give them to PFFL"),
+        ({"confidence": 1.0}, "'confidence' parameter"),
+    ],
+)
+def test_wrong_parameters_are_refused(people: Table, given: Any, words: str):
+    with pytest.raises(UsageError, match=words):
+        FairClassifier(**given).fit(
+            people.plain, people.y, sensitive_features=people.sex
+        )
+
+
+def test_wrong_rows_are_refused(people: Table):
+    clf, X, y = FairClassifier(0.65), people.plain, people.y
+    with pytest.raises(DataError, match="1199"):
+        clf.fit(X, y, sensitive_features=people.sex[1:])
+    with pytest.raises(DataError, match="missing values"):
+        clf.fit(X, y, sensitive_features=people.sex.where(people.sex == "f"))
+    with pytest.raises(ValueError, match="could not convert string to float"):
+        clf.fit(people.X, y)
+    with pytest.raises(UsageError, match="'squared' or 'huber'"):
+        FairRegressor(loss="absolute").fit(X, people.number)
+    with pytest.raises(DataError, match="outside the declared range"):
+        FairRegressor(target_range=(0.0, 1.0)).fit(X, people.number)
+    with pytest.raises(NotFittedError):
+        _ = clf.group_loss_
+    clf.fit(X, y, sensitive_features=people.sex)
+    with pytest.raises(ValueError, match="feature names"):
+        clf.predict(X.rename(columns={"age": "years"}))
+
+
+# Certificates
+
+
+def test_a_certificate_speaks_of_the_rows_given(people: Table):
+    clf = FairClassifier(0.65).fit(people.plain, people.y, sensitive_features=people.sex)
+    new = Table(3_000, seed=1)
+    told = clf.certificate(new.plain, new.y, sensitive_features=new.sex)
+    held = told.of_kind("holdout")[0]
+    assert held.holds
+    proba = clf.predict_proba(new.plain)
+    table = metrics.group_losses(
+        new.y, proba, sensitive_features=new.sex, labels=clf.classes_
+    )
+    for row in held.per_cell:
+        assert row["rows"] == table["rows"][row["cell"]]
+        assert row["loss"] == pytest.approx(table["loss"][row["cell"]])
+        assert row["loss"] < row["upper"] <= 0.65
+    # The same rows again at the same confidence are no second look; others are.
+    assert len(clf.looks_) == 1
+    clf.certificate(new.plain, new.y, sensitive_features=new.sex)
+    assert len(clf.looks_) == 1
+    later = clf.certificate(
+        new.plain, new.y, sensitive_features=new.sex, confidence=0.9
+    )
+    assert "certificate 2 on these held-out rows" in str(later)
+    assert clf.solution_.certificate.verdict == told.verdict
+
+
+def test_a_certificate_on_the_training_rows_is_none(people: Table):
+    given = {"sensitive_features": people.sex}
+    clf = FairClassifier(0.6).fit(people.plain, people.y, **given)
+    told = clf.certificate(people.plain, people.y, **given)
+    held = told.of_kind("holdout")[0]
+    assert not held.available
+    assert "used in training" in held.text
+
+
+def test_certificates_refuse_what_the_model_does_not_know(people: Table):
+    clf = FairClassifier(0.6).fit(people.plain, people.y, sensitive_features=people.sex)
+    X, y, sex = people.plain[:300], people.y[:300], people.sex[:300]
+    with pytest.raises(UsageError, match="trained with the groups of sex"):
+        clf.certificate(X, y)
+    with pytest.raises(DataError, match="which no training row had: there are f, m"):
+        clf.certificate(X, y, sensitive_features=sex.replace("f", "x"))
+    with pytest.raises(DataError, match=r"labels \['perhaps'\]"):
+        clf.certificate(X, y.replace("no", "perhaps"), sensitive_features=sex)
+    with pytest.raises(DataError, match="the model was trained with"):
+        clf.certificate(X, y, sensitive_features=sex.rename("gender"))
+    with pytest.raises(NotFittedError):
+        FairClassifier().certificate(X, y)
+
+
+def test_a_range_of_targets_lets_a_regressor_certify(people: Table):
+    y = people.number.clip(-4_000, 4_000)
+    own = FairRegressor(8e6, target_range=(-4_000, 4_000))
+    own.fit(people.plain, y, sensitive_features=people.sex)
+    assert np.abs(own.predict(100 * people.plain)).max() <= 4_000
+    new = Table(2_000, seed=2)
+    told = own.certificate(
+        new.plain, new.number.clip(-4_000, 4_000), sensitive_features=new.sex
+    )
+    held = told.of_kind("holdout")[0]
+    assert held.holds
+
+
+# Scorers
+
+
+def test_group_losses_are_the_plain_means():
+    rng = np.random.default_rng(2)
+    y, p, g = rng.integers(0, 2, 50), rng.random(50), rng.integers(0, 3, 50)
+    s = rng.random(50)
+    table = metrics.group_losses(y, p, sensitive_features=g, sample_weight=s)
+    each = [log_loss(y[g == a], p[g == a], sample_weight=s[g == a]) for a in range(3)]
+    np.testing.assert_allclose(table["loss"], each)
+    assert metrics.worst_group_loss(y, p, sensitive_features=g) == pytest.approx(
+        max(log_loss(y[g == a], p[g == a]) for a in range(3))
+    )
+    squares = metrics.group_losses(y, p, sensitive_features=g, loss="squared")
+    np.testing.assert_allclose(
+        squares["loss"], [((y - p)[g == a] ** 2).mean() for a in range(3)]
+    )
+    worst = metrics.worst_group_error(y, p > 0.5, sensitive_features=g)
+    assert worst == max(((p > 0.5) != y)[g == a].mean() for a in range(3))
+
+
+def test_scorers_refuse_what_they_cannot_measure(people: Table):
+    with pytest.raises(DataError, match="one column per class"):
+        metrics.group_losses([0, 1, 2], [0.1, 0.2, 0.3], sensitive_features=[0, 0, 0])
+    with pytest.raises(DataError, match=r"outside \[0, 1\]"):
+        metrics.group_losses([0, 1], [2.0, 0.1], sensitive_features=[0, 0])
+    with pytest.raises(DataError, match="none of the classes"):
+        metrics.group_losses(
+            [0, 3], [0.2, 0.1], sensitive_features=[0, 0], labels=[0, 1]
+        )
+    with pytest.raises(DataError, match="one number ≥ 0"):
+        metrics.group_losses(
+            [0, 1], [0.2, 0.1], sensitive_features=[0, 0], sample_weight=[1, -1]
+        )
+    clf = FairClassifier().fit(people.plain, people.y)
+    with pytest.raises(UsageError, match="enable_metadata_routing"):
+        metrics.worst_group_loss_scorer(clf, people.plain, people.y)
+    theirs = make_pipeline(StandardScaler(), LogisticRegression())
+    theirs.fit(people.plain, people.y)
+    found = metrics.worst_group_loss_scorer(
+        theirs, people.plain, people.y, sensitive_features=people.sex
+    )
+    assert -1 < found < 0
