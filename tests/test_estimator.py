@@ -422,7 +422,9 @@ def test_wrong_rows_are_refused(people: Table):
 
 
 def test_a_certificate_speaks_of_the_rows_given(people: Table):
-    clf = FairClassifier(0.65).fit(people.plain, people.y, sensitive_features=people.sex)
+    clf = FairClassifier(0.65).fit(
+        people.plain, people.y, sensitive_features=people.sex
+    )
     new = Table(3_000, seed=1)
     told = clf.certificate(new.plain, new.y, sensitive_features=new.sex)
     held = told.of_kind("holdout")[0]
