@@ -383,7 +383,7 @@ def test_a_model_that_did_not_converge_says_so(people: Table):
         ({"bound": "smallest", "constraint": "cbgl"}, "'bound' parameter"),
         ({"bound": 0.6, "constraint": "equal"}, "one of bgl, cbgl"),
         ({"bound": 0.6, "constraint": pffl.MinMax()}, "give bounds in"),
-        ({"bound": {"x": 0.6}}, "unknown cells"),
+        ({"bound": {"x": 0.6}}, "no cell 'x' to bound"),
         ({"l2": -1}, "'l2' parameter"),
         ({"infeasible": "ignore"}, "one of raise, warn, nearest"),
         ({"weighting": "people"}, "one of silos, rows"),
