@@ -57,13 +57,10 @@ def named_columns(sensitive_features: object) -> dict[str, NDArray[np.generic]]:
     columns = as_columns(sensitive_features)
     if len(columns) == 1:
         ((name, values),) = columns.items()
-        called = getattr(sensitive_features, "name", None)  # of a pandas Series
-        name = called if isinstance(called, str) and called else name
         if values.ndim == 2:
             many = values.shape[1]
             names = [name] if many == 1 else [f"{name} {j + 1}" for j in range(many)]
             return dict(zip(names, values.T, strict=True))
-        return {name: values}
     return columns
 
 
