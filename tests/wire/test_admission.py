@@ -34,8 +34,11 @@ MODELS = {
 }
 
 
-def wild(rng, labels, n_silos=3) -> Federation:
-    """Draw silos with columns far from 0, constant ones, huge and tiny ones."""
+def wild(rng, labels, n_silos=3, heaviest=None) -> Federation:
+    """Draw silos with columns far from 0, constant ones, huge and tiny ones.
+
+    Rows weigh up to `heaviest`, many of them far less.
+    """
     schema = make_schema(features=4, labels=labels)
     offset = rng.choice([0.0, 1.0, 1e4], size=4)
     size = rng.choice([0.0, 1e-3, 1.0, 1e3], size=4)
@@ -52,7 +55,8 @@ def wild(rng, labels, n_silos=3) -> Federation:
             y = rng.integers(max(labels, 1), size=n).astype(float)
             if labels == 0:
                 y = 5 * rng.normal(size=n)
-            parts[split] = Rows.of(X, y, group)
+            weight = None if heaviest is None else heaviest * rng.random(n) ** 9
+            parts[split] = replace(Rows.of(X, y, group), weight=weight)
         silos.append(Silo(f"site {k}", k, parts))
     return Federation(schema, tuple(silos))
 
@@ -123,7 +127,8 @@ def test_an_honest_silo_is_never_refused_clipped_or_flagged(name, seed):
     model = replace(
         model, intercept=bool(rng.integers(2)), standardize=bool(rng.integers(4))
     )
-    federation = wild(rng, labels)
+    heaviest = rng.choice([None, None, 1e-3, 1e5])
+    federation = wild(rng, labels, heaviest=heaviest)
     engine = Reference(federation)
     constraint = (
         pffl.PerSilo(1.0)
@@ -134,10 +139,12 @@ def test_an_honest_silo_is_never_refused_clipped_or_flagged(name, seed):
         empty_cells="remove", weighting=str(rng.choice(["silos", "rows"]))
     )
     problem = make_problem(engine, constraint, model=model, options=options)
-    gate = opened(federation)
+    gate = opened(federation, Policy(weight_bound=heaviest))
     steps = int(rng.choice([1, 1, 2, 5]))
     for _ in range(2):
         for question in questions(problem, rng, steps):
+            if heaviest is not None and isinstance(question, Evaluate):
+                question = replace(question, bets=np.zeros((problem.n_cells, 0)))
             for k in range(len(federation)):
                 with np.errstate(over="ignore", invalid="ignore"):
                     total = answer(federation, question, k)
@@ -149,6 +156,36 @@ def test_an_honest_silo_is_never_refused_clipped_or_flagged(name, seed):
                     steps > 1 and verdict.flags == ("slope",)
                 )
                 assert verdict.total is total
+
+
+def test_weights_are_judged_like_counts():
+    rng = np.random.default_rng(2)
+    federation = wild(rng, 2, heaviest=5.0)
+    total = counted(federation.silos[0], federation.schema)
+    with pytest.raises(Refused, match="weights that are not those of the rows"):
+        opened(federation)
+    with pytest.raises(Refused, match="a weight outside what is possible"):
+        opened(federation, Policy(weight_bound=0.1))
+    for lie, why in [
+        (replace(total, weights=2.5 * total.weights), "a weight outside"),
+        (replace(total, weight=2.5 * total.weight), "do not add up"),
+        (replace(total, weights=0 * total.weights), "weights of no rows, or none"),
+        (replace(total, weights=-total.weights), "a weight outside"),
+    ]:
+        gate = Gate(Policy(weight_bound=50.0), federation.schema)
+        with pytest.raises(Refused, match=why):
+            gate.census(0, "train", lie, 0)
+    problem = make_problem(Reference(federation), pffl.PerSilo(1.0))
+    gate = opened(federation, Policy(weight_bound=5.0))
+    question = Evaluate(problem.task, np.ones(problem.n_parameters), "train", 3.0)
+    found = answer(federation, question, 1)
+    assert gate.report(question, 1, found).total is found
+    for column in range(8):
+        table = found.atoms.copy()
+        table[:, column] *= 1.001
+        lie = replace(found, atoms=table)
+        with pytest.raises(Refused):
+            gate.report(question, 1, lie)
 
 
 @pytest.mark.parametrize("unit", [1e-4, 1e9])

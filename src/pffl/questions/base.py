@@ -313,6 +313,20 @@ class Question(Generic[T_co]):
         }
 
 
+class RowsQuestion(Question[T_co]):
+    """A question about rows as they are, before a model is agreed on."""
+
+    schema: Schema
+    task: None = field(default=None, init=False)
+
+    @property
+    def dims(self) -> Dims:
+        """Lengths of the axes of an answer."""
+        schema = self.schema
+        sums = 0 if schema.labels else 2
+        return {"features": schema.n_features, "atoms": schema.n_atoms, "sums": sums}
+
+
 class ModelQuestion(Question[T_co]):
     """A question about the model at `w`, on rows as the model sees them."""
 
@@ -391,7 +405,7 @@ class ModelQuestion(Question[T_co]):
 
     def check(self, known: Known, total: Any) -> Any:
         """Return a silo's report if it can be true, or a harmless part of it."""
-        total.check_ranges(known.in_each, self.scales)
+        total.check_ranges(known.in_each, self.scales, known.in_weight)
         return total
 
     def losses(self, total: Any) -> FloatArray | None:

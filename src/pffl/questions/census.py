@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import field
 from typing import ClassVar
 
 import numpy as np
 
 from pffl.data.schema import Schema
-from pffl.questions.base import Question, View
+from pffl.questions.base import RowsQuestion, View
 from pffl.questions.declared import (
     ROUNDING,
-    Dims,
     Row,
     Total,
     agreed,
@@ -20,11 +18,11 @@ from pffl.questions.declared import (
     places,
     text,
 )
-from pffl.questions.plausible import require
+from pffl.questions.plausible import require, within
 from pffl.typing import FloatArray, IntArray
 
 COUNT = Row(0.0, 1.0, whole=True, called="a count")
-WEIGHT = Row(0.0, 1.0, called="a weight")  # sites do not weigh rows yet
+WEIGHT = Row(0.0, 1.0, weighted=True, called="a weight")
 
 
 class CensusTotal(Total):
@@ -63,21 +61,12 @@ class CensusTotal(Total):
         )
 
 
-class Census(Question[CensusTotal]):
+class Census(RowsQuestion[CensusTotal]):
     """Ask for counts and feature sums, of rows as they are."""
 
     total_type: ClassVar = CensusTotal
 
-    schema: Schema
     split: str = text(default="train")
-    task: None = field(default=None, init=False)
-
-    @property
-    def dims(self) -> Dims:
-        """Lengths of the axes of an answer."""
-        schema = self.schema
-        sums = 0 if schema.labels else 2
-        return {"features": schema.n_features, "atoms": schema.n_atoms, "sums": sums}
 
     def answer(self, view: View) -> CensusTotal:
         """Answer for one silo, from raw (unscaled) rows."""
@@ -95,24 +84,31 @@ class Census(Question[CensusTotal]):
             self.schema.hash,
         )
 
-    def check(self, total: CensusTotal, withheld: int, most_rows: int) -> None:
+    def check(
+        self,
+        total: CensusTotal,
+        withheld: int,
+        most_rows: int,
+        weight_bound: float | None = None,
+    ) -> None:
         """Judge one silo's counts and feature sums before they are frozen (fault 48).
 
-        `withheld` is the number of counts that the silo says it keeps back.
+        `withheld` is the number of counts that the silo says it keeps back;
+        `weight_bound` what no row weighs more than, None where all rows count alike.
         """
         total.check_size()
         rows, counts = int(total.rows[0]), total.counts[0]
         require(0 <= rows <= most_rows, "an impossible number of rows")
-        total.check_ranges({"": np.array(float(rows))}, self.scales)
+        weights = {"": total.weight}
+        total.check_ranges({"": np.array(float(rows))}, self.scales, weights)
         short = rows - int(counts.sum())
         require(short >= 0, "more rows in groups than rows")
         require((short > 0) == (withheld > 0), "counts do not add up to the rows")
         empty = len(counts) - int(np.count_nonzero(counts))
         require(withheld <= empty, "counts that are withheld and given")
-        close = np.allclose(total.weight, rows) and np.allclose(total.weights, counts)
-        require(close, "weights that are not those of the rows")
+        _check_weights(total, weight_bound)
         sums, squares = total.feature_sums, total.feature_squares
-        fits = _fit(np.array(rows), sums, squares)
+        fits = _fit(total.weight, sums, squares)
         require(fits, "feature sums and squares do not fit each other")
         if not self.schema.labels:
             _check_targets(total, whole=short == 0)
@@ -136,22 +132,41 @@ def feature_powers(
     return sums, np.einsum("i,ij,ij->j", weight, X, X, dtype=np.float64)
 
 
+def _check_weights(total: CensusTotal, weight_bound: float | None) -> None:
+    """Demand weights that so many rows can have: of each atom, and of all."""
+    rows = np.append(total.rows, total.counts[0]).astype(np.float64)
+    weights = np.append(total.weight, total.weights[0])
+    if weight_bound is None:
+        require(np.allclose(weights, rows), "weights that are not those of the rows")
+        return
+    require(bool(((weights > 0) == (rows > 0)).all()), "weights of no rows, or none")
+    most = weight_bound * rows * (1 + ROUNDING)
+    within(weights, np.zeros_like(rows), most, "a weight")
+    in_atoms = float(total.weights.sum())
+    require(
+        in_atoms <= weights[0] * (1 + ROUNDING), "more weight in groups than in all"
+    )
+    if total.counts.sum() == total.rows[0]:
+        same = in_atoms >= weights[0] * (1 - ROUNDING)
+        require(same, "weights do not add up to that of all rows")
+
+
 def _check_targets(total: CensusTotal, *, whole: bool) -> None:
     """Demand sums of a target that fit each other, and those of its groups."""
     all_rows, groups, what = total.target[0], total.targets[0], "sums of the target"
-    fits = _fit(total.counts[0], *groups.T) and _fit(total.rows, *all_rows[:, None])
+    fits = _fit(total.weights[0], *groups.T) and _fit(total.weight, *all_rows[:, None])
     require(fits, f"{what} and squares do not fit each other")
     left = all_rows - groups.sum(axis=0)
-    size = math.sqrt(float(total.rows[0]) * max(all_rows[1], 0.0))  # ≥ Σ|y|
+    size = math.sqrt(float(total.weight[0]) * max(all_rows[1], 0.0))  # ≥ Σs|y|
     slack = ROUNDING * np.array([size, all_rows[1]])
     require(bool(left[1] >= -slack[1]), f"{what} of groups exceed those of all")
     same = not whole or bool((np.abs(left) <= slack).all())
     require(same, f"{what} of groups do not add up to those of all")
 
 
-def _fit(rows: IntArray, sums: FloatArray, squares: FloatArray) -> bool:
-    """Whether (Σx)² ≤ n Σx², and both are 0 of no rows."""
+def _fit(weight: FloatArray, sums: FloatArray, squares: FloatArray) -> bool:
+    """Whether (Σsx)² ≤ Σs Σsx², and both are 0 of no rows."""
     with np.errstate(over="ignore"):
-        least = sums**2 / np.maximum(rows, 1)
+        least = sums**2 / np.where(weight > 0, weight, 1.0)
     none = (sums == 0) & (squares == 0)
-    return bool(np.where(rows > 0, squares * (1 + ROUNDING) >= least, none).all())
+    return bool(np.where(weight > 0, squares * (1 + ROUNDING) >= least, none).all())

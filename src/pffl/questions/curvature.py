@@ -30,7 +30,7 @@ from pffl.questions.declared import (
 from pffl.questions.plausible import LOSS, Known, check_length, near, require, within
 from pffl.typing import FloatArray
 
-SCORE = Row(0.0, 1.0, called="a score")
+SCORE = Row(0.0, 1.0, weighted=True, called="a score")
 PEAK_POWER = 8  # q: the bound on the largest of K silos is loose by K^(1/8) at most
 
 
@@ -144,8 +144,8 @@ class Curvature(ModelQuestion[CurvatureTotal]):
         sizes, w = known.sizes, self.w
         known.loss_sums(w, sizes, total.cell_losses)
         mean = known.mean_loss(w, total.risk, total.cell_losses)
-        n, unit = np.array([float(known.rows)]), known.ceilings.unit
-        weight = known.share / max(known.rows, 1)
+        n, unit = np.array([known.mass]), known.ceilings.unit
+        weight = known.share / (known.mass or 1.0)
         most = known.ceilings.gradients(n, n * mean) * weight
         slack = n * weight * unit
         check_length(total.risk_gradient[None], most, slack, "a gradient")
@@ -159,7 +159,7 @@ class Curvature(ModelQuestion[CurvatureTotal]):
         else:
             none = not (total.cell_scores.any() or total.cell_score_gradients.any())
             require(none, "scores that nobody asked for")
-        total.check_ranges(known.in_each, self.scales)
+        total.check_ranges(known.in_each, self.scales, known.in_weight)
         peaks = self.own_peaks(known.share, [total.risk_hessian, *total.cell_hessians])
         require(near(total.peaks, peaks), "peaks of other Hessians")
         return total

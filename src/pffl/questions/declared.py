@@ -36,7 +36,9 @@ class Row:
     Attributes
     ----------
     whole
-        Whether it is a whole number.
+        Whether it is a whole number; where rows have weights, only if not `weighted`.
+    weighted
+        Whether it is that times the row's weight s_i.
     called
         What a refusal calls the sum.
     """
@@ -44,6 +46,7 @@ class Row:
     low: Bound = -UNBOUNDED
     high: Bound = UNBOUNDED
     whole: bool = False
+    weighted: bool = False
     called: str = "a number"
 
     def range(self, scales: Mapping[str, float]) -> tuple[float, float]:
@@ -240,13 +243,21 @@ class Total:
         )
 
     @classmethod
-    def sensitivity(cls, scales: Mapping[str, float]) -> dict[str, FloatArray]:
+    def sensitivity(
+        cls, scales: Mapping[str, float], weight_bound: float = 1.0
+    ) -> dict[str, FloatArray]:
         """Return by how much one row more or less can change each field's numbers.
 
         One number for all, or one for each of the last axis; infinite if `UNBOUNDED`.
+        No row weighs more than `weight_bound`.
         """
+
+        def largest(row: Row) -> float:
+            factor = weight_bound if row.weighted else 1.0
+            return factor * max(map(abs, row.range(scales)))
+
         return {
-            name: np.array([max(map(abs, row.range(scales))) for row in of.rows])
+            name: np.array([largest(row) for row in of.rows])
             for name, of in cls.declared.items()
             if not of.envelope
         }
@@ -259,11 +270,15 @@ class Total:
                 raise Refused("a number that is not finite, or larger than any sum")
 
     def check_ranges(
-        self, rows: Mapping[str, FloatArray], scales: Mapping[str, float]
+        self,
+        rows: Mapping[str, FloatArray],
+        scales: Mapping[str, float],
+        weights: Mapping[str, FloatArray] | None = None,
     ) -> None:
         """Refuse sums that so many rows cannot have, and parts of whole numbers.
 
-        `rows` says how many there are for each entry of an axis, and of all ("").
+        `rows` says how many there are for each entry of an axis, and of all ("");
+        `weights` what they weigh together, where they do not count alike.
         """
         for name, of in self.declared.items():
             if of.envelope:
@@ -271,11 +286,15 @@ class Total:
             values = np.asarray(getattr(self, name), np.float64)
             axis = next((str(a) for a in of.axes if a in rows), "")
             inner = len(of.axes) - of.axes.index(axis) - 1 if axis else 0
-            n = rows[axis].reshape(-1, *[1] * (inner - (len(of.rows) > 1)))
             columns = np.moveaxis(values, -1, 0) if len(of.rows) > 1 else [values]
             for column, row in zip(columns, of.rows, strict=True):
-                if row not in (ANYTHING, NOTHING):
-                    _check_row(column, n, row, scales)
+                if row in (ANYTHING, NOTHING):
+                    continue
+                many = rows
+                if row.weighted and weights is not None:
+                    many, row = weights, replace(row, whole=False)
+                n = many[axis].reshape(-1, *[1] * (inner - (len(of.rows) > 1)))
+                _check_row(column, n, row, scales)
 
     def cut(self, axis: str, length: int) -> Self:
         """Keep the first entries of an axis, wherever it occurs."""

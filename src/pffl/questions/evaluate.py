@@ -33,20 +33,21 @@ from pffl.questions.plausible import LOSS, Known, require, within
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 MOST_TRIALS, MOST_BETS = 8, 16
-PREDICTED = Row(0.0, 1.0, whole=True, called="a count of predictions")
+PREDICTED = Row(0.0, 1.0, whole=True, weighted=True, called="a count of predictions")
+BOUNDED = Row(0.0, "M", weighted=True, called="a bounded loss")
 ROWS = {
     "count": COUNT,
     "loss": LOSS,
     "loss_squared": LOSS,
-    "bounded_loss": Row(0.0, "M", called="a bounded loss"),
-    "bounded_loss_squared": Row(0.0, "M²", called="a bounded loss"),
+    "bounded_loss": BOUNDED,
+    "bounded_loss_squared": replace(BOUNDED, high="M²"),
     "correct": PREDICTED,
     "positive": PREDICTED,
     "weight": WEIGHT,
 }
 COLUMNS = tuple(ROWS)
-TRIED = Row(0.0, "largest M", called="a bounded loss")
-PEOPLE = (COUNT, ROWS["bounded_loss"], ROWS["bounded_loss_squared"])
+TRIED = replace(BOUNDED, high="largest M")
+PEOPLE = (COUNT, *(replace(BOUNDED, high=most, weighted=False) for most in ("M", "M²")))
 LOG_SUM = Row("log(1 − γ)", 0.0, called="a log-sum")
 
 
@@ -80,7 +81,7 @@ class EvaluateTotal(Total):
     atoms: FloatArray = array("atoms", len(COLUMNS), row=tuple(ROWS.values()))
     cells: FloatArray = array("z", len(COLUMNS), row=tuple(ROWS.values()))
     risk: float = number(LOSS)
-    bounded_risk: float = number(Row(0.0, "M", called="a bounded loss"))
+    bounded_risk: float = number(replace(BOUNDED, weighted=False))
     share: float = number(NOTHING)
     trials: FloatArray = array("z", "trials", row=TRIED)
     people: FloatArray = array("z", 3, row=PEOPLE)
@@ -281,15 +282,21 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
 
     def check(self, known: Known, total: EvaluateTotal) -> EvaluateTotal:
         """Judge counts, losses and predictions of one silo."""
-        n, table = known.counts, {c: total.column(c) for c in COLUMNS}
-        for name in ("count", "weight"):
-            require(bool((table[name] == n).all()), f"{name}s changed since the census")
+        n, table = known.weights, {c: total.column(c) for c in COLUMNS}
+        same = bool((table["count"] == known.counts).all())
+        require(same, "counts changed since the census")
+        same = bool(
+            (np.abs(table["weight"] - n) <= ROUNDING * n * known.weighted).all()
+        )
+        require(same, "weights changed since the census")
         known.loss_sums(self.w, n, table["loss"])
         limit = known.ceilings.squared_losses(self.w, n)
         unit = known.ceilings.unit
-        _check_squares(table["loss"], table["loss_squared"], n, limit, unit)
+        _check_squares(
+            table["loss"], table["loss_squared"], n, limit, unit, known.weighted
+        )
         self._check_bounded(known, table, limit)
-        total.check_ranges(known.in_each, self.scales)
+        total.check_ranges(known.in_each, self.scales, known.in_weight)
         _check_predictions(known, table["correct"], table["positive"])
         expected = known.member @ total.atoms
         least = min(1.0, unit**2)  # of counts, of losses and of their squares
@@ -301,10 +308,10 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         self._check_bounded_risk(here, total)
         self._check_sums(here, total)
         here.mean_loss(self.w, total.risk, total.column("loss", of="cells"))
-        if share and n.sum() == known.rows:
-            whole = total.risk / share * known.rows
+        if share and known.counts.sum() == known.rows:
+            whole = total.risk / share * known.mass
             sums = float(table["loss"].sum())
-            same = abs(whole - sums) <= ROUNDING * (known.rows * unit + sums)
+            same = abs(whole - sums) <= ROUNDING * (known.mass * unit + sums)
             require(same, "a risk")
         return total
 
@@ -320,12 +327,12 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         self, known: Known, table: Mapping[str, FloatArray], limit: FloatArray
     ) -> None:
         """Judge bounded losses and their squares, alone and against the model's own."""
-        M, n, unit = self.loss_bound, known.counts, known.ceilings.unit
+        M, n, unit = self.loss_bound, known.weights, known.ceilings.unit
         rise = self._rise(known, M)
         own, own_squares = table["loss"], table["loss_squared"]
         cut, squares = table["bounded_loss"], table["bounded_loss_squared"]
         most = limit + 2 * rise * own + n * rise**2
-        _check_squares(cut, squares, n, most, unit)
+        _check_squares(cut, squares, n, most, unit, known.weighted)
         raised = own_squares + 2 * rise * own + n * rise**2
         pairs = ((cut, own + n * rise, unit), (squares, raised, unit**2))
         for small, large, one in pairs:
@@ -347,9 +354,9 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
             return
         require(0 <= mine <= known.share * M * (1 + ROUNDING), "a bounded risk")
         if known.share and known.counts.sum() == known.rows:
-            whole = mine / known.share * known.rows
+            whole = mine / known.share * known.mass
             sums = float(total.column("bounded_loss").sum())
-            size = known.rows * known.ceilings.unit + sums
+            size = known.mass * known.ceilings.unit + sums
             same = abs(whole - sums) <= ROUNDING * size
             require(same, "a bounded risk")
 
@@ -368,6 +375,7 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         if not self.bets.size:
             require(not total.people.any(), "people who were not asked for")
             return
+        require(not known.weighted, "log-sums of weighted rows")
         people, x = total.people[:, 0], total.people[:, 1] / self.loss_bound
         _check_people(total.people, n, cut, self.loss_bound, known.ceilings.unit)
         for logs, s in ((total.below, x), (total.above, people - x)):
@@ -391,11 +399,17 @@ def _check_squares(
     n: FloatArray,
     limit: FloatArray,
     unit: float,
+    weighted: bool = False,
 ) -> None:
-    """Demand (Σℓ)² ≤ n Σℓ², and Σℓ² ≤ (Σℓ)² and its ceiling."""
+    """Demand (Σℓ)² ≤ n Σℓ², and Σℓ² ≤ (Σℓ)² and its ceiling.
+
+    The second holds where no row weighs less than 1: nobody knows of `weighted` ones.
+    """
     slack = ROUNDING * (n * unit + sums) ** 2
     require(bool((sums**2 <= n * squares + slack).all()), "squared losses too small")
-    most = np.minimum(sums**2 + slack, limit * (1 + ROUNDING) + slack)
+    most = limit * (1 + ROUNDING) + slack
+    if not weighted:
+        most = np.minimum(sums**2 + slack, most)
     require(bool((squares <= most).all()), "squared losses too large")
 
 
@@ -416,12 +430,14 @@ def _check_people(
 
 def _check_predictions(known: Known, correct: FloatArray, positive: FloatArray) -> None:
     """Demand predictions that fit the labels and each other."""
-    n, labels = known.counts, len(known.schema.labels)
+    n, labels = known.weights, len(known.schema.labels)
     if not labels:
         require(not (correct.any() or positive.any()), "classes of a number")
         return
     label = np.arange(len(n)) % labels
-    same = bool((correct == positive)[label == 1].all())
+    slack = ROUNDING * n * known.weighted
+    same = bool((np.abs(correct - positive) <= slack)[label == 1].all())
     if labels == 2:
-        same = same and bool((correct + positive == n)[label == 0].all())
+        rest = np.abs(correct + positive - n)
+        same = same and bool((rest <= slack)[label == 0].all())
     require(same, "correct and positive predictions do not fit each other")

@@ -7,15 +7,13 @@ where the census says so, and tells nothing that the census does not, but for ro
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from pffl.data.schema import Schema
-from pffl.questions.base import Question, View
+from pffl.questions.base import RowsQuestion, View
 from pffl.questions.census import CensusTotal, feature_powers, target_powers
-from pffl.questions.declared import ROUNDING, Dims, Total, array, places, text, vector
+from pffl.questions.declared import ROUNDING, Total, array, places, text, vector
 from pffl.questions.plausible import within
 from pffl.typing import FloatArray, IntArray
 
@@ -32,22 +30,13 @@ class MomentsTotal(Total):
     feature_squares: FloatArray = array("features")
 
 
-class Moments(Question[MomentsTotal]):
+class Moments(RowsQuestion[MomentsTotal]):
     """Ask for sums about `centre`: that of the target, then one for each feature."""
 
     total_type: ClassVar = MomentsTotal
 
-    schema: Schema
     centre: FloatArray = vector("1+features")
     split: str = text(default="train")
-    task: None = field(default=None, init=False)
-
-    @property
-    def dims(self) -> Dims:
-        """Lengths of the axes of an answer."""
-        schema = self.schema
-        sums = 0 if schema.labels else 2
-        return {"features": schema.n_features, "atoms": schema.n_atoms, "sums": sums}
 
     def answer(self, view: View) -> MomentsTotal:
         """Answer for one silo, from raw (unscaled) rows."""
@@ -63,22 +52,27 @@ class Moments(Question[MomentsTotal]):
 
     def check(self, census: CensusTotal, total: MomentsTotal) -> None:
         """Judge one silo's sums by those of its census, up to what cancels there."""
-        rows, centre = census.rows.astype(np.float64), self.centre[1:]
+        mass, centre = census.weight, self.centre[1:]
         theirs = (census.feature_sums, census.feature_squares)
-        _judge(rows, centre, theirs, (total.feature_sums, total.feature_squares))
+        _judge(mass, centre, theirs, (total.feature_sums, total.feature_squares))
         if self.schema.labels:
             return
-        at, counts = self.centre[:1], census.counts[0].astype(np.float64)
-        _judge(rows, at, tuple(census.target.T), tuple(total.target.T))
-        _judge(counts, at, tuple(census.targets[0].T), tuple(total.targets[0].T))
+        at = self.centre[:1]
+        _judge(mass, at, tuple(census.target.T), tuple(total.target.T))
+        _judge(
+            census.weights[0], at, tuple(census.targets[0].T), tuple(total.targets[0].T)
+        )
 
 
-def _judge(rows: FloatArray, centre: FloatArray, census: Sums, found: Sums) -> None:
-    """Demand Σ(x − c) = Σx − nc and Σ(x − c)² = Σx² − 2cΣx + nc², up to rounding."""
+def _judge(mass: FloatArray, centre: FloatArray, census: Sums, found: Sums) -> None:
+    """Demand Σ(x − c) = Σx − mc and Σ(x − c)² = Σx² − 2cΣx + mc², up to rounding.
+
+    All sums are of s_i times what they say, and m = Σs_i.
+    """
     (sums, squares), what = census, "sums about a centre"
-    size = squares + rows * centre**2
-    expected, slack = sums - rows * centre, ROUNDING * np.sqrt(rows * size)
+    size = squares + mass * centre**2
+    expected, slack = sums - mass * centre, ROUNDING * np.sqrt(mass * size)
     within(found[0], expected - slack, expected + slack, what)
     slack = ROUNDING * size
-    expected = squares - 2 * centre * sums + rows * centre**2
+    expected = squares - 2 * centre * sums + mass * centre**2
     within(found[1], expected - slack, expected + slack, what)

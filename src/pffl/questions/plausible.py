@@ -10,6 +10,8 @@ and z = Wx̃ + b, Minkowski's inequality gives, over any of the silo's rows,
 A loss that is `at_zero` for z = 0 and lies between at_zero − down·‖z‖ and
 at_zero + up·‖z‖ then sums over n_z rows to n_z·at_zero − down·√n_z·A … + up·√n_z·A
 (Cauchy and Schwarz). An honest silo is never above or below, but for rounding.
+Where rows have weights, every sum here is of s_i times what it says, n is Σs_i, and
+the same inequalities hold.
 
     logistic   log(1 + e^t), t = ±z:  at_zero log 2, up 1, down ½;  |slope| ≤ 1
     softmax    z_c − z_y ≤ √2‖z‖;  Jensen: ≥ log C + mean_c z_c − z_y, hence
@@ -44,7 +46,7 @@ from pffl.typing import FloatArray
 if TYPE_CHECKING:
     from pffl.questions.census import CensusTotal
 
-LOSS = Row(0.0, called="a loss sum")
+LOSS = Row(0.0, weighted=True, called="a loss sum")
 LOOSE = 1e-6  # relative, of sums in another order, after powers of them
 UNIT = 2.0**-53  # rounding of one operation
 
@@ -105,8 +107,8 @@ class Ceilings:
         Of the model's loss; None where nothing is known.
     columns
         q_j, with √n behind them for the intercept, shape (n_columns,).
-    rows
-        n.
+    rows, mass
+        Number of rows, and n: what they weigh together.
     target, targets, unit
         How a numeric target is scaled, T, and what losses are measured in.
     """
@@ -114,6 +116,7 @@ class Ceilings:
     shape: Shape | None
     columns: FloatArray
     rows: int
+    mass: float
     target: Target
     targets: float
     unit: float
@@ -122,19 +125,19 @@ class Ceilings:
     def of(cls, model: Model, census: CensusTotal) -> Ceilings:
         """Read the census of one silo."""
         known, rows, target = SHAPES.get(type(model)), int(census.rows[0]), model.target
+        mass = float(census.weight[0])
         if known is None or not isinstance(model, LinearModel):
-            return cls(None, np.zeros(0), rows, target, math.inf, model.unit)
+            return cls(None, np.zeros(0), rows, mass, target, math.inf, model.unit)
         shape, inputs = known(model), model.inputs
         sums, squares = census.feature_sums, census.feature_squares
-        mass = float(census.weight[0])
         columns = lengths(rows, mass, sums, squares, inputs.mean) / inputs.scale
         if model.intercept:
             columns = np.append(columns, math.sqrt(mass))
         if not census.target.size:
-            return cls(shape, columns, rows, target, 0.0, model.unit)
+            return cls(shape, columns, rows, mass, target, 0.0, model.unit)
         total, square = census.target.T
         far = lengths(rows, mass, total, square, np.array([target.mean]))
-        return cls(shape, columns, rows, target, float(far[0]), model.unit)
+        return cls(shape, columns, rows, mass, target, float(far[0]), model.unit)
 
     @property
     def total(self) -> float:
@@ -181,11 +184,13 @@ class Known:
     Attributes
     ----------
     rows, counts
-        n, and rows per atom, both frozen at the census; withheld atoms count 0.
+        Rows, and rows per atom, both frozen at the census; withheld atoms count 0.
+    weights
+        What the rows of each atom weigh together; of all rows: `ceilings.mass`.
     share
         p_k.
     member, sizes
-        The silo's part of the cells, (Z, atoms), and its rows in each, (Z,).
+        The silo's part of the cells, (Z, atoms), and what it weighs in each, (Z,).
     ceilings
         What its census implies.
     schema
@@ -196,6 +201,7 @@ class Known:
 
     rows: int
     counts: FloatArray
+    weights: FloatArray
     share: float
     member: FloatArray
     sizes: FloatArray
@@ -207,10 +213,35 @@ class Known:
     @property
     def in_each(self) -> Mapping[str, FloatArray]:
         """Rows for each atom, for each cell, and in all."""
-        return {"atoms": self.counts, "z": self.sizes, "": np.array(float(self.rows))}
+        in_cells = self.member @ self.counts
+        return {"atoms": self.counts, "z": in_cells, "": np.array(float(self.rows))}
+
+    @property
+    def in_weight(self) -> Mapping[str, FloatArray] | None:
+        """What they weigh together; None where all count alike."""
+        if not self.weighted:
+            return None
+        return {"atoms": self.weights, "z": self.sizes, "": np.array(self.mass)}
+
+    @property
+    def mass(self) -> float:
+        """m_k: what all rows weigh together."""
+        return self.ceilings.mass
+
+    @property
+    def weighted(self) -> bool:
+        """Whether rows do not count alike."""
+        return self.mass != self.rows or bool((self.weights != self.counts).any())
+
+    @property
+    def elsewhere(self) -> float:
+        """What the rows that are in no atom weigh together."""
+        if self.counts.sum() == self.rows:
+            return 0.0
+        return max(0.0, self.mass - float(self.weights.sum()))
 
     def loss_sums(self, w: FloatArray, n: FloatArray, sums: FloatArray) -> None:
-        """Refuse loss sums of n rows that no honest silo can have (fault 49)."""
+        """Refuse loss sums that no honest rows weighing n can have (fault 49)."""
         low, high = self.ceilings.losses(w, n)
         if self.loss_bound is not None:
             high = np.minimum(high, self.loss_bound * n)
@@ -225,9 +256,9 @@ class Known:
             require(risk == 0, "a risk without a share")
             return 0.0
         mean = risk / self.share
-        whole = np.array([mean * self.rows])
-        self.loss_sums(w, np.array([float(self.rows)]), whole)
-        slack = ROUNDING * (self.rows * self.ceilings.unit + abs(whole[0]))
+        whole = np.array([mean * self.mass])
+        self.loss_sums(w, np.array([self.mass]), whole)
+        slack = ROUNDING * (self.mass * self.ceilings.unit + abs(whole[0]))
         parts = bool((cells <= whole[0] + slack).all())
         require(parts, "a cell's loss is more than that of all rows")
         cover = self.member.sum(axis=0)[self.counts > 0]

@@ -267,10 +267,14 @@ class Train(ModelQuestion[TrainTotal]):
     def longest_update(self, known: Known, mean: float) -> float:
         """Return the longest update that is taken as it is (fault 50)."""
         per_atom = self.cell_weights @ known.member
-        in_risk = self.risk_weight / known.rows
+        in_risk = self.risk_weight / known.mass
         kinds = np.append(in_risk + per_atom / known.share, in_risk)
-        counts = np.append(known.counts, known.rows - known.counts.sum())
-        proved = self._reach(known.ceilings, kinds, counts, mean)
+        masses = np.append(known.weights, known.elsewhere)
+        # Of a batch of weighted rows nothing is known but that it is some of them.
+        heaviest = known.mass if known.weighted else float(known.rows)
+        if self.batch_size is not None and not known.weighted:
+            heaviest = min(heaviest, float(self.batch_size))
+        proved = self._reach(known.ceilings, kinds, masses, mean, heaviest)
         given = known.update_clip
         limit = proved if given is None else min(proved, given)
         # w_J − w is known to rounding of w only.
@@ -281,8 +285,9 @@ class Train(ModelQuestion[TrainTotal]):
         self,
         ceilings: Ceilings,
         row_weights: FloatArray,
-        counts: FloatArray,
+        masses: FloatArray,
         mean: float,
+        drawn_mass: float,
     ) -> float:
         """Return the largest norm of w_J − w that the local steps can reach.
 
@@ -295,24 +300,26 @@ class Train(ModelQuestion[TrainTotal]):
         ----------
         ceilings
             What the silo's census implies.
-        row_weights, counts
-            c_i/p_k of each kind of row, and how many rows are of that kind.
+        row_weights, masses
+            c_i/(s_i p_k) of each kind of row, and what the rows of that kind weigh.
         mean
             The silo's mean loss at w.
+        drawn_mass
+            What the rows of a step weigh together, at most.
         """
         shape = ceilings.shape
         if shape is None:
             return math.inf
         n, batch = ceilings.rows, self.batch_size
         drawn = n if batch is None else min(batch, n)
-        heaviest = float(np.abs(row_weights[counts > 0]).max(initial=0.0))
+        heaviest = float(np.abs(row_weights[masses > 0]).max(initial=0.0))
         if shape.slope is None:
             steep = ceilings.target.scale * ceilings.total
             first = 2 * heaviest * steep
-            c0, c1 = first * math.sqrt(n * max(mean, 0.0)), first * steep
+            c0, c1 = first * math.sqrt(ceilings.mass * max(mean, 0.0)), first * steep
         else:
-            norm = math.sqrt(float(counts @ row_weights**2))
-            weights = min(norm, heaviest * math.sqrt(drawn))
+            norm = math.sqrt(float(masses @ row_weights**2))
+            weights = min(norm, heaviest * math.sqrt(drawn_mass))
             c0, c1 = shape.slope * weights * ceilings.total, 0.0
         c0, c1 = c0 * n / drawn, c1 * n / drawn
         pull = self.ridge_weight * float(np.linalg.norm(self.w))

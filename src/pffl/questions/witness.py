@@ -108,16 +108,16 @@ class Witness(ModelQuestion[WitnessTotal]):
 
     def check(self, known: Known, total: WitnessTotal) -> WitnessTotal:
         """Judge both sums: entropies are bounded, and so are slopes."""
-        total.check_ranges(known.in_each, self.scales)
-        in_risk = self.risk_weight * known.share / max(known.rows, 1)
+        total.check_ranges(known.in_each, self.scales, known.in_weight)
+        in_risk = self.risk_weight * known.share / (known.mass or 1.0)
         weights = np.append(self.cell_weights @ known.member, 0.0) + in_risk
-        rows = np.append(known.counts, known.rows - known.counts.sum())
-        shape, most = known.ceilings.shape, float(weights @ rows)
+        masses = np.append(known.weights, known.elsewhere)
+        shape, most = known.ceilings.shape, float(weights @ masses)
         if shape is not None and shape.at_zero is not None:  # an entropy
             room = np.array(shape.at_zero * most * (1 + ROUNDING))
             within(np.array(total.value), -room * ROUNDING, room, "a value")
         if shape is not None and shape.slope is not None:
-            length = np.sqrt(np.square(weights) @ rows)  # Cauchy and Schwarz
+            length = np.sqrt(np.square(weights) @ masses)  # Cauchy and Schwarz
             longest = np.array([shape.slope * length * known.ceilings.total])
             check_length(total.residual[None], longest, np.array([most]), "a residual")
         return total

@@ -137,4 +137,5 @@ class Agreement:
         """Columns that a site's table must have."""
         names = [column.name for column in self.encoding.columns]
         names += [attribute.name for attribute in self.schema.attributes]
-        return tuple(dict.fromkeys([*names, self.encoding.label]))
+        weight = filter(None, [self.encoding.weight])
+        return tuple(dict.fromkeys([*names, self.encoding.label, *weight]))

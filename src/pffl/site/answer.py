@@ -127,8 +127,21 @@ class Site:
         return np.bincount(atoms, minlength=self.schema.n_atoms)
 
     def hidden(self, split: str) -> BoolArray:
-        """Say which atoms of a split are withheld."""
-        return withheld(self.counts(split), self.rules.floor)
+        """Say which atoms of a split are withheld.
+
+        Of rows that do not count alike, as many as would count as much together: one
+        heavy row among many light ones is nearly alone in their sums.
+        """
+        rows = self.silo.rows(split)
+        counts = self.counts(split)
+        if rows.weight is not None:
+            atoms = self.schema.atoms(rows.group, rows.y)
+            first, second = (
+                np.bincount(atoms, rows.weight**power, len(counts)) for power in (1, 2)
+            )
+            alike = first**2 / np.where(counts > 0, second, 1.0)  # Kish
+            counts = np.minimum(counts, np.floor(alike * (1 + 1e-9)).astype(np.int64))
+        return withheld(counts, self.rules.floor)
 
     def _answer(self, request: Request, *, remember: bool) -> bytes:
         self._shake_hands(request)

@@ -90,6 +90,9 @@ def _split(
     own = {name: frame[config.columns.get(name, name)] for name in agreed.columns}
     rows = agreed.encoding.rows(frame.assign(**own)[list(agreed.columns)])
     column = config.split.column
+    if rows.weight is not None and not rows.weight.all():
+        kept = np.flatnonzero(rows.weight)  # the others are as if not there
+        rows, frame = rows.take(kept), frame.iloc[kept]
     if column is None:
         generator = np.random.default_rng(config.split.seed)
         return split_rows(rows, config.split.fractions, generator)

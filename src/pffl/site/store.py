@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,12 +29,13 @@ SPLITS = ("train", "test", "validation")
 
 @dataclass(frozen=True)
 class _Split(records.Record):
-    """Rows of a split, and the SHA-256 of each of its arrays."""
+    """Rows of a split, and the SHA-256 of each of its arrays; weights if it has any."""
 
     rows: int
     X: str
     y: str
     group: str
+    weight: str | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def write(folder: Path, silo: Silo, schema_hash: str) -> None:
     splits: dict[str, _Split] = {}
     for split, rows in silo.splits.items():
         hashes = {}
-        for name in ARRAYS:
+        for name in ARRAYS if rows.weight is None else (*ARRAYS, "weight"):
             path = folder / f"{split}.{name}.npy"
             save = partial(_save, np.ascontiguousarray(getattr(rows, name)))
             files.write(path, save, private=True)
@@ -76,6 +77,8 @@ class Stored(Mapping[str, Rows]):
         if split not in self._mapped:
             known = self.splits[split]
             rows = Rows(*(self._map(split, n, getattr(known, n)) for n in ARRAYS))
+            if known.weight is not None:
+                rows = replace(rows, weight=self._map(split, "weight", known.weight))
             _check(rows, known.rows, self.folder)
             self._mapped[split] = rows
         return self._mapped[split]
@@ -130,6 +133,8 @@ def _check(rows: Rows, count: int, folder: Path) -> None:
         and rows.y.dtype == np.float64
         and rows.group.dtype == np.int64
         and rows.X.shape[:1] == rows.y.shape == rows.group.shape == (count,)
+        and rows.weights.dtype == np.float64
+        and rows.weights.shape == (count,)
     )
     if not good:
         raise ArtefactError(f"'{folder}': the arrays do not fit each other")

@@ -55,6 +55,9 @@ class Policy:
         Bytes of an answer.
     largest_rows
         Rows of a silo.
+    weight_bound
+        What no row weighs more than, where the sites' rows have weights. None: all
+        rows count alike, and a site whose rows do not is refused.
     """
 
     quorum: int | float | None = None
@@ -66,12 +69,14 @@ class Policy:
     update_clip: float | None = None
     largest_message: int = LARGEST
     largest_rows: int = 10**9
+    weight_bound: float | None = None
 
     def __post_init__(self) -> None:
         with Problems("policy", UsageError) as problems:
-            for name in ("seconds", "join_seconds", "loss_bound", "update_clip"):
+            bounds = ("loss_bound", "update_clip", "weight_bound")
+            for name in ("seconds", "join_seconds", *bounds):
                 value = getattr(self, name)
-                optional = value is None and name in ("loss_bound", "update_clip")
+                optional = value is None and name in bounds
                 if not (optional or (is_number(value) and value > 0)):
                     problems.add(_wrong(name, "a finite number > 0", value))
             for name in ("retries", "patience", "largest_message", "largest_rows"):
@@ -133,7 +138,8 @@ class Gate:
         self, index: int, split: str, total: CensusTotal, withheld: int
     ) -> CensusTotal:
         """Freeze a silo's census, or compare it with the frozen one (fault 48)."""
-        Census(self.schema, split).check(total, withheld, self.policy.largest_rows)
+        limits = (self.policy.largest_rows, self.policy.weight_bound)
+        Census(self.schema, split).check(total, withheld, *limits)
         found = Frozen(total, withheld)
         known = self._frozen.setdefault((index, split), found)
         if known.withheld != withheld or not known.total.same(total):
@@ -169,9 +175,10 @@ class Gate:
         return Known(
             int(census.rows[0]),
             counts,
+            census.weights[0],
             float(task.shares[index]),
             member,
-            member @ counts,
+            member @ census.weights[0],
             self._ceiling(question, index, census),
             self.schema,
             self.policy.loss_bound,
