@@ -57,9 +57,10 @@ def test_a_stray_label_makes_a_third_class(told: Told) -> None:
     frame.loc[7, "y"] = "yess"
     text = told(frame)
     assert "label 'y' has 3 values, so there are 3 classes" in text
-    assert "few rows have 'yess' (1): if that is a slip, and 2 classes are meant" in (
-        text
-    )
+    assert (
+        "few rows have 'yess' (1; did you mean 'yes'?): if that is a slip, and 2 "
+        "classes are meant"
+    ) in text
     frame.loc[7, "y"] = "Yes"
     assert "label 'y': 'Yes' and 'yes' count as different values" in told(frame)
 

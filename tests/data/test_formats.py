@@ -153,6 +153,7 @@ def test_a_model_is_no_table(tmp_path, make, kind):
         (zipped(**{"xl/workbook.xml": b"<w/>"}), r"\(.xlsx\) that cannot be read"),
         (b"<stata_dta><header>", "is a Stata file that cannot be read"),
     ],
+    ids=range(10),  # packed bytes hold the time, and would not be the same twice
 )
 def test_what_is_no_table_is_said(tmp_path, data, message):
     with pytest.raises(DataError, match=message):

@@ -43,9 +43,11 @@ def order_of(values: Collection[object], known: Order | None = None) -> Order | 
     >>> order_of(["2021-04-03", "1999-12-31"]), order_of(["13/04/2021", "01/02/2021"])
     ('ymd', 'dmy')
     """
-    texts = [as_text(value) for value in values]
-    if not texts or any(text is None for text in texts[:3]):
+    forms = (YEAR_FIRST, YEAR_LAST)
+    start = as_text(next(iter(values), None))
+    if start is None or not any(form.fullmatch(start) for form in forms):
         return None
+    texts = [as_text(value) for value in values]
     if not np.isnat(parse(texts, "ymd")).any():
         return "ymd"
     found = [YEAR_LAST.fullmatch(text or "") for text in texts]
@@ -93,9 +95,7 @@ def parse(texts: Sequence[str | None], order: Order) -> Days:
 
 def _iso(texts: Sequence[str | None]) -> Days | None:
     """Parse ``2021-04-03``, with a time or not, at once; None if not all are that."""
-    if not texts or any(text is None for text in texts[:3]):
-        return None
-    cut = np.array(texts, dtype="U11")
+    cut = np.array([text or "" for text in texts], dtype="U11")
     letters = cut.view("U1").reshape(len(cut), 11)
     after = letters[:, 10]
     if not ((letters[:, 4] == "-") & (letters[:, 7] == "-")).all():

@@ -6,7 +6,7 @@ the table looked at again, for the line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
@@ -23,7 +23,7 @@ from pffl.data.column import (
     as_numbers,
     category_codes,
 )
-from pffl.data.numbers import Decimal, decimal_of, written_number
+from pffl.data.numbers import Decimal, written_number
 from pffl.errors import DataError, Problems
 from pffl.typing import BoolArray, FloatArray, IntArray
 
@@ -74,6 +74,23 @@ class Distinct:
         """How many rows have each."""
         known = self.codes[self.codes >= 0]
         return np.bincount(known, minlength=len(self.values))
+
+    @cached_property
+    def odd(self) -> list[int]:
+        """Codes of the values that are no plain numbers."""
+        import pandas as pd
+
+        read = pd.to_numeric(pd.Series(self.values, dtype=object), errors="coerce")
+        finite = np.isfinite(read.to_numpy(dtype=np.float64))
+        finite &= [not isinstance(value, bool) for value in self.values]
+        asked = np.flatnonzero(~finite)
+        return [k for k in asked.tolist() if as_number(self.values[k]) is None]
+
+    @property
+    def odd_first(self) -> Iterator[object]:
+        """All values; those that are no plain numbers first, as they decide soon."""
+        yield from (self.values[code] for code in self.odd)
+        yield from self.values
 
     @property
     def is_identifier(self) -> bool:
@@ -178,11 +195,9 @@ class Inference:
             )
 
     def _decimal(self, found: Distinct) -> Decimal | None:
-        texts = [value for value in found.values if isinstance(value, str)]
-        mark = self.options.decimal
-        if mark is None:
-            return decimal_of(texts)
-        return mark if all(_is_number(text, mark) for text in texts) else None
+        marks = MARKS if self.options.decimal is None else (self.options.decimal,)
+        fitting = (m for m in marks if all(_is_number(v, m) for v in found.odd_first))
+        return next(fitting, None)
 
     def _marked(self, series: pd.Series) -> bool:
         return self.options.missing == "indicator" and bool(series.isna().any())
@@ -331,7 +346,7 @@ def _as_read(found: Distinct, name: str, decimal: Decimal, *, said: bool) -> str
 def _marks_mixed(found: Distinct, name: str, problems: Problems) -> bool:
     """Refuse numbers some of which have a decimal point and some a decimal comma."""
     examples: dict[str, str] = {}
-    for value in found.values:
+    for value in found.odd_first:
         if not isinstance(value, str):
             return False
         fitting = [m for m in MARKS if written_number(value, m) is not None]
@@ -354,15 +369,13 @@ def _not_numbers(found: Distinct) -> list[int]:
 
     if isinstance(found.series.dtype, pd.CategoricalDtype):
         return []
-    if not _mostly(
-        found, lambda value: any(_is_number(value, m) for m in (None, *MARKS))
-    ):
+    if not _mostly(found, lambda v: any(_is_number(v, m) for m in (None, *MARKS))):
         return []
-    ways: list[list[int]] = [
-        [code for code, value in enumerate(found.values) if not _is_number(value, mark)]
-        for mark in (None, *MARKS)
-    ]
-    wrong = min(ways, key=lambda codes: int(found.counts[codes].sum()))
+    wrong = found.odd
+    for mark in MARKS:
+        rest = [code for code in found.odd if not _is_number(found.values[code], mark)]
+        if rest and found.counts[rest].sum() < found.counts[wrong].sum():
+            wrong = rest
     return wrong if 2 * found.counts[wrong].sum() < found.counts.sum() else []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import numpy as np
 from pffl.data.checks import listing
 from pffl.data.column import category_codes
 from pffl.data.schema import Attribute
+from pffl.typing import IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +25,8 @@ def of_labels(series: pd.Series, labels: Sequence[str]) -> list[str]:
     names, codes = category_codes(series)
     counts = dict(zip(names, np.bincount(codes, minlength=len(names)), strict=True))
     few = max(RARE, RARE_SHARE * len(series))
-    rare = [f"'{n}' ({c})" for n, c in counts.items() if c < few]
+    common = [name for name, count in counts.items() if count >= few]
+    rare = [f"'{n}' ({c}{_meant(n, common)})" for n, c in counts.items() if c < few]
     where = f"label '{series.name}'"
     found = _spellings(where, labels)
     if len(labels) > 2 and rare and len(counts) - len(rare) >= 2:
@@ -34,6 +37,34 @@ def of_labels(series: pd.Series, labels: Sequence[str]) -> list[str]:
             "meant, repair it"
         )
     return found
+
+
+def _meant(name: str, common: Sequence[str]) -> str:
+    folded = {other.casefold(): other for other in common}
+    close = difflib.get_close_matches(name.casefold(), folded, n=1)
+    return f"; did you mean '{folded[close[0]]}'?" if close else ""
+
+
+def of_people(person: IntArray, name: str) -> list[str]:
+    """Say how many rows the people of an id have."""
+    rows = np.bincount(person)
+    several = int((rows > 1).sum())
+    if not several:
+        return []
+    return [
+        f"id '{name}': {len(rows):,} people in {len(person):,} rows; {several:,} have "
+        f"several, at most {rows.max():,}, which stay in one split"
+    ]
+
+
+def of_copies(frame: pd.DataFrame) -> list[str]:
+    """Say how many rows are copies of earlier ones."""
+    # Rows that differ in a decimal number are no copies, and these are soon compared.
+    decimals = [name for name in frame.columns if frame[name].dtype.kind == "f"]
+    if decimals:
+        frame = frame[frame.duplicated(decimals, keep=False)]
+    copies = int(frame.duplicated().sum())
+    return [f"{copies:,} rows are copies of earlier ones, and were kept"] * bool(copies)
 
 
 def of_groups(attribute: Attribute) -> list[str]:

@@ -87,16 +87,20 @@ def place_of(table: pd.DataFrame | str | os.PathLike[str], row: int) -> str:
 
 
 def _line(text: str, row: int) -> int:
+    lines = enumerate(io.StringIO(text))
+    if '"' not in text:
+        full = (number for number, line in lines if line.strip("\r\n"))
+        return next(islice(full, row + 1, None)) + 1
     records = _records(text, find_delimiter(text))
-    begin = 0
+    begins = 0
     seen = -1  # the header
     for record in records:
         if record:
             if seen == row:
                 break
             seen += 1
-        begin = records.line_num
-    return begin + 1
+        begins = records.line_num
+    return begins + 1
 
 
 def _is_parquet(path: Path) -> bool:

@@ -176,9 +176,9 @@ def encode_table(
     mapping = ", ".join(f"'{name}' → {code}" for code, name in enumerate(labels))
     positive = " (positive)" if len(labels) == 2 else ""
     notes.append(f"label '{options.label}': {mapping or 'a number'}{positive}")
-    copies = int(frame.duplicated().sum())
-    if copies:
-        notes.append(f"{copies:,} rows are copies of earlier ones, and were kept")
+    notes += oddities.of_copies(frame)
+    if people is not None:
+        notes += oddities.of_people(people[1], str(options.id))
     return encoding, encoding.rows(frame), (silo, silo_names), people, notes
 
 
@@ -189,7 +189,9 @@ def _check_names(frame: pd.DataFrame, options: TableOptions) -> None:
                 columns = [str(column) for column in frame.columns]
                 close = difflib.get_close_matches(name, columns, n=1)
                 hint = (
-                    f"did you mean '{close[0]}'?" if close else f"there are {columns}"
+                    f"did you mean '{close[0]}'?"
+                    if close
+                    else f"there are {listing(columns)}"
                 )
                 problems.add(f"no column '{name}': {hint}")
         if not len(frame):
