@@ -15,10 +15,12 @@ torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")
 from torch import nn  # noqa: E402
 
 import pffl  # noqa: E402
+from pffl.data.encoding import TableEncoding  # noqa: E402
 from pffl.errors import DataError, UsageError  # noqa: E402
 from pffl.models import Inputs, celeba_cnn, mlp  # noqa: E402
 from pffl.models.base import Step  # noqa: E402
 from pffl.models.network import Network  # noqa: E402
+from pffl.models.predictor import Predictor  # noqa: E402
 from tests.helpers import make_schema  # noqa: E402
 from tests.models.networks import LABELS, MODULES, Own, network  # noqa: E402
 
@@ -495,3 +497,12 @@ pffl.solve(pffl.datasets.synthetic(200, silos=2), pffl.BoundedGroupLoss(1.0), se
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stderr
+
+
+def test_a_network_is_not_exported_but_says_what_to_do():
+    schema = make_schema(features=2)
+    model = Network(nn.Linear(2, 2)).bind(schema, Inputs.identity(2))
+    predictor = Predictor(TableEncoding.of_numbers(schema), model, model.start(0))
+    for export in (predictor.to_sklearn, predictor.to_onnx, predictor.coefficients):
+        with pytest.raises(UsageError, match=r"needs a linear model.*torch\.onnx"):
+            export()

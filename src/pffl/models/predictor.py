@@ -19,13 +19,15 @@ from pffl.data.encoding import TableEncoding, Unseen
 from pffl.data.reading import is_table
 from pffl.data.schema import Schema
 from pffl.data.silo import as_inputs
-from pffl.errors import ArtefactError, DataError, UsageError
+from pffl.errors import ArtefactError, DataError, MissingExtraError, UsageError
 from pffl.models.base import Inputs, Model
 from pffl.text import few, visible
 from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
+    from onnx import ModelProto
+    from sklearn.pipeline import Pipeline
 
     Table: TypeAlias = pd.DataFrame | str | os.PathLike[str] | NDArray[Any]
 
@@ -136,11 +138,48 @@ class Predictor:
         """Write it into a new file, which `pffl.load` reads."""
         from pffl.models.model_file import write_model
 
-        place = Path(path)
-        if place.exists():
-            raise ArtefactError(f"'{place}' is there already: choose another name")
-        files.write(place, write_model(self))
-        return place
+        return _written(path, write_model(self))
+
+    def to_sklearn(self) -> Pipeline:
+        """Return a fitted scikit-learn pipeline that takes raw tables; see `Export`.
+
+        Of a linear model; its coefficients are in the units of the raw inputs.
+        """
+        from pffl.models.export.pipeline import pipeline_of
+
+        return pipeline_of(self)
+
+    def to_onnx(self, path: str | os.PathLike[str] | None = None) -> ModelProto:
+        """Return an ONNX model that takes raw columns, and write it into a new file.
+
+        Of a linear model. Needs the extra `onnx`.
+
+        Parameters
+        ----------
+        path
+            The file; None writes none.
+        """
+        try:
+            from pffl.models.export.onnx_model import onnx_model
+        except ModuleNotFoundError as error:
+            raise MissingExtraError("onnx", "an export to ONNX") from error
+        model = onnx_model(self)
+        if path is not None:
+            _written(path, model.SerializeToString(deterministic=True))
+        return model
+
+    def coefficients(self) -> pd.DataFrame:
+        """Return what a linear model adds up, in the units of the raw inputs.
+
+        One row per input, and the intercept: its column and value (of a category, or
+        the part of a date), ``coefficient`` (what one unit more adds to the score: the
+        log-odds of the last of two classes, or the predicted number), ``per_sd`` (what
+        one standard deviation more adds), ``mean`` and ``sd`` of the training rows. Of
+        several classes there is a coefficient for each.
+        """
+        from pffl.models.export.coefficients import coefficients_of
+
+        return coefficients_of(self)
 
     def encode(self, table: Table, *, unseen: Unseen | None = None) -> FloatArray:
         """Return the inputs of a table, before scaling, shape (rows, inputs)."""
@@ -159,3 +198,12 @@ class Predictor:
 
     def _scaled(self, table: Table, unseen: Unseen | None) -> FloatArray:
         return self.inputs.apply(self.encode(table, unseen=unseen))
+
+
+def _written(path: str | os.PathLike[str], content: bytes) -> Path:
+    """Write a new file; one that is there stays."""
+    place = Path(path)
+    if place.exists():
+        raise ArtefactError(f"'{place}' is there already: choose another name")
+    files.write(place, content)
+    return place

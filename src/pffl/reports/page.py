@@ -21,11 +21,15 @@ from pffl.evidence.certificate import Certificate, grounds_of, mark, numbered
 from pffl.evidence.evidence import Evidence
 from pffl.evidence.summary import Column, Figure, Verdict
 from pffl.foreign import Audit
+from pffl.models.model_file import read_model
+from pffl.models.predictor import Predictor
 from pffl.reports import card, charts
 from pffl.reports.card import seal
+from pffl.reports.inputs import InputsThatMatter
 from pffl.runs.directory import (
     EVIDENCE,
     HISTORY,
+    MODEL,
     REPORT,
     RESULT,
     SPEC,
@@ -119,10 +123,17 @@ class RunView:
     loss_chart: str
     multiplier_chart: str
     legend: Sequence[str]
+    matter: InputsThatMatter | None
 
     @classmethod
     def of(
-        cls, e: Evidence, history: History = (), *, name: str = "", spec: str = ""
+        cls,
+        e: Evidence,
+        history: History = (),
+        *,
+        name: str = "",
+        spec: str = "",
+        predictor: Predictor | None = None,
     ) -> RunView:
         """Lay out a run; of an interrupted one nothing is certified."""
         result, cells = verdict.result(e), verdict.cell_results(e)
@@ -161,6 +172,9 @@ class RunView:
             loss_chart=lines("Mean loss of each cell by round", "loss"),
             multiplier_chart=lines("Multiplier of each cell by round", "multiplier"),
             legend=names,
+            matter=InputsThatMatter.of(predictor)
+            if predictor is not None and e.model.linear
+            else None,
         )
 
     def has(self, title: str) -> bool:
@@ -187,6 +201,14 @@ class RunView:
             for row, entries in zip(rows, table, strict=True):
                 entries.append(Figure(margin(row["multiplier"])))
         return Grid("Losses per cell", heads, table)
+
+    @property
+    def inputs(self) -> Grid | None:
+        """The table of inputs that matter."""
+        if self.matter is None:
+            return None
+        rows = [list(map(Figure, row)) for row in self.matter.rows]
+        return Grid("Inputs that matter", self.matter.heads, rows)
 
     @property
     def witness(self) -> Grid:
@@ -330,7 +352,10 @@ def collect(subjects: Iterable[Subject]) -> Contents:
         match subject:
             case Solution():
                 history = subject.history_rows()
-                found.runs.append(RunView.of(subject.evidence, history))
+                view = RunView.of(
+                    subject.evidence, history, predictor=subject.predictor
+                )
+                found.runs.append(view)
             case Audit():
                 found.runs.append(RunView.of(subject.evidence))
             case Evidence():
@@ -348,12 +373,14 @@ def collect(subjects: Iterable[Subject]) -> Contents:
 def _read(place: Path, found: Contents) -> None:
     """Lay out what a folder holds."""
     if (place / EVIDENCE).is_file():
-        spec = place / SPEC
+        spec, e = place / SPEC, read_evidence(place)
+        there = e.model.linear and (place / MODEL).is_file()
         view = RunView.of(
-            read_evidence(place),
+            e,
             _rows(place / HISTORY),
             name=place.name,
             spec=spec.read_text("utf-8") if spec.is_file() else "",
+            predictor=read_model(place / MODEL) if there else None,
         )
         found.runs.append(view)
     elif (place / "points.jsonl").is_file():

@@ -1,0 +1,1 @@
+"""A trained model in forms that others read: coefficients, scikit-learn, ONNX."""

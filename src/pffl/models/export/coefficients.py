@@ -1,0 +1,145 @@
+"""What a linear model says, in the units of its raw inputs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pffl.data.column import OTHER, Column
+from pffl.data.encoding import Unseen
+from pffl.errors import UsageError
+from pffl.models.linear import LinearModel, NumericModel
+from pffl.typing import FloatArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from pffl.models.predictor import Predictor
+
+INTERCEPT = "(intercept)"
+
+
+@dataclass(frozen=True, eq=False)
+class RawForm:
+    """Scores of raw inputs x: ``intercept + coefficients · (x − mean)``.
+
+    The shift is kept. Folded into the intercept, it would cancel: a year around 2000,
+    or an account's number, would cost the digits by which people differ.
+
+    Attributes
+    ----------
+    columns, unseen
+        Those of the table, and what becomes of unseen categories.
+    coefficients
+        Per unit of each input, shape (outputs, inputs).
+    intercept
+        Scores of the mean inputs.
+    mean
+        Of the inputs, over the training rows.
+    deviation
+        Their standard deviations; NaN where the model was not told.
+    target_range
+        Where numbers are kept.
+    """
+
+    columns: tuple[Column, ...]
+    unseen: Unseen
+    coefficients: FloatArray
+    intercept: FloatArray
+    mean: FloatArray
+    deviation: FloatArray
+    target_range: tuple[float, float] | None
+
+    @classmethod
+    def of(cls, predictor: Predictor, *, purpose: str) -> RawForm:
+        """Unfold a linear model; refuse a network, which has no such form.
+
+        Two classes have one score: the log-odds of the last.
+        """
+        model = predictor.model
+        if not isinstance(model, LinearModel):
+            raise UsageError(
+                f"{purpose} needs a linear model, and this is a network: load "
+                "`predictor.model.state_dict(predictor.w)` into its torch module and "
+                "use torch.onnx.export; scaling and loss bound stay with pffl"
+            )
+        target, inputs = model.target, model.inputs
+        table = predictor.w.reshape(model.n_outputs, model.n_columns)
+        if model.n_outputs == 2:
+            table = table[1:] - table[:1]
+        d = len(inputs.mean)
+        own = table[:, d] if model.intercept else np.zeros(len(table))
+        return cls(
+            predictor.preparation.columns,
+            predictor.preparation.unseen,
+            target.scale * table[:, :d] / inputs.scale,
+            target.mean + target.scale * own,
+            inputs.mean,
+            inputs.scale if model.standardize else np.full(d, np.nan),
+            model.target_range if isinstance(model, NumericModel) else None,
+        )
+
+    @cached_property
+    def spans(self) -> dict[str, slice]:
+        """Where the inputs of each column are."""
+        ends = np.cumsum([len(column.features) for column in self.columns]).tolist()
+        starts = [0, *ends[:-1]]
+        names = [column.name for column in self.columns]
+        return dict(zip(names, map(slice, starts, ends), strict=True))
+
+    def contributions(self, span: slice) -> tuple[FloatArray, FloatArray]:
+        """Return what each value of a category adds to the scores, and none of them.
+
+        Shapes are (values, outputs) and (outputs,).
+        """
+        coefficients = self.coefficients[:, span].T
+        absent = -self.mean[span] @ coefficients
+        return coefficients + absent, absent
+
+    def instead(self, column: Column) -> str | None:
+        """Return the value that an unseen one of a category is taken for, if any."""
+        if column.other:
+            return OTHER
+        if self.unseen == "most_frequent":
+            return column.values[int(self.mean[self.spans[column.name]].argmax())]
+        return None
+
+    @property
+    def raw_intercept(self) -> FloatArray:
+        """Scores where all inputs are 0; added up without rounding in between."""
+        shifts = -self.coefficients * self.mean
+        pairs = zip(self.intercept, shifts, strict=True)
+        return np.array([math.fsum([own, *shift]) for own, shift in pairs])
+
+
+def coefficients_of(predictor: Predictor) -> pd.DataFrame:
+    """Return the table of coefficients; see `Predictor.coefficients`."""
+    import pandas as pd
+
+    form = RawForm.of(predictor, purpose="a table of coefficients")
+    # What follows the column's name in that of an input: a value, or a date's part.
+    origin = [
+        (column.name, feature[len(column.name) + 1 :] or None)
+        for column in form.columns
+        for feature in column.features
+    ]
+    found: dict[str, object] = {
+        "input": [*predictor.schema.features, INTERCEPT],
+        "column": [*(name for name, _ in origin), None],
+        "value": [*(value for _, value in origin), None],
+    }
+    of = [""]
+    if len(form.coefficients) > 1:
+        of = [f": {label}" for label in predictor.schema.labels]
+    for which, slopes, start in zip(
+        of, form.coefficients, form.raw_intercept, strict=True
+    ):
+        found[f"coefficient{which}"] = np.append(slopes, start)
+        found[f"per_sd{which}"] = np.append(slopes * form.deviation, np.nan)
+    found["mean"] = np.append(form.mean, np.nan)
+    found["sd"] = np.append(form.deviation, np.nan)
+    return pd.DataFrame(found)

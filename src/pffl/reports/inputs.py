@@ -1,0 +1,72 @@
+"""The inputs that move a linear model most, as the page shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pffl.models.export.coefficients import coefficients_of
+from pffl.models.predictor import Predictor
+from pffl.reports import charts
+from pffl.text import decimals, visible
+
+MOST = 15
+
+
+@dataclass(frozen=True)
+class InputsThatMatter:
+    """The inputs with the largest effect of one standard deviation, and a chart.
+
+    `heads` and `rows` are those of a table; `others` counts the inputs not shown.
+    """
+
+    words: str
+    chart: str
+    heads: Sequence[tuple[str, str]]
+    rows: Sequence[Sequence[str]]
+    others: int
+
+    @classmethod
+    def of(cls, predictor: Predictor) -> InputsThatMatter | None:
+        """Rank the inputs; None where nothing is known of how far they vary."""
+        table = coefficients_of(predictor).iloc[:-1]
+        effects = table.filter(regex="^per_sd").to_numpy()
+        if np.isnan(effects).all():
+            return None
+        several = effects.shape[1] > 1
+        size = np.ptp(effects, axis=1) if several else np.abs(effects[:, 0])
+        largest = np.argsort(-size, kind="stable")[:MOST]
+        shown = table.iloc[largest]
+        names = [visible(name) for name in shown["input"]]
+        lengths = size[largest] if several else effects[largest, 0]
+        words = _words(predictor)
+        numbers = shown.filter(regex="^(coefficient|per_sd)")
+        return cls(
+            words,
+            charts.bar_chart(list(zip(names, lengths.tolist(), strict=True)), words),
+            [("input", ""), *((name, _meaning(name)) for name in map(str, numbers))],
+            [
+                [name, *map(decimals, row)]
+                for name, row in zip(names, numbers.to_numpy().tolist(), strict=True)
+            ],
+            len(table) - len(shown),
+        )
+
+
+def _words(predictor: Predictor) -> str:
+    """Say what a bar is."""
+    schema, one = predictor.schema, "What one standard deviation more of an input adds"
+    if not schema.labels:
+        return f"{one} to the predicted {schema.target}"
+    if len(schema.labels) == 2:
+        return f"{one} to the log-odds of {schema.label_names[1]}"
+    return f"{one} to the score of one class and not to that of another, at most"
+
+
+def _meaning(name: str) -> str:
+    return {
+        "coefficient": "what one unit more of the input adds",
+        "per_sd": "what one standard deviation more of the input adds",
+    }[name.partition(":")[0]]

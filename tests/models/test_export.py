@@ -1,0 +1,467 @@
+"""One model, four ways to ask it: pffl, a table of coefficients, scikit-learn, ONNX."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+import warnings
+
+import numpy as np
+import onnx
+import onnxruntime
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import OneHotEncoder
+
+import pffl
+from pffl.data.checks import DataWarning
+from pffl.data.column import Column
+from pffl.data.encoding import TableEncoding
+from pffl.data.schema import Attribute
+from pffl.errors import DataError, MissingExtraError
+from pffl.models import Inputs, Target
+from pffl.models.predictor import Predictor
+
+COUNT = 300
+LOSS_BOUND = 3.0
+
+
+def adult(rng):
+    """Columns and values as in Adult: labels are texts, '?' is a category."""
+    return {
+        "age": rng.integers(17, 91, COUNT),
+        "fnlwgt": rng.integers(10_000, 1_500_000, COUNT),
+        "workclass": rng.choice(["Private", "State-gov", "?"], COUNT),
+        "native-country": rng.choice(["United-States", "?", "Côte d'Ivoire"], COUNT),
+        "capital-gain": rng.choice([0, 2174, 99_999], COUNT),
+        "income": rng.choice(["<=50K", ">50K"], COUNT),
+    }
+
+
+def credit(rng):
+    """Gaps in numbers and categories, coded categories, whole-number labels."""
+    savings = rng.choice(["low", "high", None], COUNT)
+    return {
+        "amount": np.where(
+            rng.random(COUNT) < 0.2, np.nan, rng.normal(3e3, 1e3, COUNT)
+        ),
+        "months": rng.integers(6, 72, COUNT).astype(np.float32),
+        "account": rng.choice([11, 12, 13], COUNT),
+        "savings": pd.Series(savings, dtype=object),
+        "owner": rng.choice([False, True], COUNT),
+        "rate": np.where(rng.random(COUNT) < 0.1, np.nan, rng.random(COUNT)),
+        "income": rng.choice([1, 2], COUNT),
+    }
+
+
+def far(rng):
+    """An input far from 0 against its spread: a shift that is folded in cancels."""
+    start = 1e9 + rng.normal(size=COUNT)
+    return {"start": start, "x": rng.normal(size=COUNT), "income": start > 1e9}
+
+
+def seasons(rng):
+    """Three classes; columns that are called like outputs."""
+    return {
+        "label": rng.normal(size=COUNT),
+        "decision": rng.choice(["a", "b", "c", "d"], COUNT),
+        "value": rng.normal(size=COUNT),
+        "income": rng.choice(["low", "middle", "top"], COUNT),
+    }
+
+
+def price(rng):
+    """A numeric target."""
+    return {
+        "rooms": rng.integers(1, 9, COUNT),
+        "town": rng.choice(["A", "B"], COUNT),
+        "income": rng.normal(2e5, 1e4, COUNT),
+    }
+
+
+def table(build, seed=0):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame({**build(rng), "sex": rng.choice(["f", "m"], COUNT)})
+
+
+def predictor_of(frame, model, *, loss_bound=LOSS_BOUND, seed=0, **options):
+    """A model with weights that are drawn: exports do not ask where they come from."""
+    numeric = isinstance(model, pffl.LeastSquares | pffl.HuberRegression)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # '?' stays a category, as wanted
+        data = pffl.Federation.from_table(
+            frame,
+            label="income",
+            group="sex",
+            classification=not numeric,
+            test_fraction=0.0,
+            **options,
+        )
+    X = data.encoding.inputs(frame)
+    inputs = Inputs(X.mean(axis=0), X.std(axis=0))
+    bound = model.bind(data.schema, inputs)
+    if numeric:
+        y = frame["income"]
+        bound = bound.with_target(Target(float(y.mean()), float(y.std())))
+    w = 4.0 * np.random.default_rng(seed).normal(size=bound.n_parameters)
+    if model.linear and not model.standardize:
+        w /= X.std(axis=0)
+    return Predictor(
+        data.encoding,
+        bound,
+        w,
+        None if numeric else loss_bound,
+        "0" * 64,
+        ("f", "m"),
+        np.array([0.5, np.inf]),
+        np.zeros(2),
+    )
+
+
+CASES = {
+    "adult": (adult, pffl.LogisticRegression(), {}),
+    "credit": (
+        credit,
+        pffl.LogisticRegression(),
+        {"missing": "indicator", "categorical": ["account"]},
+    ),
+    "far": (far, pffl.LogisticRegression(l2=1e-2), {}),
+    "raw": (adult, pffl.LogisticRegression(standardize=False, intercept=False), {}),
+    "three": (seasons, pffl.SoftmaxRegression(), {}),
+    "two": (adult, pffl.SoftmaxRegression(), {}),
+    "price": (price, pffl.LeastSquares(target_range=(1.95e5, 2.05e5)), {}),
+    "huber": (price, pffl.HuberRegression(), {}),
+}
+
+
+@pytest.fixture(params=CASES, scope="module")
+def case(request):
+    build, model, options = CASES[request.param]
+    frame = table(build)
+    return predictor_of(frame, model, **options), frame
+
+
+def feed(predictor, frame):
+    """The raw columns as ONNX takes them."""
+    found = {}
+    for column in predictor.preparation.columns:
+        values = frame[[column.name]]
+        if column.kind == "category":
+            texts = values.map(lambda v: "" if pd.isna(v) else str(v))
+            found[column.name] = np.array(texts, dtype=object)
+        else:
+            found[column.name] = values.to_numpy(dtype=np.float64)
+    return found
+
+
+def run(model, given):
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    names = [output.name for output in session.get_outputs()]
+    found = dict(zip(names, session.run(None, given), strict=True))
+    return {name.removeprefix("pffl_"): values for name, values in found.items()}
+
+
+def test_scikit_learn_says_the_same(case):
+    predictor, frame = case
+    pipeline = predictor.to_sklearn()
+    assert type(pipeline) is Pipeline
+    shuffled = frame[frame.columns[::-1]].assign(more="x")
+    expected = predictor.predict(frame)
+    found = pipeline.predict(shuffled)
+    if not predictor.schema.labels:
+        assert isinstance(pipeline[-1], LinearRegression)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+        return
+    assert isinstance(pipeline[-1], LogisticRegression)
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(pipeline.classes_, predictor.classes)
+    np.testing.assert_allclose(
+        pipeline.decision_function(shuffled),
+        predictor.decision_function(frame),
+        rtol=0,
+        atol=1e-12,
+    )
+    chances = pipeline.predict_proba(shuffled)
+    np.testing.assert_allclose(
+        chances, predictor.predict_proba(frame), rtol=0, atol=1e-12
+    )
+    # The bound holds for everybody, and is reached: a clip that is left out is seen.
+    assert -np.log(chances.min()) <= LOSS_BOUND
+    assert -np.log(chances.min()) > LOSS_BOUND - 0.3
+    np.testing.assert_allclose(
+        pipeline.predict_log_proba(frame), np.log(chances), atol=1e-12
+    )
+
+
+def test_onnx_says_the_same(case):
+    predictor, frame = case
+    model = predictor.to_onnx()
+    found = run(model, feed(predictor, frame))
+    if not predictor.schema.labels:
+        np.testing.assert_allclose(found["value"], predictor.predict(frame), rtol=1e-12)
+        return
+    np.testing.assert_array_equal(found["label"], predictor.predict(frame))
+    scores = predictor.decision_function(frame)
+    np.testing.assert_allclose(found["decision"], scores, rtol=0, atol=1e-12)
+    chances = predictor.predict_proba(frame)
+    np.testing.assert_allclose(found["probabilities"], chances, rtol=0, atol=1e-12)
+
+
+def test_coefficients_add_up(case):
+    """In the raw inputs' units, from the table alone."""
+    predictor, frame = case
+    found = predictor.coefficients()
+    X = np.column_stack([predictor.preparation.inputs(frame), np.ones(COUNT)])
+    slopes = found.filter(regex="^coefficient").to_numpy()
+    scores, sizes = X @ slopes, np.abs(X) @ np.abs(slopes)
+    if predictor.schema.labels:
+        expected = predictor.decision_function(frame)
+    else:
+        expected = predictor.model.predict_values(
+            predictor.w, predictor.inputs.apply(X[:, :-1])
+        )
+    wrong = np.abs(scores - expected.reshape(scores.shape)) / sizes
+    assert wrong.max() < 1e-14  # of the terms: of 'far' they are a billion
+    assert list(found["input"]) == [*predictor.schema.features, "(intercept)"]
+    if predictor.model.standardize:
+        effects = found.filter(regex="^per_sd").to_numpy()[:-1]
+        np.testing.assert_allclose(
+            effects, slopes[:-1] * X[:, :-1].std(axis=0)[:, None], rtol=1e-9
+        )
+    else:
+        assert found.filter(regex="^per_sd").isna().all(axis=None)
+
+
+def test_a_coefficient_is_what_one_unit_more_adds():
+    frame = table(adult)
+    predictor = predictor_of(frame, pffl.LogisticRegression())
+    found = predictor.coefficients().set_index("input")
+    older = frame.assign(age=frame["age"] + 1)
+    difference = predictor.decision_function(older) - predictor.decision_function(frame)
+    np.testing.assert_allclose(difference, found.loc["age", "coefficient"], rtol=1e-9)
+    assert found.loc["workclass=?", ["column", "value"]].tolist() == ["workclass", "?"]
+    share = (frame["workclass"] == "?").mean()
+    assert found.loc["workclass=?", "mean"] == pytest.approx(share)
+    pipeline = predictor.to_sklearn()
+    names = pipeline[:-1].get_feature_names_out()
+    np.testing.assert_allclose(
+        pipeline[-1].coef_[0], found.loc[names, "coefficient"], rtol=1e-12
+    )
+
+
+def test_coefficients_of_several_classes_are_named_by_them():
+    found = predictor_of(table(seasons), pffl.SoftmaxRegression()).coefficients()
+    names = [
+        f"{what}: {label}"
+        for label in ("low", "middle", "top")
+        for what in ("coefficient", "per_sd")
+    ]
+    assert list(found.columns) == ["input", "column", "value", *names, "mean", "sd"]
+
+
+def test_a_pipeline_is_cloned_pickled_and_fitted_anew():
+    frame = table(credit)
+    predictor = predictor_of(
+        frame, pffl.LogisticRegression(), missing="indicator", categorical=["account"]
+    )
+    pipeline = predictor.to_sklearn()
+    again = pickle.loads(pickle.dumps(pipeline))  # noqa: S301
+    expected = pipeline.decision_function(frame)
+    np.testing.assert_array_equal(again.decision_function(frame), expected)
+    fresh = clone(pipeline).fit(frame, frame["income"])
+    chances = fresh.predict_proba(frame)
+    assert log_loss(frame["income"], chances) < log_loss(
+        frame["income"], pipeline.predict_proba(frame)
+    )
+    assert -np.log(chances.min()) <= LOSS_BOUND
+    encoder = pipeline[0].named_transformers_["categories"][-1]
+    assert isinstance(encoder, OneHotEncoder)
+    assert [list(values) for values in encoder.categories_] == [
+        ["11", "12", "13"],
+        ["high", "low", "missing"],
+    ]
+
+
+def test_numbers_alone_may_come_as_an_array():
+    predictor = predictor_of(frame := table(far), pffl.LogisticRegression())
+    pipeline = predictor.to_sklearn()
+    expected = pipeline.decision_function(frame[["x", "income", "start"]])
+    array = frame[["start", "x"]].to_numpy()
+    found = pipeline.decision_function(array)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match="features"):
+        pipeline.predict(array[:, :1])
+
+
+def test_the_same_predictor_gives_the_same_bytes(tmp_path):
+    predictor = predictor_of(table(adult), pffl.LogisticRegression())
+    place = tmp_path / "model.onnx"
+    model = predictor.to_onnx(place)
+    again = predictor_of(table(adult), pffl.LogisticRegression()).to_onnx()
+    assert place.read_bytes() == again.SerializeToString(deterministic=True)
+    assert onnx.load(place) == model
+    with pytest.raises(pffl.PFFLError, match="is there already"):
+        predictor.to_onnx(place)
+
+
+def test_a_graph_says_what_it_is():
+    predictor = predictor_of(table(adult), pffl.LogisticRegression())
+    model = predictor.to_onnx()
+    said = {entry.key: entry.value for entry in model.metadata_props}
+    assert said["pffl_version"] == pffl.__version__
+    assert said["data_fingerprint"] == "0" * 64
+    assert json.loads(said["loss_bound"]) == LOSS_BOUND
+    assert json.loads(said["bounds"]) == {"f": 0.5}
+    assert json.loads(said["groups"]) == ["f", "m"]
+    assert said["unseen"] == "refuse"
+    assert [one.name for one in model.graph.input] == [
+        "age",
+        "fnlwgt",
+        "workclass",
+        "native-country",
+        "capital-gain",
+    ]
+    assert [one.name for one in model.graph.output] == [
+        "label",
+        "probabilities",
+        "decision",
+    ]
+    assert "refused_label" in model.doc_string
+
+
+def test_outputs_give_way_to_columns():
+    model = predictor_of(table(seasons), pffl.SoftmaxRegression()).to_onnx()
+    outputs = [one.name for one in model.graph.output]
+    assert outputs == ["pffl_label", "probabilities", "pffl_decision"]
+
+
+@pytest.mark.parametrize("unseen", ["refuse", "ignore", "most_frequent"])
+def test_values_that_were_not_seen(unseen):
+    frame = table(credit)
+    options = {"missing": "indicator", "categorical": ["account"], "unseen": unseen}
+    predictor = predictor_of(frame, pffl.LogisticRegression(), **options)
+    strange = frame.assign(account=99)
+    pipeline = predictor.to_sklearn()
+    found = run(predictor.to_onnx(), feed(predictor, strange))
+    if unseen == "refuse":
+        with pytest.raises(DataError):
+            predictor.predict(strange)
+        with pytest.raises(ValueError, match="unknown categories"):
+            pipeline.predict(strange)
+        assert np.isnan(found["decision"]).all()
+        assert np.isnan(found["probabilities"]).all()
+        assert (found["label"] == -1).all()  # 1 and 2 are the labels
+        return
+    most = frame["account"].mode()[0]
+    X = predictor.preparation.inputs(frame.assign(account=most))
+    if unseen == "ignore":
+        X[:, predictor.schema.features.index(f"account={most}")] = 0.0
+    expected = predictor.decision_function(X)
+    scores = pipeline.decision_function(strange)
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found["decision"], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("unseen", ["refuse", "ignore"])
+def test_what_may_not_be_missing_is_refused(unseen):
+    frame = table(adult)
+    predictor = predictor_of(frame, pffl.LogisticRegression(), unseen=unseen)
+    pipeline, model = predictor.to_sklearn(), predictor.to_onnx()
+    for gap in ({"workclass": None}, {"age": np.nan}, {"age": np.inf}):
+        given = frame.iloc[:2].assign(**gap)
+        with pytest.raises(DataError):
+            predictor.predict(given)
+        with pytest.raises(ValueError, match=r"missing values|NaN|infinity"):
+            pipeline.predict(given)
+        found = run(model, feed(predictor, given))
+        assert np.isnan(found["decision"]).all()
+        assert list(found["label"]) == ["", ""]
+
+
+def test_an_infinite_number_is_not_a_missing_one():
+    frame = table(credit)
+    predictor = predictor_of(frame, pffl.LogisticRegression(), missing="indicator")
+    given = frame.iloc[:2].assign(amount=np.inf)
+    assert np.isnan(run(predictor.to_onnx(), feed(predictor, given))["decision"]).all()
+    with pytest.raises(ValueError, match="infinity"):
+        predictor.to_sklearn().predict(given)
+
+
+@pytest.mark.parametrize(
+    ("labels", "refused"),
+    [([False, True], -1), ([-1, 1], -2), ([0.5, 1.5], np.nan), (["no", "yes"], "")],
+)
+def test_labels_of_any_type(labels, refused):
+    frame = table(adult)
+    frame["income"] = np.random.default_rng(0).choice(np.array(labels), COUNT)
+    predictor = predictor_of(frame, pffl.LogisticRegression())
+    expected = predictor.predict(frame)
+    np.testing.assert_array_equal(predictor.to_sklearn().predict(frame), expected)
+    given = feed(predictor, frame)
+    given["workclass"][0] = "never seen"
+    found = run(predictor.to_onnx(), given)["label"]
+    np.testing.assert_array_equal(found[1:], expected[1:])
+    np.testing.assert_equal(found[0], refused)
+
+
+@pytest.mark.parametrize("indicator", [False, True])
+def test_dates_and_rare_values(indicator):
+    rng = np.random.default_rng(0)
+    days = np.datetime64("0001-01-01") + rng.integers(0, 3_652_000, COUNT)
+    days[:3] = np.array(["2000-02-29", "1900-03-01", "1969-12-31"], dtype="datetime64")
+    texts = pd.Series(days.astype(str), dtype=object)
+    if indicator:
+        days[7] = "NaT"
+        texts[7] = None
+    columns = [
+        Column(
+            "born",
+            "date",
+            parts=("year", "month", "weekday", "age"),
+            indicator=indicator,
+            order="ymd",
+            origin="2026-11-16",
+        ),
+        Column("job", "category", ("clerk", "other"), other=True),
+    ]
+    frame = pd.DataFrame({"born": texts, "job": rng.choice(["clerk", "x", "y"], COUNT)})
+    encoding = TableEncoding.of(
+        columns, [Attribute("sex", ("f", "m"))], ("no", "yes"), "income", "income"
+    )
+    X = encoding.inputs(frame)
+    inputs = Inputs(X.mean(axis=0), X.std(axis=0))
+    model = pffl.LogisticRegression().bind(encoding.schema, inputs)
+    w = rng.normal(size=model.n_parameters)
+    predictor = Predictor(encoding, model, w, LOSS_BOUND)
+    expected = predictor.decision_function(frame)
+    found = predictor.to_sklearn().decision_function(frame)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    given = {
+        "born": days.astype(np.int64)[:, None],
+        "job": frame[["job"]].to_numpy(dtype=object),
+    }
+    found = run(predictor.to_onnx(), given)["decision"]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    table = predictor.coefficients()
+    total = X @ table["coefficient"][:-1] + table["coefficient"].iloc[-1]
+    np.testing.assert_allclose(total, expected, atol=1e-9)
+    assert table["value"].tolist()[:2] == ["year", "month=01"]
+    if not indicator:
+        given["born"][7] = np.datetime64("NaT").astype(np.int64)
+        found = run(predictor.to_onnx(), given)["decision"]
+        assert np.flatnonzero(np.isnan(found)).tolist() == [7]
+
+
+def test_the_extra_is_named(monkeypatch):
+    for name in ("graph", "calendar", "onnx_model"):
+        monkeypatch.delitem(sys.modules, f"pffl.models.export.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    predictor = predictor_of(table(adult), pffl.LogisticRegression())
+    with pytest.raises(MissingExtraError, match=r"pip install 'pffl\[onnx\]'"):
+        predictor.to_onnx()
