@@ -52,7 +52,8 @@ FAR, WELL = 1e6, 10.0  # times the longest weights: as good as all, and least of
 SHARP = 1e-5  # of what is bounded: what reaching further may cost
 UNIT = 0.01  # of the radius: where weights begin to matter
 READS = {"pffl.evidence": 1, "pffl.result": 2, "pffl.certificate": 2}
-KNOWN = ("logistic", "softmax", "least-squares", "huber", "probabilities")
+LINEAR = ("logistic", "softmax", "least-squares", "huber")
+KNOWN = (*LINEAR, "probabilities")
 COLUMNS = ["count", "loss", "loss_squared", "bounded_loss", "bounded_loss_squared"]
 COLUMNS += ["correct", "positive", "weight"]
 PEOPLE = ["count", "bounded_loss", "bounded_loss_squared"]
@@ -301,6 +302,19 @@ class Model:
         cut = min(scale, float(self.described.get("delta", math.inf)))
         numeric = self.described.get("loss", "huber") == "huber"  # of a network
         return cut * (2 * scale - cut) if numeric else scale**2
+
+    def effects(self) -> Json:
+        """What one unit, and one scale, more of each input adds to the scores."""
+        kind, d = self.described["kind"], len(self.mean)
+        if kind not in LINEAR:
+            return {}
+        rows = self.target[1] * self.w.reshape(-1, d + self.described["intercept"])
+        if len(rows) == 2:  # one score: the log-odds of the last class
+            rows = rows[1:] - rows[:1]
+        names = [" ".join(name.split()) for name in self.schema["features"]]
+        pairs = zip(rows[:, :d].T, self.scale, strict=True)
+        found = [[*(row / scale).tolist(), *row.tolist()] for row, scale in pairs]
+        return dict(zip(names, found, strict=True))
 
     def hash(self) -> str:
         """SHA-256 of kind, scaling and weights."""
@@ -1692,8 +1706,12 @@ def check_card(text: str, result: Json, certificate: Json, e: Json) -> Iterator[
     yield from check_shown("card", parts, said, result, certificate, e, rows, known)
 
 
-def check_page(text: str, result: Json, certificate: Json, e: Json) -> Iterator[Check]:
+def check_page(
+    text: str, result: Json, certificate: Json, e: Json, model: Model | None
+) -> Iterator[Check]:
     """Compare what a report shows with the figures and sentences of the other files."""
+    effects = {} if model is None else model.effects()
+    more = [] if model is None else [model.schema, len(effects)]
     statements = certificate.get("statements", [])
     parts = result["verdicts"].values()
     said = [part["sentence"] for part in parts if "sentence" in part]
@@ -1702,7 +1720,7 @@ def check_page(text: str, result: Json, certificate: Json, e: Json) -> Iterator[
     told = [one for one in statements if one["available"]]
     said += [a["text"] for one in told for a in one["assumptions"]]
     yield from check_shown(
-        "report", Page(text).parts, said, result, certificate, e, {}, []
+        "report", Page(text).parts, said, result, certificate, e, effects, more
     )
 
 
@@ -1919,7 +1937,7 @@ def verify(directory: str | Path, rows: str | Path | None = None) -> list[Check]
             out += check_card(text, result, certificate, e)
         if mark == ".json" and (place / "report.html").is_file():
             text = (place / "report.html").read_text("utf-8")
-            out += check_page(text, result, certificate, e)
+            out += check_page(text, result, certificate, e, model)
             if certificate:
                 file = (place / "certificate.json").read_bytes()
                 seals = re.findall(SEAL, text)

@@ -30,7 +30,9 @@ class InputsThatMatter:
 
     @classmethod
     def of(cls, predictor: Predictor) -> InputsThatMatter | None:
-        """Rank the inputs; None where nothing is known of how far they vary."""
+        """Rank the inputs; None of a network, or where their spread is not known."""
+        if not predictor.model.linear:
+            return None
         table = coefficients_of(predictor).iloc[:-1]
         effects = table.filter(regex="^per_sd").to_numpy()
         if np.isnan(effects).all():

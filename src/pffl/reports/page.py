@@ -172,9 +172,7 @@ class RunView:
             loss_chart=lines("Mean loss of each cell by round", "loss"),
             multiplier_chart=lines("Multiplier of each cell by round", "multiplier"),
             legend=names,
-            matter=InputsThatMatter.of(predictor)
-            if predictor is not None and e.model.linear
-            else None,
+            matter=None if predictor is None else InputsThatMatter.of(predictor),
         )
 
     def has(self, title: str) -> bool:
@@ -374,13 +372,13 @@ def _read(place: Path, found: Contents) -> None:
     """Lay out what a folder holds."""
     if (place / EVIDENCE).is_file():
         spec, e = place / SPEC, read_evidence(place)
-        there = e.model.linear and (place / MODEL).is_file()
+        own = e.trained and e.model.linear and (place / MODEL).is_file()
         view = RunView.of(
             e,
             _rows(place / HISTORY),
             name=place.name,
             spec=spec.read_text("utf-8") if spec.is_file() else "",
-            predictor=read_model(place / MODEL) if there else None,
+            predictor=read_model(place / MODEL) if own else None,
         )
         found.runs.append(view)
     elif (place / "points.jsonl").is_file():

@@ -71,7 +71,9 @@ class RawForm:
         table = predictor.w.reshape(model.n_outputs, model.n_columns)
         if model.n_outputs == 2:
             table = table[1:] - table[:1]
-        d = len(inputs.mean)
+        d, known = len(inputs.mean), model.standardize
+        if (inputs.mean == 0).all() and (inputs.scale == 1).all():
+            known = False  # a model from elsewhere
         own = table[:, d] if model.intercept else np.zeros(len(table))
         return cls(
             predictor.preparation.columns,
@@ -79,7 +81,7 @@ class RawForm:
             target.scale * table[:, :d] / inputs.scale,
             target.mean + target.scale * own,
             inputs.mean,
-            inputs.scale if model.standardize else np.full(d, np.nan),
+            inputs.scale if known else np.full(d, np.nan),
             model.target_range if isinstance(model, NumericModel) else None,
         )
 
