@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pffl.estimator import FairRegressor as FairRegressor
     from pffl.estimator import feasible_bound as feasible_bound
     from pffl.evidence.certificate import Certificate as Certificate
+    from pffl.evidence.evidence import About as About
     from pffl.evidence.verify import verify as verify
     from pffl.feasibility import Feasible as Feasible
     from pffl.feasibility import feasible as feasible
@@ -52,6 +53,7 @@ __version__ = "0.1.0"
 
 #: Where each public name lives.
 _HOMES = {
+    "About": "evidence.evidence",
     "BoundedGroupLoss": "constraints",
     "Certificate": "evidence.certificate",
     "ConditionalBoundedGroupLoss": "constraints",

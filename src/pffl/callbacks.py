@@ -1,11 +1,18 @@
-"""What may happen between rounds: three empty methods to fill (see `progress`)."""
+"""What may happen between rounds, and at the end: four empty methods to fill.
+
+See `progress`, and `integrations` for trackers of experiments.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pffl.problem import Problem
 from pffl.typing import FloatArray
+
+if TYPE_CHECKING:
+    from pffl.solution import Solution
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,3 +61,6 @@ class Callback:
 
     def after(self, problem: Problem) -> None:
         """After the last round, also after an error."""
+
+    def solved(self, solution: Solution) -> None:
+        """After everything was measured, at the end of `solve`."""

@@ -119,10 +119,10 @@ def run(
             callbacks=callbacks,
             gap_every=gap_every(job),
             checkpoint=checkpoint,
+            about=job.about,
         )
         looks = Looks.of(place.directory)
-        evidence = replace(looks.counted(solution.evidence), about=job.about)
-        solution = replace(solution, evidence=evidence)
+        solution = replace(solution, evidence=looks.counted(solution.evidence))
         place.save(solution, text)
         if solution.status != "interrupted":
             write_card(place)

@@ -26,7 +26,15 @@ from pffl.engines.base import Engine
 from pffl.errors import UsageError
 from pffl.evidence.advice import overfitted
 from pffl.evidence.choice import told
-from pffl.evidence.evidence import Choice, Data, Evidence, Missing, Terms, Training
+from pffl.evidence.evidence import (
+    About,
+    Choice,
+    Data,
+    Evidence,
+    Missing,
+    Terms,
+    Training,
+)
 from pffl.evidence.measure import (
     Measured,
     Wanted,
@@ -70,6 +78,7 @@ def solve(
     callbacks: Sequence[Callback] = (),
     gap_every: int = 0,
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+    about: About | None = None,
 ) -> Solution:
     """Train one model under a bound per cell, and say how far the promise holds.
 
@@ -96,6 +105,8 @@ def solve(
         there, by an interruption, an error or a crash, it goes on, and ends as if it
         had not been; the seed may be left out. The files go away once the run is
         finished; those of a `Checkpoint` stay, until its owner removes them.
+    about
+        Purpose, owner and date of the model, for its card.
     """
     asker = open_engine(federation, engine)
     keeper = (
@@ -139,9 +150,13 @@ def solve(
     )
     found = drive(asker, flow, callbacks=callbacks, keeper=keeper)
     solution = noted(_chosen(found, choice), [*notes, *asker.notes])
+    stated = replace(solution.evidence, about=about or About())
+    solution = replace(solution, evidence=stated)
     finished = solution.status != "interrupted"
     if keeper is not None and keeper is not checkpoint and finished:
         keeper.remove()
+    for callback in callbacks:
+        callback.solved(solution)
     return solution
 
 
