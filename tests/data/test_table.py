@@ -131,7 +131,7 @@ def test_unknown_columns_get_a_suggestion():
     message = str(caught.value)
     assert "no column 'hird': did you mean 'hired'?" in message
     assert "no column 'sexx': did you mean 'sex'?" in message
-    assert "no column 'zzz': there are ['age'" in message
+    assert "no column 'zzz': there are 'age', 'income'" in message
 
 
 def test_label_cannot_be_protected():

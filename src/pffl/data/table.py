@@ -186,12 +186,12 @@ def _check_names(frame: pd.DataFrame, options: TableOptions) -> None:
     with Problems("table", DataError) as problems:
         for name in dict.fromkeys(options.mentioned):
             if name not in frame.columns:
-                columns = [str(column) for column in frame.columns]
+                columns = list(map(str, frame.columns))
                 close = difflib.get_close_matches(name, columns, n=1)
                 hint = (
                     f"did you mean '{close[0]}'?"
                     if close
-                    else f"there are {listing(columns)}"
+                    else f"there are {listing(map(repr, columns))}"
                 )
                 problems.add(f"no column '{name}': {hint}")
         if not len(frame):
