@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import shlex
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -284,18 +285,44 @@ def test_a_file_is_shown_before_anything_is_named(
 ) -> None:
     frame = people()
     frame["price"] = [f"{1000 + age:,}" for age in frame["age"]]
+    frame["born"] = [f"19{age}-01-31" for age in frame["age"]]
+    frame["who"] = [f"p{i}" for i in range(len(frame))]
+    frame["weight"] = frame["age"].astype(str).where(frame.index != 9, "12x")
     frame.loc[:9, "score"] = None
     frame.to_csv("people.csv", index=False)
     seen = pffl(capsys, "data", "info", "people.csv")
     lines = [" ".join(line.split()) for line in seen.out.splitlines()]
     assert seen.code == 0
-    assert "200 rows, 6 columns" in lines
-    assert any(line.startswith("age numbers 5") for line in lines)
-    assert any(line.startswith("score numbers 190 10 ") for line in lines)
-    assert any(line.startswith("sex categories 2 ") for line in lines)
-    assert any(line.startswith("price numbers as text ") for line in lines)
-    assert "--label COLUMN (what is predicted) and --group COLUMN" in one_line(seen.out)
-    assert pffl(capsys, "data", "info", "people.csv", "--label", "y").code == 0
+    assert "200 rows, 9 columns" in lines
+    for start in (
+        "age numbers 5",
+        "score numbers 190 10 (5.0 %) ",
+        "sex categories 2 ",
+        "price numbers as text ",
+        "born dates 5",
+        "who text 200 ",
+        "weight mixed 5",
+    ):
+        assert any(line.startswith(start) for line in lines), start
+    text = one_line(seen.out)
+    assert "numbers mixed with '12x' (1, line 11)" in text
+    assert (
+        "what is predicted (--label) y, score; who is protected (--group) sex; where "
+        "a row lives (--silo) site; whom it is about (--id) who"
+    ) in text
+    assert lines[-1] == (
+        "pffl data info people.csv --label y --group sex --silo site --id who --dates "
+        "age --missing indicator"
+    )
+
+
+def test_the_next_command_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    people().rename(columns={"y": "was it paid"}).to_csv("my people.csv", index=False)
+    seen = pffl(capsys, "data", "info", "my people.csv", "--group", "sex")
+    command = shlex.split(seen.out.splitlines()[-1])
+    assert command[:4] == ["pffl", "data", "info", "my people.csv"]
+    assert command[4:] == ["--group", "sex", "--label", "was it paid", "--silo", "site"]
+    assert pffl(capsys, *command[1:]).code == 0
 
 
 def test_a_model_for_other_labels_is_refused_in_options(

@@ -127,25 +127,29 @@ class Inference:
     def add_all(self, frame: pd.DataFrame, names: Sequence[str]) -> None:
         """Decide for each named column what it is."""
         for name in names:
-            series, missing = frame[name], self.options.missing
-            absent = int(series.isna().sum())
-            if absent and missing == "drop_column":
-                self.notes.append(f"column '{name}' left out: {absent} missing values")
-                continue
-            if absent and missing == "refuse":
-                first = self.place(int(series.isna().to_numpy(dtype=bool).argmax()))
-                self.problems.add(
-                    f"column '{name}': {absent} missing values (first: {first}); "
-                    "`missing='indicator'` marks them, `missing='drop_column'` leaves "
-                    "the column out"
-                )
-            if absent == len(series):
-                self.notes.append(f"column '{name}' left out: it has no values")
-            elif name in self.options.categorical:
-                self._add_category(Distinct(series), name)
-            else:
-                self._add_column(Distinct(series), name)
+            self.add(name, Distinct(frame[name]))
         self.notes += _kinds(self.columns)
+
+    def add(self, name: str, found: Distinct) -> None:
+        """Decide for one column what it is."""
+        missing = found.series.isna().to_numpy(dtype=bool)
+        absent = int(missing.sum())
+        if absent and self.options.missing == "drop_column":
+            self.notes.append(f"column '{name}' left out: {absent} missing values")
+            return
+        if absent and self.options.missing == "refuse":
+            first = self.place(int(missing.argmax()))
+            self.problems.add(
+                f"column '{name}': {absent} missing values (first: {first}); "
+                "`missing='indicator'` marks them, `missing='drop_column'` leaves the "
+                "column out"
+            )
+        if absent == len(missing):
+            self.notes.append(f"column '{name}' left out: it has no values")
+        elif name in self.options.categorical:
+            self._add_category(found, name)
+        else:
+            self._add_column(found, name)
 
     def _add_column(self, found: Distinct, name: str) -> None:
         series = found.series
@@ -174,7 +178,7 @@ class Inference:
             self.notes.append(f"column '{name}': text read as numbers")
         self._check_numbers(numbers, name)
         whole = bool(((np.floor(numbers) == numbers) | np.isnan(numbers)).all())
-        if whole and found.is_identifier:
+        if whole and len(found.values) == found.counts.sum() >= ENOUGH_ROWS:
             self.warnings.append(
                 f"column '{name}' has a different whole number in every row, like an "
                 "identifier; it is kept as an input: leave it out, or name it as the "
