@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     )
     from pffl.constraints import MinMax as MinMax
     from pffl.constraints import PerSilo as PerSilo
+    from pffl.constraints import RegretBound as RegretBound
     from pffl.data import Federation as Federation
     from pffl.errors import PFFLError as PFFLError
     from pffl.estimator import FairClassifier as FairClassifier
@@ -73,6 +74,7 @@ _HOMES = {
     "PFFLError": "errors",
     "PerSilo": "constraints",
     "Predictor": "models.predictor",
+    "RegretBound": "constraints",
     "SoftmaxRegression": "models",
     "Solution": "solution",
     "audit": "foreign",

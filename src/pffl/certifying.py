@@ -214,6 +214,8 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
         overlap=overlap_of(engine.federation, heldout, recorded),
     )
     proofs = measured.proofs
+    if same:
+        proofs = replace(proofs, reach=proved.reach)
     if same and isinstance(proved.gap, Pair):
         proofs = replace(proofs, gap=proved.gap)
     if request.cell is not None and not evidence.promise:
@@ -327,6 +329,9 @@ def cells_of(evidence: Evidence, schema: Schema, silos: Sequence[str]) -> Cells:
                 for cell in evidence.cells
             ]
         ),
+        floors=None
+        if all(cell.floor is None for cell in evidence.cells)
+        else np.array([cell.floor or (np.nan, np.nan) for cell in evidence.cells]),
     )
 
 

@@ -93,7 +93,10 @@ def choose_bound(
     if best is None:
         raise NotMetError(_nothing(trials, limit))
     rows, aside = federation.rows("train"), apart.rows("validation")
-    return Choice(path[best], limit, declared, aside, rows, trials)
+    relative = constraint.cells(setting.schema, setting.silo_names).relative
+    return Choice(
+        path[best], limit, declared, aside, rows, trials, bool(relative.any())
+    )
 
 
 def pick(trials: Sequence[Trial], error_at_most: float) -> int | None:

@@ -68,7 +68,6 @@ RISE = 1e-4  # of a cell's mean loss, that bounding the predictor may cost
 DEARER = 10.0  # B grows by this factor
 DEAREST = 1e8
 TIMES = 20  # that training goes on
-REACHED = 20  # cells, at most, of which it is asked how low each alone can go
 ROOM = 1.01  # times what bounding costs: the next model's cost may be a little larger
 FOUND = Missing("it is the same model")
 T = TypeVar("T")
@@ -155,7 +154,8 @@ class Fit:
     def impossible(self) -> bool:
         """Whether no model meets the bounds."""
         least, length = known(self.excess), float(np.linalg.norm(self.run.point.w))
-        return least is not None and least.proof(self.goal, length) is not None
+        surely = self.goal + self.problem.cells.unsure
+        return least is not None and least.proof(surely, length) is not None
 
 
 def _bounded(at: Fit, shown: Problem) -> Flow[tuple[Fit, Sample]]:
@@ -295,11 +295,13 @@ def _reach(shown: Problem, wanted: Wanted) -> Flow[tuple[Lowest, ...]]:
 
     Of one label it is 0: everybody in the cell can be guessed.
     """
-    mixed = np.flatnonzero(shown.constants > 0)
-    many = len(mixed) > REACHED
+    known = {one.cell for one in shown.alone}
+    mixed = np.flatnonzero(shown.constants > 0).tolist()
+    asked = [z for z in mixed if shown.cells.names[z] not in known]
+    many = len(mixed) > proofs.REACHED
     if not wanted.reach or many or proofs.without_hessians(shown) is not None:
-        return ()
-    return (yield from proofs.find_reach(shown, mixed.tolist()))
+        return shown.alone
+    return (*shown.alone, *(yield from proofs.find_reach(shown, asked)))
 
 
 def _unchanged(w: FloatArray, seen: Sample, held: Sample | Missing) -> Before:

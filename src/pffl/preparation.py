@@ -9,12 +9,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pffl.bounds.infeasible import FAR as FAR_OFF
 from pffl.constraints.base import Cells, Constraint
 from pffl.data.checks import listing
 from pffl.data.encoding import TableEncoding
 from pffl.data.schema import Schema
 from pffl.errors import DataError, Problems, UsageError
 from pffl.evidence.evidence import Data
+from pffl.evidence.proofs import REACHED, find_reach, without_hessians
 from pffl.flow import Flow, ask, stage
 from pffl.methods import METHODS, Method
 from pffl.methods.base import PRICES
@@ -29,7 +31,7 @@ from pffl.numerics import is_number
 from pffl.problem import Problem
 from pffl.questions import Census, CensusTotal, Moments, MomentsTotal, Task
 from pffl.questions.plausible import lengths
-from pffl.text import up
+from pffl.text import down, up, words
 from pffl.typing import FloatArray
 
 Weighting = Literal["silos", "rows"]
@@ -204,7 +206,7 @@ def prepare(
         notes += _outweighing(setting.silo_names, census)
     beta, multiplier_bound = prices(constraint, method)
     _warn(cells, counts, beta)
-    problem = Problem(
+    built = Problem(
         Task(bound, cells, shares(census, options.weighting)),
         schema,
         setting.silo_names,
@@ -221,7 +223,70 @@ def prepare(
         withholds(census),
         options.radius is not None,
     )
-    return problem, notes + _idle(problem)
+    problem, more = yield from _counted(built, local=bool(setting.data.fingerprint))
+    return problem, notes + more + _idle(problem)
+
+
+def _counted(problem: Problem, *, local: bool) -> Flow[tuple[Problem, tuple[str, ...]]]:
+    """Find what bounds count from that count from what a cell alone can reach.
+
+    Of one label it is 0: everybody in the cell can be guessed.
+    """
+    cells, relative = problem.cells, problem.cells.relative
+    if cells.floors is None:
+        return problem, ()
+    few = problem.counts <= problem.n_parameters
+    mixed = np.flatnonzero(relative & (problem.constants > 0)).tolist()
+    refused = without_hessians(problem)
+    small = [cells.names[z] for z in np.flatnonzero(relative & few)]
+    if refused is not None:
+        raise UsageError(f"what a cell alone can reach {refused.missing}")
+    if len(mixed) > REACHED:
+        raise UsageError(
+            f"what a cell alone can reach is found for at most {REACHED} cells, and "
+            f"there are {len(mixed):,}"
+        )
+    if small and not local:
+        raise UsageError(
+            f"{listing(small)} have no more training rows than the model has weights: "
+            "a fit of such a cell alone gives its rows away, and sites are not asked "
+            "for one"
+        )
+    alone = yield from stage("alone", find_reach(problem, mixed))
+    floors = cells.floors.copy()
+    floors[relative] = 0.0
+    for z, one in zip(mixed, alone, strict=True):
+        ends = one.enclosed()
+        if ends is None:
+            raise KeyboardInterrupt  # half of a search answers nothing
+        floors[z] = ends[0].lower, ends[0].upper
+    known = cells.above(floors)
+    task = replace(problem.task, cells=known)
+    found = replace(problem, task=task, alone=alone)
+    return found, _floors_in_words(found, small)
+
+
+def _floors_in_words(problem: Problem, small: Sequence[str]) -> tuple[str, ...]:
+    """Say what bounds count from, and for whom that says little."""
+    cells, reach = problem.cells, [one.reach for one in problem.alone]
+    told = [
+        f"{cells.names[z]} {words(cells.bounds[z])} = {words(cells.floor[z])} + "
+        f"{words(cells.bounds[z] - cells.floor[z])}"
+        for z in np.flatnonzero(cells.relative)
+    ]
+    far = all(one.reach >= FAR_OFF * one.longest for one in problem.alone)
+    limit = "" if far else f" with weights of length at most {down(min(reach))}"
+    out = (
+        f"a bound is the lowest mean loss that a linear model{limit} can have on the "
+        f"training rows of the cell alone, and what may be added: {'; '.join(told)}",
+    )
+    if not small:
+        return out
+    return (
+        *out,
+        f"{listing(small)}: no more training rows than the model has weights, so that "
+        "one for such a cell alone can fit them as closely as it likes",
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -355,7 +420,8 @@ def _check_quorum(setting: Setting, method: Method[Any]) -> None:
 
 
 def reprice(problem: Problem, bounds: FloatArray, beta: float, bound: float) -> Problem:
-    """Return the problem with other ζ, β and B."""
+    """Return the problem with other ζ, as they are asked for, β and B."""
+    bounds = bounds + problem.cells.floor
     return replace(
         problem.with_bounds(bounds), risk_weight=beta, multiplier_bound=bound
     )
@@ -426,7 +492,7 @@ def _idle(problem: Problem) -> tuple[str, ...]:
 
 def _warn(cells: Cells, counts: FloatArray, beta: float) -> None:
     """Warn of bounds and cells that cannot end well (faults 26, 38)."""
-    if beta > 0 and len(cells) and (cells.bounds == 0).any():
+    if beta > 0 and ((cells.bounds == 0) & ~cells.relative).any():
         warnings.warn(
             "a bound of 0 is met only by a model without any loss; expect 'infeasible'",
             stacklevel=4,

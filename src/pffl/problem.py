@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from pffl.questions.evaluate import EvaluateTotal
 from pffl.questions.plausible import SHAPES
 from pffl.questions.train import TrainTotal
 from pffl.typing import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from pffl.evidence.evidence import Lowest
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +122,8 @@ class Problem:
         Seed of the run.
     withheld
         Whether sites withhold small counts: rows that are in F and in no cell.
+    alone
+        How low the loss of single cells can go, where bounds count from it.
     """
 
     task: Task
@@ -137,6 +142,7 @@ class Problem:
     seed: int = 0
     withheld: bool = False
     fixed_ball: bool = True
+    alone: tuple[Lowest, ...] = ()
 
     @property
     def cells(self) -> Cells:

@@ -118,7 +118,8 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         Shared(
             "constraint",
             str,
-            "bgl (per group), cbgl (per group and label), minmax, per-silo.",
+            "bgl (per group), cbgl (per group and label), minmax, per-silo, regret "
+            "(above what a group alone could reach).",
             "KIND",
             keys=("constraint.kind",),
         ),

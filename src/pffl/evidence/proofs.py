@@ -39,6 +39,7 @@ CORRECTIONS = 30  # questions that may correct its slopes at one w, while they h
 CLOSE = 1e-9  # φ this small beside the cell's scale: at the root
 STEPS = 30  # of Newton's method on φ
 ROOM = 1e-8  # of the scale: first step beyond the root, to keep the other bounds
+REACHED = 20  # cells, at most, of which it is asked how low each alone can go
 INTERRUPTED = Missing("the run was interrupted")
 
 
@@ -295,7 +296,7 @@ def find_lowest(problem: Problem, cell: int) -> Flow[Lowest]:
         found = yield from find_least(rest)
         if isinstance(found, Missing):
             return best
-        if found.proof(rest.cells.bounds) is not None:
+        if found.proof(rest.cells.bounds + rest.cells.unsure) is not None:
             return replace(best, impossible=True)
     size = float(problem.scales[cell])
     t, room, close = 0.0, ROOM * size, CLOSE * size

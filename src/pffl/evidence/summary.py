@@ -176,7 +176,12 @@ def columns(e: Evidence, cells: Sequence[CellResult]) -> list[Column]:
         "the lowest loss that was found for this cell, whatever the others'",
         _plain([c.alone for c in cells]),
     )
-    found += [promised, guessed, alone]
+    excess = Column(
+        "excess",
+        f"how far its mean loss is above that, {rows}",
+        _plain([c.excess for c in cells]),
+    )
+    found += [promised, guessed, alone, excess]
     return [c for c in found if any(figure.text != NOTHING for figure in c.figures)]
 
 

@@ -328,7 +328,17 @@ def _standing(
 ) -> str:
     """Say how many bounds are shown, and what is lacking for the others."""
     lacking, trivial = _lacking(e, cells), _trivial(e, loss_bound)
-    return f"{_against(cells, found)}{lacking}{trivial}"
+    return f"{_against(cells, found)}{lacking}{trivial}{_counted_from(e)}"
+
+
+def _counted_from(e: Evidence) -> str:
+    """Say what is not shown where bounds count from what a cell alone can reach."""
+    if not e.relative:
+        return ""
+    return (
+        " These bounds count from what a cell alone can reach on the training rows; "
+        "how far unseen people are above what they alone could reach is not shown."
+    )
 
 
 def _mixture(e: Evidence) -> str:

@@ -697,6 +697,27 @@ def check_bound(e: Json) -> Iterator[Check]:
     yield from compare("the bound that was chosen", choice["bound"], best["bound"])
 
 
+def check_floors(e: Json) -> Iterator[Check]:
+    """Find again what bounds count from: what a cell alone can reach, as proved."""
+    alone = {one["cell"]: one for one in e["proofs"]["reach"]}
+    asked = (known(e["training"]) or {"constraint": {}})["constraint"]
+    for cell in e["cells"]:
+        if not (floor := cell.get("floor")):
+            continue
+        name, ends = cell["cell"], [0.0, 0.0]  # of one label: all can be guessed
+        if one := alone.get(name):
+            further = max(0.0, WELL * one["longest"] - one["reach"])
+            low = max(0.0, one["lower"] - further * one["slope"])
+            ends = [min(low, one["upper"]), one["upper"]]
+        elif cell["constant"] != 0:
+            yield Check(f"what {name} alone can reach", floor, "no proof", False)
+            continue
+        yield from compare(f"what {name} alone can reach", list(floor), ends)
+        if asked.get("kind") == "regret" and isinstance(asked["bound"], int | float):
+            bound = floor[0] + asked["bound"]
+            yield from compare(f"bound of {name}", cell["bound"], bound)
+
+
 def check_choice(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
     """Choose M again, by training rows alone, where the first fit is the last."""
     t, classes = e["terms"], max(2, len(e["labels"]))
@@ -908,7 +929,9 @@ class Told:
         if one is None or not self.promise:
             return 0.0, 0.0
         slope, longest = one["slope"], self.longest(one)
-        value = one["lower"] + one["reach"] * slope - max(self.bounds)
+        ends = [c["floor"] for c in self.e["cells"] if c.get("floor")]
+        unsure = max((high - low for low, high in ends), default=0.0)
+        value = one["lower"] + one["reach"] * slope - max(self.bounds) - unsure
         if value - FAR * longest * slope > 0:
             return value - FAR * longest * slope, FAR * longest
         if value <= 0 or value < 2 * WELL * longest * slope:
@@ -1460,6 +1483,10 @@ class Told:
             before_test_loss=old.get("test", nothing),
             constant=[c["constant"] for c in e["cells"]],
             alone=[alone.get(name) for name in self.names],
+            excess=[
+                m - c["floor"][0] if c.get("floor") else None
+                for m, c in zip(self.means, e["cells"], strict=True)
+            ],
         )
 
     def asks(self) -> list[str]:
@@ -1913,7 +1940,7 @@ def verify(directory: str | Path, rows: str | Path | None = None) -> list[Check]
         model = Model.read(weights) if weights.is_file() else None
         out += [] if model is None else check_model(e, model)
         out += check_looks(e, place / "looks.jsonl")
-        out += [*check_bets(e), *check_bound(e)]
+        out += [*check_bets(e), *check_bound(e), *check_floors(e)]
         kind = e["model"]["kind"]
         if rows is None:
             out.append(skipped("no rows were given"))

@@ -131,6 +131,7 @@ def audit(
     if isinstance(audited, Coefficients):
         model, w, notes = audited.bind(engine.schema)
         audited = Audited(model, w, notes=notes)
+    _check_bounds(constraint, engine)
     method = Exact(risk_weight=0.0)  # its prices play no part: nothing is trained
     problem, said = prepared(engine, constraint, None, method, settings, 0)
     problem = replace(
@@ -174,6 +175,18 @@ def audit(
         notes=[*said, *audited.notes, *([UNKNOWN] if own is None else [])],
     )
     return Audit(audited, engine.encoding, evidence)
+
+
+def _check_bounds(constraint: Constraint | None, engine: Engine) -> None:
+    """Refuse bounds that are found by training."""
+    if constraint is None:
+        return
+    cells = constraint.cells(engine.schema, engine.silo_names)
+    if cells.floors is not None:
+        raise UsageError(
+            "a bound that counts from what a cell alone can reach is found by a run "
+            "on its training rows: give an audit bounds on losses"
+        )
 
 
 def _splits(
