@@ -225,9 +225,9 @@ def _worst(
     problem: Problem, chosen: BoolArray, total: EvaluateTotal
 ) -> tuple[float, str]:
     """Return the largest loss of the cells whose bound is chosen, and whose it is."""
-    count = np.maximum(total.column("weight", of="cells"), 1.0)
-    means = total.column("bounded_loss", of="cells") / count - problem.cells.bounds
-    means[~chosen | (total.column("count", of="cells") == 0)] = -np.inf
+    weight = total.column("weight", of="cells")
+    means = total.column("bounded_loss", of="cells") / np.where(weight > 0, weight, 1.0)
+    means = np.where(chosen & (weight > 0), means - problem.cells.bounds, -np.inf)
     worst = int(np.argmax(means))
     if not np.isfinite(means[worst]):
         raise UsageError(

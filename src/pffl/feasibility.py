@@ -22,7 +22,6 @@ from pffl.engines.base import Engine
 from pffl.errors import UsageError
 from pffl.evidence.evidence import Least, Lowest, Missing
 from pffl.evidence.proofs import (
-    find_common,
     find_least,
     find_lowest,
     find_reach,
@@ -37,6 +36,7 @@ from pffl.solving import open_engine, prepared, setting_of
 from pffl.text import down, element, text_table, up, words
 
 R = TypeVar("R")
+EQUAL = 1e-12  # bounds this close, beside what they count from, are one
 MOST = 30  # cells whose own smallest bound is searched for unasked
 
 
@@ -61,6 +61,8 @@ class Feasible:
     common, reach, everywhere
         Encloses the smallest bound that all cells meet together; up to which length of
         weights the lower end holds, and whether that is as good as all models.
+    relative
+        Whether that bound counts from the lowest loss that each cell alone can reach.
     excess
         Encloses what all given bounds have to rise by; None without bounds.
     impossible
@@ -85,6 +87,7 @@ class Feasible:
     cells: tuple[CellRange, ...]
     left: int
     notes: tuple[str, ...]
+    relative: bool = False
 
     @property
     def sentence(self) -> str:
@@ -92,9 +95,11 @@ class Feasible:
         low, high = down(self.common.lower, digits=7), up(self.common.upper, digits=7)
         limit = f", with weights of length at most {down(self.reach)}"
         models = "" if self.everywhere else limit
+        what = "bound that all cells can meet together"
+        if self.relative:
+            what = "excess over what each cell alone can reach, for all cells together,"
         return (
-            f"{self.data}: the smallest bound that all cells can meet together lies "
-            f"between {low} and {high}{models}."
+            f"{self.data}: the smallest {what} lies between {low} and {high}{models}."
         )
 
     @property
@@ -115,7 +120,7 @@ class Feasible:
         """A row per cell: how low its bound can go."""
         others = "as given"
         if self.others is not None:
-            others = f"at {words(self.others, digits=7)}"
+            others = f"at {words(self.others, digits=7)}{' above' * self.relative}"
         return [
             {
                 "cell": row.cell,
@@ -206,27 +211,36 @@ def feasible(
     bounds = problem.cells.bounds
     least, rise = drive(asker, _whole(_together(problem, promised)))
     low, reach = least.enclosed()
+    floor, everywhere = problem.cells.floor, least.everywhere or low.lower <= 0
+    unsure = problem.cells.unsure
+    if relative := bool(problem.cells.relative.all()):
+        top = float(floor.max())
+        ends = max(0.0, low.lower - top - unsure), max(0.0, low.upper - top)
+        low = Interval(*ends)
     others = None if promised else float(up(low.upper, digits=5))
     if others is not None:
-        problem = problem.with_bounds(np.full(len(names), others))
+        problem = problem.with_bounds(floor + others)
     return Feasible(
         setting_of(asker).data.name,
         low,
         reach,
-        least.everywhere or low.lower <= 0,
+        everywhere,
         None if rise is None else rise.excess(bounds),
-        rise is not None and rise.proof(bounds) is not None,
+        rise is not None and rise.proof(bounds + unsure) is not None,
         others,
         drive(asker, _whole(_each(problem, places))),
         len(names) - len(places),
         notes,
+        relative,
     )
 
 
 def _together(problem: Problem, promised: bool) -> Flow[tuple[Least, Least | None]]:
     """Enclose the smallest common bound, and what given bounds must rise by."""
-    least = _found((yield from find_common(problem)))
-    if not promised or float(np.ptp(problem.cells.bounds)) == 0:
+    cells = problem.cells
+    floor = cells.floor if cells.relative.all() else np.zeros(len(cells))
+    least = _found((yield from find_least(problem.with_bounds(floor))))
+    if not promised or float(np.ptp(cells.bounds - floor)) <= EQUAL:
         return least, least if promised else None
     return least, _found((yield from find_least(problem)))
 

@@ -235,7 +235,7 @@ def _counted(problem: Problem, *, local: bool) -> Flow[tuple[Problem, tuple[str,
     cells, relative = problem.cells, problem.cells.relative
     if cells.floors is None:
         return problem, ()
-    few = problem.counts <= problem.n_parameters
+    few = cells.totals(problem.silo_counts.astype(np.float64)) <= problem.n_parameters
     mixed = np.flatnonzero(relative & (problem.constants > 0)).tolist()
     refused = without_hessians(problem)
     small = [cells.names[z] for z in np.flatnonzero(relative & few)]
@@ -269,9 +269,12 @@ def _counted(problem: Problem, *, local: bool) -> Flow[tuple[Problem, tuple[str,
 def _floors_in_words(problem: Problem, small: Sequence[str]) -> tuple[str, ...]:
     """Say what bounds count from, and for whom that says little."""
     cells, reach = problem.cells, [one.reach for one in problem.alone]
+    added = cells.bounds - cells.floor
     told = [
-        f"{cells.names[z]} {words(cells.bounds[z])} = {words(cells.floor[z])} + "
-        f"{words(cells.bounds[z] - cells.floor[z])}"
+        f"{cells.names[z]} {words(cells.floor[z])}"
+        if added[z] == 0
+        else f"{cells.names[z]} {words(cells.bounds[z])} = {words(cells.floor[z])} + "
+        f"{words(added[z])}"
         for z in np.flatnonzero(cells.relative)
     ]
     far = all(one.reach >= FAR_OFF * one.longest for one in problem.alone)
@@ -284,8 +287,8 @@ def _floors_in_words(problem: Problem, small: Sequence[str]) -> tuple[str, ...]:
         return out
     return (
         *out,
-        f"{listing(small)}: no more training rows than the model has weights, so that "
-        "one for such a cell alone can fit them as closely as it likes",
+        f"{listing(small)}: no more training rows than the model has weights; a model "
+        "for such a cell alone fits these rows better than it could fit anyone else",
     )
 
 
