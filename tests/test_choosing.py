@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 import pffl
+from pffl import runs
 from pffl.choosing import POINTS, choose_bound, find_smallest, pick
 from pffl.data import Federation, Rows
 from pffl.driver import drive
@@ -233,7 +234,7 @@ def test_run_files_and_the_command_line(
     assert "bound tried" in text
     assert "was chosen on" in text
     assert 'bound = "auto"' in (out / "spec.toml").read_text()
-    record = pffl.load(out)
+    record = runs.load(out)
     shown = table(record.evidence)
     assert shown[0]["bound tried"] == "none"
     assert sum("◀" in row["bound tried"] for row in shown) == 1

@@ -171,6 +171,20 @@ def prepare(
     seed: int,
 ) -> Flow[tuple[Problem, tuple[str, ...]]]:
     """Ask the census and build the problem; also return notes for the record."""
+    problem, notes = yield from begin(setting, constraint, model, method, options, seed)
+    found, more = yield from settle(setting, problem)
+    return found, notes + more
+
+
+def begin(
+    setting: Setting,
+    constraint: Constraint | None,
+    model: Model | None,
+    method: Method[Any],
+    options: Options,
+    seed: int,
+) -> Flow[tuple[Problem, tuple[str, ...]]]:
+    """Ask the census and build the problem; `settle` is what is left of `prepare`."""
     if options.l2 == "auto":
         raise UsageError(
             "l2 = 'auto' is for one run over rows that are at hand: give a number"
@@ -206,7 +220,7 @@ def prepare(
         notes += _outweighing(setting.silo_names, census)
     beta, multiplier_bound = prices(constraint, method)
     _warn(cells, counts, beta)
-    built = Problem(
+    problem = Problem(
         Task(bound, cells, shares(census, options.weighting)),
         schema,
         setting.silo_names,
@@ -223,18 +237,17 @@ def prepare(
         withholds(census),
         options.radius is not None,
     )
-    problem, more = yield from _counted(built, local=bool(setting.data.fingerprint))
-    return problem, notes + more + _idle(problem)
+    return problem, notes
 
 
-def _counted(problem: Problem, *, local: bool) -> Flow[tuple[Problem, tuple[str, ...]]]:
-    """Find what bounds count from that count from what a cell alone can reach.
+def settle(setting: Setting, problem: Problem) -> Flow[tuple[Problem, tuple[str, ...]]]:
+    """Find what bounds count from, of those that count from what a cell can reach.
 
     Of one label it is 0: everybody in the cell can be guessed.
     """
     cells, relative = problem.cells, problem.cells.relative
     if cells.floors is None:
-        return problem, ()
+        return problem, _idle(problem)
     few = cells.totals(problem.silo_counts.astype(np.float64)) <= problem.n_parameters
     mixed = np.flatnonzero(relative & (problem.constants > 0)).tolist()
     refused = without_hessians(problem)
@@ -246,7 +259,7 @@ def _counted(problem: Problem, *, local: bool) -> Flow[tuple[Problem, tuple[str,
             f"what a cell alone can reach is found for at most {REACHED} cells, and "
             f"there are {len(mixed):,}"
         )
-    if small and not local:
+    if small and setting.data.fingerprint is None:  # the rows are elsewhere
         raise UsageError(
             f"{listing(small)} have no more training rows than the model has weights: "
             "a fit of such a cell alone gives its rows away, and sites are not asked "
@@ -263,7 +276,7 @@ def _counted(problem: Problem, *, local: bool) -> Flow[tuple[Problem, tuple[str,
     known = cells.above(floors)
     task = replace(problem.task, cells=known)
     found = replace(problem, task=task, alone=alone)
-    return found, _floors_in_words(found, small)
+    return found, _floors_in_words(found, small) + _idle(found)
 
 
 def _floors_in_words(problem: Problem, small: Sequence[str]) -> tuple[str, ...]:

@@ -52,10 +52,12 @@ from pffl.models.linear import LinearModel
 from pffl.preparation import (
     Options,
     Setting,
+    begin,
     default_model,
     prepare,
     prices,
     reprice,
+    settle,
 )
 from pffl.problem import Point, Problem
 from pffl.solution import Solution
@@ -182,19 +184,18 @@ def solving(
     """Solve, as a flow: census, training, every measurement."""
     settings, bare = options or Options(), model or default_model(setting.schema)
     chosen = default_method(bare) if method is None else method
-    problem, notes = yield from prepare(
-        setting, constraint, bare, chosen, settings, seed
-    )
+    begun, notes = yield from begin(setting, constraint, bare, chosen, settings, seed)
     yield Identified(
         identity(
             setting.data,
-            problem,
+            begun,
             constraint,
             chosen,
             options=settings,
             gap_every=gap_every,
         )
     )
+    problem, more = yield from settle(setting, begun)
     if settings.loss_bound is not None and not problem.task.model.n_classes:
         raise UsageError(
             "a loss bound is for classifiers; for numeric targets it follows from "
@@ -203,7 +204,8 @@ def solving(
     wanted = wanted_of(setting, constraint, chosen, settings)
     flow = fitted(setting, problem, constraint, chosen, settings, wanted, gap_every)
     solution = yield from flow
-    return replace(solution, evidence=replace(solution.evidence, notes=[*notes]))
+    said = [*notes, *more]
+    return replace(solution, evidence=replace(solution.evidence, notes=said))
 
 
 def fitted(
