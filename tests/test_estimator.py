@@ -166,6 +166,45 @@ def test_the_smallest_bound_is_met_and_none_below_it(people: Table, own: Any):
         assert least.group_loss_["loss"].max() == pytest.approx(bound, rel=1e-4)
 
 
+@pytest.mark.parametrize("bound", [None, 0.58])
+def test_whole_weights_are_repeated_rows(people: Table, bound: float | None):
+    times = np.random.default_rng(3).integers(0, 4, len(people.y))
+    again = np.repeat(np.arange(len(times)), times)
+    own = FairClassifier(bound).fit(
+        people.plain, people.y, sensitive_features=people.sex, sample_weight=times
+    )
+    many = FairClassifier(bound).fit(
+        people.plain.iloc[again],
+        people.y.iloc[again],
+        sensitive_features=people.sex.iloc[again],
+    )
+    np.testing.assert_allclose(own.coef_, many.coef_, rtol=1e-7)
+    np.testing.assert_allclose(own.intercept_, many.intercept_, rtol=1e-7)
+    np.testing.assert_allclose(
+        own.group_loss_["loss"], many.group_loss_["loss"], rtol=1e-9
+    )
+    assert (own.group_loss_["rows"] < many.group_loss_["rows"]).all()
+    number = FairRegressor().fit(people.plain, people.number, sample_weight=times)
+    more = FairRegressor().fit(people.plain.iloc[again], people.number.iloc[again])
+    np.testing.assert_allclose(number.coef_, more.coef_, rtol=1e-7)
+
+
+def test_a_bound_and_a_ridge_are_chosen_on_training_rows(people: Table):
+    clf = FairClassifier("auto", l2="auto")
+    clf.fit(people.plain, people.y, sensitive_features=people.sex)
+    (bound,) = set(clf.group_loss_["bound"])
+    assert clf.status_ == "met"
+    assert (
+        pffl.feasible_bound(people.plain, people.y, sensitive_features=people.sex)
+        < bound
+    )
+    assert clf.l2_ in {10.0**-k for k in range(7)}
+    assert any("set aside" in note for note in clf.solution_.notes)
+    strict = FairClassifier("auto", error_at_most=0.01)
+    with pytest.raises(NotMetError, match="no bound has an error of at most"):
+        strict.fit(people.plain, people.y, sensitive_features=people.sex)
+
+
 def test_several_classes_keep_their_type():
     rng = np.random.default_rng(1)
     X, kind = rng.normal(size=(600, 3)), rng.integers(0, 2, 600)
@@ -405,6 +444,10 @@ def test_wrong_rows_are_refused(people: Table):
         clf.fit(X, y, sensitive_features=people.sex[1:])
     with pytest.raises(DataError, match="missing values"):
         clf.fit(X, y, sensitive_features=people.sex.where(people.sex == "f"))
+    with pytest.raises(DataError, match="sample_weight has the shape"):
+        clf.fit(X, y, sample_weight=[1.0])
+    with pytest.raises(DataError, match="sample_weight"):
+        clf.fit(X, y, sample_weight=np.full(len(y), -1.0))
     with pytest.raises(ValueError, match="could not convert string to float"):
         clf.fit(people.X, y)
     with pytest.raises(UsageError, match="'squared' or 'huber'"):

@@ -209,7 +209,7 @@ def test_wrong_weights_are_refused(wrong, said):
 
 def test_weights_that_are_no_weights_are_refused():
     rows = arrays()
-    with pytest.raises(DataError, match="every weight is 0"):
+    with pytest.raises(DataError, match="every weight is zero"):
         federation(rows, 0 * rows["s"])
     with pytest.raises(DataError, match="sample_weight: not a number"):
         federation(rows, np.array(["heavy"] * len(rows["y"])))

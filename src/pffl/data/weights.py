@@ -45,4 +45,4 @@ def as_weights(values: NDArray[np.generic], problems: Problems) -> FloatArray:
 def _note_none(weights: FloatArray, what: str, problems: Problems) -> None:
     """Note weights that are all 0."""
     if len(weights) and not weights.any():
-        problems.add(f"{what}: every weight is 0, so that no row counts")
+        problems.add(f"{what}: every weight is zero, so that no row counts")

@@ -15,12 +15,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pffl.constraints import CONSTRAINTS, Constraint, MinMax
+from pffl.constraints.base import AUTO
 from pffl.data.codes import as_column, encode_values
 from pffl.data.silo import Rows
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import NotMetError, UsageError, wrong
-from pffl.estimator.rows import federation_of, held_out, known_groups
+from pffl.estimator.rows import federation_of, held_out, known_groups, weights
 from pffl.evidence.certificate import Certificate
 from pffl.evidence.evidence import Evidence, Missing, Sample
 from pffl.evidence.looks import Look, Looks, look
@@ -40,21 +41,26 @@ from pffl.typing import FloatArray
 if TYPE_CHECKING:
     import pandas as pd
 
-Bound: TypeAlias = float | Mapping[Any, float] | Literal["smallest"] | Constraint | None
+Word: TypeAlias = Literal["auto", "smallest"]
+Bound: TypeAlias = (
+    float | Mapping[Any, float | Literal["auto"]] | Word | Constraint | None
+)
 Infeasible: TypeAlias = Literal["raise", "warn", "nearest"]
 POLICIES = ("raise", "warn", "nearest")
 #: Metadata that scikit-learn passes on to `fit` without being told to.
-ROUTED = {"sensitive_features": True, "silos": True}
+ROUTED = {"sensitive_features": True, "silos": True, "sample_weight": True}
 
 
 class Fair(BaseEstimator):
     """What a classifier and a regressor share: constraint, training, certificate."""
 
     __metadata_request__fit: ClassVar = ROUTED
+    __metadata_request__score: ClassVar = {"sample_weight": True}
 
     bound: Bound
     constraint: str | Constraint
-    l2: float
+    error_at_most: float | None
+    l2: float | Literal["auto"]
     fit_intercept: bool
     method: Method[Any] | None
     multiplier_bound: float | None
@@ -115,6 +121,8 @@ class Fair(BaseEstimator):
             weighting=self.weighting,
             loss_bound=self._declared(),
             confidence=self.confidence,
+            l2="auto" if self.l2 == "auto" else None,
+            error_at_most=self.error_at_most,
             baseline=False,
             least=price is not None,
         )
@@ -149,6 +157,7 @@ class Fair(BaseEstimator):
         self.converged_ = {"yes": True, "no": False}.get(solution.converged)
         self.gap_ = solution.gap
         self.n_iter_ = solution.rounds
+        self.l2_ = model.l2
         self.loss_bound_ = solution.loss_bound
         self.cells_ = [
             {
@@ -183,6 +192,7 @@ class Fair(BaseEstimator):
         *,
         sensitive_features: object = None,
         silos: object = None,
+        sample_weight: object = None,
         confidence: float | None = None,
         candidates: int = 1,
         fresh_split: bool = False,
@@ -193,7 +203,7 @@ class Fair(BaseEstimator):
         ----------
         X, y
             Rows that were not used in training, and that nothing was chosen by.
-        sensitive_features, silos
+        sensitive_features, silos, sample_weight
             As for `fit`.
         confidence
             1 − δ of the statements on unseen people. Default: the estimator's.
@@ -201,7 +211,8 @@ class Fair(BaseEstimator):
             As for `pffl.certify`. Certificates on the same rows are counted, in
             ``looks_``.
         """
-        evidence = self._measured(X, y, sensitive_features, silos, confidence)
+        rows = self._rows(X, y, sensitive_features, sample_weight)
+        evidence = self._measured(rows, silos, confidence)
         terms = replace(
             evidence.terms, candidates=candidates, fresh_split=fresh_split, later=0
         )
@@ -213,24 +224,27 @@ class Fair(BaseEstimator):
             self.looks_ = [*self.looks_, asdict(now)]
         return certificate_of(found)
 
-    def _measured(
-        self,
-        X: Any,
-        y: Any,
-        sensitive_features: object,
-        silos: object,
-        confidence: float | None,
-    ) -> Evidence:
-        """Return the evidence of the training, with these rows as held-out ones."""
+    def _rows(
+        self, X: Any, y: Any, sensitive_features: object, sample_weight: object
+    ) -> Rows:
+        """Return rows in the codes of the training rows."""
         check_is_fitted(self)
         inputs, target = validate_data(self, X, y, reset=False, dtype=np.float64)
-        solution: Solution = self.solution_
-        schema, shown = solution.schema, reported(solution.problem)
+        schema = self.solution_.schema
         if schema.labels:
             target = codes_of(target, self.classes_)
         group = known_groups(schema, sensitive_features, len(inputs))
-        rows = Rows.of(inputs, target, group)
-        here = held_out(schema, rows, silos, shown)
+        return replace(
+            Rows.of(inputs, target, group), weight=weights(sample_weight, len(inputs))
+        )
+
+    def _measured(
+        self, rows: Rows, silos: object, confidence: float | None
+    ) -> Evidence:
+        """Return the evidence of the training, with these rows as held-out ones."""
+        solution: Solution = self.solution_
+        shown = reported(solution.problem)
+        here = held_out(solution.schema, rows, silos, shown)
         by_silo = np.array([len(silo) for silo in here.silos], dtype=np.float64)
         if self.weighting == "silos":
             by_silo = np.ones_like(by_silo)
@@ -269,11 +283,11 @@ def constraint_of(estimator: Fair) -> Constraint | None:
     if kind not in CONSTRAINTS:
         wanted = f"a constraint, or one of {', '.join(CONSTRAINTS)}"
         raise UsageError(wrong("constraint", name, wanted, kind))
-    if isinstance(bound, str):
-        if bound != "smallest" or kind != "bgl":
-            wanted = "a number, a mapping, a constraint, None or (of 'bgl') 'smallest'"
-            raise UsageError(wrong("bound", name, wanted, bound))
+    if bound == "smallest" and kind == "bgl":
         return MinMax()
+    if isinstance(bound, str) and bound != AUTO:
+        wanted = "a number, a mapping, a constraint, None, 'auto' or (of 'bgl') "
+        raise UsageError(wrong("bound", name, f"{wanted}'smallest'", bound))
     plain = bound
     if isinstance(bound, Mapping):
         plain = {_text(key): value for key, value in bound.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pffl.constraints import Constraint
 from pffl.errors import DataError
 from pffl.estimator.base import Bound, Fair, Infeasible
+from pffl.estimator.rows import weights
 from pffl.methods.base import Method
 from pffl.models.base import Inputs
 from pffl.models.linear import LinearModel, LogisticRegression, SoftmaxRegression
@@ -28,13 +29,17 @@ class FairClassifier(ClassifierMixin, Fair):
     bound
         The largest mean log loss of a group: one number, or a mapping from group to
         number (groups that it does not name are not bounded); "smallest" makes the
-        largest group loss as small as possible; None is the plain model. Or a
-        constraint, such as ``BoundedGroupLoss(0.6, by="sex")``.
+        largest group loss as small as possible; "auto" chooses a number on training
+        rows that are set aside; None is the plain model. Or a constraint, such as
+        ``BoundedGroupLoss(0.6, by="sex")``.
     constraint
         What is bounded: "bgl" groups, "cbgl" groups and labels, "per-silo" silos; or
         a constraint with its bounds.
+    error_at_most
+        For a bound that is "auto": the largest error that it may lead to. Default: a
+        point above that of the plain model.
     l2
-        μ of the ridge term (μ/2)‖w‖² on standardised inputs.
+        μ of the ridge term (μ/2)‖w‖² on standardised inputs, or "auto".
     fit_intercept
         Whether there is a constant.
     method
@@ -61,8 +66,8 @@ class FairClassifier(ClassifierMixin, Fair):
         The verdict on the training rows, in a word and in a sentence.
     group_loss_, multipliers_
         Tables of the groups.
-    gap_, converged_, n_iter_, loss_bound_
-        Duality gap, whether it is under its target, rounds, M.
+    gap_, converged_, n_iter_, loss_bound_, l2_
+        Duality gap, whether it is under its target, rounds, M, μ.
     solution_
         The `Solution`: evidence, report, files. It holds no rows.
     """
@@ -72,7 +77,8 @@ class FairClassifier(ClassifierMixin, Fair):
         bound: Bound = None,
         *,
         constraint: str | Constraint = "bgl",
-        l2: float = 1e-3,
+        error_at_most: float | None = None,
+        l2: float | Literal["auto"] = 1e-3,
         fit_intercept: bool = True,
         method: Method[Any] | None = None,
         multiplier_bound: float | None = None,
@@ -85,6 +91,7 @@ class FairClassifier(ClassifierMixin, Fair):
     ) -> None:
         self.bound = bound
         self.constraint = constraint
+        self.error_at_most = error_at_most
         self.l2 = l2
         self.fit_intercept = fit_intercept
         self.method = method
@@ -103,6 +110,7 @@ class FairClassifier(ClassifierMixin, Fair):
         *,
         sensitive_features: object = None,
         silos: object = None,
+        sample_weight: object = None,
     ) -> Self:
         """Train on all rows.
 
@@ -115,10 +123,13 @@ class FairClassifier(ClassifierMixin, Fair):
             from name to vector. Default: everyone is in one group.
         silos
             Where each row lives. Default: all rows are in one silo.
+        sample_weight
+            How much each row counts, ≥ 0: a weight of 2 is as good as a second row.
         """
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
-        self.classes_ = np.unique(y)
+        given = weights(sample_weight, len(y))
+        self.classes_ = np.unique(y if given is None else y[given > 0])
         if len(self.classes_) < 2:
             raise DataError(
                 "two classes are needed, and all rows are of one class: "
@@ -130,12 +141,13 @@ class FairClassifier(ClassifierMixin, Fair):
             len(self.classes_),
             sensitive_features=sensitive_features,
             silos=silos,
+            sample_weight=given,
         )
         return self
 
     def _model(self, classes: int) -> LinearModel:
         kind = LogisticRegression if classes == 2 else SoftmaxRegression
-        return kind(self.l2, self.fit_intercept)
+        return kind(1e-3 if self.l2 == "auto" else self.l2, self.fit_intercept)
 
     def _declared(self) -> float | None:
         return self.loss_bound

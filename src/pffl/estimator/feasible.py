@@ -25,13 +25,14 @@ def feasible_bound(
     *,
     sensitive_features: object = None,
     silos: object = None,
+    sample_weight: object = None,
     estimator: FairClassifier | FairRegressor | None = None,
 ) -> float:
     """Return the smallest bound that the losses of all groups can meet together.
 
     Parameters
     ----------
-    X, y, sensitive_features, silos
+    X, y, sensitive_features, silos, sample_weight
         As for `FairClassifier.fit`.
     estimator
         Whose model and constraint it is asked for; its bound plays no part. Default:
@@ -40,7 +41,7 @@ def feasible_bound(
     numeric = str(type_of_target(y)).startswith("continuous")
     asked = estimator or (FairRegressor() if numeric else FairClassifier())
     classifies = isinstance(asked, FairClassifier)
-    own = type(asked)(**{**asked.get_params(deep=False), "bound": 0.0})
+    own = type(asked)(**{**asked.get_params(deep=False), "bound": 0.0, "l2": 0.0})
     X, y = validate_data(own, X, y, dtype=np.float64, y_numeric=not classifies)
     classes = len(np.unique(y)) if classifies else 0
     with warnings.catch_warnings():
@@ -53,6 +54,7 @@ def feasible_bound(
                 classification=classifies,
                 sensitive_features=sensitive_features,
                 silos=silos,
+                sample_weight=sample_weight,
             ),
             constraint_of(own),
             model=own._model(classes),

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pffl.constraints import Constraint
 from pffl.errors import UsageError, wrong
 from pffl.estimator.base import Bound, Fair, Infeasible
+from pffl.estimator.rows import weights
 from pffl.methods.base import Method
 from pffl.models.linear import HuberRegression, LeastSquares, LinearModel
 from pffl.preparation import Weighting
@@ -27,6 +28,9 @@ class FairRegressor(RegressorMixin, Fair):
         for `FairClassifier`.
     constraint, l2, fit_intercept, method, multiplier_bound, risk_weight, weighting
         As for `FairClassifier`.
+    error_at_most
+        For a bound that is "auto": the largest mean loss that it may lead to. Default:
+        1 % above that of the plain model.
     loss
         "squared", or "huber": r² up to `delta`, then 2δ|r| − δ².
     delta
@@ -42,7 +46,7 @@ class FairRegressor(RegressorMixin, Fair):
     coef_, intercept_
         As of scikit-learn's linear regressions, for raw inputs.
     status_, message_, group_loss_, multipliers_, gap_, converged_, n_iter_
-        As of `FairClassifier`; so are ``loss_bound_`` and ``solution_``.
+        As of `FairClassifier`; so are ``loss_bound_``, ``l2_`` and ``solution_``.
     """
 
     def __init__(
@@ -50,10 +54,11 @@ class FairRegressor(RegressorMixin, Fair):
         bound: Bound = None,
         *,
         constraint: str | Constraint = "bgl",
+        error_at_most: float | None = None,
         loss: Literal["squared", "huber"] = "squared",
         delta: float = 1.0,
         target_range: tuple[float, float] | None = None,
-        l2: float = 1e-3,
+        l2: float | Literal["auto"] = 1e-3,
         fit_intercept: bool = True,
         method: Method[Any] | None = None,
         multiplier_bound: float | None = None,
@@ -65,6 +70,7 @@ class FairRegressor(RegressorMixin, Fair):
     ) -> None:
         self.bound = bound
         self.constraint = constraint
+        self.error_at_most = error_at_most
         self.loss = loss
         self.delta = delta
         self.target_range = target_range
@@ -85,22 +91,30 @@ class FairRegressor(RegressorMixin, Fair):
         *,
         sensitive_features: object = None,
         silos: object = None,
+        sample_weight: object = None,
     ) -> Self:
         """Train on all rows; `y` are numbers, the rest is as for `FairClassifier`."""
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        self._trained(X, y, 0, sensitive_features=sensitive_features, silos=silos)
+        self._trained(
+            X,
+            y,
+            0,
+            sensitive_features=sensitive_features,
+            silos=silos,
+            sample_weight=weights(sample_weight, len(y)),
+        )
         self.coef_, self.intercept_ = self.coef_[0], self.intercept_[0]
         return self
 
     def _model(self, classes: int) -> LinearModel:
-        ends = self.target_range
+        l2, ends = 1e-3 if self.l2 == "auto" else self.l2, self.target_range
         if self.loss == "squared":
-            return LeastSquares(self.l2, self.fit_intercept, target_range=ends)
+            return LeastSquares(l2, self.fit_intercept, target_range=ends)
         if self.loss != "huber":
             wanted = "'squared' or 'huber'"
             raise UsageError(wrong("loss", type(self).__name__, wanted, self.loss))
         return HuberRegression(
-            self.l2, self.fit_intercept, target_range=ends, delta=self.delta
+            l2, self.fit_intercept, target_range=ends, delta=self.delta
         )
 
     def predict(self, X: Any) -> FloatArray:

@@ -13,6 +13,7 @@ from pffl.data.codes import as_column, encode_values
 from pffl.data.federation import Federation
 from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows, Silo
+from pffl.data.weights import as_weights
 from pffl.errors import DataError, Problems, UsageError
 from pffl.metrics import EVERYONE, attributes_of, named_columns
 from pffl.problem import Problem
@@ -29,6 +30,7 @@ def federation_of(
     classification: bool,
     sensitive_features: object = None,
     silos: object = None,
+    sample_weight: object = None,
 ) -> Federation:
     """Return the training rows, in their silos."""
     if sensitive_features is None:
@@ -38,10 +40,26 @@ def federation_of(
         y,
         sensitive_features=named_columns(sensitive_features),
         silo=np.full(len(X), ONLY) if silos is None else silos,
+        sample_weight=sample_weight,
         features=names,
         classification=classification,
         test_fraction=0.0,
     )
+
+
+def weights(sample_weight: object, rows: int) -> FloatArray | None:
+    """Return the weight of each row; None where rows count alike."""
+    if sample_weight is None:
+        return None
+    values = as_column(sample_weight)
+    if values.shape != (rows,):
+        raise DataError(
+            f"sample_weight has the shape {values.shape}, expected one number for each "
+            f"of the {rows:,} rows"
+        )
+    with Problems("rows", DataError) as problems:
+        found = as_weights(values, problems)
+    return found
 
 
 def known_groups(schema: Schema, sensitive_features: object, rows: int) -> IntArray:
@@ -92,7 +110,10 @@ def held_out(schema: Schema, rows: Rows, silos: object, shown: Problem) -> Feder
             f"the bounds are of silos: rows of {list(shown.silo_names)[:5]} are "
             f"needed, got {list(names)[:5]} (`silos=`)"
         )
-    parts = [rows.take(np.flatnonzero(codes == k)) for k in range(len(names))]
+    counted = rows.weights > 0
+    parts = [
+        rows.take(np.flatnonzero((codes == k) & counted)) for k in range(len(names))
+    ]
     made = [
         Silo(name, k, {"train": part})
         for k, (name, part) in enumerate(zip(names, parts, strict=True))
