@@ -311,7 +311,7 @@ class Model:
         rows = self.target[1] * self.w.reshape(-1, d + self.described["intercept"])
         if len(rows) == 2:  # one score: the log-odds of the last class
             rows = rows[1:] - rows[:1]
-        names = [" ".join(name.split()) for name in self.schema["features"]]
+        names = [" ".join(spelt(n).split()) for n in self.schema["features"]]
         pairs = zip(rows[:, :d].T, self.scale, strict=True)
         found = [[*(row / scale).tolist(), *row.tolist()] for row, scale in pairs]
         return dict(zip(names, found, strict=True))
@@ -1706,6 +1706,18 @@ class Page(HTMLParser):
         """Take text."""
         if not self.hidden and self.parts[-1][1]:
             self.parts[-1][1][-1] += data
+
+
+def spelt(name: str) -> str:
+    """A name as it is shown: control characters are spelt out, or a space."""
+    return "".join(
+        c
+        if c.isprintable() or c in "\u200c\u200d"
+        else " "
+        if c.isspace()
+        else c.encode("unicode_escape").decode("ascii")
+        for c in name
+    )
 
 
 def parts_of_card(text: str) -> Iterator[tuple[str, list[str]]]:

@@ -48,7 +48,7 @@ class InputsThatMatter:
         return cls(
             words,
             charts.bar_chart(list(zip(names, lengths.tolist(), strict=True)), words),
-            [("input", ""), *((name, _meaning(name)) for name in map(str, numbers))],
+            [("input", ""), *map(_head, map(str, numbers))],
             [
                 [name, *map(decimals, row)]
                 for name, row in zip(names, numbers.to_numpy().tolist(), strict=True)
@@ -61,14 +61,19 @@ def _words(predictor: Predictor) -> str:
     """Say what a bar is."""
     schema, one = predictor.schema, "What one standard deviation more of an input adds"
     if not schema.labels:
-        return f"{one} to the predicted {schema.target}"
+        return f"{one} to the predicted '{schema.target}'"
     if len(schema.labels) == 2:
-        return f"{one} to the log-odds of {schema.label_names[1]}"
-    return f"{one} to the score of one class and not to that of another, at most"
+        return f"{one} to the log-odds of '{schema.label_names[1]}'"
+    return (
+        "How far one standard deviation more of an input moves the scores of two "
+        "classes apart, at most"
+    )
 
 
-def _meaning(name: str) -> str:
-    return {
-        "coefficient": "what one unit more of the input adds",
-        "per_sd": "what one standard deviation more of the input adds",
-    }[name.partition(":")[0]]
+def _head(name: str) -> tuple[str, str]:
+    """Return the title of a column of coefficients, and what it means."""
+    kind, colon, label = name.partition(":")
+    title = {"coefficient": "per unit", "per_sd": "per standard deviation"}[kind]
+    what = "unit" if kind == "coefficient" else "standard deviation"
+    meaning = f"what one {what} more of the input adds; a category counts as 0 or 1"
+    return f"{title}{colon}{label}", meaning

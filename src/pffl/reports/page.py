@@ -206,7 +206,7 @@ class RunView:
         if self.matter is None:
             return None
         rows = [list(map(Figure, row)) for row in self.matter.rows]
-        return Grid("Inputs that matter", self.matter.heads, rows)
+        return Grid("Inputs that matter", self.matter.heads, rows, "scroll")
 
     @property
     def witness(self) -> Grid:

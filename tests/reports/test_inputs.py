@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pffl
+from pffl.evidence import verify
+from pffl.models import Inputs, Target
+from pffl.models.predictor import Predictor
+from pffl.reports import charts
+from pffl.reports.inputs import MOST, InputsThatMatter
+
+LONG = "income of the household, in thousands, before tax"
+
+
+def predictor_of(model, label, **options):
+    """Inputs 'small' and LONG with given weights, and a category of twenty values."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "small": rng.normal(scale=1e3, size=200),
+            LONG: rng.normal(loc=50.0, scale=1e-3, size=200),
+            "a\x1b  <b>": rng.normal(size=200),
+            "town": [f"T{n % 20:02d}" for n in range(200)],
+            "sex": np.repeat(["f", "m"], 100),
+            "income over $50,000": label(rng),
+        }
+    )
+    data = pffl.Federation.from_table(
+        frame, label="income over $50,000", group="sex", test_fraction=0, **options
+    )
+    X = data.encoding.inputs(frame)
+    bound = model.bind(data.schema, Inputs(X.mean(axis=0), X.std(axis=0)))
+    bound = bound.with_target(Target(10.0, 3.0))
+    w = np.zeros((bound.n_outputs, bound.n_columns))
+    w[-1, :3], w[:, 3:] = (0.2, -0.9, 0.1), 0.001
+    return Predictor(data.encoding, bound, w.reshape(-1), 3.0)
+
+
+def two(rng):
+    return rng.choice([0, 1], 200)
+
+
+def three(rng):
+    return rng.choice(["low", "middle", "top"], 200)
+
+
+MODELS = {
+    "logistic": (pffl.LogisticRegression(), two, {}),
+    "softmax": (pffl.SoftmaxRegression(), three, {}),
+    "two outputs": (pffl.SoftmaxRegression(), two, {}),
+    "numbers": (pffl.LeastSquares(), lambda rng: rng.normal(size=200), {}),
+    "no intercept": (pffl.LogisticRegression(intercept=False), two, {}),
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_largest_come_first_whatever_their_unit(kind):
+    model, label, options = MODELS[kind]
+    if kind == "numbers":
+        options = {"classification": False}
+    found = InputsThatMatter.of(predictor_of(model, label, **options))
+    names = [row[0] for row in found.rows]
+    assert names[:3] == [LONG, "small", "a\\x1b  <b>"]
+    assert (len(names), found.others) == (MOST, 23 - MOST)
+    assert LONG in found.chart  # and not cut
+    assert "<b>" not in found.chart
+    target = 3.0 if kind == "numbers" else 1.0
+    assert float(found.rows[0][-1]) == pytest.approx(-0.9 * target, abs=1e-3)
+
+
+def test_words_say_what_a_bar_is():
+    words = InputsThatMatter.of(predictor_of(*MODELS["logistic"][:2])).words
+    assert words.endswith("adds to the log-odds of 'income over $50,000 = 1'")
+
+
+def test_nothing_is_said_where_the_spread_is_not_known():
+    model = pffl.LogisticRegression(standardize=False)
+    assert InputsThatMatter.of(predictor_of(model, two)) is None
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_verify_finds_the_same_by_itself(kind, tmp_path):
+    model, label, options = MODELS[kind]
+    if kind == "numbers":
+        options = {"classification": False}
+    predictor = predictor_of(model, label, **options)
+    effects = verify.Model.read(predictor.save(tmp_path / "model.pffl")).effects()
+    table = predictor.coefficients().iloc[:-1]
+    parts = [table.filter(regex=f"^{what}") for what in ("coefficient", "per_sd")]
+    np.testing.assert_allclose(
+        list(effects.values()), np.hstack([part.to_numpy() for part in parts])
+    )
+    assert "a\\x1b <b>" in effects
+
+
+def test_bars_start_at_zero():
+    chart = charts.bar_chart([("up", 3.0), ("down", -1.0)], "words")
+    assert 'x="25.00%" width="75.00%"' in chart
+    assert 'x="0.00%" width="25.00%"' in chart
+    assert ">0</text>" in chart
+    assert charts.bar_chart([("none", 0.0)], "words")
