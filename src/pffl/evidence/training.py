@@ -159,6 +159,8 @@ def measured(e: Evidence) -> Statement:
 
 
 def _described(e: Evidence, sample: Sample, name: str) -> str:
+    if not e.trained and e.data.trained_on is None:  # how they are split means nothing
+        return f"{sample.rows:,} rows"
     if not e.trained:
         return f"{sample.rows:,} rows ({' and '.join(sample.splits)})"
     return f"{sample.rows:,} {name} rows"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -16,20 +17,23 @@ from pffl.certifying import Request, overlap_of
 from pffl.constraints.base import Constraint
 from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
+from pffl.data.schema import Schema
 from pffl.driver import drive
 from pffl.engines.base import Engine
-from pffl.errors import UsageError
+from pffl.errors import DataError, UsageError
 from pffl.evidence.certificate import Certificate
 from pffl.evidence.evidence import Evidence, Missing
 from pffl.evidence.measure import Wanted, measure
 from pffl.evidence.verdict import certificate as certificate_of
 from pffl.fitting import trials
+from pffl.foreign.at_hand import People, at_hand
 from pffl.foreign.coefficients import Coefficients
 from pffl.methods.exact import Exact
 from pffl.models.base import Model
 from pffl.models.predictor import Predictor
 from pffl.preparation import Options
 from pffl.problem import Point
+from pffl.solution import Solution
 from pffl.solving import evidence_of, open_engine, prepared, setting_of, terms_of
 from pffl.typing import FloatArray
 
@@ -95,24 +99,36 @@ class Audit:
 
 
 def audit(
-    audited: Audited | Coefficients,
-    federation: Federation | Engine,
+    audited: Any,
+    federation: Federation | Engine | None = None,
     constraint: Constraint | None = None,
     *,
+    X: object = None,
+    y: object = None,
+    sensitive_features: object = None,
+    silos: object = None,
+    sample_weight: object = None,
+    name: str = "data",
     promise: bool = True,
     splits: tuple[str, ...] | None = None,
     options: Options | None = None,
     candidates: int = 1,
     fresh_split: bool = False,
 ) -> Audit:
-    """Certify a model on the rows of a federation.
+    """Certify a model that was not trained here: nothing is trained.
 
     Parameters
     ----------
     audited
-        The model.
+        The model: on a federation, `Coefficients`, `Audited`, a `Solution` or what
+        `pffl.load` read; on rows, anything with ``predict_proba`` (or ``predict``, for
+        numbers), or the probabilities themselves, of the last label in order or of all.
     federation
-        The silos, or an engine that reaches them.
+        The silos, or an engine that reaches them; or else the rows:
+    X, y, sensitive_features
+        The model's own inputs, as it takes them; labels; protected attributes.
+    silos, sample_weight, name
+        Of these rows, as for `Federation.from_arrays`.
     constraint
         The cells and their bounds; None to report on every group without bounds.
     promise
@@ -126,11 +142,13 @@ def audit(
         As for `certify`.
     """
     settings = options or Options()
+    if federation is None:
+        people = People(X, y, sensitive_features, silos, sample_weight, name)
+        model, w, notes, federation = at_hand(audited, people)
+        audited = Audited(model, w, notes=notes)
     engine = open_engine(federation, "local")
     setting = setting_of(engine)
-    if isinstance(audited, Coefficients):
-        model, w, notes = audited.bind(engine.schema)
-        audited = Audited(model, w, notes=notes)
+    audited = _bound(audited, engine.schema)
     _check_bounds(constraint, engine)
     method = Exact(risk_weight=0.0)  # its prices play no part: nothing is trained
     problem, said = prepared(engine, constraint, None, method, settings, 0)
@@ -187,6 +205,26 @@ def _check_bounds(constraint: Constraint | None, engine: Engine) -> None:
             "a bound that counts from what a cell alone can reach is found by a run "
             "on its training rows: give an audit bounds on losses"
         )
+
+
+def _bound(audited: Any, schema: Schema) -> Audited:
+    """Return a model that the inputs of these data fit."""
+    match audited:
+        case Audited():
+            return audited
+        case Coefficients():
+            model, w, notes = audited.bind(schema)
+            return Audited(model, w, notes=notes)
+        case Solution():
+            return _bound(audited.predictor, schema)
+        case Predictor() if audited.schema.features == schema.features:
+            return Audited(audited.model, audited.w, audited.fingerprint)
+        case Predictor():
+            raise DataError("the model and the data have different inputs")
+    raise UsageError(
+        f"a {type(audited).__name__} has inputs of its own: audit it on rows, "
+        "pffl.audit(model, X=X, y=y, sensitive_features=A)"
+    )
 
 
 def _splits(

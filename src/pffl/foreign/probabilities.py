@@ -225,6 +225,12 @@ def _probabilities(predicted: pd.DataFrame, names: Sequence[str]) -> FloatArray:
             for name in names
         ]
     )
+    checked(values, names)
+    return values
+
+
+def checked(values: FloatArray, names: Sequence[str]) -> None:
+    """Refuse numbers that are no probabilities, of one class or of all."""
     with Problems("predictions", DataError) as problems:
         for j, name in enumerate(names):
             good = (values[:, j] >= 0) & (values[:, j] <= 1)
@@ -235,4 +241,3 @@ def _probabilities(predicted: pd.DataFrame, names: Sequence[str]) -> FloatArray:
             off = int((np.abs(values.sum(axis=1) - 1.0) > 1e-3).sum())
             if off:
                 problems.add(f"{off:,} rows whose probabilities do not add up to 1")
-    return values

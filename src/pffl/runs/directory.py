@@ -70,10 +70,11 @@ class RunDirectory:
         files.remove(self.directory / n for n in sorted(set(stale) - set(written)))
         return self.directory
 
-    def save_audit(self, audit: Audit, spec_text: str) -> None:
+    def save_audit(self, audit: Audit, spec_text: str) -> Path:
         """Write what was found of a model from elsewhere, and all to verify it."""
         model = {MODEL: write_model(audit.predictor), SPEC: spec_text.encode()}
         self._write({**derived(audit.evidence, Looks()), **model}, {})
+        return self.directory
 
     def begin(self, spec_text: str) -> Checkpoint:
         """Write down which run is about to start; return where to save its rounds.
@@ -133,20 +134,26 @@ def derived(evidence: Evidence, looks: Looks) -> dict[str, bytes]:
 
 
 def save(
-    solution: Solution, directory: str | os.PathLike[str], spec_text: str = ""
+    solution: Solution | Audit,
+    directory: str | os.PathLike[str],
+    spec_text: str = "",
 ) -> Path:
-    """Write the run directory of a solution.
+    """Write the run directory of a solution, or of an audit.
 
     Parameters
     ----------
     solution
-        What `solve` returned.
+        What `solve` or `audit` returned.
     directory
         A new or empty directory, or that of a run that was stopped.
     spec_text
         The run file that repeats the run.
     """
+    from pffl.foreign import Audit
+
     with lock(directory, unfinished=True) as place:
+        if isinstance(solution, Audit):
+            return place.save_audit(solution, spec_text)
         return place.save(solution, spec_text)
 
 

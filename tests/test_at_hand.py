@@ -1,0 +1,173 @@
+"""Audits in Python: any estimator, or its probabilities, beside the rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.metrics import log_loss, mean_squared_error
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier
+
+import pffl
+from pffl.errors import DataError, UsageError
+from tests.test_foreign import X as INPUTS
+from tests.test_foreign import group_losses, people
+
+
+def rows(classes: int = 2) -> dict[str, Any]:
+    frame = people(classes)
+    return {"X": frame[INPUTS], "y": frame.y, "sensitive_features": frame.sex}
+
+
+def without_inputs(given: dict[str, Any]) -> dict[str, Any]:
+    return {key: part for key, part in given.items() if key != "X"}
+
+
+def expected(model: Any, classes: int = 2) -> dict[str, float]:
+    return {
+        str(sex): log_loss(
+            part.y, model.predict_proba(part[INPUTS]), labels=model.classes_
+        )
+        for sex, part in people(classes).groupby("sex")
+    }
+
+
+class Backwards(DecisionTreeClassifier):
+    """Has its classes in another order."""
+
+    def fit(self, X: Any, y: Any) -> Backwards:
+        super().fit(X, y)
+        self.order = np.argsort(self.classes_)[::-1]
+        self.sorted, self.classes_ = self.classes_, self.classes_[self.order]
+        return self
+
+    def predict_proba(self, X: Any) -> Any:
+        self.classes_, mine = self.sorted, self.classes_
+        found = super().predict_proba(X)[:, self.order]
+        self.classes_ = mine
+        return found
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_any_estimator_has_scikit_learns_losses(classes: int, tmp_path: Path) -> None:
+    given = rows(classes)
+    tree = DecisionTreeClassifier(min_samples_leaf=40, random_state=0)
+    model = tree.fit(given["X"], given["y"])
+    found = pffl.audit(model, None, pffl.BoundedGroupLoss(1.5), **given, name="trees")
+    assert group_losses(found.certificate) == pytest.approx(expected(model, classes))
+    assert found.evidence.data.name == "trees"
+    assert "Measured on 400 rows of 'trees', in 1 silo." in str(found)
+    back = Backwards(min_samples_leaf=40, random_state=0).fit(given["X"], given["y"])
+    again = pffl.audit(back, **given)
+    assert group_losses(again.certificate) == pytest.approx(expected(model, classes))
+    without = without_inputs(given)
+    plain = pffl.audit(model.predict_proba(given["X"]), **without)
+    assert group_losses(plain.certificate) == group_losses(found.certificate)
+    assert any("in the order" in note for note in plain.evidence.notes)
+    pffl.save(found, tmp_path / "a")
+    checks = pffl.verify(tmp_path / "a")
+    assert [str(check) for check in checks if not check.agrees] == []
+    assert "On the 400 rows given" in pffl.report(found)
+    assert "# Model card: trees" in pffl.card(found)
+
+
+def test_probabilities_of_one_class_and_a_pipeline_of_text() -> None:
+    given = rows()
+    words = given["X"].round(-1).astype(str)
+    model = make_pipeline(OneHotEncoder(), LogisticRegression()).fit(words, given["y"])
+    by_model = pffl.audit(model, **{**given, "X": words})
+    score = model.predict_proba(words)[:, 1].tolist()
+    by_score = pffl.audit(
+        score, y=given["y"], sensitive_features=given["sensitive_features"]
+    )
+    assert group_losses(by_score.certificate) == group_losses(by_model.certificate)
+    assert "the probabilities are taken as those of 'yes'" in by_score.evidence.notes
+
+
+def test_integer_labels_and_weights() -> None:
+    given = rows()
+    y = (given["y"] == "yes").astype(int)
+    model = LogisticRegression().fit(given["X"], y)
+    weight = np.where(np.arange(len(y)) % 2, 2.0, 1.0)
+    found = pffl.audit(model, **{**given, "y": y}, sample_weight=weight)
+    losses = -np.log(model.predict_proba(given["X"])[np.arange(len(y)), y])
+    mine = (given["sensitive_features"] == "f").to_numpy()
+    mean = np.average(losses[mine], weights=weight[mine])
+    assert group_losses(found.certificate)["f"] == pytest.approx(mean)
+
+
+def test_numbers_by_a_regressor() -> None:
+    frame = people()
+    model = LinearRegression().fit(frame[INPUTS], frame.amount)
+    found = pffl.audit(
+        model, X=frame[INPUTS], y=frame.amount, sensitive_features=frame.sex
+    )
+    errors = {
+        str(sex): mean_squared_error(part.amount, model.predict(part[INPUTS]))
+        for sex, part in frame.groupby("sex")
+    }
+    assert group_losses(found.certificate) == pytest.approx(errors)
+
+
+def test_our_own_models_on_a_federation() -> None:
+    frame = people()
+    table = pffl.Federation.from_table(
+        frame, label="y", group="sex", drop=("pid", "amount", "site")
+    )
+    solution = pffl.solve(table, pffl.BoundedGroupLoss(0.6), seed=0)
+    by_solution = pffl.audit(solution, table)
+    by_predictor = pffl.audit(solution.predictor, table)
+    assert group_losses(by_solution.certificate) == pytest.approx(
+        {cell.cell: cell.test_loss for cell in solution.cell_results}, abs=1e-3
+    )
+    assert group_losses(by_predictor.certificate) == group_losses(
+        by_solution.certificate
+    )
+
+
+def test_what_does_not_go_is_said() -> None:
+    given = rows()
+    model = LogisticRegression().fit(given["X"], given["y"])
+    half = {**given, "X": given["X"][:9]}
+    without = without_inputs(given)
+    some = given["y"] == "yes"
+    cases: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+        (model, {"X": given["X"]}, UsageError, "y and sensitive_features"),
+        (model, without, UsageError, "give X, too"),
+        (object(), given, UsageError, "neither predict_proba nor predict"),
+        (model, half, DataError, "9, 2"),
+        (LinearSVC().fit(given["X"], given["y"]), given, DataError, "probabilities"),
+        (
+            model,
+            {key: part[some] for key, part in given.items()},
+            DataError,
+            "has the classes",
+        ),
+        (np.full(400, 1.5), without, DataError, r"not in \[0, 1\]"),
+        (np.full((400, 2), 0.6), without, DataError, "add up to 1"),
+        (np.full((400, 3), 1 / 3), without, DataError, "3 columns"),
+    ]
+    for subject, keywords, error, message in cases:
+        with pytest.raises(error, match=message):
+            pffl.audit(subject, **keywords)
+    kept = people()[[*INPUTS, "sex", "y"]]
+    table = pffl.Federation.from_table(kept, label="y", group="sex")
+    with pytest.raises(UsageError, match="X=X, y=y, sensitive_features=A"):
+        pffl.audit(model, table)
+
+
+def test_a_frame_of_probabilities() -> None:
+    given = rows()
+    model = LogisticRegression().fit(given["X"], given["y"])
+    frame = pd.DataFrame(model.predict_proba(given["X"]), columns=model.classes_)
+    found = pffl.audit(
+        frame, y=given["y"], sensitive_features=given["sensitive_features"]
+    )
+    assert group_losses(found.certificate) == pytest.approx(expected(model))
