@@ -1,5 +1,8 @@
 """Weighted rows: a row of weight 3 is three rows; the unit of weights is nothing."""
 
+import inspect
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -17,6 +20,14 @@ from pffl import (
 from pffl.data import Rows
 from pffl.engines import Local, Reference
 from pffl.errors import DataError
+from pffl.evidence.metrics import rates
+from pffl.methods import METHODS
+from pffl.models import Inputs
+from pffl.questions import Census, Curvature, Evaluate, Task, Train, Witness
+from pffl.site import Rules, Site, store
+from tests.driving import iterate
+from tests.engines.sites import remote
+from tests.helpers import make_problem, train_question
 
 MODELS = {
     "logistic": (LogisticRegression(l2=1e-3), "two", 0.42),
@@ -102,8 +113,6 @@ def test_a_row_of_weight_three_is_three_rows(kind, silos, weighting, unit):
 
 
 def test_engines_agree_on_weighted_rows_and_equal_copies():
-    from pffl.questions import Census, Curvature, Evaluate, Task, Train, Witness
-
     weighted, copied = pair()
     schema = weighted.schema
     model = LogisticRegression().bind(schema, _scaling(copied))
@@ -134,8 +143,6 @@ def test_engines_agree_on_weighted_rows_and_equal_copies():
 
 
 def _scaling(federation: Federation):
-    from pffl.models import Inputs
-
     X = federation.pooled().X
     return Inputs(X.mean(axis=0), X.std(axis=0))
 
@@ -146,8 +153,6 @@ def _comparable(value, name):
 
 
 def test_batches_of_weighted_rows_are_alike_in_both_engines():
-    from pffl.questions import Task, Train
-
     weighted, _ = pair()
     model = LogisticRegression().bind(weighted.schema, _scaling(weighted))
     cells = overlapping(0.5).cells(weighted.schema, weighted.silo_names)
@@ -222,3 +227,110 @@ def test_joined_rows_without_weights_count_once():
     other = Rows(np.ones((1, 1)), np.zeros(1), np.zeros(1, int))
     assert Rows.joined([one, other]).weights.tolist() == [3.0, 3.0, 1.0]
     assert Rows.joined([other, other]).weight is None
+
+
+SHORT = {"rounds": 3, "dual_rounds": 2, "rounds_per_dual": 2, "local_steps": 2}
+SHORT |= {"stage_one_rounds": 4, "stage_two_rounds": 2, "iterations": 3}
+
+
+@pytest.mark.parametrize("name", METHODS.sound())
+def test_every_method_takes_weights_in_any_unit(name):
+    kind = METHODS[name]
+    known = inspect.signature(kind).parameters
+    method = kind(**{key: n for key, n in SHORT.items() if key in known})
+    found = []
+    for one in (*pair(unit=1e-3), *pair(unit=1e6)[:1]):
+        engine = Local(one, threads=1)
+        problem = make_problem(engine, BoundedGroupLoss(0.45, by="a"))
+        run = iterate(engine, problem, method)
+        found.append((run.point.w, run.point.multipliers))
+    for w, multipliers in found:
+        np.testing.assert_allclose(w, found[1][0], rtol=1e-7, atol=1e-8)
+        np.testing.assert_allclose(multipliers, found[1][1], rtol=1e-6, atol=1e-7)
+
+
+def test_networks_take_weights():
+    torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")
+    from pffl.models.network import Network
+
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh())
+    module.append(torch.nn.Linear(4, 2))
+    weighted, copied = pair()
+    totals = []
+    for one, engine in ((weighted, Reference), (weighted, Local), (copied, Local)):
+        asked = engine(one)
+        model = Network(module.double(), l2=0.01)
+        problem = make_problem(asked, overlapping(0.5), model=model)
+        lam = np.linspace(0.1, 0.5, problem.n_cells)
+        w = problem.task.model.start(3)
+        totals.append(
+            (
+                asked.ask(train_question(problem, w, lam, steps=[0.1, 0.05])),
+                asked.ask(Evaluate(problem.task, w, "train", 3.0)),
+            )
+        )
+    for trained, evaluated in totals:
+        np.testing.assert_allclose(trained.update, totals[0][0].update, 1e-4, 1e-6)
+        np.testing.assert_allclose(trained.cell_losses, totals[0][0].cell_losses, 1e-5)
+        np.testing.assert_allclose(
+            evaluated.cells[:, 1:], totals[0][1].cells[:, 1:], 1e-5
+        )
+
+
+def test_sites_weigh_rows_where_the_federation_says_how_much():
+    from pffl.errors import FederationError
+    from pffl.wire import Policy
+
+    weighted, _ = pair()
+    here = solve(weighted, overlapping(0.42), method=Exact(multiplier_bound=5))
+    policy = Policy(seconds=5.0, join_seconds=5.0, weight_bound=3.0)
+    there = solve(
+        remote(weighted, policy=policy),
+        overlapping(0.42),
+        method=Exact(multiplier_bound=5),
+    )
+    np.testing.assert_allclose(here.w, there.w, rtol=1e-9)
+    assert here.status == there.status
+    with pytest.raises(FederationError, match="weights that are not those of the rows"):
+        solve(remote(weighted), overlapping(0.42), method=Exact())
+
+
+def test_a_site_keeps_weights_and_counts_a_heavy_row_as_one(tmp_path):
+    weighted, _ = pair()
+    silo, schema = weighted.silos[0], weighted.schema
+    store.write(tmp_path, silo, schema.hash)
+    read = store.read(tmp_path, name=silo.name, schema_hash=schema.hash)
+    np.testing.assert_array_equal(read.rows().weight, silo.rows().weight)
+    alike = replace(silo.rows(), weight=None)
+    heavy = replace(alike, weight=np.where(np.arange(len(alike)) == 0, 1e6, 1.0))
+    hidden = [
+        Site(replace(silo, splits={"train": rows}), schema, Rules(floor=2)).hidden(
+            "train"
+        )
+        for rows in (alike, heavy)
+    ]
+    atom = schema.atoms(alike.group, alike.y)[0]
+    assert not hidden[0][atom]
+    assert hidden[1][atom]
+
+
+def test_rates_are_weighted_and_have_no_interval():
+    rows = arrays()
+    rows["s"] += 0.5
+    data = federation(rows, rows["s"], test=0.3)
+    solved = solve(data, BoundedGroupLoss(0.45, by="a"), method=Exact())
+    test = data.pooled("test")
+    weight = np.concatenate([silo.rows("test").weight for silo in data.silos])
+    wrong = solved.predict(test.X).astype(float) != test.y
+    mean = np.average(wrong, weights=weight)
+    assert solved.as_dict()["test"]["error"] == pytest.approx(mean, abs=1e-12)
+    assert solved.as_dict()["test"]["error"] != wrong.mean()
+    assert solved.evidence.heldout.rows == len(test.y)
+    for a, group in enumerate(rates(solved.evidence)):
+        own = test.group == a
+        assert group.error.people == own.sum()
+        assert group.error.value == pytest.approx(
+            np.average(wrong[own], weights=weight[own]), abs=1e-12
+        )
+        assert group.error.lower is group.error.upper is None

@@ -17,6 +17,11 @@ def is_number(value: object) -> bool:
         return False
 
 
+def divisors(weights: FloatArray) -> FloatArray:
+    """Return weights to divide by: 1 for those of nobody, whose sums are 0."""
+    return np.where(weights > 0, weights, 1.0)
+
+
 def capped_softmax(theta: FloatArray, total: float) -> FloatArray:
     """Map θ to ``total · exp(θ_z) / (1 + Σ exp(θ))``, safe for any finite θ.
 

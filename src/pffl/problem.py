@@ -18,6 +18,7 @@ from pffl.bounds import gap
 from pffl.bounds.rounding import Errors, Sizes
 from pffl.constraints.base import Cells
 from pffl.data.schema import Schema
+from pffl.numerics import divisors
 from pffl.questions.base import Task
 from pffl.questions.curvature import PEAK_POWER, CurvatureTotal
 from pffl.questions.evaluate import EvaluateTotal
@@ -194,11 +195,10 @@ class Problem:
         masses, schema = self.silo_weights, self.schema
         if schema.labels:
             rows = masses.sum(axis=0).reshape(-1, schema.n_labels).sum(axis=0)
-            losses = np.log(rows.sum() / np.where(rows > 0, rows, 1.0))
+            losses = np.log(rows.sum() / divisors(rows))
             sums = masses * np.tile(losses, len(schema.groups))
         else:
-            there = np.where(masses > 0, masses, 1.0)
-            squares = self.silo_targets[:, :, 1] / there
+            squares = self.silo_targets[:, :, 1] / divisors(masses)
             sums = masses * self.task.model.residual_losses(np.sqrt(squares))
         return np.maximum(self.cells.totals(sums) / self.counts, 1e-3 * self.unit)
 
@@ -232,8 +232,7 @@ class Problem:
 
         A cell without rows has no loss, whatever it is divided by.
         """
-        counts = self.count(cells)
-        counts[counts == 0] = 1.0
+        counts = divisors(self.count(cells))
         task = replace(self.task, cells=cells)
         return replace(self, task=task, counts=counts, risk_weight=0.0)
 

@@ -361,3 +361,18 @@ def test_some_people_of_each_state(tmp_path):
     assert load(path, people=10_000).fingerprint == everyone.fingerprint
     with pytest.raises(UsageError, match="'people' must be a whole number"):
         load(path, people=0)
+
+
+def test_persons_count_as_often_as_the_survey_says(tmp_path):
+    source = folder(tmp_path / "zip", 2016)  # pwgtp, in small letters
+    plain, weighted = load(source, year=2016), load(source, year=2016, weight="PWGTP")
+    assert weighted.schema.hash == plain.schema.hash
+    for silo, other, state in zip(weighted.silos, plain.silos, STATES, strict=True):
+        expected = [number(person, "PWGTP") for person in PEOPLE[state]]
+        assert silo.rows().weight.tolist() == expected
+        np.testing.assert_array_equal(silo.rows().X, other.rows().X)
+    path = extract_csv(tmp_path / "ny.csv", ["AGEP", "SEX", "RAC1P", "ESR"])
+    with pytest.raises(DataError, match="no columns 'PWGTP'"):
+        load(path, states=["NY"], weight="PWGTP")
+    with pytest.raises(UsageError, match="'weight' must be one of"):
+        load(source, year=2016, weight="WGTP")

@@ -91,6 +91,7 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
             "partition-by", str, "Column to cut silos by.", "COLUMN", keys=("data.by",)
         ),
         Shared("id", str, "Column that says whom a row is about.", "COLUMN"),
+        Shared("weight", str, "Column that says how much a row counts.", "COLUMN"),
         Shared("positive", str, "Which of two labels is the positive one.", "VALUE"),
         Shared("drop", tuple, "Columns that are no inputs.", "COLUMNS"),
         Shared("categorical", tuple, "Columns whose numbers are codes.", "COLUMNS"),

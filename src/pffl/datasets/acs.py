@@ -50,6 +50,7 @@ from pffl.datasets._people import protected_names
 from pffl.errors import DataError, Problems, UsageError
 from pffl.typing import BoolArray, IntArray
 
+WEIGHT = "PWGTP"
 BLOCK = 1 << 11
 OLDEST = 130
 # How an extract may call the label of employment, as 0 and 1.
@@ -68,6 +69,7 @@ def acs(
     encoding: Encoding = "onehot",
     group: str | Sequence[str] = "race",
     people: int | None = None,
+    weight: Literal["PWGTP"] | None = None,
     seed: int = 0,
     test_fraction: float = 0.2,
     validation_fraction: float = 0.0,
@@ -119,6 +121,9 @@ def acs(
         ``"race"``, ``"sex"`` or both; races and sexes that do not occur are left out.
     people
         At most so many of each state's persons, drawn at random. Default: all.
+    weight
+        ``"PWGTP"``: each person counts as often as the survey says that there are such
+        people. Default: once.
     seed
         Seed of that draw and of each state's split.
     test_fraction, validation_fraction
@@ -145,6 +150,8 @@ def acs(
         check_choice(problems, "dtype", dtype, ("float64", "float32"))
         if people is not None:
             check_whole(problems, people=people)
+        if weight is not None:
+            check_choice(problems, "weight", weight, (WEIGHT,))
     check_fractions(fractions)
     chosen = TASKS[task, filter]
     if source is None:
@@ -152,7 +159,7 @@ def acs(
         files = fetch_states(year, wanted, cache_dir=cache_dir, progress=progress)
     else:
         files = find_files(Path(source), year, wanted)
-    persons = _read(files, chosen, encoding, protected, wanted, year)
+    persons = _read(files, chosen, encoding, protected, wanted, year, weight)
     notes = _notes(persons, chosen, files, year, downloaded=source is None)
     names = tuple(state for state in FIPS if state in (wanted or persons.read))
     lookup = np.zeros(256, dtype=np.int64)
@@ -161,6 +168,12 @@ def acs(
     drawn = _drawn(codes, people, seed)
     if len(drawn) < len(codes):
         notes = (*notes, f"{len(drawn):,} drawn: at most {people:,} of each state")
+    if weight is not None:
+        counting = persons.column(WEIGHT)[drawn] != 0
+        if not counting.all():
+            absent = len(drawn) - int(counting.sum())
+            notes = (*notes, f"{absent:,} persons of weight 0 were left out")
+        drawn = drawn[counting]
     plan, _ = split_index(codes, names, fractions, among=drawn, seed=seed)
     schema, groups = _schema(persons, chosen, protected)
     kind = np.dtype(dtype).type
@@ -184,8 +197,11 @@ class _Persons:
         States to keep; None for all.
     absent
         Wanted columns that the source does not have.
+    weight
+        Column of weights, if they are wanted.
     chunks
-        Packed columns, ``label``, ``state`` and ``protected …``, in the files' order.
+        Packed columns, ``label``, ``state`` and ``protected …``, in the files' order;
+        weights as they are.
     read
         Persons of each state before the filter.
     unknown
@@ -197,6 +213,7 @@ class _Persons:
     protected: Sequence[str]
     states: Sequence[str] | None
     absent: tuple[str, ...]
+    weight: str | None = None
     chunks: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
     read: Counter[str] = field(default_factory=Counter)
     unknown: dict[str, Counter[float]] = field(default_factory=dict)
@@ -223,6 +240,8 @@ class _Persons:
             kept &= np.isin(state, [FIPS[name] for name in self.states])
         self._append("label", holds(self.task.positive, chunk)[kept])
         self._append("state", state[kept])
+        if self.weight is not None:
+            self._append(self.weight, chunk[self.weight][kept])
         for name in self.protected:
             entry = Input(COLUMNS[PROTECTED[name][0]], "onehot", 0)
             self._pack(f"protected {name}", entry, chunk, kept)
@@ -286,7 +305,9 @@ class _Persons:
                 target = X[begin : begin + BLOCK, at : at + width]
                 entry.write(self.column(entry.column.name)[block], target)
                 at += width
-        return Rows(X, self.column("label")[rows].astype(np.float64), group[rows])
+        y = self.column("label")[rows].astype(np.float64)
+        weight = None if self.weight is None else self.column(self.weight)[rows]
+        return Rows(X, y, group[rows], weight=weight)
 
 
 def _read(
@@ -296,18 +317,21 @@ def _read(
     protected: Sequence[str],
     states: Sequence[str] | None,
     year: int,
+    weight: str | None,
 ) -> _Persons:
     """Read, filter and pack all files, a number of rows at a time."""
     hidden = [PROTECTED[name][0] for name in protected]
-    wanted = tuple(dict.fromkeys((*task.needed, *hidden, "ST")))
-    columns = [_columns(file, task, hidden, wanted, year) for file in files]
+    weights = [] if weight is None else [weight]
+    wanted = tuple(dict.fromkeys((*task.needed, *hidden, *weights, "ST")))
+    named = [*hidden, *weights]
+    columns = [_columns(file, task, named, wanted, year) for file in files]
     absent = tuple(column for column in wanted if column not in columns[0])
     inputs = tuple(
         Input(COLUMNS[name], encoding, task.lowest_age)
         for name in task.inputs
         if name not in hidden and name not in absent
     )
-    persons = _Persons(task, inputs, protected, states, absent)
+    persons = _Persons(task, inputs, protected, states, absent, weight)
     for file, found in zip(files, columns, strict=True):
         if "ST" not in found and file.state is None and len(states or ()) != 1:
             raise DataError(
@@ -324,7 +348,7 @@ def _read(
 def _columns(
     file: PersonFile,
     task: Task,
-    hidden: Sequence[str],
+    named: Sequence[str],
     wanted: Sequence[str],
     year: int,
 ) -> dict[str, str]:
@@ -332,7 +356,7 @@ def _columns(
     label = task.label
     other = {column: name for column, name in LABELS.items() if column == label}
     found = file.find(wanted, {} if label in task.inputs else other)
-    needed = [label, *hidden] if file.extract else wanted
+    needed = [label, *named] if file.extract else wanted
     absent = [f"'{column}'" for column in needed if column not in found]
     if absent:
         raise DataError(f"{file} is not such a table: no columns {', '.join(absent)}")

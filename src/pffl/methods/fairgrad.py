@@ -33,6 +33,7 @@ from pffl.errors import DataError
 from pffl.methods import descent
 from pffl.methods.base import check_choice, check_two_classes, label_groups
 from pffl.methods.descent import Measured, MeasuredDescent, Objective
+from pffl.numerics import divisors
 from pffl.problem import Expansion, Problem
 from pffl.questions import EvaluateTotal
 from pffl.typing import FloatArray
@@ -125,7 +126,7 @@ class FairGrad(MeasuredDescent[State]):
         """Lines 3 to 5."""
         counts = self.counts(problem)
         correct = total.column("correct", of="cells")[problem.n_cells :]
-        errors = 1 - correct / np.maximum(counts.reshape(-1), 1.0)
+        errors = 1 - correct / divisors(counts.reshape(-1))
         offsets, slopes = constants(self.notion, counts)
         F = offsets + slopes @ errors
         eta, eps = self.dual_step_size, self.gap_bound
@@ -141,7 +142,7 @@ def constants(notion: Notion, counts: FloatArray) -> tuple[FloatArray, FloatArra
     is about has no level: its constants are 0.
     """
     labels, groups = counts.shape
-    own, rows = np.eye(groups), np.maximum(counts.sum(axis=0), 1.0)
+    own, rows = np.eye(groups), divisors(counts.sum(axis=0))
     if notion in ("accuracy", "dp"):
         within = own[:, None, :] * (counts / rows)  # 1[same a] m_{y,a}/m_a
         slopes = np.broadcast_to(counts / counts.sum(), within.shape) - within
@@ -153,7 +154,7 @@ def constants(notion: Notion, counts: FloatArray) -> tuple[FloatArray, FloatArra
         return offsets * there, slopes.reshape(groups, -1) * there[:, None]
     levels = np.zeros((labels, groups, labels, groups))
     for y in range(labels) if notion == "eodds" else (labels - 1,):
-        share = counts[y] / max(counts[y].sum(), 1.0)
+        share = counts[y] / divisors(counts[y].sum())
         levels[y, :, y] = (share - own) * (counts[y] > 0)[:, None]
     slopes = levels.reshape(labels * groups, -1)
     return np.zeros(len(slopes)), slopes

@@ -41,6 +41,7 @@ from pffl.methods.base import (
     label_groups,
 )
 from pffl.methods.descent import smoothness
+from pffl.numerics import divisors
 from pffl.problem import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal
 from pffl.typing import FloatArray
@@ -218,7 +219,7 @@ class FCFL(Method[State]):
         losses = total.cell_losses[n:].reshape(counts.shape).sum(axis=(1, 2))
         gradients = total.cell_gradients[n:].reshape(deep).sum(axis=(1, 2))
         size = self.among(counts)
-        safe = np.maximum(size, 1.0)
+        safe = divisors(size)
         rates = self.among(total.cell_scores[n:].reshape(counts.shape)) / safe
         score_slopes = total.cell_score_gradients[n:].reshape(deep)
         slopes = self.among(score_slopes) / safe[:, :, None]

@@ -34,7 +34,7 @@ from pffl.errors import DataError
 from pffl.methods import descent
 from pffl.methods.base import Grid, check_choice, check_two_classes, label_groups
 from pffl.methods.descent import Descent, Objective, State
-from pffl.numerics import project_simplex
+from pffl.numerics import divisors, project_simplex
 from pffl.problem import Expansion, Problem
 from pffl.questions import TrainTotal
 from pffl.typing import FloatArray
@@ -106,7 +106,7 @@ class FedFB(Descent[Weights]):
         """Line 3."""
         own = self.own(problem)
         m = problem.count(own.cells).reshape(2, -1)
-        rows = np.maximum(m.sum(axis=0) if self.notion == "dp" else m, 1.0)
+        rows = divisors(m.sum(axis=0) if self.notion == "dp" else m)
         c = np.asarray(state.weights / rows).reshape(-1)
         L = descent.weighted_smoothness(state.curvatures, own, c * own.counts)
         return Objective.over(problem, own.cells, c, L)
@@ -144,7 +144,7 @@ def move_dp(
 
 def parity_surrogate(losses: FloatArray, counts: FloatArray) -> FloatArray:
     """f_z ≈ P(ŷ=1|z) − P(ŷ=1|0) with the loss for the error; f_0 = 0."""
-    rows = np.maximum(counts.sum(axis=0), 1.0)
+    rows = divisors(counts.sum(axis=0))
     positive = (losses[0] - losses[1] + counts[1]) / rows  # + 1 − m_{0,z}/m_z
     return np.asarray(positive - positive[0])
 

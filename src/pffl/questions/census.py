@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from pffl.data.schema import Schema
+from pffl.numerics import divisors
 from pffl.questions.base import RowsQuestion, View
 from pffl.questions.declared import (
     ROUNDING,
@@ -167,6 +168,6 @@ def _check_targets(total: CensusTotal, *, whole: bool) -> None:
 def _fit(weight: FloatArray, sums: FloatArray, squares: FloatArray) -> bool:
     """Whether (Σsx)² ≤ Σs Σsx², and both are 0 of no rows."""
     with np.errstate(over="ignore"):
-        least = sums**2 / np.where(weight > 0, weight, 1.0)
+        least = sums**2 / divisors(weight)
     none = (sums == 0) & (squares == 0)
     return bool(np.where(weight > 0, squares * (1 + ROUNDING) >= least, none).all())

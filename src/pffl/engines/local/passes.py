@@ -23,6 +23,7 @@ from pffl.constraints.base import Cells
 from pffl.engines.local.layout import Layout, Piece, piece_rows
 from pffl.engines.local.threads import Threads
 from pffl.models.linear import LinearModel
+from pffl.numerics import divisors
 from pffl.questions import (
     Curvature,
     CurvatureTotal,
@@ -140,7 +141,7 @@ def _evaluated(
     masses = by_silo[:, :, COLUMNS.index("weight")].sum(axis=1)
     present = masses > 0
     losses = by_silo[:, :, [COLUMNS.index("loss"), BOUNDED]].sum(axis=1)
-    means = losses / np.where(present, masses, 1.0)[:, None]
+    means = losses / divisors(masses)[:, None]
     risk, bounded_risk = (task.shares @ means).tolist()
     cells = task.cells.totals(by_silo)
     logs = question.log_sums(bounded, _members(layout, task.cells))
