@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl.callbacks import Round
-from pffl.data.encoding import TableEncoding, Unseen
+from pffl.data.encoding import TableEncoding
+from pffl.data.newcomers import Unseen
 from pffl.data.schema import Schema
 from pffl.errors import NotMetError, UsageError
 from pffl.evidence import summary, training, verdict

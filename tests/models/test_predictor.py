@@ -146,3 +146,105 @@ def test_numbers_have_no_scores() -> None:
     assert found[1] == pytest.approx(4_000.0, abs=1.0)
     with pytest.raises(UsageError, match="use predict"):
         solution.decision_function(table)
+
+
+# Values that are new
+
+
+def test_unseen_categories_are_refused_or_taken_as_was_said() -> None:
+    table = people(labels=LABELS["integer"])
+    new = table.assign(job=["pilot", "pilot", *table["job"][2:]])
+    one = solved()
+    with pytest.raises(DataError, match=r"'pilot' \(2\); known are 'clerk', .*ignore"):
+        one.predict(new)
+    job = table["job"].value_counts().idxmax()
+    with pytest.warns(UserWarning, match=f"'job': new values, taken as '{job}': 'pil"):
+        p = one.predict_proba(new, unseen="most_frequent")
+    usual = table.assign(job=[job, job, *table["job"][2:]])
+    np.testing.assert_array_equal(p, one.predict_proba(usual))
+    with pytest.warns(UserWarning, match=r"taken as no value: 'pilot' \(2\)"):
+        p = one.predict_proba(new, unseen="ignore")
+    X = one.encoding.inputs(usual)
+    X[:2, 1:] = 0.0
+    np.testing.assert_array_equal(p, one.predict_proba(X))
+    other = fit(table, unseen="ignore")
+    with pytest.warns(UserWarning, match="no value"):
+        np.testing.assert_array_equal(other.predict_proba(new), p)
+    with pytest.raises(DataError, match="pilot"):
+        other.predict(new, unseen="refuse")
+    with pytest.raises(UsageError, match="must be one of"):
+        one.predict(new, unseen="guess")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_the_most_frequent_value_is_known_from_the_scaling(intercept: bool) -> None:
+    rng = np.random.default_rng(1)
+    jobs = np.array(["a", "b", "c", "never"])
+    table = people(200).assign(job=rng.choice(jobs[:3], 200, p=[0.2, 0.3, 0.5]))
+    table.loc[:2, "job"] = "never"
+    federation = pffl.Federation.from_table(
+        table, label="hired", group="sex", silo="branch", test_fraction=0.3
+    )
+    for standardize in (True, False):
+        model = pffl.LogisticRegression(intercept=intercept, standardize=standardize)
+        solution = pffl.solve(federation, None, model=model, seed=0)
+        new = table.assign(job="new")
+        if not standardize:
+            with pytest.raises(DataError, match="nobody knows"):
+                solution.predict(new, unseen="most_frequent")
+            continue
+        with pytest.warns(UserWarning, match="taken as 'c'"):
+            solution.predict(new, unseen="most_frequent")
+
+
+def test_what_is_missing_is_told_with_what_to_do() -> None:
+    table, one = people(), solved()
+    gap = table.assign(age=[np.nan, *table["age"][1:]], job=[None, *table["job"][1:]])
+    with pytest.raises(DataError, match="'age': 1 missing values, and none in") as told:
+        one.predict(gap)
+    assert "'job': 1 missing values" in str(told.value)
+    assert "missing='indicator'" in str(told.value)
+    marked = fit(gap, missing="indicator")
+    assert len(marked.predict(gap)) == len(gap)
+    with pytest.raises(DataError, match=r"no column 'age': did you mean 'aeg'\?"):
+        one.predict(table.rename(columns={"age": "aeg"}))
+
+
+def test_types_of_pandas_make_no_difference() -> None:
+    table, one = people()[["job", "age"]], solved()
+    wanted = one.predict_proba(table)
+    for other in (
+        table.convert_dtypes(),
+        table.astype({"job": "category", "age": "category"}),
+        table.astype({"job": object, "age": object}),
+        table.astype({"age": "Float32"}),
+        table.astype({"age": str}),
+        table.set_index(np.arange(len(table))[::-1]),
+    ):
+        np.testing.assert_array_equal(one.predict_proba(other), wanted)
+
+
+def test_files_are_read_as_the_table_was(tmp_path: Path) -> None:
+    table = people().assign(job=np.resize(["007", "012", "A1"], 120))
+    one = fit(table, categorical=["job"])
+    path = tmp_path / "new.csv"
+    table[table["job"] != "A1"].to_csv(path, index=False)  # numbers, by the look of it
+    wanted = one.predict_proba(table[table["job"] != "A1"])
+    np.testing.assert_allclose(one.predict_proba(path), wanted, rtol=1e-12)
+    coded = people().assign(job=np.resize([7, 12, 30], 120))
+    two = fit(coded, categorical=["job"])
+    path.write_text("job,age\n07,30\n12.0,40\n7,30\n")
+    found = two.predict_proba(path)
+    wanted = two.predict_proba(pd.DataFrame({"job": [7, 12, 7], "age": [30, 40, 30]}))
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_metric_frame_takes_labels_of_any_type() -> None:
+    pytest.importorskip("fairlearn")
+    table: Any = people(labels=LABELS["integer"])
+    frame: Any = solved().metric_frame(
+        table, table["hired"], sensitive_features=table["sex"]
+    )
+    right = solved().predict(table) == table["hired"]
+    assert frame.overall == pytest.approx(right.mean())
+    assert frame.by_group["f"] == pytest.approx(right[table["sex"] == "f"].mean())

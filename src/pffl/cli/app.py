@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pffl.cli import card, certify, data, deploy, run, site, study
+from pffl.cli import card, certify, data, deploy, predict, run, site, study
 
 app = typer.Typer(
     name="pffl",
@@ -22,6 +22,7 @@ app = typer.Typer(
 
 app.command()(run.run)
 app.command()(run.feasible)
+app.command()(predict.predict)
 app.command()(certify.certify)
 app.command()(certify.verify)
 app.command()(certify.audit)

@@ -107,6 +107,11 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         Shared("rare", int, "Join values of a category with fewer rows.", "ROWS"),
         Shared("missing", str, "Missing inputs: refuse, indicator, drop_column."),
         Shared("missing-group", str, "Missing groups: refuse, or missing (a group)."),
+        Shared(
+            "unseen",
+            str,
+            "Categories new to the model, later: refuse, ignore, most_frequent.",
+        ),
         Shared("test-fraction", float, "Share of each silo kept for testing."),
         Shared(
             "seed",

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pffl.data.checks import listing
 from pffl.data.codes import encode_values
 from pffl.data.dates import VALUES, Order, Part, days_of, part_of, read_day
+from pffl.data.newcomers import Stand
 from pffl.data.numbers import Decimal, written_number
 from pffl.errors import DataError, Problems
 from pffl.records import Record, read
@@ -27,6 +28,14 @@ if TYPE_CHECKING:
 
 MISSING = "missing"
 OTHER = "other"
+NONE_BEFORE = (
+    "missing values, and none in training: fill them in, leave these rows out, or "
+    "train with such rows and `missing='indicator'`"
+)
+TAKE_THEM = (
+    "; to predict for them, `unseen='ignore'` takes them as none of these, and "
+    "`unseen='most_frequent'` as that one"
+)
 
 
 @dataclass(frozen=True)
@@ -102,11 +111,26 @@ class Column(Record):
             return (self.name, *marked)
         return (*(name for piece in self.pieces for name in piece.features), *marked)
 
-    def encode(self, series: pd.Series, out: FloatArray, problems: Problems) -> None:
-        """Write the inputs of all rows into `out`, shape (rows, features)."""
+    def encode(
+        self,
+        series: pd.Series,
+        out: FloatArray,
+        problems: Problems,
+        stand: Stand | None = None,
+    ) -> None:
+        """Write the inputs of all rows into `out`, shape (rows, features).
+
+        Values of a category that are not known are refused, unless one stands for them.
+        """
         what = f"column '{self.name}'"
         if self.kind == "category":
-            codes = match_names(series, self.values, what, problems, other=self.other)
+            absent = int(series.isna().sum())
+            if absent and MISSING not in self.values:
+                problems.add(f"{what}: {absent:,} {NONE_BEFORE}")
+                series = series.dropna()
+            if self.other:
+                stand = Stand(self.values.index(OTHER), OTHER)
+            codes = match_names(series, self.values, what, problems, stand, TAKE_THEM)
             if not problems.found:
                 _one_hot(codes, out)
             return
@@ -115,7 +139,7 @@ class Column(Record):
         else:
             missing = self._encode_numbers(series, out, what, problems)
         if missing.any() and not self.indicator:
-            problems.add(f"{what}: {int(missing.sum())} missing values")
+            problems.add(f"{what}: {int(missing.sum()):,} {NONE_BEFORE}")
         elif self.indicator:
             out[missing] = 0.0
             out[:, -1] = missing
@@ -124,6 +148,10 @@ class Column(Record):
         self, series: pd.Series, out: FloatArray, what: str, problems: Problems
     ) -> BoolArray:
         """Write the numbers, and return where there are none."""
+        import pandas as pd
+
+        if isinstance(series.dtype, pd.CategoricalDtype):
+            series = series.astype(series.cat.categories.dtype)
         numbers = as_numbers(series, self.decimal)
         if numbers is None:
             problems.add(f"{what}: {listing(_no_numbers(series, self.decimal))}")
@@ -161,7 +189,8 @@ class Column(Record):
 
 def _one_hot(codes: IntArray, out: FloatArray) -> None:
     out[:] = 0.0
-    out[np.arange(len(codes)), codes] = 1.0
+    known = np.flatnonzero(codes >= 0)
+    out[known, codes[known]] = 1.0
 
 
 def _no_numbers(series: pd.Series, decimal: Decimal | None) -> list[str]:
@@ -178,28 +207,31 @@ def match_names(
     names: Sequence[str],
     what: str,
     problems: Problems,
-    *,
-    other: bool = False,
+    stand: Stand | None = None,
+    advice: str = "",
 ) -> IntArray:
     """Codes of a column's values among `names`; unseen and missing ones are noted.
 
-    With `other`, unseen ones have the code of that name instead.
+    Unseen ones are counted instead, and have another's code, where one stands for them.
     """
     absent = int(series.isna().sum())
     if absent and MISSING not in names:
-        problems.add(f"{what}: {absent} missing values")
+        problems.add(f"{what}: {absent:,} missing values")
         series = series.dropna()
     seen, codes = category_codes(series)
-    unseen = [
-        f"'{name}' ({int((codes == code).sum())})"
-        for code, name in enumerate(seen)
-        if name not in names
-    ]
-    if unseen and not other:
-        known = listing(f"'{name}'" for name in names)
-        problems.add(f"{what}: unseen values {listing(unseen)}; known are {known}")
     place = {name: code for code, name in enumerate(names)}
-    elsewhere = place[OTHER] if other else -1
+    unseen = {
+        name: int((codes == code).sum())
+        for code, name in enumerate(seen)
+        if name not in place
+    }
+    if stand is not None:
+        stand.found.update(unseen)
+    elif unseen:
+        known = listing(f"'{name}'" for name in names)
+        new = listing(f"'{name}' ({count})" for name, count in unseen.items())
+        problems.add(f"{what}: unseen values {new}; known are {known}{advice}")
+    elsewhere = -1 if stand is None else stand.code
     found = [place.get(name, elsewhere) for name in seen]
     return np.array(found, dtype=np.int64)[codes]
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pffl.data.chunks import Chunk, read_chunks, require
 from pffl.data.column import Column, as_numbers, match_names
 from pffl.data.labels import LabelType, typed
+from pffl.data.newcomers import Newcomers, Unseen
 from pffl.data.reading import read_table
 from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows
@@ -25,8 +27,6 @@ from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Unseen = Literal["refuse", "ignore", "most_frequent"]
 
 
 @dataclass(frozen=True)
@@ -144,26 +144,65 @@ class TableEncoding:
             weights = [weights_of(frame[name], problems) for name in weighed]
         return Rows(X, y, group, None, *weights)
 
-    def inputs(self, table: pd.DataFrame | str | os.PathLike[str]) -> FloatArray:
-        """Encode the inputs alone, for prediction."""
-        frame, _ = read_table(table)
-        self._require(frame, [])
+    def inputs(
+        self,
+        table: pd.DataFrame | str | os.PathLike[str],
+        newcomers: Newcomers | None = None,
+    ) -> FloatArray:
+        """Encode the inputs alone, for prediction.
+
+        Parameters
+        ----------
+        table
+            A DataFrame, or a file.
+        newcomers
+            What becomes of unseen categories, if they are not refused.
+        """
+        chunks = read_chunks(table, self.columns)
+        return np.concatenate([self.encode(chunk, newcomers) for chunk in chunks])
+
+    def encode(self, chunk: Chunk, newcomers: Newcomers | None = None) -> FloatArray:
+        """Encode some rows; of a file, a row that cannot be is named with its line."""
+        frame = chunk.frame
+        try:
+            return self._encoded(frame, newcomers)
+        except DataError as error:
+            if chunk.file is None:
+                raise
+            good, bad = 0, len(frame)  # rows that can be encoded, and cannot
+            while bad - good > 1:
+                middle = (good + bad) // 2
+                try:
+                    self._encoded(frame[good:middle], newcomers)
+                    good = middle
+                except DataError:
+                    bad = middle
+            where = f"'{chunk.file}', {chunk.place(good)}"
+            with Problems(where, DataError) as problems:
+                self._inputs(frame[good:bad], problems, newcomers)
+            raise error from None
+
+    def _encoded(self, frame: pd.DataFrame, newcomers: Newcomers | None) -> FloatArray:
         with Problems("table", DataError) as problems:
-            X = self._inputs(frame, problems)
+            X = self._inputs(frame, problems, newcomers)
         return X
 
     def _require(self, frame: pd.DataFrame, others: Sequence[str]) -> None:
         needed = [*(column.name for column in self.columns), *others]
-        absent = [f"'{name}'" for name in needed if name not in frame.columns]
-        if absent:
-            raise DataError(f"table: no columns {', '.join(absent)}")
+        require(needed, list(map(str, frame.columns)), "table")
 
-    def _inputs(self, frame: pd.DataFrame, problems: Problems) -> FloatArray:
-        X = np.empty((len(frame), self.schema.n_features))
-        start = 0
+    def _inputs(
+        self,
+        frame: pd.DataFrame,
+        problems: Problems,
+        newcomers: Newcomers | None = None,
+    ) -> FloatArray:
+        X, start = np.empty((len(frame), self.schema.n_features)), 0
         for column in self.columns:
-            stop = start + len(column.features)
-            column.encode(frame[column.name], X[:, start:stop], problems)
+            stop, stand = start + len(column.features), None
+            if newcomers is not None and column.kind == "category":
+                stand = newcomers.stand(column.name, column.values, start)
+            column.encode(frame[column.name], X[:, start:stop], problems, stand)
             start = stop
         return X
 

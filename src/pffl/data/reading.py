@@ -52,7 +52,7 @@ def read_table(
     path = Path(table)
     if not path.is_file():
         raise DataError(f"'{path}' is not a file")
-    if not _is_parquet(path):
+    if not is_parquet(path):
         data, notes = unpacked(path.read_bytes(), path.name)
         found = formats.read(data, path.name)
         if found is None:
@@ -61,15 +61,25 @@ def read_table(
             frame, repeated = named_columns(found[0])
             more = [*found[1], *repeated]
         return frame, notes + more
+    open_parquet(path)
+    try:
+        frame = pd.read_parquet(path, engine="pyarrow")
+    except (OSError, ValueError) as error:
+        raise DataError(f"'{path.name}' cannot be read: {error}") from error
+    return named_columns(frame)
+
+
+def open_parquet(path: Path) -> Any:
+    """Return a Parquet file that is open, or say why it is none."""
     try:
         import pyarrow
+        from pyarrow import parquet
     except ImportError as error:
         raise MissingExtraError("parquet", "reading Parquet files") from error
     try:
-        frame = pd.read_parquet(path, engine="pyarrow")
+        return parquet.ParquetFile(path)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise DataError(f"'{path.name}' is not a Parquet file: {error}") from error
-    return named_columns(frame)
 
 
 def place_of(table: pd.DataFrame | str | os.PathLike[str], row: int) -> str:
@@ -79,7 +89,7 @@ def place_of(table: pd.DataFrame | str | os.PathLike[str], row: int) -> str:
     """
     if isinstance(table, str | os.PathLike):
         path = Path(table)
-        if not _is_parquet(path):
+        if not is_parquet(path):
             data, _ = unpacked(path.read_bytes(), path.name)
             if formats.kind_of(data) is None:
                 return f"line {_line(decode(data, path.name)[0], row):,}"
@@ -91,7 +101,7 @@ def _line(text: str, row: int) -> int:
     if '"' not in text:
         full = (number for number, line in lines if line.strip("\r\n"))
         return next(islice(full, row + 1, None)) + 1
-    records = _records(text, find_delimiter(text))
+    records = records_of(text, find_delimiter(text))
     begins = 0
     seen = -1  # the header
     for record in records:
@@ -103,7 +113,8 @@ def _line(text: str, row: int) -> int:
     return begins + 1
 
 
-def _is_parquet(path: Path) -> bool:
+def is_parquet(path: Path) -> bool:
+    """Whether a file is one, by its name or its first bytes."""
     with path.open("rb") as stream:
         start = stream.read(len(formats.PARQUET))
     return path.suffix.lower() in PARQUET or start == formats.PARQUET
@@ -144,8 +155,8 @@ def read_csv(data: bytes, name: str) -> tuple[pd.DataFrame, list[str]]:
     if delimiter != ",":
         notes.append(f"fields are separated by {delimiter!r}")
     plain = data if encoding == "utf-8" else text.encode()
-    header = _header(text, delimiter)
-    if not header or not _looks_even(plain, delimiter, len(header)):
+    header = header_of(text, delimiter)
+    if not header or not looks_even(plain, delimiter, len(header)):
         header = check_records(text, delimiter, encoding, name)
     frame = pd.read_csv(
         io.BytesIO(plain),
@@ -165,14 +176,14 @@ def read_csv(data: bytes, name: str) -> tuple[pd.DataFrame, list[str]]:
     frame = frame.drop(columns=unnamed)
     frame = frame.set_axis([name for name in header if name], axis=1)
     if delimiter == ";":
-        frame = _decimal_commas(frame, notes)
+        frame = decimal_commas(frame, notes)
     frame, more = named_columns(frame)
     return frame, notes + more
 
 
-def _header(text: str, delimiter: str) -> list[str]:
+def header_of(text: str, delimiter: str) -> list[str]:
     """Return the fields of the first record; none if it cannot be read."""
-    records = _records(text, delimiter)
+    records = records_of(text, delimiter)
     try:
         first: list[str] = next(filter(None, records), [])
     except csv.Error:
@@ -180,7 +191,8 @@ def _header(text: str, delimiter: str) -> list[str]:
     return [field.strip() for field in first]
 
 
-def _records(text: str, delimiter: str) -> Any:
+def records_of(text: str, delimiter: str) -> Any:
+    """Return a reader of the records of a text, strict about quotes."""
     return csv.reader(
         io.StringIO(text, newline=""),
         delimiter=delimiter,
@@ -189,28 +201,32 @@ def _records(text: str, delimiter: str) -> Any:
     )
 
 
-def _looks_even(data: bytes, delimiter: str, fields: int) -> bool:
-    """Whether all records surely have so many fields; False if a look is not enough.
-
-    Quotes are followed only where each opens at the begin of a field and closes at its
-    end: then an odd number of them before a byte says that it is inside.
-    """
-    if data.count(b"\r") != data.count(b"\r\n"):
+def looks_even(data: bytes, delimiter: str, fields: int) -> bool:
+    """Whether all records surely have so many fields; False if a look is not enough."""
+    if data.count(b"\r") != data.count(b"\r\n") or not plain_quotes(data, delimiter):
         return False
-    if b'"' in data:
-        array = np.frombuffer(data, dtype=np.uint8)
-        quote, inside = array == QUOTE, _inside_quotes(array)
-        edge = (array == ord(delimiter)) | (array == NEWLINE) | quote
-        opens, closes = quote & inside, quote & ~inside
-        after = edge | (array == RETURN)
-        if inside[-1] or (opens[1:] > edge[:-1]).any():
-            return False
-        if (closes[:-1] > after[1:]).any():
-            return False
     return first_uneven(data, delimiter, fields) is None
 
 
-def _inside_quotes(array: NDArray[np.uint8]) -> BoolArray:
+def plain_quotes(data: bytes, delimiter: str) -> bool:
+    """Whether each quote opens at the begin of a field or closes at its end.
+
+    Then an odd number of them before a byte says that it is inside.
+    """
+    if b'"' not in data:
+        return True
+    array = np.frombuffer(data, dtype=np.uint8)
+    quote, inside = array == QUOTE, inside_quotes(array)
+    edge = (array == ord(delimiter)) | (array == NEWLINE) | quote
+    opens, closes = quote & inside, quote & ~inside
+    after = edge | (array == RETURN)
+    if inside[-1] or (opens[1:] > edge[:-1]).any():
+        return False
+    return not (closes[:-1] > after[1:]).any()
+
+
+def inside_quotes(array: NDArray[np.uint8]) -> BoolArray:
+    """Return which bytes are between quotes, or open some."""
     # Counting up to 255 and from 0 again keeps odd and even.
     return (np.cumsum(array == QUOTE, dtype=np.uint8) & 1).view(np.bool_)
 
@@ -229,7 +245,7 @@ def first_uneven(
     array = np.frombuffer(data, dtype=np.uint8)
     mark, end = array == ord(delimiter), array == NEWLINE
     if b'"' in data:
-        outside = ~_inside_quotes(array)
+        outside = ~inside_quotes(array)
         mark &= outside
         end &= outside
     starts = np.append(0, np.flatnonzero(end) + 1)
@@ -303,7 +319,7 @@ def find_delimiter(text: str) -> str:
 
 def check_records(text: str, delimiter: str, encoding: str, name: str) -> list[str]:
     """Return the header; refuse records of another length, with line and byte."""
-    records = _records(text, delimiter)
+    records = records_of(text, delimiter)
     header: list[str] = []
     bad: list[tuple[int, str]] = []
     count, begin = 0, 0
@@ -335,7 +351,7 @@ def _place(data: bytes, start: int) -> str:
     return f"line {line}, byte {start + 1}"
 
 
-def _decimal_commas(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+def decimal_commas(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     """Turn columns of numbers such as ``3,5`` into numbers."""
     import pandas as pd
 

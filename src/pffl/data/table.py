@@ -18,9 +18,10 @@ from pffl.data.arrays import noted
 from pffl.data.checks import check_choice, check_whole, listing, refuse_or_warn, warn
 from pffl.data.column import MISSING, Column, as_numbers, category_codes
 from pffl.data.dates import Order, Part, read_day
-from pffl.data.encoding import TableEncoding, Unseen
+from pffl.data.encoding import TableEncoding
 from pffl.data.inference import ENOUGH_ROWS, Distinct, Inference
 from pffl.data.labels import label_type_of
+from pffl.data.newcomers import Unseen
 from pffl.data.numbers import Decimal
 from pffl.data.reading import place_of, read_table
 from pffl.data.schema import Attribute

@@ -7,15 +7,19 @@ they are, and its answers are in the labels' own type.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pffl import files
-from pffl.data.encoding import TableEncoding, Unseen
+from pffl.data.checks import warn
+from pffl.data.chunks import Chunk, read_chunks
+from pffl.data.encoding import TableEncoding
+from pffl.data.newcomers import Newcomers, Unseen, frequencies
 from pffl.data.reading import is_table
 from pffl.data.schema import Schema
 from pffl.data.silo import as_inputs
@@ -30,6 +34,10 @@ if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
 
     Table: TypeAlias = pd.DataFrame | str | os.PathLike[str] | NDArray[Any]
+
+
+PREDICTION, PROBABILITY = "prediction", "probability"  # columns of scores
+NUMBERS = 1 << 22  # inputs that are scaled at once
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -98,11 +106,7 @@ class Predictor:
             What to do with categories that are new to it, other than `preparation`
             says.
         """
-        X = self._scaled(table, unseen)
-        codes = self.model.classes(self.w, X)
-        if codes is None:
-            return self.model.bounded_values(self.w, X)
-        return self.classes[codes.astype(np.int64)]
+        return self._over(table, unseen, self._predicted)
 
     def predict_proba(
         self, table: Table, *, unseen: Unseen | None = None
@@ -114,8 +118,7 @@ class Predictor:
         table, unseen
             As for `predict`.
         """
-        bound = np.inf if self.loss_bound is None else self.loss_bound
-        return self.model.bounded_proba(self.w, self._scaled(table, unseen), bound)
+        return self._over(table, unseen, self._probabilities)
 
     def decision_function(
         self, table: Table, *, unseen: Unseen | None = None
@@ -129,10 +132,7 @@ class Predictor:
         """
         if not self.schema.labels:
             raise UsageError(f"'{self.schema.target}' is a number: use predict")
-        scores = self.model.scores(self.w, self._scaled(table, unseen))
-        if scores.ndim == 2 and scores.shape[1] == 2:
-            return np.asarray(scores[:, 1] - scores[:, 0])
-        return scores
+        return self._over(table, unseen, self._scores)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it into a new file, which `pffl.load` reads."""
@@ -181,11 +181,76 @@ class Predictor:
 
         return coefficients_of(self)
 
+    def newcomers(self, unseen: Unseen | None = None) -> Newcomers:
+        """Return what becomes of categories that are new to it."""
+        rule = self.preparation.unseen if unseen is None else unseen
+        if rule not in get_args(Unseen):
+            raise UsageError(f"'unseen' must be one of {get_args(Unseen)}. Got {rule}.")
+        return Newcomers(rule, frequencies(self.inputs.mean, self.inputs.scale))
+
     def encode(self, table: Table, *, unseen: Unseen | None = None) -> FloatArray:
         """Return the inputs of a table, before scaling, shape (rows, inputs)."""
-        if is_table(table):
-            return self.preparation.inputs(table)
-        inputs, expected = as_inputs(table), self.schema.n_features
+        if not is_table(table):
+            return self._checked(table)
+        newcomers = self.newcomers(unseen)
+        X = self.preparation.inputs(table, newcomers)
+        _say(newcomers)
+        return X
+
+    def score(self, chunk: Chunk, newcomers: Newcomers) -> pd.DataFrame:
+        """Return predictions for some rows, with the probability of each class."""
+        import pandas as pd
+
+        X = self.preparation.encode(chunk, newcomers)
+        values = [self._predicted(part) for part in self._batches(X)]
+        found = pd.DataFrame({PREDICTION: np.concatenate(values)})
+        if not self.schema.labels:
+            return found
+        p = np.concatenate([self._probabilities(part) for part in self._batches(X)])
+        names = [f"{PROBABILITY}_{label}" for label in self.schema.labels]
+        return found.assign(**dict(zip(names, p.T, strict=True)))
+
+    def _predicted(self, X: FloatArray) -> NDArray[Any]:
+        codes = self.model.classes(self.w, X)
+        if codes is None:
+            return self.model.bounded_values(self.w, X)
+        return self.classes[codes.astype(np.int64)]
+
+    def _probabilities(self, X: FloatArray) -> FloatArray:
+        bound = np.inf if self.loss_bound is None else self.loss_bound
+        return self.model.bounded_proba(self.w, X, bound)
+
+    def _scores(self, X: FloatArray) -> FloatArray:
+        scores = self.model.scores(self.w, X)
+        if scores.ndim == 2 and scores.shape[1] == 2:
+            return np.asarray(scores[:, 1] - scores[:, 0])
+        return scores
+
+    def _over(
+        self,
+        table: Table,
+        unseen: Unseen | None,
+        function: Callable[[FloatArray], NDArray[Any]],
+    ) -> NDArray[Any]:
+        """Return a function of all rows, piece by piece: encoded rows are large."""
+        if not is_table(table):
+            X = self._checked(table)
+            return np.concatenate([function(part) for part in self._batches(X)])
+        newcomers, parts = self.newcomers(unseen), []
+        for chunk in read_chunks(table, self.preparation.columns):
+            X = self.preparation.encode(chunk, newcomers)
+            parts += [function(part) for part in self._batches(X)]
+        _say(newcomers)
+        return np.concatenate(parts)
+
+    def _batches(self, X: FloatArray) -> Iterator[FloatArray]:
+        """Yield scaled inputs, a limited number at once."""
+        rows = max(1, NUMBERS // max(1, X.shape[1]))
+        for start in range(0, max(1, len(X)), rows):
+            yield self.inputs.apply(X[start : start + rows])
+
+    def _checked(self, given: object) -> FloatArray:
+        inputs, expected = as_inputs(given), self.schema.n_features
         if inputs.ndim != 2 or inputs.shape[1] != expected:
             raise DataError(
                 f"inputs have shape {inputs.shape}, expected (rows, {expected}): "
@@ -196,9 +261,6 @@ class Predictor:
             raise DataError(f"{bad} rows have missing or infinite inputs")
         return inputs
 
-    def _scaled(self, table: Table, unseen: Unseen | None) -> FloatArray:
-        return self.inputs.apply(self.encode(table, unseen=unseen))
-
 
 def _written(path: str | os.PathLike[str], content: bytes) -> Path:
     """Write a new file; one that is there stays."""
@@ -207,3 +269,8 @@ def _written(path: str | os.PathLike[str], content: bytes) -> Path:
         raise ArtefactError(f"'{place}' is there already: choose another name")
     files.write(place, content)
     return place
+
+
+def _say(newcomers: Newcomers) -> None:
+    for remark in newcomers.remarks():
+        warn(remark)

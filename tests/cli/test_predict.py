@@ -1,0 +1,176 @@
+"""`pffl predict`: new rows in, scores out, of any size, all or nothing."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pffl
+from pffl.data import chunks
+from tests.cli.helpers import Command
+from tests.models.test_predictor import LABELS, people, solved
+
+PROBABILITIES = ["probability_no", "probability_yes"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("model") / "run"
+    return pffl.save(solved("text"), place)
+
+
+@pytest.fixture
+def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(chunks, "BLOCK", 300)  # bytes: many pieces
+    table = people(labels=LABELS["text"]).assign(
+        id=[f"p{k}" for k in range(120)], note=["=1+1", '"a,\nb"', "NA", "-5"] * 30
+    )
+    path = tmp_path / "rows.csv"
+    table.to_csv(path, index=False)
+    return path
+
+
+def test_scores_are_those_of_the_model(
+    command: Command, model: Path, rows: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "scores.csv"
+    seen = command("predict", model, rows, "-o", out, "--keep", "id", "--keep", "note")
+    assert (seen.code, seen.out) == (0, "")
+    assert "120 rows scored" in seen.err
+    scores = pd.read_csv(out, keep_default_na=False)
+    assert list(scores) == [
+        "id",
+        "note",
+        "prediction",
+        "probability_no",
+        *["probability_yes"],
+    ]
+    table, one = pd.read_csv(rows, keep_default_na=False), solved("text")
+    assert scores["id"].tolist() == table["id"].tolist()
+    assert scores["prediction"].tolist() == one.predict(table).tolist()
+    wanted = one.predict_proba(table)
+    np.testing.assert_allclose(scores["probability_yes"], wanted[:, 1], rtol=1e-14)
+    assert scores["note"].tolist()[:4] == ["'=1+1", '"a,\nb"', "NA", "-5"]
+    again = command("predict", model, rows)
+    assert again.code == 0
+    assert pd.read_csv(io.StringIO(again.out)).equals(
+        pd.read_csv(out).drop(columns=["id", "note"])
+    )
+
+
+def test_nothing_is_overwritten_and_no_half_file_is_left(
+    command: Command, model: Path, rows: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "scores.csv"
+    lines = rows.read_text().splitlines()
+    where = rows.read_text().count("\n") + 1
+    rows.write_text(rows.read_text() + "old,nurse,f,north,yes,p,n\n")
+    before = sorted(tmp_path.iterdir())
+    seen = command("predict", model, rows, "-o", out)
+    assert (seen.code, seen.out) == (3, "")
+    assert f"'rows.csv', line {where}: column 'age': 'old' (1) is not a number" in (
+        " ".join(seen.err.split())
+    )
+    assert sorted(tmp_path.iterdir()) == before
+    rows.write_text("\n".join(lines))
+    out.write_text("mine")
+    seen = command("predict", model, rows, "-o", out)
+    assert (seen.code, out.read_text()) == (6, "mine")
+    assert "there already" in seen.err
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "it is empty"),
+        ("age,job\n", "no rows after the header"),
+        ("age,jobs\n30,cook\n", "no column 'job': did you mean 'jobs'?"),
+        ("age,job\n30,cook\n31\n", "line 3: 1 fields, expected 2"),
+        ("age,job\n30,cook\n,cook\n", "line 3: column 'age': 1 missing values"),
+        ("age,job\n30,cook\n\n\n31,pilot\n", "line 5: column 'job': unseen values"),
+        ('age,job\n30,"co\nok"\n', "line 2: column 'job': unseen values"),
+        ('age,job\n30,"cook\n31,cook\n', "line 2: unexpected end of data"),
+        ("age,job\n30,cook\ninf,cook\n", "line 3: column 'age': 1 infinite"),
+        ("age,job\n30,cook\n1,c\0k\n", "line 3: a zero byte"),
+        ("age,age,job\n30,31,cook\n", "'age' occurs twice"),
+        ("[1, 2]", "JSON"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(
+    command: Command, model: Path, tmp_path: Path, text: str, says: str
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    seen = command("predict", model, path, "-o", tmp_path / "scores.csv")
+    assert (seen.code, seen.out) == (3, "")
+    assert says in " ".join(seen.err.split())
+    assert "--unseen" in seen.err or "unseen" not in says
+    assert not (tmp_path / "scores.csv").exists()
+
+
+def test_unseen_values_are_taken_on_request_and_counted_over_all_pieces(
+    command: Command, model: Path, rows: Path
+) -> None:
+    rows.write_text("job,age\n" + "pilot,30\ncook,40\n" * 200)
+    seen = command("predict", model, rows, "--unseen", "ignore")
+    assert seen.code == 0
+    assert len(seen.out.splitlines()) == 401
+    assert "column 'job': new values, taken as no value: 'pilot' (200)" in seen.err
+    assert command("predict", model, rows).code == 3
+    assert command("predict", model, rows, "--unseen", "guess").code == 2
+    assert command("predict", model, rows, "--keep", "prediction").code == 2
+
+
+def test_other_forms_of_the_same_table(
+    command: Command, model: Path, rows: Path, tmp_path: Path
+) -> None:
+    table = pd.read_csv(rows)[["age", "job", "id"]]
+    wanted = pd.read_csv(io.StringIO(command("predict", model, rows).out))
+    text = table.to_csv(index=False)
+    forms = {
+        "packed.csv.gz": gzip.compress(text.encode()),
+        "sixteen.csv": text.encode("utf-16"),
+        "marked.csv": b"\xef\xbb\xbf" + text.encode(),
+        "semicolons.csv": table.to_csv(index=False, sep=";").encode(),
+        "returns.csv": text.replace("\n", "\r\n").encode(),
+        "latin.csv": text.replace("p119", "é").encode("latin-1"),
+    }
+    for name, content in forms.items():
+        (tmp_path / name).write_bytes(content)
+        seen = command("predict", model, tmp_path / name)
+        assert seen.code == 0, seen.err
+        assert pd.read_csv(io.StringIO(seen.out)).equals(wanted), name
+
+
+def test_parquet_in_and_out(
+    command: Command,
+    model: Path,
+    rows: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(chunks, "BATCH", 50)
+    table, out = pd.read_csv(rows), tmp_path / "scores.parquet"
+    table.astype({"job": "category"}).to_parquet(tmp_path / "rows.parquet")
+    seen = command(
+        "predict", model, tmp_path / "rows.parquet", "-o", out, "--keep", "id"
+    )
+    assert seen.code == 0, seen.err
+    found = pd.read_parquet(out)
+    assert found["id"].tolist() == table["id"].tolist()
+    np.testing.assert_allclose(
+        found["probability_no"], solved("text").predict_proba(table)[:, 0], rtol=1e-14
+    )
+    table.loc[77, "age"] = None
+    table.to_parquet(tmp_path / "gap.parquet")
+    none = tmp_path / "n.parquet"
+    seen = command("predict", model, tmp_path / "gap.parquet", "-o", none)
+    assert seen.code == 3
+    assert "'gap.parquet', row 77: column 'age'" in seen.err
+    assert not none.exists()
