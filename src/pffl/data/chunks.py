@@ -13,6 +13,7 @@ import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from pffl.data import formats
+from pffl.data.checks import listing
 from pffl.data.column import Column
 from pffl.data.packed import DAMAGED, PACKERS, ZIP
 from pffl.data.reading import (
@@ -37,7 +39,6 @@ from pffl.data.reading import (
     records_of,
 )
 from pffl.errors import DataError, Problems
-from pffl.records import suggestion
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,10 +101,17 @@ def read_chunks(
 
 def require(names: Sequence[str], there: Sequence[str], subject: str) -> None:
     """Refuse a table without some columns; say which ones may be meant."""
+    absent = [name for name in dict.fromkeys(names) if name not in there]
+    close = {name: get_close_matches(name, there, n=1) for name in absent}
     with Problems(subject, DataError) as problems:
-        for name in names:
-            if name not in there:
-                problems.add(f"no column '{name}': {suggestion(name, there)}")
+        for name, found in close.items():
+            if found:
+                problems.add(f"no column '{name}': did you mean '{found[0]}'?")
+        unknown = [f"'{name}'" for name, found in close.items() if not found]
+        if unknown:
+            word = "column" if len(unknown) == 1 else "columns"
+            known = listing(there)
+            problems.add(f"no {word} {listing(unknown)}: there are {known}")
 
 
 def _chosen(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pffl.data.column import OTHER, Column
-from pffl.data.encoding import Unseen
+from pffl.data.newcomers import Unseen
 from pffl.errors import UsageError
 from pffl.models.linear import LinearModel, NumericModel
 from pffl.typing import FloatArray
