@@ -30,9 +30,10 @@ from pffl.questions.declared import (
     text,
 )
 from pffl.questions.plausible import LOSS, Known, require, within
+from pffl.questions.stakes import STAKES, Stakes, check_log_sums, check_stakes, means
 from pffl.typing import BoolArray, FloatArray, IntArray
 
-MOST_TRIALS, MOST_BETS = 8, 16
+MOST_TRIALS, MOST_BETS, MOST_LEVELS = 8, 16, 8
 PREDICTED = Row(0.0, 1.0, whole=True, weighted=True, called="a count of predictions")
 BOUNDED = Row(0.0, "M", weighted=True, called="a bounded loss")
 ROWS = {
@@ -49,6 +50,8 @@ COLUMNS = tuple(ROWS)
 TRIED = replace(BOUNDED, high="largest M")
 PEOPLE = (COUNT, *(replace(BOUNDED, high=most, weighted=False) for most in ("M", "M²")))
 LOG_SUM = Row("log(1 − γ)", 0.0, called="a log-sum")
+BY_ROW = ("people", "below", "above", "stakes", "diluted")
+STAKE = Row(0.0, 1.0, called="a sum of weights")
 
 
 Bounded = Callable[[float], FloatArray]  # M → the bounded predictor's losses
@@ -76,6 +79,9 @@ class EvaluateTotal(Total):
     below, above
         Σ log(1 − γx) and Σ log(1 − γ(1 − x)) over the people of a cell, per bet γ, with
         x = mean bounded loss / M.
+    stakes, diluted
+        Where rows have weights, instead of the last three: sums of `STAKES` per cell,
+        and Σ log(1 − γu) per cell, bet and level; see `bounds.weighted`.
     """
 
     atoms: FloatArray = array("atoms", len(COLUMNS), row=tuple(ROWS.values()))
@@ -87,6 +93,8 @@ class EvaluateTotal(Total):
     people: FloatArray = array("z", 3, row=PEOPLE)
     below: FloatArray = array("z", "bets", row=LOG_SUM)
     above: FloatArray = array("z", "bets", row=LOG_SUM)
+    stakes: FloatArray = array("z", "stakes", row=STAKE)
+    diluted: FloatArray = array("z", "tests", "levels", row=LOG_SUM)
 
     def column(self, name: str, *, of: str = "atoms") -> FloatArray:
         """One column by name, per atom or (``of="cells"``) per cell."""
@@ -106,6 +114,9 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         Other values of M, to be tried.
     bets
         γ of each cell, shape (Z, J), for confidence statements about unseen people.
+    weight_bound, levels
+        s_max, and losses of each cell at which bets are to be tested, shape (Z, G), in
+        order, where rows have weights; infinite and none where they count alike.
     """
 
     total_type: ClassVar = EvaluateTotal
@@ -114,11 +125,14 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
     loss_bound: float = scalar(default=np.inf, optional=True)
     trials: FloatArray = table("any", most=MOST_TRIALS, default_factory=empty)
     bets: FloatArray = table("z", "any", most=MOST_BETS, default_factory=empty)
+    weight_bound: float = scalar(default=np.inf, optional=True)
+    levels: FloatArray = table("z", "any", most=MOST_LEVELS, default_factory=empty)
 
     def __post_init__(self) -> None:
         model, M = self.task.model, self.loss_bound
-        if self.bets.size == 0:
-            object.__setattr__(self, "bets", np.zeros((len(self.task.cells), 0)))
+        for name in ("bets", "levels"):
+            if getattr(self, name).size == 0:
+                object.__setattr__(self, name, np.zeros((len(self.task.cells), 0)))
         if np.isfinite(M) and model.loss_bound(M) != M:
             raise UsageError("the loss bound is not that of the model's targets")
         for trial in self.trials.tolist():
@@ -128,12 +142,36 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
             raise UsageError(f"a bet must be above 0, and at most {LARGEST:g}")
         if self.bets.size and not np.isfinite(M):
             raise UsageError("bets need a loss bound")
+        self._check_levels()
+
+    def _check_levels(self) -> None:
+        """Refuse levels that no mean loss is at, and bets on weights without any."""
+        levels, s_max = self.levels, self.weight_bound
+        good = (levels >= 0) & (levels <= self.loss_bound)
+        if not good.all() or (np.diff(levels) < 0).any():
+            raise UsageError("levels must be from 0 to the loss bound, in order")
+        if self.weighs and not (s_max > 0 and np.isfinite(self.loss_bound)):
+            raise UsageError("weights need a bound above 0, and losses one")
+        if bool(levels.size) != (self.weighs and bool(self.bets.size)):
+            raise UsageError("levels go with bets and a bound on weights")
+
+    @property
+    def weighs(self) -> bool:
+        """Whether sums over weighted rows are asked for."""
+        return bool(np.isfinite(self.weight_bound))
+
+    @property
+    def by_row(self) -> bool:
+        """Whether more is asked than sums of columns."""
+        return self.weighs or bool(self.bets.size)
 
     @property
     def dims(self) -> Dims:
         """Lengths of the axes of an answer."""
-        own = {"trials": len(self.trials), "bets": self.bets.shape[1]}
-        return {**super().dims, **own}
+        bets, weighs = self.bets.shape[1], self.weighs
+        own = {"trials": len(self.trials), "bets": 0 if weighs else bets}
+        own |= {"tests": bets if weighs else 0, "levels": self.levels.shape[1]}
+        return {**super().dims, **own, "stakes": len(STAKES) if weighs else 0}
 
     @property
     def scales(self) -> Mapping[str, float]:
@@ -193,29 +231,39 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         factors[:, COLUMNS.index("count")] = 1.0
         return columns * factors
 
-    def log_sums(
+    def row_sums(
         self,
         bounded: FloatArray,
         member: Callable[[int], BoolArray],
         person: IntArray | None = None,
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return `people`, `below` and `above`.
+        weight: FloatArray | None = None,
+    ) -> tuple[FloatArray, ...]:
+        """Return `people`, `below`, `above`, `stakes` and `diluted`.
 
         ``member(z)`` says which rows are in a cell. Rows of one person are no
         independent draws: each person counts once in a cell, with their mean.
         """
-        below, above = np.zeros_like(self.bets), np.zeros_like(self.bets)
-        people = np.zeros((len(self.bets), 3))
-        for z, bets in enumerate(self.bets if self.bets.size else ()):
+        cells, dims = len(self.bets), self.dims
+        people, below = np.zeros((cells, 3)), np.zeros((cells, dims["bets"]))
+        above, stakes = np.zeros_like(below), np.zeros((cells, dims["stakes"]))
+        diluted = np.zeros((cells, dims["tests"], dims["levels"]))
+        for z, bets in enumerate(self.bets if self.by_row else ()):
             rows = member(z)
-            own = bounded[rows]
+            x, who = bounded[rows] / self.loss_bound, None
             if person is not None:
-                own = _means(own, person[rows])
-            people[z] = len(own), own.sum(), np.square(own).sum()
-            x = own[:, None] / self.loss_bound
+                who = person[rows]
+            if self.weighs:
+                s = np.ones(len(x)) if weight is None else weight[rows]
+                own = Stakes.of(x, s / self.weight_bound, who)
+                stakes[z] = own.sums()
+                diluted[z] = own.log_sums(bets, self.levels[z] / self.loss_bound)
+                continue
+            cut = bounded[rows] if who is None else means(bounded[rows], who)
+            people[z] = len(cut), cut.sum(), np.square(cut).sum()
+            x = cut[:, None] / self.loss_bound
             below[z] = np.log1p(-bets * x).sum(axis=0)
             above[z] = np.log1p(-bets * (1.0 - x)).sum(axis=0)
-        return people, below, above
+        return people, below, above, stakes, diluted
 
     def answer(self, view: View) -> EvaluateTotal:
         """Answer for one silo."""
@@ -246,7 +294,9 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         sums, width = here @ atoms, len(COLUMNS)
         share = float(self.task.shares[view.index]) if len(view) else 0.0
         cut = columns[:, COLUMNS.index("bounded_loss")]
-        logs = self.log_sums(cut, lambda z: here[z][view.atom], view.person)
+        logs = self.row_sums(
+            cut, lambda z: here[z][view.atom], view.person, view.weight
+        )
         return EvaluateTotal(
             atoms[:, :width],
             sums[:, :width],
@@ -260,7 +310,7 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
     def pooled(self, total: EvaluateTotal, views: Sequence[View]) -> EvaluateTotal:
         """Count people once who have rows in several silos."""
         known = [view.person for view in views if view.person is not None]
-        if not self.bets.size or len(known) < len(views):
+        if not self.by_row or len(known) < len(views):
             return total
         cells, w, M = self.task.cells, self.w, self.loss_bound
         model = self.task.model
@@ -272,9 +322,14 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
             rows: BoolArray = cells.membership[z][atom]
             return rows if cells.everywhere[z] else rows & (silo == cells.silo[z])
 
-        person = np.concatenate(known)
-        people, below, above = self.log_sums(np.concatenate(cut), member, person)
-        return replace(total, people=people, below=below, above=above)
+        weights = [v.weigh(np.ones(len(v))) for v in views]
+        found = self.row_sums(
+            np.concatenate(cut),
+            member,
+            np.concatenate(known),
+            np.concatenate(weights),
+        )
+        return replace(total, **dict(zip(BY_ROW, found, strict=True)))
 
     def losses(self, total: EvaluateTotal) -> FloatArray:
         """Return the loss sums of the cells at w."""
@@ -372,7 +427,14 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
             most = np.minimum(own + n * self._rise(known, bound), n * bound)
             slack = ROUNDING * (n * known.ceilings.unit + most)
             within(tried, -slack, most + slack, "a bounded loss")
-        if not self.bets.size:
+        if self.weighs:
+            scale, M = self.weight_bound, self.loss_bound
+            weight = total.column("weight", of="cells") / scale
+            loss = cut / (scale * M)
+            rows = known.in_each["z"]
+            check_stakes(total.stakes, rows=rows, weight=weight, loss=loss)
+            check_log_sums(total.diluted, total.stakes, self.bets, self.levels / M)
+        if self.weighs or not self.bets.size:
             require(not total.people.any(), "people who were not asked for")
             return
         require(not known.weighted, "log-sums of weighted rows")
@@ -385,12 +447,6 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
             slack = ROUNDING * (1 - np.log1p(-self.bets))
             low, high = many * (least - slack), many * (most + slack)
             within(logs, low, high, "a log-sum")
-
-
-def _means(values: FloatArray, person: IntArray) -> FloatArray:
-    """Return the mean of each person's values."""
-    _, who, many = np.unique(person, return_inverse=True, return_counts=True)
-    return np.bincount(who, values, len(many)) / many
 
 
 def _check_squares(

@@ -84,7 +84,7 @@ class Local(Reference):
         model = None if task is None else task.model
         kind = type(questions[0])
         work = IN_ONE_PASS.get(kind)
-        if kind is Evaluate and any(q.bets.size for q in questions):
+        if kind is Evaluate and any(q.by_row for q in questions):
             parts = [silo.rows(questions[0].split) for silo in self.federation.silos]
             if any(rows.person is not None for rows in parts):
                 work = None  # the layout does not know whom rows are about

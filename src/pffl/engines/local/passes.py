@@ -117,11 +117,11 @@ def evaluate(
                 )
                 weighed = question.weighed(columns, layout.weights(piece.rows))
                 into[piece.units] += run_sums(piece, weighed)
-                if question.bets.size:
+                if question.by_row:
                     bounded[place][piece.rows] = columns[:, BOUNDED]
         return sums
 
-    bounded = [np.zeros(len(layout.X) if q.bets.size else 0) for q in questions]
+    bounded = [np.zeros(len(layout.X) if q.by_row else 0) for q in questions]
     parts = spread(sums_of, layout.pieces(), len(layout.X))
     found = [np.sum(sums, axis=0) for sums in zip(*parts, strict=True)]
     return [
@@ -144,7 +144,8 @@ def _evaluated(
     means = losses / divisors(masses)[:, None]
     risk, bounded_risk = (task.shares @ means).tolist()
     cells = task.cells.totals(by_silo)
-    logs = question.log_sums(bounded, _members(layout, task.cells))
+    member = _members(layout, task.cells)
+    logs = question.row_sums(bounded, member, weight=layout.weight)
     return EvaluateTotal(
         by_silo.sum(axis=0)[:, :width],
         cells[:, :width],
