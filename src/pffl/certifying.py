@@ -41,7 +41,7 @@ class Request:
 
     Attributes
     ----------
-    confidence, candidates, fresh_split, feature_bound, target_gap
+    confidence, candidates, fresh_split, feature_bound, target_gap, weight_bound
         As in `evidence.Terms`.
     splits
         The splits whose rows stand for unseen people; their sums are added.
@@ -55,6 +55,7 @@ class Request:
     splits: tuple[str, ...] | None = None
     feature_bound: float | None = None
     target_gap: float | None = None
+    weight_bound: float | None = None
     cell: str | None = None
 
     def __post_init__(self) -> None:
@@ -62,7 +63,7 @@ class Request:
             probability("confidence", self.confidence)
         if self.candidates is not None:
             whole("candidates", self.candidates, least=1)
-        for name in ("feature_bound", "target_gap"):
+        for name in ("feature_bound", "target_gap", "weight_bound"):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
 
@@ -70,13 +71,15 @@ class Request:
         """Return the terms with what was asked for."""
         names = ("confidence", "candidates", "fresh_split", "feature_bound")
         asked = {name: getattr(self, name) for name in (*names, "target_gap")}
+        if self.weight_bound is not None:
+            asked |= {"weight_bound": self.weight_bound, "weighed": "declared"}
         return replace(terms, **{k: v for k, v in asked.items() if v is not None})
 
     @property
     def needs_rows(self) -> bool:
         """Whether it takes more than the sums that evidence holds."""
         more = (self.splits, self.cell, self.feature_bound, self.target_gap)
-        return any(part is not None for part in more)
+        return any(part is not None for part in (*more, self.weight_bound))
 
 
 class Certifiable(Protocol):
@@ -113,6 +116,7 @@ def certify(
     split: str | None = None,
     feature_bound: float | None = None,
     target_gap: float | None = None,
+    weight_bound: float | None = None,
     cell: str | None = None,
 ) -> Certificate:
     """Say what holds for a model: on the training rows, for unseen people, at best.
@@ -141,6 +145,8 @@ def certify(
         the statement from the training rows alone.
     target_gap
         A duality gap to judge by, and to plan rounds for.
+    weight_bound
+        What no row's weight is above, seen or unseen, where rows have weights.
     cell
         A cell whose smallest attainable bound is wanted, the others' bounds kept.
     """
@@ -151,6 +157,7 @@ def certify(
         splits=None if split is None else (split,),
         feature_bound=feature_bound,
         target_gap=target_gap,
+        weight_bound=weight_bound,
         cell=cell,
     )
     engine = None if federation is None else open_engine(federation, "local")
@@ -192,6 +199,8 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
         engine.splits,
         heldout=heldout,
         loss_bound=terms.loss_bound,
+        weighted=setting.data.weighted,
+        weight_bound=terms.weight_bound,
         confidence=terms.confidence,
         baseline=False,
         excess=not evidence.minimax,

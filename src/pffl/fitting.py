@@ -215,8 +215,11 @@ def _seen(at: Fit, shown: Problem) -> Flow[tuple[Fit, Sample]]:
         seen = yield from training_sample(shown, w, replace(at.wanted, loss_bound=M))
         return replace(at, loss_bound=M), seen
     first, *others = trials(model.n_classes)
-    asked = Evaluate(shown.task, w, "train", first, trials=np.array(others))
-    total = yield from ask(asked)
+    heaviest = replace(at.wanted, loss_bound=first).heaviest(shown)
+    tried = np.array(others)
+    total = yield from ask(
+        Evaluate(shown.task, w, "train", first, trials=tried, weight_bound=heaviest)
+    )
     seen = sample(["train"], total)
     costs = [seen.means, *(total.trials / seen.of_cells("weight")[:, None]).T]
     M = choose(seen.uncut_means, costs, (first, *others))
@@ -306,10 +309,9 @@ def _reach(shown: Problem, wanted: Wanted) -> Flow[tuple[Lowest, ...]]:
 
 def _unchanged(w: FloatArray, seen: Sample, held: Sample | Missing) -> Before:
     """Return the model without bounds, where it is the same as with them."""
-    samples = {"train": seen}
+    samples = {"train": seen.plain}
     if isinstance(held, Sample) and held.splits == ["test"]:
-        none = replace(held, bets=[], bet_weights=[], below=[], above=[])
-        samples["test"] = replace(none, people={})
+        samples["test"] = held.plain
     return Before(w.tolist(), samples)
 
 

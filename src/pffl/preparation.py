@@ -61,6 +61,9 @@ class Options:
     loss_bound
         M: a classifier's probabilities are kept so far from 0 that no loss is above M.
         None: the smallest of a few at which that costs nothing on training rows.
+    weight_bound
+        What no row's weight is above, seen or unseen, where rows have weights. None:
+        one and a half times the largest of the training rows, if they are at hand.
     confidence
         Of the statements about unseen people.
     l2
@@ -85,6 +88,7 @@ class Options:
     empty_cells: Literal["refuse", "remove"] = "refuse"
     radius: float | None = None
     loss_bound: float | None = None
+    weight_bound: float | None = None
     confidence: float = 0.95
     l2: Literal["auto"] | None = None
     error_at_most: float | None = None
@@ -105,7 +109,8 @@ class Options:
                         f"{', '.join(map(str, allowed))}. "
                         f"Got {getattr(self, name)!r} instead."
                     )
-            for name in ("radius", "loss_bound", "error_at_most", "confidence"):
+            above = ("radius", "loss_bound", "weight_bound", "error_at_most")
+            for name in (*above, "confidence"):
                 number = getattr(self, name)
                 if number is None and name != "confidence":
                     continue

@@ -241,7 +241,7 @@ def fitted(
         replace(problem, multiplier_bound=solved.multiplier_bound),
         run.point,
         found.measured,
-        terms_of(solved, options, method, found.loss_bound),
+        terms_of(setting.data, solved, options, method, found.loss_bound),
         training=training,
         promise=problem.n_cells > 0 and not minimax,
         minimax=minimax,
@@ -264,6 +264,8 @@ def wanted_of(
     return Wanted(
         setting.splits,
         loss_bound=options.loss_bound,
+        weighted=setting.data.weighted,
+        weight_bound=setting.data.heaviest(options.weight_bound),
         confidence=options.confidence,
         open_price=method.multiplier_bound is None and not minimax,
         baseline=options.baseline,
@@ -309,6 +311,7 @@ def evidence_of(
 
 
 def terms_of(
+    data: Data,
     problem: Problem,
     options: Options,
     method: Method[Any],
@@ -316,6 +319,11 @@ def terms_of(
 ) -> Terms:
     """Return what was declared for a run, and the M that was chosen."""
     chosen = options.loss_bound is None and problem.task.model.n_classes > 0
+    weights: dict[str, Any] = {}
+    if data.weighted or problem.weighted:
+        s_max, own = data.heaviest(options.weight_bound), options.weight_bound
+        rule = "training rows" if own is None else "declared"
+        weights = {"weight_bound": s_max, "weighed": None if s_max is None else rule}
     return Terms(
         options.weighting,
         problem.risk_weight,
@@ -326,6 +334,7 @@ def terms_of(
         None if loss_bound is None else "chosen" if chosen else "declared",
         target_gap=method.target_gap if method.saddle else None,
         fixed_ball=problem.fixed_ball,
+        **weights,
     )
 
 
@@ -429,6 +438,8 @@ def setting_of(engine: Engine) -> Setting:
             overlap=here.overlap if "test" in here.splits else None,
             by_person=here.by_person,
             several=here.several,
+            weighted=here.weighted,
+            weights=here.weight_range,
             splits=dict(here.held_out),
         )
     return Setting(

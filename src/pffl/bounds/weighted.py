@@ -35,7 +35,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pffl.bounds.checks import Numbers, finite, positive, probability, refuse, whole
+from pffl.bounds.checks import Numbers, positive, probability, refuse, whole
 from pffl.bounds.logsum import (
     BETS,
     EPS,
@@ -55,7 +55,7 @@ BESIDE, STEP = (-1.0, 0.0, 1.0, 3.0), 0.25
 BLIND = (0.05, 0.15, 0.3, 0.6)  # times M, where nothing is known
 LEVELS = len(BESIDE) + 3  # 0, M and the cell's own bound
 #: What `Moments` are sums of, over people.
-MOMENTS = ("t", "tx", "t²", "t²x", "t²x²")
+MOMENTS = ("t", "tx", "tt", "ttx", "ttxx")
 
 
 @dataclass(frozen=True)
@@ -117,13 +117,15 @@ def plan(
         Sums of `MOMENTS` over each cell's *training* rows, shape (Z, 5), and how many
         there are; None where nothing is known.
     bounds
-        ζ of each cell: a level of its own, at which the test is exact.
+        ζ of each cell: a level of its own, at which the test is exact; infinite or NaN
+        where there is none.
     loss_bound
         M.
     """
     M, log_term = positive("loss_bound", loss_bound), -np.log(probability("δ", delta))
     n = np.maximum(np.atleast_1d(whole("counts", counts)), 1.0)
-    own = np.clip(np.broadcast_to(finite("bounds", bounds), n.shape) / M, 0.0, 1.0)
+    asked = np.nan_to_num(np.asarray(bounds, np.float64), nan=M)
+    own = np.clip(np.broadcast_to(asked, n.shape) / M, 0.0, 1.0)
     few = np.minimum(np.sqrt(8.0 * log_term / n), 0.5 * LARGEST)
     gammas, weights, levels = [], [], []
     for z, many in enumerate(n):

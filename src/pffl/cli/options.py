@@ -203,6 +203,12 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
             "With --bound auto: the error, on the rows set aside, that a bound may "
             "cost. Default: a point above that without bounds.",
         ),
+        Shared(
+            "weight-bound",
+            float,
+            "What no row's weight is above (with --weight). Default: 1.5 times the "
+            "largest of the training rows.",
+        ),
         Shared("reach", bool, "Also find how low each cell alone can go (20 at most)."),
         Shared("confidence", float, "Of statements about unseen people."),
     ),

@@ -512,9 +512,17 @@ class Federation:
 
     @property
     def weighted(self) -> bool:
-        """Whether rows have weights."""
+        """Whether some rows do not count as one."""
         parts = [rows for silo in self.silos for rows in silo.splits.values()]
-        return any(rows.weight is not None for rows in parts)
+        return any(r.weight is not None and (r.weight != 1).any() for r in parts)
+
+    @property
+    def weight_range(self) -> list[float] | None:
+        """Smallest and largest weight of a training row; None if all count as one."""
+        if not self.weighted:
+            return None
+        found = np.concatenate([s.rows("train").counting.weights for s in self.silos])
+        return [float(found.min()), float(found.max())]
 
     @property
     def by_person(self) -> bool:

@@ -86,7 +86,7 @@ def overfitted(e: Evidence) -> str | None:
     if not isinstance(e.heldout, Sample) or not e.trained:
         return None
     names = ("all rows", *(f"'{name}'" for name in e.names))
-    if e.seen.weighted or e.heldout.weighted:
+    if e.weighted:
         return None  # their standard errors are not known
     (n, mean, error), (m, new, other) = _moments(e.seen), _moments(e.heldout)
     limit = np.sqrt(ERRORS**2 + 2 * np.log(len(names)))  # a union over the sets

@@ -20,7 +20,9 @@ from pffl.bounds.checks import Interval
 from pffl.bounds.gap import gap_of
 from pffl.bounds.infeasible import FAR, NEAR, Support
 from pffl.bounds.logsum import Bets
+from pffl.bounds.weighted import MOMENTS, Moments
 from pffl.errors import ArtefactError, Problems, UsageError, wrong
+from pffl.questions.stakes import STAKES
 from pffl.records import Record, read
 from pffl.typing import FloatArray
 
@@ -31,6 +33,7 @@ FORMAT = "pffl.evidence"
 VERSION = 1
 WEIGHTED = "needs rows that count alike, and these have weights"
 PEOPLE = ("count", "bounded_loss", "bounded_loss_squared")
+HEAVIER = 1.5  # times the largest weight of the training rows: s_max
 
 Stopped: TypeAlias = Literal["diverged", "interrupted"] | None
 T = TypeVar("T")
@@ -100,6 +103,11 @@ class Sample(Record):
     below, above
         Σ log(1 − γx) and Σ log(1 − γ(1 − x)) over a cell's people, for each bet; x is a
         person's mean bounded loss / M.
+    stakes, levels, diluted
+        Where rows have weights, instead of the last three: sums over people of `STAKES`
+        (how many they are, how many rows are above s_max, and moments of t = weight /
+        s_max and x), the losses at which bets are tested, and Σ log(1 − γu) for each
+        bet and level, u = tx + (1 − t)·level/M.
     """
 
     splits: list[str]
@@ -113,6 +121,9 @@ class Sample(Record):
     people: dict[str, list[float]] = field(default_factory=dict)
     below: list[list[float]] = field(default_factory=list)
     above: list[list[float]] = field(default_factory=list)
+    stakes: dict[str, list[float]] = field(default_factory=dict)
+    levels: list[list[float]] = field(default_factory=list)
+    diluted: list[list[list[float]]] = field(default_factory=list)
 
     def column(self, name: str, *, of: str = "atoms") -> FloatArray:
         """One column by name, per atom or (``of="cells"``) per cell."""
@@ -167,14 +178,36 @@ class Sample(Record):
         out = np.full_like(sums, np.nan)
         return np.divide(sums, weight, out=out, where=weight > 0)
 
+    @property
+    def plain(self) -> Sample:
+        """The same without what is there for statements on unseen people."""
+        none = replace(self, bets=[], bet_weights=[], people={}, below=[], above=[])
+        return replace(none, stakes={}, levels=[], diluted=[])
+
     def fits(self, cells: int) -> bool:
         """Whether bets, weights and sums are of one shape, or all missing."""
-        tables = (self.bets, self.bet_weights, self.below, self.above)
+        weighs = bool(self.levels)
+        sums = (self.diluted,) if weighs else (self.below, self.above)
+        tables: tuple[list[list[Any]], ...] = (self.bets, self.bet_weights, *sums)
         widths = {len(row) for table in tables for row in table}
         lengths = {len(table) for table in tables}
-        same = all(len(column) == cells for column in self.people.values())
-        known = set(self.people) == (set(PEOPLE) if self.bets else set())
-        return lengths in ({0}, {cells}) and len(widths) <= 1 and same and known
+        people = [*self.people.values(), *self.stakes.values()]
+        same = all(len(column) == cells for column in people)
+        known = set(self.people) == (set(PEOPLE) if self.bets and not weighs else set())
+        known = known and set(self.stakes) in (set(), set(STAKES))
+        tested = {len(sums) for cell in self.diluted for sums in cell}
+        tested |= {len(row) for row in self.levels}
+        fit = lengths in ({0}, {cells}) and len(widths) <= 1 and len(tested) <= 1
+        if weighs:
+            fit = fit and bool(self.stakes) and len(self.levels) == cells
+        return fit and same and known
+
+    def moments(self, cell: int) -> Moments | None:
+        """Moments of a cell's weighted people; None where there are none."""
+        if not self.stakes:
+            return None
+        sums = np.array([self.stakes[name][cell] for name in MOMENTS])
+        return Moments.of(sums, self.stakes["count"][cell])
 
     @property
     def planned(self) -> Bets | None:
@@ -242,6 +275,9 @@ class Data(Record):
         draws.
     longest_input
         Length of the longest training row as the model sees it, where rows are at hand.
+    weighted, weights
+        Whether rows are known not to count alike; then, where training rows are at
+        hand, the smallest and largest weight of one.
     card
         Rows per silo and group, small ones withheld.
     """
@@ -257,6 +293,8 @@ class Data(Record):
     several: bool = False
     splits: dict[str, str] = field(default_factory=dict)
     longest_input: float | None = None
+    weighted: bool = False
+    weights: list[float] | None = None
     notes: list[str] = field(default_factory=list)
     card: dict[str, Any] | None = None
 
@@ -265,6 +303,16 @@ class Data(Record):
         """Whether these are known not to be the rows that the model was trained on."""
         known = None not in (self.trained_on, self.fingerprint)
         return known and self.trained_on != self.fingerprint
+
+    def heaviest(self, declared: float | None) -> float | None:
+        """Return what no weight is assumed to be above, s_max; None if not known.
+
+        As declared, or by the training rows: they seldom have the heaviest of all.
+        """
+        if declared is not None or self.weights is None:
+            return declared
+        least, largest = self.weights
+        return largest if least == largest else HEAVIER * largest
 
 
 @dataclass(frozen=True)
@@ -284,6 +332,9 @@ class Terms(Record):
         M: the predictor is bounded so that no loss is above it; None if it is not.
     clipping
         How M was found: declared, or chosen on training rows.
+    weight_bound, weighed
+        s_max: no weight is above it, where rows have weights; declared, or taken from
+        the training rows.
     feature_bound
         Bound on the length of everyone's scaled inputs, the constant 1 included.
     target_gap
@@ -314,6 +365,8 @@ class Terms(Record):
     later: int = 0
     others: int = 0
     fixed_ball: bool = True
+    weight_bound: float | None = None
+    weighed: Literal["declared", "training rows"] | None = None
 
 
 @dataclass(frozen=True)
@@ -647,6 +700,13 @@ class Evidence(Record):
     def trained(self) -> bool:
         """Whether the run that made the model is known."""
         return isinstance(self.training, Training)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether some rows count more than others."""
+        samples = [self.seen]
+        samples += [self.heldout] if isinstance(self.heldout, Sample) else []
+        return self.data.weighted or any(sample.weighted for sample in samples)
 
     @property
     def judged(self) -> str:

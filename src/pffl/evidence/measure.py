@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from pffl.bounds import weighted
 from pffl.bounds.logsum import Bets, plan_bets
 from pffl.bounds.plan import local_smoothness
 from pffl.bounds.uniform import loss_bound_linear, softmax_loss_bound
@@ -23,7 +24,6 @@ from pffl.errors import DataError
 from pffl.evidence import proofs
 from pffl.evidence.evidence import (
     PEOPLE,
-    WEIGHTED,
     Before,
     Cell,
     Least,
@@ -46,6 +46,7 @@ from pffl.models.linear import LinearModel
 from pffl.problem import Point, Problem
 from pffl.questions import Census, Evaluate, EvaluateTotal
 from pffl.questions.evaluate import COLUMNS
+from pffl.questions.stakes import STAKES
 from pffl.typing import FloatArray
 
 LARGEST = float(np.finfo(np.float64).max)
@@ -66,6 +67,9 @@ class Wanted:
         Those whose rows stand for unseen people; their sums are added.
     loss_bound
         M of the bounded predictor; None where it is to be chosen on training rows.
+    weighted, weight_bound
+        Whether rows are known to have weights, and what none of them is above, s_max;
+        None where that is not known.
     confidence
         Of the statements on unseen people, for which bets are planned.
     open_price
@@ -87,6 +91,8 @@ class Wanted:
     splits: tuple[str, ...]
     heldout: tuple[str, ...] = ("test",)
     loss_bound: float | None = None
+    weighted: bool = False
+    weight_bound: float | None = None
     confidence: float = 0.95
     open_price: bool = False
     baseline: bool = True
@@ -105,6 +111,16 @@ class Wanted:
         """Return M; infinite where the predictor is not bounded."""
         M = problem.task.model.loss_bound(self.loss_bound)
         return np.inf if M is None else M
+
+    def weighs(self, problem: Problem) -> bool:
+        """Whether some rows count more than others."""
+        return self.weighted or problem.weighted
+
+    def heaviest(self, problem: Problem) -> float:
+        """Return s_max; infinite where it, or M, is not known, or rows count alike."""
+        known = self.weight_bound is not None and np.isfinite(self.cap(problem))
+        most = self.weight_bound if known and self.weighs(problem) else None
+        return np.inf if most is None else most
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +198,8 @@ def _unusable(problem: Problem, point: Point) -> Missing | None:
 
 def training_sample(shown: Problem, w: FloatArray, wanted: Wanted) -> Flow[Sample]:
     """Evaluate w on the training rows."""
-    asked = Evaluate(shown.task, w, "train", wanted.cap(shown))
+    heaviest = wanted.heaviest(shown)
+    asked = Evaluate(shown.task, w, "train", wanted.cap(shown), weight_bound=heaviest)
     return sample(["train"], (yield from ask(asked)))
 
 
@@ -201,21 +218,37 @@ def heldout_sample(
     splits, M = wanted.present, wanted.cap(shown)
     if not splits:
         return Missing("needs held-out rows, and there are none")
-    bets = None
+    bets, levels, s_max = None, np.zeros((shown.n_cells, 0)), wanted.heaviest(shown)
     if np.isfinite(M) and shown.n_cells and not isinstance(rows, Missing):
-        delta = 1.0 - wanted.confidence
-        bets = planned(seen, rows, loss_bound=M, delta=delta)
+        delta, bounds = 1.0 - wanted.confidence, shown.cells.bounds
+        if not wanted.weighs(shown):
+            bets = planned(seen, rows, loss_bound=M, delta=delta)
+        elif np.isfinite(s_max):
+            bets, levels = planned_weighted(
+                seen, rows, bounds, loss_bound=M, delta=delta
+            )
     gammas = np.zeros((shown.n_cells, 0)) if bets is None else bets.gammas
-    asked = [Evaluate(shown.task, w, split, M, bets=gammas) for split in splits]
+    asked = [
+        Evaluate(
+            shown.task, w, split, M, bets=gammas, weight_bound=s_max, levels=levels
+        )
+        for split in splits
+    ]
     totals = yield from ask_all(asked)
     pairs = zip(splits, totals, strict=True)
-    return _added({s: sample([s], total, bets) for s, total in pairs}, splits)
+    return _added({s: sample([s], total, bets, levels) for s, total in pairs}, splits)
 
 
 def sample(
-    splits: Sequence[str], total: EvaluateTotal, bets: Bets | None = None
+    splits: Sequence[str],
+    total: EvaluateTotal,
+    bets: Bets | None = None,
+    levels: FloatArray | None = None,
 ) -> Sample:
-    """Return the sums of an `evaluate` total by name; `bets` as they were asked for."""
+    """Return the sums of an `evaluate` total by name.
+
+    `bets` and `levels` are those that were asked for.
+    """
     plain = Sample(
         list(splits),
         total.risk,
@@ -224,25 +257,26 @@ def sample(
         columns(total.cells),
         columns(total.atoms),
     )
+    if total.stakes.size:
+        found = dict(zip(STAKES, total.stakes.T.tolist(), strict=True))
+        plain = replace(plain, stakes=found)
     if bets is None:
         return plain
+    plain = replace(plain, bets=bets.gammas.tolist(), bet_weights=bets.weights.tolist())
+    if levels is not None and levels.size:
+        diluted = total.diluted.tolist()
+        return replace(plain, levels=levels.tolist(), diluted=diluted)
     return replace(
         plain,
-        bets=bets.gammas.tolist(),
-        bet_weights=bets.weights.tolist(),
         people=dict(zip(PEOPLE, total.people.T.tolist(), strict=True)),
         below=total.below.tolist(),
         above=total.above.tolist(),
     )
 
 
-def expected_rows(
-    problem: Problem, splits: Sequence[str]
-) -> Flow[FloatArray | Missing]:
+def expected_rows(problem: Problem, splits: Sequence[str]) -> Flow[FloatArray]:
     """Count the rows of each cell in some splits: a census, and no look at a loss."""
     found = yield from ask_all([Census(problem.schema, split) for split in splits])
-    if not all(np.array_equal(one.weights, one.counts) for one in found):
-        return Missing(WEIGHTED)
     counts = [problem.cells.totals(one.counts.astype(np.float64)) for one in found]
     return np.sum([np.zeros(problem.n_cells), *counts], axis=0)
 
@@ -257,6 +291,24 @@ def planned(
         mean=None if seen is None else seen.means,
         variance=None if seen is None else seen.variances,
         loss_bound=loss_bound,
+    )
+
+
+def planned_weighted(
+    seen: Sample | None,
+    rows: FloatArray,
+    bounds: FloatArray,
+    *,
+    loss_bound: float,
+    delta: float,
+) -> tuple[Bets, FloatArray]:
+    """Plan bets and levels for weighted rows, from losses on training rows."""
+    known = {}
+    if seen is not None and seen.stakes:
+        sums = [seen.stakes[name] for name in weighted.MOMENTS]
+        known = {"moments": np.array(sums).T, "seen": np.array(seen.stakes["count"])}
+    return weighted.plan(
+        rows, delta=delta, bounds=bounds, loss_bound=loss_bound, **known
     )
 
 
@@ -287,6 +339,9 @@ def _added(samples: Mapping[str, Sample], splits: Sequence[str]) -> Sample:
             {k: _sums(v, other.people[k]) for k, v in first.people.items()},
             _tables(first.below, other.below),
             _tables(first.above, other.above),
+            {k: _sums(v, other.stakes[k]) for k, v in first.stakes.items()},
+            first.levels,
+            [_tables(*pair) for pair in zip(first.diluted, other.diluted, strict=True)],
         )
     return first
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from pffl.bounds import logsum, rates
+from pffl.bounds import logsum, rates, weighted
 from pffl.bounds import uniform as uniform_bounds
 from pffl.bounds.holdout import chernoff_upper, split_delta
 from pffl.evidence.certificate import Assumption, State, Statement
@@ -91,15 +91,15 @@ def shares(e: Evidence) -> dict[str, float]:
     """Return the part of δ that each kind of joint statement may spend.
 
     A union over the candidates comes on top, but for the uniform statement: that holds
-    for all models at once.
+    for all models at once. Of weighted rows nothing is said but losses.
     """
     delta = 1.0 - e.terms.confidence
     others = []
-    if e.labels:
+    if e.labels and not e.weighted:
         others.append("holdout_error")
-    if len(e.labels) == 2:
+    if len(e.labels) == 2 and not e.weighted:
         others += METRICS
-    if e.terms.feature_bound is not None and e.trained:
+    if e.terms.feature_bound is not None and e.trained and not e.weighted:
         others.append("uniform")
     out = {"holdout": delta / 2 if others else delta}
     return out | {kind: delta / (2 * len(others)) for kind in others}
@@ -193,6 +193,27 @@ def bounded_loss(e: Evidence) -> tuple[Assumption, ...]:
     return (Assumption(f"{text}, so that no loss is above {words(M)}.", "checked"),)
 
 
+def weights(e: Evidence) -> tuple[Assumption, ...]:
+    """Say that no weight is above s_max, where rows have weights."""
+    most, sample = e.terms.weight_bound, e.heldout
+    if not e.weighted or isinstance(sample, Missing):
+        return ()
+    reason = "needs a bound that no row's weight is above (--weight-bound NUMBER)"
+    if most is None:
+        return (Assumption(reason, "failed"),)
+    over, seen = np.array(sample.stakes.get("above", [])), e.data.weights
+    if seen is not None and seen[1] > most:
+        return (Assumption(f"{reason}: a training row weighs {up(seen[1])}", "failed"),)
+    if over.any():
+        z = int(over.argmax())
+        what = f"{over[z]:,.0f} held-out rows of '{e.names[z]}' weigh more than"
+        return (Assumption(f"{reason}: {what} {words(most)}", "failed"),)
+    text = f"Nobody's weight is above {up(most)}, seen or unseen"
+    if e.terms.weighed == "training rows" and seen is not None:
+        text += f"; the largest of the training rows is {up(seen[1])}"
+    return (Assumption(f"{text}.", "assumed"),)
+
+
 def looked_at(e: Evidence) -> tuple[Assumption, ...]:
     """Say how looks at the held-out rows, and a choice by them, were paid for."""
     many, terms = candidates(e), e.terms
@@ -249,22 +270,39 @@ def joint(e: Evidence) -> FloatArray | None:
 def loss_bounds(e: Evidence, delta: float) -> FloatArray | None:
     """Bound the cells' mean losses from held-out rows, each with probability 1 − δ."""
     sample, M = usable(e), e.terms.loss_bound
-    if sample is None or M is None or not e.cells or sample.weighted:
+    if sample is None or M is None or not e.cells:
         return None
-    count, total = sample.of_people("count"), sample.of_people("bounded_loss")
     share = split_delta(delta, 1, parts(e))
+    if e.weighted:
+        return _weighted_bounds(e, sample, M, share)
+    count, total = sample.of_people("count"), sample.of_people("bounded_loss")
     if (bets := sample.planned) is not None:
         below = np.array(sample.below)
         return logsum.upper_bounds(bets, below, count, total, loss_bound=M, delta=share)
     return chernoff_upper(count, total, M, share)
 
 
+def _weighted_bounds(
+    e: Evidence, sample: Sample, loss_bound: float, delta: float
+) -> FloatArray | None:
+    """Bound the weighted mean losses; None where no bound on weights is known."""
+    bets = sample.planned
+    if bets is None or any(ground.state == "failed" for ground in weights(e)):
+        return None
+    return weighted.upper(
+        bets,
+        np.array(sample.levels),
+        np.array(sample.diluted),
+        counts=np.array(sample.stakes["count"]),
+        loss_bound=loss_bound,
+        delta=delta,
+    )
+
+
 def worst_lower(e: Evidence) -> float | None:
     """Return what the worst cell's mean loss is at least, for unseen people."""
     sample, M = usable(e), e.terms.loss_bound
-    if sample is None or M is None or np.isnan(sample.means).any():
-        return None
-    if sample.weighted:
+    if sample is None or M is None or e.weighted or np.isnan(sample.means).any():
         return None
     count, total = sample.of_people("count"), sample.of_people("bounded_loss")
     share = split_delta(1.0 - e.terms.confidence, len(e.cells), parts(e))
@@ -279,7 +317,7 @@ def worst_lower(e: Evidence) -> float | None:
 def holdout(e: Evidence) -> Statement:
     """State how large the mean loss of unseen people can be, cell by cell."""
     sample, M, found = usable(e), e.terms.loss_bound, upper(e)
-    reasons = (*grounds(e), *bounded_loss(e), *alike(e))
+    reasons = (*grounds(e), *bounded_loss(e), *weights(e))
     together = joint(e)
     if sample is None or M is None or found is None or together is None:
         return Statement("holdout", "", assumptions=reasons)
@@ -287,8 +325,9 @@ def holdout(e: Evidence) -> Statement:
     # A model from elsewhere keeps its predictions as they are; nobody bounds them.
     kept = "" if e.trained else ", with predictions kept within bounds,"
     text = (
-        f"With confidence {_percent(e)}, each cell by itself, the mean loss of unseen "
-        f"people{kept} is at most the figure in the table{_mixture(e)}"
+        f"With confidence {_percent(e)}, each cell by itself, the "
+        f"{'weighted ' * e.weighted}mean loss of unseen people{kept} is at most the "
+        f"figure in the table{_mixture(e)}"
     )
     extra: dict[str, FloatArray] = {"joint": together}
     excess = found - cells.bounds
@@ -364,6 +403,8 @@ def more_rows(e: Evidence) -> dict[str, int | None]:
     if sample is None or M is None or found is None or not e.promise:
         return {}
     delta = split_delta(1.0 - e.terms.confidence, 1, parts(e))
+    if e.weighted:
+        return _more_weighted(e, sample, found, M, delta)
     counts = sample.of_people("count")
     means = sample.of_people("bounded_loss") / np.maximum(counts, 1.0)
     squares = sample.of_people("bounded_loss_squared") / np.maximum(counts, 1.0)
@@ -379,6 +420,21 @@ def more_rows(e: Evidence) -> dict[str, int | None]:
                 delta=delta,
             )
         out[e.names[z]] = None if needed is None else max(1, needed - int(counts[z]))
+    return out
+
+
+def _more_weighted(
+    e: Evidence, sample: Sample, found: FloatArray, loss_bound: float, delta: float
+) -> dict[str, int | None]:
+    """Return how many more weighted rows would show the bounds that are not shown."""
+    out: dict[str, int | None] = {}
+    for z in np.flatnonzero(found > e.bounds):
+        needed, there = None, int(sample.stakes["count"][z])
+        if (known := sample.moments(int(z))) is not None:
+            needed = weighted.rows_needed(
+                float(e.bounds[z]), moments=known, loss_bound=loss_bound, delta=delta
+            )
+        out[e.names[z]] = None if needed is None else max(1, needed - there)
     return out
 
 
@@ -458,9 +514,7 @@ def _loss_rows(
 
 def alike(e: Evidence) -> tuple[Assumption, ...]:
     """Say why there is no bound where rows do not count alike."""
-    if isinstance(e.heldout, Missing) or not e.heldout.weighted:
-        return ()
-    return (Assumption(WEIGHTED, "failed"),)
+    return (Assumption(WEIGHTED, "failed"),) if e.weighted else ()
 
 
 def single(e: Evidence) -> tuple[Assumption, ...]:
@@ -593,7 +647,7 @@ def uniform(e: Evidence) -> Statement:
     cells = losses(e, e.seen, "loss")  # it speaks of every model's own loss
     if reason is None and cells.empty:
         reason = "needs rows in every cell"
-    if reason is None and e.seen.weighted:
+    if reason is None and e.weighted:
         reason = WEIGHTED
     if reason is not None or M is None or X is None:
         return Statement.not_available("uniform", reason or "")

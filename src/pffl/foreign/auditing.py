@@ -148,6 +148,8 @@ def audit(
         audited = Audited(model, w, notes=notes)
     engine = open_engine(federation, "local")
     setting = setting_of(engine)
+    # No row was trained on: none may tell what weights there are.
+    data = replace(setting.data, weights=None)
     audited = _bound(audited, engine.schema)
     _check_bounds(constraint, engine)
     method = Exact(risk_weight=0.0)  # its prices play no part: nothing is trained
@@ -165,7 +167,12 @@ def audit(
         M = max(LOSS_BOUND, trials(len(engine.schema.labels))[0])
     M = audited.model.loss_bound(M)
     wanted = Wanted(
-        engine.splits, heldout=chosen, loss_bound=M, confidence=settings.confidence
+        engine.splits,
+        heldout=chosen,
+        loss_bound=M,
+        weighted=data.weighted,
+        weight_bound=settings.weight_bound,
+        confidence=settings.confidence,
     )
     point = Point(audited.w, np.zeros(problem.n_cells))
     measured = drive(engine, measure(problem, point, wanted, trained=False))
@@ -173,7 +180,7 @@ def audit(
     own = audited.trained_on
     evidence = evidence_of(
         replace(
-            setting.data,
+            data,
             trained_on=own,
             overlap=None if own is None else overlap_of(engine.federation, chosen, own),
         ),
@@ -182,7 +189,7 @@ def audit(
         measured,
         request.terms(
             replace(
-                terms_of(problem, settings, method, wanted.loss_bound),
+                terms_of(data, problem, settings, method, wanted.loss_bound),
                 clipping=None if M is None else "declared",
                 target_gap=None,
             )

@@ -50,7 +50,6 @@ COLUMNS = tuple(ROWS)
 TRIED = replace(BOUNDED, high="largest M")
 PEOPLE = (COUNT, *(replace(BOUNDED, high=most, weighted=False) for most in ("M", "M²")))
 LOG_SUM = Row("log(1 − γ)", 0.0, called="a log-sum")
-BY_ROW = ("people", "below", "above", "stakes", "diluted")
 STAKE = Row(0.0, 1.0, called="a sum of weights")
 
 
@@ -323,13 +322,18 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
             return rows if cells.everywhere[z] else rows & (silo == cells.silo[z])
 
         weights = [v.weigh(np.ones(len(v))) for v in views]
-        found = self.row_sums(
-            np.concatenate(cut),
-            member,
-            np.concatenate(known),
-            np.concatenate(weights),
+        who, weight = np.concatenate(known), np.concatenate(weights)
+        people, below, above, stakes, diluted = self.row_sums(
+            np.concatenate(cut), member, who, weight
         )
-        return replace(total, **dict(zip(BY_ROW, found, strict=True)))
+        return replace(
+            total,
+            people=people,
+            below=below,
+            above=above,
+            stakes=stakes,
+            diluted=diluted,
+        )
 
     def losses(self, total: EvaluateTotal) -> FloatArray:
         """Return the loss sums of the cells at w."""

@@ -382,6 +382,8 @@ class Plan:
         wanted = Wanted(
             self.setting.splits,
             loss_bound=self.options.loss_bound,
+            weighted=self.setting.data.weighted,
+            weight_bound=self.setting.data.heaviest(self.options.weight_bound),
             confidence=self.options.confidence,
             baseline=False,
             least=False if isinstance(least, Missing) else least,
