@@ -12,7 +12,8 @@ docs/certificates.md are written here a second time. It does three things.
    each sentence is made again and compared.
 
 ROWS is what ``pffl verify DIR --export rows.csv`` (or .npz) writes: a table with the
-columns split, silo, group, label, and the model's inputs as they were before scaling.
+columns split, silo, group, label, whom a row is about and how much it counts (person,
+weight) where that is known, and the model's inputs as they were before scaling.
 Without ROWS, and for models whose loss is not known here (networks), step 2 is left
 out, and that is said. DIR may also name one certificate file.
 
@@ -60,6 +61,8 @@ PEOPLE = ["count", "bounded_loss", "bounded_loss_squared"]
 SKIPPED = "not checked by rows: "
 HEAD = ["split", "silo", "group", "label"]
 PERSON = "person"  # a fifth, where an id said whom each row is about
+WEIGHT = "weight"  # and another, where rows do not count alike
+STAKES = ["count", "above", "t", "tx", "tt", "ttx", "ttxx"]
 NUMBER = r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)"
 SEAL = r'<meta name="pffl-certificate-sha256" content="(\w+)">'
 #: Among which labels each fairness metric compares the groups.
@@ -162,6 +165,92 @@ def mean_upper(
     return min(M * rare, M * float(top), M)
 
 
+def weighted_upper(
+    n: int,
+    bets: Sequence[Any],
+    levels: Sequence[float],
+    M: float,
+    delta: float,
+) -> float:
+    """Return the log-sum bound of a weighted mean, by tests at a few levels.
+
+    `bets` are γ, π and Σ log(1 − γu) of the cell, level by level, of the diluted losses
+    u = tx + (1 − t)z, t = weight/s_max, x = loss/M, z = level/M. Between two levels the
+    geometric mean of the factors (1 − γu)/(1 − γz) is at least the chord in 1/(1 − γz).
+    """
+    if n == 0:
+        return M
+    g, pi, sums = (np.array(part, dtype=float) for part in bets)
+    z = np.array(levels) / M
+    roots = np.exp(sums / n - np.log1p(-np.outer(g, z)))
+
+    def beyond(level: float) -> float:
+        means = [
+            np.interp(1 / (1 - b * level), 1 / (1 - b * z), row)
+            for b, row in zip(g, roots, strict=True)
+        ]
+        return float(logsumexp(np.log(pi) + n * np.log(means))) + math.log(delta)
+
+    if beyond(1.0) < 0:
+        return M
+    return min(M * float(brentq(beyond, 0.0, 1.0, xtol=1e-16, rtol=1e-15)), M)
+
+
+def diluted(sums: Json, z: float) -> tuple[float, float]:
+    """Return mean and variance of u = tx + (1 − t)z, from sums of t, tx, … and n."""
+    t, tx, tt, ttx, ttxx = (sums[name] / sums["count"] for name in STAKES[2:])
+    mean = min(max(tx + (1 - t) * z, 1e-9), 1 - 1e-9)
+    second = ttxx + 2 * z * (tx - ttx) + z * z * (1 - 2 * t + tt)
+    return mean, min(max(second - mean**2, 1e-12), mean * (1 - mean))
+
+
+def gain_of(sums: Json, z: float) -> tuple[float, float]:
+    """Return the bet by which a row adds most to the logarithm, and how much."""
+    level, width = diluted(sums, z)
+    gamma = np.geomspace(1e-6, 0.99, 200)
+    won = expected(gamma, level, width) - np.log1p(-gamma * z)
+    return float(gamma[np.argmax(won)]), float(won.max())
+
+
+def weighted_plan(
+    n: float, delta: float, sums: Json | None, bound: float, M: float
+) -> tuple[list[float], list[float], list[float]]:
+    """Return bets γ, weights π and levels as they are planned for a weighted cell."""
+    n, term = max(n, 1.0), -math.log(delta)
+    few, own = min(math.sqrt(8 * term / n), 0.495), min(max(bound / M, 0.0), 1.0)
+    known = sums is not None and sums["count"] > 0 and sums["t"] > 0
+    steps = np.linspace(0, 1, 8 if known else 9)
+    spread = (few ** (1 - steps) * 0.99**steps).tolist()
+    if sums is None or not known:
+        beside = [0.05, 0.15, 0.3, 0.6]
+        return spread, [1 / 9] * 9, [M * z for z in sorted([0, *beside, own, 1])]
+    mean = min(sums["tx"] / sums["t"], 1.0)
+    square = sums["ttxx"] - 2 * mean * sums["ttx"] + mean**2 * sums["tt"]
+    low, high, best = mean, 1.0, 0.99
+    for _ in range(40):
+        middle = (low + high) / 2
+        gamma, gain = gain_of(sums, middle)
+        if n * gain >= term - math.log(0.6):
+            high, best = middle, gamma
+        else:
+            low = middle
+    step = max(math.sqrt(max(square, 0.0) / sums["tt"]) / 4, (high - mean) / 2)
+    beside = [min(max(mean + step * k, 0.0), 1.0) for k in (-1, 0, 1, 3)]
+    levels = [M * z for z in sorted([0, *beside, own, 1])]
+    return [best, *spread], [0.6] + [0.05] * 8, levels
+
+
+def weighted_needed(bound: float, sums: Json, M: float, delta: float) -> int | None:
+    """Return about how many weighted rows bring the figure of a cell to its bound."""
+    if bound >= M or not sums["count"] or not sums["t"]:
+        return 0 if bound >= M and sums["count"] and sums["t"] else None
+    gain = gain_of(sums, bound / M)[1]
+    if min(sums["tx"] / sums["t"], 1.0) >= bound / M or gain <= 0:
+        return None
+    many = math.ceil((-math.log(delta) - math.log(0.6)) / gain)
+    return many if many <= 10**12 else None
+
+
 def bets_of(
     n: float, delta: float, mean: float, variance: float, M: float
 ) -> tuple[list[float], list[float]]:
@@ -185,16 +274,22 @@ def promised(
     The forecast takes the two Gauss nodes of a beta law with this mean and variance.
     """
     level = min(max(mean / M, 1e-9), 1 - 1e-9)
+    width = min(max(variance / M**2, 1e-12), level * (1 - level))
+    gamma = np.geomspace(1e-6, 0.99, 200)
+    won = expected(gamma, level, width)
+    return gamma, -np.expm1(won - (term - math.log(0.6)) / n) / gamma
+
+
+def expected(gamma: Any, level: float, width: float) -> Any:
+    """Return about E log(1 − γx) of a number in [0, 1] with this mean and variance."""
     most = level * (1 - level)
-    width = min(max(variance / M**2, 1e-12), most)
-    kappa, gamma = max(most / width - 1, 0.0), np.geomspace(1e-6, 0.99, 200)
+    kappa = max(most / width - 1, 0.0)
     skew = 2 * (1 - 2 * level) * math.sqrt((kappa + 1) / most) / (kappa + 2)
     root = math.sqrt(skew**2 + 4)
     ends = [level + math.sqrt(width) * (skew + side * root) / 2 for side in (-1, 1)]
     low, high = (np.log1p(-gamma * min(max(end, 0.0), 1.0)) for end in ends)
     share = (1 - skew / root) / 2
-    won = (1 - share) * low + share * high
-    return gamma, -np.expm1(won - (term - math.log(0.6)) / n) / gamma
+    return (1 - share) * low + share * high
 
 
 def rows_needed(
@@ -329,7 +424,7 @@ class Model:
 class Table:
     """All rows: split, silo, group by name; label codes (or numbers); raw inputs.
 
-    Also whom each row is about, where that is known.
+    Also whom each row is about, and how much it counts, where that is known.
     """
 
     split: Any
@@ -338,6 +433,7 @@ class Table:
     y: Any
     X: Any
     person: Any = None
+    weight: Any = None
 
     @classmethod
     def read(cls, path: Path, e: Json, features: list[str]) -> Table:
@@ -346,24 +442,31 @@ class Table:
         try:
             if path.suffix == ".npz":
                 with np.load(path, allow_pickle=False) as file:
+                    head = [*head, *([WEIGHT] if WEIGHT in file else [])]
                     X, names = file["X"], [*head, *file["features"].tolist()]
                     columns = [file[name] for name in head]
             else:
                 with path.open(encoding="utf-8", newline="") as text:
                     names, *lines = csv.reader(text)
+                heavy = names == [*head, WEIGHT, *features]
+                head = [*head, *([WEIGHT] if heavy else [])]
                 at = range(len(head))
                 columns = [np.array([line[j] for line in lines]) for j in at]
                 X = np.array([line[len(head) :] for line in lines], dtype=np.float64)
             if names != [*head, *features]:
                 raise ValueError(f"the columns must be {[*head, *features]}")
-            split, silo, group, label, *who = columns
+            split, silo, group, label, *others = columns
+            more = dict(zip(head[len(HEAD) :], others, strict=True))
             code = {name: float(place) for place, name in enumerate(e["labels"])}
             y = np.array([code[v] if code else float(v) for v in label.tolist()])
             if unknown := set(group.tolist()) - set(e["groups"]):
                 raise ValueError(f"unknown groups {sorted(unknown)}")
         except (OSError, ValueError, KeyError, IndexError) as error:
             raise Unreadable(f"{path}: no rows of this model: {error!r}") from error
-        return cls(split, silo, group, y, X, *(w.astype(np.int64) for w in who))
+        kinds = {PERSON: np.int64, WEIGHT: np.float64}
+        return cls(
+            split, silo, group, y, X, **{k: v.astype(kinds[k]) for k, v in more.items()}
+        )
 
     def hash(self, e: Json, kind: str) -> str:
         """SHA-256 of all rows, as the run hashed them, inputs of a kind."""
@@ -379,6 +482,8 @@ class Table:
                     arrays.append(self.person[mine])
                 for array in arrays:
                     found.update(np.ascontiguousarray(array).tobytes())
+                if self.weight is not None:
+                    found.update(WEIGHT.encode() + self.weight[mine].tobytes())
         return found.hexdigest()
 
     def overlap(self, splits: Sequence[str], groups: list[str]) -> int:
@@ -416,6 +521,8 @@ class Rows:
         self.range: Any = model.described.get("target_range")
         self.y, self.silo = table.y[mine], table.silo[mine]
         self.person = None if table.person is None else table.person[mine]
+        weights = np.ones(len(table.y)) if table.weight is None else table.weight
+        self.weight = weights[mine]
         self.shift, self.stretch = model.target.tolist()  # prediction of score 0, of 1
         self.X = (table.X[mine].astype(np.float64) - model.mean) / model.scale
         if model.described.get("intercept"):
@@ -434,15 +541,16 @@ class Rows:
                 for cell in e["cells"]
             ]
         )
-        self.counts = self.cells.sum(axis=1).astype(float)
+        self.counts = self.cells @ self.weight
         self.share, self.in_risk = 0.0, np.zeros(len(self.y))
         for silo, rows in here.items():
             trained = (table.split == "train") & (table.silo == silo)
             p = 1 / e["data"]["silos"]
             if e["terms"]["weighting"] == "rows":
-                p = trained.sum() / (table.split == "train").sum()
+                p = weights[trained].sum() / weights[table.split == "train"].sum()
             if rows.any():
-                self.share, self.in_risk[rows] = self.share + p, p / rows.sum()
+                own = self.weight[rows]
+                self.share, self.in_risk[rows] = self.share + p, p * own / own.sum()
 
     def scores(self, w: Any) -> Any:
         """Return Wx + b, shape (n, outputs)."""
@@ -522,11 +630,11 @@ class Rows:
 
     def means(self, w: Any) -> Any:
         """Return the mean loss of each cell."""
-        return self.cells @ self.losses(w) / self.counts
+        return self.cells @ (self.weight * self.losses(w)) / self.counts
 
     def in_cells(self, lam: Any) -> Any:
         """Return the weight of each row in Σ λ_z × the mean loss of cell z."""
-        return (lam / self.counts) @ self.cells
+        return self.weight * ((lam / self.counts) @ self.cells)
 
     def residual(self, size: Any) -> Any:
         """Return the loss of a number that is so far off."""
@@ -544,23 +652,64 @@ class Rows:
         """Return each cell's loss under the best constant of all rows, and its own."""
         scale, constant = [], []
         if self.kind in ("least-squares", "huber"):
-            off = self.y - self.y.mean()
+            off = self.y - np.average(self.y, weights=self.weight)
             parts = [a & (self.silo == s) for a in self.atoms for s in set(self.silo)]
             losses = np.zeros(len(off))
             for part in parts:
                 if part.any():
-                    losses[part] = self.residual(np.sqrt((off[part] ** 2).mean()))
+                    losses[part] = self.residual(np.sqrt(self.mean(off**2, part)))
             for cell in self.cells:
-                scale.append(float(losses[cell].mean()))
-                constant.append(float(self.residual(off[cell].std())))
+                scale.append(self.mean(losses, cell))
+                square = self.mean((off - self.mean(off, cell)) ** 2, cell)
+                constant.append(float(self.residual(np.sqrt(square))))
         else:
-            rate = np.bincount(self.y.astype(int)) / len(self.y)
+            code = self.y.astype(int)
+            rate = np.bincount(code, self.weight) / self.weight.sum()
             for cell in self.cells:
-                scale.append(float(-np.log(rate[self.y[cell].astype(int)]).mean()))
-                own = np.bincount(self.y[cell].astype(int)) / cell.sum()
+                scale.append(self.mean(-np.log(rate[code]), cell))
+                own = np.bincount(code[cell], self.weight[cell])
+                own = own / own.sum()
                 constant.append(float(-(own[own > 0] * np.log(own[own > 0])).sum()))
         least = 1e-3 * self.unit
         return {"scale": [max(one, least) for one in scale], "constant": constant}
+
+    def mean(self, values: Any, rows: Any) -> float:
+        """Return the mean of some rows' values."""
+        return float(np.average(values[rows], weights=self.weight[rows]))
+
+    def stakes(self, w: Any, M: float, s_max: float) -> list[tuple[Any, Any, int]]:
+        """Return t, tx of each person, and how many rows are above s_max, by cell."""
+        x, t = self.bounded(w, self.losses(w), M) / M, self.weight / s_max
+        out = []
+        for cell in self.cells:
+            parts = [np.minimum(t[cell], 1), np.minimum(t[cell], 1) * x[cell]]
+            if self.person is not None:
+                who = self.person[cell]
+                parts = [
+                    np.array([part[who == one].mean() for one in np.unique(who)])
+                    for part in parts
+                ]
+            out.append((*parts, int((t[cell] > 1).sum())))
+        return out
+
+    def stake_sums(self, w: Any, M: float, s_max: float) -> Any:
+        """Return the sums of `STAKES`, cell by cell."""
+        return np.array(
+            [
+                [len(t), above, *(v.sum() for v in (t, tx, t * t, t * tx, tx * tx))]
+                for t, tx, above in self.stakes(w, M, s_max)
+            ]
+        ).T
+
+    def tests(self, w: Any, M: float, s_max: float, bets: Any, levels: Any) -> Any:
+        """Return Σ log(1 − γ(tx + (1 − t)z)) per cell, bet and level z = ζ/M."""
+        rows = zip(self.stakes(w, M, s_max), bets, levels, strict=True)
+        return np.array(
+            [
+                [[np.log1p(-g * (tx + (1 - t) * z / M)).sum() for z in zs] for g in gs]
+                for (t, tx, _), gs, zs in rows
+            ]
+        )
 
     def bet(self, w: Any, M: float, bets: Any) -> Any:
         """Return Σ log(1 − γx) and Σ log(1 − γ(1 − x)) per cell and bet, x = ℓ/M."""
@@ -588,7 +737,8 @@ class Rows:
         losses, classes, one = self.losses(w), self.classes(w), np.ones(len(self.y))
         cut = losses if M is None else self.bounded(w, losses, M)
         found = [one, losses, losses**2, cut, cut**2, classes == self.y, classes == 1]
-        columns = np.array([*found, one], dtype=float)
+        columns = np.array([*found, one], dtype=float) * self.weight
+        columns[0] = 1.0
         parts = {"cells": columns @ self.cells.T, "atoms": columns @ self.atoms.T}
         risks = {"risk": self.in_risk @ losses, "bounded_risk": self.in_risk @ cut}
         return {**risks, "share": self.share, **parts}
@@ -629,17 +779,17 @@ def check_rows(e: Json, model: Model, table: Table) -> Iterator[Check]:
             plain = {c: [float(v) for v in given] for c, given in stated[key].items()}
             yield from compare(f"{name}: {key}", plain, found, 1.0)
     held = known(e["heldout"])
-    if held and held["bets"]:
-        w, sums = (
-            model.w,
-            [rows[split].bet(model.w, M, held["bets"]) for split in held["splits"]],
-        )
-        found = np.sum(sums, axis=0)
-        for name, total in zip(("below", "above"), found.tolist(), strict=True):
-            yield from compare(f"held-out: {name}", held[name], total, 1.0)
-        own = [rows[split].people_sums(model.w, M) for split in held["splits"]]
-        people = dict(zip(PEOPLE, np.sum(own, axis=0).tolist(), strict=True))
-        yield from compare("held-out: people", held["people"], people, 1.0)
+    if held:
+        yield from check_sums(e, held, [rows[split] for split in held["splits"]], model)
+    if stated := e["seen"].get("stakes"):
+        found = stakes_of([rows[s] for s in e["seen"]["splits"]], e, model)
+        yield from compare("seen: stakes", stated, found, 1.0)
+    weighted = bool(table.weight is not None and (table.weight != 1).any())
+    yield from compare("data: weighted", data.get("weighted", False), weighted)
+    if data.get("weights"):
+        train = rows["train"].weight
+        ends = [float(train.min()), float(train.max())]
+        yield from compare("data: weights", data["weights"], ends)
     if "train" in rows and rows["train"].counts.all():
         yield from check_choice(e, rows["train"], model)
     if "train" in rows:
@@ -663,6 +813,32 @@ def check_rows(e: Json, model: Model, table: Table) -> Iterator[Check]:
         yield from check_proofs(e, rows["train"], model)
 
 
+def check_sums(e: Json, held: Json, rows: list[Rows], model: Model) -> Iterator[Check]:
+    """Compare the sums that statements on unseen people stand on with the rows."""
+    M, w = e["terms"]["loss_bound"], model.w
+    if held.get("stakes"):
+        found = stakes_of(rows, e, model)
+        yield from compare("held-out: stakes", held["stakes"], found, 1.0)
+    if held.get("levels"):
+        tests = (e["terms"]["weight_bound"], held["bets"], held["levels"])
+        total = sum(part.tests(w, M, *tests) for part in rows)
+        yield from compare("held-out: diluted", held["diluted"], total.tolist(), 1.0)
+    elif held["bets"]:
+        total = sum(part.bet(w, M, held["bets"]) for part in rows)
+        for name, found in zip(("below", "above"), total.tolist(), strict=True):
+            yield from compare(f"held-out: {name}", held[name], found, 1.0)
+        own = sum(part.people_sums(w, M) for part in rows)
+        people = dict(zip(PEOPLE, own.tolist(), strict=True))
+        yield from compare("held-out: people", held["people"], people, 1.0)
+
+
+def stakes_of(rows: list[Rows], e: Json, model: Model) -> Json:
+    """Return the sums of `STAKES` over some splits, one list after another."""
+    bounds = (e["terms"]["loss_bound"], e["terms"]["weight_bound"])
+    total = sum(part.stake_sums(model.w, *bounds) for part in rows)
+    return dict(zip(STAKES, np.asarray(total).tolist(), strict=True))
+
+
 def check_bets(e: Json) -> Iterator[Check]:
     """Plan the bets again, by training rows alone.
 
@@ -674,8 +850,17 @@ def check_bets(e: Json) -> Iterator[Check]:
     means, squares = (
         means_of(e["seen"], f"bounded_loss{end}") for end in ("", "_squared")
     )
+    weighs = held.get("levels")
     for z, n in enumerate(held["cells"]["count"]):
         spread, delta = max(squares[z] - means[z] ** 2, 0.0), 1 - t["confidence"]
+        if weighs:
+            sums = {k: v[z] for k, v in e["seen"].get("stakes", {}).items()} or None
+            bound = e["cells"][z]["bound"]
+            *planned, levels = weighted_plan(n, delta, sums, bound, M)
+            stated = [held["bets"][z], held["bet_weights"][z]]
+            yield from compare(f"held-out: bets of cell {z}", stated, planned)
+            yield from compare(f"held-out: levels of cell {z}", weighs[z], levels)
+            continue
         bets, weights = bets_of(n, delta, means[z], spread, M)
         yield from compare(f"held-out: bets of cell {z}", held["bets"][z], bets)
         stated = held["bet_weights"][z]
@@ -730,7 +915,8 @@ def check_choice(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
     own = rows.losses(model.w)
     found = [M for M in (3.0, 5.0, 8.0, 12.0, 20.0) if classes * math.exp(-M) < 0.5]
     for M in found or [math.log(classes) + 3.0]:
-        rise = (rows.cells @ (rows.bounded(model.w, own, M) - own)) / rows.counts
+        off = rows.weight * (rows.bounded(model.w, own, M) - own)
+        rise = rows.cells @ off / rows.counts
         if rise.max() <= 1e-4:
             break
     yield from compare("M, chosen on training rows", t["loss_bound"], M)
@@ -814,7 +1000,9 @@ def constants(e: Json, rows: Rows) -> Json:
     mu, classes = e["model"]["l2"], max(2, e["model"]["outputs"])
     curve, slope = (X * X / 2, math.sqrt(2)) if several else (X * X / 4, 1.0)
     part = [
-        (rows.cells & (rows.silo == s)).sum(1) / rows.in_risk[rows.silo == s].sum()
+        (rows.cells & (rows.silo == s))
+        @ rows.weight
+        / rows.in_risk[rows.silo == s].sum()
         for s in dict.fromkeys(rows.silo.tolist())
     ]
     heaviest = float((np.array(part) / rows.counts).max())
@@ -851,7 +1039,8 @@ def known(part: Any) -> Any:
 
 def means_of(sample: Json, column: str = "bounded_loss") -> list[float]:
     """Mean loss per cell; NaN where nobody is."""
-    pairs = zip(sample["cells"][column], sample["cells"]["count"], strict=True)
+    cells = sample["cells"]
+    pairs = zip(cells[column], cells.get("weight", cells["count"]), strict=True)
     return [total / n if n else math.nan for total, n in pairs]
 
 
@@ -872,6 +1061,9 @@ class Told:
         self.apart = self.separate()
         self.usable = None if self.apart == ["failed"] else self.held
         self.M, self.R = self.terms["loss_bound"], self.terms["radius"]
+        samples = [e["seen"], *([self.held] if self.held else [])]
+        unlike = [s["atoms"]["weight"] != s["atoms"]["count"] for s in samples]
+        self.weighted = bool(e["data"].get("weighted", False) or any(unlike))
         self.percent = f"{100 * self.terms['confidence']:.6g}"
         self.delta = 1.0 - self.terms["confidence"]
         self.many = 1 if self.terms["fresh_split"] else self.terms["candidates"]
@@ -901,6 +1093,7 @@ class Told:
         others += list(AMONG) * (len(e["labels"]) == 2)
         limited = self.terms["feature_bound"] is not None and self.trained
         others += ["uniform"] * limited
+        others = [] if self.weighted else others
         self.shares = dict.fromkeys(others, self.delta / (2 * max(1, len(others))))
         self.shares["holdout"] = self.delta / 2 if others else self.delta
         self.upper = self.loss_bounds(self.delta)
@@ -1032,6 +1225,13 @@ class Told:
         if self.usable is None or self.M is None:
             return None
         s, M = self.usable, self.M
+        if self.weighted:
+            if not s.get("levels") or self.heaviest()[0][0] == "failed":
+                return None
+            rows: Any = (s["stakes"]["count"], s["bets"], s["bet_weights"])
+            rows = zip(*rows, s["diluted"], s["levels"], strict=True)
+            part = delta / self.parts
+            return [weighted_upper(n, b, levels, M, part) for n, *b, levels in rows]
         bets: Any = zip(s["bets"], s["bet_weights"], s["below"], strict=True)
         planned = list(bets) or [()] * len(self.names)
         table = s["people"] or s["cells"]  # rows of one person are not independent
@@ -1180,6 +1380,17 @@ class Told:
         paid = ["checked", f"{later + 1}", "1", f"{self.of_later}"]
         return [["assumed"], self.apart, chosen, *([paid] if later else [])]
 
+    def heaviest(self) -> list[list[str]]:
+        """That no weight is above the assumed largest, where rows have weights."""
+        most, seen = self.terms.get("weight_bound"), self.e["data"].get("weights")
+        if not self.weighted or self.held is None:
+            return []
+        above = any(self.held.get("stakes", {}).get("above", []))
+        if most is None or above or (seen is not None and seen[1] > most):
+            return [["failed"]]
+        own = self.terms["weighed"] == "training rows" and seen is not None
+        return [["assumed", up(most), *([up(seen[1])] if own else [])]]
+
     def holdout(self) -> Any:
         """How large the mean loss of unseen people can be."""
         joint = self.loss_bounds(self.shares["holdout"] / len(self.names))
@@ -1199,7 +1410,7 @@ class Told:
         figures = {"confidence": self.terms["confidence"], "loss_bound": M}
         figures |= {"cost": self.cost(), "delta": self.delta / self.parts}
         table = self.losses(self.usable, "bounded_loss", found, M, joint=joint)
-        grounds = [*self.grounds(), *self.bounded_loss(M)]
+        grounds = [*self.grounds(), *self.bounded_loss(M), *self.heaviest()]
         return value, holds, figures, table, shown, grounds
 
     def bounded_loss(self, M: float) -> list[list[str]]:
@@ -1227,6 +1438,8 @@ class Told:
             return {}
         cells = self.usable["people"] or self.usable["cells"]
         delta = self.delta / self.parts
+        if self.weighted:
+            return self.more_weighted(self.M, delta)
         means, squares = (
             means_of({"cells": cells}, f"bounded_loss{end}") for end in ("", "_squared")
         )
@@ -1237,6 +1450,19 @@ class Told:
                 spread = max(squares[z] - mean**2, 0.0) if n else 0.0
                 needed = rows_needed(bound, mean, spread, self.M, delta) if n else None
                 out[self.names[z]] = None if needed is None else max(1, needed - int(n))
+        return out
+
+    def more_weighted(self, M: float, delta: float) -> dict[str, int | None]:
+        """About how many more weighted rows would show them."""
+        stakes = (self.usable or {})["stakes"]
+        out: dict[str, int | None] = {}
+        rows = zip(self.names, self.upper or [], self.bounds, strict=True)
+        for z, (name, top, bound) in enumerate(rows):
+            if top > bound:
+                own = {key: values[z] for key, values in stakes.items()}
+                needed = weighted_needed(bound, own, M, delta)
+                there = int(own["count"])
+                out[name] = None if needed is None else max(1, needed - there)
         return out
 
     def lacking(self) -> list[str]:
@@ -1283,7 +1509,7 @@ class Told:
 
     def holdout_error(self) -> Any:
         """How often unseen people are misjudged."""
-        if self.usable is None or self.e["data"]["several"]:
+        if self.usable is None or self.e["data"]["several"] or self.weighted:
             return self.e["heldout"]["missing"] if self.held is None else "needs "
         n, right = (self.usable["cells"][c] for c in ("count", "correct"))
         wrong = [a - b for a, b in zip(n, right, strict=True)]
@@ -1298,7 +1524,7 @@ class Told:
 
     def metric(self, kind: str) -> Any:
         """A fairness metric, with its interval."""
-        if self.usable is None or self.e["data"]["several"]:
+        if self.usable is None or self.e["data"]["several"] or self.weighted:
             return self.e["heldout"]["missing"] if self.held is None else "needs "
         shape, tables = (len(self.e["groups"]), 2), (self.e["seen"], self.usable)
         seen, n = (np.reshape(s["atoms"]["count"], shape) for s in tables)
@@ -1321,7 +1547,8 @@ class Told:
         """What the training rows alone say, for every model of the ball."""
         X, m, Z = self.terms["feature_bound"], self.e["model"], len(self.names)
         longest = self.e["data"]["longest_input"]
-        if X is None or m["kind"] not in ("logistic", "softmax") or not self.full:
+        kinds = ("logistic", "softmax")
+        if X is None or m["kind"] not in kinds or not self.full or self.weighted:
             return "needs "
         loose = m["length"] > self.R or not self.terms["fixed_ball"]
         if loose or (longest is not None and longest > X):
@@ -1527,30 +1754,34 @@ class Told:
         apart = bool(self.usable and sum(self.usable["atoms"]["count"]))
         sample = self.usable if self.usable and apart else e["seen"]
         binary = len(e["labels"]) == 2
-        n, right, yes = (
+        rows, n, right, yes = (
             np.reshape(sample["atoms"][c], shape).astype(float)
-            for c in ("count", "correct", "positive")
+            for c in ("count", "weight", "correct", "positive")
         )
-        single = apart and not e["data"]["several"]
+        single = apart and not e["data"]["several"] and not self.weighted
         side = self.delta / self.parts / 2 if single else None
         samples = [e["seen"], *([self.held] if self.held else [])]
         counts = [np.reshape(s["atoms"]["count"], shape).sum(axis=1) for s in samples]
 
-        def rate(k: float, people: float) -> Json:
+        def rate(k: float, weight: float, people: float) -> Json:
             low = high = None
             if side is not None:
                 low = 1 - rate_upper(people - k, people, side) if people else 0.0
                 high = rate_upper(k, people, side)
-            value = float(k / people) if people else None
+            value = float(k / weight) if weight else None
             return {"people": int(people), "value": value, "lower": low, "upper": high}
 
         return [
             {
                 "group": e["groups"][a],
                 "rows": "held-out" if apart else "training",
-                "error": rate((n[a] - right[a]).sum(), n[a].sum()),
-                "false_positive": rate(yes[a, 0], n[a, 0]) if binary else None,
-                "false_negative": rate((n - yes)[a, 1], n[a, 1]) if binary else None,
+                "error": rate((n[a] - right[a]).sum(), n[a].sum(), rows[a].sum()),
+                "false_positive": rate(yes[a, 0], n[a, 0], rows[a, 0])
+                if binary
+                else None,
+                "false_negative": rate((n - yes)[a, 1], n[a, 1], rows[a, 1])
+                if binary
+                else None,
             }
             for a in np.flatnonzero(np.sum(counts, axis=0))
         ]
@@ -1562,7 +1793,7 @@ class Told:
         count = int(atoms["count"].sum())
 
         def rates(column: str, labels: Any = slice(None)) -> list[float]:
-            k, n = (atoms[c][:, labels].sum(axis=1) for c in (column, "count"))
+            k, n = (atoms[c][:, labels].sum(axis=1) for c in (column, "weight"))
             return [float(a / b) for a, b in zip(k, n, strict=True) if b]
 
         def gap(labels: Any) -> float | None:
@@ -1570,7 +1801,7 @@ class Told:
             return max(found) - min(found) if len(found) > 1 else None
 
         def deviation(labels: Any) -> float | None:
-            k, n = (atoms[c][:, labels].sum() for c in ("positive", "count"))
+            k, n = (atoms[c][:, labels].sum() for c in ("positive", "weight"))
             found = (abs(one - float(k / n)) for one in rates("positive", labels))
             return max(found) if n else None
 
@@ -1579,12 +1810,12 @@ class Told:
         cells = (
             means_of(sample, self.column) if self.promise or self.e["minimax"] else []
         )
-        right = atoms["correct"].sum()
+        right, mass = atoms["correct"].sum(), atoms["weight"].sum()
         risk = "bounded_risk" if self.trained else "risk"
         return {
             "rows": count,
             "risk": sample[risk] / sample["share"] if sample["share"] > 0 else None,
-            "error": float(1 - right / count) if self.e["labels"] and count else None,
+            "error": float(1 - right / mass) if self.e["labels"] and count else None,
             "worst_cell_loss": max((c for c in cells if c == c), default=None),
             "worst_group_loss": max(rates(self.column), default=None),
             "dp_gap": gaps[0],
@@ -1884,6 +2115,7 @@ def check_looks(e: Json, path: Path) -> Iterator[Check]:
     names = ("confidence", "candidates", "fresh_split", "feature_bound", "loss_bound")
     cells = [[c[key] for key in ("cell", "bound", "silo", "of")] for c in e["cells"]]
     paid = [terms[name] for name in names]
+    paid += [] if terms.get("weight_bound") is None else [terms["weight_bound"]]
     own = hashed("certificate", e["model"]["fingerprint"], cells, *paid)
     looks = [json.loads(line) for line in path.read_bytes().splitlines()]
     mine = {one["certificate"]: one for one in looks if set(one["rows"]) & set(rows)}
