@@ -1,0 +1,247 @@
+"""Weighted rows: what is said of unseen people, from the table to `verify`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.bounds import weighted
+from pffl.certifying import certify
+from pffl.evidence import unseen
+from pffl.evidence.metrics import rates
+from pffl.foreign import Audited, audit
+from tests.verifying import not_verified
+
+#: What cannot be said of weighted rows.
+SILENT = ("holdout_error", "dp_gap", "eo_gap", "equalised_odds", "uniform")
+
+
+def federation(
+    weight: object = "drawn", n: int = 1500, classes: int = 2
+) -> pffl.Federation:
+    """Two groups; people who are hard to judge weigh more."""
+    rng = np.random.default_rng(3)
+    X, a, silo = rng.normal(size=(n, 2)), rng.integers(2, size=n), np.arange(n) % 2
+    score = X @ [1.0, 0.5] + 0.3 * a
+    y = np.digitize(score + rng.logistic(size=n), np.linspace(0, 1, classes - 1))
+    drawn = 1 + np.floor(20 * rng.random(n) * (1 + (np.abs(score) < 0.5)))
+    return pffl.Federation.from_arrays(
+        X,
+        y,
+        sensitive_features={"a": a},
+        silo=silo,
+        sample_weight=drawn if isinstance(weight, str) else weight,
+        test_fraction=0.4,
+    )
+
+
+@pytest.fixture(scope="module")
+def rows() -> pffl.Federation:
+    return federation()
+
+
+@pytest.fixture(scope="module")
+def run(rows: pffl.Federation) -> pffl.Solution:
+    options = pffl.Options(radius=10.0)
+    bound = pffl.BoundedGroupLoss(0.72)
+    return pffl.solve(rows, bound, options=options, seed=0)
+
+
+def said(e: pffl.evidence.Evidence, kind: str) -> pffl.evidence.Statement:
+    found = pffl.evidence.verdict.certificate(e).statements
+    return next(one for one in found if one.kind == kind)
+
+
+def test_the_figure_is_that_of_the_rows(rows, run) -> None:
+    e = run.evidence
+    M, s_max = e.terms.loss_bound, e.terms.weight_bound
+    assert e.data.weights == [1.0, 40.0]
+    assert s_max == 60.0
+    model, planned = run.model, e.heldout.planned
+    for z in range(2):
+        t, x = [], []
+        for silo in rows.silos:
+            part = silo.rows("test")
+            mine = part.group == z
+            X = model.inputs.apply(part.X)
+            losses = model.bounded_losses(run.w, X, part.y, M)
+            t += (part.weight[mine] / s_max).tolist()
+            x += (losses[mine] / M).tolist()
+        t, x = np.array(t), np.array(x)
+
+        def wealth(zeta: float, t=t, x=x, z=z) -> float:
+            level, total = zeta / M, 0.0
+            for g, pi in zip(planned.gammas[z], planned.weights[z], strict=True):
+                factors = 1 - g * t * (x - level) / (1 - g * level)
+                total += pi * np.exp(np.log(factors).sum())
+            return total
+
+        upper = float(unseen.upper(e)[z])
+        mean = M * (t * x).sum() / t.sum()
+        assert e.heldout.means[z] == pytest.approx(mean)
+        assert wealth(upper) >= 20 * (1 - 1e-6)
+        assert wealth(upper - 0.01 * (upper - mean)) < 20
+        assert mean < upper < M
+
+
+def test_only_losses_are_bounded_and_all_of_the_risk_is_theirs(run) -> None:
+    e = run.evidence
+    assert unseen.shares(e) == {"holdout": pytest.approx(0.05)}
+    statement = said(e, "holdout")
+    assert "the weighted mean loss of unseen people" in statement.text
+    assert statement.assumptions[-1].text == (
+        "Nobody's weight is above 60, seen or unseen; the largest of the training rows "
+        "is 40."
+    )
+    assert statement.assumptions[-1].state == "assumed"
+    for kind in SILENT:
+        one = said(e, kind)
+        assert not one.available
+        if kind != "uniform":
+            assert one.reason == "needs rows that count alike, and these have weights"
+    assert unseen.worst_lower(e) is None
+    for group in rates(e):
+        assert group.error.lower is group.error.upper is None
+        assert group.error.value is not None
+
+
+def test_uniform_convergence_says_nothing_of_weights(run) -> None:
+    terms = replace(run.evidence.terms, feature_bound=6.0)
+    e = replace(run.evidence, terms=terms)
+    assert said(e, "uniform").reason.startswith("needs rows that count alike")
+
+
+def test_verify_agrees_and_notices(rows, run, tmp_path: Path) -> None:
+    assert not_verified(run, rows, tmp_path, confidence=0.9, weight_bound=50.0) == []
+    pffl.save(run, tmp_path / "other")
+    place = tmp_path / "other" / "evidence.json"
+    plain = json.loads(place.read_bytes())
+    rows.export(tmp_path / "rows.csv")
+    for change in (
+        lambda e: e["heldout"]["diluted"][0][2].__setitem__(3, -1.0),
+        lambda e: e["heldout"]["stakes"]["t"].__setitem__(1, 9.0),
+        lambda e: e["heldout"]["levels"][0].__setitem__(3, 0.6),
+        lambda e: e["data"].__setitem__("weights", [1.0, 39.0]),
+        lambda e: e["data"].__setitem__("weighted", False),
+        lambda e: e["terms"].__setitem__("weight_bound", 61.0),
+    ):
+        other = json.loads(json.dumps(plain))
+        change(other)
+        place.write_text(json.dumps(other))
+        checks = pffl.verify(tmp_path / "other", tmp_path / "rows.csv")
+        wrong = [c for c in checks if not c.agrees and not c.what.startswith("file ")]
+        assert wrong
+
+
+def test_a_weight_above_the_bound_and_no_bound_at_all(rows, run) -> None:
+    lower = certify(run, rows, weight_bound=39.0)
+    statement = next(s for s in lower.statements if s.kind == "holdout")
+    assert not statement.available
+    assert statement.reason == (
+        "needs a bound that no row's weight is above (--weight-bound NUMBER): a "
+        "training row weighs 40"
+    )
+    heavy = federation(n=1500)
+    test = [replace(r, weight=r.weight * 2) for r in _tests(heavy)]
+    e = certify(run, _with_tests(heavy, test)).statements
+    statement = next(s for s in e if s.kind == "holdout")
+    assert not statement.available
+    assert "weigh more than 60" in statement.reason
+    found = audit(Audited(run.model, run.w), rows, pffl.BoundedGroupLoss(0.72))
+    assert not said(found.evidence, "holdout").available
+    options = pffl.Options(weight_bound=40.0)
+    found = audit(
+        Audited(run.model, run.w), rows, pffl.BoundedGroupLoss(0.9), options=options
+    )
+    assert said(found.evidence, "holdout").available
+    assert found.evidence.terms.weighed == "declared"
+
+
+def _tests(federation: pffl.Federation):
+    return [silo.rows("test") for silo in federation.silos]
+
+
+def _with_tests(federation: pffl.Federation, tests):
+    silos = tuple(
+        replace(silo, splits={**silo.splits, "test": rows})
+        for silo, rows in zip(federation.silos, tests, strict=True)
+    )
+    return replace(federation, silos=silos)
+
+
+def test_weights_that_add_up_to_rows_are_still_weights() -> None:
+    """Normalised in every cell: sums alone would not tell."""
+    n = 800
+    even = np.where(np.arange(n) % 4 < 2, 0.5, 1.5)
+    solution = pffl.solve(federation(even, n), pffl.BoundedGroupLoss(0.9), seed=0)
+    e = solution.evidence
+    same = [replace(s, atoms={**s.atoms, "weight": s.atoms["count"]}) for s in _two(e)]
+    e = replace(e, seen=same[0], heldout=same[1])
+    assert e.weighted
+    assert not said(e, "holdout_error").available
+    assert "weighted" in said(e, "holdout").text
+
+
+def _two(e: pffl.evidence.Evidence):
+    return e.seen, e.heldout
+
+
+def test_weights_of_one_are_none_and_equal_ones_cost_nothing() -> None:
+    plain, ones, sevens = (
+        pffl.solve(federation(s), pffl.BoundedGroupLoss(0.72), seed=0).evidence
+        for s in (None, np.ones(1500), np.full(1500, 7.0))
+    )
+    assert not ones.weighted
+    assert said(ones, "holdout_error").available
+    np.testing.assert_array_equal(unseen.upper(ones), unseen.upper(plain))
+    assert sevens.weighted
+    assert sevens.terms.weight_bound == 7.0
+    room = unseen.upper(plain) - plain.heldout.means
+    assert (unseen.upper(sevens) - plain.heldout.means < 1.02 * room).all()
+
+
+def test_about_so_many_more_rows_are_like_the_forecast(run) -> None:
+    e = run.evidence
+    missing = unseen.more_rows(e)
+    assert missing
+    for name, many in missing.items():
+        z = e.names.index(name)
+        if e.heldout.means[z] >= e.bounds[z]:
+            assert many is None
+            continue
+        needed = weighted.rows_needed(
+            e.bounds[z],
+            moments=e.heldout.moments(z),
+            loss_bound=e.terms.loss_bound,
+            delta=0.05,
+        )
+        assert many == max(1, needed - e.heldout.stakes["count"][z])
+
+
+@pytest.mark.parametrize("classes", [3])
+def test_other_models_and_people_with_several_rows(tmp_path: Path, classes) -> None:
+    rows = federation(classes=classes, n=600)
+    parts = [
+        replace(
+            silo,
+            splits={
+                name: replace(r, person=np.arange(len(r)) // 2 + 10_000 * k + offset)
+                for offset, (name, r) in zip(
+                    (0, 5000), silo.splits.items(), strict=True
+                )
+            },
+        )
+        for k, silo in enumerate(rows.silos)
+    ]
+    rows = replace(rows, silos=tuple(parts))
+    solution = pffl.solve(rows, pffl.BoundedGroupLoss(1.0), seed=0)
+    e = solution.evidence
+    assert e.data.several
+    counts = np.array(e.heldout.stakes["count"])
+    assert (counts < e.heldout.of_cells("count")).all()
+    assert not_verified(solution, rows, tmp_path) == []

@@ -1,0 +1,162 @@
+"""Sums over weighted rows: against plain loops, in both engines, and refused if odd."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.data import Federation
+from pffl.engines import Local, Reference
+from pffl.errors import Refused, UsageError
+from pffl.evidence.measure import sample
+from pffl.questions import Evaluate
+from pffl.questions.stakes import STAKES, check_log_sums, check_stakes
+from tests.helpers import assert_same_total, from_silos, make_federation, make_problem
+
+M, S_MAX = 1.5, 5.0
+
+
+def with_weights(people: int | None = None) -> Federation:
+    """Rows with weights, some above `S_MAX`; of people who have several, if asked."""
+    rng, silos = np.random.default_rng(0), []
+    federation = make_federation(0, sizes=(20, 30, 40), test=25)
+    for silo in federation.silos:
+        splits = {}
+        for name, rows in silo.splits.items():
+            weight = np.minimum(rng.lognormal(0.5, 0.6, len(rows)), 6.0)
+            who = None if people is None else rng.integers(people, size=len(rows))
+            splits[name] = replace(rows, weight=weight, person=who)
+        silos.append(replace(silo, splits=splits))
+    return from_silos(federation, silos)
+
+
+def question_of(engine: Reference) -> Evaluate:
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.5))
+    w = np.random.default_rng(1).normal(size=problem.n_parameters)
+    bets = np.array([[0.1, 0.5, 0.99], [0.2, 0.3, 0.7]])
+    levels = np.array([[0.0, 0.4, 0.4, M], [0.0, 0.6, 1.0, M]])
+    more = {"bets": bets, "levels": levels, "weight_bound": S_MAX}
+    return Evaluate(problem.task, w, "test", M, **more)
+
+
+def plain(federation: Federation, question: Evaluate, cell: int):
+    """Person by person: `STAKES`, and log-sums by bet and level."""
+    model, rows = question.task.model, [s.rows("test") for s in federation.silos]
+    people: dict[object, list[tuple[float, float]]] = {}
+    above = 0
+    for k, part in enumerate(rows):
+        X = model.inputs.apply(part.X)
+        losses = model.bounded_losses(question.w, X, part.y, M)
+        for i in np.flatnonzero(part.group == cell):
+            who = (k, i) if part.person is None else int(part.person[i])
+            t = min(part.weight[i] / S_MAX, 1.0)
+            above += part.weight[i] > S_MAX
+            people.setdefault(who, []).append((t, t * losses[i] / M))
+    pairs = [np.mean(values, axis=0) for values in people.values()]
+    sums = np.array([(t, u, t * t, t * u, u * u) for t, u in pairs]).sum(axis=0)
+    logs = [
+        [
+            sum(np.log(1 - g * (u + (1 - t) * zeta / M)) for t, u in pairs)
+            for zeta in question.levels[cell]
+        ]
+        for g in question.bets[cell]
+    ]
+    return [len(pairs), above, *sums], logs
+
+
+@pytest.mark.parametrize("people", [None, 12])
+@pytest.mark.parametrize("engine", [Reference, Local])
+def test_the_sums_are_those_of_plain_loops(engine, people) -> None:
+    federation = with_weights(people)
+    asker = engine(federation)
+    question = question_of(asker)
+    total = asker.ask(question)
+    for cell in range(2):
+        stakes, logs = plain(federation, question, cell)
+        np.testing.assert_allclose(total.stakes[cell], stakes, rtol=1e-12)
+        np.testing.assert_allclose(total.diluted[cell], logs, rtol=1e-12)
+    assert total.stakes[:, STAKES.index("above")].any()
+    assert not total.people.any()
+    assert total.below.shape == total.above.shape == (2, 0)
+
+
+def test_engines_agree_and_only_moments_come_without_bets() -> None:
+    federation = with_weights()
+    fast, slow = Local(federation), Reference(federation)
+    question = question_of(slow)
+    assert_same_total(fast.ask(question), slow.ask(question), 1e-12)
+    task, w = question.task, question.w
+    moments = Evaluate(task, w, "train", M, weight_bound=S_MAX)
+    assert_same_total(fast.ask(moments), slow.ask(moments), 1e-12)
+    assert fast.ask(moments).stakes.shape == (2, len(STAKES))
+    assert fast.ask(Evaluate(task, w, "train", M)).stakes.shape == (2, 0)
+
+
+def test_a_network_weighs_too() -> None:
+    torch = pytest.importorskip("torch")
+    federation = with_weights(12)
+    model = pffl.Network(torch.nn.Linear(3, 2).double())
+    fast, slow = Local(federation), Reference(federation)
+    problem = make_problem(slow, pffl.BoundedGroupLoss(0.5), model=model)
+    question = replace(
+        question_of(slow), task=problem.task, w=problem.task.model.start(0)
+    )
+    assert_same_total(fast.ask(question), slow.ask(question), 1e-10)
+
+
+@pytest.mark.parametrize("people", [None, 12])
+def test_true_sums_are_plausible_and_others_are_refused(people) -> None:
+    federation = with_weights(people)
+    engine = Local(federation)
+    question = question_of(engine)
+    total = engine.ask(question)
+    rows, weight, loss = (
+        total.column(name, of="cells") for name in ("count", "weight", "bounded_loss")
+    )
+    known = {"rows": rows, "weight": weight / S_MAX, "loss": loss / (S_MAX * M)}
+    check_stakes(total.stakes, **known)
+    levels = question.levels / M
+    check_log_sums(total.diluted, total.stakes, question.bets, levels)
+    for column in range(len(STAKES)):
+        for factor in (10.0, -0.3):
+            odd = total.stakes.copy()
+            odd[0, column] = factor * odd[0, column] + (column < 2) * 100
+            with pytest.raises(Refused, match=r"a number of people|a sum of weights"):
+                check_stakes(odd, **known)
+    for factor in (0.5, 1.5):
+        odd = factor * total.diluted
+        with pytest.raises(Refused, match="a log-sum"):
+            check_log_sums(odd, total.stakes, question.bets, levels)
+
+
+def test_levels_need_bets_a_bound_on_weights_and_one_on_losses() -> None:
+    question = question_of(Local(with_weights()))
+    nothing = np.zeros(0)
+    for wrong, said in (
+        ({"levels": question.levels[:, ::-1]}, "in order"),
+        ({"levels": question.levels + 1}, "from 0 to the loss bound"),
+        ({"levels": nothing}, "levels go with bets"),
+        ({"bets": nothing}, "levels go with bets"),
+        ({"weight_bound": np.inf}, "levels go with bets"),
+        ({"weight_bound": 0.0}, "weights need a bound above 0"),
+        ({"bets": nothing, "levels": nothing, "loss_bound": np.inf}, "losses one"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            replace(question, **wrong)
+
+
+def test_a_sample_keeps_them() -> None:
+    from pffl.bounds.logsum import Bets
+
+    engine = Local(with_weights())
+    question = question_of(engine)
+    bets = Bets(question.bets, np.full_like(question.bets, 0.3))
+    found = sample(["test"], engine.ask(question), bets, question.levels)
+    assert found.fits(2)
+    assert found.plain.fits(2)
+    assert found.plain.stakes == {}
+    for wrong in ({"stakes": {}}, {"levels": found.levels[:1]}, {"diluted": []}):
+        assert not replace(found, **wrong).fits(2)
