@@ -41,7 +41,6 @@ from pffl.models.model_file import read_model
 from pffl.reports.card import write_card
 from pffl.reports.page import write_report
 from pffl.runs.directory import (
-    CARD,
     CERTIFICATE,
     EVIDENCE,
     MODEL,
@@ -191,10 +190,10 @@ def describe(directory: Path, about: About) -> Evidence:
 
 
 def _rewrite(place: RunDirectory) -> None:
-    """Write card and page anew, where there are such."""
-    for name, write in ((CARD, write_card), (REPORT, write_report)):
-        if (place.directory / name).is_file():
-            write(place)
+    """Write the card anew, and the page where there is one."""
+    write_card(place)
+    if (place.directory / REPORT).is_file():
+        write_report(place)
 
 
 # Models of others

@@ -98,6 +98,18 @@ def test_the_header_is_that_of_a_hub() -> None:
         assert values["loss"] == pytest.approx(measured.worst_cell_loss, abs=1e-6)
 
 
+def test_the_inputs_that_matter_are_the_models_own() -> None:
+    found = solution()
+    card = pffl.card(found)
+    largest = found.predictor.coefficients().iloc[:-1]
+    name, per_unit = largest.sort_values("per_sd", key=abs).iloc[-1][
+        ["input", "coefficient"]
+    ]
+    assert f"| {name} | {per_unit:.4f} |" in card
+    assert "| Inputs | x0, x1 |" in card
+    assert "## Inputs that matter" not in pffl.card(found.evidence)
+
+
 def test_what_nobody_stated_is_said_first() -> None:
     bare, full = (
         pffl.card(solution()),

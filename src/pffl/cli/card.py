@@ -39,14 +39,14 @@ def card(
     Example: pffl card runs/compas-001 --owner 'Unit 7' --purpose 'Triage of …'
     """
     from pffl.evidence.evidence import About
-    from pffl.files import write
-    from pffl.reports.card import markdown, missing_of
+    from pffl.files import read, write
+    from pffl.reports.card import missing_of
     from pffl.running import describe
     from pffl.runs.directory import CARD
 
     evidence = describe(directory, About(purpose, owner, date, contact, license))
     if out is not None:
-        write(out, markdown(evidence).encode())
+        write(out, read(directory / CARD))
     console.show(f"Card: {directory / CARD if out is None else out}")
     missing = missing_of(evidence)
     if missing:

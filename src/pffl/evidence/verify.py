@@ -1964,13 +1964,19 @@ def parts_of_card(text: str) -> Iterator[tuple[str, list[str]]]:
             yield "tr", entries
 
 
-def check_card(text: str, result: Json, certificate: Json, e: Json) -> Iterator[Check]:
+def check_card(
+    text: str, result: Json, certificate: Json, e: Json, model: Model | None
+) -> Iterator[Check]:
     """Compare what a model card shows, its header too, in the same way."""
+    effects = {} if model is None else model.effects()
     groups = np.reshape(e["seen"]["atoms"]["count"], (len(e["groups"]), -1)).sum(axis=1)
     rows = {g: [int(n)] for g, n in zip(e["groups"], groups, strict=True)}
     errors = [(result[split] or {}).get("error") for split in ("train", "test")]
     known = [1 - error for error in errors if error is not None]
-    known.append(e["model"]["parameters"])
+    known += [e["model"]["parameters"], len(effects)]
+    known += [] if model is None else [model.schema]
+    for name, figures_of in effects.items():
+        rows.setdefault(name, []).extend(figures_of)
     said = [part["sentence"] for part in result["verdicts"].values()]
     parts = list(parts_of_card(text))
     yield from check_shown("card", parts, said, result, certificate, e, rows, known)
@@ -2205,7 +2211,7 @@ def verify(directory: str | Path, rows: str | Path | None = None) -> list[Check]
             out += check_certificate(told, certificate)
         if mark == ".json" and (place / "card.md").is_file():
             text = (place / "card.md").read_text("utf-8")
-            out += check_card(text, result, certificate, e)
+            out += check_card(text, result, certificate, e, model)
         if mark == ".json" and (place / "report.html").is_file():
             text = (place / "report.html").read_text("utf-8")
             out += check_page(text, result, certificate, e, model)

@@ -23,17 +23,23 @@ from pffl.evidence.advice import asks_most
 from pffl.evidence.certificate import Certificate, grounds_of
 from pffl.evidence.evidence import About, Evidence, Training
 from pffl.foreign import Audit
-from pffl.runs.directory import CARD, read_evidence
+from pffl.models.model_file import read_model
+from pffl.models.predictor import Predictor
+from pffl.reports.inputs import InputsThatMatter
+from pffl.runs.directory import CARD, MODEL, read_evidence
 from pffl.solution import Solution
-from pffl.text import visible
+from pffl.text import few, visible
 
 if TYPE_CHECKING:
     from pffl.runs import RunDirectory
 
 FLOOR = 10  # counts below it are withheld
+MOST_INPUTS = 40
 NOT_STATED = "**not stated**"
 ASKED = ("purpose", "owner", "date")  # of `About`: a card without them says so
 SPECIAL = re.compile(r"([\\`*_\[\]|~$#])|(?<=www)(\.)|(:)(?=//)|(@)")
+#: What would begin a list, or make a heading, at the start of a line.
+BLOCK = re.compile(r"^(\s*)([-+](?=[\s-]|$)|=|\d+(?=[.)](?:\s|$)))")
 NO_PROMISE = (
     "Bounds and figures are means over the people of a cell: nothing is promised to a "
     "single person, nor to people outside the cells.",
@@ -67,14 +73,18 @@ def card(
         What the run did not state; see `About`.
     """
     given = About(purpose, owner, date, contact, license)
+    predictor = None
     match subject:
-        case Solution() | Audit():
+        case Solution():
+            e, predictor = subject.evidence, subject.predictor
+        case Audit():
             e = subject.evidence
         case Evidence():
             e = subject
         case _:
             e = read_evidence(Path(subject))
-    text = markdown(replace(e, about=e.about.with_more(given)))
+            predictor = own_model(Path(subject), e)
+    text = markdown(replace(e, about=e.about.with_more(given)), predictor)
     if out is not None:
         try:
             Path(out).write_text(text, encoding="utf-8")
@@ -85,10 +95,17 @@ def card(
 
 def write_card(place: RunDirectory) -> None:
     """Add the card of a run, or of an audit, to its directory."""
-    place.add(CARD, markdown(read_evidence(place.directory)).encode())
+    e = read_evidence(place.directory)
+    place.add(CARD, markdown(e, own_model(place.directory, e)).encode())
 
 
-def markdown(e: Evidence) -> str:
+def own_model(directory: Path, e: Evidence) -> Predictor | None:
+    """Return the model of a run, where its inputs can be told apart."""
+    own = e.trained and e.model.linear and (directory / MODEL).is_file()
+    return read_model(directory / MODEL) if own else None
+
+
+def markdown(e: Evidence, predictor: Predictor | None = None) -> str:
     """Return the card of what was measured; the same evidence gives the same bytes."""
     certificate = None if e.stopped == "interrupted" else verdict.certificate(e)
     parts = [
@@ -101,8 +118,9 @@ def markdown(e: Evidence) -> str:
         *_groups(e),
         "## Use and limits",
         _limits(e, certificate),
+        *_inputs(predictor),
         "## Data",
-        *_data(e),
+        *_data(e, predictor),
         "## How it was made",
         _made(e),
         "## How to verify",
@@ -121,8 +139,7 @@ def plain(text: str) -> str:
     a\|b &lt;i&gt; \`c\` www\.x.y
     """
     shown = SPECIAL.sub(r"\\\g<0>", escape(visible(text), quote=False))
-    # What would begin a list, a quotation or a heading at the start of a line.
-    return re.sub(r"^(\s*)([-+=]|\d+(?=[.)](?:\s|$)))", _unlike_a_list, shown)
+    return BLOCK.sub(_unlike_a_list, shown)
 
 
 def _unlike_a_list(found: re.Match[str]) -> str:
@@ -300,15 +317,34 @@ def _open_grounds(certificate: Certificate) -> list[str]:
     return [t for t in dict.fromkeys(texts) if not t.endswith("(checked)")]
 
 
-def _data(e: Evidence) -> list[str]:
+def _inputs(predictor: Predictor | None) -> list[str]:
+    """Say which inputs move a linear model most."""
+    found = None if predictor is None else InputsThatMatter.of(predictor)
+    if found is None:
+        return []
+    titles = [title for title, _ in found.heads]
+    more = f"; {found.others:,} more move it less" if found.others else ""
+    return [
+        "## Inputs that matter",
+        f"{plain(found.words)}{more}. An input that goes along with others shares its "
+        "effect with them: this says how the model computes, not what causes what.",
+        table([dict(zip(titles, row, strict=True)) for row in found.rows]),
+    ]
+
+
+def _data(e: Evidence, predictor: Predictor | None) -> list[str]:
     """The data card: names, rows, silos, groups, labels, and what was done to them."""
     rows = verdict.split_metrics(e, "train"), verdict.split_metrics(e, "test")
+    columns = [] if predictor is None else predictor.preparation.columns
+    inputs = few([column.name for column in columns], most=MOST_INPUTS)
     facts = {
         "Name": plain(e.data.name),
+        **({} if predictor is None else {"Label": plain(predictor.schema.target)}),
+        "Values": ", ".join(map(plain, e.labels)) or "a number",
+        **({"Inputs": plain(inputs)} if inputs else {}),
         "Training rows" if e.trained else "Rows given": _count(rows[0]),
         **({"Held-out rows": _count(rows[1])} if e.trained else {}),
         "Silos": f"{e.data.silos:,}",
-        "Labels": ", ".join(map(plain, e.labels)) or "a number",
         "Fingerprint": f"`{e.data.fingerprint or 'the rows were not at hand'}`",
     }
     lines = ["| | |", "|---|---|", *(f"| {k} | {v} |" for k, v in facts.items())]
@@ -345,8 +381,10 @@ def _made(e: Evidence) -> str:
 
 def _verify(e: Evidence, certificate: Certificate | None) -> list[str]:
     """Give the commands that compute all of it again, and the hashes to compare."""
-    commands = ["pffl verify DIR             # every number, from the rows"]
-    commands.append("pffl verify DIR --arithmetic # from evidence.json alone, no rows")
+    commands = ["pffl verify DIR               # every number, from the rows"]
+    commands.append(
+        "pffl verify DIR --arithmetic  # from evidence.json alone, without rows"
+    )
     prints = {"model": e.model.fingerprint}
     if certificate is not None:
         prints["certificate.json (sha256)"] = seal(certificate)

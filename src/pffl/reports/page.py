@@ -21,7 +21,6 @@ from pffl.evidence.certificate import Certificate, grounds_of, mark, numbered
 from pffl.evidence.evidence import Evidence
 from pffl.evidence.summary import Column, Figure, Verdict
 from pffl.foreign import Audit
-from pffl.models.model_file import read_model
 from pffl.models.predictor import Predictor
 from pffl.reports import card, charts
 from pffl.reports.card import seal
@@ -29,7 +28,6 @@ from pffl.reports.inputs import InputsThatMatter
 from pffl.runs.directory import (
     EVIDENCE,
     HISTORY,
-    MODEL,
     REPORT,
     RESULT,
     SPEC,
@@ -158,7 +156,7 @@ class RunView:
             certificate=None if certificate is None else _laid_out(certificate),
             seal="" if certificate is None else seal(certificate),
             about={key: value or NOT_STATED for key, value in vars(e.about).items()},
-            card=card.markdown(e),
+            card=card.markdown(e, predictor),
             spec=spec,
             cell_chart=charts.cell_chart(result["cells"]),
             gap_chart=charts.line_chart(
@@ -194,7 +192,7 @@ class RunView:
             [Figure(row["cell"]), *(column.figures[z] for column in self.columns)]
             for z, row in enumerate(rows)
         ]
-        if self.has("bound"):
+        if self.has("bound") and self.result["method"]:
             heads.append(("multiplier", GLOSSARY["multiplier"]))
             for row, entries in zip(rows, table, strict=True):
                 entries.append(Figure(margin(row["multiplier"])))
@@ -372,13 +370,12 @@ def _read(place: Path, found: Contents) -> None:
     """Lay out what a folder holds."""
     if (place / EVIDENCE).is_file():
         spec, e = place / SPEC, read_evidence(place)
-        own = e.trained and e.model.linear and (place / MODEL).is_file()
         view = RunView.of(
             e,
             _rows(place / HISTORY),
             name=place.name,
             spec=spec.read_text("utf-8") if spec.is_file() else "",
-            predictor=read_model(place / MODEL) if own else None,
+            predictor=card.own_model(place, e),
         )
         found.runs.append(view)
     elif (place / "points.jsonl").is_file():
