@@ -152,7 +152,7 @@ def feed(predictor, frame):
     for column in predictor.preparation.columns:
         values = frame[[column.name]]
         if column.kind == "category":
-            texts = values.map(lambda v: "" if pd.isna(v) else str(v))
+            texts = [["" if pd.isna(v) else str(v)] for v in values[column.name]]
             found[column.name] = np.array(texts, dtype=object)
         else:
             found[column.name] = values.to_numpy(dtype=np.float64)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 IR = 8
 ROWS = "rows"
+KINDS = {"U": TensorProto.STRING, "i": TensorProto.INT64, "f": TensorProto.DOUBLE}
 MISSING_DAY = np.iinfo(np.int64).min  # what NumPy makes of a date that is none
 NOTHING = ("", "nan", "None", "<NA>")  # what programs make of a text that is missing
 ABOUT = (
@@ -203,7 +204,7 @@ def _add_classes(
     label = graph.add("Gather", graph.constant(labels), refused, called=names["label"])
     bounded = _bounded(graph, predictor, own)
     chances = graph.add("Where", bad, np.nan, bounded, called=names["probabilities"])
-    kind = helper.np_dtype_to_tensor_dtype(labels.dtype)
+    kind = KINDS[labels.dtype.kind]
     wide: list[str | int | None] = [ROWS, classes]
     yield helper.make_tensor_value_info(label, kind, [ROWS])
     yield helper.make_tensor_value_info(chances, TensorProto.DOUBLE, wide)
