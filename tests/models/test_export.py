@@ -344,11 +344,13 @@ def test_outputs_give_way_to_columns():
 @pytest.mark.parametrize("unseen", ["refuse", "ignore", "most_frequent"])
 def test_values_that_were_not_seen(unseen):
     frame = table(credit)
-    options = {"missing": "indicator", "categorical": ["account"], "unseen": unseen}
+    options = {"missing": "indicator", "categorical": ["account"]}
     predictor = predictor_of(frame, pffl.LogisticRegression(), **options)
     strange = frame.assign(account=99)
-    pipeline = predictor.to_sklearn()
-    found = run(predictor.to_onnx(), feed(predictor, strange))
+    pipeline = predictor.to_sklearn(unseen=unseen)
+    model = predictor.to_onnx(unseen=unseen)
+    found = run(model, feed(predictor, strange))
+    assert {one.key: one.value for one in model.metadata_props}["unseen"] == unseen
     if unseen == "refuse":
         with pytest.raises(DataError):
             predictor.predict(strange)
@@ -363,6 +365,9 @@ def test_values_that_were_not_seen(unseen):
     if unseen == "ignore":
         X[:, predictor.schema.features.index(f"account={most}")] = 0.0
     expected = predictor.decision_function(X)
+    with pytest.warns(DataWarning, match="account"):
+        scores = predictor.decision_function(strange, unseen=unseen)
+    np.testing.assert_array_equal(scores, expected)
     scores = pipeline.decision_function(strange)
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-12)
     np.testing.assert_allclose(found["decision"], expected, rtol=0, atol=1e-12)

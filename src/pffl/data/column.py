@@ -148,11 +148,7 @@ class Column(Record):
         self, series: pd.Series, out: FloatArray, what: str, problems: Problems
     ) -> BoolArray:
         """Write the numbers, and return where there are none."""
-        import pandas as pd
-
-        if isinstance(series.dtype, pd.CategoricalDtype):
-            series = series.astype(series.cat.categories.dtype)
-        numbers = as_numbers(series, self.decimal)
+        numbers = numbers_of(series, self.decimal)
         if numbers is None:
             problems.add(f"{what}: {listing(_no_numbers(series, self.decimal))}")
             return np.zeros(len(series), dtype=bool)
@@ -234,6 +230,15 @@ def match_names(
     elsewhere = -1 if stand is None else stand.code
     found = [place.get(name, elsewhere) for name in seen]
     return np.array(found, dtype=np.int64)[codes]
+
+
+def numbers_of(series: pd.Series, decimal: Decimal | None) -> FloatArray | None:
+    """As `as_numbers`, of a column known to hold numbers, were it as categories."""
+    import pandas as pd
+
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        series = series.astype(series.cat.categories.dtype)
+    return as_numbers(series, decimal)
 
 
 def as_numbers(series: pd.Series, decimal: Decimal | None = None) -> FloatArray | None:

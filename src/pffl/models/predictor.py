@@ -140,30 +140,38 @@ class Predictor:
 
         return _written(path, write_model(self))
 
-    def to_sklearn(self) -> Pipeline:
-        """Return a fitted scikit-learn pipeline that takes raw tables; see `Export`.
+    def to_sklearn(self, *, unseen: Unseen | None = None) -> Pipeline:
+        """Return a linear model as a fitted scikit-learn pipeline for raw tables.
 
-        Of a linear model; its coefficients are in the units of the raw inputs.
+        Parameters
+        ----------
+        unseen
+            As for `predict`.
         """
         from pffl.models.export.pipeline import pipeline_of
 
-        return pipeline_of(self)
+        return pipeline_of(self, unseen)
 
-    def to_onnx(self, path: str | os.PathLike[str] | None = None) -> ModelProto:
-        """Return an ONNX model that takes raw columns, and write it into a new file.
-
-        Of a linear model. Needs the extra `onnx`.
+    def to_onnx(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        unseen: Unseen | None = None,
+    ) -> ModelProto:
+        """Return a linear model in ONNX, for raw columns; needs the extra `onnx`.
 
         Parameters
         ----------
         path
-            The file; None writes none.
+            A new file to write it to.
+        unseen
+            As for `predict`; what is refused comes out as NaN.
         """
         try:
             from pffl.models.export.onnx_model import onnx_model
         except ModuleNotFoundError as error:
             raise MissingExtraError("onnx", "an export to ONNX") from error
-        model = onnx_model(self)
+        model = onnx_model(self, unseen)
         if path is not None:
             _written(path, model.SerializeToString(deterministic=True))
         return model

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pffl.data.column import OTHER, Column
-from pffl.data.newcomers import Unseen
+from pffl.data.newcomers import Newcomers, Unseen
 from pffl.errors import UsageError
 from pffl.models.linear import LinearModel, NumericModel
 from pffl.typing import FloatArray
@@ -32,7 +32,7 @@ class RawForm:
 
     Attributes
     ----------
-    columns, unseen
+    columns, newcomers
         Those of the table, and what becomes of unseen categories.
     coefficients
         Per unit of each input, shape (outputs, inputs).
@@ -47,7 +47,7 @@ class RawForm:
     """
 
     columns: tuple[Column, ...]
-    unseen: Unseen
+    newcomers: Newcomers
     coefficients: FloatArray
     intercept: FloatArray
     mean: FloatArray
@@ -55,7 +55,9 @@ class RawForm:
     target_range: tuple[float, float] | None
 
     @classmethod
-    def of(cls, predictor: Predictor, *, purpose: str) -> RawForm:
+    def of(
+        cls, predictor: Predictor, purpose: str, *, unseen: Unseen | None = None
+    ) -> RawForm:
         """Unfold a linear model; refuse a network, which has no such form.
 
         Two classes have one score: the log-odds of the last.
@@ -77,7 +79,7 @@ class RawForm:
         own = table[:, d] if model.intercept else np.zeros(len(table))
         return cls(
             predictor.preparation.columns,
-            predictor.preparation.unseen,
+            predictor.newcomers(unseen),
             target.scale * table[:, :d] / inputs.scale,
             target.mean + target.scale * own,
             inputs.mean,
@@ -106,9 +108,9 @@ class RawForm:
         """Return the value that an unseen one of a category is taken for, if any."""
         if column.other:
             return OTHER
-        if self.unseen == "most_frequent":
-            return column.values[int(self.mean[self.spans[column.name]].argmax())]
-        return None
+        start = self.spans[column.name].start
+        stand = self.newcomers.stand(column.name, column.values, start)
+        return None if stand is None else stand.name
 
     @property
     def raw_intercept(self) -> FloatArray:
@@ -122,7 +124,7 @@ def coefficients_of(predictor: Predictor) -> pd.DataFrame:
     """Return the table of coefficients; see `Predictor.coefficients`."""
     import pandas as pd
 
-    form = RawForm.of(predictor, purpose="a table of coefficients")
+    form = RawForm.of(predictor, "a table of coefficients")
     # What follows the column's name in that of an input: a value, or a date's part.
     origin = [
         (column.name, feature[len(column.name) + 1 :] or None)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, ValueInfoProto, checker, helper
 
 from pffl.data.column import MISSING, Column
+from pffl.data.newcomers import Unseen
 from pffl.models.export.calendar import part_in_graph
 from pffl.models.export.coefficients import RawForm
 from pffl.models.export.graph import OPSETS, Graph
@@ -39,9 +40,9 @@ ABOUT = (
 )
 
 
-def onnx_model(predictor: Predictor) -> ModelProto:
+def onnx_model(predictor: Predictor, unseen: Unseen | None = None) -> ModelProto:
     """Return the checked model; the same predictor gives the same bytes."""
-    form = RawForm.of(predictor, purpose="an export to ONNX")
+    form = RawForm.of(predictor, "an export to ONNX", unseen=unseen)
     graph, names = Graph(), _output_names(predictor)
     parts = [
         *_numbers(graph, form),
@@ -68,7 +69,7 @@ def onnx_model(predictor: Predictor) -> ModelProto:
         producer_version=version("pffl"),
         doc_string=ABOUT,
     )
-    helper.set_model_props(model, _metadata(predictor))
+    helper.set_model_props(model, _metadata(predictor, form))
     checker.check_model(model, full_check=True)
     return model
 
@@ -128,7 +129,7 @@ def _categories(graph: Graph, form: RawForm) -> Iterator[str]:
         if instead is not None:
             unseen = codes[instead]
         refused = np.full_like(absent, np.nan)
-        rows = [known, absent if form.unseen == "ignore" else refused, refused]
+        rows = [known, absent if form.newcomers.rule == "ignore" else refused, refused]
         nothing = dict.fromkeys(NOTHING, codes.get(MISSING, len(known) + 1))
         codes = {**nothing, **codes}
         code = graph.add(
@@ -237,9 +238,8 @@ def _labels(predictor: Predictor) -> NDArray[Any]:
     return np.append(numbers, min(0, int(numbers.min())) - 1)
 
 
-def _metadata(predictor: Predictor) -> dict[str, str]:
+def _metadata(predictor: Predictor, form: RawForm) -> dict[str, str]:
     """Return what is known of the model, for whoever opens the file."""
-    preparation = predictor.preparation
     pairs = zip(predictor.cells, predictor.bounds.tolist(), strict=True)
     found: dict[str, object] = {
         "pffl_version": version("pffl"),
@@ -249,7 +249,7 @@ def _metadata(predictor: Predictor) -> dict[str, str]:
         "groups": list(predictor.schema.groups),
         "bounds": {cell: number for cell, number in pairs if np.isfinite(number)},
         "loss_bound": predictor.loss_bound,
-        "unseen": preparation.unseen,
+        "unseen": form.newcomers.rule,
     }
     if len(predictor.classes):
         found["classes"] = predictor.classes.tolist()

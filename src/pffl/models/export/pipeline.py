@@ -20,7 +20,8 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
-from pffl.data.column import MISSING, Column, as_numbers, category_codes
+from pffl.data.column import MISSING, Column, category_codes, numbers_of
+from pffl.data.newcomers import Unseen
 from pffl.data.numbers import Decimal
 from pffl.errors import DataError, Problems
 from pffl.models.export.coefficients import RawForm
@@ -106,9 +107,9 @@ class BoundedLinearRegression(LinearRegression):
         return values if self.target_range is None else values.clip(*self.target_range)
 
 
-def pipeline_of(predictor: Predictor) -> Pipeline:
+def pipeline_of(predictor: Predictor, unseen: Unseen | None = None) -> Pipeline:
     """Return the fitted pipeline: raw tables in, the same predictions out."""
-    form = RawForm.of(predictor, purpose="an export to scikit-learn")
+    form = RawForm.of(predictor, "an export to scikit-learn", unseen=unseen)
     blocks = _blocks(form)
     place = {name: i for i, name in enumerate(predictor.schema.features)}
     order = [place[name] for block in blocks for name in block.features]
@@ -226,7 +227,7 @@ def _coder(form: RawForm, columns: Sequence[Column]) -> Pipeline:
         FunctionTransformer(read_names, kw_args=given, feature_names_out="one-to-one"),
         OneHotEncoder(
             categories=[np.array(column.values, dtype=object) for column in columns],
-            handle_unknown="ignore" if form.unseen == "ignore" else "error",
+            handle_unknown="ignore" if form.newcomers.rule == "ignore" else "error",
             sparse_output=False,
             feature_name_combiner=input_name,
         ),
@@ -247,7 +248,7 @@ def read_numbers(table: Any, decimals: Mapping[str, Decimal | None]) -> FloatArr
         return np.asarray(table, dtype=np.float64)
     out = np.empty((len(table), len(decimals)))
     for j, (name, decimal) in enumerate(decimals.items()):
-        numbers = as_numbers(table[name], decimal)
+        numbers = numbers_of(table[name], decimal)
         if numbers is None:
             raise DataError(f"column '{name}': not all values are numbers")
         out[:, j] = numbers
