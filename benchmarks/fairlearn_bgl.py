@@ -23,6 +23,7 @@ import fairlearn
 import numpy as np
 import sklearn
 from fairlearn.reductions import BoundedGroupLoss, ExponentiatedGradient, SquareLoss
+from sklearn.base import clone
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from pffl import FairClassifier, FairRegressor, feasible_bound
@@ -78,7 +79,9 @@ def compare(kind: str, rows: int, repeats: int) -> tuple[str, bool]:
     X, number, label, group = people(rows)
     given = {"sensitive_features": group}
     y = number if kind == "squared" else label
-    own = FairRegressor(l2=L2) if kind == "squared" else FairClassifier(l2=L2)
+    own: FairRegressor | FairClassifier = FairRegressor(l2=L2)
+    if kind == "log":  # both keep probabilities from 1e-6 on
+        own = FairClassifier(l2=L2, loss_bound=LogLoss.max)
     free = own.fit(X, y, **given).group_loss_["loss"].max()
     bound = round((free + feasible_bound(X, y, estimator=own, **given)) / 2, 4)
     low, high = float(number.min()), float(number.max())
@@ -92,7 +95,7 @@ def compare(kind: str, rows: int, repeats: int) -> tuple[str, bool]:
         return ExponentiatedGradient(base, constraint).fit(X, y, **given)
 
     def ours() -> FairRegressor | FairClassifier:
-        return type(own)(bound, l2=L2).fit(X, y, **given)
+        return clone(own).set_params(bound=bound).fit(X, y, **given)
 
     ours()
     spent: list[tuple[float, float]] = []

@@ -102,7 +102,7 @@ def group_losses(
     if loss not in ("log", "squared"):
         raise UsageError(wrong("loss", "group_losses", "'log' or 'squared'", loss))
     each = (
-        _log_losses(y_true, y_pred, labels)
+        log_losses(y_true, y_pred, labels)
         if loss == "log"
         else _squared(y_true, y_pred)
     )
@@ -177,7 +177,7 @@ def _squared(y_true: ArrayLike, y_pred: ArrayLike) -> FloatArray:
     return np.square(true - predicted)
 
 
-def _log_losses(
+def log_losses(
     y_true: ArrayLike, y_pred: ArrayLike, labels: ArrayLike | None
 ) -> FloatArray:
     """Return minus the logarithm of the probability of each label."""

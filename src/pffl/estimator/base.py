@@ -78,7 +78,7 @@ class Fair(BaseEstimator):
         return None
 
     def _trained(
-        self, X: FloatArray, y: NDArray[Any], classes: int, **about: object
+        self, X: FloatArray, y: NDArray[Any], classes: int, **about: Any
     ) -> None:
         """Solve for the bounds, and keep what came of it."""
         if self.infeasible not in POLICIES:
@@ -119,6 +119,7 @@ class Fair(BaseEstimator):
         price = self._method().multiplier_bound
         return Options(
             weighting=self.weighting,
+            empty_cells="remove",  # groups are crossed: not all of them have people
             loss_bound=self._declared(),
             confidence=self.confidence,
             l2="auto" if self.l2 == "auto" else None,

@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pffl.constraints import Constraint
+from pffl.data.arrays import name_of
 from pffl.errors import DataError
 from pffl.estimator.base import Bound, Fair, Infeasible
 from pffl.estimator.rows import weights
@@ -126,6 +127,7 @@ class FairClassifier(ClassifierMixin, Fair):
         sample_weight
             How much each row counts, ≥ 0: a weight of 2 is as good as a second row.
         """
+        target = name_of(y, "label")
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         given = weights(sample_weight, len(y))
@@ -139,6 +141,7 @@ class FairClassifier(ClassifierMixin, Fair):
             X,
             y,
             len(self.classes_),
+            target=target,
             sensitive_features=sensitive_features,
             silos=silos,
             sample_weight=given,

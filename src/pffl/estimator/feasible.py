@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import validate_data
 
@@ -41,7 +42,8 @@ def feasible_bound(
     numeric = str(type_of_target(y)).startswith("continuous")
     asked = estimator or (FairRegressor() if numeric else FairClassifier())
     classifies = isinstance(asked, FairClassifier)
-    own = type(asked)(**{**asked.get_params(deep=False), "bound": 0.0, "l2": 0.0})
+    own = clone(asked)
+    own.bound, own.l2 = 0.0, 0.0
     X, y = validate_data(own, X, y, dtype=np.float64, y_numeric=not classifies)
     classes = len(np.unique(y)) if classifies else 0
     with warnings.catch_warnings():

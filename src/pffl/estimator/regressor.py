@@ -9,6 +9,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pffl.constraints import Constraint
+from pffl.data.arrays import name_of
 from pffl.errors import UsageError, wrong
 from pffl.estimator.base import Bound, Fair, Infeasible
 from pffl.estimator.rows import weights
@@ -94,11 +95,13 @@ class FairRegressor(RegressorMixin, Fair):
         sample_weight: object = None,
     ) -> Self:
         """Train on all rows; `y` are numbers, the rest is as for `FairClassifier`."""
+        target = name_of(y, "label")
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         self._trained(
             X,
             y,
             0,
+            target=target,
             sensitive_features=sensitive_features,
             silos=silos,
             sample_weight=weights(sample_weight, len(y)),

@@ -28,16 +28,19 @@ def federation_of(
     names: Sequence[str] | None,
     *,
     classification: bool,
+    target: str | None = None,
     sensitive_features: object = None,
     silos: object = None,
     sample_weight: object = None,
 ) -> Federation:
     """Return the training rows, in their silos."""
+    import pandas as pd
+
     if sensitive_features is None:
         sensitive_features = {EVERYONE.name: np.full(len(X), EVERYONE.values[0])}
     return Federation.from_arrays(
         X,
-        y,
+        y if target is None else pd.Series(y, name=target),
         sensitive_features=named_columns(sensitive_features),
         silo=np.full(len(X), ONLY) if silos is None else silos,
         sample_weight=sample_weight,
