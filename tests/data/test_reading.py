@@ -3,6 +3,7 @@ from __future__ import annotations
 import builtins
 import csv
 import io
+from unittest import mock
 
 import pandas as pd
 import pytest
@@ -150,6 +151,16 @@ pieces = st.sampled_from(['"', ",", "\n", "\r\n", "\r", " ", "a", '""', '"b"', "
 def test_a_look_never_takes_uneven_records_for_even_ones(text, fields):
     even = counted(text) is not None and set(counted(text)) <= {0, fields}
     assert even or not reading.looks_even(text.encode(), ",", fields)
+
+
+@given(st.lists(pieces, max_size=20).map("".join), st.integers(1, 3))
+def test_blocks_change_nothing(text, fields):
+    data = text.encode()
+    whole = first_uneven(data, ",", fields), reading.looks_even(data, ",", fields)
+    for block in (1, 2, 5):
+        with mock.patch.object(reading, "BLOCK", block):
+            assert first_uneven(data, ",", fields) == whole[0]
+            assert reading.looks_even(data, ",", fields) == whole[1]
 
 
 def test_a_look_is_enough_for_files_as_they_are_written(tmp_path, monkeypatch):

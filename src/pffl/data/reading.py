@@ -13,9 +13,10 @@ import csv
 import io
 import os
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ SHOWN = 5
 PROBE = 50  # records
 HEAD = 1 << 20  # characters that are sure to hold them
 QUOTE, NEWLINE, RETURN = b'"\n\r'
+BLOCK = 1 << 18  # bytes
 
 
 def is_table(value: object) -> TypeGuard[pd.DataFrame | str | os.PathLike[str]]:
@@ -183,7 +185,7 @@ def read_csv(data: bytes, name: str) -> tuple[pd.DataFrame, list[str]]:
 
 def header_of(text: str, delimiter: str) -> list[str]:
     """Return the fields of the first record; none if it cannot be read."""
-    records = records_of(text, delimiter)
+    records = records_of(_head(text), delimiter)
     try:
         first: list[str] = next(filter(None, records), [])
     except csv.Error:
@@ -213,22 +215,42 @@ def plain_quotes(data: bytes, delimiter: str) -> bool:
 
     Then an odd number of them before a byte says that it is inside.
     """
-    if b'"' not in data:
-        return True
-    array = np.frombuffer(data, dtype=np.uint8)
-    quote, inside = array == QUOTE, inside_quotes(array)
-    edge = (array == ord(delimiter)) | (array == NEWLINE) | quote
-    opens, closes = quote & inside, quote & ~inside
-    after = edge | (array == RETURN)
-    if inside[-1] or (opens[1:] > edge[:-1]).any():
+    if data.count(b'"') % 2:
         return False
-    return not (closes[:-1] > after[1:]).any()
+    array = np.frombuffer(data, dtype=np.uint8)
+    begins = np.zeros(256, dtype=bool)
+    begins[[ord(delimiter), NEWLINE, QUOTE]] = True
+    ends = begins.copy()
+    ends[RETURN] = True
+    for start, block, inside in _blocks(array):
+        quotes = np.flatnonzero(block == QUOTE) + start
+        opens, closes = quotes[inside::2] - 1, quotes[1 - inside :: 2] + 1
+        if not begins[array[opens[opens >= 0]]].all():
+            return False
+        if not ends[array[closes[closes < len(array)]]].all():
+            return False
+    return True
 
 
 def inside_quotes(array: NDArray[np.uint8]) -> BoolArray:
     """Return which bytes are between quotes, or open some."""
     # Counting up to 255 and from 0 again keeps odd and even.
     return (np.cumsum(array == QUOTE, dtype=np.uint8) & 1).view(np.bool_)
+
+
+def _blocks(
+    array: NDArray[np.uint8],
+) -> Iterator[tuple[int, NDArray[np.uint8], Literal[0, 1]]]:
+    """Cut bytes into blocks that stay in a fast memory: begin, bytes, in quotes or not.
+
+    Arrays as large as the file take longer to be had than to be filled.
+    """
+    inside: Literal[0, 1] = 0
+    for start in range(0, len(array), BLOCK):
+        block = array[start : start + BLOCK]
+        yield start, block, inside
+        if np.count_nonzero(block == QUOTE) % 2:
+            inside = 0 if inside else 1
 
 
 def first_uneven(
@@ -243,18 +265,31 @@ def first_uneven(
     (3, 13, 1)
     """
     array = np.frombuffer(data, dtype=np.uint8)
-    mark, end = array == ord(delimiter), array == NEWLINE
-    if b'"' in data:
-        outside = ~inside_quotes(array)
-        mark &= outside
-        end &= outside
-    starts = np.append(0, np.flatnonzero(end) + 1)
-    starts = starts[starts < len(data)]
-    counts = np.add.reduceat(mark.view(np.uint8), starts, dtype=np.int64) + 1
-    for line in np.flatnonzero(counts != fields).tolist():
-        stop = starts[line + 1] if line + 1 < len(starts) else len(data)
-        if data[starts[line] : stop] not in (b"\n", b"\r\n"):
-            return line, int(starts[line]), int(counts[line])
+    line, begin, carried = 0, 0, 0  # of the line that goes on in the next block
+    for start, block, inside in _blocks(array):
+        mark, end = block == ord(delimiter), block == NEWLINE
+        quote = block == QUOTE
+        if inside or quote.any():
+            outside = inside_quotes(block) == bool(inside)
+            mark &= outside
+            end &= outside
+        ends = np.flatnonzero(end)
+        marks = np.flatnonzero(mark)
+        before = np.searchsorted(marks, ends)
+        counts = np.diff(before, prepend=-carried) + 1
+        starts = np.concatenate(([begin], ends[:-1] + start + 1))[: len(ends)]
+        for found in np.flatnonzero(counts != fields).tolist():
+            first = int(starts[found])
+            if data[first : start + int(ends[found]) + 1] not in (b"\n", b"\r\n"):
+                return line + found, first, int(counts[found])
+        if len(ends):
+            line += len(ends)
+            begin = start + int(ends[-1]) + 1
+            carried = len(marks) - int(before[-1])
+        else:
+            carried += len(marks)
+    if begin < len(data) and carried + 1 != fields:
+        return line, begin, carried + 1
     return None
 
 
@@ -297,10 +332,9 @@ def find_delimiter(text: str) -> str:
     ';'
     """
     best, most = ",", (0, 1)
-    head = text if len(text) < HEAD else text[: text.rfind("\n", 0, HEAD) + 1 or HEAD]
     for delimiter in DELIMITERS:
         lengths: list[int] = []
-        records = csv.reader(io.StringIO(head, newline=""), delimiter=delimiter)
+        records = csv.reader(io.StringIO(_head(text), newline=""), delimiter=delimiter)
         try:
             for record in records:
                 if record:
@@ -315,6 +349,11 @@ def find_delimiter(text: str) -> str:
             if score > most:
                 best, most = delimiter, score
     return best
+
+
+def _head(text: str) -> str:
+    """The first lines, as far as they are whole."""
+    return text if len(text) < HEAD else text[: text.rfind("\n", 0, HEAD) + 1 or HEAD]
 
 
 def check_records(text: str, delimiter: str, encoding: str, name: str) -> list[str]:
