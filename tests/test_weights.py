@@ -199,9 +199,9 @@ def test_a_cell_that_weighs_nothing_is_empty():
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (-1.0, "1 weights are below 0, first -1 in row 4"),
-        (np.nan, "1 weights are not finite, first nan in row 4"),
-        (np.inf, "1 weights are not finite, first inf in row 4"),
+        (-1.0, "1 of 160 are below 0, the first \\(-1\\) in row 4"),
+        (np.nan, "1 of 160 are not finite, the first \\(nan\\) in row 4"),
+        (np.inf, "1 of 160 are not finite, the first \\(inf\\) in row 4"),
         (1e80, "beyond 1e\\+75"),
     ],
 )
@@ -334,3 +334,49 @@ def test_rates_are_weighted_and_have_no_interval():
             np.average(wrong[own], weights=weight[own]), abs=1e-12
         )
         assert group.error.lower is group.error.upper is None
+
+
+def table(weight: object = None) -> str:
+    """Return rows as CSV text, with a column of weights, one of them as given."""
+    rows, lines = arrays(n=40), ["x,sex,hired,w"]
+    for i in range(40):
+        w = rows["s"][i] if weight is None or i != 5 else weight
+        lines.append(f"{rows['X'][i, 0]:.3f},{'fm'[i % 2]},{rows['y'][i]},{w}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("weight", "said"),
+    [
+        ("-2", "weight 'w': 1 of 40 are below 0, the first \\(-2\\) in line 7"),
+        ("inf", "weight 'w': 1 of 40 are not finite, the first \\(inf\\) in line 7"),
+        ("heavy", "weight 'w': no numbers: 'heavy' \\(1\\)"),
+        ("", "weight 'w': 1 missing values"),
+    ],
+)
+def test_wrong_weights_of_a_table_are_named_with_their_place(tmp_path, weight, said):
+    path = tmp_path / "people.csv"
+    path.write_text(table(weight))
+    with pytest.raises(DataError, match=said):
+        Federation.from_table(path, label="hired", group="sex", weight="w")
+
+
+def test_a_tables_weights_are_no_input_and_stay_with_it(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text(table())
+    data = Federation.from_table(path, label="hired", group="sex", weight="w")
+    assert data.schema.features == ("x",)
+    assert data.weighted
+    again = data.encoding.from_dict(data.encoding.as_dict()).rows(path)
+    assert again.weight.tolist() == arrays(n=40)["s"].tolist()
+    data.export(tmp_path / "rows.csv")
+    assert (tmp_path / "rows.csv").read_text().startswith("split,silo,group,label,w")
+    for taken in ("hired", "sex"):
+        with pytest.raises(
+            DataError, match=f"'{taken}' cannot be the weight and label"
+        ):
+            Federation.from_table(path, label="hired", group="sex", weight=taken)
+    silos = {"north": path, "south": path}
+    both = Federation.from_silos(silos, label="hired", group="sex", weight="w")
+    sizes = [len(silo.rows("train").weight) for silo in both.silos]
+    assert sizes == 2 * [data.rows()]

@@ -13,7 +13,7 @@ import hashlib
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,8 +157,16 @@ def _code_problems(schema: Schema, y: FloatArray, group: IntArray) -> list[str]:
     return found
 
 
-def note_weights(weights: FloatArray, what: str, problems: Problems) -> None:
-    """Note weights that are not finite, below 0 or too large."""
+def note_weights(
+    weights: FloatArray,
+    what: str,
+    problems: Problems,
+    place: Callable[[int], str] = lambda row: f"row {row + 1:,}",
+) -> None:
+    """Note weights that are not finite, below 0 or too large.
+
+    ``place(row)`` says where a row is, counted from 0.
+    """
     wrong = {
         "not finite": ~np.isfinite(weights),
         "below 0": weights < 0,
@@ -168,8 +176,8 @@ def note_weights(weights: FloatArray, what: str, problems: Problems) -> None:
         if rows.any():
             first = int(np.argmax(rows))
             problems.add(
-                f"{what}: {int(rows.sum()):,} weights are {kind}, first "
-                f"{weights[first]:g} in row {first + 1:,}; a weight is a number ≥ 0"
+                f"{what}: {int(rows.sum()):,} of {len(rows):,} are {kind}, the first "
+                f"({weights[first]:g}) in {place(first)}; a weight is a number ≥ 0"
             )
 
 

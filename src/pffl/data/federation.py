@@ -48,7 +48,7 @@ from pffl.data.table import (
     TableOptions,
     encode_table,
 )
-from pffl.data.weights import as_weights
+from pffl.data.weights import as_weights, described
 from pffl.errors import DataError, Problems
 from pffl.files import digest, write
 from pffl.text import element, few, visible
@@ -400,6 +400,9 @@ class Federation:
             among = np.flatnonzero(rows.weight)
             absent = len(rows) - len(among)
             notes = (*notes, f"{absent:,} rows of weight 0 were left out")
+        if rows.weight is not None:
+            counting = rows.weight if among is None else rows.weight[among]
+            notes = (*notes, described(counting))
         plan, dropped = split_index(
             silo,
             silo_names,

@@ -9,6 +9,7 @@ import difflib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -147,7 +148,8 @@ def encode_table(
         if options.id is not None:
             _check_missing(frame[options.id], "id", problems)
         if options.weight is not None:
-            weights_of(frame[options.weight], problems)
+            here = partial(place_of, table)
+            weights_of(frame[options.weight], problems, here)
         if not inputs.columns:
             problems.add("no column is left as an input")
     _warn_protected(frame, inputs.columns, options)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.data.checks import note_weights
-from pffl.data.column import as_numbers
+from pffl.data.checks import listing, note_weights
+from pffl.data.column import as_number, as_numbers
 from pffl.errors import Problems
 from pffl.typing import FloatArray
 
@@ -16,16 +17,28 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def weights_of(series: pd.Series, problems: Problems) -> FloatArray:
-    """Return a column's weights; note everything that is none."""
+def weights_of(
+    series: pd.Series,
+    problems: Problems,
+    place: Callable[[int], str] = lambda row: f"row {row + 1:,}",
+) -> FloatArray:
+    """Return a column's weights; note everything that is none.
+
+    ``place(row)`` says where a row is, counted from 0.
+    """
     what, absent = f"weight '{series.name}'", int(series.isna().sum())
     numbers = as_numbers(series)
     if numbers is None:
-        problems.add(f"{what}: not all values are numbers")
+        counts = series.value_counts()
+        odd = [f"'{v}' ({n})" for v, n in counts.items() if as_number(v) is None]
+        problems.add(f"{what}: no numbers: {listing(odd)}; a weight is a number ≥ 0")
         return np.ones(len(series))
     if absent:
-        problems.add(f"{what}: {absent} missing values")
-    note_weights(np.where(series.isna(), 0.0, numbers), what, problems)
+        problems.add(
+            f"{what}: {absent:,} missing values; a row that is not to count has weight "
+            "0"
+        )
+    note_weights(np.where(series.isna(), 0.0, numbers), what, problems, place)
     _note_none(numbers, what, problems)
     return numbers
 
@@ -46,3 +59,16 @@ def _note_none(weights: FloatArray, what: str, problems: Problems) -> None:
     """Note weights that are all 0."""
     if len(weights) and not weights.any():
         problems.add(f"{what}: every weight is zero, so that no row counts")
+
+
+def described(weight: FloatArray) -> str:
+    """Say how much rows weigh, and how many that count alike would be as good.
+
+    (Σs)²/Σs², Kish's effective sample size.
+    """
+    alike = float(weight.sum()) ** 2 / float(weight @ weight)
+    low, high = float(weight.min()), float(weight.max())
+    return (
+        f"rows weigh {low:g} to {high:g}: by Kish's rule, their means are about as "
+        f"sure as those of {alike:,.0f} rows that count alike (of {len(weight):,})"
+    )

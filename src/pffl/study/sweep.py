@@ -454,12 +454,17 @@ def row(e: Evidence, others: Mapping[str, Sample] | None = None) -> dict[str, An
 
 
 def heldout_measures(e: Evidence) -> dict[str, float | None]:
-    """Return measures on held-out rows, with intervals for unseen people."""
+    """Return measures on held-out rows, with intervals for unseen people.
+
+    There are none where rows have weights.
+    """
     found = verdict.split_metrics(e, "test")
     if found is None:
         return {}
     out = dict(found.as_dict())
-    if isinstance(e.heldout, Sample) and e.labels and e.heldout.rows:
+    if not isinstance(e.heldout, Sample) or e.heldout.weighted:
+        return out
+    if e.labels and e.heldout.rows:
         right = e.heldout.column("correct").sum()
         count, side = e.heldout.rows, (1.0 - e.terms.confidence) / 2
         wrong = count - right
