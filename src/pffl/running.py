@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import secrets
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,12 @@ from pffl.callbacks import Callback
 from pffl.certifying import Request, examine
 from pffl.checkpoint import SPEC as STOPPED
 from pffl.checkpoint import Checkpoint
+from pffl.constraints.base import AUTO
+from pffl.data.alike import read_alike
 from pffl.data.federation import Federation
 from pffl.data.reading import read_table
 from pffl.data.schema import Schema
+from pffl.data.table import TableOptions
 from pffl.engines.base import Engine
 from pffl.errors import ArtefactError, DataError, PFFLError, UsageError
 from pffl.evidence.certificate import Certificate
@@ -38,6 +41,7 @@ from pffl.foreign import (
     with_probabilities,
 )
 from pffl.models.model_file import read_model
+from pffl.models.predictor import Predictor
 from pffl.reports.card import write_card
 from pffl.reports.page import write_report
 from pffl.runs.directory import (
@@ -217,8 +221,9 @@ def open_model(
     if not path.exists():
         raise ArtefactError(f"'{path}' does not exist")
     if path.is_dir() or path.suffix == ".safetensors":
-        federation = source.open()
-        return _ours(path, federation.schema), federation
+        predictor = read_model(path / MODEL if path.is_dir() else path)
+        federation = _rows_for(predictor, source)
+        return _ours(path, predictor, federation.schema), federation
     refuse_other_models(path)
     first = None if path.suffix in (".json", ".npz") else read_table(path)[0].columns
     if first is None or str(first[0]).lower() in ("feature", "features", "name"):
@@ -244,20 +249,88 @@ def _named(path: Path) -> str:
     return f"the model audited: '{path.name}'"
 
 
-def _ours(path: Path, schema: Schema) -> Audited:
-    """Read a model that was saved here; of a run also what it was trained on."""
+def _rows_for(predictor: Predictor, source: DataSource) -> Federation:
+    """Open data for a model of ours: a table is read as the one it was trained on."""
+    table, encoding = source.values.get("path"), predictor.preparation
+    names = [column.name for column in encoding.columns]
+    # Files of pffl 0.1.0 know names of inputs only, not the categories behind them.
+    coded = any("=" in name for name in names)
+    if not isinstance(table, str) or (coded and not _has(table, names)):
+        return source.open()
+    given = {key: value for key, value in source.values.items() if key != "path"}
+    options: Any = given
+    newcomers = predictor.newcomers(options.get("unseen"))
+    return read_alike(
+        table,
+        encoding,
+        TableOptions(**options),
+        newcomers=newcomers,
+        name=source.name,
+    )
+
+
+def _is_open(constraint: Mapping[str, Any]) -> bool:
+    """Whether a bound was left to the run to choose."""
+    bound = constraint.get("bound")
+    return AUTO in (bound.values() if isinstance(bound, Mapping) else [bound])
+
+
+def as_trained(model: Path, sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill in what a model of ours knows of a table: label, groups, silos, bounds.
+
+    Parameters
+    ----------
+    model
+        A run directory or a file of a predictor; of other models nothing is known.
+    sections
+        A run file, of which some is not said.
+    """
+    out = {**sections}
+    given: Any = out.get("data", {})
+    if not (model.is_dir() or model.suffix == ".safetensors") or "path" not in given:
+        return out
+    spec = model / SPEC
+    run = records.read_toml(spec) if spec.is_file() else {}
+    first: dict[str, Any] = dict(run.get("data", {}))
+    predictor = read_model(model / MODEL if model.is_dir() else model)
+    if first.pop("path", None) is None:
+        known = predictor.preparation
+        groups = [attribute.name for attribute in known.schema.attributes]
+        first = {"label": known.label, "group": groups}
+        first |= {} if known.schema.labels else {"classification": False}
+    first.pop("name", None)
+    out["data"] = {**first, **given}
+    if not out.get("constraint") and "constraint" in run:
+        out["constraint"] = run["constraint"]
+        if isinstance(run["constraint"], Mapping) and _is_open(run["constraint"]):
+            found = zip(predictor.cells, predictor.bounds.tolist(), strict=True)
+            out["constraint"] = {**run["constraint"], "bound": dict(found)}
+    return out
+
+
+def _has(table: str, names: Sequence[str]) -> bool:
+    return set(names) <= set(map(str, read_table(table)[0].columns))
+
+
+def _ours(path: Path, predictor: Predictor, schema: Schema) -> Audited:
+    """Return a model that was saved here; of a run also what it was trained on."""
     directory = path if path.is_dir() else path.parent
-    saved = read_model(path / MODEL if path.is_dir() else path)
-    if saved.schema.features != schema.features:
+    if predictor.schema.features != schema.features:
         raise DataError("the model and the data have different inputs")
-    if saved.schema.labels != schema.labels:
+    if predictor.schema.labels != schema.labels:
         raise DataError("the model and the data have different labels")
+    audited = Audited(
+        predictor.model,
+        predictor.w,
+        predictor.fingerprint,
+        loss_bound=predictor.loss_bound,
+    )
     if not (directory / RESULT).is_file():
-        return Audited(saved.model, saved.w)
+        return audited
     record = load(directory)
     facts: Any = record.result.get("data", {})
     notes = tuple(f"not verified: {text}." for text in record.mismatches)
-    return Audited(saved.model, saved.w, facts.get("fingerprint"), notes)
+    return replace(audited, trained_on=facts.get("fingerprint"), notes=notes)
 
 
 def save_audit(found: Audit, spec: RunSpec, place: RunDirectory) -> None:

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import pffl
+from pffl import runs
 from pffl.data import chunks
 from tests.cli.helpers import Command
 from tests.models.test_predictor import LABELS, people, solved
@@ -174,3 +175,65 @@ def test_parquet_in_and_out(
     assert seen.code == 3
     assert "'gap.parquet', row 77: column 'age'" in seen.err
     assert not none.exists()
+
+
+# Audits of a model of ours
+
+
+def test_an_audit_knows_label_groups_and_bounds(
+    command: Command, model: Path, rows: Path
+) -> None:
+    spec = "[data]\npath = 'x.csv'\nlabel = 'hired'\ngroup = 'sex'\nsilo = 'branch'\n"
+    place = Path("run")
+    pffl.save(
+        solved("text"), place, spec + "[constraint]\nkind = 'bgl'\nbound = 0.65\n"
+    )
+    table = pd.read_csv(rows).drop(columns=["branch", "note"])
+    table = table[table["job"] != "cook"]  # a category less than in training
+    table.to_csv("fresh.csv", index=False)
+    seen = command("audit", place, "fresh.csv", "--out", "found")
+    assert seen.code == 0, seen.err
+    assert "0.6500" in seen.out
+    found = runs.load("found")
+    assert [cell["cell"] for cell in found.result["cells"]] == ["f", "m"]
+    assert found.predictor.loss_bound == solved("text").loss_bound
+    np.testing.assert_array_equal(
+        found.predictor.predict(table), solved("text").predict(table)
+    )
+    assert command("verify", "found").code == 0
+    # What the run does not say, its model does; what is said now holds.
+    file = pffl.load(model).save("alone.safetensors")
+    seen = command("audit", file, "fresh.csv", "--bound", "0.9", "--out", "other")
+    assert seen.code == 0, seen.err
+    assert "0.9000" in seen.out
+
+
+def test_an_audit_without_labels_says_so(
+    command: Command, model: Path, rows: Path
+) -> None:
+    table = pd.read_csv(rows)
+    table.drop(columns="hired").to_csv("fresh.csv", index=False)
+    seen = command("audit", model, "fresh.csv")
+    assert (seen.code, seen.out) == (3, "")
+    assert "no column 'hired', the label" in seen.err
+    assert "pffl predict" in seen.err
+    table.rename(columns={"sex": "gender"}).to_csv("fresh.csv", index=False)
+    seen = command("audit", model, "fresh.csv")
+    assert seen.code == 3
+    assert "no column 'sex'" in seen.err
+    table.assign(job="pilot").to_csv("fresh.csv", index=False)
+    assert command("audit", model, "fresh.csv").code == 3
+    seen = command("audit", model, "fresh.csv", "--unseen", "ignore")
+    assert seen.code == 0, seen.err
+    assert "'pilot' (120)" in seen.out + seen.err
+
+
+def test_a_bound_that_was_chosen_is_kept_for_an_audit(
+    command: Command, rows: Path
+) -> None:
+    place = Path("run")
+    spec = "[data]\nname = 'compas'\n[constraint]\nkind = 'bgl'\nbound = 'auto'\n"
+    pffl.save(solved("text"), place, spec)
+    seen = command("audit", place, rows, "--out", "found")
+    assert seen.code == 0, seen.err
+    assert [cell["bound"] for cell in runs.load("found").result["cells"]] == [0.65] * 2

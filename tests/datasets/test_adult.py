@@ -4,8 +4,10 @@ import hashlib
 from importlib import import_module
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import pffl
 from pffl.datasets import adult
 from pffl.datasets._fetch import RemoteFile
 from pffl.datasets.adult import COLUMNS, FILES, read
@@ -231,3 +233,17 @@ def test_reading_alone(tmp_path):
     table = read(path)
     assert set(table["income"].tolist()) == {"<=50K", ">50K"}
     assert len(table["age"]) == 100
+
+
+def test_a_model_takes_the_raw_table(given):
+    federation = adult(partition="equal", silos=2, test_fraction=0.0, **given)
+    solution = pffl.solve(federation, None, seed=0)
+    raw = pd.DataFrame(read(given["source"] / "adult.data"))
+    rows = federation.encoding.rows(raw)
+    assert federation.encoding.schema == federation.schema
+    everybody = {row.tobytes() for row in federation.pooled().X}
+    assert {row.tobytes() for row in rows.X} <= everybody
+    np.testing.assert_array_equal(
+        solution.predict_proba(raw), solution.predict_proba(rows.X)
+    )
+    assert set(solution.predict(raw)) <= {"<=50K", ">50K"}

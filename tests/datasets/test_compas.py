@@ -6,8 +6,10 @@ from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import pffl
 from pffl.datasets import compas
 from pffl.datasets._fetch import cache_folder
 from pffl.datasets.compas import FILE, read
@@ -161,3 +163,14 @@ def test_real_file_has_the_published_counts():
     assert fedfb.rows("train") == 5049
     assert fedfb.rows("test") == 2165
     assert fedfb.schema.n_features == 447
+
+
+def test_a_model_takes_a_table_of_its_inputs(given):
+    federation = compas(silos=2, test_fraction=0.0, **given)
+    solution = pffl.solve(federation, None, seed=0)
+    X = federation.pooled().X
+    table = pd.DataFrame(X, columns=federation.schema.features)
+    np.testing.assert_array_equal(
+        solution.predict_proba(table[table.columns[::-1]]), solution.predict_proba(X)
+    )
+    assert set(solution.predict(table)) <= {"no recidivism", "recidivism"}

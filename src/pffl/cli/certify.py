@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -237,7 +238,8 @@ def audit(
     """Measure and certify a model that we did not train: losses and errors per group.
 
     Nothing is trained, and no code is loaded. Bounds (--bound) and silos (--silo) are
-    optional. Writes a report, a certificate and all to verify them.
+    optional; of a run, what its run file says holds for new rows, too. Writes a report,
+    a certificate and all to verify them.
 
     Example: pffl audit probabilities.csv people.csv --label y --group sex
     """
@@ -245,8 +247,9 @@ def audit(
     from pffl.cli.run import told
     from pffl.engines import ENGINES
     from pffl.foreign import audit as audit_model
-    from pffl.running import open_model, save_audit
+    from pffl.running import as_trained, open_model, save_audit
 
+    draft = replace(draft, sections=as_trained(model, draft.sections))
     bounded = False
     if draft.sections.get("constraint"):  # one without a bound only names cells
         draft, bounded = draft.with_a_bound()

@@ -127,18 +127,27 @@ class TableEncoding:
         """The labels in their own type, in the order of their codes."""
         return typed(self.schema.labels, self.label_type)
 
-    def rows(self, table: pd.DataFrame | str | os.PathLike[str]) -> Rows:
+    def rows(
+        self,
+        table: pd.DataFrame | str | os.PathLike[str],
+        newcomers: Newcomers | None = None,
+    ) -> Rows:
         """Encode a table with labels, for instance for evaluation.
 
         Unseen group values, labels and categories are an error that lists them with
         their counts (fault 8), as are missing values and columns.
+
+        Parameters
+        ----------
+        table, newcomers
+            As for `inputs`.
         """
         frame, _ = read_table(table)
         attributes = [attribute.name for attribute in self.schema.attributes]
         weighed = [] if self.weight is None else [self.weight]
         self._require(frame, [*attributes, self.label, *weighed])
         with Problems("table", DataError) as problems:
-            X = self._inputs(frame, problems)
+            X = self._inputs(frame, problems, newcomers)
             group = self._groups(frame, problems)
             y = self._labels(frame, problems)
             weights = [weights_of(frame[name], problems) for name in weighed]

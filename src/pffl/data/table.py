@@ -143,7 +143,7 @@ def encode_table(
         inputs.add_all(frame, _inputs(frame, options))
         labels = _labels(frame[options.label], options, problems)
         attributes = [_attribute(frame[g], options, problems) for g in options.group]
-        silo, silo_names = _silos(frame, options, problems)
+        silo, silo_names = silos_of(frame, options, problems)
         _check_label_sets(frame, options, silo, silo_names, problems)
         if options.id is not None:
             _check_missing(frame[options.id], "id", problems)
@@ -281,9 +281,10 @@ def _attribute(
     return Attribute(str(series.name), values)
 
 
-def _silos(
+def silos_of(
     frame: pd.DataFrame, options: TableOptions, problems: Problems
 ) -> partition.Partition:
+    """Return the silo of each row, and the silos' names."""
     if options.silo is not None:
         _check_missing(frame[options.silo], "silo", problems)
         names, codes = category_codes(frame[options.silo])

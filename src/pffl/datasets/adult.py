@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from pffl.data import partition as cuts
 from pffl.data.checks import check_choice
+from pffl.data.column import Column
+from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
 from pffl.datasets import _people
 from pffl.datasets._fetch import Progress, RemoteFile, Route, WheelMember, fetch
@@ -129,9 +131,12 @@ def adult(
     ]
     table, train = _read_both(paths, official=sha256 is None)
     inputs = {name: table[name].astype(np.float64) for name in NUMBERS}
+    columns = [Column(name, "number") for name in NUMBERS]
     for name in CATEGORIES:
         if name not in attributes:
             inputs |= _people.indicators(table, name)
+            values = tuple(np.unique(table[name]).tolist())
+            columns.append(Column(name, "category", values))
     rows, schema = _people.encode_people(
         inputs,
         (table["income"] == LABELS[1]).astype(np.float64),
@@ -160,6 +165,7 @@ def adult(
             f"split: {split}" + ("" if official else f", seed {seed}"),
             "label: '<=50K' → 0, '>50K' → 1 (positive)",
         ),
+        encoding=TableEncoding(schema, tuple(columns), "income"),
     )
 
 

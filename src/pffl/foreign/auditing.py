@@ -56,12 +56,15 @@ class Audited:
         Fingerprint of the data it was trained on, if known.
     notes
         What was assumed on reading it.
+    loss_bound
+        M, if its probabilities are kept so far from 0 that no loss is above it.
     """
 
     model: Model
     w: FloatArray
     trained_on: str | None = None
     notes: tuple[str, ...] = ()
+    loss_bound: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,13 +77,15 @@ class Audit:
 
     @property
     def predictor(self) -> Predictor:
-        """The model, with no more than its rows' names: nothing else is known of it."""
+        """The model as it was measured: bounded, on tables like that of its rows."""
         e = self.evidence
         cells = e.cells if e.promise else []
         return Predictor(
             self.encoding,
             self.audited.model,
             self.audited.w,
+            e.terms.loss_bound if self.audited.model.n_classes else None,
+            self.audited.trained_on,
             cells=tuple(cell.cell for cell in cells),
             bounds=np.array([cell.bound for cell in cells]),
             multipliers=np.zeros(len(cells)),
@@ -163,6 +168,8 @@ def audit(
     chosen = _splits(engine, splits, audited.trained_on)
     # Fixed beforehand: there are no training rows to choose it on.
     M = settings.loss_bound
+    if M is None:
+        M = audited.loss_bound
     if M is None and engine.schema.labels:
         M = max(LOSS_BOUND, trials(len(engine.schema.labels))[0])
     M = audited.model.loss_bound(M)
