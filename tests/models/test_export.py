@@ -335,6 +335,27 @@ def test_a_graph_says_what_it_is():
     assert "refused_label" in model.doc_string
 
 
+def test_onnx_takes_what_pandas_reads(tmp_path):
+    """As docs/using.md shows it: gaps in texts are NaN, and codes are numbers."""
+    options = {"missing": "indicator", "categorical": ["account"]}
+    predictor = predictor_of(
+        frame := table(credit), pffl.LogisticRegression(), **options
+    )
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    rows = pd.read_csv(tmp_path / "new.csv")
+    predictor.to_onnx(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    types = {"tensor(double)": float, "tensor(string)": object}
+    given = {
+        x.name: rows[[x.name]].to_numpy(types[x.type]) for x in session.get_inputs()
+    }
+    label, probabilities, decision = session.run(None, given)
+    np.testing.assert_array_equal(label, predictor.predict(frame))
+    expected = predictor.predict_proba(frame)
+    np.testing.assert_allclose(probabilities, expected, rtol=0, atol=1e-12)
+    assert decision.shape == (COUNT,)
+
+
 def test_outputs_give_way_to_columns():
     model = predictor_of(table(seasons), pffl.SoftmaxRegression()).to_onnx()
     outputs = [one.name for one in model.graph.output]
