@@ -29,7 +29,6 @@ from pffl.errors import ArtefactError, DataError, PFFLError, UsageError
 from pffl.evidence.certificate import Certificate
 from pffl.evidence.evidence import About, Evidence
 from pffl.evidence.looks import Looks
-from pffl.evidence.measure import model_fingerprint
 from pffl.evidence.verify import Check, verify
 from pffl.files import digest
 from pffl.foreign import (
@@ -381,7 +380,7 @@ def export_rows(
     source = of_run(directory, data).data
     audited, federation = open_model(model or directory / MODEL, source, id, column)
     federation.export(out)
-    return model_fingerprint(audited.model, audited.w)
+    return audited.model.fingerprint(audited.w)
 
 
 def _kind(directory: Path) -> object:

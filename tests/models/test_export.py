@@ -24,6 +24,7 @@ from pffl.data.column import Column
 from pffl.data.encoding import TableEncoding
 from pffl.data.schema import Attribute
 from pffl.errors import DataError, MissingExtraError
+from pffl.evidence import verify
 from pffl.models import Inputs, Target
 from pffl.models.predictor import Predictor
 
@@ -310,12 +311,14 @@ def test_the_same_predictor_gives_the_same_bytes(tmp_path):
         predictor.to_onnx(place)
 
 
-def test_a_graph_says_what_it_is():
+def test_a_graph_says_what_it_is(tmp_path):
     predictor = predictor_of(table(adult), pffl.LogisticRegression())
     model = predictor.to_onnx()
     said = {entry.key: entry.value for entry in model.metadata_props}
     assert said["pffl_version"] == pffl.__version__
     assert said["data_fingerprint"] == "0" * 64
+    saved = verify.Model.read(predictor.save(tmp_path / "model.pffl"))
+    assert said["model_fingerprint"] == saved.hash()  # that of page and card
     assert json.loads(said["loss_bound"]) == LOSS_BOUND
     assert json.loads(said["bounds"]) == {"f": 0.5}
     assert json.loads(said["groups"]) == ["f", "m"]

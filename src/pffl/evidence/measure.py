@@ -6,8 +6,6 @@ the same parts. What is independent goes out together.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -41,7 +39,6 @@ from pffl.flow import (
     stage,
     together,
 )
-from pffl.models.base import Model as AnyModel
 from pffl.models.linear import LinearModel
 from pffl.problem import Point, Problem
 from pffl.questions import Census, Evaluate, EvaluateTotal
@@ -441,20 +438,8 @@ def model_facts(problem: Problem, w: FloatArray) -> Model:
         bool(model.convex),
         isinstance(model, LinearModel),
         described,
-        model_fingerprint(model, w),
+        model.fingerprint(w),
     )
-
-
-def model_fingerprint(model: AnyModel, w: FloatArray) -> str:
-    """SHA-256 of a model: its kind, its scaling, that of its target, its weights."""
-    plain = json.dumps(dict(model.describe()), sort_keys=True, ensure_ascii=False)
-    digest = hashlib.sha256(plain.encode())
-    target = np.array([model.target.mean, model.target.scale])
-    for array in (model.inputs.mean, model.inputs.scale, target, w):
-        numbers = np.ascontiguousarray(array, dtype="<f8")
-        digest.update(f"\0{len(numbers)}\0".encode())
-        digest.update(numbers.tobytes())
-    return digest.hexdigest()
 
 
 def plan_constants(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -332,3 +334,14 @@ class Model(ABC):
     @abstractmethod
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""
+
+    def fingerprint(self, w: FloatArray) -> str:
+        """SHA-256 of a trained model: kind, scaling, that of its target, weights."""
+        plain = json.dumps(dict(self.describe()), sort_keys=True, ensure_ascii=False)
+        digest = hashlib.sha256(plain.encode())
+        target = np.array([self.target.mean, self.target.scale])
+        for array in (self.inputs.mean, self.inputs.scale, target, w):
+            numbers = np.ascontiguousarray(array, dtype="<f8")
+            digest.update(f"\0{len(numbers)}\0".encode())
+            digest.update(numbers.tobytes())
+        return digest.hexdigest()

@@ -243,6 +243,7 @@ def _metadata(predictor: Predictor, form: RawForm) -> dict[str, str]:
     pairs = zip(predictor.cells, predictor.bounds.tolist(), strict=True)
     found: dict[str, object] = {
         "pffl_version": version("pffl"),
+        "model_fingerprint": predictor.model.fingerprint(predictor.w),
         "data_fingerprint": predictor.fingerprint,
         "target": predictor.schema.target,
         "model": dict(predictor.model.describe()),
