@@ -22,6 +22,7 @@ from pffl.engines import Local
 from pffl.errors import NotMetError, UsageError
 from pffl.evidence.choice import table
 from pffl.evidence.evidence import Choice, Training, Trial
+from pffl.flower.deploy import Address, deploy
 from pffl.preparation import Options
 from pffl.solving import prepared, setting_of
 from pffl.spec import parse
@@ -203,6 +204,9 @@ def test_it_is_refused_where_there_is_nothing_to_choose(case):
 
 def test_what_is_no_single_run_refuses_it():
     federation = make_federation(0)
+    spec = parse({"data": {"name": "synthetic"}, "constraint": {"bound": "auto"}})
+    with pytest.raises(UsageError, match="at the sites: give a number"):
+        deploy(spec, {}, "nowhere", address=Address.parse("server.test:9092"))
     for wrong in (pffl.feasible, lambda f, c: pffl.solve_many(f, [(c, pffl.Exact())])):
         with pytest.raises(UsageError, match="is for one run over rows"):
             wrong(federation, AUTO)

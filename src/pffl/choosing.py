@@ -55,15 +55,6 @@ STEPS = 30  # of Newton's method towards the smallest bound
 CLOSE = 1e-7  # of the scale: first step beyond it
 
 
-def is_open(
-    constraint: Constraint | None, schema: Schema, silo_names: Sequence[str]
-) -> bool:
-    """Whether a bound is yet to be chosen."""
-    if constraint is None:
-        return False
-    return bool(np.isnan(constraint.cells(schema, silo_names).bounds).any())
-
-
 def choose_bound(
     engine: Engine,
     setting: Setting,

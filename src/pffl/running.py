@@ -105,7 +105,7 @@ def run(
         seed = saved[0]
         say(f"going on after round {saved[1]}")
     seed = secrets.randbits(32) if seed is None else seed
-    if job.chooses:
+    if job.constraint is not None and job.constraint.open:
         say("choosing the bound on training rows that are set aside")
     text = job.dump(place.directory, seed=seed)
     checkpoint = place.begin(text)

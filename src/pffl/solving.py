@@ -17,7 +17,7 @@ from typing import Any
 
 from pffl.callbacks import Callback
 from pffl.checkpoint import Checkpoint, identity
-from pffl.choosing import choose_bound, is_open
+from pffl.choosing import choose_bound
 from pffl.constraints.base import Constraint
 from pffl.data.federation import Federation
 from pffl.driver import Cost, drive, drive_many
@@ -119,7 +119,7 @@ def solve(
     saved = keeper.saved() if keeper is not None and seed is None else None
     seed = saved[0] if saved else secrets.randbits(32) if seed is None else int(seed)
     setting, settings, notes = setting_of(asker), options or Options(), []
-    free = is_open(constraint, setting.schema, setting.silo_names)
+    free = constraint is not None and constraint.open
     bare = model or default_model(setting.schema)
     used = default_method(bare) if method is None else method
     if settings.l2 == "auto":  # first, and without the bound that is yet to be chosen

@@ -234,6 +234,11 @@ class Constraint(ABC):
         return self
 
     @property
+    def open(self) -> bool:
+        """Whether a bound is yet to be chosen."""
+        return self.at(0.0) != self
+
+    @property
     def title(self) -> str:
         """What to put before a cell's name to tell joined constraints apart."""
         return self.name

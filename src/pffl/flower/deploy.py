@@ -108,6 +108,11 @@ def deploy(
             "l2 = 'auto' sets training rows aside, and they will be at the sites: give "
             "a number"
         )
+    if spec.constraint is not None and spec.constraint.open:
+        raise UsageError(
+            "bound = 'auto' sets training rows aside, and they will be at the sites: "
+            "give a number"
+        )
     agreed, federation = _agreement(spec, sites, rows=trial_data, progress=progress)
     place, names, values = _new(Path(out)), folders(agreed.sites), _values(address)
     paths = {name: place / "sites" / names[name] for name in agreed.sites}

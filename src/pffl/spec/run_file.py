@@ -23,7 +23,6 @@ from typing import Any, Generic, TypeVar
 
 import tomli_w
 
-from pffl.choosing import is_open
 from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Constraint
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
@@ -106,12 +105,6 @@ class Job(Generic[F]):
     source: DataSource
     policy: Policy | None = None
     about: About = field(default_factory=About)
-
-    @property
-    def chooses(self) -> bool:
-        """Whether a bound is chosen before the run."""
-        there = self.federation
-        return is_open(self.constraint, there.schema, there.silo_names)
 
     def dump(self, directory: str | os.PathLike[str], *, seed: int) -> str:
         """Write the run file of this job, every default spelt out.

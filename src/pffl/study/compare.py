@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from pffl import files
-from pffl.choosing import choose_bound, is_open
+from pffl.choosing import choose_bound
 from pffl.constraints.base import Constraint
 from pffl.constraints.per_silo import PerSilo
 from pffl.data.federation import Federation
@@ -232,7 +232,7 @@ def compare(
         constraint = notion(smallest_bound(first, notion(0.0), model=model))
     engine = open_engine(first, "local")
     setting = setting_of(engine)
-    if is_open(constraint, setting.schema, setting.silo_names):
+    if constraint.open:
         chosen = choose_bound(
             engine, setting, constraint, model, Exact(), settings, numbers[0]
         )
