@@ -333,3 +333,97 @@ def test_a_model_for_other_labels_is_refused_in_options(
     seen = pffl(capsys, "run", "people.csv", *asked)
     assert seen.code == 3
     assert "'site' has 3: use --model softmax" in one_line(seen.err)
+
+
+# What is taken, and rightly
+
+
+def said(capsys: pytest.CaptureFixture[str], content: bytes, *more: str) -> str:
+    Path("people.csv").write_bytes(content)
+    seen = pffl(capsys, "data", "info", "people.csv", *COLUMNS, *more)
+    assert seen.code == 0, seen.err
+    return one_line(seen.err + seen.out)
+
+
+DIALECTS: dict[str, Callable[[pd.DataFrame], bytes]] = {
+    "semicolons": lambda f: f.to_csv(index=False, sep=";", decimal=",").encode(),
+    "tabs": lambda f: f.to_csv(index=False, sep="\t").encode(),
+    "a byte-order mark": lambda f: f.to_csv(index=False).encode("utf-8-sig"),
+    "UTF-16": lambda f: f.to_csv(index=False).encode("utf-16"),
+    "Latin-1": lambda f: f.replace("a", "à").to_csv(index=False).encode("latin-1"),
+    "quotes": lambda f: f.to_csv(index=False, quoting=1).encode(),
+    "spaces": lambda f: f.to_csv(index=False).replace(",", ", ").encode(),
+    "empty lines": lambda f: f.to_csv(index=False).replace("\n", "\n\n").encode(),
+}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_text_table_as_programs_write_it(
+    capsys: pytest.CaptureFixture[str], dialect: str
+) -> None:
+    text = said(capsys, DIALECTS[dialect](people()))
+    assert "rows: 160 train, 40 test" in text
+    assert "numbers: age, score categories (values): site (3)" in text
+    assert "label 'y': 'no' → 0, 'yes' → 1 (positive)" in text
+
+
+def test_names_with_spaces_and_letters_of_others(told: Told) -> None:
+    frame = people().rename(columns={"score": "Größe in cm", "site": "地点"})
+    text = told(frame)
+    assert "numbers: age, Größe in cm categories (values): 地点 (3)" in text
+
+
+def test_constant_columns_dates_and_ids_are_said(told: Told) -> None:
+    frame = people()
+    frame["constant"] = 1
+    frame["born"] = "1980-02-29"
+    frame["who"] = [f"person {i}" for i in range(len(frame))]
+    text = told(frame, "--test-fraction", "0")
+    assert "rows: 200 train" in text
+    assert "0 test" not in text
+    assert "column 'born' holds dates (1980-02-29 to 1980-02-29) and was left" in text
+    assert "--dates age makes it years before the last one" in text
+    assert "column 'who' has a different text in (nearly) every row" in text
+    assert "numbers: age, score, constant" in text
+
+
+def test_people_with_several_rows_are_counted(told: Told) -> None:
+    frame = people()
+    frame["who"] = [f"person {i // 3 * 2}" for i in range(len(frame))]
+    frame.loc[1] = frame.loc[0]
+    text = told(frame, "--id", "who")
+    assert (
+        "id 'who': 67 people in 200 rows; 67 have several, at most 3, which stay in "
+        "one split"
+    ) in text
+    assert "1 rows are copies of earlier ones, and were kept" in text
+
+
+def test_dates_and_rare_values_by_options(told: Told) -> None:
+    frame = people(400)
+    frame["born"] = [f"{1 + i % 28}.{1 + i % 12}.{1950 + i % 50}" for i in range(400)]
+    frame["place"] = [f"z{i % 150 if i > 200 else i % 3}" for i in range(400)]
+    text = told(frame, "--dates", "age,month", "--rare", "20")
+    assert "dates: born (age, month; age in years until 1999-" in text
+    assert "147 of 150 values have fewer than 20 rows" in text
+    assert "categories (values): site (3), place (4)" in text
+    frame["born"] = [f"{1 + i % 9}/{1 + i % 12}/1950" for i in range(400)]
+    text = told(frame, "--dates", "age", code=3)
+    assert "say --date-order dmy (day first) or --date-order mdy" in text
+    assert "born" in told(frame, "--dates", "age", "--date-order", "dmy")
+    assert "must be one of 'year', 'month'" in told(frame, "--dates", "day", code=2)
+
+
+def test_a_silo_for_every_second_row_lists_none(told: Told) -> None:
+    frame = people(2_000)
+    frame["site"] = [f"place {i % 1000:04d}" for i in range(2_000)]
+    text = told(frame, "--silo", "site")
+    assert "1,000 silos" in text
+    assert "975 more" in text
+    assert text.count("place 0") < 60
+
+
+def test_marks_of_decimals_are_not_mixed(told: Told) -> None:
+    frame = people().assign(price=["1.234,50", "1,234.50"] * 100)
+    text = told(frame, code=3)
+    assert "such as '1,234.50' and '1.234,50': write them in one way" in text

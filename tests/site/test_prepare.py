@@ -219,6 +219,33 @@ def test_the_agreement_is_read_as_written(tmp_path: Path) -> None:
     assert again.columns == ("age", "weight", "ward", "sex", "race", "sick")
 
 
+def test_sites_read_dates_and_rare_values_as_was_agreed(tmp_path: Path) -> None:
+    whole = table()
+    days = pd.Timestamp("1950-01-01") + pd.to_timedelta(np.arange(len(whole)) * 50, "D")
+    whole["born"] = days.strftime("%Y-%m-%d")
+    whole["zip"] = [f"z{i % 7 if i % 3 else i}" for i in range(len(whole))]
+    federation = Federation.from_table(
+        whole,
+        label="sick",
+        group="sex",
+        silo="site",
+        missing="indicator",
+        dates=["age", "weekday"],
+        rare=5,
+    )
+    path = tmp_path / "federation.json"
+    path.write_text(Agreement.of(federation).text(), "utf-8")
+    agreed = Agreement.read(path)
+    # A site has none of the frequent values, and the last day is another one's.
+    own = whole[:9].assign(zip="elsewhere")
+    X, names = agreed.encoding.rows(own).X, agreed.schema.features
+    assert (X[:, names.index("zip=other")] == 1).all()
+    ages = X[:, names.index("born.age")]
+    last = pd.Timestamp(whole["born"].max())
+    expected = [(last - pd.Timestamp(day)).days / 365.25 for day in own["born"]]
+    np.testing.assert_allclose(ages, expected)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
