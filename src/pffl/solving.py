@@ -24,7 +24,7 @@ from pffl.driver import Cost, drive, drive_many
 from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
 from pffl.errors import UsageError
-from pffl.evidence.advice import overfitted
+from pffl.evidence.advice import remarks
 from pffl.evidence.choice import told
 from pffl.evidence.evidence import (
     About,
@@ -340,8 +340,7 @@ def terms_of(
 
 def noted(solution: Solution, more: Iterable[str]) -> Solution:
     """Add what came to be known on the way, of the silos among others."""
-    found = overfitted(solution.evidence)
-    told = [*more, *solution.evidence.notes, *([] if found is None else [found])]
+    told = [*more, *solution.evidence.notes, *remarks(solution.evidence)]
     notes = list(dict.fromkeys(told))
     return replace(solution, evidence=replace(solution.evidence, notes=notes))
 

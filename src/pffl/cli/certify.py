@@ -78,6 +78,10 @@ def certify(
         float | None,
         typer.Option(help="Bound on the length of everyone's scaled inputs."),
     ] = None,
+    weight_bound: Annotated[
+        float | None,
+        typer.Option(help="What no row's weight is above, where rows have weights."),
+    ] = None,
     split: Annotated[
         str | None,
         typer.Option(help="The rows that stand for unseen people. Default: test."),
@@ -94,9 +98,9 @@ def certify(
     """Say what holds for a model: on its rows, for unseen people, at best.
 
     Writes certificate.json into the run directory, from what the run measured; only
-    --cell, --target-gap, --feature-bound, --split and --data open the data again. With
-    --require, ends with exit code 4 unless the bounds hold on the training rows
-    (empirical) or for unseen people (holdout).
+    --cell, --target-gap, --feature-bound, --weight-bound, --split and --data open the
+    data again. With --require, ends with exit code 4 unless the bounds hold on the
+    training rows (empirical) or for unseen people (holdout).
 
     Example: pffl certify runs/compas-001 --require holdout
     """
@@ -117,6 +121,7 @@ def certify(
         splits=None if split is None else (split,),
         feature_bound=feature_bound,
         target_gap=target_gap,
+        weight_bound=weight_bound,
         cell=cell,
     )
     engine = None

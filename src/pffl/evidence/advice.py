@@ -78,6 +78,18 @@ def _constants(e: Evidence, z: int) -> str:
     return f"{text}, for the others {low if low == high else f'{low} to {high}'}."
 
 
+def remarks(e: Evidence) -> list[str]:
+    """Say what a reader of all figures should know, and what a user may want to do."""
+    found = overfitted(e)
+    out = [] if found is None else [found]
+    if e.weighted:
+        out.append(
+            "rows have weights: losses, errors and rates are weighted means; rows and "
+            "people are counted"
+        )
+    return out
+
+
 def overfitted(e: Evidence) -> str | None:
     """Say where held-out loss is above training loss by more than chance explains.
 

@@ -21,6 +21,7 @@ from pffl.data.schema import Schema
 from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import DataError, UsageError
+from pffl.evidence.advice import remarks
 from pffl.evidence.certificate import Certificate
 from pffl.evidence.evidence import Evidence, Missing
 from pffl.evidence.measure import Wanted, measure
@@ -153,8 +154,6 @@ def audit(
         audited = Audited(model, w, notes=notes)
     engine = open_engine(federation, "local")
     setting = setting_of(engine)
-    # No row was trained on: none may tell what weights there are.
-    data = replace(setting.data, weights=None)
     audited = _bound(audited, engine.schema)
     _check_bounds(constraint, engine)
     method = Exact(risk_weight=0.0)  # its prices play no part: nothing is trained
@@ -165,7 +164,9 @@ def audit(
         risk_weight=1.0,
         multiplier_bound=0.0,
     )
-    chosen = _splits(engine, splits, audited.trained_on)
+    chosen, data = _splits(engine, splits, audited.trained_on), setting.data
+    if "train" in chosen:  # rows that are judged may not tell what weights there are
+        data = replace(data, weights=None)
     # Fixed beforehand: there are no training rows to choose it on.
     M = settings.loss_bound
     if M is None:
@@ -178,7 +179,7 @@ def audit(
         heldout=chosen,
         loss_bound=M,
         weighted=data.weighted,
-        weight_bound=settings.weight_bound,
+        weight_bound=data.heaviest(settings.weight_bound),
         confidence=settings.confidence,
     )
     point = Point(audited.w, np.zeros(problem.n_cells))
@@ -206,7 +207,8 @@ def audit(
         minimax=False,
         notes=[*said, *audited.notes, *([UNKNOWN] if own is None else [])],
     )
-    return Audit(audited, engine.encoding, evidence)
+    told = [*evidence.notes, *remarks(evidence)]
+    return Audit(audited, engine.encoding, replace(evidence, notes=told))
 
 
 def _check_bounds(constraint: Constraint | None, engine: Engine) -> None:
