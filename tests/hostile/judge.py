@@ -135,6 +135,8 @@ class Judge:
         Inputs as the model sees them, with the constant 1, and targets as given.
     q
         Weight of each row in F.
+    s
+        How much each row counts.
     cells
         Who is in which cell, shape (Z, n).
     bounds
@@ -149,6 +151,7 @@ class Judge:
     X: np.ndarray
     y: np.ndarray
     q: np.ndarray
+    s: np.ndarray
     cells: np.ndarray
     bounds: np.ndarray
     ridge: float
@@ -167,8 +170,9 @@ class Judge:
 
     @cached_property
     def shares(self) -> np.ndarray:
-        """1/m_z for the rows of each cell, shape (Z, n)."""
-        return self.cells / _long(self.cells.sum(axis=1))[:, None]
+        """s_i/m_z for the rows of each cell, shape (Z, n)."""
+        parts = self.cells * self.s
+        return parts / parts.sum(axis=1)[:, None]
 
     def with_bounds(self, bounds: object) -> Judge:
         """Return the same rows under other bounds."""
@@ -380,10 +384,12 @@ class Judge:
     def constants(self) -> np.ndarray:
         """Mean loss of each cell under the best constant model of all rows."""
         if self.loss.kind in ("logistic", "softmax"):
-            rate = np.bincount(self.y.astype(int), minlength=2) / Long(len(self.y))
+            rate = np.bincount(self.y.astype(int), self.s.astype(float), minlength=2)
+            rate = rate / self.s.sum()
             losses = -np.log(np.maximum(rate, NOISE))[self.y.astype(int)]
         else:
-            z = np.full(len(self.y), self.y.mean(), dtype=Long)
+            mean = (self.s @ self.y) / self.s.sum()
+            z = np.full(len(self.y), mean, dtype=Long)
             flat = replace(self.loss, mean=0.0, scale=1.0)
             losses = flat.values(z[:, None], self.y)
         return self.means(losses)
@@ -432,15 +438,17 @@ def judge_of(solution: Solution, federation: pffl.Federation, split: str) -> Jud
     inputs = (_long(X) - _long(model.inputs.mean)) / _long(model.inputs.scale)
     if model.intercept:
         inputs = np.concatenate([inputs, np.ones((len(y), 1), dtype=Long)], axis=1)
-    sizes = np.bincount(silo, minlength=len(federation.silos))
+    s = weights_of(federation, split)
+    sizes = np.array([s[silo == k].sum() for k in range(len(federation.silos))])
     share = np.full(len(sizes), Long(1) / len(sizes))
     if e.terms.weighting == "rows":
-        share = _long(sizes) / len(y)
+        share = sizes / s.sum()
     return Judge(
         loss,
         inputs,
         _long(y),
-        (share / sizes)[silo],
+        s * (share / np.where(sizes > 0, sizes, 1))[silo],
+        s,
         members(federation, split, [(cell.of, cell.silo) for cell in e.cells]),
         e.bounds,
         model.l2 * model.unit,
@@ -471,9 +479,14 @@ def of_rows(
         float(y.mean()) if numeric else 0.0,
         float(y.std()) if numeric else 1.0,
     )
-    flat = np.full(len(y), 1 / Long(len(y)))
-    zero = np.zeros(len(cells))
-    return Judge(loss, inputs, _long(y), flat, cells, zero, 0.0, 0.0, 1.0)
+    s, zero = weights_of(federation, "train"), np.zeros(len(cells))
+    return Judge(loss, inputs, _long(y), s / s.sum(), s, cells, zero, 0.0, 0.0, 1.0)
+
+
+def weights_of(federation: pffl.Federation, split: str) -> np.ndarray:
+    """How much each row of a split counts."""
+    parts = [silo.rows(split).weights for silo in federation.silos]
+    return _long(np.concatenate(parts))
 
 
 def members(

@@ -3,12 +3,13 @@
 Inputs that are collinear, constant, of size 1e±10 or without a variance; cells of a
 handful of rows, crossed and overlapping; targets from 1e-4 to 1e9; no ridge, no risk,
 prices from 1e-3 to 1e6; bounds that are impossible, loose, or right at what is
-possible. Everything is drawn with its number as the seed.
+possible; rows that count alike, or have weights. Everything is drawn with its number as
+the seed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ EDGES = (-1e-2, -1e-4, -1e-6, -1e-8, 0.0, 1e-8, 1e-6, 1e-4)
 CUTS = (1.02, 1.3, 4.0, 30.0)  # times log C: bounds on the loss of a predictor
 KINDS = ("logistic", "least-squares", "huber", "softmax")
 SHARES = (0.42, 0.22, 0.18, 0.18)
+WEIGHTS = ("whole", "lognormal", "heavy", "small", "alike", "with the target")
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +90,7 @@ def draw(number: int, **fixed: Any) -> Hostile:
         "delta": float(10 ** rng.uniform(-2.5, 1)),
         "loss_bound": float(rng.choice(CUTS)) if rng.random() < 0.2 else None,
         "range": bool(rng.random() < 0.3),
+        "weights": None,
     } | fixed
     if rng.random() < 0.015:
         facts |= {"features": 300, "rows": 500} | fixed
@@ -169,15 +172,36 @@ def _federation(rng: np.random.Generator, facts: dict[str, Any]) -> Federation:
     if facts["test"]:
         held = rng.random(n) < 0.25
         held[: max(facts["silos"], 5)] = False
+    weight = _weights(rng, facts["weights"], y)
     silos = []
     for k in range(facts["silos"]):
         splits = {}
         for split, part in (("train", ~held), ("test", held)):
             mine = (silo == k) & part
             if split == "train" or facts["test"]:
-                splits[split] = Rows.of(X[mine], y[mine], group[mine])
+                rows = Rows.of(X[mine], y[mine], group[mine])
+                own = None if weight is None else weight[mine]
+                splits[split] = replace(rows, weight=own)
         silos.append(Silo(f"site {k}", k, splits))
     return Federation(schema, tuple(silos), name=f"hostile {facts['kind']}")
+
+
+def _weights(
+    rng: np.random.Generator, kind: str | None, y: np.ndarray
+) -> np.ndarray | None:
+    """Weights of a kind; none is drawn where there are none."""
+    n = len(y)
+    if kind == "whole":
+        return rng.integers(1, 200, n).astype(float)
+    if kind == "heavy":  # one row in twenty outweighs all others
+        return np.where(rng.random(n) < 0.05, 1e6, rng.random(n) + 0.1)
+    if kind == "small":
+        return 1e-9 * rng.exponential(size=n) + 1e-12
+    if kind == "alike":
+        return np.full(n, 7.0)
+    if kind == "with the target":
+        return np.where(y > np.median(y), 5.0, 1.0) * rng.uniform(0.5, 1.0, n)
+    return None if kind is None else rng.lognormal(0.0, 1.0, n)
 
 
 def _skewed(rng: np.random.Generator, size: int) -> np.ndarray:

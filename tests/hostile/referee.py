@@ -40,6 +40,10 @@ class Case:
         """The same on other rows."""
         return shipped(self.solution, other)
 
+    def shipped_losses(self, other: Judge) -> np.ndarray:
+        """Loss of each of other rows under the predictor that is shipped."""
+        return shipped_losses(self.solution, other)
+
     @cached_property
     def noise(self) -> np.ndarray:
         """What the product's double sums may hide of a cell's mean loss."""
@@ -102,10 +106,15 @@ def examine(hostile: Hostile) -> Finding:
 
 def shipped(solution: Solution, judge: Judge) -> np.ndarray:
     """Mean loss of each cell under the predictor that is shipped."""
+    return judge.means(shipped_losses(solution, judge))
+
+
+def shipped_losses(solution: Solution, judge: Judge) -> np.ndarray:
+    """Loss of each row under the predictor that is shipped."""
     scores, model = judge.scores(solution.w), solution.model
     span = model.target_range if isinstance(model, NumericModel) else None
     M = solution.evidence.terms.loss_bound
-    return judge.means(judge.loss.bounded(scores, judge.y, M, span))
+    return judge.loss.bounded(scores, judge.y, M, span)
 
 
 def gap(case: Case) -> list[str]:

@@ -53,6 +53,28 @@ def test_no_false_sentence(name: str) -> None:
     assert not found.complaints, (found.status, found.facts, found.complaints)
 
 
+@pytest.mark.parametrize("weights", problems.WEIGHTS)
+def test_no_false_sentence_of_weighted_rows(weights: str) -> None:
+    number = problems.WEIGHTS.index(weights)
+    kinds = {"kind": problems.KINDS[number % 4], "cells": "overlapping", "test": True}
+    sizes = {"rows": 80, "features": 2, "silos": 3, "method": "exact", "range": True}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        drawn = problems.draw(30_000 + number, weights=weights, **kinds, **sizes)
+        found = referee.examine(drawn)
+    assert not found.complaints, (found.status, found.facts, found.complaints)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(60))
+def test_no_false_sentence_of_many_weighted_rows(number: int) -> None:
+    weights = problems.WEIGHTS[number % len(problems.WEIGHTS)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = referee.examine(problems.draw(31_000 + number, weights=weights))
+    assert not found.complaints, (found.status, found.facts, found.complaints)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, PROBLEMS, STEP))
 def test_no_false_sentence_in_any_of_many(first: int) -> None:

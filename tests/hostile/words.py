@@ -182,6 +182,11 @@ def _unseen(
     for z in np.flatnonzero((rows > 0) & ~np.isnan(upper)):
         if upper[z] < means[z]:
             out.append(f"unseen: at most {upper[z]}, but {means[z]} was seen")
+        if e.weighted:
+            won = _won(case, sample, z, upper[z])
+            if upper[z] < M * (1 - 1e-9) and won < np.log(1 / delta) - 1e-6:
+                out.append(f"unseen: {upper[z]} of {case.names[z]} is too small")
+            continue
         g, pi = np.asarray(sample.bets[z]), np.asarray(sample.bet_weights[z])
         mu, n = min(upper[z] / M * (1 + 1e-9), 1 - 1e-12), rows[z]
         wealth = logsumexp(
@@ -193,6 +198,22 @@ def _unseen(
         if upper[z] < M * (1 - 1e-9) and not shown:
             out.append(f"unseen: {upper[z]} of {case.names[z]} is too small")
     return out
+
+
+def _won(case: Case, sample: Sample, z: int, upper: float) -> float:
+    """What bets on s(ℓ − ζ) win by the held-out rows themselves, if ζ is a figure."""
+    assert case.hostile is not None
+    terms = case.solution.evidence.terms
+    test = judge_of(case.solution, case.hostile.federation, "test")
+    losses = case.shipped_losses(test)[test.cells[z]]
+    t = (test.s[test.cells[z]] / terms.weight_bound).astype(float)
+    M = float(terms.loss_bound or np.nan)
+    x, level = (losses / M).astype(float), upper / M
+    if t.max() > 1:
+        return -np.inf
+    g, pi = np.asarray(sample.bets[z])[:, None], np.asarray(sample.bet_weights[z])
+    factors = np.log1p(-g * t * (x - level) / (1 - g * level))
+    return float(logsumexp(np.log(pi) + factors.sum(axis=1)))
 
 
 def feasible(case: Case) -> list[str]:
