@@ -25,6 +25,9 @@ from pffl.methods import METHODS
 from pffl.models import Inputs
 from pffl.questions import Census, Curvature, Evaluate, Task, Train, Witness
 from pffl.site import Rules, Site, store
+from pffl.site.agreement import Agreement
+from pffl.site.config import SiteConfig
+from pffl.site.prepare import prepare
 from tests.driving import iterate
 from tests.engines.sites import remote
 from tests.helpers import make_problem, train_question
@@ -380,3 +383,20 @@ def test_a_tables_weights_are_no_input_and_stay_with_it(tmp_path):
     both = Federation.from_silos(silos, label="hired", group="sex", weight="w")
     sizes = [len(silo.rows("train").weight) for silo in both.silos]
     assert sizes == 2 * [data.rows()]
+
+
+def test_a_site_prepares_weights_as_the_federation_agreed(tmp_path):
+    (tmp_path / "rows.csv").write_text(table())
+    data = Federation.from_table(
+        tmp_path / "rows.csv", label="hired", group="sex", weight="w"
+    )
+    agreed = Agreement.of(data, ("north",))
+    assert "w" in agreed.columns
+    (tmp_path / "federation.json").write_text(agreed.text(), "utf-8")
+    (tmp_path / "site.toml").write_text(
+        '[site]\nname = "north"\ntable = "rows.csv"\n[limits]\nfloor = 1\n'
+    )
+    site = prepare(SiteConfig.load(tmp_path)).site
+    weights = np.concatenate([rows.weight for rows in site.silo.splits.values()])
+    expected = arrays(n=40)["s"]
+    assert sorted(weights) == sorted(expected[expected > 0])

@@ -310,6 +310,7 @@ class Problem:
             self.silo_counts.size,
             shape.slope,
             shape.curvature,
+            self.weighted,
         )
         losses = np.append(at.risk - self.ridge(at.w), at.violation + cells)
         return sizes.errors(at.w, losses, cells, mu=self.mu)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,8 +27,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def draw(rng, labels, *, offset=0.0, twins=False):
-    """Return a federation; targets around `offset`, inputs nearly equal for `twins`."""
+def draw(rng, labels, *, offset=0.0, twins=False, weighted=False):
+    """Return a federation; targets around `offset`, inputs nearly equal for `twins`.
+
+    Weights are of very different sizes.
+    """
     names = tuple(f"class {c}" for c in range(labels))
     schema = Schema(("a", "b", "c"), (Attribute("sex", ("f", "m")),), names)
     silos = []
@@ -43,7 +47,9 @@ def draw(rng, labels, *, offset=0.0, twins=False):
             y = np.digitize(y, cuts).astype(float)
         else:
             y = y + offset
-        silos.append(Silo(f"s{k}", k, {"train": Rows.of(X, y, group)}))
+        weight = 10.0 ** rng.uniform(-5, 5, n) if weighted else None
+        rows = replace(Rows.of(X, y, group), weight=weight)
+        silos.append(Silo(f"s{k}", k, {"train": rows}))
     return Federation(schema, tuple(silos), name="drawn")
 
 
@@ -55,12 +61,13 @@ class Judge:
         self.model, self.problem = model, problem
         X = (LONG(1) * rows.X - LONG(1) * model.inputs.mean) / model.inputs.scale
         self.X = np.column_stack([X, np.ones(len(X), LONG)])
-        self.y, sizes = LONG(1) * rows.y, np.bincount(rows.silo)
-        shares = LONG(1) * problem.task.shares
-        self.weights = [(shares / sizes)[rows.silo]]
+        parts = [LONG(1) * silo.rows().weights for silo in federation.silos]
+        self.y, sizes = LONG(1) * rows.y, np.array([part.sum() for part in parts])
+        shares, s = LONG(1) * problem.task.shares, np.concatenate(parts)
+        self.weights = [(shares / sizes)[rows.silo] * s]
         for z in range(problem.n_cells):
-            inside = rows.group == z
-            self.weights.append(inside / LONG(inside.sum()))
+            inside = (rows.group == z) * s
+            self.weights.append(inside / inside.sum())
         self.bounds = LONG(1) * problem.cells.bounds
 
     def losses(self, w):
@@ -112,11 +119,12 @@ def problem_of(engine, model, bound, price):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(6))
 def test_no_measured_number_is_off_by_more(kind, seed):
     rng = np.random.default_rng(seed)
     cls, labels = KINDS[kind]
-    federation = draw(rng, labels, offset=100.0 * (seed % 2), twins=seed > 1)
+    offset, twins = 100.0 * (seed % 2), seed in (2, 3)
+    federation = draw(rng, labels, offset=offset, twins=twins, weighted=seed > 3)
     for engine in (Reference(federation), Local(federation)):
         problem = problem_of(engine, cls(), 0.5, 10.0)
         judge = Judge(federation, problem)
@@ -142,7 +150,7 @@ def test_no_measured_number_is_off_by_more(kind, seed):
 def test_a_reported_gap_is_never_below_the_true_one(kind, price, l2):
     rng = np.random.default_rng(int(price) % 97 + len(kind))
     cls, labels = KINDS[kind]
-    federation = draw(rng, labels, offset=100.0)
+    federation = draw(rng, labels, offset=100.0, weighted=l2 == 1e-8)
     engine = Local(federation)
     problem = problem_of(engine, cls(l2=l2), 0.7, price)
     judge, method = Judge(federation, problem), pffl.Exact(multiplier_bound=price)

@@ -52,6 +52,8 @@ class Sizes:
         The steepest ∂ℓ/∂z; None where only ℓ'² ≤ 2hℓ is known.
     curvature
         h: the largest ∂²ℓ/∂z².
+    weighted
+        Whether what means are divided by is a sum as well, of the rows' weights.
     """
 
     columns: FloatArray
@@ -61,6 +63,7 @@ class Sizes:
     parts: int
     slope: float | None
     curvature: float
+    weighted: bool = False
 
     def errors(
         self,
@@ -90,11 +93,13 @@ class Sizes:
         if self.slope is not None:
             s = np.full_like(mean, self.slope)
         added = FEW + np.log2(1.0 + self.counts) + self.parts + self.counts / BLOCK
-        value = s * d + 0.5 * self.curvature * d**2 + gamma(added) * mean
+        sums = 2.0 if self.weighted else 1.0
+        value = s * d + 0.5 * self.curvature * d**2 + sums * gamma(added) * mean
         value[1:] += gamma(FEW) * (mean[1:] + np.abs(bounds))
         length, slack = float(np.linalg.norm(w)), gamma(len(w) + FEW)
         value[0] += slack * mu * length**2
-        gradient = self.curvature * d + gamma(self.counts + self.parts + FEW) * s
+        gradient = self.curvature * d
+        gradient += sums * gamma(self.counts + self.parts + FEW) * s
         gradient *= root * float(np.linalg.norm(self.columns))
         gradient[0] += slack * mu * length
         return Errors(2.0 * float(value[0]), 2.0 * value[1:], 2.0 * gradient)

@@ -78,7 +78,7 @@ class Census(RowsQuestion[CensusTotal]):
             np.array([len(view)]),
             counts,
             np.array([view.mass]),
-            np.bincount(view.atom, view.weight, counts.shape[1])[None].astype(float),
+            atom_weights(view, counts[0])[None],
             powers.sum(axis=0)[None],
             view.atom_sums(powers, counts.shape[1])[None],
             *feature_powers(view.X, view.weight),
@@ -120,6 +120,19 @@ def target_powers(schema: Schema, y: FloatArray) -> FloatArray:
     if schema.labels:
         return np.zeros((len(y), 0))
     return np.stack([y, np.square(y)], axis=1)
+
+
+def atom_weights(view: View, counts: IntArray) -> FloatArray:
+    """Return what the rows of each atom weigh together, given how many they are."""
+    weights = counts.astype(np.float64)
+    if view.weight is None:
+        return weights
+    ordered = view.weight[np.argsort(view.atom, kind="stable")]
+    there = counts > 0
+    starts = (np.cumsum(counts) - counts)[there]
+    # Pairwise, unlike a count: what rounding can do stays small.
+    weights[there] = np.add.reduceat(ordered, starts)
+    return weights
 
 
 def feature_powers(
