@@ -221,6 +221,21 @@ def test_several_classes_keep_their_type():
     assert worst == pytest.approx(clf.group_loss_["loss"].max())
 
 
+def test_inputs_far_from_zero_keep_their_digits(people: Table):
+    dates = people.plain.assign(age=1.7e12 + people.plain.age)  # in milliseconds
+    near = FairClassifier().fit(people.plain, people.y)
+    far = FairClassifier().fit(dates, people.y)
+    shift = (dates.age - 1.7e12 - people.plain.age).abs().max()  # what a float has lost
+    scores = [
+        clf.decision_function(X) for clf, X in ((near, people.plain), (far, dates))
+    ]
+    np.testing.assert_allclose(*scores, atol=10 * shift)
+    solved = far.solution_.decision_function(dates)
+    np.testing.assert_allclose(far.decision_function(dates), solved, atol=1e-12)
+    raw = people.plain @ near.coef_[0] + near.intercept_[0]
+    np.testing.assert_allclose(scores, raw, atol=1e-9)
+
+
 @pytest.mark.parametrize("kind", [bool, np.int8, np.float64, "str", "object"])
 def test_labels_come_back_in_their_own_type(people: Table, kind: Any):
     yes = (people.y == "yes").to_numpy()

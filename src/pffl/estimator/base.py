@@ -152,7 +152,9 @@ class Fair(BaseEstimator):
         """Set the fitted attributes: plain numbers and texts, and the solution."""
         model = solution.model
         assert isinstance(model, LinearModel)  # noqa: S101 - `_model` made it
-        self.coef_, self.intercept_ = raw(model, solution.w)
+        # A constant for inputs at 0 would cost the digits of a year around 2000.
+        self.mean_, self.coef_, self.score_at_mean_ = raw(model, solution.w)
+        self.intercept_ = self.score_at_mean_ - self.coef_ @ self.mean_
         self.status_: str = solution.status
         self.message_ = solution.message
         self.converged_ = {"yes": True, "no": False}.get(solution.converged)
@@ -311,12 +313,11 @@ def _looked(
     return (yield from stage("heldout", heldout_sample(shown, w, wanted, seen, rows)))
 
 
-def raw(model: LinearModel, w: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return coefficients, shape (outputs, inputs), and constants for raw inputs."""
+def raw(model: LinearModel, w: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return means of the raw inputs, coefficients, and the scores at the means."""
     table = w.reshape(model.n_outputs, model.n_columns)
     d = len(model.inputs.mean)
-    coef = table[:, :d] / model.inputs.scale
     constant = table[:, d] if model.intercept else np.zeros(len(table))
-    constant = constant - coef @ model.inputs.mean
     scale, mean = model.target.scale, model.target.mean
-    return scale * coef, scale * constant + mean
+    coef = table[:, :d] / model.inputs.scale
+    return model.inputs.mean, scale * coef, scale * constant + mean

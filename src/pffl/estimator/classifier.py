@@ -63,6 +63,8 @@ class FairClassifier(ClassifierMixin, Fair):
     ----------
     coef_, intercept_, classes_
         As of scikit-learn's linear classifiers, for raw inputs.
+    mean_, score_at_mean_
+        The inputs' means, and the scores there: what predictions are computed from.
     status_, message_
         The verdict on the training rows, in a word and in a sentence.
     group_loss_, multipliers_
@@ -178,12 +180,14 @@ class FairClassifier(ClassifierMixin, Fair):
         return np.asarray(self.classes_[codes.astype(np.int64)])
 
     def _inputs(self, X: Any) -> FloatArray:
-        return np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
+        """Return the inputs, less their means."""
+        inputs = validate_data(self, X, reset=False, dtype=np.float64)
+        return np.asarray(inputs - self.mean_)
 
     def _plain(self) -> tuple[LinearModel, FloatArray]:
-        """Return the model for raw inputs, from the fitted attributes alone."""
+        """Return the model for `_inputs`, from the fitted attributes alone."""
         check_is_fitted(self)
         outputs, d = self.coef_.shape
         kind = LogisticRegression if outputs == 1 else SoftmaxRegression
-        w = np.column_stack([self.coef_, self.intercept_]).reshape(-1)
+        w = np.column_stack([self.coef_, self.score_at_mean_]).reshape(-1)
         return kind(0.0, inputs=Inputs.identity(d), n_outputs=outputs), w

@@ -46,6 +46,8 @@ class FairRegressor(RegressorMixin, Fair):
     ----------
     coef_, intercept_
         As of scikit-learn's linear regressions, for raw inputs.
+    mean_, score_at_mean_
+        The inputs' means, and the prediction there.
     status_, message_, group_loss_, multipliers_, gap_, converged_, n_iter_
         As of `FairClassifier`; so are ``loss_bound_``, ``l2_`` and ``solution_``.
     """
@@ -106,7 +108,8 @@ class FairRegressor(RegressorMixin, Fair):
             silos=silos,
             sample_weight=weights(sample_weight, len(y)),
         )
-        self.coef_, self.intercept_ = self.coef_[0], self.intercept_[0]
+        for name in ("coef_", "intercept_", "score_at_mean_"):
+            setattr(self, name, getattr(self, name)[0])
         return self
 
     def _model(self, classes: int) -> LinearModel:
@@ -124,5 +127,5 @@ class FairRegressor(RegressorMixin, Fair):
         """Return numbers, kept in the declared range."""
         check_is_fitted(self)
         inputs = validate_data(self, X, reset=False, dtype=np.float64)
-        values = inputs @ self.coef_ + self.intercept_
+        values = (inputs - self.mean_) @ self.coef_ + self.score_at_mean_
         return values if self.target_range is None else values.clip(*self.target_range)
