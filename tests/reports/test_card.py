@@ -110,6 +110,28 @@ def test_the_inputs_that_matter_are_the_models_own() -> None:
     assert "## Inputs that matter" not in pffl.card(found.evidence)
 
 
+def test_the_squared_error_of_numbers_is_that_of_rows_not_of_silos() -> None:
+    rng = np.random.default_rng(0)
+    X, silo = rng.normal(size=(300, 2)), (np.arange(300) % 10 == 0).astype(int)
+    y = X[:, 0] + rng.normal(size=300) * (1 + 3 * silo)
+    federation = pffl.Federation.from_arrays(
+        X,
+        y,
+        sensitive_features=rng.integers(0, 2, 300),
+        silo=silo,
+        classification=False,
+        test_fraction=0.0,
+    )
+    found = pffl.solve(federation, None, seed=0)
+    header, _ = parts(pffl.card(found))
+    (result,) = header["model-index"][0]["results"]
+    assert result["task"] == {"type": "tabular-regression"}
+    expected = np.mean((found.predict(X) - y) ** 2)
+    assert result["metrics"][0]["type"] == "mse"
+    assert result["metrics"][0]["value"] == pytest.approx(expected, abs=1e-6)
+    assert found.train.risk != pytest.approx(expected, rel=0.1)
+
+
 def test_what_nobody_stated_is_said_first() -> None:
     bare, full = (
         pffl.card(solution()),

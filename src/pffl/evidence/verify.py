@@ -1971,15 +1971,18 @@ def check_card(
     effects = {} if model is None else model.effects()
     groups = np.reshape(e["seen"]["atoms"]["count"], (len(e["groups"]), -1)).sum(axis=1)
     rows = {g: [int(n)] for g, n in zip(e["groups"], groups, strict=True)}
-    errors = [(result[split] or {}).get("error") for split in ("train", "test")]
-    known = [1 - error for error in errors if error is not None]
-    known += [e["model"]["parameters"], len(effects)]
-    known += [] if model is None else [model.schema]
     for name, figures_of in effects.items():
         rows.setdefault(name, []).extend(figures_of)
+    errors = [(result[split] or {}).get("error") for split in ("train", "test")]
+    more = [1 - error for error in errors if error is not None]
+    column = "loss" if missing(e["training"]) else "bounded_loss"
+    samples = [e["seen"], *filter(None, [known(e["heldout"])])]
+    more += [sum(s["atoms"][column]) / sum(s["atoms"]["weight"]) for s in samples]
+    more += [e["model"]["parameters"], len(effects)]
+    more += [] if model is None else [model.schema]
     said = [part["sentence"] for part in result["verdicts"].values()]
     parts = list(parts_of_card(text))
-    yield from check_shown("card", parts, said, result, certificate, e, rows, known)
+    yield from check_shown("card", parts, said, result, certificate, e, rows, more)
 
 
 def check_page(

@@ -244,6 +244,8 @@ class PFFLStrategy(Strategy):
                 value = take(self._transport, step)
         except StopIteration as done:
             self.solution = done.value
+            for callback in self.callbacks:
+                callback.solved(done.value)
         else:
             self._pending = step
 

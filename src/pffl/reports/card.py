@@ -21,8 +21,9 @@ from pffl.errors import ArtefactError
 from pffl.evidence import summary, verdict
 from pffl.evidence.advice import asks_most
 from pffl.evidence.certificate import Certificate, grounds_of
-from pffl.evidence.evidence import About, Evidence, Training
+from pffl.evidence.evidence import About, Evidence, Missing, Training
 from pffl.foreign import Audit
+from pffl.models.linear import LeastSquares
 from pffl.models.model_file import read_model
 from pffl.models.predictor import Predictor
 from pffl.reports.inputs import InputsThatMatter
@@ -168,7 +169,8 @@ def header(e: Evidence) -> str:
     """Return the YAML header, in the form of Hugging Face's model cards."""
     task = "tabular-classification" if e.labels else "tabular-regression"
     tags = ["fairness", "bounded-group-loss", "federated-learning", "tabular"]
-    metric = "accuracy" if e.labels else "mse"
+    numeric = "mse" if e.model.kind == LeastSquares.name else "loss"
+    metric = "accuracy" if e.labels else numeric
     found: dict[str, Any] = {
         "library_name": "pffl",
         **({} if e.about.license is None else {"license": e.about.license}),
@@ -205,17 +207,26 @@ def _results(e: Evidence, metric: str) -> dict[str, list[dict[str, Any]]]:
         found = verdict.split_metrics(e, "train" if split == "train" else "test")
         if found is None:
             continue
-        value = found.risk if found.error is None else 1 - found.error
+        value = _mean(e, split) if found.error is None else 1 - found.error
         worst = found.worst_cell_loss
         if worst is None:
             worst = found.worst_group_loss
-        measured = [(metric, value, metric), ("loss", worst, "largest mean loss")]
+        measured = [
+            (metric, value, "mean loss" if metric == "loss" else metric),
+            ("loss", worst, "largest mean loss of a cell"),
+        ]
         out[name] = [
             {"type": kind, "value": round(number, 6), "name": f"{words}, {name} rows"}
             for kind, number, words in measured
             if number is not None
         ]
     return out
+
+
+def _mean(e: Evidence, split: str) -> float:
+    """Return the mean loss over rows; the risk may weigh silos alike."""
+    sample = e.seen if split == "train" or isinstance(e.heldout, Missing) else e.heldout
+    return float(sample.column(e.judged).sum() / sample.column("weight").sum())
 
 
 def _identifier(name: str) -> str:
