@@ -26,6 +26,7 @@ from pffl.evidence.measure import Wanted, measure, plan_constants, reported
 from pffl.evidence.verdict import certificate as certificate_of
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
+from pffl.models.predictor import Predictor
 from pffl.preparation import count, deviations, shares, sizes_of, withholds
 from pffl.problem import Point, Problem
 from pffl.questions import Task
@@ -150,6 +151,10 @@ def certify(
     cell
         A cell whose smallest attainable bound is wanted, the others' bounds kept.
     """
+    if isinstance(solution, Predictor):
+        raise UsageError(
+            "a predictor alone has no evidence: pffl.runs.load(DIR) reads all of a run"
+        )
     request = Request(
         confidence=confidence,
         candidates=candidates,

@@ -101,6 +101,8 @@ def test_a_run_directory_is_loaded_unless_its_model_was_changed(tmp_path: Path) 
     place, solution = tmp_path / "run", solved()
     pffl.save(solution, place)
     np.testing.assert_array_equal(pffl.load(place).w, solution.w)
+    with pytest.raises(UsageError, match=r"runs\.load"):
+        pffl.certify(pffl.load(place))  # type: ignore[arg-type]
     other = fit(people().assign(age=1.0 * people()["age"][::-1].to_numpy()))
     file = place / "model.safetensors"
     file.unlink()
