@@ -14,6 +14,7 @@ from pffl import (
     LeastSquares,
     LogisticRegression,
     Options,
+    PerSilo,
     SoftmaxRegression,
     solve,
 )
@@ -28,6 +29,7 @@ from pffl.site import Rules, Site, store
 from pffl.site.agreement import Agreement
 from pffl.site.config import SiteConfig
 from pffl.site.prepare import prepare
+from pffl.study.sweep import heldout_measures
 from tests.driving import iterate
 from tests.engines.sites import remote
 from tests.helpers import make_problem, train_question
@@ -115,18 +117,23 @@ def test_a_row_of_weight_three_is_three_rows(kind, silos, weighting, unit):
     assert e.seen.rows < f.seen.rows == sum(e.seen.atoms["weight"]) / unit
 
 
-def test_engines_agree_on_weighted_rows_and_equal_copies():
-    weighted, copied = pair()
+@pytest.mark.parametrize("kind", MODELS)
+def test_engines_agree_on_weighted_rows_and_equal_copies(kind):
+    model, target, _ = MODELS[kind]
+    weighted, copied = pair(target)
     schema = weighted.schema
-    model = LogisticRegression().bind(schema, _scaling(copied))
-    cells = overlapping(0.5).cells(schema, weighted.silo_names)
+    model = model.bind(schema, _scaling(copied))
+    cells = (overlapping(0.5) & PerSilo(0.5)).cells(schema, weighted.silo_names)
     task = Task(model, cells, np.array([0.2, 0.3, 0.5]))
-    w, lam = np.array([0.3, -0.2, 0.5, 0.1]), np.linspace(0.01, 0.05, len(cells))
+    w = np.linspace(-0.3, 0.5, model.n_parameters)
+    lam = np.linspace(0.01, 0.05, len(cells))
+    M, trials = (3.0, np.array([5.0])) if schema.labels else (np.inf, np.zeros(0))
+    sharp = 0.0 if model.n_outputs > 1 else 2.0
     questions = [
         Census(schema),
-        Evaluate(task, w, "train", 3.0, np.array([5.0])),
+        Evaluate(task, w, "train", M, trials),
         Curvature(task, w, True),
-        Curvature(task, w, sharpness=2.0),
+        Curvature(task, w, sharpness=sharp),
         Witness(task, w, 0.3, lam, 0.1 * w),
         Train(task, w, 0.7, lam, np.array([0.3])),
         Train(task, w, 0.7, lam, np.array([0.3, 0.2]), proximal=0.1, loss_power=1.0),
@@ -400,3 +407,12 @@ def test_a_site_prepares_weights_as_the_federation_agreed(tmp_path):
     weights = np.concatenate([rows.weight for rows in site.silo.splits.values()])
     expected = arrays(n=40)["s"]
     assert sorted(weights) == sorted(expected[expected > 0])
+
+
+def test_a_sweep_of_weighted_rows_claims_no_interval():
+    rows = arrays()
+    data = federation(rows, rows["s"], test=0.3)
+    solved = solve(data, BoundedGroupLoss(0.45, by="a"), method=Exact())
+    found = heldout_measures(solved.evidence)
+    assert found["error"] == solved.as_dict()["test"]["error"]
+    assert not {"error_low", "error_high", "worst_low"} & set(found)
