@@ -217,6 +217,7 @@ def compare(
 
 def _bounded(draft: Draft) -> tuple[Job[Federation], Constraint]:
     """Open the job; where no bound is given, take one just above the smallest."""
+    from pffl.study.compare import settled
     from pffl.study.sweep import smallest_bound
 
     given, bounded = draft.with_a_bound(minimax=True)
@@ -229,7 +230,9 @@ def _bounded(draft: Draft) -> tuple[Job[Federation], Constraint]:
         constraint = replace(draft, sections=sections).check().constraint
     if constraint is None:
         raise UsageError("a comparison needs a constraint")
-    return job, constraint
+    seed = job.seed or 0
+    known = settled(constraint, job.federation, job.model, job.options, seed)
+    return replace(job, options=known[1]), known[0]
 
 
 def _loader(draft: Draft, *, validation: bool) -> Callable[[int], Federation]:

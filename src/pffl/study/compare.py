@@ -230,13 +230,7 @@ def compare(
     if isinstance(constraint, str):
         notion = notion_of(constraint)
         constraint = notion(smallest_bound(first, notion(0.0), model=model))
-    engine = open_engine(first, "local")
-    setting = setting_of(engine)
-    if constraint.open:
-        chosen = choose_bound(
-            engine, setting, constraint, model, Exact(), settings, numbers[0]
-        )
-        constraint = constraint.at(chosen.bound)
+    constraint, settings = settled(constraint, first, model, settings, numbers[0])
     journal = Journal(None if folder is None else folder / "rows.jsonl")
     rows: list[Row] = []
     count = len(numbers) * (len(names) * (1 + trials) + len(L2_GRID) * bool(trials))
@@ -264,6 +258,25 @@ def compare(
     if folder is not None:
         found.save(folder)
     return found
+
+
+def settled(
+    constraint: Constraint,
+    federation: Federation,
+    model: Model,
+    options: Options,
+    seed: int,
+) -> tuple[Constraint, Options]:
+    """Return the constraint with a number where it has "auto", chosen as in a run.
+
+    And the options without what only the choice needs.
+    """
+    if not constraint.open:
+        return constraint, options
+    engine = open_engine(federation, "local")
+    setting, method = setting_of(engine), Exact()
+    found = choose_bound(engine, setting, constraint, model, method, options, seed)
+    return constraint.at(found.bound), replace(options, error_at_most=None)
 
 
 def known_methods(names: Sequence[str] | None) -> list[str]:
