@@ -29,6 +29,7 @@ from pffl.site import Rules, Site, store
 from pffl.site.agreement import Agreement
 from pffl.site.config import SiteConfig
 from pffl.site.prepare import prepare
+from pffl.spec import parse
 from pffl.study.sweep import heldout_measures
 from tests.driving import iterate
 from tests.engines.sites import remote
@@ -416,3 +417,12 @@ def test_a_sweep_of_weighted_rows_claims_no_interval():
     found = heldout_measures(solved.evidence)
     assert found["error"] == solved.as_dict()["test"]["error"]
     assert not {"error_low", "error_high", "worst_low"} & set(found)
+
+
+def test_what_is_assumed_of_weights_is_asked_of_sites():
+    data = {"name": "compas"}
+    said = parse({"data": data, "run": {"weight_bound": 7.0}})
+    other = parse({"data": data, "policy": {"weight_bound": 5.0}})
+    assert said.policy.weight_bound == 7.0
+    assert other.policy.weight_bound == 5.0
+    assert parse({"data": data}).policy.weight_bound is None

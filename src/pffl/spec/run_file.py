@@ -15,7 +15,7 @@ import operator
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from functools import reduce
 from pathlib import Path
@@ -269,6 +269,8 @@ def parse(
     problems.raise_if_any()
     if not (data and model and method and options and settings and policy and about):
         raise UsageError(f"{source}: incomplete")
+    if policy.weight_bound is None:  # what is assumed of rows is asked of sites
+        policy = replace(policy, weight_bound=options.weight_bound)
     return RunSpec(
         data=data,
         model=model,
