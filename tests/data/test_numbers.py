@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pffl.data.numbers import decimal_of, written_number
+from pffl.data.numbers import decimal_of, written_number, written_numbers
 
 AMOUNTS = st.decimals(-(10**9), 10**9, places=2, allow_nan=False)
 
@@ -23,6 +23,27 @@ def test_any_text_is_a_number_or_none(text):
     for decimal in (".", ","):
         found = written_number(text, decimal)
         assert found is None or any(c.isdigit() for c in text)
+
+
+WRITTEN = st.one_of(
+    AMOUNTS.map("{:,}".format),
+    AMOUNTS.map(str),
+    st.text("0123456789,.' -+%$€−\u00a0\n", max_size=9),
+    st.from_regex(
+        r"[$€%]? ?[-+−]?\d{1,3}([,. ']\d{3})*([,.]\d+)? ?[%€]?", fullmatch=True
+    ),
+)
+
+
+@given(st.lists(WRITTEN, max_size=6), st.sampled_from([".", ","]))
+def test_all_at_once_is_one_by_one(texts, decimal):
+    one_by_one = [written_number(text, decimal) for text in texts]
+    found = written_numbers(texts, decimal)
+    if None in one_by_one:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.tolist() == one_by_one
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from pffl.data.checks import listing
 from pffl.data.codes import encode_values
-from pffl.data.dates import VALUES, Order, Part, days_of, part_of, read_day
+from pffl.data.dates import ORDERS, VALUES, Order, Part, days_of, part_of, read_day
 from pffl.data.newcomers import Stand
-from pffl.data.numbers import Decimal, written_number
+from pffl.data.numbers import Decimal, written_number, written_numbers
 from pffl.errors import DataError, Problems
 from pffl.records import Record, read
 from pffl.typing import BoolArray, FloatArray, IntArray
@@ -168,13 +168,12 @@ class Column(Record):
         if strange.any():
             found = series[strange].value_counts()
             shown = listing(f"'{value}' ({count})" for value, count in found.items())
-            problems.add(f"{what}: {shown}: not a date, {self.order or 'ymd'}")
+            order = ORDERS[self.order or "ymd"]
+            problems.add(f"{what}: {shown}: not a date, written {order}")
         start = 0
         for part, piece in zip(self.parts, self.pieces, strict=True):
-            numbers, stop = (
-                part_of(days, part, self.origin),
-                start + len(piece.features),
-            )
+            numbers = part_of(days, part, self.origin)
+            stop = start + len(piece.features)
             if piece.kind == "category":
                 _one_hot(numbers.astype(np.int64), out[:, start:stop])
             else:
@@ -262,7 +261,9 @@ def _as_floats(
     """Different values as floats; None if any is not a number."""
     import pandas as pd
 
-    if decimal is None and pd.api.types.infer_dtype(values) == "string":
+    if pd.api.types.infer_dtype(values) == "string":
+        if decimal is not None:
+            return written_numbers(values.tolist(), decimal)
         try:
             return values.astype(np.float64)
         except ValueError:

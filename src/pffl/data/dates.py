@@ -29,6 +29,11 @@ VALUES: dict[Part, tuple[str, ...]] = {  # one input each
     "month": tuple(f"{month:02d}" for month in range(1, 13)),
     "weekday": ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"),
 }
+ORDERS: dict[Order, str] = {
+    "ymd": "year-month-day",
+    "dmy": "day, month, year",
+    "mdy": "month, day, year",
+}
 YEAR = 365.25  # days
 TIME = r"(?:[T ]\d{1,2}:\d{2}.*)?"
 YEAR_FIRST = re.compile(rf"(\d{{4}})([-/.])(\d{{1,2}})\2(\d{{1,2}}){TIME}")

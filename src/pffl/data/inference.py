@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -23,7 +24,13 @@ from pffl.data.column import (
     as_numbers,
     category_codes,
 )
-from pffl.data.numbers import Decimal, written_number
+from pffl.data.numbers import (
+    MARKS,
+    Decimal,
+    decimal_of,
+    written_number,
+    written_numbers,
+)
 from pffl.errors import DataError, Problems
 from pffl.typing import BoolArray, FloatArray, IntArray
 
@@ -37,7 +44,6 @@ MANY_CATEGORIES = 100
 ENOUGH_ROWS = 50
 SAMPLE = 10_000  # values that show what most of them are
 LIMITS = (5, 10, 20, 50, 100, 200, 500, 1_000)  # rows that make a value a frequent one
-MARKS: tuple[Decimal, ...] = (".", ",")
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,9 +205,11 @@ class Inference:
             )
 
     def _decimal(self, found: Distinct) -> Decimal | None:
-        marks = MARKS if self.options.decimal is None else (self.options.decimal,)
-        fitting = (m for m in marks if all(_is_number(v, m) for v in found.odd_first))
-        return next(fitting, None)
+        texts = [value for value in found.values if isinstance(value, str)]
+        mark = self.options.decimal
+        if mark is None:
+            return decimal_of(texts)
+        return None if written_numbers(texts, mark) is None else mark
 
     def _marked(self, series: pd.Series) -> bool:
         return self.options.missing == "indicator" and bool(series.isna().any())
@@ -339,8 +347,10 @@ def _as_read(found: Distinct, name: str, decimal: Decimal, *, said: bool) -> str
     """Say how text was read as numbers, by an example that is no plain number."""
     odd = next(value for value in found.values if as_number(value) is None)
     read = as_number(odd, decimal)
-    ways = [[as_number(v, mark) for v in found.values] for mark in (decimal, ",")]
-    open_ = not said and None not in ways[1] and ways[0] != ways[1]
+    texts = [value for value in found.values if isinstance(value, str)]
+    other = None if said else written_numbers(texts, MARKS[1])
+    own = written_numbers(texts, decimal)
+    open_ = other is not None and own is not None and not np.array_equal(own, other)
     hint = " (`decimal=','` if that is a decimal mark)" if open_ else ""
     return (
         f"column '{name}': text read as numbers, such as '{odd}' as {read:.12g}{hint}"
@@ -350,7 +360,8 @@ def _as_read(found: Distinct, name: str, decimal: Decimal, *, said: bool) -> str
 def _marks_mixed(found: Distinct, name: str, problems: Problems) -> bool:
     """Refuse numbers some of which have a decimal point and some a decimal comma."""
     examples: dict[str, str] = {}
-    for value in found.odd_first:
+    step = -(-len(found.values) // SAMPLE)
+    for value in chain(found.values[::step], found.odd_first):
         if not isinstance(value, str):
             return False
         fitting = [m for m in MARKS if written_number(value, m) is not None]

@@ -3,19 +3,47 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
+
+import numpy as np
+
+from pffl.typing import FloatArray
 
 Decimal: TypeAlias = Literal[".", ","]
 
 AROUND = " \u00a0\u202f"
-SIGNS = re.compile(r"[$€£¥%]")
-BODY = {
-    mark: re.compile(
-        rf"[-+]?(?:\d{{1,3}}(?:([{re.escape(groups)}])\d{{3}}(?:\1\d{{3}})*)|\d+)"
-        rf"(?:{re.escape(mark)}\d+)?"
+SIGN = "$€£¥%"
+SIGNS = re.compile(f"[{SIGN}]")
+GROUPS: dict[Decimal, str] = {".": f",'{AROUND}", ",": f".'{AROUND}"}
+
+
+def _body(mark: Decimal, name: str) -> str:
+    """Digits, in threes or not, with decimals or not."""
+    threes = rf"\d{{1,3}}(?P<{name}>[{re.escape(GROUPS[mark])}])\d{{3}}"
+    return rf"(?:{threes}(?:(?P={name})\d{{3}})*|\d+)(?:{re.escape(mark)}\d+)?"
+
+
+def _line(mark: Decimal) -> str:
+    """A number with one sign at most, on a line of its own."""
+    ends, sign = f"[{AROUND}]*", "[-+−]?"
+    first = f"[{SIGN}]?{ends}{sign}{_body(mark, 'a')}"
+    last = f"{sign}{_body(mark, 'b')}{ends}[{SIGN}]"
+    return f"^{ends}(?:{first}|{last}){ends}$"
+
+
+MARKS: tuple[Decimal, ...] = (".", ",")
+BODY = {mark: re.compile(f"[-+]?{_body(mark, 'a')}") for mark in MARKS}
+LINES = {mark: re.compile(_line(mark), re.MULTILINE) for mark in MARKS}
+PLAIN = {
+    mark: str.maketrans(
+        {
+            **dict.fromkeys(GROUPS[mark] + SIGN),
+            "−": "-",
+            **({",": "."} if mark == "," else {}),
+        }
     )
-    for mark, groups in ((".", ",' \u00a0\u202f"), (",", ".' \u00a0\u202f"))
+    for mark in MARKS
 }
 
 
@@ -35,20 +63,37 @@ def written_number(text: str, decimal: Decimal) -> float | None:
     found = BODY[decimal].fullmatch(plain)
     if found is None:
         return None
-    if found[1]:
-        plain = plain.replace(found[1], "")
+    if found["a"]:
+        plain = plain.replace(found["a"], "")
     return float(plain.replace(",", "."))
 
 
-def decimal_of(texts: Collection[str]) -> Decimal | None:
+def written_numbers(texts: Sequence[str], decimal: Decimal) -> FloatArray | None:
+    """The numbers that texts say, all at once; None if any says none.
+
+    >>> written_numbers(["1,234.50", "€ 2"], ".")
+    array([1234.5,    2. ])
+    """
+    if not texts:
+        return np.empty(0)
+    if written_number(texts[0], decimal) is None:
+        return None
+    joined = "\n".join(texts)
+    found = LINES[decimal].findall(joined)
+    if len(found) != len(texts) or joined.count("\n") != len(texts) - 1:
+        return None
+    plain = joined.translate(PLAIN[decimal]).split("\n")
+    return np.array(plain, dtype=object).astype(np.float64)
+
+
+def decimal_of(texts: Sequence[str]) -> Decimal | None:
     """The decimal mark with which all texts are numbers; None if there is none.
 
     ``1,234`` alone is read as thousands, as long as every comma has three digits after
     it.
 
-    >>> decimal_of({"1,234", "950"}), decimal_of({"1,5", "1,234"}), decimal_of({"a"})
+    >>> decimal_of(["1,234", "950"]), decimal_of(["1,5", "1,234"]), decimal_of(["a"])
     ('.', ',', None)
     """
-    marks: Iterable[Decimal] = (".", ",")
-    fitting = [m for m in marks if all(written_number(t, m) is not None for t in texts)]
-    return fitting[0] if fitting and texts else None
+    fitting = (mark for mark in MARKS if written_numbers(texts, mark) is not None)
+    return next(fitting, None) if texts else None
