@@ -28,6 +28,7 @@ from pffl.spec import RunSpec, dumps
 
 RUN_FILE = "spec.toml"
 FIRST_PORT = 9094  # of the nodes' loopback interfaces, one for each
+ALONE = 25  # questions to find how low one cell alone can go
 SPARE = 50  # questions beyond those that a method plans: start, gap, verdict
 OLDEST_FLOWER = "1.41.0"
 SPLIT = "split"  # column of a trial's rows
@@ -191,7 +192,7 @@ def _write_site(
         table, split = table_of(silo, agreed.encoding)
         content = table.to_csv(index=False).encode()
         files.write(folder / "rows.csv", content, private=True)
-    (rules, asks), name = _limits(spec), str(values["NAME"])
+    (rules, asks), name = _limits(spec, agreed), str(values["NAME"])
     _write(folder / "site.toml", site_file(name, agreed, rules, asks, split))
     _write(folder / FEDERATION, agreed.text())
     unit = {f"pffl-{folder.name}.service": "site.service"}
@@ -228,10 +229,16 @@ def _listings(agreed: Agreement, names: Mapping[str, str]) -> dict[str, object]:
     }
 
 
-def _limits(spec: RunSpec) -> tuple[Rules, str]:
+def _limits(spec: RunSpec, agreed: Agreement) -> tuple[Rules, str]:
     """Return limits that the planned run keeps, and how many questions it asks."""
     name, most = spec.method.name, spec.method.most_rounds
     rules = Rules(batches=spec.method.batch_size is not None)
+    if spec.constraint is not None:  # bounds may count from what a cell alone can reach
+        cells = spec.constraint.cells(agreed.schema, agreed.sites)
+        many = int(cells.relative.sum())
+        layouts, questions = rules.layouts + many, rules.questions + ALONE * many
+        rules = replace(rules, layouts=layouts, questions=questions)
+        most = None if most is None else most + ALONE * many
     if most is None:
         return rules, f"The method is {name}, which asks until it is done."
     if most + SPARE <= rules.questions:
