@@ -177,8 +177,8 @@ def describe(directory: Path, about: About) -> Evidence:
     Nothing that was measured changes. What was stated before and is not stated now
     stays.
     """
-    stated = digest(files.read(directory / EVIDENCE))
-    if read_manifest(directory).get(EVIDENCE) != stated:
+    known = read_manifest(directory).get(EVIDENCE)
+    if known != digest(files.read(directory / EVIDENCE)):
         raise ArtefactError(f"'{directory}': {EVIDENCE} was changed after the run")
     evidence = read_evidence(directory)
     evidence = replace(evidence, about=evidence.about.with_more(about))

@@ -63,6 +63,8 @@ def test_no_silos_and_a_folder_of_its_own_with_the_page_of_a_run(
     assert Path("audits/people-002").is_dir()
     checked = pffl(capsys, "verify", place, "--model", "p.csv")
     assert (checked.code, "not checked" in checked.out) == (0, False)
+    sure = pffl(capsys, "certify", place, "--confidence", "0.99", "--json")
+    assert (sure.code, sure.json["confidence"]) == (0, 0.99)
     alone = pffl(capsys, "verify", place)
     assert alone.code == 0
     assert "--model FILE gives them" in one_line(alone.err)
@@ -146,6 +148,14 @@ def test_an_onnx_model_gets_lines_that_work(
         "\n".join(lines_of(seen.err)), {"X": people[X].to_numpy(np.float32)}
     )
     assert pffl(capsys, "audit", "probabilities.csv", *TABLE).code == 0
+
+
+def test_a_folder_that_is_no_audit_gets_no_card(
+    people: pd.DataFrame, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place in ("people.csv", "nowhere"):
+        seen = pffl(capsys, "card", place)
+        assert (seen.code, "not a run directory" in seen.err) == (6, True)
 
 
 def test_other_models_are_named(

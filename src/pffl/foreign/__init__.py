@@ -3,7 +3,8 @@
 from pffl.foreign.auditing import Audit, Audited, audit
 from pffl.foreign.coefficients import Coefficients, read_coefficients
 from pffl.foreign.hints import refuse_other_models
-from pffl.foreign.probabilities import Probabilities, with_probabilities
+from pffl.foreign.probabilities import with_probabilities
+from pffl.models.probabilities import Probabilities
 
 __all__ = [
     "Audit",

@@ -12,8 +12,9 @@ from pffl.data.codes import as_column, encode_values
 from pffl.data.federation import Federation
 from pffl.errors import DataError, UsageError
 from pffl.foreign.coefficients import Coefficients
-from pffl.foreign.probabilities import INPUT, Probabilities, checked
+from pffl.foreign.probabilities import INPUT, checked
 from pffl.models.base import Model
+from pffl.models.probabilities import Probabilities
 from pffl.typing import FloatArray
 
 ONE_NUMBER = Coefficients(

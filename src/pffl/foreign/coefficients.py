@@ -143,6 +143,8 @@ def parse(found: Mapping[str, Any], source: str) -> Coefficients:
         for key in ("features", "coef"):
             if given.get(key) is None:
                 problems.add(f"no '{key}'")
+        if len(problems.found) == 2:
+            problems.add("of a model that is not linear, audit its probabilities (CSV)")
         unknown = [key for key in given if key not in KEYS]
         if unknown:
             problems.add(f"unknown {unknown}; known are {list(KEYS)}")

@@ -5,90 +5,22 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pffl.data.federation import Federation
 from pffl.data.reading import read_table
-from pffl.data.schema import Schema
-from pffl.errors import DataError, Problems, UsageError
-from pffl.models.base import Inputs, Model
+from pffl.errors import DataError, Problems
 from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SMALLEST = 1e-15  # a probability of 0 counts as this, as in scikit-learn
 COLUMN = "probability"
 OTHER_NAMES = ("prob", "proba")
 INPUT = "predicted probability"
-
-
-@dataclass(frozen=True, eq=False)
-class Probabilities(Model):
-    """A model whose inputs are its outputs: ``ℓ = −log(probability of the label)``.
-
-    One input is the probability of the positive class; several are the probabilities
-    of all classes, in the order of their codes. It has no parameters.
-    """
-
-    inputs: Inputs = field(default_factory=lambda: Inputs.identity(1))
-    l2: float = 0.0
-    name: ClassVar[str] = "probabilities"
-
-    @property
-    def n_parameters(self) -> int:
-        """There are none."""
-        return 0
-
-    def bind(self, schema: Schema, inputs: Inputs) -> Self:
-        """Return this model for these probabilities, unscaled."""
-        return type(self)(Inputs.identity(schema.n_features))
-
-    def start(self, seed: int) -> FloatArray:
-        """Return no parameters."""
-        return np.zeros(0)
-
-    def losses(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
-        """Return minus the logarithm of each label's probability."""
-        chosen = self.predict_proba(w, X)[np.arange(len(y)), y.astype(np.int64)]
-        return -np.log(np.clip(chosen, SMALLEST, 1.0))
-
-    def losses_and_gradient(
-        self, w: FloatArray, X: FloatArray, y: FloatArray, weights: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Refuse: there is nothing to train."""
-        raise UsageError("a model known by its probabilities cannot be trained")
-
-    def classes(self, w: FloatArray, X: FloatArray) -> FloatArray | None:
-        """Return the class with the largest probability."""
-        if X.shape[1] == 1:
-            return np.asarray(X[:, 0] > 0.5, dtype=np.float64)
-        return np.asarray(X.argmax(axis=1), dtype=np.float64)
-
-    def predict_proba(self, w: FloatArray, X: FloatArray) -> FloatArray:
-        """Return the probabilities, shape (n, classes)."""
-        return np.stack([1 - X[:, 0], X[:, 0]], axis=1) if X.shape[1] == 1 else X
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes: two for one probability."""
-        return max(2, len(self.inputs.mean))
-
-    @property
-    def clips(self) -> bool:
-        """Of two classes, as a logistic regression does."""
-        return self.n_classes == 2
-
-    def predict_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
-        """Refuse: probabilities are not numbers of a target."""
-        raise UsageError("a model known by its probabilities predicts classes")
-
-    def describe(self) -> Mapping[str, object]:
-        """Plain form, for files and messages."""
-        return {"kind": self.name}
 
 
 def with_probabilities(
