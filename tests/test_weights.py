@@ -200,6 +200,17 @@ def test_a_row_of_weight_zero_is_not_there():
     assert data.fingerprint != federation(kept, 2 * kept["s"]).fingerprint
 
 
+def test_what_weights_make_of_the_rows_is_noted():
+    rows = arrays()
+    count = len(rows["y"])
+    assert "every row weighs 2.5" in federation(rows, np.full(count, 2.5)).notes
+    few = np.where(np.arange(count) < 10, 1.0, 1e-9)
+    said = "rows weigh 1e-09 to 1: by Kish's rule, their means are about as sure as "
+    assert f"{said}those of 10 rows that count alike (of 160)" in (
+        federation(rows, few).notes
+    )
+
+
 def test_a_cell_that_weighs_nothing_is_empty():
     rows = arrays()
     rows["s"] = np.where(rows["a"] == 2, 0.0, 1.0)

@@ -400,7 +400,7 @@ class Federation:
             among = np.flatnonzero(rows.weight)
             absent = len(rows) - len(among)
             notes = (*notes, f"{absent:,} rows of weight 0 were left out")
-        if rows.weight is not None:
+        if rows.weight is not None and rows.weight.any():
             counting = rows.weight if among is None else rows.weight[among]
             notes = (*notes, described(counting))
         plan, dropped = split_index(

@@ -66,6 +66,8 @@ def described(weight: FloatArray) -> str:
 
     (Σs)²/Σs², Kish's effective sample size.
     """
+    if np.ptp(weight) == 0:
+        return f"every row weighs {weight[0]:g}"
     alike = float(weight.sum()) ** 2 / float(weight @ weight)
     low, high = float(weight.min()), float(weight.max())
     return (
