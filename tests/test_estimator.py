@@ -6,13 +6,11 @@ import pickle
 from collections.abc import Iterator
 from typing import Any
 
-import cvxpy as cp
 import joblib
 import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from fairlearn.metrics import MetricFrame
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -21,26 +19,31 @@ from sklearn.metrics import accuracy_score, log_loss
 from sklearn.model_selection import GridSearchCV, KFold, cross_validate
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import pffl
 from pffl import FairClassifier, FairClassifierCV, FairRegressor, metrics
 from pffl.errors import DataError, NotMetError, UsageError
 
 
-@parametrize_with_checks([FairClassifier(), FairRegressor()])
+def checked(*estimators: Any) -> pytest.MarkDecorator:
+    """Return scikit-learn's checks of estimators, as a list: pytest wants one."""
+    pairs = [pair for own in estimators for pair in estimator_checks_generator(own)]
+    names = [f"{own} {getattr(check, 'func', check).__name__}" for own, check in pairs]
+    return pytest.mark.parametrize(("estimator", "check"), pairs, ids=names)
+
+
+@checked(FairClassifier(), FairRegressor())
 def test_scikit_learn_checks(estimator: Any, check: Any):
     check(estimator)
 
 
 @pytest.mark.slow
-@parametrize_with_checks(
-    [
-        FairClassifier(bound="smallest"),
-        FairClassifier(bound=0.65, infeasible="nearest"),
-        FairRegressor(bound="smallest"),
-        FairRegressor(bound=0.9, loss="huber", infeasible="nearest"),
-    ]
+@checked(
+    FairClassifier(bound="smallest"),
+    FairClassifier(bound=0.65, infeasible="nearest"),
+    FairRegressor(bound="smallest"),
+    FairRegressor(bound=0.9, loss="huber", infeasible="nearest"),
 )
 def test_scikit_learn_checks_with_bounds(estimator: Any, check: Any):
     check(estimator)
@@ -112,6 +115,7 @@ def test_a_regression_without_a_bound_is_ridge(people: Table):
 
 
 def test_a_bounded_model_is_cvxpys(people: Table):
+    cp = pytest.importorskip("cvxpy")
     free = FairClassifier().fit(people.plain, people.y, sensitive_features=people.sex)
     bound = float(free.group_loss_["loss"].max()) - 0.02
     own = FairClassifier(bound).fit(
@@ -344,9 +348,10 @@ def _is_plain(value: Any) -> bool:
 
 
 def test_fairlearns_metric_frame_takes_predictions(people: Table):
+    fairlearn = pytest.importorskip("fairlearn.metrics")
     clf = FairClassifier(0.6).fit(people.plain, people.y, sensitive_features=people.sex)
     predicted = clf.predict(people.plain)
-    frame = MetricFrame(
+    frame = fairlearn.MetricFrame(
         metrics=accuracy_score,
         y_true=people.y,
         y_pred=predicted,
@@ -651,6 +656,6 @@ def test_wrong_parameters_of_folds_are_refused(people: Table, given: Any, words:
 
 
 @pytest.mark.slow
-@parametrize_with_checks([FairClassifierCV([0.65], l2s=[1e-3], cv=2)])
+@checked(FairClassifierCV([0.65], l2s=[1e-3], cv=2))
 def test_scikit_learn_checks_with_folds(estimator: Any, check: Any):
     check(estimator)
