@@ -596,11 +596,11 @@ def test_scorers_refuse_what_they_cannot_measure(people: Table):
 
 def test_the_folds_choose_as_the_rule_says(people: Table):
     given = {"sensitive_features": people.sex}
-    bounds, l2s = [0.6, 0.57, 0.556], [1e-2, 1e-3]
+    bounds, l2s = [0.57, 0.556], [1e-2, 1e-3]
     own = FairClassifierCV(bounds, l2s=l2s, cv=KFold(2), error_at_most=0.28)
     own.fit(people.plain, people.y, **given)
     found = own.looked_at_
-    assert len(found) == 8
+    assert len(found) == 6
     for row in found.itertuples():
         proba = np.zeros((len(people.y), 2))
         for train, test in KFold(2).split(people.plain):
@@ -620,7 +620,7 @@ def test_the_folds_choose_as_the_rule_says(people: Table):
     assert taken.worst_loss == found[found.error <= 0.28].worst_loss.min()
     assert (own.l2_, own.bound_) == (taken.l2, taken.bound)
     assert own.group_loss_["bound"].tolist() == [taken.bound] * 2
-    assert "of 3 bounds and 2 values of l2" in own.solution_.notes[0]
+    assert "of 2 bounds and 2 values of l2" in own.solution_.notes[0]
     again = pickle.loads(pickle.dumps(own))  # noqa: S301 - our own bytes
     pd.testing.assert_frame_equal(again.looked_at_, found)
     with pytest.raises(NotMetError, match="error_at_most=0"):
