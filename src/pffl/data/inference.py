@@ -262,7 +262,7 @@ class Inference:
         if not strange and self.options.dates:
             strange, what = _not_dates(found), "dates"
         if strange:
-            shown = listing(self._shown(found, code) for code in strange)
+            shown = listing(self.shown(found, code) for code in strange)
             self.problems.add(
                 f"column '{name}': {what} mixed with {shown}: repair it, or name it in "
                 "`categorical=`"
@@ -275,7 +275,7 @@ class Inference:
         else:
             self._add_category(found, name)
 
-    def _shown(self, found: Distinct, code: int) -> str:
+    def shown(self, found: Distinct, code: int) -> str:
         """A value, how often it occurs, and where first."""
         line = self.place(int((found.codes == code).argmax()))
         count = int(found.counts[code])

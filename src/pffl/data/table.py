@@ -41,6 +41,7 @@ MissingGroup = Literal["refuse", "missing"]
 
 SITE = "(site)"
 MAX_CLASSES = 100
+FEW = 5  # wrong values that are named
 MAX_NUMERIC_GROUPS = 50
 
 
@@ -141,7 +142,7 @@ def encode_table(
     with Problems("table", DataError) as problems:
         inputs = Inference(options, problems, lambda row: place_of(table, row))
         inputs.add_all(frame, _inputs(frame, options))
-        labels = _labels(frame[options.label], options, problems)
+        labels = _labels(frame[options.label], options, inputs)
         attributes = [_attribute(frame[g], options, problems) for g in options.group]
         silo, silo_names = silos_of(frame, options, problems)
         _check_label_sets(frame, options, silo, silo_names, problems)
@@ -227,14 +228,18 @@ def _check_missing(series: pd.Series, what: str, problems: Problems) -> None:
 
 
 def _labels(
-    series: pd.Series, options: TableOptions, problems: Problems
+    series: pd.Series, options: TableOptions, inputs: Inference
 ) -> tuple[str, ...]:
     """Class names in the order of their codes; the positive one of two is the last."""
+    problems = inputs.problems
     where = f"label '{options.label}'"
     _check_missing(series, "label", problems)
     if not options.classification:
         if as_numbers(series) is None:
-            problems.add(f"{where}: not all values are numbers")
+            found = Distinct(series)
+            wrong = listing(inputs.shown(found, code) for code in found.odd[:FEW])
+            more = f" and {len(found.odd) - FEW} more" if len(found.odd) > FEW else ""
+            problems.add(f"{where}: not all values are numbers: {wrong}{more}")
         return ()
     seen, codes = category_codes(series.dropna())
     if len(seen) > MAX_CLASSES:
