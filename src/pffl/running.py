@@ -329,7 +329,12 @@ def _ours(path: Path, predictor: Predictor, schema: Schema) -> Audited:
     record = load(directory)
     facts: Any = record.result.get("data", {})
     notes = tuple(f"not verified: {text}." for text in record.mismatches)
-    return replace(audited, trained_on=facts.get("fingerprint"), notes=notes)
+    return replace(
+        audited,
+        trained_on=facts.get("fingerprint"),
+        notes=notes,
+        looks=Looks(own=record.looks.own),
+    )
 
 
 def save_audit(found: Audit, spec: RunSpec, place: RunDirectory) -> None:

@@ -237,3 +237,23 @@ def test_a_bound_that_was_chosen_is_kept_for_an_audit(
     seen = command("audit", place, rows, "--out", "found")
     assert seen.code == 0, seen.err
     assert [cell["bound"] for cell in runs.load("found").result["cells"]] == [0.65] * 2
+
+
+def test_an_audit_of_the_run_s_own_held_out_rows_is_a_further_look(
+    command: Command, rows: Path
+) -> None:
+    table = pd.read_csv(rows).drop(columns=["note"])
+    table.to_csv("own.csv", index=False)
+    about = ("--label", "hired", "--group", "sex", "--bound", "0.65", "--seed", "1")
+    assert command("run", "own.csv", *about, "--out", "run", "-q").code in (0, 4)
+    for name in ("one", "two"):  # the same certificate twice is one look
+        seen = command("audit", "run", "own.csv", "--out", name)
+        assert seen.code == 0, seen.err
+        e = runs.load(name).evidence
+        assert e.data.fingerprint == runs.load("run").evidence.data.fingerprint
+        assert e.terms.later == 1
+        assert "certificate of its own run" in seen.out
+        assert command("verify", name).code == 0
+    table.iloc[:60].to_csv("fresh.csv", index=False)
+    assert command("audit", "run", "fresh.csv", "--out", "new").code == 0
+    assert runs.load("new").evidence.terms.later == 0

@@ -94,6 +94,7 @@ def _certificate(e: Evidence) -> str:
     t = e.terms
     paid = [t.confidence, t.candidates, t.fresh_split, t.feature_bound, t.loss_bound]
     paid += [] if t.weight_bound is None else [t.weight_bound]
+    paid += ["audit"] if isinstance(e.training, Missing) else []  # its bets are blind
     cells = [(c.cell, c.bound, c.silo, c.of) for c in e.cells]
     return hashed("certificate", e.model.fingerprint, cells, *paid)
 

@@ -46,6 +46,7 @@ from pffl.questions.evaluate import COLUMNS
 from pffl.questions.stakes import STAKES
 from pffl.typing import FloatArray
 
+UNTRAINED = Missing("nothing is known of how the model was trained")
 LARGEST = float(np.finfo(np.float64).max)
 T = TypeVar("T")
 COUNTS = ("count", "correct", "positive")  # but where rows have weights
@@ -135,14 +136,14 @@ def measure(
 ) -> Flow[Measured]:
     """Measure a pair; of a model from elsewhere (not `trained`) nothing is proved."""
     shown, w = reported(problem), point.w
-    nothing = Missing("nothing is known of how the model was trained")
     if not trained:
         rows = yield from stage("rows", expected_rows(shown, wanted.present))
         flow = heldout_sample(shown, w, wanted, None, rows)
         held = yield from stage("heldout", flow)
         if isinstance(held, Missing):
             raise DataError(f"a model is audited by its rows: {held.missing}")
-        return Measured(held, held, nothing, Proofs(nothing, nothing, nothing))
+        none = Proofs(UNTRAINED, UNTRAINED, UNTRAINED)
+        return Measured(held, held, UNTRAINED, none)
     parts: tuple[Flow[Any], ...] = (
         stage("gap", gap_flow(problem, point)),
         stage("training rows", training_sample(shown, w, wanted)),

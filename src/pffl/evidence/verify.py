@@ -2125,6 +2125,7 @@ def check_looks(e: Json, path: Path) -> Iterator[Check]:
     cells = [[c[key] for key in ("cell", "bound", "silo", "of")] for c in e["cells"]]
     paid = [terms[name] for name in names]
     paid += [] if terms.get("weight_bound") is None else [terms["weight_bound"]]
+    paid += ["audit"] if missing(e["training"]) else []
     own = hashed("certificate", e["model"]["fingerprint"], cells, *paid)
     looks = [json.loads(line) for line in path.read_bytes().splitlines()]
     mine = {one["certificate"]: one for one in looks if set(one["rows"]) & set(rows)}

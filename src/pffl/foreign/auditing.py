@@ -7,7 +7,7 @@ the rows given and for unseen people, as for any other model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,7 +24,8 @@ from pffl.errors import DataError, UsageError
 from pffl.evidence.advice import remarks
 from pffl.evidence.certificate import Certificate
 from pffl.evidence.evidence import Evidence, Missing
-from pffl.evidence.measure import Wanted, measure
+from pffl.evidence.looks import Looks
+from pffl.evidence.measure import UNTRAINED, Wanted, measure
 from pffl.evidence.verdict import certificate as certificate_of
 from pffl.fitting import trials
 from pffl.foreign.at_hand import People, at_hand
@@ -38,6 +39,7 @@ from pffl.solution import Solution
 from pffl.solving import evidence_of, open_engine, prepared, setting_of, terms_of
 from pffl.typing import FloatArray
 
+OURS = Missing("the certificate of its own run speaks of them")
 LOSS_BOUND = 5.0  # M, unless another is declared
 UNKNOWN = (
     "nobody could check that the model was not trained on these rows: if it was, they "
@@ -59,6 +61,8 @@ class Audited:
         What was assumed on reading it.
     loss_bound
         M, if its probabilities are kept so far from 0 that no loss is above it.
+    looks
+        Certificates of the run that made it: this one comes after them.
     """
 
     model: Model
@@ -66,6 +70,7 @@ class Audited:
     trained_on: str | None = None
     notes: tuple[str, ...] = ()
     loss_bound: float | None = None
+    looks: Looks = field(default_factory=Looks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,11 +207,12 @@ def audit(
                 target_gap=None,
             )
         ),
-        training=Missing("nothing is known of how the model was trained"),
+        training=UNTRAINED if own is None else OURS,
         promise=promise and constraint is not None and not constraint.minimax,
         minimax=False,
         notes=[*said, *audited.notes, *([UNKNOWN] if own is None else [])],
     )
+    evidence = audited.looks.counted(evidence)
     told = [*evidence.notes, *remarks(evidence)]
     return Audit(audited, engine.encoding, replace(evidence, notes=told))
 

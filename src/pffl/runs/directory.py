@@ -73,7 +73,7 @@ class RunDirectory:
     def save_audit(self, audit: Audit, spec_text: str) -> Path:
         """Write what was found of a model from elsewhere, and all to verify it."""
         model = {MODEL: write_model(audit.predictor), SPEC: spec_text.encode()}
-        self._write({**derived(audit.evidence, Looks()), **model}, {})
+        self._write({**derived(audit.evidence, audit.audited.looks), **model}, {})
         return self.directory
 
     def begin(self, spec_text: str) -> Checkpoint:
