@@ -257,3 +257,17 @@ def test_an_audit_of_the_run_s_own_held_out_rows_is_a_further_look(
     table.iloc[:60].to_csv("fresh.csv", index=False)
     assert command("audit", "run", "fresh.csv", "--out", "new").code == 0
     assert runs.load("new").evidence.terms.later == 0
+
+
+def test_scores_can_be_audited_as_those_of_anybody(
+    command: Command, model: Path, rows: Path
+) -> None:
+    assert command("predict", model, rows, "-o", "scores.csv", "--keep", "id").code == 0
+    more = ("--label", "hired", "--group", "sex", "--id", "id", "--drop", "note")
+    seen = command("audit", "scores.csv", rows, *more, "--out", "found")
+    assert seen.code == 0, seen.err
+    p = solved("text").predict_proba(rows)[:, 1]
+    yes = pd.read_csv(rows)["hired"] == "yes"
+    loss = -np.log(np.where(yes, p, 1 - p)).mean()
+    losses = runs.load("found").evidence.heldout.column("loss")
+    assert losses.sum() / 120 == pytest.approx(loss)

@@ -13,6 +13,7 @@ import numpy as np
 from pffl.data.federation import Federation
 from pffl.data.reading import read_table
 from pffl.errors import DataError, Problems
+from pffl.models.predictor import PROBABILITY
 from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
@@ -134,8 +135,10 @@ def _columns(
         if column not in there:
             raise DataError(f"the predictions have no column '{column}': {there}")
         return [column]
-    if all(label in there for label in labels):
-        return [labels[1]] if len(labels) == 2 else list(labels)
+    for before in ("", f"{PROBABILITY}_"):  # the second: as `pffl predict` does
+        named = [f"{before}{label}" for label in labels]
+        if all(name in there for name in named):
+            return named[1:] if len(labels) == 2 else named
     named = [name for name in (COLUMN, *OTHER_NAMES) if name in there]
     if len(labels) == 2 and named:
         return named[:1]
