@@ -509,6 +509,29 @@ def test_a_certificate_speaks_of_the_rows_given(people: Table):
     assert clf.solution_.certificate.verdict == told.verdict
 
 
+def test_a_certificate_counts_weights_or_says_why_not(people: Table):
+    rng, new = np.random.default_rng(4), Table(3_000, seed=1)
+    s, own = rng.uniform(0.5, 2, len(people.y)), rng.uniform(0.5, 2, len(new.y))
+    given = {"sensitive_features": people.sex}
+    clf = FairClassifier(0.65).fit(people.plain, people.y, sample_weight=s, **given)
+    about = {"sensitive_features": new.sex, "sample_weight": own}
+    held = clf.certificate(new.plain, new.y, **about).of_kind("holdout")[0]
+    table = metrics.group_losses(
+        new.y, clf.predict_proba(new.plain), labels=clf.classes_, **about
+    )
+    assert held.available
+    for row in held.per_cell or ():
+        assert row["loss"] == pytest.approx(table["loss"][row["cell"]])
+        assert row["upper"] > row["loss"]
+    with pytest.raises(UsageError, match="trained with weights"):
+        clf.certificate(new.plain, new.y, sensitive_features=new.sex)
+    # Without weights in training nobody knows how heavy people can be.
+    plain = FairClassifier(0.65).fit(people.plain, people.y, **given)
+    held = plain.certificate(new.plain, new.y, **about).of_kind("holdout")[0]
+    assert not held.available
+    assert "weight" in held.reason
+
+
 def test_a_certificate_on_the_training_rows_is_none(people: Table):
     given = {"sensitive_features": people.sex}
     clf = FairClassifier(0.6).fit(people.plain, people.y, **given)

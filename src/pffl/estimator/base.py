@@ -233,7 +233,12 @@ class Fair(BaseEstimator):
         """Return rows in the codes of the training rows."""
         check_is_fitted(self)
         inputs, target = validate_data(self, X, y, reset=False, dtype=np.float64)
-        schema = self.solution_.schema
+        schema, trained = self.solution_.schema, self.solution_.data
+        if trained.weighted and sample_weight is None:
+            raise UsageError(
+                "sample_weight is needed: the model was trained with weights (ones, "
+                "where rows count alike)"
+            )
         if schema.labels:
             target = codes_of(target, self.classes_)
         group = known_groups(schema, sensitive_features, len(inputs))
@@ -256,9 +261,12 @@ class Fair(BaseEstimator):
         terms = evidence.terms
         if confidence is not None:
             terms = replace(terms, confidence=Options(confidence=confidence).confidence)
+        weighted = evidence.data.weighted or here.weighted
         wanted = Wanted(
             ("train",),
             heldout=("train",),
+            weighted=weighted,
+            weight_bound=terms.weight_bound,
             loss_bound=terms.loss_bound,
             confidence=terms.confidence,
         )
@@ -266,7 +274,9 @@ class Fair(BaseEstimator):
         held, own = drive(Local(here), flow), here.fingerprint
         if isinstance(held, Sample) and own != evidence.data.fingerprint:
             held = replace(held, splits=["test"])  # otherwise they were trained on
-        data = replace(evidence.data, overlap=None, splits={"test": own})
+        data = replace(
+            evidence.data, overlap=None, splits={"test": own}, weighted=weighted
+        )
         return replace(evidence, terms=terms, heldout=held, data=data)
 
     def __sklearn_is_fitted__(self) -> bool:
