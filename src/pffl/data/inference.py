@@ -129,6 +129,10 @@ class Inference:
     columns: list[Column] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    remedies: str = (
+        "; `missing='indicator'` marks them, `missing='drop_column'` leaves the column "
+        "out"
+    )
 
     def add_all(self, frame: pd.DataFrame, names: Sequence[str]) -> None:
         """Decide for each named column what it is."""
@@ -144,11 +148,10 @@ class Inference:
             self.notes.append(f"column '{name}' left out: {absent} missing values")
             return
         if absent and self.options.missing == "refuse":
-            first = self.place(int(missing.argmax()))
+            first, told = self.place(int(missing.argmax())), self.remedies
+            self.remedies = ""  # said once, however many columns need it
             self.problems.add(
-                f"column '{name}': {absent} missing values (first: {first}); "
-                "`missing='indicator'` marks them, `missing='drop_column'` leaves the "
-                "column out"
+                f"column '{name}': {absent} missing values (first: {first}){told}"
             )
         if absent == len(missing):
             self.notes.append(f"column '{name}' left out: it has no values")
