@@ -245,3 +245,33 @@ def test_other_models_and_people_with_several_rows(tmp_path: Path, classes) -> N
     counts = np.array(e.heldout.stakes["count"])
     assert (counts < e.heldout.of_cells("count")).all()
     assert not_verified(solution, rows, tmp_path) == []
+
+
+def test_an_estimator_speaks_of_the_rows_it_is_given() -> None:
+    rng = np.random.default_rng(1)
+    X, a = rng.normal(size=(1200, 2)), rng.integers(2, size=1200)
+    y = (X[:, 0] + rng.logistic(size=1200) > 0) * 1
+    s = 1.0 + rng.integers(20, size=1200)
+    train, test = slice(0, 600), slice(600, None)
+    weighted, plain = (
+        pffl.FairClassifier(bound=0.7).fit(
+            X[train], y[train], sensitive_features=a[train], sample_weight=weight
+        )
+        for weight in (s[train], None)
+    )
+
+    def asked(model, weight, **more):
+        found = model.certificate(
+            X[test], y[test], sensitive_features=a[test], sample_weight=weight, **more
+        )
+        return {one.kind: one for one in found.statements}
+
+    both = asked(weighted, s[test])
+    assert "the weighted mean loss" in both["holdout"].text
+    assert both["holdout"].assumptions[-1].text.startswith("Nobody's weight is above 3")
+    assert not both["holdout_error"].available
+    alike = asked(weighted, None)
+    assert "the mean loss" in alike["holdout"].text
+    assert alike["holdout_error"].available
+    assert not asked(plain, s[test])["holdout"].available
+    assert asked(plain, s[test], weight_bound=20.0)["holdout"].available

@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pffl.certifying import Request
 from pffl.constraints import CONSTRAINTS, Constraint, MinMax
 from pffl.constraints.base import AUTO
 from pffl.data.codes import as_column, encode_values
@@ -199,6 +200,7 @@ class Fair(BaseEstimator):
         confidence: float | None = None,
         candidates: int = 1,
         fresh_split: bool = False,
+        weight_bound: float | None = None,
     ) -> Certificate:
         """Say what holds for the model: on the training rows, and for unseen people.
 
@@ -213,9 +215,12 @@ class Fair(BaseEstimator):
         candidates, fresh_split
             As for `pffl.certify`. Certificates on the same rows are counted, in
             ``looks_``.
+        weight_bound
+            What no row's weight is above, seen or unseen, where rows have weights.
+            Default: one and a half times the largest of the training rows.
         """
         rows = self._rows(X, y, sensitive_features, sample_weight)
-        evidence = self._measured(rows, silos, confidence)
+        evidence = self._measured(rows, silos, confidence, weight_bound)
         terms = replace(
             evidence.terms, candidates=candidates, fresh_split=fresh_split, later=0
         )
@@ -247,7 +252,11 @@ class Fair(BaseEstimator):
         )
 
     def _measured(
-        self, rows: Rows, silos: object, confidence: float | None
+        self,
+        rows: Rows,
+        silos: object,
+        confidence: float | None,
+        weight_bound: float | None,
     ) -> Evidence:
         """Return the evidence of the training, with these rows as held-out ones."""
         solution: Solution = self.solution_
@@ -261,13 +270,13 @@ class Fair(BaseEstimator):
         terms = evidence.terms
         if confidence is not None:
             terms = replace(terms, confidence=Options(confidence=confidence).confidence)
-        weighted = evidence.data.weighted or here.weighted
+        terms = Request(weight_bound=weight_bound).terms(terms)
         wanted = Wanted(
             ("train",),
             heldout=("train",),
-            weighted=weighted,
-            weight_bound=terms.weight_bound,
             loss_bound=terms.loss_bound,
+            weighted=here.weighted,
+            weight_bound=terms.weight_bound,
             confidence=terms.confidence,
         )
         flow = _looked(replace(shown, task=task), solution.w, wanted, evidence.seen)
@@ -275,7 +284,7 @@ class Fair(BaseEstimator):
         if isinstance(held, Sample) and own != evidence.data.fingerprint:
             held = replace(held, splits=["test"])  # otherwise they were trained on
         data = replace(
-            evidence.data, overlap=None, splits={"test": own}, weighted=weighted
+            evidence.data, overlap=None, splits={"test": own}, weighted=here.weighted
         )
         return replace(evidence, terms=terms, heldout=held, data=data)
 

@@ -276,8 +276,8 @@ class Data(Record):
     longest_input
         Length of the longest training row as the model sees it, where rows are at hand.
     weighted, weights
-        Whether rows are known not to count alike; then, where training rows are at
-        hand, the smallest and largest weight of one.
+        Whether held-out rows do not count alike, where rows are at hand; then the
+        smallest and largest weight of a training row.
     card
         Rows per silo and group, small ones withheld.
     """
@@ -293,7 +293,7 @@ class Data(Record):
     several: bool = False
     splits: dict[str, str] = field(default_factory=dict)
     longest_input: float | None = None
-    weighted: bool = False
+    weighted: bool | None = None
     weights: list[float] | None = None
     notes: list[str] = field(default_factory=list)
     card: dict[str, Any] | None = None
@@ -706,7 +706,14 @@ class Evidence(Record):
         """Whether some rows count more than others."""
         samples = [self.seen]
         samples += [self.heldout] if isinstance(self.heldout, Sample) else []
-        return self.data.weighted or any(sample.weighted for sample in samples)
+        known = bool(self.data.weighted)
+        return known or any(sample.weighted for sample in samples)
+
+    @property
+    def heldout_weighted(self) -> bool:
+        """Whether that is so, as far as anybody knows, of the held-out rows."""
+        known = self.data.weighted
+        return self.weighted if known is None else known
 
     @property
     def judged(self) -> str:

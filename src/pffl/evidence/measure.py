@@ -66,8 +66,8 @@ class Wanted:
     loss_bound
         M of the bounded predictor; None where it is to be chosen on training rows.
     weighted, weight_bound
-        Whether rows are known to have weights, and what none of them is above, s_max;
-        None where that is not known.
+        Whether held-out rows have weights, by the census of the training rows if None,
+        and what no weight is above, s_max; None where that is not known.
     confidence
         Of the statements on unseen people, for which bets are planned.
     open_price
@@ -89,7 +89,7 @@ class Wanted:
     splits: tuple[str, ...]
     heldout: tuple[str, ...] = ("test",)
     loss_bound: float | None = None
-    weighted: bool = False
+    weighted: bool | None = None
     weight_bound: float | None = None
     confidence: float = 0.95
     open_price: bool = False
@@ -111,8 +111,8 @@ class Wanted:
         return np.inf if M is None else M
 
     def weighs(self, problem: Problem) -> bool:
-        """Whether some rows count more than others."""
-        return self.weighted or problem.weighted
+        """Whether some held-out rows count more than others."""
+        return problem.weighted if self.weighted is None else self.weighted
 
     def heaviest(self, problem: Problem) -> float:
         """Return s_max; infinite where it, or M, is not known, or rows count alike."""

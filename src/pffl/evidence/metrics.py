@@ -183,7 +183,7 @@ def rates(e: Evidence) -> list[GroupRates]:
         sample.of_atoms(c, len(e.groups)) for c in names
     )
     delta = split_delta(1.0 - e.terms.confidence, 1, unseen.parts(e))
-    alike = not (e.data.several or e.weighted)
+    alike = not (e.data.several or e.heldout_weighted)
     side = delta / 2 if apart and alike else None
     where = "held-out" if apart else "training"
     binary = len(e.labels) == 2

@@ -95,9 +95,9 @@ def shares(e: Evidence) -> dict[str, float]:
     """
     delta = 1.0 - e.terms.confidence
     others = []
-    if e.labels and not e.weighted:
+    if e.labels and not e.heldout_weighted:
         others.append("holdout_error")
-    if len(e.labels) == 2 and not e.weighted:
+    if len(e.labels) == 2 and not e.heldout_weighted:
         others += METRICS
     if e.terms.feature_bound is not None and e.trained and not e.weighted:
         others.append("uniform")
@@ -196,7 +196,7 @@ def bounded_loss(e: Evidence) -> tuple[Assumption, ...]:
 def weights(e: Evidence) -> tuple[Assumption, ...]:
     """Say that no weight is above s_max, where rows have weights."""
     most, sample = e.terms.weight_bound, e.heldout
-    if not e.weighted or isinstance(sample, Missing):
+    if not e.heldout_weighted or isinstance(sample, Missing):
         return ()
     reason = "needs a bound that no row's weight is above (--weight-bound NUMBER)"
     if most is None:
@@ -273,7 +273,7 @@ def loss_bounds(e: Evidence, delta: float) -> FloatArray | None:
     if sample is None or M is None or not e.cells:
         return None
     share = split_delta(delta, 1, parts(e))
-    if e.weighted:
+    if e.heldout_weighted:
         return _weighted_bounds(e, sample, M, share)
     count, total = sample.of_people("count"), sample.of_people("bounded_loss")
     if (bets := sample.planned) is not None:
@@ -302,7 +302,12 @@ def _weighted_bounds(
 def worst_lower(e: Evidence) -> float | None:
     """Return what the worst cell's mean loss is at least, for unseen people."""
     sample, M = usable(e), e.terms.loss_bound
-    if sample is None or M is None or e.weighted or np.isnan(sample.means).any():
+    if (
+        sample is None
+        or M is None
+        or e.heldout_weighted
+        or np.isnan(sample.means).any()
+    ):
         return None
     count, total = sample.of_people("count"), sample.of_people("bounded_loss")
     share = split_delta(1.0 - e.terms.confidence, len(e.cells), parts(e))
@@ -324,10 +329,10 @@ def holdout(e: Evidence) -> Statement:
     cells = losses(e, sample, "bounded_loss")
     # A model from elsewhere keeps its predictions as they are; nobody bounds them.
     kept = "" if e.trained else ", with predictions kept within bounds,"
+    counted = "weighted " if e.heldout_weighted else ""
     text = (
-        f"With confidence {_percent(e)}, each cell by itself, the "
-        f"{'weighted ' * e.weighted}mean loss of unseen people{kept} is at most the "
-        f"figure in the table{_mixture(e)}"
+        f"With confidence {_percent(e)}, each cell by itself, the {counted}mean loss "
+        f"of unseen people{kept} is at most the figure in the table{_mixture(e)}"
     )
     extra: dict[str, FloatArray] = {"joint": together}
     excess = found - cells.bounds
@@ -403,7 +408,7 @@ def more_rows(e: Evidence) -> dict[str, int | None]:
     if sample is None or M is None or found is None or not e.promise:
         return {}
     delta = split_delta(1.0 - e.terms.confidence, 1, parts(e))
-    if e.weighted:
+    if e.heldout_weighted:
         return _more_weighted(e, sample, found, M, delta)
     counts = sample.of_people("count")
     means = sample.of_people("bounded_loss") / np.maximum(counts, 1.0)
@@ -514,7 +519,7 @@ def _loss_rows(
 
 def alike(e: Evidence) -> tuple[Assumption, ...]:
     """Say why there is no bound where rows do not count alike."""
-    return (Assumption(WEIGHTED, "failed"),) if e.weighted else ()
+    return (Assumption(WEIGHTED, "failed"),) if e.heldout_weighted else ()
 
 
 def single(e: Evidence) -> tuple[Assumption, ...]:

@@ -785,7 +785,8 @@ def check_rows(e: Json, model: Model, table: Table) -> Iterator[Check]:
         found = stakes_of([rows[s] for s in e["seen"]["splits"]], e, model)
         yield from compare("seen: stakes", stated, found, 1.0)
     weighted = bool(table.weight is not None and (table.weight != 1).any())
-    yield from compare("data: weighted", data.get("weighted", False), weighted)
+    if data.get("weighted") is not None:
+        yield from compare("data: weighted", data["weighted"], weighted)
     if data.get("weights"):
         train = rows["train"].weight
         ends = [float(train.min()), float(train.max())]
@@ -1063,7 +1064,9 @@ class Told:
         self.M, self.R = self.terms["loss_bound"], self.terms["radius"]
         samples = [e["seen"], *([self.held] if self.held else [])]
         unlike = [s["atoms"]["weight"] != s["atoms"]["count"] for s in samples]
-        self.weighted = bool(e["data"].get("weighted", False) or any(unlike))
+        known_weights = e["data"].get("weighted")
+        self.weighted = any(unlike) if known_weights is None else bool(known_weights)
+        self.unlike = self.weighted or any(unlike)
         self.percent = f"{100 * self.terms['confidence']:.6g}"
         self.delta = 1.0 - self.terms["confidence"]
         self.many = 1 if self.terms["fresh_split"] else self.terms["candidates"]
@@ -1092,8 +1095,8 @@ class Told:
         others = ["holdout_error"] * bool(e["labels"])
         others += list(AMONG) * (len(e["labels"]) == 2)
         limited = self.terms["feature_bound"] is not None and self.trained
-        others += ["uniform"] * limited
         others = [] if self.weighted else others
+        others += ["uniform"] * (limited and not self.unlike)
         self.shares = dict.fromkeys(others, self.delta / (2 * max(1, len(others))))
         self.shares["holdout"] = self.delta / 2 if others else self.delta
         self.upper = self.loss_bounds(self.delta)
@@ -1548,7 +1551,7 @@ class Told:
         X, m, Z = self.terms["feature_bound"], self.e["model"], len(self.names)
         longest = self.e["data"]["longest_input"]
         kinds = ("logistic", "softmax")
-        if X is None or m["kind"] not in kinds or not self.full or self.weighted:
+        if X is None or m["kind"] not in kinds or not self.full or self.unlike:
             return "needs "
         loose = m["length"] > self.R or not self.terms["fixed_ball"]
         if loose or (longest is not None and longest > X):
