@@ -270,7 +270,7 @@ def test_an_estimator_speaks_of_the_rows_it_is_given() -> None:
     assert "the weighted mean loss" in both["holdout"].text
     assert both["holdout"].assumptions[-1].text.startswith("Nobody's weight is above 3")
     assert not both["holdout_error"].available
-    alike = asked(weighted, None)
+    alike = asked(weighted, np.ones(600))
     assert "the mean loss" in alike["holdout"].text
     assert alike["holdout_error"].available
     assert not asked(plain, s[test])["holdout"].available
