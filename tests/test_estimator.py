@@ -39,10 +39,11 @@ def test_scikit_learn_checks(estimator: Any, check: Any):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:cells with fewer than 10 training rows")
 @checked(
-    FairClassifier(bound="smallest"),
+    # Not "smallest": without the risk and its ridge, more inputs than rows leave many
+    # models that are equally good, and weights another one of them than repeated rows.
     FairClassifier(bound=0.65, infeasible="nearest"),
-    FairRegressor(bound="smallest"),
     FairRegressor(bound=0.9, loss="huber", infeasible="nearest"),
 )
 def test_scikit_learn_checks_with_bounds(estimator: Any, check: Any):
@@ -679,6 +680,7 @@ def test_wrong_parameters_of_folds_are_refused(people: Table, given: Any, words:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:cells with fewer than 10 training rows")
 @checked(FairClassifierCV([0.65], l2s=[1e-3], cv=2))
 def test_scikit_learn_checks_with_folds(estimator: Any, check: Any):
     check(estimator)
