@@ -14,6 +14,7 @@ from pffl.bounds import logsum
 from pffl.data.checks import DataWarning
 from pffl.evidence import unseen
 from pffl.evidence.metrics import rates
+from pffl.study.sweep import heldout_measures
 
 OPTIONS = {"label": "y", "group": "sex", "silos": 3, "seed": 0, "test_fraction": 0.4}
 
@@ -76,6 +77,9 @@ def test_rates_have_no_bound(run: tuple[pffl.Solution, Path, Path]):
         assert "one row for each person" in statement.reason
     assert all(one.error.upper is None for one in rates(run[0].evidence))
     assert certificate.of_kind("holdout")[0].available
+    found = heldout_measures(run[0].evidence)
+    assert found["worst_low"] is not None
+    assert not {"error_low", "error_high"} & set(found)
 
 
 def test_one_row_each_is_what_it_was():

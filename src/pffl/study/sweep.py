@@ -444,7 +444,7 @@ def row(e: Evidence, others: Mapping[str, Sample] | None = None) -> dict[str, An
     out |= _named("train", {} if trained is None else trained.as_dict())
     out |= _named("test", heldout_measures(e))
     uppers = [cell["test_upper"] for cell in out["cells"]]
-    if "test_error_low" in out and uppers and None not in uppers:
+    if "test_worst_low" in out and uppers and None not in uppers:
         out["test_worst_high"] = max(uppers)
     unchecked = replace(e.data, overlap=None)
     for split, found in (others or {}).items():
@@ -456,7 +456,8 @@ def row(e: Evidence, others: Mapping[str, Sample] | None = None) -> dict[str, An
 def heldout_measures(e: Evidence) -> dict[str, float | None]:
     """Return measures on held-out rows, with intervals for unseen people.
 
-    There are none where rows have weights.
+    There are none where rows have weights, and none of errors where people have
+    several rows.
     """
     found = verdict.split_metrics(e, "test")
     if found is None:
@@ -464,13 +465,15 @@ def heldout_measures(e: Evidence) -> dict[str, float | None]:
     out = dict(found.as_dict())
     if not isinstance(e.heldout, Sample) or e.heldout.weighted:
         return out
-    if e.labels and e.heldout.rows:
+    if not (e.labels and e.heldout.rows):
+        return out
+    out["worst_low"] = unseen.worst_lower(e)
+    if not e.data.several:
         right = e.heldout.column("correct").sum()
         count, side = e.heldout.rows, (1.0 - e.terms.confidence) / 2
         wrong = count - right
         out["error_low"] = float(clopper_pearson_lower(wrong, count, delta=side))
         out["error_high"] = float(clopper_pearson_upper(wrong, count, delta=side))
-        out["worst_low"] = unseen.worst_lower(e)
     return out
 
 
