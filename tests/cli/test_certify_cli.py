@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,7 @@ import pandas as pd
 import pytest
 
 from pffl.runs import load
-from tests.cli.helpers import SMALL, Outcome, one_line, pffl
-
-Command = Callable[..., Outcome]
-
-
-@pytest.fixture
-def command(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Command:
-    monkeypatch.chdir(tmp_path)
-    return lambda *arguments: pffl(capsys, *arguments)
+from tests.cli.helpers import SMALL, Command, one_line
 
 
 @pytest.fixture(scope="module")
