@@ -74,7 +74,7 @@ def test_any_estimator_has_scikit_learns_losses(classes: int, tmp_path: Path) ->
     pffl.save(found, tmp_path / "a")
     checks = pffl.verify(tmp_path / "a")
     assert [str(check) for check in checks if not check.agrees] == []
-    assert "On the 400 rows given" in pffl.report(found)
+    assert "On the 400 rows used" in pffl.report(found)
     assert "# Model card: trees" in pffl.card(found)
 
 

@@ -130,7 +130,7 @@ def test_coefficients_give_scikit_learns_losses(
     assert group_losses(certificate) == pytest.approx(expected(model, classes))
     assert certificate.verdict == "met"
     assert certificate.holds("empirical")
-    assert "rows given" in certificate.sentence
+    assert "rows used" in certificate.sentence
     assert not_verified(found, rows, tmp_path) == []
 
 

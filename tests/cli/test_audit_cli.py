@@ -48,13 +48,13 @@ def test_no_silos_and_a_folder_of_its_own_with_the_page_of_a_run(
     assert "people · 1 silo · 300 rows" in text
     assert "column 'prob' is taken as the probability of 'yes'" in text
     assert "On the training rows: NOT AVAILABLE" in text
-    assert "✓ On the rows at hand: WITHIN On the 300 rows given" in text
+    assert "✓ On the rows at hand: WITHIN On the 300 rows used" in text
     assert "if it was, they say nothing about people not seen" in text
     place = Path("audits/people-001")
     assert f"Report: {place / 'report.html'}" in text
     page = (place / "report.html").read_text("utf-8")
     assert "Nothing is known of how the model was trained." in page
-    assert "On the 300 rows given no cell is above its bound" in page
+    assert "On the 300 rows used no cell is above its bound" in page
     assert '<td data-title="rows of">training</td>' not in page
     again = pffl(capsys, "report", place, "-o", "again.html")
     assert again.code == 0
@@ -79,6 +79,26 @@ def test_an_audit_of_coefficients_is_read_as_verified(
     assert "the model audited: 'm.json'" in load("a").evidence.notes
     assert pffl(capsys, "certify", "a", "--confidence", "0.9").code == 0
     assert pffl(capsys, "verify", "a").code == 0
+
+
+def test_of_its_own_data_a_model_is_judged_by_what_was_held_out(
+    people: pd.DataFrame, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for i in range(20):  # more inputs than a card shows
+        people[f"x{i}"] = np.random.default_rng(i + 1).normal(size=300).round(3)
+    people.to_csv("people.csv", index=False)
+    run = pffl(capsys, "run", *TABLE, "--bound", "0.8", "--out", "r", "--seed", "1")
+    assert run.code == 0
+    assert "7 more move it less" in Path("r/card.md").read_text("utf-8")
+    assert pffl(capsys, "verify", "r").code == 0
+    text = one_line(pffl(capsys, "audit", "r", "people.csv").out)
+    assert "only the rows that its run held out are used" in text
+    assert "On the 60 rows used" in text
+    people.iloc[:100].assign(age=people.age + 0.5).to_csv("new.csv", index=False)
+    text = one_line(pffl(capsys, "audit", "r", "new.csv").out)
+    assert "held out are used" not in text
+    assert "On the 100 rows used" in text
+    assert "wrong predictions, all rows used" in text
 
 
 def lines_of(message: str) -> list[str]:

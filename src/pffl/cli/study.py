@@ -361,7 +361,8 @@ def open_panel(section: Mapping[str, Any], seed: int, source: str | None) -> Fed
 
 def report(
     directories: Annotated[
-        list[Path], typer.Argument(help="Run, sweep or comparison folders.")
+        list[Path],
+        typer.Argument(help="Folders of runs, audits, sweeps or comparisons."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path(
         "report.html"

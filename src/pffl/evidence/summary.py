@@ -238,8 +238,8 @@ def rate_table(e: Evidence) -> list[dict[str, str]]:
 def measures(e: Evidence) -> list[dict[str, str]]:
     """Return risk, error and gaps over all rows, by split, as text."""
     names = {"train": "training", "test": "held-out"}
-    if not e.trained:  # its rows were all given, and none was trained on here
-        names = {"train": "given"}
+    if not e.trained:  # no row was trained on here
+        names = {"train": "used"}
     found = {
         split: verdict.split_metrics(e, split) for split in SPLITS if split in names
     }
@@ -261,8 +261,8 @@ def measures(e: Evidence) -> list[dict[str, str]]:
 def rates_in_words(e: Evidence) -> str:
     """Say what the table of rates is about."""
     found = rates(e)
-    rows = (found[0].rows if e.trained else "all given") if found else ""
-    text = f"Share of wrong predictions, {rows} rows"
+    rows = f"{found[0].rows} rows" if e.trained and found else "all rows used"
+    text = f"Share of wrong predictions, {rows}"
     if len(e.labels) == 2:
         text += (
             f"; false positive: '{e.labels[1]}' predicted where '{e.labels[0]}' is "

@@ -126,7 +126,7 @@ def tolerance(scales: FloatArray, bounds: FloatArray) -> FloatArray:
 
 def rows_word(e: Evidence) -> str:
     """Who audits a model does not know what trained it."""
-    return "the training rows" if e.trained else "the rows given"
+    return "the training rows" if e.trained else "the rows used"
 
 
 def statements(e: Evidence) -> list[Statement]:

@@ -177,7 +177,7 @@ def _heldout(e: Evidence) -> dict[str, Any]:
     if isinstance(e.heldout, Missing):
         return {"verdict": "not available", "sentence": _sentence(e.heldout)}
     many = f"{e.heldout.rows:,}"
-    rows = f"{many} held-out rows" if e.trained else f"the {many} rows given"
+    rows = f"{many} held-out rows" if e.trained else f"the {many} rows used"
     cells = losses(e, e.heldout)
     filled = np.flatnonzero(cells.counts > 0)
     if not len(filled):

@@ -51,6 +51,7 @@ NEAR = 1e-3  # of the smallest bound, beside the scale
 EFFORT = ("dual_rounds", "rounds", "max_rounds")  # what to raise, the first there is
 FAR, WELL = 1e6, 10.0  # times the longest weights: as good as all, and least of a proof
 SHARP = 1e-5  # of what is bounded: what reaching further may cost
+INPUTS_SHOWN = 15  # of a card: those that move the model most
 UNIT = 0.01  # of the radius: where weights begin to matter
 READS = {"pffl.evidence": 1, "pffl.result": 2, "pffl.certificate": 2}
 LINEAR = ("logistic", "softmax", "least-squares", "huber")
@@ -1981,7 +1982,7 @@ def check_card(
     column = "loss" if missing(e["training"]) else "bounded_loss"
     samples = [e["seen"], *filter(None, [known(e["heldout"])])]
     more += [sum(s["atoms"][column]) / sum(s["atoms"]["weight"]) for s in samples]
-    more += [e["model"]["parameters"], len(effects)]
+    more += [e["model"]["parameters"], len(effects), len(effects) - INPUTS_SHOWN]
     more += [] if model is None else [model.schema]
     said = [part["sentence"] for part in result["verdicts"].values()]
     parts = list(parts_of_card(text))

@@ -45,6 +45,9 @@ UNKNOWN = (
     "nobody could check that the model was not trained on these rows: if it was, they "
     "say nothing about people not seen"
 )
+LEFT_OUT = (
+    "the model was trained on these data: only the rows that its run held out are used"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,11 +213,23 @@ def audit(
         training=UNTRAINED if own is None else OURS,
         promise=promise and constraint is not None and not constraint.minimax,
         minimax=False,
-        notes=[*said, *audited.notes, *([UNKNOWN] if own is None else [])],
+        notes=[*said, *audited.notes, *_told(own, splits, chosen, engine.splits)],
     )
     evidence = audited.looks.counted(evidence)
     told = [*evidence.notes, *remarks(evidence)]
     return Audit(audited, engine.encoding, replace(evidence, notes=told))
+
+
+def _told(
+    trained_on: str | None,
+    asked: tuple[str, ...] | None,
+    used: tuple[str, ...],
+    there: tuple[str, ...],
+) -> list[str]:
+    """Say what is not known of the rows, and which of them were left out."""
+    if trained_on is None:
+        return [UNKNOWN]
+    return [LEFT_OUT] if asked is None and len(used) < len(there) else []
 
 
 def _check_bounds(constraint: Constraint | None, engine: Engine) -> None:

@@ -353,7 +353,7 @@ def _data(e: Evidence, predictor: Predictor | None) -> list[str]:
         **({} if predictor is None else {"Label": plain(predictor.schema.target)}),
         "Values": ", ".join(map(plain, e.labels)) or "a number",
         **({"Inputs": plain(inputs)} if inputs else {}),
-        "Training rows" if e.trained else "Rows given": _count(rows[0]),
+        "Training rows" if e.trained else "Rows used": _count(rows[0]),
         **({"Held-out rows": _count(rows[1])} if e.trained else {}),
         "Silos": f"{e.data.silos:,}",
         "Fingerprint": f"`{e.data.fingerprint or 'the rows were not at hand'}`",
