@@ -302,7 +302,9 @@ def test_about_how_many_more_rows_would_show_it() -> None:
     said, lacking = unseen.holdout(few).text, unseen.more_rows(few)
     assert list(lacking) == ["female"]
     assert f"{lacking['female']:,}"[:1] in said
-    assert "more held-out rows of 'female' would show it, if they were like" in said
+    assert (
+        "more held-out rows of 'female' would show its bound, if they were like" in said
+    )
     # So many of these rows do show it, and half of them do not.
     for times, shown in ((1.1, True), (0.5, False)):
         count = int(times * (40 + (lacking["female"] or 0)))

@@ -134,6 +134,8 @@ def test_arrays_keep_the_names_of_pandas() -> None:
     np.testing.assert_array_equal(solution.predict(X.to_numpy()), solution.predict(X))
     with pytest.raises(DataError, match=r"expected \(rows, 2\)"):
         solution.predict(X.to_numpy()[:, :1])
+    with pytest.raises(DataError, match=r"'f'.* is a DataFrame, or a file"):
+        solution.predict(np.array([["f", "1"]]))
 
 
 def test_numbers_have_no_scores() -> None:

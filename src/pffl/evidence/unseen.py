@@ -461,7 +461,7 @@ def _lacking(e: Evidence, cells: CellLosses) -> str:
     who = "people" if e.data.several else "rows"
     return (
         f" About {float(up(many or 0, digits=2)):,.0f} more held-out {who} of '{name}' "
-        "would show it, if they were like these."
+        "would show its bound, if they were like these."
     )
 
 

@@ -258,7 +258,14 @@ class Predictor:
             yield self.inputs.apply(X[start : start + rows])
 
     def _checked(self, given: object) -> FloatArray:
-        inputs, expected = as_inputs(given), self.schema.n_features
+        expected = self.schema.n_features
+        try:
+            inputs = as_inputs(given)
+        except (TypeError, ValueError) as error:
+            raise DataError(
+                f"{error}: an array is taken as the {expected} encoded inputs; a table "
+                "as it comes is a DataFrame, or a file"
+            ) from None
         if inputs.ndim != 2 or inputs.shape[1] != expected:
             raise DataError(
                 f"inputs have shape {inputs.shape}, expected (rows, {expected}): "
