@@ -510,6 +510,20 @@ def test_a_certificate_speaks_of_the_rows_given(people: Table):
     assert clf.solution_.certificate.verdict == told.verdict
 
 
+def test_certificates_on_other_rows_are_counted_by_themselves(people: Table):
+    clf = FairClassifier(0.65).fit(
+        people.plain, people.y, sensitive_features=people.sex
+    )
+    for seed, confidence, number in ((1, 0.95, 1), (2, 0.95, 1), (2, 0.9, 2)):
+        new = Table(500, seed=seed)
+        told = clf.certificate(
+            new.plain, new.y, sensitive_features=new.sex, confidence=confidence
+        )
+        said = f"certificate {number} on these held-out rows" in str(told)
+        assert said == (number > 1)
+    assert len(clf.looks_) == 3
+
+
 def test_a_certificate_counts_weights_or_says_why_not(people: Table):
     rng, new = np.random.default_rng(4), Table(3_000, seed=1)
     s, own = rng.uniform(0.5, 2, len(people.y)), rng.uniform(0.5, 2, len(new.y))

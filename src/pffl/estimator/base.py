@@ -25,7 +25,7 @@ from pffl.errors import NotMetError, UsageError, wrong
 from pffl.estimator.rows import federation_of, held_out, known_groups, weights
 from pffl.evidence.certificate import Certificate
 from pffl.evidence.evidence import Evidence, Missing, Sample
-from pffl.evidence.looks import Look, Looks, look
+from pffl.evidence.looks import Look, Looks
 from pffl.evidence.measure import Wanted, expected_rows, heldout_sample, reported
 from pffl.evidence.verdict import certificate as certificate_of
 from pffl.flow import Flow, stage
@@ -226,10 +226,8 @@ class Fair(BaseEstimator):
         )
         known = Looks(own=tuple(Look(**one) for one in self.looks_))
         found = known.counted(replace(evidence, terms=terms))
-        now = look(found)
-        seen = [one.certificate for one in known.own]
-        if now is not None and now.certificate not in seen:
-            self.looks_ = [*self.looks_, asdict(now)]
+        looks = known.own if (added := known.added(found)) is None else added
+        self.looks_ = [asdict(one) for one in looks]
         return certificate_of(found)
 
     def _rows(

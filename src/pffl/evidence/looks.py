@@ -160,15 +160,20 @@ class Looks:
         e = replace(e, terms=replace(terms, counted=terms.counted or planned))
         return e, look(e) or now
 
-    def text(self, e: Evidence) -> bytes | None:
-        """Return the log with this evidence in it; None where nothing is to be said."""
+    def added(self, e: Evidence) -> tuple[Look, ...] | None:
+        """Return a run's own looks, this one among them; None where it is none."""
         now = look(e)
         if now is None:
             return None
         mine = [one.certificate for one in self.own if one.touches(now)]
-        added = () if now.certificate in mine else (now,)
-        lines = [json.dumps(asdict(one)) for one in (*self.own, *added)]
-        return "".join(f"{one}\n" for one in lines).encode()
+        return self.own if now.certificate in mine else (*self.own, now)
+
+    def text(self, e: Evidence) -> bytes | None:
+        """Return the log with this evidence in it; None where nothing is to be said."""
+        looks = self.added(e)
+        if looks is None:
+            return None
+        return "".join(f"{json.dumps(asdict(one))}\n" for one in looks).encode()
 
 
 def _fixed(plan: Iterable[Look], now: Look) -> int:
