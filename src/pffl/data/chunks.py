@@ -23,7 +23,7 @@ import numpy as np
 from pffl.data import formats
 from pffl.data.checks import listing
 from pffl.data.column import Column
-from pffl.data.packed import DAMAGED, PACKERS, ZIP
+from pffl.data.packed import DAMAGED, PACKERS, ZIP, grows, most
 from pffl.data.reading import (
     NEWLINE,
     decimal_commas,
@@ -155,7 +155,7 @@ def _unpacked(path: Path) -> IO[bytes]:
         start = stream.read(16)
     for beginning, _, opened in PACKERS:
         if start.startswith(beginning):
-            unpacked: IO[bytes] = opened(path.open("rb"))
+            unpacked: IO[bytes] = opened(path)  # and it closes the file
             return unpacked
     return path.open("rb")
 
@@ -202,12 +202,14 @@ class _Text:
 
     def _cut(self, stream: IO[bytes]) -> Iterator[tuple[bytes, int]]:
         more, rest, line, plain = _in_utf8(stream), b"", 0, True
+        delimiter = ""
         while True:
             new = more(BLOCK)
             data = rest + new
             cut = _end_of_records(data) if new else len(data)
-            if not plain_quotes(data[:cut], ","):
-                data += more(-1)  # quotes that are hard to follow: all at once
+            delimiter = delimiter or find_delimiter(data.decode(errors="replace"))
+            if not plain_quotes(data[:cut], delimiter):
+                data += self._rest(more)  # quotes that are hard to follow: all at once
                 cut, new = len(data), b""
             if len(data) - cut > LONGEST:
                 raise DataError(
@@ -221,6 +223,14 @@ class _Text:
             rest = data[cut:]
             if not new:
                 return
+
+    def _rest(self, more: Callable[[int], bytes]) -> bytes:
+        size = self.path.stat().st_size
+        limit = max(size, most(size))
+        data = more(limit)
+        if more(1):
+            raise DataError(grows(self.path.name, limit))
+        return data
 
     def _decoded(self, data: bytes, line: int, plain: bool) -> bytes:
         """Return UTF-8: Latin-1 is read, too, unless what was before was not plain."""

@@ -14,7 +14,7 @@ from typing import IO, Any
 from pffl.errors import DataError
 
 ZIP = b"PK\x03\x04"
-PACKERS: tuple[tuple[bytes, str, Callable[[IO[bytes]], Any]], ...] = (
+PACKERS: tuple[tuple[bytes, str, Callable[[Any], Any]], ...] = (
     (b"\x1f\x8b", "gzip", gzip.open),
     *((f"BZh{k}1AY&SY".encode(), "bzip2", bz2.open) for k in range(1, 10)),
     (b"\xfd7zXZ\0", "xz", lzma.open),
@@ -33,9 +33,14 @@ MOST_GROWTH = 200  # bytes of a table out of one packed byte
 LARGEST = 8 << 30
 
 
+def most(size: int) -> int:
+    """Return how many bytes a packed file of this size may hold."""
+    return min(LARGEST, MEGABYTE + MOST_GROWTH * size)
+
+
 def unpacked(data: bytes, name: str) -> tuple[bytes, list[str]]:
     """Return the bytes of a file, unpacked where they are packed, with a note."""
-    limit = min(LARGEST, MEGABYTE + MOST_GROWTH * len(data))
+    limit = most(len(data))
     for beginning, packer, opened in PACKERS:
         if data.startswith(beginning):
             try:
@@ -74,15 +79,16 @@ def _unzipped(data: bytes, limit: int, name: str) -> tuple[bytes, list[str]]:
 def check_size(archive: zipfile.ZipFile, limit: int, name: str) -> None:
     """Refuse an archive that would grow beyond the limit."""
     if sum(entry.file_size for entry in archive.infolist()) > limit:
-        raise DataError(_grows(name, limit))
+        raise DataError(grows(name, limit))
 
 
 def _read(stream: IO[bytes], limit: int, name: str) -> bytes:
     content = stream.read(limit + 1)
     if len(content) > limit:
-        raise DataError(_grows(name, limit))
+        raise DataError(grows(name, limit))
     return content
 
 
-def _grows(name: str, limit: int) -> str:
+def grows(name: str, limit: int) -> str:
+    """Say that a file holds more than it may."""
     return f"'{name}' grows beyond {limit:,} bytes: no table is packed so tightly"

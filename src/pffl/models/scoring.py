@@ -131,8 +131,8 @@ class _Scoring:
 
 def _disarmed(column: pd.Series) -> pd.Series:
     """Return a column of text without formulas; a number is none, by its sign."""
-    safe = {value: _safe(value) for value in column.unique() if isinstance(value, str)}
-    changed = {value: text for value, text in safe.items() if text != value}
+    texts = {value for value in column if isinstance(value, str)}
+    changed = {value: safe for value in texts if (safe := _safe(value)) != value}
     return column.replace(changed) if changed else column
 
 
