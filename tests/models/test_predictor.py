@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import pickle
 from functools import cache
 from pathlib import Path
@@ -12,7 +14,9 @@ import pandas as pd
 import pytest
 
 import pffl
+from pffl.data import chunks
 from pffl.errors import ArtefactError, DataError, UsageError
+from pffl.models.scoring import score_file
 
 LABELS: dict[str, Any] = {
     "text": np.array(["no", "yes"]),
@@ -252,3 +256,41 @@ def test_a_metric_frame_takes_labels_of_any_type() -> None:
     right = solved().predict(table) == table["hired"]
     assert frame.overall == pytest.approx(right.mean())
     assert frame.by_group["f"] == pytest.approx(right[table["sex"] == "f"].mean())
+
+
+def test_a_packed_file_with_odd_quotes_does_not_fill_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv.gz"
+    path.write_bytes(gzip.compress(b'job,age\nn"u"rse,30\n' + b"\n" * (16 << 20)))
+    with pytest.raises(DataError, match="grows beyond"):
+        solved().predict(path)
+
+
+def test_quotes_between_semicolons_are_easy_to_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = people()
+    path = tmp_path / "rows.csv"
+    table.to_csv(path, index=False, sep=";", quoting=csv.QUOTE_ALL)
+    monkeypatch.setattr(chunks, "BLOCK", 300)  # bytes: many pieces
+    monkeypatch.delattr(chunks._Text, "_rest")  # would read all at once
+    wanted = solved().predict_proba(table)
+    np.testing.assert_allclose(solved().predict_proba(path), wanted, rtol=1e-14)
+
+
+def test_kept_lists_are_written(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    path, out = tmp_path / "rows.parquet", tmp_path / "scores.csv"
+    people().assign(seen=[[1, 2]] * 120, note=["=1"] * 120).to_parquet(path)
+    score_file(solved().predictor, path, out, keep=["seen", "note"])
+    assert out.read_text().splitlines()[1].startswith("[1 2],'=1,")
+
+
+def test_an_audit_measures_the_predictor_that_is_shipped() -> None:
+    table = people()
+    rows = pffl.Federation.from_table(table, label="hired", group="sex")
+    one = pffl.solve(rows, None, options=pffl.Options(loss_bound=1.0))
+    found = pffl.audit(one, rows)
+    assert found.predictor.loss_bound == one.predictor.loss_bound == 1.0
+    np.testing.assert_array_equal(
+        found.predictor.predict_proba(table), one.predict_proba(table)
+    )

@@ -255,7 +255,12 @@ def _bound(audited: Any, schema: Schema) -> Audited:
         case Solution():
             return _bound(audited.predictor, schema)
         case Predictor() if audited.schema.features == schema.features:
-            return Audited(audited.model, audited.w, audited.fingerprint)
+            return Audited(
+                audited.model,
+                audited.w,
+                audited.fingerprint,
+                loss_bound=audited.loss_bound,
+            )
         case Predictor():
             raise DataError("the model and the data have different inputs")
     raise UsageError(
