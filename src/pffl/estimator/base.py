@@ -298,11 +298,12 @@ def constraint_of(estimator: Fair) -> Constraint | None:
         if bound is not None:
             raise UsageError(f"{name}: give bounds in 'constraint' or in 'bound'")
         return kind
+    kinds = [one for one in CONSTRAINTS if one != MinMax.name]  # bound="smallest" is it
+    if kind not in kinds:
+        wanted = f"a constraint, or one of {', '.join(kinds)}"
+        raise UsageError(wrong("constraint", name, wanted, kind))
     if bound is None or isinstance(bound, Constraint):
         return bound
-    if kind not in CONSTRAINTS:
-        wanted = f"a constraint, or one of {', '.join(CONSTRAINTS)}"
-        raise UsageError(wrong("constraint", name, wanted, kind))
     if bound == "smallest" and kind == "bgl":
         return MinMax()
     if isinstance(bound, str) and bound != AUTO:

@@ -64,4 +64,6 @@ def feasible_bound(
             options=replace(own._options(), least=False),
             seed=0,
         )
-    return float(up(max(row.train_loss for row in solution.cell_results), digits=5))
+    found = solution.cell_results
+    above = [row.train_loss if row.excess is None else row.excess for row in found]
+    return float(up(max(above), digits=5))
