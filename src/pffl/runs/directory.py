@@ -437,12 +437,15 @@ def load(
     absent = [name for name in (RESULT, MODEL) if not (place / name).is_file()]
     if absent:
         raise ArtefactError(f"'{place}' is incomplete: no {', '.join(absent)}")
-    expected = {RESULT, MODEL, SPEC, *hashes}  # an audit has no history
+    result = _result(place / RESULT)
+    expected = {RESULT, MODEL, SPEC, *hashes}
+    if result.get("method") is not None:  # an audit has no history
+        expected.add(HISTORY)
     mismatches = [_mismatch(place / n, hashes.get(n)) for n in sorted(expected)]
     spec = files.read(place / SPEC) if (place / SPEC).is_file() else b""
     record = RunRecord(
         place,
-        _result(place / RESULT),
+        result,
         read_model(place / MODEL, module=module),
         spec.decode("utf-8", errors="replace"),
         tuple(problem for problem in mismatches if problem),
