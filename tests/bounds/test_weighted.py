@@ -304,9 +304,9 @@ def test_rows_needed_is_about_what_shows_the_bound() -> None:
 
 def test_nobody_no_weight_and_wrong_arguments() -> None:
     bets, levels = weighted.plan([0], delta=DELTA, bounds=[9.0], loss_bound=M)
-    assert levels.shape == (1, weighted.LEVELS)
+    assert levels.shape == (1, 7)
     assert (levels[0, 0], levels[0, -1]) == (0.0, M)
-    zeros = np.zeros((1, 9, weighted.LEVELS))
+    zeros = np.zeros((1, 9, 7))
     args = {"loss_bound": M, "delta": DELTA}
     assert weighted.upper(bets, levels, zeros, counts=[0], **args) == M
     # Weights of 0 leave u = z: nothing is said.

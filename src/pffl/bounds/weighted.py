@@ -53,7 +53,6 @@ from pffl.typing import FloatArray
 #: deviations of their losses, or half of what is promised.
 BESIDE, STEP = (-1.0, 0.0, 1.0, 3.0), 0.25
 BLIND = (0.05, 0.15, 0.3, 0.6)  # times M, where nothing is known
-LEVELS = len(BESIDE) + 3  # 0, M and the cell's own bound
 #: What `Moments` are sums of, over people.
 MOMENTS = ("t", "tx", "tt", "ttx", "ttxx")
 
