@@ -18,7 +18,8 @@ from pffl.callbacks import Callback
 from pffl.certifying import Request, examine
 from pffl.checkpoint import SPEC as STOPPED
 from pffl.checkpoint import Checkpoint
-from pffl.constraints.base import AUTO
+from pffl.constraints import BoundedGroupLoss, RegretBound
+from pffl.constraints.base import AUTO, settled
 from pffl.data.alike import read_alike
 from pffl.data.federation import Federation
 from pffl.data.reading import read_table
@@ -27,7 +28,7 @@ from pffl.data.table import TableOptions
 from pffl.engines.base import Engine
 from pffl.errors import ArtefactError, DataError, PFFLError, UsageError
 from pffl.evidence.certificate import Certificate
-from pffl.evidence.evidence import About, Evidence
+from pffl.evidence.evidence import About, Evidence, Training
 from pffl.evidence.looks import Looks
 from pffl.evidence.verify import Check, verify
 from pffl.files import digest
@@ -268,10 +269,26 @@ def _rows_for(predictor: Predictor, source: DataSource) -> Federation:
     )
 
 
-def _is_open(constraint: Mapping[str, Any]) -> bool:
-    """Whether a bound was left to the run to choose."""
-    bound = constraint.get("bound")
-    return AUTO in (bound.values() if isinstance(bound, Mapping) else [bound])
+def _in_numbers(constraint: Any, model: Path, predictor: Predictor) -> Any:
+    """Return a run's constraint with bounds on losses as its run found them."""
+    if isinstance(constraint, Mapping):
+        bound, kind = constraint.get("bound"), constraint.get("kind")
+        numbers = bound.values() if isinstance(bound, Mapping) else [bound]
+        if kind != RegretBound.name and AUTO not in numbers:
+            return constraint
+        found = zip(predictor.cells, predictor.bounds.tolist(), strict=True)
+        kind = BoundedGroupLoss.name if kind == RegretBound.name else kind
+        return {**constraint, "kind": kind, "bound": dict(found)}
+    run = read_evidence(model).training
+    choice = run.choice if isinstance(run, Training) else None
+    if choice is None:
+        return constraint
+    return [
+        {**part, "bound": settled(part["bound"], choice.bound)}
+        if "bound" in part
+        else part
+        for part in constraint
+    ]
 
 
 def as_trained(model: Path, sections: Mapping[str, Any]) -> dict[str, Any]:
@@ -300,10 +317,7 @@ def as_trained(model: Path, sections: Mapping[str, Any]) -> dict[str, Any]:
     first.pop("name", None)
     out["data"] = {**first, **given}
     if not out.get("constraint") and "constraint" in run:
-        out["constraint"] = run["constraint"]
-        if isinstance(run["constraint"], Mapping) and _is_open(run["constraint"]):
-            found = zip(predictor.cells, predictor.bounds.tolist(), strict=True)
-            out["constraint"] = {**run["constraint"], "bound": dict(found)}
+        out["constraint"] = _in_numbers(run["constraint"], model, predictor)
     return out
 
 

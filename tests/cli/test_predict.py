@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import tomli_w
 
 import pffl
 from pffl import runs
@@ -206,6 +207,35 @@ def test_an_audit_knows_label_groups_and_bounds(
     seen = command("audit", file, "fresh.csv", "--bound", "0.9", "--out", "other")
     assert seen.code == 0, seen.err
     assert "0.9000" in seen.out
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        pffl.RegretBound(0.2),
+        pffl.BoundedGroupLoss("auto") & pffl.BoundedGroupLoss(0.9, by="branch"),
+    ],
+    ids=["regret", "auto"],
+)
+def test_an_audit_knows_bounds_that_the_run_found(
+    command: Command, rows: Path, bounds: pffl.Constraint
+) -> None:
+    table = people(labels=LABELS["text"])
+    data = {"label": "hired", "group": ["sex", "branch"]}
+    one = pffl.solve(pffl.Federation.from_table(table, **data), bounds, seed=0)
+    plain = bounds.describe()
+    parts = [
+        {key: value for key, value in part.items() if value is not None}
+        for part in plain.get("of", [plain])
+    ]
+    said = parts if len(parts) > 1 else parts[0]
+    spec = {"data": {"path": "x.csv", **data}, "constraint": said}
+    pffl.save(one, "run", tomli_w.dumps(spec))
+    seen = command("audit", "run", rows, "--out", "found")
+    assert seen.code == 0, seen.err
+    found = {c["cell"]: c["bound"] for c in runs.load("found").result["cells"]}
+    wanted = dict(zip(one.predictor.cells, one.predictor.bounds, strict=True))
+    assert found == pytest.approx(wanted)
 
 
 def test_an_audit_without_labels_says_so(
