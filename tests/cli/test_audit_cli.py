@@ -59,6 +59,9 @@ def test_no_silos_and_a_folder_of_its_own_with_the_page_of_a_run(
     again = pffl(capsys, "report", place, "-o", "again.html")
     assert again.code == 0
     assert Path("again.html").read_text("utf-8") == page
+    own = -np.log(np.where(people.y == "yes", score, 1 - score))
+    assert f"used 300 {own.mean():.4f}" in text  # whatever a split would be
+    assert pffl(capsys, "card", place, "--purpose", "Triage", "--owner", "We").code == 0
     assert pffl(capsys, "audit", "p.csv", *TABLE, "--json").code == 0
     assert Path("audits/people-002").is_dir()
     checked = pffl(capsys, "verify", place, "--model", "p.csv")
@@ -87,18 +90,34 @@ def test_of_its_own_data_a_model_is_judged_by_what_was_held_out(
     for i in range(20):  # more inputs than a card shows
         people[f"x{i}"] = np.random.default_rng(i + 1).normal(size=300).round(3)
     people.to_csv("people.csv", index=False)
-    run = pffl(capsys, "run", *TABLE, "--bound", "0.8", "--out", "r", "--seed", "1")
+    run = pffl(capsys, "run", *TABLE, "--bound", "0.8", "--out", "r-037", "--seed", "1")
     assert run.code == 0
-    assert "7 more move it less" in Path("r/card.md").read_text("utf-8")
-    assert pffl(capsys, "verify", "r").code == 0
-    text = one_line(pffl(capsys, "audit", "r", "people.csv").out)
+    assert "7 more move it less" in Path("r-037/card.md").read_text("utf-8")
+    assert pffl(capsys, "verify", "r-037").code == 0
+    text = one_line(pffl(capsys, "audit", "r-037", "people.csv").out)
     assert "only the rows that its run held out are used" in text
     assert "On the 60 rows used" in text
     people.iloc[:100].assign(age=people.age + 0.5).to_csv("new.csv", index=False)
-    text = one_line(pffl(capsys, "audit", "r", "new.csv").out)
+    text = one_line(pffl(capsys, "audit", "r-037", "new.csv").out)
     assert "held out are used" not in text
     assert "On the 100 rows used" in text
     assert "wrong predictions, all rows used" in text
+
+
+def test_a_cell_that_can_be_told_apart_is_verified(
+    people: pd.DataFrame, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    names = [f"x{i}" for i in range(30)]
+    people = pd.DataFrame(rng.normal(size=(400, 30)).round(3), columns=names)
+    people["sex"] = np.where(np.arange(400) < 40, "f", "m")
+    people["y"] = (people.x0 + 2 * rng.logistic(size=400) > 0).astype(int)
+    people.to_csv("people.csv", index=False)
+    run = ("run", *TABLE, "--seed", "0", "--out", "r")
+    refused = pffl(capsys, *run, "--constraint", "bgl")
+    assert (refused.code, "give --bound NUMBER" in refused.err) == (2, True)
+    assert pffl(capsys, *run, "--bound", "f=0.4").code == 0
+    assert pffl(capsys, "verify", "r").code == 0
 
 
 def lines_of(message: str) -> list[str]:

@@ -254,7 +254,12 @@ def audit(
     from pffl.foreign import audit as audit_model
     from pffl.running import as_trained, open_model, save_audit
 
-    draft = replace(draft, sections=as_trained(model, draft.sections))
+    sections = as_trained(model, draft.sections)
+    data = sections.get("data", {})
+    ours = model.is_dir() or model.suffix == ".safetensors"
+    if not (ours or split or "test_fraction" in data) and "path" in data:
+        sections["data"] = {**data, "test_fraction": 0.0}  # all rows are judged alike
+    draft = replace(draft, sections=sections)
     bounded = False
     if draft.sections.get("constraint"):  # one without a bound only names cells
         draft, bounded = draft.with_a_bound()

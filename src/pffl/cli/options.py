@@ -302,6 +302,7 @@ def listed(text: str) -> list[str]:
 # Words
 
 SAID = {
+    "bound=NUMBER": "--bound NUMBER",
     "classification=False": "--model least-squares",
     "model=LeastSquares()": "--model least-squares",
     "model=SoftmaxRegression()": "--model softmax",

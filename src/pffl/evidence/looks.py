@@ -64,7 +64,7 @@ def look(e: Evidence, plan: str | None = None, *, stated: bool = True) -> Look |
         return None
     rows = [e.data.splits[s] for s in e.heldout.splits if s in e.data.splits]
     if len(rows) < len(e.heldout.splits):  # out of reach: known by their counts
-        counts = [*e.heldout.splits, e.heldout.atoms["count"]]
+        counts = [*e.heldout.splits, [int(n) for n in e.heldout.atoms["count"]]]
         rows = [hashed("rows", e.data.schema, counts)]
     return Look(
         rows,
