@@ -890,7 +890,10 @@ def check_floors(e: Json) -> Iterator[Check]:
     alone = {one["cell"]: one for one in e["proofs"]["reach"]}
     asked = (known(e["training"]) or {"constraint": {}})["constraint"]
     for cell in e["cells"]:
-        if not (floor := cell.get("floor")):
+        if (floor := cell.get("floor")) is None:
+            continue
+        if not isinstance(floor, list) or len(floor) != 2:
+            yield Check(f"what {cell['cell']} alone can reach", floor, "no ends", False)
             continue
         name, ends = cell["cell"], [0.0, 0.0]  # of one label: all can be guessed
         if one := alone.get(name):
