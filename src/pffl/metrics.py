@@ -18,12 +18,12 @@ from pffl.data.arrays import as_columns
 from pffl.data.codes import encode_values
 from pffl.data.schema import Attribute, Schema
 from pffl.errors import DataError, UsageError, wrong
+from pffl.models.probabilities import SMALLEST
 from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SMALLEST = 1e-15  # a probability of 0 counts as this, as in scikit-learn
 EVERYONE = Attribute("group", ("everyone",))  # where nobody says who is who
 Loss: TypeAlias = Literal["log", "squared"]
 
