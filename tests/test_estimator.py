@@ -437,6 +437,13 @@ def test_the_smallest_regret_is_one_above_what_groups_alone_reach(people: Table)
     assert common.lower <= least <= 1.001 * common.upper
 
 
+@pytest.mark.parametrize("where", ["bound", "constraint"])
+def test_the_smallest_bound_is_of_a_constraint_by_name(people: Table, where: str):
+    own = FairClassifier(**{where: pffl.BoundedGroupLoss(0.6, by="sex")})
+    with pytest.raises(UsageError, match=r"pffl\.feasible"):
+        pffl.feasible_bound(people.plain, people.y, estimator=own)
+
+
 @pytest.mark.parametrize("bound", [None, 0.6])
 @pytest.mark.parametrize("kind", ["minmax", "nonsense"])
 def test_a_constraint_that_takes_no_bound_is_refused(

@@ -11,6 +11,8 @@ from sklearn.base import clone
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import validate_data
 
+from pffl.constraints import Constraint
+from pffl.errors import UsageError
 from pffl.estimator.base import constraint_of
 from pffl.estimator.classifier import FairClassifier
 from pffl.estimator.regressor import FairRegressor
@@ -41,6 +43,12 @@ def feasible_bound(
     """
     numeric = str(type_of_target(y)).startswith("continuous")
     asked = estimator or (FairRegressor() if numeric else FairClassifier())
+    given = asked.get_params(deep=False)
+    if any(isinstance(given.get(key), Constraint) for key in ("bound", "constraint")):
+        raise UsageError(
+            "feasible_bound takes a constraint by its name, such as 'bgl': for others "
+            "there is pffl.feasible(Federation.from_arrays(…), constraint)"
+        )
     classifies = isinstance(asked, FairClassifier)
     own = clone(asked)
     own.bound, own.l2 = 0.0, 0.0
