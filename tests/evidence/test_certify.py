@@ -20,7 +20,7 @@ from pffl.engines import Local, Reference
 from pffl.errors import DataError, UsageError
 from pffl.evidence import proofs, unseen, verdict
 from pffl.evidence.certificate import Certificate
-from pffl.models.base import Inputs
+from pffl.models.base import Inputs, Model
 from pffl.solution import Solution
 from tests.driving import lowest
 from tests.helpers import Oracle, group_masks, make_federation, make_problem
@@ -388,7 +388,7 @@ class Distant:
 
     def __init__(self, rows: Federation) -> None:
         self._engine = Reference(rows)
-        self.schema = rows.schema
+        self.schema, self.encoding = rows.schema, rows.encoding
         self.silo_names = rows.silo_names
         self.splits = rows.splits
 
@@ -428,6 +428,8 @@ class Bent:
 
     def describe(self) -> Mapping[str, object]:
         return {"kind": "bent"}
+
+    fingerprint = Model.fingerprint
 
 
 def test_fault_32_convex_only_statements_are_refused_for_other_models(
