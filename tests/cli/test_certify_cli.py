@@ -196,7 +196,7 @@ def test_audit_of_coefficients(command: Command, people: Path, tmp_path: Path) -
     model, out = coefficients(tmp_path), tmp_path / "audit"
     seen = command("audit", model, people, *TABLE, "--bound", "0.8", "--out", out)
     assert seen.code == 0
-    assert "On the 300 rows given no cell is above" in one_line(seen.out)
+    assert "On the 300 rows used no cell is above" in one_line(seen.out)
     assert "On the training rows: NOT AVAILABLE" in seen.out
     assert command("verify", out / "certificate.json", "--model", model).code == 0
     model.write_text(model.read_text("utf-8").replace("0.1]", "0.1001]"), "utf-8")
