@@ -120,6 +120,15 @@ def test_a_cell_that_can_be_told_apart_is_verified(
     assert pffl(capsys, "verify", "r").code == 0
 
 
+def test_silos_of_one_person_have_a_card(
+    people: pd.DataFrame, capsys: pytest.CaptureFixture[str]
+) -> None:
+    people.assign(home=np.arange(300) % 250).to_csv("people.csv", index=False)
+    run = ("run", *TABLE, "--silo", "home", "--bound", "0.8", "--seed", "0")
+    assert pffl(capsys, *run, "--out", "r").code == 0
+    assert "test rows" not in Path("r/card.md").read_text("utf-8")  # nobody is there
+
+
 def lines_of(message: str) -> list[str]:
     """The lines to paste."""
     return [line.strip() for line in message.splitlines() if line.startswith("  ")]

@@ -7,6 +7,7 @@ come from data: whatever would be Markdown, HTML or YAML in them is escaped.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -215,11 +216,12 @@ def _results(e: Evidence, metric: str) -> dict[str, list[dict[str, Any]]]:
             (metric, value, "mean loss" if metric == "loss" else metric),
             ("loss", worst, "largest mean loss of a cell"),
         ]
-        out[name] = [
+        figures = [
             {"type": kind, "value": round(number, 6), "name": f"{words}, {name} rows"}
             for kind, number, words in measured
-            if number is not None
+            if number is not None and math.isfinite(number)  # NaN: nobody is there
         ]
+        out |= {name: figures} if figures else {}
     return out
 
 
