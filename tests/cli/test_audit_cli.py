@@ -127,6 +127,7 @@ def test_silos_of_one_person_have_a_card(
     run = ("run", *TABLE, "--silo", "home", "--bound", "0.8", "--seed", "0")
     assert pffl(capsys, *run, "--out", "r").code == 0
     assert "test rows" not in Path("r/card.md").read_text("utf-8")  # nobody is there
+    assert pffl(capsys, "verify", "r").code == 0
 
 
 def lines_of(message: str) -> list[str]:

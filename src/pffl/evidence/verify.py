@@ -474,7 +474,7 @@ class Table:
         """SHA-256 of all rows, as the run hashed them, inputs of a kind."""
         found = hashlib.sha256(e["data"]["schema"].encode())
         for silo in self.silos:
-            for split in sorted(set(self.split.tolist())):
+            for split in sorted({*self.split.tolist(), *e["data"]["splits"]}):
                 mine = (self.silo == silo) & (self.split == split)
                 group = [e["groups"].index(g) for g in self.group[mine].tolist()]
                 found.update(f"{silo}\0{split}\0{mine.sum()}".encode())
@@ -1986,6 +1986,7 @@ def check_card(
     more = [1 - error for error in errors if error is not None]
     column = "loss" if missing(e["training"]) else "bounded_loss"
     samples = [e["seen"], *filter(None, [known(e["heldout"])])]
+    samples = [s for s in samples if sum(s["atoms"]["weight"])]
     more += [sum(s["atoms"][column]) / sum(s["atoms"]["weight"]) for s in samples]
     more += [e["model"]["parameters"], len(effects), len(effects) - INPUTS_SHOWN]
     more += [] if model is None else [model.schema]

@@ -206,7 +206,7 @@ def _results(e: Evidence, metric: str) -> dict[str, list[dict[str, Any]]]:
     out = {}
     for split, name in splits.items():
         found = verdict.split_metrics(e, "train" if split == "train" else "test")
-        if found is None:
+        if found is None or not found.rows:
             continue
         value = _mean(e, split) if found.error is None else 1 - found.error
         worst = found.worst_cell_loss
