@@ -287,6 +287,9 @@ def test_an_audit_of_the_run_s_own_held_out_rows_is_a_further_look(
     table.iloc[:60].to_csv("fresh.csv", index=False)
     assert command("audit", "run", "fresh.csv", "--out", "new").code == 0
     assert runs.load("new").evidence.terms.later == 0
+    e = runs.load("new").evidence  # all of them are judged, and alike
+    assert (e.heldout.splits, e.heldout.rows) == (["train"], 60)
+    assert command("verify", "new").code == 0
 
 
 def test_scores_can_be_audited_as_those_of_anybody(

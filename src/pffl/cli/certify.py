@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pffl.evidence.verify import Check
 
 AUDITS = "audits"  # where they are written
+WHOLE = {"test_fraction": 0.0, "validation_fraction": 0.0}
 MODEL_HELP = (
     "A run directory, a model.safetensors, coefficients (JSON, npz or CSV with "
     "feature, coef), or a CSV of predicted probabilities."
@@ -257,8 +258,11 @@ def audit(
     sections = as_trained(model, draft.sections)
     data = sections.get("data", {})
     ours = model.is_dir() or model.suffix == ".safetensors"
-    if not (ours or split or "test_fraction" in data) and "path" in data:
-        sections["data"] = {**data, "test_fraction": 0.0}  # all rows are judged alike
+    typed = draft.sections.get("data", {})
+    # All rows are judged alike, but those that a model of ours was trained on.
+    whole = "path" in data and not (split or "test_fraction" in typed)
+    if whole and not ours:
+        sections["data"] = {**data, **WHOLE}
     draft = replace(draft, sections=sections)
     bounded = False
     if draft.sections.get("constraint"):  # one without a bound only names cells
@@ -269,6 +273,10 @@ def audit(
     place = runs.lock_next(AUDITS, spec.data.name) if out is None else runs.lock(out)
     with place as held:
         audited, rows = open_model(model, spec.data, id=joined, column=probability)
+        if whole and rows.fingerprint != audited.trained_on and len(rows.splits) > 1:
+            values = {**spec.data.values, **WHOLE}
+            spec = replace(spec, data=replace(spec.data, values=values))
+            audited, rows = open_model(model, spec.data)
         found = audit_model(
             audited,
             ENGINES[spec.settings.engine](rows),
