@@ -326,7 +326,7 @@ def empirical(e: Evidence) -> Statement:
     if not e.promise:
         return Statement.not_available("empirical", "no bound was set")
     cells, where = losses(e, e.seen), rows_word(e)
-    of_these = where.removeprefix("the ").removesuffix(" given")
+    of_these = where.removeprefix("the ").removesuffix(" used")
     if cells.empty:
         reason = f"no {of_these} in {', '.join(cells.empty)}"
         return Statement.not_available("empirical", reason)
