@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,9 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from tests.cli.helpers import Command
+
+# Before NumPy is imported: with a worker for each core, further threads only spin.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Machines differ in speed, results must not: no deadlines, and the same examples
 # everywhere. A test that wants fewer or more examples says so itself.
