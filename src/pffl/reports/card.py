@@ -203,7 +203,7 @@ def header(e: Evidence) -> str:
 def _results(e: Evidence, metric: str) -> dict[str, list[dict[str, Any]]]:
     """Return what was measured on each split, as the header lists it."""
     splits = {"train": "train", "test": "test"} if e.trained else {"train": "audited"}
-    out = {}
+    out: dict[str, list[dict[str, Any]]] = {}
     for split, name in splits.items():
         found = verdict.split_metrics(e, "train" if split == "train" else "test")
         if found is None or not found.rows:
