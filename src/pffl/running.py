@@ -332,12 +332,7 @@ def _ours(path: Path, predictor: Predictor, schema: Schema) -> Audited:
         raise DataError("the model and the data have different inputs")
     if predictor.schema.labels != schema.labels:
         raise DataError("the model and the data have different labels")
-    audited = Audited(
-        predictor.model,
-        predictor.w,
-        predictor.fingerprint,
-        loss_bound=predictor.loss_bound,
-    )
+    audited = Audited.of(predictor)
     if not (directory / RESULT).is_file():
         return audited
     record = load(directory)

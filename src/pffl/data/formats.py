@@ -24,6 +24,7 @@ XLSX, XLSB = "an Excel file (.xlsx)", "an Excel file (.xlsb)"
 XLS, ODS = "an Excel file (.xls)", "an OpenDocument file"
 STATA, FEATHER, JSON = "a Stata file", "a Feather (Arrow) file", "JSON"
 PICKLE = "a Python pickle, which is never opened"
+PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
 JOBLIB, ONNX = "a joblib file, which is never opened", "an ONNX model"
 BEGINNINGS: tuple[tuple[bytes, str], ...] = (
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", XLS),
@@ -39,7 +40,7 @@ BEGINNINGS: tuple[tuple[bytes, str], ...] = (
     (b"%PDF-", "a PDF document"),
     *((beginning, f"packed twice ({name})") for beginning, name, _ in PACKERS),
     (b"(\xb5/\xfd", "packed with zstd"),
-    *((b"\x80" + bytes([k]), PICKLE) for k in range(2, 6)),
+    *((first, PICKLE) for first in PICKLES),
     (b"\x93NUMPY", "a NumPy array"),
 )
 SAS = bytes.fromhex("c2ea8160b31411cfbd92080009c7318c181f1011")

@@ -75,6 +75,12 @@ class Audited:
     loss_bound: float | None = None
     looks: Looks = field(default_factory=Looks)
 
+    @classmethod
+    def of(cls, predictor: Predictor) -> Audited:
+        """Return a model of ours."""
+        model, w, M = predictor.model, predictor.w, predictor.loss_bound
+        return cls(model, w, predictor.fingerprint, loss_bound=M)
+
 
 @dataclass(frozen=True, eq=False)
 class Audit:
@@ -255,12 +261,7 @@ def _bound(audited: Any, schema: Schema) -> Audited:
         case Solution():
             return _bound(audited.predictor, schema)
         case Predictor() if audited.schema.features == schema.features:
-            return Audited(
-                audited.model,
-                audited.w,
-                audited.fingerprint,
-                loss_bound=audited.loss_bound,
-            )
+            return Audited.of(audited)
         case Predictor():
             raise DataError("the model and the data have different inputs")
     raise UsageError(

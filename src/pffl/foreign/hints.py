@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pffl.data.formats import PICKLES
 from pffl.errors import ArtefactError
 
-PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
 KINDS = {
     **dict.fromkeys((".joblib", ".pkl", ".pickle", ".sav"), "pickle"),
     ".onnx": "onnx",
