@@ -25,6 +25,8 @@ from pffl.errors import ArtefactError
 
 OWN_FILE = 0o600
 OWN_FOLDER = 0o700
+SMALL = 1 << 16  # bytes of an array that is hashed with others
+MANY = 256
 Content: TypeAlias = bytes | Callable[[BinaryIO], None]  # or what a function writes
 
 
@@ -245,11 +247,19 @@ def key_of(*parts: object) -> str:
 def digest(*parts: str | bytes | NDArray[Any]) -> str:
     """SHA-256 of these one after another; of an array the bytes of its numbers."""
     found = hashlib.sha256()
+    held: list[bytes] = []
     for part in parts:
-        if isinstance(part, np.ndarray):
+        if isinstance(part, np.ndarray) and part.nbytes > SMALL:
+            found.update(b"".join(held))
+            held = []
             found.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
-        else:
-            found.update(part.encode() if isinstance(part, str) else part)
+            continue
+        text = part.encode() if isinstance(part, str) else part
+        held.append(text.tobytes() if isinstance(text, np.ndarray) else text)
+        if len(held) == MANY:  # a call for each of many small ones would take longer
+            found.update(b"".join(held))
+            held = []
+    found.update(b"".join(held))
     return found.hexdigest()
 
 

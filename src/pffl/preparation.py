@@ -480,13 +480,8 @@ def _covered(
 
 def _outweighing(names: Sequence[str], census: CensusTotal) -> tuple[str, ...]:
     """Name silos whose few rows each weigh many times as much as others'."""
-    found = [
-        f"{name} ({rows:,})"
-        for name, rows, mass in zip(
-            names, census.rows.tolist(), census.weight.tolist(), strict=True
-        )
-        if mass * OUTWEIGHS < census.weight.mean()
-    ]
+    few = np.flatnonzero(census.weight * OUTWEIGHS < census.weight.mean()).tolist()
+    found = [f"{names[k]} ({census.rows[k]:,})" for k in few]
     if not found:
         return ()
     more = f" and {len(found) - MOST_NAMED:,} more" if len(found) > MOST_NAMED else ""

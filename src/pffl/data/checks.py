@@ -55,8 +55,10 @@ def check_silos(schema: Schema, silos: Sequence[Silo], problems: Problems) -> No
         for split, rows in silo.splits.items()
     ]
     shaped = [part for part in parts if _check_shape(schema, *part, problems)]
+    if not all(map(_fine, _batches([rows for rows, _ in shaped]))):
+        for rows, where in shaped:
+            _check_finite(schema, rows, where, problems)
     for rows, where in shaped:
-        _check_finite(schema, rows, where, problems)
         if rows.weight is not None:
             note_weights(rows.weight, f"{where}, weight", problems)
     _check_all_codes(schema, shaped, problems)
@@ -97,6 +99,12 @@ def _check_shape(schema: Schema, rows: Rows, where: str, problems: Problems) -> 
         problems.add(f"{where}: {len(rows)} rows, weights of {rows.weight.shape}")
         return False
     return True
+
+
+def _fine(rows: Rows) -> bool:
+    """Whether all inputs are numbers, and none is too large: of many silos at once."""
+    size = max(float(rows.X.max(initial=0)), -float(rows.X.min(initial=0)))
+    return size <= LARGEST  # of a NaN nothing is
 
 
 def _check_finite(schema: Schema, rows: Rows, where: str, problems: Problems) -> None:
@@ -228,7 +236,8 @@ def listing(names: Iterable[str]) -> str:
 
 
 SAMPLE = 5_000
-BATCH = 1 << 16
+BATCH = 1 << 16  # rows
+WIDE = 1 << 24  # numbers of a batch
 FEW = 0.1
 PICTURE = 256  # columns of bytes
 
@@ -321,12 +330,15 @@ def _digest(row: NDArray[np.uint8]) -> int:
 def _batches(parts: Sequence[Rows]) -> Iterator[Rows]:
     """Join small parts and cut large ones, so that the work per call is even."""
     waiting: list[Rows] = []
+    width = max((part.X.shape[1] for part in parts[:1]), default=1)
+    most, held = max(64, min(BATCH, WIDE // max(1, width))), 0
     for part in parts:
-        for start in range(0, len(part), BATCH):
-            waiting.append(part.view(start, min(start + BATCH, len(part))))
-            if sum(map(len, waiting)) >= BATCH or len(waiting) >= BATCH // 64:
+        for start in range(0, len(part), most):
+            waiting.append(part.view(start, min(start + most, len(part))))
+            held += len(waiting[-1])
+            if held >= most:
                 yield waiting[0] if len(waiting) == 1 else Rows.joined(waiting)
-                waiting = []
+                waiting, held = [], 0
     if waiting:
         yield waiting[0] if len(waiting) == 1 else Rows.joined(waiting)
 

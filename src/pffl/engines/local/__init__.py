@@ -16,6 +16,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from pffl.data.federation import Federation
+from pffl.engines.local.counting import census
 from pffl.engines.local.layout import Layout
 from pffl.engines.local.passes import evaluate, expand, train, witness
 from pffl.engines.local.threads import Threads, processors
@@ -23,6 +24,7 @@ from pffl.engines.reference import Reference
 from pffl.models.base import Inputs, Model
 from pffl.models.linear import LinearModel
 from pffl.questions import (
+    Census,
     Curvature,
     Evaluate,
     ModelQuestion,
@@ -83,6 +85,8 @@ class Local(Reference):
         task = questions[0].task
         model = None if task is None else task.model
         kind = type(questions[0])
+        if kind is Census:
+            return [census(self.federation, question) for question in questions]
         work = IN_ONE_PASS.get(kind)
         if kind is Evaluate and any(q.by_row for q in questions):
             parts = [silo.rows(questions[0].split) for silo in self.federation.silos]
