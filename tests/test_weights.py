@@ -24,7 +24,7 @@ from pffl.errors import DataError
 from pffl.evidence.metrics import rates
 from pffl.methods import METHODS
 from pffl.models import Inputs
-from pffl.questions import Census, Curvature, Evaluate, Task, Train, Witness
+from pffl.questions import Census, Curvature, Evaluate, Slopes, Task, Train, Witness
 from pffl.site import Rules, Site, store
 from pffl.site.agreement import Agreement
 from pffl.site.config import SiteConfig
@@ -134,7 +134,8 @@ def test_engines_agree_on_weighted_rows_and_equal_copies(kind):
         Census(schema),
         Evaluate(task, w, "train", M, trials),
         Curvature(task, w, True),
-        Curvature(task, w, sharpness=sharp),
+        Curvature(task, w),
+        Slopes(task, w, np.stack([w, -w[::-1]], axis=1), sharp),
         Witness(task, w, 0.3, lam, 0.1 * w),
         Train(task, w, 0.7, lam, np.array([0.3])),
         Train(task, w, 0.7, lam, np.array([0.3, 0.2]), proximal=0.1, loss_power=1.0),

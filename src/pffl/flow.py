@@ -28,6 +28,8 @@ from pffl.questions import (
     Curvature,
     CurvatureTotal,
     Question,
+    Slopes,
+    SlopesTotal,
     Total,
     Train,
     TrainTotal,
@@ -387,7 +389,9 @@ def observe(
         risk, heard = problem.risk(question.w, total), total.share > 0
         lam: FloatArray = question.cell_weights[: problem.n_cells] * problem.counts
         silos = question.silos
-    elif isinstance(question, Curvature) and isinstance(total, CurvatureTotal):
+    elif isinstance(question, Curvature | Slopes) and isinstance(
+        total, CurvatureTotal | SlopesTotal
+    ):
         risk = total.risk + problem.ridge(question.w)
         lam = multipliers
         silos = None

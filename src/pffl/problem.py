@@ -23,6 +23,7 @@ from pffl.questions.base import Task
 from pffl.questions.curvature import PEAK_POWER, CurvatureTotal
 from pffl.questions.evaluate import EvaluateTotal
 from pffl.questions.plausible import SHAPES
+from pffl.questions.slopes import SlopesTotal
 from pffl.questions.train import TrainTotal
 from pffl.typing import FloatArray, IntArray
 
@@ -40,7 +41,7 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """F and r to second order at w, as means and with the ridge term.
+    """F and r to first or second order at w, as means and with the ridge term.
 
     `peaks`, of a majorant: no silo's own Hessian of F, and of each cell's part in its
     G_k per unit of λ_z, is larger.
@@ -279,15 +280,27 @@ class Problem:
             return float("nan")
         return total.risk / total.share + self.ridge(w)
 
-    def expand(self, w: FloatArray, total: CurvatureTotal) -> Expansion:
-        """Turn a `curvature` total taken at w into means, and add the ridge."""
-        return Expansion(
+    def expand(self, w: FloatArray, total: CurvatureTotal | SlopesTotal) -> Expansion:
+        """Turn a total taken at w into means, and add the ridge.
+
+        Of slopes, Hessians stay empty.
+        """
+        first = (
             w,
             total.risk + self.ridge(w),
             total.risk_gradient + self.mu * w,
-            total.risk_hessian + self.mu * np.eye(len(total.risk_hessian)),
+        )
+        cells = (
             self.violation(total.cell_losses),
             total.cell_gradients / self.counts[:, None],
+        )
+        if isinstance(total, SlopesTotal):
+            none = np.zeros((0, 0))
+            return Expansion(*first, none, *cells, np.zeros((self.n_cells, 0, 0)))
+        return Expansion(
+            *first,
+            total.risk_hessian + self.mu * np.eye(len(w)),
+            *cells,
             total.cell_hessians / self.counts[:, None, None],
             self._peaks(total.peaks),
         )

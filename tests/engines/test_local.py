@@ -14,7 +14,7 @@ from pffl.data import Rows, Silo
 from pffl.engines import Local, Reference
 from pffl.engines.local import layout as layouts
 from pffl.engines.local import passes, threads
-from pffl.questions import Census, Curvature, Evaluate, Train
+from pffl.questions import Census, Curvature, Evaluate, Slopes, Train
 from tests.helpers import (
     MODELS,
     assert_same_total,
@@ -134,10 +134,11 @@ def test_evaluate_and_curvature(local_engine, shape, kind):
         evaluate_question(problem.task, w),
         Curvature(problem.task, w),
         Curvature(problem.task, w, majorant=True),
-        Curvature(problem.task, w, order=1),
+        Slopes(problem.task, w),
+        Slopes(problem.task, w, np.stack([w, w[::-1]], axis=1)),
     ]
     if kind != "softmax":
-        questions.append(Curvature(problem.task, w, order=1, sharpness=10.0))
+        questions.append(Slopes(problem.task, w, sharpness=10.0))
     for question in questions:
         assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
 
@@ -218,7 +219,7 @@ def mixed(problem, w, lam):
         replace(train_question(problem, -w, lam), task=again),
         Evaluate(again, w.copy()),
         evaluate_question(problem.task, w),
-        Curvature(again, -w, order=1),
+        Slopes(again, -w),
         replace(witness_question(problem, -w, lam, risk_weight=0.0), task=again),
         Census(problem.schema),
         Census(problem.schema, "test"),
@@ -261,9 +262,10 @@ def test_questions_of_one_kind_about_equal_tasks_share_a_pass(monkeypatch):
         ("census", 1),
         ("census", 1),
         ("curvature", 1),  # without cells
-        ("curvature", 3),
+        ("curvature", 2),
         ("evaluate", 1),
         ("evaluate", 3),
+        ("slopes", 1),
         ("train", 1),
         ("train", 1),
         ("train", 1),

@@ -16,7 +16,7 @@ from pffl.errors import DataError, UsageError
 from pffl.methods import fcfl
 from pffl.methods.fcfl import (
     FCFL,
-    Slopes,
+    Gaps,
     cooled,
     guarded_step,
     least_norm,
@@ -219,7 +219,7 @@ def test_temperatures_fall_when_directions_are_short():
 
 def test_a_guarded_step_keeps_gaps_under_their_bound():
     zeros = np.zeros((1, 2))
-    at_w = Slopes(
+    at_w = Gaps(
         np.ones(1), zeros, np.array([0.02, 0.0]), np.array([[-1.0, 0], [0, 1.0]])
     )
     d = np.array([0.3, 0.4])

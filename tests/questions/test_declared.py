@@ -17,6 +17,7 @@ from pffl.questions import (
     Evaluate,
     ModelQuestion,
     Question,
+    Slopes,
     View,
     add_all,
 )
@@ -197,7 +198,7 @@ def test_totals_are_kept_to_the_last_bit(federation, question):
         Census(federation.schema),
         Evaluate(question.task, question.w, "train"),
         Curvature(question.task, question.w),
-        Curvature(question.task, question.w, order=1),
+        Slopes(question.task, question.w),
         witness_question(problem, question.w, np.ones(2)),
         train_question(problem, question.w, np.ones(2)),
     ):
@@ -253,7 +254,7 @@ def test_rows_and_weights_are_separate(federation):
     np.testing.assert_array_equal(census.weights, census.counts.astype(float))
 
 
-KNOWN = {"census", "train", "evaluate", "curvature", "witness"}
+KNOWN = {"census", "train", "evaluate", "slopes", "curvature", "witness"}
 
 
 def test_the_questions_that_a_site_knows():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import FederationError, UsageError
-from pffl.questions import Census, Curvature, Evaluate, View
+from pffl.questions import Census, Curvature, Evaluate, Slopes, View
 from pffl.questions.evaluate import COLUMNS
 from tests.helpers import (
     MODELS,
@@ -322,16 +322,36 @@ def test_a_power_of_the_loss_weighs_the_silos():
 
 def test_smooth_counts_of_positive_predictions():
     _, engine, problem, oracle, w, _ = setting()
-    total = engine.ask(Curvature(problem.task, w, order=1, sharpness=4.0))
+    total = engine.ask(Slopes(problem.task, w, sharpness=4.0))
 
     def counts(v):
         return oracle.cells @ (1 / (1 + np.exp(-4.0 * oracle.scores(v)[:, 0])))
 
-    np.testing.assert_allclose(total.cell_scores, counts(w), rtol=1e-12)
+    np.testing.assert_allclose(total.cell_scores[:, 0], counts(w), rtol=1e-12)
     numeric = [
         (counts(w + 1e-6 * e) - counts(w - 1e-6 * e)) / 2e-6 for e in np.eye(len(w))
     ]
     np.testing.assert_allclose(
-        total.cell_score_gradients, np.transpose(numeric), rtol=1e-5, atol=1e-5
+        total.cell_score_gradients[:, 0], np.transpose(numeric), rtol=1e-5, atol=1e-5
     )
-    assert total.risk_hessian.size == total.cell_hessians.size == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_slopes_and_products_are_those_of_the_curvature(kind):
+    federation = make_federation(0, labels=MODELS[kind][1])
+    engine = Reference(federation)
+    model = MODELS[kind][0](l2=0.02)
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.6), model=model)
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=problem.n_parameters)
+    directions = rng.normal(size=(len(w), 3))
+    full = engine.ask(Curvature(problem.task, w))
+    found = engine.ask(Slopes(problem.task, w, directions))
+    for name in ("risk", "risk_gradient", "cell_losses", "cell_gradients"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(full, name))
+    np.testing.assert_allclose(
+        found.risk_products, (full.risk_hessian @ directions).T, rtol=1e-11, atol=1e-11
+    )
+    expected = np.swapaxes(full.cell_hessians @ directions, 1, 2)
+    np.testing.assert_allclose(found.cell_products, expected, rtol=1e-10, atol=1e-10)
+    assert found.cell_scores.size == found.cell_score_gradients.size == 0

@@ -17,7 +17,14 @@ import pffl
 from pffl.errors import Malformed, UsageError
 from pffl.methods.fcfl import FCFL
 from pffl.models import Inputs
-from pffl.questions import Curvature, Evaluate, Task, Train, Witness, read_question
+from pffl.questions import (
+    Evaluate,
+    Slopes,
+    Task,
+    Train,
+    Witness,
+    read_question,
+)
 from pffl.site import Rules, Site
 from tests.site.sites import (
     OPEN,
@@ -182,13 +189,13 @@ def test_sharp_scores_do_not_single_out_a_row() -> None:
     rows = task.model.inputs.apply(site.silo.rows("train").X)
     w = np.array([1.0, 0.0, 0.0, -rows[60, 0]])
     site.rules = Rules(floor=1, radius=1e12)
-    found = ask(site, Curvature(task, w, order=1, sharpness=1e9)).cell_score_gradients
+    found = ask(site, Slopes(task, w, sharpness=1e9)).cell_score_gradients[:, 0]
     (read,) = found[found[:, -1] != 0]
     assert read[:-1] / read[-1] == pytest.approx(rows[60], rel=1e-9)
     site.rules = Rules()
-    sharp = Curvature(task, w, order=1, sharpness=1e9)
+    sharp = Slopes(task, w, sharpness=1e9)
     assert "norm ball of 100" in send(site, sharp, (0, 2)).refusal
-    usual = Curvature(task, w, order=1, sharpness=FCFL.sharpness)
+    usual = Slopes(task, w, sharpness=FCFL.sharpness)
     assert not send(site, usual, (0, 3)).refusal
 
 

@@ -13,7 +13,7 @@ import pffl
 from pffl.data import Federation, Rows, Silo
 from pffl.engines import Reference
 from pffl.errors import Refused, UsageError
-from pffl.questions import Census, Curvature, Evaluate, Train, View, Witness
+from pffl.questions import Census, Curvature, Evaluate, Slopes, Train, View, Witness
 from pffl.questions.plausible import Ceilings
 from pffl.wire import Gate, Policy
 from tests.helpers import (
@@ -86,7 +86,7 @@ def questions(problem, rng, J):
     yield Evaluate(problem.task, w, "train")
     yield Curvature(problem.task, w, majorant=bool(rng.integers(2)))
     sharp = 10.0 if problem.task.model.n_outputs == 1 else 0.0
-    yield Curvature(problem.task, w, order=1, sharpness=sharp)
+    yield Slopes(problem.task, w, sharpness=sharp)
     weights, beta = rng.random(z) / problem.counts, float(rng.integers(2))
     shift = rng.choice([0.0, 1.0, 100.0]) * rng.normal(size=len(w))
     yield Witness(problem.task, w, beta, weights, shift)
@@ -395,9 +395,6 @@ CURVATURE_LIES = {
     "diagonal too large": ("cell_hessians", put(1e6, 0, 0, 0)),
     "not a Hessian": ("cell_hessians", put(1e3, 0, 0, 1)),
     "risk's Hessian": ("risk_hessian", put(-1.0, 0, 0)),
-    "score above the count": ("cell_scores", put(1e3, 0)),
-    "score below 0": ("cell_scores", put(-1e-3, 0)),
-    "score gradient": ("cell_score_gradients", lambda a: a + 1e3),
     "peak": ("peaks", lambda a: a + 1.0),
 }
 
@@ -406,11 +403,34 @@ CURVATURE_LIES = {
 @pytest.mark.parametrize("majorant", [False, True])
 def test_a_curvature_report_that_cannot_be_is_refused(lie, majorant):
     federation, problem, w, gate = setting()
-    question = Curvature(problem.task, w, majorant=majorant, sharpness=2.0)
+    question = Curvature(problem.task, w, majorant=majorant)
     total = answer(federation, question, 1)
     gate.report(question, 1, total)
     with pytest.raises(Refused):
         gate.report(question, 1, tampered(total, *CURVATURE_LIES[lie]))
+
+
+SLOPES_LIES = {
+    "loss": ("cell_losses", put(-1.0, 0)),
+    "risk": ("risk", lambda a: a + 1.0),
+    "gradient": ("risk_gradient", lambda a: a + 1e3),
+    "cell gradient": ("cell_gradients", lambda a: a + 1e3),
+    "product": ("risk_products", lambda a: a + 1e6),
+    "cell product": ("cell_products", lambda a: a + 1e6),
+    "score above the count": ("cell_scores", put(1e3, 0)),
+    "score below 0": ("cell_scores", put(-1e-3, 0)),
+    "score gradient": ("cell_score_gradients", lambda a: a + 1e3),
+}
+
+
+@pytest.mark.parametrize("lie", SLOPES_LIES)
+def test_a_slopes_report_that_cannot_be_is_refused(lie):
+    federation, problem, w, gate = setting()
+    question = Slopes(problem.task, w, np.eye(len(w))[:, :2], 2.0)
+    total = answer(federation, question, 1)
+    gate.report(question, 1, total)
+    with pytest.raises(Refused):
+        gate.report(question, 1, tampered(total, *SLOPES_LIES[lie]))
 
 
 WITNESS_LIES = {
@@ -491,10 +511,10 @@ def test_a_loss_bound_of_ones_own_replaces_none():
     federation, problem, w, gate = setting(
         "least squares", policy=Policy(loss_bound=50)
     )
-    question = Curvature(problem.task, 0 * w, order=1)
+    question = Slopes(problem.task, 0 * w)
     total = answer(federation, question, 0)
     gate.report(question, 0, total)
-    far = Curvature(problem.task, 100 * w, order=1)
+    far = Slopes(problem.task, 100 * w)
     with pytest.raises(Refused, match="loss"):
         gate.report(far, 0, answer(federation, far, 0))
 

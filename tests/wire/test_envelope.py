@@ -17,6 +17,7 @@ from pffl.questions import (
     Census,
     Curvature,
     Evaluate,
+    Slopes,
     Train,
     View,
     Witness,
@@ -82,9 +83,11 @@ def ask(problem, rng, kind):
     if kind == "witness":
         beta, weights = float(rng.random()), rng.random(problem.n_cells)
         return Witness(problem.task, w, beta, weights, rng.normal(size=len(w)))
-    sharpness = float(rng.integers(2)) if problem.task.model.n_outputs == 1 else 0.0
-    order = int(rng.integers(1, 3))
-    return Curvature(problem.task, w, bool(rng.integers(2)), order, sharpness)
+    if kind == "slopes":
+        sharp = float(rng.integers(2)) if problem.task.model.n_outputs == 1 else 0.0
+        directions = rng.normal(size=(len(w), int(rng.integers(3))))
+        return Slopes(problem.task, w, directions, sharp)
+    return Curvature(problem.task, w, bool(rng.integers(2)))
 
 
 def decoded(body, schema):
@@ -111,7 +114,7 @@ def same(a, b):
 @pytest.mark.parametrize("name", MODELS)
 @given(
     seed=st.integers(0, 2**32),
-    kind=st.sampled_from(["train", "evaluate", "curvature", "witness"]),
+    kind=st.sampled_from(["train", "evaluate", "slopes", "curvature", "witness"]),
     k=st.integers(0, 2),
 )
 @settings(max_examples=40, deadline=None)
@@ -265,7 +268,7 @@ def messages():
     """One request and one answer of each kind, and how to read each to the end."""
     federation, problem = setting("logistic")
     rng, schema = np.random.default_rng(0), federation.schema
-    for kind in ("census", "train", "evaluate", "curvature", "witness"):
+    for kind in ("census", "train", "evaluate", "slopes", "curvature", "witness"):
         question = Census(schema) if kind == "census" else ask(problem, rng, kind)
         model = None if kind == "census" else problem.task.model
         view = View.of(federation.silos[0], schema, model, question.split)

@@ -44,7 +44,7 @@ from pffl.wire import Policy, read_request
 from pffl.wire.envelope import SEVERAL
 
 WEIGHTS = "w"
-TRAINING = ("train", "curvature", "witness", SEVERAL)  # what its half takes
+TRAINING = ("train", "slopes", "curvature", "witness", SEVERAL)  # what its half takes
 ROUNDS = 10_000  # at most, unless the caller says how many
 
 
@@ -146,9 +146,7 @@ class PFFLStrategy(Strategy):
             self._steps, self._transport = steps, transport
             try:
                 self._advance(None)
-                self._serve(
-                    until=("train", "curvature", "witness", "evaluate", SEVERAL)
-                )
+                self._serve(until=(*TRAINING, "evaluate"))
                 if self._pending is not None:
                     seconds = self.policy.seconds if timeout is None else timeout
                     self._result.arrays = _weights(self._pending) or ArrayRecord()
@@ -175,9 +173,7 @@ class PFFLStrategy(Strategy):
         self._limit.now = server_round
         if self._pending is None or self._limit.over:
             raise Finished
-        return self._messages(
-            kinds=("census", "moments", "train", "curvature", "witness", SEVERAL)
-        )
+        return self._messages(kinds=("census", "moments", *TRAINING))
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

@@ -45,7 +45,7 @@ from pffl.methods.base import (
 from pffl.numerics import project_capped_simplex
 from pffl.problem import Expansion, Point, Prices, Problem, lower_value, upper_value
 from pffl.questions import Curvature, CurvatureTotal
-from pffl.questions.curvature import linear
+from pffl.questions.slopes import linear
 from pffl.typing import FloatArray
 
 CLOSER = 0.01  # part of the target gap at which to stop: the last round squares it

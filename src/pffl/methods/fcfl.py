@@ -6,7 +6,7 @@ l_k is the mean loss and g_k = |Δ_k| the gap between two groups' means of σ(s�
 rates of positive predictions (among y = 1 for equal opportunity).
 
     1  w ← 0, temperatures δ_l ← δ_g ← 0.5
-    2  every round: l_k, ∇l_k, g_k, ∇g_k at w                  questions.curvature
+    2  every round: l_k, ∇l_k, g_k, ∇g_k at w                  questions.slopes
     3      a^l ← softmax(l/δ_l), a^g ← softmax(g/δ_g)
     4      d_L ← Σ a^l_k ∇l_k,   d_G ← Σ a^g_k ∇g_k
     5      stage 1: c on the 2-simplex, with d(c) = c₁ d_L + c₂ d_G, in closed form
@@ -43,7 +43,7 @@ from pffl.methods.base import (
 from pffl.methods.descent import smoothness
 from pffl.numerics import divisors
 from pffl.problem import Point, Problem
-from pffl.questions import Curvature, CurvatureTotal
+from pffl.questions import Curvature, CurvatureTotal, Slopes, SlopesTotal
 from pffl.typing import FloatArray
 
 START = 0.5  # first temperature
@@ -63,7 +63,7 @@ class State:
 
 
 @dataclass(frozen=True, eq=False)
-class Slopes:
+class Gaps:
     """Losses and gaps at one w, and their gradients, one row each.
 
     Attributes
@@ -175,14 +175,14 @@ class FCFL(Method[State]):
         chosen = sums.sum(axis=1) if self.notion == "dp" else sums[:, 1]
         return chosen.sum(axis=0, keepdims=True) if self.pooled else chosen
 
-    def question(self, problem: Problem, state: State) -> Curvature | None:
+    def question(self, problem: Problem, state: State) -> Slopes | None:
         """Line 2."""
         if state.round == self.planned_rounds:
             return None
         task = problem.with_cells(self.cells(problem))
-        return Curvature(task, state.w, order=1, sharpness=self.sharpness)
+        return Slopes(task, state.w, sharpness=self.sharpness)
 
-    def step(self, problem: Problem, state: State, total: CurvatureTotal) -> State:
+    def step(self, problem: Problem, state: State, total: SlopesTotal) -> State:
         """Lines 3 to 7."""
         at_w = self.slopes(problem, total)
         losses, gaps = at_w.loss_gradients, at_w.gap_gradients
@@ -211,7 +211,7 @@ class FCFL(Method[State]):
             temperatures=cooled(state.temperatures, (d_L, d_G)),
         )
 
-    def slopes(self, problem: Problem, total: CurvatureTotal) -> Slopes:
+    def slopes(self, problem: Problem, total: SlopesTotal) -> Gaps:
         """Line 2: silos' losses and gaps, from sums per (silo, label, group)."""
         n, counts = problem.n_cells, self.counts(problem)
         deep = (*counts.shape, problem.n_parameters)
@@ -227,7 +227,7 @@ class FCFL(Method[State]):
         both = (size[:, a] > 0) & (size[:, b] > 0)  # where the gap is defined
         gaps = (rates[:, a] - rates[:, b])[both]  # Δ
         gap_slopes = (slopes[:, a] - slopes[:, b])[both]
-        return Slopes(
+        return Gaps(
             losses / rows,
             gradients / rows[:, None],
             np.abs(gaps),
@@ -309,7 +309,7 @@ def least_norm(directions: FloatArray) -> FloatArray:
 
 
 def guarded_step(
-    d: FloatArray, at_w: Slopes, gap_bound: float, *, loss_bend: float, gap_bend: float
+    d: FloatArray, at_w: Gaps, gap_bound: float, *, loss_bend: float, gap_bend: float
 ) -> float:
     """Return the step along −d: 1/L of the loss, unless a gap would pass its bound.
 

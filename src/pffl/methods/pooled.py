@@ -24,7 +24,7 @@ import numpy as np
 from pffl.methods.base import Method, check_hessians, check_parameters
 from pffl.problem import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal, Task
-from pffl.questions.curvature import linear
+from pffl.questions.slopes import linear
 from pffl.typing import FloatArray
 
 ARMIJO = 1e-4

@@ -39,7 +39,7 @@ from pffl.methods.pooled import Newton
 from pffl.numerics import capped_softmax
 from pffl.problem import Expansion, Point, Problem, upper_value, value
 from pffl.questions import Curvature, CurvatureTotal
-from pffl.questions.curvature import linear
+from pffl.questions.slopes import linear
 from pffl.typing import FloatArray
 
 CHECK = 1.5  # times as many iterations until the gap is checked again

@@ -182,6 +182,15 @@ class LinearModel(Model):
             X, curvatures * weights.reshape((-1,) + (1,) * (curvatures.ndim - 1))
         )
 
+    def times_curvature(
+        self, z: FloatArray, y: FloatArray, direction: FloatArray
+    ) -> FloatArray:
+        """Return ∂²ℓ/∂z² times each example's `direction`, which is shaped like z."""
+        curvatures = self.score_curvatures(z, y, majorant=False)
+        if curvatures.ndim == 1:
+            return curvatures * direction
+        return np.einsum("nab,nb->na", curvatures, direction)
+
     def gram(self, X: FloatArray, curvatures: FloatArray) -> FloatArray:
         """Return ``Σ_i curvatures_i ⊗ (x_i, 1)(x_i, 1)ᵀ``."""
         if curvatures.ndim == 1:

@@ -15,6 +15,8 @@ from pffl.questions.evaluate import Evaluate as Evaluate
 from pffl.questions.evaluate import EvaluateTotal as EvaluateTotal
 from pffl.questions.moments import Moments as Moments
 from pffl.questions.moments import MomentsTotal as MomentsTotal
+from pffl.questions.slopes import Slopes as Slopes
+from pffl.questions.slopes import SlopesTotal as SlopesTotal
 from pffl.questions.train import Train as Train
 from pffl.questions.train import TrainTotal as TrainTotal
 from pffl.questions.witness import Witness as Witness

@@ -21,9 +21,9 @@ import numpy as np
 from pffl.bounds.infeasible import BLOCK
 from pffl.models.linear import LinearModel
 from pffl.questions.base import ModelQuestion, View
-from pffl.questions.curvature import linear
 from pffl.questions.declared import ROUNDING, Row, Total, array, number, scalar, vector
 from pffl.questions.plausible import Known, check_length, within
+from pffl.questions.slopes import linear
 from pffl.typing import FloatArray
 
 SIZE = Row(0.0, called="a size")

@@ -29,6 +29,7 @@ from pffl.questions import (
     Evaluate,
     ModelQuestion,
     Question,
+    Slopes,
     Task,
     Total,
     Train,
@@ -39,6 +40,7 @@ T = TypeVar("T", bound=Total)
 IN_ONE_PASS: dict[Any, Callable[[Layout, Any, Threads], Sequence[Any]]] = {
     Train: train,
     Evaluate: evaluate,
+    Slopes: expand,
     Curvature: expand,
     Witness: witness,
 }

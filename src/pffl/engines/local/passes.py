@@ -29,13 +29,16 @@ from pffl.questions import (
     CurvatureTotal,
     Evaluate,
     EvaluateTotal,
+    Slopes,
+    SlopesTotal,
     Train,
     TrainTotal,
     Witness,
     WitnessTotal,
 )
-from pffl.questions.curvature import linear, powers
+from pffl.questions.curvature import powers
 from pffl.questions.evaluate import COLUMNS
+from pffl.questions.slopes import linear
 from pffl.questions.train import TINY
 from pffl.typing import BoolArray, FloatArray, IntArray
 
@@ -169,58 +172,87 @@ def _members(layout: Layout, cells: Cells) -> Callable[[int], BoolArray]:
     return member
 
 
+Expanding = Curvature | Slopes
+
+
 def expand(
-    layout: Layout, questions: Sequence[Curvature], spread: Threads
-) -> list[CurvatureTotal]:
-    """Answer questions about one task, for all silos."""
+    layout: Layout, questions: Sequence[Expanding], spread: Threads
+) -> list[CurvatureTotal | SlopesTotal]:
+    """Answer questions of one kind about one task, for all silos."""
     model = linear(questions[0].task)
     parts = spread(
-        lambda pieces: curvature_pass(layout, questions, model, pieces),
+        lambda pieces: expand_pieces(layout, questions, model, pieces),
         layout.pieces(),
         len(layout.X) * model.n_parameters,
     )
-    return [
-        _expanded(question, np.sum(sums, axis=0), _peaks(layout, question, spread))
-        for question, *sums in zip(questions, *parts, strict=True)
-    ]
+    found: list[CurvatureTotal | SlopesTotal] = []
+    for question, *each in zip(questions, *parts, strict=True):
+        packed = _by_cell(question, np.sum(each, axis=0))
+        if isinstance(question, Slopes):
+            found.append(_sloped(question, packed))
+        else:
+            peaks = _peaks(layout, question, spread)
+            found.append(_expanded(question, packed, peaks))
+    return found
 
 
-def _packing(question: Curvature) -> list[int]:
-    """Lengths of value, gradient, Hessian, score and its gradient in one vector."""
-    p, score = question.task.model.n_parameters, question.sharpness > 0
-    return [1, p, p**2 * (question.order == 2), int(score), p * score]
+def _packing(question: Expanding) -> list[int]:
+    """Lengths of the parts of one vector: value, gradient, and what else is asked."""
+    p = question.task.model.n_parameters
+    if isinstance(question, Curvature):
+        return [1, p, p**2]
+    score = question.sharpness > 0
+    return [1, p, question.directions.size, int(score), p * score]
 
 
-def _expanded(
-    question: Curvature, sums: FloatArray, peaks: FloatArray
-) -> CurvatureTotal:
-    """Return the total from packed sums: for F, each atom, and silos' own cells."""
-    cells, (_, p, *_) = question.task.cells, _packing(question)
-    z, n_atoms = cells.membership.shape
+def _by_cell(question: Expanding, sums: FloatArray) -> list[FloatArray]:
+    """Turn packed sums for F, each atom, and silos' own cells into F's and cells'."""
+    cells = question.task.cells
+    n_atoms = cells.membership.shape[1]
     everywhere = cells.everywhere[:, None] * cells.membership
     packed = everywhere @ sums[1 : 1 + n_atoms]
     packed += sums[1 + n_atoms :]
     ends = np.cumsum(_packing(question))[:-1]
-    value, gradient, hessian, score, slope = np.split(packed, ends, axis=1)
-    risk, risk_gradient, risk_hessian, *_ = np.split(sums[0], ends)
-    h = p if question.order == 2 else 0
+    return np.split(np.concatenate([sums[:1], packed]), ends, axis=1)
+
+
+def _expanded(
+    question: Curvature, parts: list[FloatArray], peaks: FloatArray
+) -> CurvatureTotal:
+    value, gradient, hessian = parts
+    p = question.task.model.n_parameters
+    hessians = hessian.reshape(-1, p, p)
     return CurvatureTotal(
-        float(risk[0]),
-        risk_gradient,
-        risk_hessian.reshape(h, h),
-        value[:, 0],
-        gradient,
-        hessian.reshape(z, h, h),
-        score[:, 0] if question.sharpness else np.zeros(z),
-        slope if question.sharpness else np.zeros((z, p)),
+        float(value[0, 0]),
+        gradient[0],
+        hessians[0],
+        value[1:, 0],
+        gradient[1:],
+        hessians[1:],
         peaks,
+    )
+
+
+def _sloped(question: Slopes, parts: list[FloatArray]) -> SlopesTotal:
+    value, gradient, product, score, slope = parts
+    p, d = question.directions.shape
+    products = product.reshape(len(value), d, p)
+    return SlopesTotal(
+        float(value[0, 0]),
+        gradient[0],
+        value[1:, 0],
+        gradient[1:],
+        products[0],
+        products[1:],
+        score[1:],
+        slope[1:].reshape(len(value) - 1, question.dims["s"], p),
     )
 
 
 def _peaks(layout: Layout, question: Curvature, spread: Threads) -> FloatArray:
     """Σ_k ‖H‖^q for F and each cell, see `CurvatureTotal.peaks`."""
     z, shares = len(question.task.cells), question.task.shares[layout.order]
-    if not (question.majorant and question.order == 2):
+    if not question.majorant:
         return np.zeros(1 + z)
 
     def part(positions: Sequence[int]) -> FloatArray:
@@ -252,9 +284,9 @@ def _silo_peaks(layout: Layout, question: Curvature, position: int) -> FloatArra
     return powers(np.concatenate([whole, in_cells / max(task.shares[index], 1e-300)]))
 
 
-def curvature_pass(
+def expand_pieces(
     layout: Layout,
-    questions: Sequence[Curvature],
+    questions: Sequence[Expanding],
     model: LinearModel,
     pieces: Sequence[Piece],
 ) -> list[FloatArray]:
@@ -280,24 +312,32 @@ def curvature_pass(
 
 
 def _packed_runs(
-    layout: Layout, question: Curvature, model: LinearModel, piece: Piece
+    layout: Layout, question: Expanding, model: LinearModel, piece: Piece
 ) -> Iterator[tuple[int, FloatArray]]:
     """Yield (unit, packed sums) for each run."""
     X, y = layout.X[piece.rows], layout.y[piece.rows]
     z = model.scores(question.w, X)
     losses, slopes = model.score_losses_and_slopes(z, y)
-    losses, slopes = (layout.weigh(v, piece.rows) for v in (losses, slopes))
-    if question.order == 2:
+    losses = layout.weigh(losses, piece.rows)
+    pulled, scores, curvatures = [slopes], np.zeros(0), np.zeros(0)
+    if isinstance(question, Curvature):
         curvatures = model.score_curvatures(z, y, majorant=question.majorant)
         curvatures = layout.weigh(curvatures, piece.rows)
-    scores, score_slopes = (layout.weigh(v, piece.rows) for v in question.scores(z))
-    for unit, run in piece.runs():
-        parts = [losses[run].sum(keepdims=True), model.pull_back(X[run], slopes[run])]
-        if question.order == 2:
-            parts.append(model.gram(X[run], curvatures[run]).reshape(-1))
+    else:
+        directions = question.directions.T
+        pulled += [model.times_curvature(z, y, model.scores(d, X)) for d in directions]
         if question.sharpness:
-            gradient = model.pull_back(X[run], score_slopes[run])
-            parts += [scores[run].sum(keepdims=True), gradient]
+            scores, score_slopes = question.scores(z)
+            scores = layout.weigh(scores, piece.rows)
+            pulled.append(score_slopes)
+    pulled = [layout.weigh(each, piece.rows) for each in pulled]
+    for unit, run in piece.runs():
+        gradients = [model.pull_back(X[run], each[run]) for each in pulled]
+        parts = [losses[run].sum(keepdims=True), *gradients]
+        if len(curvatures):
+            parts.append(model.gram(X[run], curvatures[run]).reshape(-1))
+        if len(scores):
+            parts.insert(-1, scores[run].sum(keepdims=True))
         yield unit, np.concatenate(parts)
 
 
