@@ -44,6 +44,7 @@ from pffl.flow import (
 )
 from pffl.models.base import Model
 from pffl.problem import Problem
+from pffl.processors import blas_threads
 from pffl.questions import (
     CensusTotal,
     Question,
@@ -203,7 +204,7 @@ class Driver:
         exchanges = self.exchanges(flow)
         step: Callable[[Any], list[Question[Any]]] = exchanges.send
         value: Any = None
-        with Held() as signals:
+        with blas_threads(1), Held() as signals:
             while True:
                 try:
                     questions = step(value)
@@ -228,7 +229,8 @@ class Driver:
         try:
             while True:
                 try:
-                    told = step(value)
+                    with blas_threads(1):  # not while somebody else's loop has its turn
+                        told = step(value)
                 except StopIteration as done:
                     self._offer()
                     result: R = done.value

@@ -326,17 +326,6 @@ def test_different_scalings_in_one_list_are_laid_out_once_each(monkeypatch):
         assert_same_total(total, Reference(federation).ask(question), 1e-12)
 
 
-@pytest.mark.parametrize("present", [["process_cpu_count"], []])
-def test_systems_without_affinity_have_processors_too(monkeypatch, present):
-    monkeypatch.delattr("os.sched_getaffinity", raising=False)
-    monkeypatch.setattr("os.cpu_count", lambda: 5)
-    monkeypatch.delattr("os.process_cpu_count", raising=False)
-    for name in present:
-        monkeypatch.setattr(f"os.{name}", lambda: 3, raising=False)
-    assert threads.processors() == (3 if present else 5)
-    assert Local(make_federation(0)).ask(Census(make_schema())).rows.sum() == 125
-
-
 def test_another_scaling_lays_the_rows_out_anew():
     federation = make_federation(1)
     fast, plain = Local(federation), Reference(federation)

@@ -202,6 +202,8 @@ class Exact(Method[State]):
 
     def init(self, problem: Problem, constants: None = None) -> State:
         """Start at w = 0, or at the warm start."""
+        import scipy.linalg  # noqa: F401, the saddle's: loaded before its threads count
+
         p, z = problem.n_parameters, problem.n_cells
         linear(problem.task)
         check_hessians(self, problem, GRADIENTS_ONLY)

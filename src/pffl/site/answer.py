@@ -31,6 +31,7 @@ from pffl.data.silo import Silo
 from pffl.errors import ArtefactError, Malformed, Refused, UsageError
 from pffl.models import LinearModel
 from pffl.parcel import Parcel
+from pffl.processors import blas_threads, processors
 from pffl.questions import ModelQuestion, Question, Task, Total, View, read_question
 from pffl.questions.base import Rebuild
 from pffl.records import Record, read
@@ -106,7 +107,8 @@ class Site:
         request: Request | None = None
         try:
             request = read_request(content, largest=self.rules.largest_message)
-            return self._answer(request, remember=remember)
+            with blas_threads(processors()):
+                return self._answer(request, remember=remember)
         except Exception as error:
             reason, own = _reason(error), self.schema.hash
             refused = refusal(

@@ -13,16 +13,16 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from pffl.data.federation import Federation
 from pffl.engines.local.counting import census
 from pffl.engines.local.layout import Layout
 from pffl.engines.local.passes import evaluate, expand, train, witness
-from pffl.engines.local.threads import Threads, processors
+from pffl.engines.local.threads import Threads
 from pffl.engines.reference import Reference
 from pffl.models.base import Inputs, Model
 from pffl.models.linear import LinearModel
+from pffl.processors import blas_threads, processors
 from pffl.questions import (
     Census,
     Curvature,
@@ -63,7 +63,6 @@ class Local(Reference):
         self._spread = Threads(threads or processors())
         self._layouts: dict[str, Layout] = {}
         self._scaling: Inputs | None = None
-        self._blas = ThreadpoolController()
 
     def ask(self, question: Question[T]) -> T:
         """Ask every silo and add the answers."""
@@ -96,7 +95,7 @@ class Local(Reference):
                 work = None  # the layout does not know whom rows are about
         if isinstance(model, LinearModel) and work is not None:
             # One BLAS thread each: ours are the threads, and BLAS's would compete.
-            with self._blas.limit(limits=1, user_api="blas"):
+            with blas_threads(1):
                 return work(self.layout(questions[0]), questions, self._spread)
         if model is not None and model.framework == "torch":
             from pffl.engines.local.networks import BATCHED  # needs torch

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -14,15 +13,6 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 SMALL = 40_000  # scores below which threads cost more than they save
-
-
-def processors() -> int:
-    """Return how many processors this process may use, as far as the system tells."""
-    if hasattr(os, "sched_getaffinity"):  # Linux
-        return len(os.sched_getaffinity(0))
-    if hasattr(os, "process_cpu_count"):  # Python 3.13
-        return os.process_cpu_count() or 1
-    return os.cpu_count() or 1
 
 
 class Threads:
