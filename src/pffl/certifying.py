@@ -27,6 +27,7 @@ from pffl.evidence.verdict import certificate as certificate_of
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
 from pffl.models.predictor import Predictor
+from pffl.models.scaled import row_squares
 from pffl.preparation import count, deviations, shares, sizes_of, withholds
 from pffl.problem import Point, Problem
 from pffl.questions import Task
@@ -360,8 +361,8 @@ def longest_input(federation: Federation | None, problem: Problem) -> float | No
     longest = 0.0
     for silo in federation.silos:
         X = silo.rows("train").X
-        for start in range(0, len(X), BLOCK):
+        for start in range(0, X.shape[0], BLOCK):
             rows = model.inputs.apply(X[start : start + BLOCK])
-            longest = max(longest, float(np.einsum("ij,ij->i", rows, rows).max()))
+            longest = max(longest, float(row_squares(rows).max()))
     intercept = isinstance(model, LinearModel) and model.intercept
     return float(np.sqrt(longest + intercept))

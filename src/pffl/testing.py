@@ -29,6 +29,7 @@ from pffl.engines import Engine, Local, Reference
 from pffl.flow import iterate
 from pffl.methods import METHODS, Exact, Method
 from pffl.models.base import Model
+from pffl.models.scaled import Design
 from pffl.preparation import Options, Weighting
 from pffl.problem import Point, Problem
 from pffl.questions import Evaluate, Question, TrainTotal
@@ -346,7 +347,7 @@ class Sample:
     """
 
     problem: Problem
-    X: FloatArray
+    X: Design
     y: FloatArray
     group: IntArray
     silo: IntArray

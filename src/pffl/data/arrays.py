@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pffl.data.codes import as_column
 from pffl.data.silo import as_inputs
+from pffl.data.sparse import Matrix
 from pffl.errors import DataError, Problems
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 
 def as_columns(sensitive_features: object) -> dict[str, NDArray[np.generic]]:
@@ -46,7 +50,7 @@ def noted(problems: Problems) -> Iterator[None]:
         problems.add(str(error))
 
 
-def as_floats(values: NDArray[Any], what: str) -> NDArray[Any]:
+def as_floats(values: NDArray[Any] | csr_array, what: str) -> Matrix:
     """Return numbers in a type of inputs, or say what is none."""
     try:
         return as_inputs(values)
@@ -55,7 +59,7 @@ def as_floats(values: NDArray[Any], what: str) -> NDArray[Any]:
 
 
 def check_shapes(
-    inputs: NDArray[Any],
+    inputs: NDArray[Any] | csr_array,
     vectors: Mapping[str, NDArray[np.generic]],
     features: Sequence[str] | None,
 ) -> None:
@@ -72,6 +76,6 @@ def check_shapes(
         )
         lengths = {name: len(v) for name, v in vectors.items() if v.ndim == 1}
         if inputs.ndim:
-            lengths["X"] = len(inputs)
+            lengths["X"] = inputs.shape[0]
         if len(set(lengths.values())) > 1:
             problems.add(f"lengths differ: {lengths}")

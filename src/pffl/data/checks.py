@@ -14,14 +14,19 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
+from pffl.data.sparse import column_ends, not_finite, stored_numbers, stored_width
 from pffl.errors import DataError, Problems
 from pffl.typing import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 SHOWN = 10
 LARGEST = 1e75  # a loss is a square, and losses are squared again
@@ -89,9 +94,9 @@ def _check_shape(schema: Schema, rows: Rows, where: str, problems: Problems) -> 
             f"(rows, {schema.n_features})"
         )
         return False
-    if not len(rows.X) == len(rows.y) == len(rows.group):
+    if not rows.X.shape[0] == len(rows.y) == len(rows.group):
         problems.add(
-            f"{where}: {len(rows.X)} inputs, {len(rows.y)} labels, "
+            f"{where}: {rows.X.shape[0]} inputs, {len(rows.y)} labels, "
             f"{len(rows.group)} groups"
         )
         return False
@@ -103,7 +108,8 @@ def _check_shape(schema: Schema, rows: Rows, where: str, problems: Problems) -> 
 
 def _fine(rows: Rows) -> bool:
     """Whether all inputs are numbers, and none is too large: of many silos at once."""
-    size = max(float(rows.X.max(initial=0)), -float(rows.X.min(initial=0)))
+    X = stored_numbers(rows.X)
+    size = max(float(X.max(initial=0)), -float(X.min(initial=0)))
     return size <= LARGEST  # of a NaN nothing is
 
 
@@ -112,7 +118,7 @@ def _check_finite(schema: Schema, rows: Rows, where: str, problems: Problems) ->
     if len(rows) == 0:
         return
     # Extremes are not finite where an entry is not: no mask as large as the data.
-    low, high = rows.X.min(axis=0, initial=0), rows.X.max(axis=0, initial=0)
+    low, high = column_ends(rows.X)
     if np.isfinite(low).all() and np.isfinite(high).all():
         size = np.maximum(high.astype(np.float64), -low.astype(np.float64))
         large = np.flatnonzero(size > LARGEST)
@@ -123,7 +129,7 @@ def _check_finite(schema: Schema, rows: Rows, where: str, problems: Problems) ->
                 "squares cannot be added; use another unit, or repair them"
             )
     else:
-        bad = (~np.isfinite(rows.X)).sum(axis=0)
+        bad = not_finite(rows.X)
         columns = [f"'{schema.features[j]}' ({bad[j]})" for j in np.flatnonzero(bad)]
         problems.add(f"{where}: missing or infinite values in {', '.join(columns)}")
 
@@ -310,16 +316,35 @@ def row_hashes(parts: Sequence[Rows]) -> Hashes:
 
 def _hash(rows: Rows) -> Hashes:
     state = np.zeros(len(rows), dtype=np.uint64)
-    columns = (*rows.X.T, rows.y, rows.group)
-    if rows.X.dtype == np.uint8 and rows.X.shape[1] >= PICTURE:
+    if not isinstance(rows.X, np.ndarray):
+        state, columns = _sparse_hash(rows.X), (rows.y, rows.group)
+    elif rows.X.dtype == np.uint8 and rows.X.shape[1] >= PICTURE:
         state = np.array([_digest(row) for row in rows.X], dtype=np.uint64)
         columns = (rows.y, rows.group)
+    else:
+        columns = (*rows.X.T, rows.y, rows.group)
     for column in columns:
         # Adding 0.0 turns −0.0 into 0.0.
         state ^= (column.astype(np.float64) + 0.0).view(np.uint64)
-        state *= np.uint64(0x9E3779B97F4A7C15)
-        state ^= state >> np.uint64(29)
+        _mix(state)
     return state
+
+
+def _mix(state: Hashes) -> None:
+    """Spread what is in the last bits over all."""
+    state *= np.uint64(0x9E3779B97F4A7C15)
+    state ^= state >> np.uint64(29)
+
+
+def _sparse_hash(X: csr_array) -> Hashes:
+    """Add up hashes of what a row stores: of places and numbers."""
+    entries = X.indices.astype(np.uint64)
+    _mix(entries)
+    entries ^= X.data.view(np.uint64)
+    _mix(entries)
+    _mix(entries)
+    sums = np.append(np.uint64(0), np.cumsum(entries))  # modulo 2⁶⁴
+    return sums[X.indptr[1:]] - sums[X.indptr[:-1]]
 
 
 def _digest(row: NDArray[np.uint8]) -> int:
@@ -330,7 +355,7 @@ def _digest(row: NDArray[np.uint8]) -> int:
 def _batches(parts: Sequence[Rows]) -> Iterator[Rows]:
     """Join small parts and cut large ones, so that the work per call is even."""
     waiting: list[Rows] = []
-    width = max((part.X.shape[1] for part in parts[:1]), default=1)
+    width = max((stored_width(part.X) for part in parts[:1]), default=1)
     most, held = max(64, min(BATCH, WIDE // max(1, width))), 0
     for part in parts:
         for start in range(0, len(part), most):

@@ -41,6 +41,7 @@ from pffl.data.labels import label_type_of
 from pffl.data.partition import People, distribute, split_index
 from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows, Silo
+from pffl.data.sparse import Matrix, as_csr, contents, is_sparse, saved
 from pffl.data.table import (
     SITE,
     ColumnOptions,
@@ -91,7 +92,7 @@ def _keywords_of(
 class Pooled(NamedTuple):
     """All rows of one split, for simulations and comparisons only."""
 
-    X: FloatArray
+    X: Matrix
     y: FloatArray
     group: IntArray
     silo: IntArray
@@ -279,7 +280,7 @@ class Federation:
         ----------
         X, y
             Inputs, shape (n, features), and labels (any values) or numbers. Names of a
-            DataFrame or Series are kept.
+            DataFrame or Series are kept. SciPy's sparse matrices stay sparse.
         sensitive_features
             Protected attributes: a vector, or a mapping from name to vector.
         silo
@@ -304,7 +305,8 @@ class Federation:
         seed
             Seed of the split.
         """
-        inputs, target = np.asarray(X), as_column(y)
+        inputs: Matrix = as_csr(X) if is_sparse(X) else np.asarray(X)
+        target = as_column(y)
         features = names_of(X) if features is None else features
         if silo is None:
             silo = np.repeat(partition.silo_names(1), len(target))
@@ -321,7 +323,7 @@ class Federation:
             with noted(problems):
                 if classification:
                     labels, target = encode_values(target, "label")
-                target = as_floats(target, "label")
+                target = np.asarray(as_floats(target, "label"))
             for attribute, values in protected.items():
                 with noted(problems):
                     what = f"protected attribute '{attribute}'"
@@ -500,14 +502,16 @@ class Federation:
             columns["person"] = joined.person
         if joined.weight is not None:
             columns["weight"] = joined.weight
-        X = np.concatenate([rows.X for *_, rows in parts])
+        X = joined.X
         place = Path(path)
         if place.suffix == ".npz":
             stream = io.BytesIO()
-            columns |= {"X": X, "features": np.array(self.schema.features)}
+            columns |= {"features": np.array(self.schema.features), **saved(X)}
             np.savez_compressed(stream, **columns)  # type: ignore[arg-type]
             write(place, stream.getvalue())
             return
+        if not isinstance(X, np.ndarray):
+            raise DataError(f"'{place}': sparse inputs are exported to an npz file")
         wide = X.astype(np.float64) if X.dtype == np.float32 else X
         inputs = pd.DataFrame(wide, columns=list(self.schema.features))
         table = pd.concat([pd.DataFrame(columns), inputs], axis=1)
@@ -572,7 +576,10 @@ class Federation:
         """
         splits = [split for split in self.splits if split != "train"]
         parts = {s: [silo.rows(s) for silo in self.silos] for s in splits}
-        return {s: digest(*(a for r in parts[s] for a in (r.X, r.y))) for s in splits}
+        return {
+            s: digest(*(a for r in parts[s] for a in (*contents(r.X), r.y)))
+            for s in splits
+        }
 
     @cached_property
     def fingerprint(self) -> str:
@@ -582,7 +589,7 @@ class Federation:
             for split in sorted(silo.splits):
                 rows = silo.splits[split]
                 parts.append(f"{silo.name}\0{split}\0{len(rows)}")
-                parts += [rows.X, rows.y, rows.group]
+                parts += [*contents(rows.X), rows.y, rows.group]
                 if rows.person is not None:
                     parts.append(rows.person)
                 if rows.weight is not None:

@@ -7,14 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pffl.data.sparse import Matrix, as_csr, is_sparse, stacked
 from pffl.errors import UsageError
 from pffl.typing import FloatArray, IntArray
 
 INPUT_TYPES = (np.float64, np.float32, np.uint8)
 
 
-def as_inputs(X: object) -> FloatArray:
-    """Return inputs in a type of `INPUT_TYPES`, without a copy where they have one."""
+def as_inputs(X: object) -> Matrix:
+    """Return inputs in a type of `INPUT_TYPES`, without a copy where they have one.
+
+    Sparse ones stay sparse, in float64.
+    """
+    if is_sparse(X):
+        return as_csr(X)
     inputs = np.asarray(X)
     return inputs if inputs.dtype in INPUT_TYPES else inputs.astype(np.float64)
 
@@ -27,7 +33,7 @@ class Rows:
     ----------
     X
         Inputs as given (unscaled), shape (n, features); float32, float64, or uint8
-        (pictures).
+        (pictures); or SciPy's compressed rows, float64, as `as_csr` makes them.
     y
         Label codes (classification) or numbers (regression), float64.
     group
@@ -39,7 +45,7 @@ class Rows:
         How much each row counts in every mean, s_i ≥ 0; None: as much as any other.
     """
 
-    X: FloatArray
+    X: Matrix
     y: FloatArray
     group: IntArray
     person: IntArray | None = None
@@ -60,7 +66,7 @@ class Rows:
         known = [part.person for part in parts if part.person is not None]
         weighed = any(part.weight is not None for part in parts)
         return cls(
-            np.concatenate([part.X for part in parts]),
+            stacked([part.X for part in parts]),
             np.concatenate([part.y for part in parts]),
             np.concatenate([part.group for part in parts]),
             np.concatenate(known) if known and len(known) == len(parts) else None,
@@ -74,8 +80,7 @@ class Rows:
         """Return the rows at `index`."""
         who = None if self.person is None else self.person[index]
         weight = None if self.weight is None else self.weight[index]
-        X = self.X.take(index, axis=0)
-        return Rows(X, self.y[index], self.group[index], who, weight)
+        return Rows(self.X[index], self.y[index], self.group[index], who, weight)
 
     def view(self, start: int, stop: int) -> Rows:
         """Return the rows from `start` up to `stop` without a copy."""

@@ -17,6 +17,7 @@ from scipy.special import xlogy
 from pffl.data.column import MISSING, Column
 from pffl.data.encoding import TableEncoding
 from pffl.data.silo import Rows
+from pffl.data.sparse import Matrix
 from pffl.typing import FloatArray, IntArray
 
 MOST_ROWS, MOST_ENTRIES = 20_000, 10_000_000  # a sample of so many is enough
@@ -58,7 +59,7 @@ def tell(encoding: TableEncoding, parts: Sequence[Rows]) -> list[Telling]:
         for attribute in schema.attributes
     ]
     found = []
-    for name, cuts in _columns(encoding, rows.X):
+    for name, cuts in _columns(encoding, _dense(rows.X)):
         label = (
             _of_classes(cuts, rows.y.astype(np.int64), schema.n_labels)
             if schema.labels
@@ -108,6 +109,11 @@ def _sample(parts: Sequence[Rows]) -> Rows:
         [Rows(p.X[::step], p.y[::step], p.group[::step]) for p in parts if len(p)]
     )
     return rows.take(np.random.default_rng(0).permutation(len(rows)))
+
+
+def _dense(X: Matrix) -> FloatArray:
+    """Return the inputs of a sample, of `MOST_ENTRIES` at most, dense."""
+    return X if isinstance(X, np.ndarray) else X.toarray()
 
 
 @dataclass(frozen=True, eq=False)

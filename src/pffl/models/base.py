@@ -8,12 +8,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, overload
 
 import numpy as np
 
 from pffl.data.schema import Schema
 from pffl.errors import UsageError
+from pffl.models.scaled import Design, ScaledRows, dense
 from pffl.numerics import (
     bounded_probabilities,
     clipped_log_losses,
@@ -21,6 +22,9 @@ from pffl.numerics import (
 )
 from pffl.records import Record
 from pffl.typing import FloatArray
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 CONSTANT = 1e-12  # of the mean square: a smaller variance is rounding
 
@@ -74,13 +78,24 @@ class Inputs:
             and np.array_equal(self.scale, other.scale)
         )
 
-    def apply(self, X: FloatArray, out: FloatArray | None = None) -> FloatArray:
+    @overload
+    def apply(self, X: FloatArray, out: FloatArray | None = None) -> FloatArray: ...
+
+    @overload
+    def apply(self, X: csr_array) -> ScaledRows: ...
+
+    @overload
+    def apply(self, X: FloatArray | csr_array) -> Design: ...
+
+    def apply(self, X: FloatArray | csr_array, out: FloatArray | None = None) -> Design:
         """Return ``(X − mean) / scale`` in float64, in one new array (or `out`).
 
-        Deferred ones return `X`.
+        Sparse rows stay sparse. Deferred ones return `X`.
         """
         if self.deferred:
-            return X
+            return dense(X)
+        if not isinstance(X, np.ndarray):
+            return ScaledRows.of(X, self.mean, self.scale)
         centred = np.subtract(X, self.mean, out=out, dtype=np.float64)
         centred /= self.scale
         return centred
@@ -236,19 +251,19 @@ class Model(ABC):
         """Return the first w."""
 
     @abstractmethod
-    def losses(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
+    def losses(self, w: FloatArray, X: Design, y: FloatArray) -> FloatArray:
         """Return the loss of each example."""
 
     @abstractmethod
     def losses_and_gradient(
-        self, w: FloatArray, X: FloatArray, y: FloatArray, weights: FloatArray
+        self, w: FloatArray, X: Design, y: FloatArray, weights: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Return the losses and ``Σ_i weights_i ∇ℓ_i(w)``."""
 
     def local_step(
         self,
         w: FloatArray,
-        X: FloatArray,
+        X: Design,
         y: FloatArray,
         weights: FloatArray,
         step: Step,
@@ -256,12 +271,12 @@ class Model(ABC):
         """Return w after one step on these rows, its statistics moved by them."""
         return step.take(w, self.losses_and_gradient(w, X, y, weights)[1])
 
-    def scores(self, w: FloatArray, X: FloatArray) -> FloatArray:
+    def scores(self, w: FloatArray, X: Design) -> FloatArray:
         """Return what classes and probabilities follow from, one score per output."""
         raise UsageError(f"{type(self).__name__} has no scores: use predict_proba")
 
     @abstractmethod
-    def classes(self, w: FloatArray, X: FloatArray) -> FloatArray | None:
+    def classes(self, w: FloatArray, X: Design) -> FloatArray | None:
         """Return predicted label codes, or None for a numeric target."""
 
     # The bounded predictor: what is certified, saved and shipped. Its loss is at most M
@@ -303,23 +318,23 @@ class Model(ABC):
         return mixed_log_losses(losses, bound, self.n_classes)
 
     def bounded_losses(
-        self, w: FloatArray, X: FloatArray, y: FloatArray, bound: float
+        self, w: FloatArray, X: Design, y: FloatArray, bound: float
     ) -> FloatArray:
         """Return the loss of each example under the bounded predictor."""
         return self.bounded(self.losses(w, X, y), bound)
 
-    def bounded_proba(self, w: FloatArray, X: FloatArray, bound: float) -> FloatArray:
+    def bounded_proba(self, w: FloatArray, X: Design, bound: float) -> FloatArray:
         """Return the bounded predictor's class probabilities, shape (n, classes)."""
         own = self.predict_proba(w, X)
         if self.loss_bound(bound) is None:
             return own
         return bounded_probabilities(own, bound, clip=self.clips)
 
-    def bounded_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
+    def bounded_values(self, w: FloatArray, X: Design) -> FloatArray:
         """Return the bounded predictor's numbers (for a numeric target)."""
         return self.predict_values(w, X)
 
-    def predict_proba(self, w: FloatArray, X: FloatArray) -> FloatArray:
+    def predict_proba(self, w: FloatArray, X: Design) -> FloatArray:
         """Return class probabilities, shape (n, classes)."""
         raise UsageError(f"{type(self).__name__} predicts numbers: use predict")
 
@@ -327,7 +342,7 @@ class Model(ABC):
         """Return the loss of predictions that are so far off (for a numeric target)."""
         return np.square(residual)
 
-    def predict_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
+    def predict_values(self, w: FloatArray, X: Design) -> FloatArray:
         """Return predicted numbers (for a numeric target)."""
         raise UsageError(f"{type(self).__name__} predicts classes")
 

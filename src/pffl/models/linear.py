@@ -18,6 +18,7 @@ import numpy as np
 from pffl.data.schema import Schema
 from pffl.errors import DataError, UsageError, wrong
 from pffl.models.base import UNSCALED, Inputs, Model, Target
+from pffl.models.scaled import Design, ScaledRows
 from pffl.numerics import (
     is_number,
     log_softmax,
@@ -128,7 +129,7 @@ class LinearModel(Model):
         """Return w = 0."""
         return np.zeros(self.n_parameters)
 
-    def scores(self, w: FloatArray, X: FloatArray) -> FloatArray:
+    def scores(self, w: FloatArray, X: Design) -> FloatArray:
         """Return z, shape (n,), or (n, outputs) for several outputs."""
         coefficients = w.reshape(self.n_outputs, self.n_columns)
         d = X.shape[1]
@@ -138,7 +139,7 @@ class LinearModel(Model):
         z = X @ coefficients[:, :d].T
         return z + coefficients[:, d] if self.intercept else z
 
-    def pull_back(self, X: FloatArray, slopes: FloatArray) -> FloatArray:
+    def pull_back(self, X: Design, slopes: FloatArray) -> FloatArray:
         """Return ``Σ_i slopes_i ⊗ (x_i, 1)``: the gradient in w."""
         columns = slopes.reshape(len(X), self.n_outputs)
         gradient = columns.T @ X
@@ -146,18 +147,18 @@ class LinearModel(Model):
             gradient = np.concatenate([gradient, columns.sum(axis=0)[:, None]], axis=1)
         return gradient.reshape(-1)
 
-    def losses(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
+    def losses(self, w: FloatArray, X: Design, y: FloatArray) -> FloatArray:
         """Return the loss of each example."""
         return self.score_losses(self.scores(w, X), y)
 
     def bounded_losses(
-        self, w: FloatArray, X: FloatArray, y: FloatArray, bound: float
+        self, w: FloatArray, X: Design, y: FloatArray, bound: float
     ) -> FloatArray:
         """Return the loss of each example under the bounded predictor."""
         return self.score_bounded_losses(self.scores(w, X), y, bound)
 
     def losses_and_gradient(
-        self, w: FloatArray, X: FloatArray, y: FloatArray, weights: FloatArray
+        self, w: FloatArray, X: Design, y: FloatArray, weights: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Return the losses and ``Σ_i weights_i ∇ℓ_i(w)``."""
         losses, slopes = self.score_losses_and_slopes(self.scores(w, X), y)
@@ -167,7 +168,7 @@ class LinearModel(Model):
     def hessian(
         self,
         w: FloatArray,
-        X: FloatArray,
+        X: Design,
         y: FloatArray,
         weights: FloatArray,
         *,
@@ -191,7 +192,7 @@ class LinearModel(Model):
             return curvatures * direction
         return np.einsum("nab,nb->na", curvatures, direction)
 
-    def gram(self, X: FloatArray, curvatures: FloatArray) -> FloatArray:
+    def gram(self, X: Design, curvatures: FloatArray) -> FloatArray:
         """Return ``Σ_i curvatures_i ⊗ (x_i, 1)(x_i, 1)ᵀ``."""
         if curvatures.ndim == 1:
             return self._gram(X, curvatures)
@@ -202,8 +203,8 @@ class LinearModel(Model):
                 full[a, :, b] = full[b, :, a] = self._gram(X, curvatures[:, a, b])
         return full.reshape(q * c, q * c)
 
-    def _gram(self, X: FloatArray, curvatures: FloatArray) -> FloatArray:
-        if curvatures.min(initial=0.0) < 0:  # between two outputs of softmax
+    def _gram(self, X: Design, curvatures: FloatArray) -> FloatArray:
+        if isinstance(X, ScaledRows) or curvatures.min(initial=0.0) < 0:
             return self._mixed_gram(X, curvatures)
         root = np.sqrt(curvatures)
         rows = np.empty((len(X), self.n_columns))
@@ -213,17 +214,19 @@ class LinearModel(Model):
         # The product of one matrix with itself takes BLAS half the work (syrk).
         return rows.T @ rows
 
-    def _mixed_gram(self, X: FloatArray, curvatures: FloatArray) -> FloatArray:
-        weighted = X * curvatures[:, None]
+    def _mixed_gram(self, X: Design, curvatures: FloatArray) -> FloatArray:
         d = X.shape[1]
         gram = np.empty((self.n_columns, self.n_columns))
-        np.matmul(X.T, weighted, out=gram[:d, :d])
+        if isinstance(X, ScaledRows):
+            gram[:d, :d] = X.gram(curvatures)
+        else:  # curvatures below 0 are those between two outputs of softmax
+            np.matmul(X.T, X * curvatures[:, None], out=gram[:d, :d])
         if self.intercept:
             gram[d, :d] = gram[:d, d] = curvatures @ X
             gram[d, d] = curvatures.sum()
         return gram
 
-    def classes(self, w: FloatArray, X: FloatArray) -> FloatArray | None:
+    def classes(self, w: FloatArray, X: Design) -> FloatArray | None:
         """Return predicted label codes, or None for a numeric target."""
         return self.score_classes(self.scores(w, X))
 
@@ -303,7 +306,7 @@ class LogisticRegression(LinearModel):
         """Return 1 for positive scores."""
         return (z > 0).astype(np.float64)
 
-    def predict_proba(self, w: FloatArray, X: FloatArray) -> FloatArray:
+    def predict_proba(self, w: FloatArray, X: Design) -> FloatArray:
         """Return class probabilities, shape (n, 2)."""
         z = self.scores(w, X)
         return np.stack([sigmoid(-z), sigmoid(z)], axis=1)  # 1 − σ(z) would cancel
@@ -372,7 +375,7 @@ class SoftmaxRegression(LinearModel):
         """Return the class with the largest score."""
         return z.argmax(axis=1).astype(np.float64)
 
-    def predict_proba(self, w: FloatArray, X: FloatArray) -> FloatArray:
+    def predict_proba(self, w: FloatArray, X: Design) -> FloatArray:
         """Return class probabilities, shape (n, classes)."""
         return np.exp(log_softmax(self.scores(w, X)))
 
@@ -421,7 +424,7 @@ class NumericModel(LinearModel):
         """Return ℓ for each score."""
         return self.residual_losses(self.residuals(z, y))
 
-    def predict_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
+    def predict_values(self, w: FloatArray, X: Design) -> FloatArray:
         """Return predicted numbers, in the target's own units."""
         return self.target.mean + self.target.scale * self.scores(w, X)
 
@@ -457,7 +460,7 @@ class NumericModel(LinearModel):
         values = self.target.mean + self.target.scale * z
         return np.minimum(self.residual_losses(values.clip(low, high) - y), bound)
 
-    def bounded_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
+    def bounded_values(self, w: FloatArray, X: Design) -> FloatArray:
         """Return predicted numbers, kept in the range."""
         values = self.predict_values(w, X)
         return values if self.target_range is None else values.clip(*self.target_range)

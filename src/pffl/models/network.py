@@ -22,6 +22,7 @@ from pffl.data.schema import Schema
 from pffl.errors import DataError, MissingExtraError, Problems, UsageError, wrong
 from pffl.models.architectures import description_of
 from pffl.models.base import UNSCALED, Inputs, Model, Step, Target
+from pffl.models.scaled import Design, dense
 from pffl.numerics import is_number
 from pffl.typing import FloatArray
 
@@ -257,9 +258,10 @@ class Network(Model):
             draw(replica.module, seed)
         return replica.vector()
 
-    def tensor(self, X: FloatArray) -> Tensor:
+    def tensor(self, X: Design) -> Tensor:
         """Return rows as the module takes them: scaled, in its type, on its device."""
-        rows = torch.from_numpy(X if X.flags.writeable else X.copy())
+        given = dense(X)
+        rows = torch.from_numpy(given if given.flags.writeable else given.copy())
         rows = rows.to(self.torch_device)
         if self.standardized:
             rows = (rows - self._scaling[0]) / self._scaling[1]
@@ -290,12 +292,12 @@ class Network(Model):
         clipped = np.clip(residual, -most, most)
         return clipped * (2.0 * residual - clipped)
 
-    def losses(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
+    def losses(self, w: FloatArray, X: Design, y: FloatArray) -> FloatArray:
         """Return the loss of each example, in batches."""
         return self.losses_and_classes(w, X, y)[0]
 
     def losses_and_classes(
-        self, w: FloatArray, X: FloatArray, y: FloatArray
+        self, w: FloatArray, X: Design, y: FloatArray
     ) -> tuple[FloatArray, FloatArray | None]:
         """Return both from one pass; classes are None for a numeric target."""
         losses, codes = np.empty(len(X)), np.empty(len(X))
@@ -307,7 +309,7 @@ class Network(Model):
         return losses, None if self._loss.numeric else codes
 
     def losses_and_gradient(
-        self, w: FloatArray, X: FloatArray, y: FloatArray, weights: FloatArray
+        self, w: FloatArray, X: Design, y: FloatArray, weights: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Return the losses and ``Σ_i weights_i ∇ℓ_i(w)``, in evaluation mode.
 
@@ -326,7 +328,7 @@ class Network(Model):
     def local_step(
         self,
         w: FloatArray,
-        X: FloatArray,
+        X: Design,
         y: FloatArray,
         weights: FloatArray,
         step: Step,
@@ -339,11 +341,11 @@ class Network(Model):
             _, gradient = self._loss_gradient(replica, X, y, weights)
         return np.concatenate([step.take(w[:n], gradient), replica.run_statistics()])
 
-    def classes(self, w: FloatArray, X: FloatArray) -> FloatArray | None:
+    def classes(self, w: FloatArray, X: Design) -> FloatArray | None:
         """Return predicted label codes, or None for a numeric target."""
         return self.losses_and_classes(w, X, np.zeros(len(X)))[1]
 
-    def predict_proba(self, w: FloatArray, X: FloatArray) -> FloatArray:
+    def predict_proba(self, w: FloatArray, X: Design) -> FloatArray:
         """Return class probabilities, shape (n, classes)."""
         found = [
             numbers(self._loss.probabilities(self._loss.scores(z)))
@@ -363,13 +365,13 @@ class Network(Model):
             return 0
         return self.n_outputs if self._loss.per_class else 2
 
-    def scores(self, w: FloatArray, X: FloatArray) -> FloatArray:
+    def scores(self, w: FloatArray, X: Design) -> FloatArray:
         """Return the module's outputs, shape (n,), or (n, classes)."""
         found = [numbers(self._loss.scores(z)) for _, z in self._evaluated(w, X)]
         shape = (0, self.n_outputs) if self._loss.per_class else (0,)
         return np.concatenate(found) if found else np.zeros(shape)
 
-    def predict_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
+    def predict_values(self, w: FloatArray, X: Design) -> FloatArray:
         """Return predicted numbers, in the target's own units."""
         return self.target.mean + self.target.scale * self.scores(w, X)
 
@@ -425,9 +427,7 @@ class Network(Model):
         step = self.rows_at_once
         return [slice(a, min(a + step, rows)) for a in range(0, rows, step)]
 
-    def _evaluated(
-        self, w: FloatArray, X: FloatArray
-    ) -> Iterator[tuple[slice, Tensor]]:
+    def _evaluated(self, w: FloatArray, X: Design) -> Iterator[tuple[slice, Tensor]]:
         """Yield rows and the module's outputs for them, batch by batch."""
         replica = self.replica
         replica.load(w)
@@ -438,7 +438,7 @@ class Network(Model):
             yield rows, z
 
     def _loss_gradient(
-        self, replica: Replica, X: FloatArray, y: FloatArray, weights: FloatArray
+        self, replica: Replica, X: Design, y: FloatArray, weights: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Losses and weighted gradient of one batch, in the module's present mode."""
         losses = self.example_losses(replica.module(self.tensor(X)), self.labels(y))

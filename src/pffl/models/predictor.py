@@ -23,8 +23,10 @@ from pffl.data.newcomers import Newcomers, Unseen, frequencies
 from pffl.data.reading import is_table
 from pffl.data.schema import Schema
 from pffl.data.silo import as_inputs
+from pffl.data.sparse import Matrix, rows_not_finite
 from pffl.errors import ArtefactError, DataError, MissingExtraError, UsageError
 from pffl.models.base import Inputs, Model
+from pffl.models.scaled import Design
 from pffl.text import few, visible
 from pffl.typing import FloatArray
 
@@ -196,7 +198,7 @@ class Predictor:
             raise UsageError(f"'unseen' must be one of {get_args(Unseen)}. Got {rule}.")
         return Newcomers(rule, frequencies(self.inputs.mean, self.inputs.scale))
 
-    def encode(self, table: Table, *, unseen: Unseen | None = None) -> FloatArray:
+    def encode(self, table: Table, *, unseen: Unseen | None = None) -> Matrix:
         """Return the inputs of a table, before scaling, shape (rows, inputs)."""
         if not is_table(table):
             return self._checked(table)
@@ -218,17 +220,17 @@ class Predictor:
         names = [f"{PROBABILITY}_{label}" for label in self.schema.labels]
         return found.assign(**dict(zip(names, p.T, strict=True)))
 
-    def _predicted(self, X: FloatArray) -> NDArray[Any]:
+    def _predicted(self, X: Design) -> NDArray[Any]:
         codes = self.model.classes(self.w, X)
         if codes is None:
             return self.model.bounded_values(self.w, X)
         return self.classes[codes.astype(np.int64)]
 
-    def _probabilities(self, X: FloatArray) -> FloatArray:
+    def _probabilities(self, X: Design) -> FloatArray:
         bound = np.inf if self.loss_bound is None else self.loss_bound
         return self.model.bounded_proba(self.w, X, bound)
 
-    def _scores(self, X: FloatArray) -> FloatArray:
+    def _scores(self, X: Design) -> FloatArray:
         scores = self.model.scores(self.w, X)
         if scores.ndim == 2 and scores.shape[1] == 2:
             return np.asarray(scores[:, 1] - scores[:, 0])
@@ -238,7 +240,7 @@ class Predictor:
         self,
         table: Table,
         unseen: Unseen | None,
-        function: Callable[[FloatArray], NDArray[Any]],
+        function: Callable[[Design], NDArray[Any]],
     ) -> NDArray[Any]:
         """Return a function of all rows, piece by piece: encoded rows are large."""
         if not is_table(table):
@@ -251,13 +253,14 @@ class Predictor:
         _say(newcomers)
         return np.concatenate(parts)
 
-    def _batches(self, X: FloatArray) -> Iterator[FloatArray]:
+    def _batches(self, X: Matrix) -> Iterator[Design]:
         """Yield scaled inputs, a limited number at once."""
-        rows = max(1, NUMBERS // max(1, X.shape[1]))
-        for start in range(0, max(1, len(X)), rows):
+        n, d = X.shape
+        rows = max(1, NUMBERS // max(1, d)) if isinstance(X, np.ndarray) else NUMBERS
+        for start in range(0, max(1, n), rows):
             yield self.inputs.apply(X[start : start + rows])
 
-    def _checked(self, given: object) -> FloatArray:
+    def _checked(self, given: object) -> Matrix:
         expected = self.schema.n_features
         try:
             inputs = as_inputs(given)
@@ -271,7 +274,7 @@ class Predictor:
                 f"inputs have shape {inputs.shape}, expected (rows, {expected}): "
                 f"{few(self.schema.features)}"
             )
-        bad = int((~np.isfinite(inputs)).any(axis=1).sum())
+        bad = rows_not_finite(inputs)
         if bad:
             raise DataError(f"{bad} rows have missing or infinite inputs")
         return inputs

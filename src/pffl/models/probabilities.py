@@ -11,6 +11,7 @@ import numpy as np
 from pffl.data.schema import Schema
 from pffl.errors import UsageError
 from pffl.models.base import Inputs, Model
+from pffl.models.scaled import Design, dense
 from pffl.typing import FloatArray
 
 SMALLEST = 1e-15  # a probability of 0 counts as this, as in scikit-learn
@@ -41,26 +42,28 @@ class Probabilities(Model):
         """Return no parameters."""
         return np.zeros(0)
 
-    def losses(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
+    def losses(self, w: FloatArray, X: Design, y: FloatArray) -> FloatArray:
         """Return minus the logarithm of each label's probability."""
         chosen = self.predict_proba(w, X)[np.arange(len(y)), y.astype(np.int64)]
         return -np.log(np.clip(chosen, SMALLEST, 1.0))
 
     def losses_and_gradient(
-        self, w: FloatArray, X: FloatArray, y: FloatArray, weights: FloatArray
+        self, w: FloatArray, X: Design, y: FloatArray, weights: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Refuse: there is nothing to train."""
         raise UsageError("a model known by its probabilities cannot be trained")
 
-    def classes(self, w: FloatArray, X: FloatArray) -> FloatArray | None:
+    def classes(self, w: FloatArray, X: Design) -> FloatArray | None:
         """Return the class with the largest probability."""
-        if X.shape[1] == 1:
-            return np.asarray(X[:, 0] > 0.5, dtype=np.float64)
-        return np.asarray(X.argmax(axis=1), dtype=np.float64)
+        p = dense(X)
+        if p.shape[1] == 1:
+            return np.asarray(p[:, 0] > 0.5, dtype=np.float64)
+        return np.asarray(p.argmax(axis=1), dtype=np.float64)
 
-    def predict_proba(self, w: FloatArray, X: FloatArray) -> FloatArray:
+    def predict_proba(self, w: FloatArray, X: Design) -> FloatArray:
         """Return the probabilities, shape (n, classes)."""
-        return np.stack([1 - X[:, 0], X[:, 0]], axis=1) if X.shape[1] == 1 else X
+        p = dense(X)
+        return np.stack([1 - p[:, 0], p[:, 0]], axis=1) if p.shape[1] == 1 else p
 
     @property
     def n_classes(self) -> int:
@@ -72,7 +75,7 @@ class Probabilities(Model):
         """Of two classes, as a logistic regression does."""
         return self.n_classes == 2
 
-    def predict_values(self, w: FloatArray, X: FloatArray) -> FloatArray:
+    def predict_values(self, w: FloatArray, X: Design) -> FloatArray:
         """Refuse: probabilities are not numbers of a target."""
         raise UsageError("a model known by its probabilities predicts classes")
 

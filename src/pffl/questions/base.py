@@ -27,9 +27,11 @@ from numpy.typing import NDArray
 from pffl.constraints.base import EVERY_SILO, Cells
 from pffl.data.schema import Schema
 from pffl.data.silo import Silo
+from pffl.data.sparse import Matrix
 from pffl.errors import Malformed, PFFLError
 from pffl.models import Inputs, Model, Target, rebuild
 from pffl.models.base import UNSCALED
+from pffl.models.scaled import Design, ScaledRows
 from pffl.questions.declared import (
     DECLARED,
     Arrays,
@@ -143,7 +145,7 @@ class View:
     """
 
     index: int
-    X: FloatArray
+    X: Design
     y: FloatArray
     atom: IntArray
     person: IntArray | None = None
@@ -155,7 +157,7 @@ class View:
         rows = silo.rows(split).counting
         return cls(
             silo.index,
-            rows.X if model is None else model.inputs.apply(rows.X),
+            raw(rows.X) if model is None else model.inputs.apply(rows.X),
             rows.y,
             schema.atoms(rows.group, rows.y),
             rows.person,
@@ -185,6 +187,11 @@ class View:
         sums = np.zeros((n_atoms, *values.shape[1:]))
         np.add.at(sums, self.atom, values)
         return sums
+
+
+def raw(X: Matrix) -> Design:
+    """Return inputs as they are, sparse ones with nothing taken off."""
+    return X if isinstance(X, np.ndarray) else ScaledRows(X, np.zeros(X.shape[1]))
 
 
 def weighed(values: FloatArray, weight: FloatArray | None) -> FloatArray:

@@ -8,6 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from pffl.data.schema import Schema
+from pffl.data.sparse import powers
+from pffl.models.scaled import Design, ScaledRows
 from pffl.numerics import divisors
 from pffl.questions.base import RowsQuestion, View
 from pffl.questions.declared import (
@@ -136,9 +138,13 @@ def atom_weights(view: View, counts: IntArray) -> FloatArray:
 
 
 def feature_powers(
-    X: FloatArray, weight: FloatArray | None
+    X: Design, weight: FloatArray | None, centre: FloatArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return Σs_i x and Σs_i x² of each column."""
+    """Return Σs(x − centre) and Σs(x − centre)² of each column of raw rows."""
+    if isinstance(X, ScaledRows):
+        return powers(X.rows, weight, centre)
+    if centre is not None:
+        X = np.subtract(X, centre, dtype=np.float64)
     if weight is None:
         squares = np.einsum("ij,ij->j", X, X, dtype=np.float64)
         return X.sum(axis=0, dtype=np.float64), squares

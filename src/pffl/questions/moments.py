@@ -40,14 +40,13 @@ class Moments(RowsQuestion[MomentsTotal]):
 
     def answer(self, view: View) -> MomentsTotal:
         """Answer for one silo, from raw (unscaled) rows."""
-        X = np.subtract(view.X, self.centre[1:], dtype=np.float64)
         powers = view.weigh(target_powers(self.schema, view.y - self.centre[0]))
         atoms = max(self.schema.n_atoms, int(view.atom.max(initial=-1)) + 1)
         return MomentsTotal(
             np.array([view.index]),
             powers.sum(axis=0)[None],
             view.atom_sums(powers, atoms)[None],
-            *feature_powers(X, view.weight),
+            *feature_powers(view.X, view.weight, self.centre[1:]),
         )
 
     def check(self, census: CensusTotal, total: MomentsTotal) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from pffl.errors import UsageError
 from pffl.models.linear import LinearModel
+from pffl.models.scaled import Design
 from pffl.numerics import sigmoid
 from pffl.questions.base import ModelQuestion, Task, View
 from pffl.questions.declared import Dims, Row, Total, array, number, scalar, table
@@ -200,7 +201,7 @@ def risk(task: Task, view: View, losses: FloatArray) -> float:
 
 
 def pulled_back(
-    model: LinearModel, X: FloatArray, slopes: FloatArray, weights: FloatArray
+    model: LinearModel, X: Design, slopes: FloatArray, weights: FloatArray
 ) -> FloatArray:
     """Return the gradient Σ_i weights_i slopes_i ⊗ (x_i, 1) for each row of weights."""
     found = [model.pull_back(X, (slopes.T * row).T) for row in weights]

@@ -20,6 +20,7 @@ import numpy as np
 
 from pffl.bounds.infeasible import BLOCK
 from pffl.models.linear import LinearModel
+from pffl.models.scaled import Design, ScaledRows, row_squares
 from pffl.questions.base import ModelQuestion, View
 from pffl.questions.declared import ROUNDING, Row, Total, array, number, scalar, vector
 from pffl.questions.plausible import Known, check_length, within
@@ -80,12 +81,12 @@ class Witness(ModelQuestion[WitnessTotal]):
         return self.total(self.sums(linear(self.task), view.X, view.y, weights))
 
     def sums(
-        self, model: LinearModel, X: FloatArray, y: FloatArray, weights: FloatArray
+        self, model: LinearModel, X: Design, y: FloatArray, weights: FloatArray
     ) -> list[FloatArray]:
         """Return the plain sums of each block of rows, packed."""
         shift = model.scores(self.direction, X)
         slopes, values, sizes = model.duals(model.scores(self.w, X), y, shift)
-        lengths = np.sqrt(np.einsum("ij,ij->i", X, X) + model.intercept)
+        lengths = _lengths(X, model)
         if slopes.ndim == 1:
             lengths *= np.abs(slopes)
             slopes = slopes * weights
@@ -93,6 +94,9 @@ class Witness(ModelQuestion[WitnessTotal]):
             lengths *= 1.0 + np.linalg.norm(slopes, axis=1)
             slopes = slopes * weights[:, None]
         columns = np.stack([values, sizes, lengths], axis=1) * weights[:, None]
+        if isinstance(X, ScaledRows):  # a block is as wide as all columns
+            sums = np.ascontiguousarray(columns.T).sum(axis=1)
+            return [np.append(sums, _pairwise_residual(model, X, slopes))]
         return [
             np.append(columns[rows].sum(axis=0), model.pull_back(X[rows], slopes[rows]))
             for rows in (slice(i, i + BLOCK) for i in range(0, len(X), BLOCK))
@@ -121,3 +125,21 @@ class Witness(ModelQuestion[WitnessTotal]):
             longest = np.array([shape.slope * length * known.ceilings.total])
             check_length(total.residual[None], longest, np.array([most]), "a residual")
         return total
+
+
+def _lengths(X: Design, model: LinearModel) -> FloatArray:
+    """Return ‖(x, 1)‖ of each row; of sparse ones a bound on what their sums add up."""
+    if isinstance(X, ScaledRows):
+        return np.hypot(X.lengths(), model.intercept)
+    return np.sqrt(row_squares(X) + model.intercept)
+
+
+def _pairwise_residual(
+    model: LinearModel, X: ScaledRows, slopes: FloatArray
+) -> FloatArray:
+    """Return ``Σ_i slopes_i ⊗ (x_i, 1)``, added up in pairs."""
+    columns = np.ascontiguousarray(slopes.reshape(len(X), -1).T)
+    residual = X.pairwise(columns)
+    if model.intercept:
+        residual = np.column_stack([residual, columns.sum(axis=1)])
+    return residual.reshape(-1)

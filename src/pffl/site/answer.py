@@ -28,6 +28,7 @@ import numpy as np
 from pffl import files
 from pffl.data.schema import Schema
 from pffl.data.silo import Silo
+from pffl.data.sparse import Matrix, spreads
 from pffl.errors import ArtefactError, Malformed, Refused, UsageError
 from pffl.models import LinearModel
 from pffl.parcel import Parcel
@@ -37,7 +38,7 @@ from pffl.questions.base import Rebuild
 from pffl.records import Record, read
 from pffl.site import store
 from pffl.site.config import Rules, SiteConfig
-from pffl.typing import BoolArray, FloatArray, IntArray
+from pffl.typing import BoolArray, IntArray
 from pffl.wire import (
     Answer,
     Request,
@@ -418,7 +419,7 @@ def check_batches(question: ModelQuestion[Any], rules: Rules, rows: int) -> None
         )
 
 
-def check_ball(question: ModelQuestion[Any], radius: float, X: FloatArray) -> None:
+def check_ball(question: ModelQuestion[Any], radius: float, X: Matrix) -> None:
     """Refuse a model outside the ball, or one whose inputs or scores evade it.
 
     Steep inputs have the effect of large parameters, and so have sharp scores: with
@@ -429,7 +430,7 @@ def check_ball(question: ModelQuestion[Any], radius: float, X: FloatArray) -> No
     vectors = [v[: model.n_trained] for v in question.parameters]
     norm = max(float(np.linalg.norm(v)) for v in vectors)
     if isinstance(model, LinearModel):
-        spread = X.std(axis=0, dtype=np.float64) if len(X) else np.zeros(X.shape[1])
+        spread = spreads(X)
         if (spread > STEEPEST * model.inputs.scale).any():
             raise Refused(
                 "an input's scale is below a thousandth of its spread: the norm ball "

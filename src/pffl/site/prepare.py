@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,10 +21,11 @@ from pffl.site import store
 from pffl.site.agreement import Agreement
 from pffl.site.answer import Site
 from pffl.site.config import SiteConfig
-from pffl.typing import BoolArray, IntArray
+from pffl.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
+    from scipy.sparse import csr_array
 
 
 @dataclass(frozen=True)
@@ -73,14 +76,30 @@ def _summary(site: Site, notes: tuple[str, ...]) -> Summary:
 
 def rare_inputs(rows: Rows, schema: Schema, floor: int) -> list[str]:
     """Name inputs of two values, one of which few rows have, but some."""
-    found = []
-    for j, name in enumerate(schema.features):
-        if len(np.unique(rows.X[:1000, j])) > 2:
-            continue  # no need to look at all of them
-        values, counts = np.unique(rows.X[:, j], return_counts=True)
-        if len(values) == 2 and counts.min() < floor:
-            found.append(f"'{name}'")
-    return found
+    if isinstance(rows.X, np.ndarray):
+        few: Iterator[int] = map(_rarer, rows.X.T)
+    else:
+        few = _stored_rarer(rows.X)
+    names = schema.features
+    return [f"'{names[j]}'" for j, n in enumerate(few) if n and n < floor]
+
+
+def _rarer(column: FloatArray) -> int:
+    """Return how many rows have the rarer one of two values; 0 if not two."""
+    if len(np.unique(column[:1000])) > 2:
+        return 0  # no need to look at all of them
+    values, counts = np.unique(column, return_counts=True)
+    return int(counts.min()) if len(values) == 2 else 0
+
+
+def _stored_rarer(X: csr_array) -> Iterator[int]:
+    """Yield `_rarer` of each column; what is not stored is 0."""
+    columns, n = X.tocsc(), X.shape[0]
+    for start, stop in pairwise(columns.indptr.tolist()):
+        values, counts = np.unique(columns.data[start:stop], return_counts=True)
+        if stop - start < n:
+            values, counts = np.append(values, 0.0), np.append(counts, n - stop + start)
+        yield int(counts.min()) if len(values) == 2 else 0
 
 
 def _split(

@@ -8,8 +8,9 @@ import numpy as np
 
 from pffl.data.federation import Federation
 from pffl.data.silo import Rows
+from pffl.data.sparse import stored_width
 from pffl.questions import Census, CensusTotal, add_all
-from pffl.questions.base import weighed
+from pffl.questions.base import raw, weighed
 from pffl.questions.census import feature_powers, target_powers
 from pffl.typing import FloatArray, IntArray
 
@@ -20,7 +21,7 @@ def census(federation: Federation, question: Census) -> CensusTotal:
     """Answer for all silos, as `Census.answer` does for one."""
     parts = [silo.rows(question.split).counting for silo in federation.silos]
     sizes = np.array([len(rows) for rows in parts])
-    width = max(1, federation.schema.n_features)
+    width = max(1, *(stored_width(rows.X) for rows in parts))
     found = []
     for some in _batches(sizes, NUMBERS // width):
         own = parts[some]
@@ -59,7 +60,7 @@ def _count(question: Census, rows: Rows, first: int, sizes: IntArray) -> CensusT
         masses.reshape(silos, atoms),
         _sums(powers, sizes),
         _sums(powers[by_unit], counts).reshape(silos, atoms, powers.shape[1]),
-        *feature_powers(rows.X, weight),
+        *feature_powers(raw(rows.X), weight),
         schema.hash,
     )
 

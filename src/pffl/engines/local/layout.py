@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from pffl.data.federation import Federation
+from pffl.data.sparse import Matrix, stacked, stored_width
 from pffl.models.base import Inputs
+from pffl.models.scaled import Design, ScaledRows
 from pffl.questions.base import weighed
 from pffl.typing import FloatArray, IntArray
 
@@ -49,7 +51,7 @@ class Layout:
     Attributes
     ----------
     X, y
-        Inputs (scaled, float64) and labels, shape (N, d) and (N,).
+        Inputs (scaled, float64, or sparse) and labels, shape (N, d) and (N,).
     order
         Index in the federation of the silo at each position, shape (K,).
     starts
@@ -62,7 +64,7 @@ class Layout:
         How much each row counts, s_i > 0; None: all alike.
     """
 
-    X: FloatArray
+    X: Design
     y: FloatArray
     units: IntArray
     order: IntArray
@@ -79,23 +81,22 @@ class Layout:
         sizes = np.array([len(part) for part in parts])
         order = np.argsort(sizes, kind="stable")
         starts = np.concatenate([[0], np.cumsum(sizes[order])])
-        X = np.empty((int(starts[-1]), schema.n_features))
-        y = np.empty(len(X))
-        units = np.empty(len(X), dtype=np.int64)
+        y = np.empty(int(starts[-1]))
+        units = np.empty(len(y), dtype=np.int64)
         weighed = any(part.weight is not None for part in parts)
-        weight = np.empty(len(X)) if weighed else None
+        weight = np.empty(len(y)) if weighed else None
         original_rows = []
         for position, index in enumerate(order):
             rows = parts[index]
             here = slice(starts[position], starts[position + 1])
             atoms = schema.atoms(rows.group, rows.y)
             by_atom = np.argsort(atoms, kind="stable")
-            _scaled_rows(rows.X, by_atom, inputs, X[here])
             y[here] = rows.y[by_atom]
             units[here] = position * schema.n_atoms + atoms[by_atom]
             if weight is not None:
                 weight[here] = rows.weights[by_atom]
             original_rows.append(by_atom)
+        X = _laid_out([parts[k].X for k in order], original_rows, inputs)
         shape = (order, starts, schema.n_atoms, tuple(original_rows))
         return cls(X, y, units, *shape, weight)
 
@@ -131,13 +132,20 @@ class Layout:
 
     def pieces(self, columns: int = 1) -> tuple[Piece, ...]:
         """All rows, cut into pieces that fit in cache with so many score columns."""
-        step = piece_rows(self.X.shape[1], columns)
+        step = self._piece_rows(columns)
         if step not in self._cut:
             self._cut[step] = tuple(
                 self.piece(slice(start, min(start + step, len(self.X))))
                 for start in range(0, len(self.X), step)
             )
         return self._cut[step]
+
+    def _piece_rows(self, columns: int) -> int:
+        """Rows of a piece; of sparse ones, enough to pay for a gradient's length."""
+        if not isinstance(self.X, ScaledRows):
+            return piece_rows(self.X.shape[1], columns)
+        width = max(1, stored_width(self.X.rows))
+        return max(piece_rows(width, columns), 4 * self.X.shape[1] // width)
 
     def piece(self, rows: slice) -> Piece:
         """Find the runs in some consecutive rows."""
@@ -151,8 +159,10 @@ class Layout:
 
         Silos of one group are padded to the largest of them. A group is closed when
         padding would cost more than a group of its own does, or when it would not fit
-        in cache; a large silo stands alone.
+        in cache; a large silo stands alone, and so does each of sparse rows.
         """
+        if isinstance(self.X, ScaledRows):
+            return tuple(range(k, k + 1) for k in range(self.n_silos))
         limit = piece_rows(self.X.shape[1], columns)
         groups, first, rows = [], 0, 0
         for position in range(self.n_silos):
@@ -186,11 +196,19 @@ def piece_rows(n_features: int, columns: int = 1) -> int:
     return max(64, PIECE_BYTES // (8 * max(1, n_features, 3 * columns)))
 
 
-def _scaled_rows(
-    X: FloatArray, index: IntArray, inputs: Inputs, out: FloatArray
-) -> None:
-    """Write the scaled rows at `index` into `out`, a few at a time."""
-    step = piece_rows(X.shape[1])
-    for start in range(0, len(index), step):
-        part = slice(start, start + step)
-        inputs.apply(X[index[part]], out=out[part])
+def _laid_out(
+    parts: Sequence[Matrix], orders: Sequence[IntArray], inputs: Inputs
+) -> Design:
+    """Return scaled rows of all parts, one after another, each in its order."""
+    dense = [part for part in parts if isinstance(part, np.ndarray)]
+    if len(dense) < len(parts):
+        together = zip(parts, orders, strict=True)
+        return inputs.apply(stacked([X[order] for X, order in together]))
+    out, first = np.empty((sum(map(len, orders)), len(inputs.mean))), 0
+    step = piece_rows(out.shape[1])
+    for X, order in zip(dense, orders, strict=True):
+        for start in range(0, len(order), step):  # a few at a time
+            index = order[start : start + step]
+            inputs.apply(X[index], out=out[first : first + len(index)])
+            first += len(index)
+    return out

@@ -34,6 +34,7 @@ from pffl.engines.local.threads import Threads
 from pffl.engines.reference import naming
 from pffl.errors import UsageError
 from pffl.models.network import Network, join
+from pffl.models.scaled import dense
 from pffl.questions import Evaluate, EvaluateTotal, Train, TrainTotal, View, add_all
 from pffl.typing import FloatArray, IntArray
 
@@ -310,12 +311,13 @@ def _gather(
     """Stack the rows, labels and weights of step j; short ones padded with weight 0."""
     longest = max(len(silo.rows[j]) for silo in silos)
     shape = (len(silos), longest)
-    X = np.empty((*shape, silos[0].view.X.shape[1]), silos[0].view.X.dtype)
+    first = dense(silos[0].view.X)
+    X = np.empty((*shape, first.shape[1]), first.dtype)
     y, weights = np.empty(shape), np.zeros(shape)
     for k, silo in enumerate(silos):
         rows, n = silo.rows[j], len(silo.rows[j])
         padded = np.concatenate([rows, np.repeat(rows[:1], longest - n)])
-        X[k], y[k] = silo.view.X[padded], silo.view.y[padded]
+        X[k], y[k] = dense(silo.view.X)[padded], silo.view.y[padded]
         weights[k, :n] = silo.weights[j]
     flat = model.tensor(X.reshape(-1, X.shape[2]))
     return flat.reshape(*shape, -1), model.labels(y), model.column(weights)

@@ -23,6 +23,7 @@ from pffl.constraints.base import Cells
 from pffl.engines.local.layout import Layout, Piece, piece_rows
 from pffl.engines.local.threads import Threads
 from pffl.models.linear import LinearModel
+from pffl.models.scaled import Design
 from pffl.numerics import divisors
 from pffl.questions import (
     Curvature,
@@ -47,7 +48,8 @@ MOST_SUMS = 1 << 22  # numbers of a stack of evaluations
 
 R = TypeVar("R")
 # of silos of one group: (silos, n, features), (silos, n) and weights (silos, n, models)
-LocalRows = tuple[FloatArray, FloatArray, FloatArray]
+# or, of one silo with sparse rows, (n, features), (1, n) and (1, n, models)
+LocalRows = tuple[Design, FloatArray, FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +59,7 @@ class Columns:
     model: LinearModel
     w: FloatArray  # (columns, features + intercept)
 
-    def scores(self, X: FloatArray) -> FloatArray:
+    def scores(self, X: Design) -> FloatArray:
         """Return scores, shape (n, columns)."""
         d = X.shape[1]
         z = X @ self.w[:, :d].T
@@ -80,7 +82,7 @@ class Columns:
             return losses[:, None], slopes
         return self.model.score_losses_and_slopes(z, y[:, None])
 
-    def pull_back(self, X: FloatArray, slopes: FloatArray, out: FloatArray) -> None:
+    def pull_back(self, X: Design, slopes: FloatArray, out: FloatArray) -> None:
         """Add the gradients, shape (columns, features + intercept), to `out`."""
         d = X.shape[1]
         out[:, :d] += slopes.T @ X
@@ -555,7 +557,7 @@ class TrainStack:
         for group in groups:
             w = np.repeat(columns.w[None], len(group), axis=0)  # (silos, columns, c)
             for j, rows in enumerate(self._local_rows(group, weights)):
-                gradient = _block_gradient(columns.model, w, *rows)
+                gradient = _gradient(columns.model, w, *rows)
                 gradient += ridge[None, :, None] * w
                 if proximal:
                     gradient += proximal * (w - columns.w)
@@ -577,7 +579,9 @@ class TrainStack:
             lo, hi = layout.starts[group.start], layout.starts[group.stop]
             if sizes[0] == sizes[-1]:
                 shape = (len(group), int(sizes[0]))
-                X = layout.X[lo:hi].reshape(*shape, -1)
+                X = layout.X[lo:hi]
+                if isinstance(X, np.ndarray):
+                    X = X.reshape(*shape, -1)
                 y = layout.y[lo:hi].reshape(shape)
                 weights = layout.weigh(unit_weights[layout.units[lo:hi]], slice(lo, hi))
                 weights = weights.reshape(*shape, -1)
@@ -609,7 +613,22 @@ def _gather(
     for k, index in enumerate(rows):
         weights[k, : len(index)] *= sizes[k] / len(index)
         weights[k, len(index) :] = 0.0
-    return layout.X[padded], layout.y[padded], weights
+    X = layout.X
+    inputs = X[padded] if isinstance(X, np.ndarray) else X[padded[0]]
+    return inputs, layout.y[padded], weights
+
+
+def _gradient(
+    model: LinearModel, w: FloatArray, X: Design, y: FloatArray, weights: FloatArray
+) -> FloatArray:
+    """Weighted gradients of some silos, each with its own w; sparse ones are one."""
+    if isinstance(X, np.ndarray):
+        return _block_gradient(model, w, X, y, weights)
+    columns, gradient = Columns(model, w[0]), np.zeros_like(w)
+    _, slopes = columns.losses_and_slopes(columns.scores(X), y[0])
+    slopes *= weights[0]
+    columns.pull_back(X, slopes, gradient[0])
+    return gradient
 
 
 def _block_gradient(

@@ -1,0 +1,126 @@
+"""Sparse rows: every answer is that of the same rows, dense."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pffl
+from pffl.data import Rows
+from pffl.engines import Local, Reference
+from pffl.questions import Census, Curvature, Evaluate, Moments, Slopes
+from tests.helpers import (
+    MODELS,
+    assert_same_total,
+    draw_multipliers,
+    evaluate_question,
+    from_silos,
+    make_federation,
+    make_problem,
+    make_schema,
+    train_question,
+    witness_question,
+)
+
+
+def matrix(rng, n, d=6):
+    """Draw columns of every kind: rare, common, full, constant, far from 0, absent."""
+    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.3)
+    X[:, 1] = rng.random(n) < 0.9  # filled up: its mean is above its spread
+    X[:, 2] = rng.normal(size=n) + 1.0  # stored everywhere
+    X[:, 3] = 0.5
+    X[:, 4] = 1e6 + rng.normal(size=n)  # 0 − mean would cancel
+    X[:, 5] = 0.0
+    return X
+
+
+def make_pair(seed, *, labels=2, sizes=(40, 25, 60), weighted=False):
+    """Draw a federation, and the same with sparse rows."""
+    rng, schema = np.random.default_rng(seed), make_schema(features=6, labels=labels)
+    federation = make_federation(seed, sizes=sizes, test=12, schema=schema)
+
+    def drawn(rows):
+        weight = rng.uniform(0.2, 3.0, len(rows)) if weighted else None
+        return replace(rows, X=matrix(rng, len(rows)), weight=weight)
+
+    def sparse(rows):
+        return replace(rows, X=Rows.of(sp.coo_array(rows.X), rows.y, rows.group).X)
+
+    def with_rows(known, change):
+        return from_silos(
+            known,
+            [
+                replace(k, splits={s: change(r) for s, r in k.splits.items()})
+                for k in known.silos
+            ],
+        )
+
+    dense = with_rows(federation, drawn)
+    return dense, with_rows(dense, sparse)
+
+
+def everything(problem, w, lam):
+    """Ask all that can be asked."""
+    centre = np.append(0.1, problem.task.model.inputs.mean + 0.1)
+    found = [
+        Census(problem.schema),
+        Census(problem.schema, "test"),
+        Moments(problem.schema, centre),
+        Evaluate(problem.task, w, "train"),
+        evaluate_question(problem.task, w),
+        Curvature(problem.task, w),
+        Curvature(problem.task, w, majorant=True),
+        Slopes(problem.task, w, np.stack([w, np.ones_like(w)], axis=1)),
+        witness_question(problem, w, lam),
+        train_question(problem, w, lam),
+        train_question(problem, w, lam, steps=[0.01] * 3, proximal=0.5),
+        train_question(problem, w, lam, steps=[0.01] * 3, batch_size=7, seed=3),
+        train_question(problem, w, lam, steps=[0.01] * 2, loss_power=0.5),
+        train_question(problem, w, lam, silos=(1,)),
+    ]
+    if problem.task.model.n_outputs == 1:
+        found.append(Slopes(problem.task, w, sharpness=3.0))
+        found.append(train_question(problem, -w, lam, steps=[0.01] * 3, proximal=0.5))
+    return found
+
+
+def same(total, expected):
+    """Compare totals; sizes bound rounding, which is that of other sums."""
+    if hasattr(total, "residual"):
+        assert (total.sizes[1:] >= expected.sizes[1:] * (1 - 1e-12)).all()
+        expected = replace(expected, sizes=np.append(expected.sizes[0], total.sizes[1]))
+    assert_same_total(total, expected, 1e-12)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    kind=st.sampled_from([*MODELS, "huber"]),
+    weighted=st.booleans(),
+    options=st.sampled_from([{}, {"intercept": False}, {"standardize": False}]),
+)
+def test_all_answers_are_those_of_dense_rows(seed, kind, weighted, options):
+    model, labels = {**MODELS, "huber": (pffl.HuberRegression, 0)}[kind]
+    dense, sparse = make_pair(seed, labels=labels, weighted=weighted)
+    plain = Reference(dense)
+    problem = make_problem(
+        plain,
+        pffl.BoundedGroupLoss(0.5) & pffl.PerSilo(0.7),
+        model=model(l2=0.01, **options),
+    )
+    rng = np.random.default_rng(seed)
+    w = (
+        0.3
+        * rng.normal(size=problem.n_parameters)
+        / np.sqrt(1 + (0.0 if problem.task.model.standardize else 1e12))
+    )
+    lam = draw_multipliers(rng, problem)
+    questions = everything(problem, w, lam)
+    expected = plain.ask_many(questions)
+    for engine in (Reference(sparse), Local(sparse, threads=1)):
+        for total, other in zip(engine.ask_many(questions), expected, strict=True):
+            same(total, other)
