@@ -46,6 +46,7 @@ from pffl.evidence.measure import (
     training_sample,
 )
 from pffl.evidence.training import tolerance
+from pffl.evidence.vector import kept
 from pffl.flow import (
     Flow,
     Run,
@@ -312,7 +313,7 @@ def _unchanged(w: FloatArray, seen: Sample, held: Sample | Missing) -> Before:
     samples = {"train": seen.plain}
     if isinstance(held, Sample) and held.splits == ["test"]:
         samples["test"] = held.plain
-    return Before(w.tolist(), samples)
+    return Before(kept(w), samples)
 
 
 def _before(
@@ -326,4 +327,4 @@ def _before(
     asked = [Evaluate(shown.task, free, split, M) for split in splits]
     totals = yield from ask_all(asked)
     pairs = zip(splits, totals, strict=True)
-    return Before(free.tolist(), {s: sample([s], total) for s, total in pairs})
+    return Before(kept(free), {s: sample([s], total) for s, total in pairs})

@@ -22,6 +22,7 @@ from pffl.bounds.infeasible import FAR, NEAR, Support
 from pffl.bounds.logsum import Bets
 from pffl.bounds.weighted import MOMENTS, Moments
 from pffl.errors import ArtefactError, Problems, UsageError, wrong
+from pffl.evidence.vector import Vector, kept
 from pffl.questions.stakes import STAKES
 from pffl.records import Record, read
 from pffl.typing import FloatArray
@@ -221,7 +222,7 @@ class Sample(Record):
 class Before(Record):
     """The same model fitted without bounds: its weights, and sums by split."""
 
-    model: list[float]
+    model: Vector
     samples: dict[str, Sample]
 
 
@@ -378,14 +379,14 @@ class Pair(Record):
 
     upper: float
     lower: float
-    at: list[float]
+    at: Vector
     radius: float | None = None
 
     @classmethod
     def of(cls, bounds: Bounds) -> Pair:
         """Return what a method, or a measurement, ended with."""
         upper, lower, at, radius = bounds
-        return cls(upper, lower, at.tolist(), radius if np.isfinite(radius) else None)
+        return cls(upper, lower, kept(at), radius if np.isfinite(radius) else None)
 
     @property
     def gap(self) -> float:
@@ -417,12 +418,12 @@ class Least(Record):
     lower: float
     upper: float
     multipliers: list[float]
-    at: list[float]
-    direction: list[float]
+    at: Vector
+    direction: Vector
     reach: float
     slope: float
     longest: float
-    model: list[float]
+    model: Vector
     risk: float
 
     @property
@@ -464,12 +465,12 @@ class Lowest(Record):
     lower: float
     upper: float | None
     multipliers: list[float]
-    at: list[float]
-    direction: list[float]
+    at: Vector
+    direction: Vector
     reach: float
     slope: float
     longest: float
-    model: list[float]
+    model: Vector
     impossible: bool = False
 
     def enclosed(self, longest: float = 0.0) -> tuple[Interval, float] | None:

@@ -24,6 +24,7 @@ import numpy as np
 
 from pffl.bounds.infeasible import FAR, SHARP, Support, support
 from pffl.evidence.evidence import Least, Lowest, Missing
+from pffl.evidence.vector import kept, numbers_of
 from pffl.flow import Flow, Run, ask, iterate, stage, together
 from pffl.methods.base import LARGEST, Bounds
 from pffl.methods.exact import Exact
@@ -171,12 +172,12 @@ def find_least(problem: Problem) -> Flow[Least | Missing]:
         min(found.within(reach), upper),
         upper,
         lam.tolist(),
-        proof.w.tolist(),
-        proof.direction.tolist(),
+        kept(proof.w),
+        kept(proof.direction),
         reach,
         found.slope,
         longest,
-        at.w.tolist(),
+        kept(at.w),
         at.risk,
     )
 
@@ -327,7 +328,7 @@ def of_cells(problem: Problem, chosen: IntArray) -> Problem:
 
 def _nothing(problem: Problem, name: str) -> Lowest:
     """Return what is known before anything is asked."""
-    cells, w = [0.0] * problem.n_cells, [0.0] * problem.n_parameters
+    cells, w = [0.0] * problem.n_cells, kept(np.zeros(problem.n_parameters))
     return Lowest(name, 0.0, None, cells, w, w, 0.0, 0.0, 0.0, w)
 
 
@@ -353,13 +354,13 @@ def _raised(best: Lowest, found: Least, cell: int, lower: float) -> Lowest:
 
 def _attained(problem: Problem, cell: int, best: Lowest, found: Least) -> Flow[Lowest]:
     """Take a model that keeps the others' bounds."""
-    here = yield from expand(problem, np.asarray(found.model))
+    here = yield from expand(problem, numbers_of(found.model))
     kept = not (np.delete(here.violation, cell) > 0).any()
     if not kept:
         return replace(best, model=found.model)
     reached = float(here.violation[cell] + problem.cells.bounds[cell])
     proved = Support(best.lower + best.reach * best.slope, best.slope)
-    longest = _longest(problem, here.w, np.asarray(best.at))
+    longest = _longest(problem, here.w, numbers_of(best.at))
     reach = proved.reach(longest, reached)
     return replace(
         best,

@@ -14,6 +14,7 @@ from pffl.bounds.infeasible import FAR
 from pffl.bounds.plan import InnerProblem, plan
 from pffl.evidence.certificate import Assumption, Statement
 from pffl.evidence.evidence import Evidence, Least, Lowest, Missing, Sample, known
+from pffl.evidence.vector import numbers_of
 from pffl.text import down, up, words
 from pffl.typing import FloatArray
 
@@ -266,8 +267,8 @@ def missed(e: Evidence) -> bool:
 def longest(e: Evidence) -> float:
     """Return the length of the longest w that is known of."""
     before = known(e.before)
-    other = 0.0 if before is None else float(np.linalg.norm(before.model))
-    return max(e.model.length, other)
+    other = [0.0] if before is None else numbers_of(before.model)
+    return max(e.model.length, float(np.linalg.norm(other)))
 
 
 def proof(e: Evidence) -> tuple[float, float] | None:

@@ -25,6 +25,7 @@ something does not or a file cannot be read.
 
 from __future__ import annotations
 
+import base64
 import csv
 import hashlib
 import itertools
@@ -42,6 +43,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
+from scipy.sparse import csr_array
 from scipy.special import betaincinv, entr, expit, logsumexp, softmax, xlog1py
 
 CLOSE = 1e-9  # relative: the same number by another way of computing
@@ -52,6 +54,8 @@ EFFORT = ("dual_rounds", "rounds", "max_rounds")  # what to raise, the first the
 FAR, WELL = 1e6, 10.0  # times the longest weights: as good as all, and least of a proof
 SHARP = 1e-5  # of what is bounded: what reaching further may cost
 INPUTS_SHOWN = 15  # of a card: those that move the model most
+LONGEST = 1 << 28  # numbers of a vector
+RANKED = 10_000  # inputs that may be shown
 UNIT = 0.01  # of the radius: where weights begin to matter
 READS = {"pffl.evidence": 1, "pffl.result": 2, "pffl.certificate": 2}
 LINEAR = ("logistic", "softmax", "least-squares", "huber")
@@ -385,6 +389,15 @@ class Model:
         except Exception as error:
             raise Unreadable(f"{path}: no model of pffl: {error}") from error
 
+    def inputs(self) -> Iterator[str]:
+        """Names of the inputs; those of a hashed text are numbered."""
+        given = self.schema["features"]
+        for part in given["parts"] if isinstance(given, dict) else given:
+            if isinstance(part, dict):
+                yield from (f"{part['column']}#{j}" for j in range(part["count"]))
+            else:
+                yield part
+
     def schema_hash(self) -> str:
         """SHA-256 of the names of inputs, groups and labels."""
         plain = {key: self.schema[key] for key in ("features", "attributes")}
@@ -401,17 +414,26 @@ class Model:
         return cut * (2 * scale - cut) if numeric else scale**2
 
     def effects(self) -> Json:
-        """What one unit, and one scale, more of each input adds to the scores."""
+        """What one unit, and one scale, more of each input adds to the scores.
+
+        Of many inputs, only those are looked at that move the scores most.
+        """
         kind, d = self.described["kind"], len(self.mean)
         if kind not in LINEAR:
             return {}
         rows = self.target[1] * self.w.reshape(-1, d + self.described["intercept"])
         if len(rows) == 2:  # one score: the log-odds of the last class
             rows = rows[1:] - rows[:1]
-        names = [" ".join(spelt(n).split()) for n in self.schema["features"]]
-        pairs = zip(rows[:, :d].T, self.scale, strict=True)
-        found = [[*(row / scale).tolist(), *row.tolist()] for row, scale in pairs]
-        return dict(zip(names, found, strict=True))
+        size = np.ptp(rows[:, :d], axis=0) if len(rows) > 1 else np.abs(rows[0, :d])
+        most = set(np.argsort(-size, kind="stable")[:RANKED].tolist())
+        names = [(j, n) for j, n in enumerate(self.inputs()) if j in most]
+        return {
+            " ".join(spelt(name).split()): [
+                *(rows[:, j] / self.scale[j]).tolist(),
+                *rows[:, j].tolist(),
+            ]
+            for j, name in names
+        }
 
     def hash(self) -> str:
         """SHA-256 of kind, scaling and weights."""
@@ -445,7 +467,7 @@ class Table:
             if path.suffix == ".npz":
                 with np.load(path, allow_pickle=False) as file:
                     head = [*head, *([WEIGHT] if WEIGHT in file else [])]
-                    X, names = file["X"], [*head, *file["features"].tolist()]
+                    X, names = _inputs(file, e, [*head, *features])
                     columns = [file[name] for name in head]
             else:
                 with path.open(encoding="utf-8", newline="") as text:
@@ -478,8 +500,8 @@ class Table:
                 mine = (self.silo == silo) & (self.split == split)
                 group = [e["groups"].index(g) for g in self.group[mine].tolist()]
                 found.update(f"{silo}\0{split}\0{mine.sum()}".encode())
-                X = self.X[mine].astype(kind)
-                arrays = [X, self.y[mine], np.array(group, np.int64)]
+                X = hashed_inputs(self.X[mine], kind)
+                arrays = [*X, self.y[mine], np.array(group, np.int64)]
                 if self.person is not None:
                     arrays.append(self.person[mine])
                 for array in arrays:
@@ -493,8 +515,7 @@ class Table:
         who = self.person
         if who is None:
             code = [groups.index(g) for g in self.group.tolist()]
-            whole = np.column_stack([self.X.astype(np.float64), self.y, code]) + 0.0
-            who = whole.view(np.dtype((np.void, whole.shape[1] * 8))).reshape(-1)
+            who = alike(self.X, np.column_stack([self.y, code]) + 0.0)
         asked, train = np.isin(self.split, splits), self.split == "train"
         return int(np.isin(who[asked], who[train]).sum())
 
@@ -503,7 +524,7 @@ class Table:
         found = hashlib.sha256()
         for silo in self.silos:
             mine = (self.silo == silo) & (self.split == split)
-            for array in (self.X[mine].astype(kind), self.y[mine]):
+            for array in (*hashed_inputs(self.X[mine], kind), self.y[mine]):
                 found.update(np.ascontiguousarray(array).tobytes())
         return found.hexdigest()
 
@@ -511,6 +532,70 @@ class Table:
     def silos(self) -> list[str]:
         """The silos in order."""
         return list(dict.fromkeys(self.silo.tolist()))
+
+
+def _inputs(file: Any, e: Json, names: list[str]) -> tuple[Any, list[str]]:
+    """Return the inputs in an npz file, and what its columns are called.
+
+    Sparse ones have the arrays of compressed rows, and the hash of all names.
+    """
+    if "X" in file:
+        own = names[: len(names) - file["X"].shape[1]]
+        return file["X"], [*own, *file["features"].tolist()]
+    arrays = [file[f"X_{name}"] for name in ("data", "indices", "indptr")]
+    X = csr_array(tuple(arrays), shape=tuple(file["X_shape"].tolist()))
+    known = str(file["schema"]) == e["data"]["schema"]
+    return X, names if known else ["(names that have another hash)"]
+
+
+def hashed_inputs(X: Any, kind: str) -> list[Any]:
+    """Return what a hash of inputs is taken of."""
+    if isinstance(X, np.ndarray):
+        return [X.astype(kind)]
+    places = [X.indptr.astype("<i8"), X.indices.astype("<i8")]
+    return [np.frombuffer(b"sparse", np.uint8), *places, X.data]
+
+
+def alike(X: Any, others: Any) -> Any:
+    """Return something for each row that is the same for equal rows alone."""
+    if isinstance(X, np.ndarray):
+        whole = np.column_stack([X.astype(np.float64) + 0.0, others])
+        return whole.view(np.dtype((np.void, whole.shape[1] * 8))).reshape(-1)
+    ends = list(itertools.pairwise(X.indptr.tolist()))
+    rows = [X.indices[a:b].tobytes() + X.data[a:b].tobytes() for a, b in ends]
+    return np.array(
+        [
+            hashlib.sha256(row + other.tobytes()).hexdigest()
+            for row, other in zip(rows, others, strict=True)
+        ]
+    )
+
+
+class Scaled:
+    """Sparse rows as if scaled, (X − mean)/scale, and a 1 for an intercept."""
+
+    __array_ufunc__ = None  # NumPy leaves its products to this class
+
+    def __init__(self, X: Any, model: Model) -> None:
+        data = X.data / model.scale[X.indices]
+        self.X = csr_array((data, X.indices, X.indptr), shape=X.shape)
+        self.shift, self.one = model.mean / model.scale, model.described["intercept"]
+        self.shape = (X.shape[0], X.shape[1] + self.one)
+
+    def __matmul__(self, W: Any) -> Any:
+        d = len(self.shift)
+        found = self.X @ W[:d] - self.shift @ W[:d]
+        return found + W[d] if self.one else found
+
+    def __rmatmul__(self, A: Any) -> Any:
+        total = A.sum(axis=1, keepdims=True)
+        found = A @ self.X - total * self.shift
+        return np.hstack([found, total]) if self.one else found
+
+    def squares(self) -> Any:
+        """Return Σ_j x_ij² of each row."""
+        own = self.X.power(2).sum(axis=1) - 2 * (self.X @ self.shift)
+        return own + self.shift @ self.shift + self.one
 
 
 class Rows:
@@ -526,9 +611,13 @@ class Rows:
         weights = np.ones(len(table.y)) if table.weight is None else table.weight
         self.weight = weights[mine]
         self.shift, self.stretch = model.target.tolist()  # prediction of score 0, of 1
-        self.X = (table.X[mine].astype(np.float64) - model.mean) / model.scale
-        if model.described.get("intercept"):
-            self.X = np.column_stack([self.X, np.ones(len(self.X))])
+        self.X: Any
+        if isinstance(table.X, np.ndarray):
+            self.X = (table.X[mine].astype(np.float64) - model.mean) / model.scale
+            if model.described.get("intercept"):
+                self.X = np.column_stack([self.X, np.ones(len(self.X))])
+        else:
+            self.X = Scaled(table.X[mine], model)
         atom = {
             (g, label): (table.group[mine] == g) & ((self.y == c) | (label is None))
             for g in e["groups"]
@@ -804,7 +893,9 @@ def check_rows(e: Json, model: Model, table: Table) -> Iterator[Check]:
         many = table.overlap(held["splits"], e["groups"])
         yield from compare("held-out rows that were trained on", data["overlap"], many)
     if data["longest_input"] is not None:
-        longest = float(np.sqrt((rows["train"].X ** 2).sum(axis=1).max()))
+        X = rows["train"].X
+        squares = X.squares() if isinstance(X, Scaled) else (X**2).sum(axis=1)
+        longest = float(np.sqrt(squares.max()))
         yield from compare("longest input", data["longest_input"], longest)
     card = data["card"] or {"silos": [], "groups": [], "rows": [], "floor": 1}
     for silo, stated in zip(card["silos"], card["rows"], strict=True):
@@ -1988,7 +2079,8 @@ def check_card(
     samples = [e["seen"], *filter(None, [known(e["heldout"])])]
     samples = [s for s in samples if sum(s["atoms"]["weight"])]
     more += [sum(s["atoms"][column]) / sum(s["atoms"]["weight"]) for s in samples]
-    more += [e["model"]["parameters"], len(effects), len(effects) - INPUTS_SHOWN]
+    inputs = len(model.mean) if effects and model is not None else 0
+    more += [e["model"]["parameters"], inputs, inputs - INPUTS_SHOWN]
     more += [] if model is None else [model.schema]
     said = [part["sentence"] for part in result["verdicts"].values()]
     parts = list(parts_of_card(text))
@@ -2101,7 +2193,35 @@ def read(path: Path, form: str) -> Json:
         raise Unreadable(f"{path}: {error!r}") from error
     if seen != (form, READS[form]):
         raise Unreadable(f"{path}: format and version {seen}; {READS} can be read")
-    return dict(found)
+    try:
+        return dict(unpacked(found))
+    except (ValueError, TypeError, IndexError) as error:
+        raise Unreadable(f"{path}: a packed vector: {error!r}") from error
+
+
+def unpacked(value: Any) -> Any:
+    """Return a plain value whose long vectors are arrays.
+
+    They are written as their numbers other than 0 and the places of these, 64-bit
+    floats and 32-bit integers, little-endian, in base64; without places, all numbers.
+    """
+    if isinstance(value, list):
+        return [unpacked(v) if isinstance(v, dict | list) else v for v in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) != {"length", "places", "values"}:
+        return {key: unpacked(entry) for key, entry in value.items()}
+    numbers = np.frombuffer(base64.b64decode(value["values"], validate=True), "<f8")
+    if value["places"] is None:
+        if len(numbers) != value["length"]:
+            raise ValueError(f"{len(numbers)} numbers, not {value['length']}")
+        return numbers
+    if not 0 <= value["length"] <= LONGEST:
+        raise ValueError(f"a length of {value['length']}")
+    found = np.zeros(value["length"])
+    places = np.frombuffer(base64.b64decode(value["places"], validate=True), "<u4")
+    found[places] = numbers
+    return found
 
 
 def check_files(directory: Path) -> Iterator[Check]:
@@ -2209,7 +2329,7 @@ def verify(directory: str | Path, rows: str | Path | None = None) -> list[Check]
                 skipped(f"no model is there, or its losses ({kind}) are unknown")
             )
         else:
-            table = Table.read(Path(rows), e, model.schema["features"])
+            table = Table.read(Path(rows), e, list(model.inputs()))
             out += check_rows(e, model, table)
         result, certificate = told.result(), {}
         if mark == ".json":
