@@ -12,7 +12,7 @@ import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import UsageError
 from pffl.methods import saddle
-from pffl.methods.exact import candidate_multipliers
+from pffl.methods.saddle_bounds import candidate_multipliers
 from pffl.preparation import Options
 from pffl.problem import Point, lower_value
 from tests.driving import expand, iterate, measure

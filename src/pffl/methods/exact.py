@@ -5,16 +5,13 @@
 One round brings value, gradient and Hessian of F and of every cell at one w. Then,
 without asking again,
 
-    1  upper ← βF + B·max(0, max r);  lower ← its best λ at this w        _bounded
-    2  w is accepted if the merit βF + ρ·max(0, max r) fell as promised   _accepted
+    1  upper ← βF + B·max(0, max r);  lower ← its best λ at this w    saddle_bounds
+    2  w is accepted if the merit βF + ρ·max(0, max r) fell as promised    accepted
     3  d, λ ← saddle point of the second-order model around w                saddle
     4  the same again, with the curvature that its trend predicts   saddle.forecast
     5  ask at w + d
 
-until the gap upper − lower is small enough. All of it is in the losses' own unit
-(`Problem.unit`), so that no constant below has one. Where βμ = 0 the ball ‖w‖ ≤ R keeps
-w finite. Unless it was declared, it grows tenfold when the best w of it lies near its
-end; should no gap be closed over the larger ball, the smaller one's result stands.
+until the gap upper − lower is small enough.
 
 A refused w is no waste: its expansion corrects the curvature (line 4); if that is
 refused too, the step is shortened to where both expansions promise most. ρ is twice Σλ
@@ -27,142 +24,38 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-
-from pffl.bounds.gap import gap_unit
-from pffl.bounds.rounding import Errors
-from pffl.errors import UsageError
 from pffl.methods import saddle
-from pffl.methods.base import (
-    GRADIENTS_ONLY,
-    PRICES,
-    Bounds,
-    Grid,
-    Method,
-    check_hessians,
-    check_parameters,
+from pffl.methods.base import GRADIENTS_ONLY, check_hessians
+from pffl.methods.saddle_bounds import (
+    GapMethod,
+    InUnits,
+    Standing,
+    accepted,
+    finite,
+    inside,
 )
-from pffl.numerics import project_capped_simplex
-from pffl.problem import Expansion, Point, Prices, Problem, lower_value, upper_value
+from pffl.problem import Expansion, Prices, Problem
 from pffl.questions import Curvature, CurvatureTotal
-from pffl.questions.slopes import linear
-from pffl.typing import FloatArray
-
-CLOSER = 0.01  # part of the target gap at which to stop: the last round squares it
-PATIENCE = 10  # rounds in which no bound moved, before giving up
-ARMIJO = 1e-4
-NEAR = 0.9  # of the ball's radius: then it grows
-GROWTH = 10.0
-FARTHEST = 1e9  # times the radius at the start
-ROUNDING = 1e-14
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class State(Standing):
     """Where the method stands.
 
     Attributes
     ----------
-    round
-        Rounds so far.
-    w, multipliers
-        The next w to ask at, and the λ that goes with it.
-    best, upper, lower
-        The pair to return, and the bounds on the saddle value that it gives: `upper`
-        at its w, `lower` for its λ (by an expansion at any w).
-    proved
-        The w at which `lower` was proved.
-    found
-        Expansion at the w of the pair to return.
-    here
-        Expansion at the last accepted w.
-    price, promised
-        ρ of the merit, and how much of it the step to `w` should save.
     ball_price
         Multiplier of the ball ‖w‖ ≤ R, where βμ = 0.
-    refused, trust
-        Trials refused since `here`, and how far a trend of curvature is followed.
-    idle, stalled
-        Rounds since a bound moved, and whether nothing more can be gained.
-    above, below
-        What rounding can have taken off `upper`, and added to `lower`.
-    closed, sure
-        Whether the gap is as small as it was to be, and with rounding still small.
-    radius
-        R of the ball, as far as it has grown; infinite where βμ > 0.
-    unit
-        What the losses were divided by.
-    settled
-        Where it stood when the gap was closed over a smaller ball.
+    trust
+        How far a trend of curvature is followed.
     """
 
-    round: int
-    w: FloatArray
-    multipliers: FloatArray
-    best: Point
-    upper: float = np.inf
-    lower: float = -np.inf
-    proved: FloatArray | None = None
-    found: Expansion | None = None
-    here: Expansion | None = None
-    price: float = 0.0
-    promised: float = 0.0
     ball_price: float = 0.0
-    refused: int = 0
     trust: float = 1.0
-    idle: int = 0
-    stalled: bool = False
-    above: float = 0.0
-    below: float = 0.0
-    closed: bool = False
-    sure: bool = False
-    radius: float = np.inf
-    unit: float = 1.0
-    settled: State | None = None
-
-    @property
-    def gap(self) -> float:
-        """Return ν of the pair `best`, in parts of the unit."""
-        return self.upper - self.lower
-
-    @property
-    def ending(self) -> State:
-        """Return the state whose pair stands, should nothing more be asked.
-
-        A larger ball counts if its gap is closed for sure; or if its w is better than
-        all of the smaller one's for sure.
-        """
-        if self.settled is None or (self.closed and self.sure):
-            return self
-        least = self.settled.lower - self.settled.below
-        better = self.closed and self.upper + self.above < least - 1e-3 * abs(least)
-        return self if better or not self.settled.sure else self.settled
-
-
-@dataclass(frozen=True)
-class InUnits:
-    """β, B, βμ and R of a problem whose losses are divided by their unit."""
-
-    risk_weight: float
-    multiplier_bound: float
-    modulus: float
-    radius: float
-    n_cells: int
-
-    @classmethod
-    def of(cls, problem: Problem, radius: float) -> InUnits:
-        """Divide by the unit."""
-        return cls(
-            problem.risk_weight,
-            problem.multiplier_bound,
-            problem.modulus / problem.unit,
-            radius,
-            problem.n_cells,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exact(Method[State]):
+class Exact(GapMethod[State]):
     """Second-order saddle point method for convex linear models.
 
     Parameters
@@ -181,68 +74,34 @@ class Exact(Method[State]):
         A pair to start from, such as the solution of a neighbouring problem.
     """
 
-    multiplier_bound: float | None = None
-    risk_weight: float = 1.0
-    target_gap: float = 1e-6
-    max_rounds: int = 50
-    warm_start: Point | None = None
     name: ClassVar[str] = "exact"
-    saddle: ClassVar[bool] = True
-    steps_without_some: ClassVar[bool] = True
-    grid: ClassVar[Grid] = {"multiplier_bound": PRICES}
-
-    def __post_init__(self) -> None:
-        check_parameters(
-            self,
-            positive=("multiplier_bound", "target_gap"),
-            nonnegative=("risk_weight",),
-            counts=("max_rounds",),
-            optional=("multiplier_bound",),
-        )
+    closer: ClassVar[float] = 0.01  # the last round squares the gap
 
     def init(self, problem: Problem, constants: None = None) -> State:
         """Start at w = 0, or at the warm start."""
         import scipy.linalg  # noqa: F401, the saddle's: loaded before its threads count
 
-        p, z = problem.n_parameters, problem.n_cells
-        linear(problem.task)
         check_hessians(self, problem, GRADIENTS_ONLY)
-        start = self.warm_start
-        if start is None:
-            start = Point(np.zeros(p), np.full(z, 1.0 / (z + 1)))
-        if len(start.w) != p or len(start.multipliers) != z:
-            raise UsageError(
-                f"The 'warm_start' parameter of Exact must have {p} parameters and {z} "
-                f"multipliers. Got {len(start.w)} and {len(start.multipliers)} instead."
-            )
-        lam = project_capped_simplex(start.multipliers, problem.multiplier_bound)
-        radius = problem.radius if problem.modulus == 0 else np.inf
-        if not problem.fixed_ball:
-            radius = max(radius, GROWTH * float(np.linalg.norm(start.w)))
-        start = Point(_inside(InUnits.of(problem, radius), start.w), lam)
-        unit = problem.unit
-        return State(0, start.w, start.multipliers, start, radius=radius, unit=unit)
+        return self.begun(problem, State)
 
     def question(self, problem: Problem, state: State) -> Curvature | None:
         """Ask for the expansion at the next w (line 5)."""
-        over = self._finished(problem, state)
+        over = self.finished(state)
         return None if over else Curvature(problem.task, state.w)
 
     def step(self, problem: Problem, state: State, total: CurvatureTotal) -> State:
         """Lines 1 to 4."""
-        raw, per = problem.expand(state.w, total), 1.0 / state.unit
-        trial, errors = raw.times(per), problem.errors(raw).times(per)
+        raw = problem.expand(state.w, total)
+        trial = raw.times(1.0 / state.unit)
         state = replace(state, round=state.round + 1)
-        if not _finite(trial):
+        if not finite(trial):
             return replace(state, stalled=True)
         here = state.here
-        state = self._closed(problem, _bounded(problem, state, trial, errors))
-        if state.closed and state.ending is state and _near(problem, state):
-            state = self._grown(problem, state, trial, errors)
-        if self._finished(problem, state):
+        state = self.judged(problem, state, raw)
+        if self.finished(state):
             return state
         prices = InUnits.of(problem, state.radius)
-        if here is None or _accepted(prices, state, here, trial):
+        if here is None or accepted(prices, state, here, trial):
             trust = min(1.0, 2.0 * state.trust)
             state = replace(state, here=trial, trust=trust, refused=0)
             return _stepped(prices, state, trial, here)
@@ -253,145 +112,6 @@ class Exact(Method[State]):
         length = saddle.shorten(prices, here, trial, state.price)
         w = here.w + length * (trial.w - here.w)
         return replace(state, w=w, promised=length * state.promised)
-
-    def finish(self, problem: Problem, state: State) -> Point:
-        """Return the best pair."""
-        return state.ending.best
-
-    def gap(self, state: State) -> float:
-        """ν of the best pair."""
-        end = state.ending
-        return end.unit * (end.gap + end.above + end.below)
-
-    def multipliers(self, problem: Problem, state: State) -> FloatArray:
-        """λ of the model around the last w."""
-        return state.multipliers
-
-    def bounds(self, state: State) -> Bounds | None:
-        """Return the bounds with which it ended."""
-        end = state.ending
-        if end.proved is None or not np.isfinite(end.gap):
-            return None
-        upper, lower = end.upper + end.above, end.lower - end.below
-        return end.unit * upper, end.unit * lower, end.proved, end.radius
-
-    def expansion(self, state: State) -> Expansion | None:
-        """Return the expansion at the best w."""
-        found = state.ending.found
-        return None if found is None else found.times(state.unit)
-
-    def resumed(self, point: Point) -> Exact:
-        """Return the method, to start from a pair."""
-        return replace(self, warm_start=point)
-
-    def _finished(self, problem: Problem, state: State) -> bool:
-        return state.closed or state.stalled or state.round >= self.max_rounds
-
-    def _closed(self, problem: Problem, state: State) -> State:
-        """Say whether the gap is as small as it was to be, and in floating point."""
-        weight = problem.risk_weight + float(state.best.multipliers.sum())  # β + Σλ
-        target = self.target_gap * weight * gap_unit(_largest(problem, state), 1.0)
-        closed = state.gap <= max(CLOSER * target, ROUNDING * abs(state.upper))
-        sure = state.gap + state.above + state.below <= 0.5 * target
-        return replace(state, closed=bool(closed), sure=bool(sure))
-
-    def _grown(
-        self, problem: Problem, state: State, at: Expansion, errors: Errors
-    ) -> State:
-        """Go on over a larger ball; what was found over this one is kept."""
-        far = replace(
-            state,
-            radius=GROWTH * state.radius,
-            lower=-np.inf,
-            proved=None,
-            idle=-1,
-            stalled=False,
-        )
-        far = self._closed(problem, _bounded(problem, far, at, errors))
-        return far if far.closed else replace(far, settled=replace(state, settled=None))
-
-
-def _largest(problem: Problem, state: State) -> float:
-    """Return the largest of F and the cells' mean losses at the best w, in units."""
-    if state.found is None:
-        return np.inf
-    losses = state.found.violation + problem.cells.bounds / state.unit
-    return max(state.found.risk, float(losses.max(initial=0.0)))
-
-
-def _finite(at: Expansion) -> bool:
-    parts = (at.risk, at.risk_gradient, at.risk_hessian)
-    cells = (at.violation, at.jacobian, at.hessians)
-    return all(bool(np.isfinite(part).all()) for part in (*parts, *cells))
-
-
-def _bounded(problem: Problem, state: State, at: Expansion, errors: Errors) -> State:
-    """Improve the bounds on the saddle value (line 1)."""
-    prices = InUnits.of(problem, state.radius)
-    upper = upper_value(at.risk, at.violation, prices)
-    candidates = candidate_multipliers(prices, at, state.multipliers)
-    bounds = [lower_value(at, lam, prices) for lam in candidates]
-    lower = max(bounds)
-    noise = ROUNDING * (abs(upper) + abs(lower))
-    moved = upper < state.upper - noise or lower > state.lower + noise
-    idle = 0 if moved else state.idle + 1
-    w, lam = state.best.w, state.best.multipliers
-    found, proved = state.found, state.proved
-    above, below = state.above, state.below
-    if upper <= state.upper:
-        w, found = at.w, at
-        above = errors.upper(prices.risk_weight, prices.multiplier_bound)
-    if lower >= state.lower:
-        lam, proved = candidates[int(np.argmax(bounds))], at.w
-        below = lower - lower_value(at, lam, prices, errors)
-    return replace(
-        state,
-        best=Point(w, lam),
-        upper=min(upper, state.upper),
-        lower=max(lower, state.lower),
-        proved=proved,
-        found=found,
-        idle=idle,
-        stalled=idle >= PATIENCE,
-        above=above,
-        below=below,
-    )
-
-
-def candidate_multipliers(
-    problem: Prices, at: Expansion, guess: FloatArray
-) -> list[FloatArray]:
-    """Candidates for the λ with the largest `lower_value` at one w: guess, 0, and more.
-
-    With βμ > 0 that λ solves a QP. Over the ball the norm ‖g‖ is not squared; it is
-    min_η (‖g‖²/η + η)/2, so η ← ‖g‖ turns it into a few QPs.
-    """
-    risk, modulus = problem.risk_weight * at.risk_gradient, problem.modulus
-    gram, zero = at.jacobian @ at.jacobian.T, np.zeros(problem.n_cells)
-    constant = at.violation if modulus > 0 else at.violation - at.jacobian @ at.w
-    found = [zero, guess]
-    for _ in range(1 if modulus > 0 else 4):
-        norm = float(np.linalg.norm(risk + found[-1] @ at.jacobian))  # η
-        weight = 1.0 / modulus if modulus > 0 else problem.radius / max(norm, 1e-15)
-        better = saddle.maximise_capped(
-            weight * gram,
-            constant - weight * (at.jacobian @ risk),
-            zero,
-            problem.multiplier_bound,
-            len(zero),
-        )
-        if better is None:
-            break
-        found.append(better)
-    return found
-
-
-def _accepted(problem: Prices, state: State, here: Expansion, trial: Expansion) -> bool:
-    """Whether the merit fell as promised, up to rounding (line 2)."""
-    before = saddle.merit(problem, here, state.price)
-    noise = ROUNDING * max(abs(before), problem.risk_weight, state.price)
-    saved = before - saddle.merit(problem, trial, state.price)
-    return saved >= ARMIJO * state.promised - noise
 
 
 def _stepped(
@@ -406,24 +126,9 @@ def _stepped(
     left = max(0.0, float(step.violation.max(initial=0.0)))
     return replace(
         state,
-        w=_inside(problem, here.w + step.d),
+        w=inside(problem, here.w + step.d),
         multipliers=step.multipliers,
         price=price,
         promised=max(0.0, price * (worst - left) - step.risk_change),
         ball_price=step.ball_price,
     )
-
-
-def _near(problem: Problem, state: State) -> bool:
-    """Whether the best w lies near the end of a ball that may grow."""
-    if problem.fixed_ball or state.radius >= FARTHEST * problem.radius:
-        return False
-    return float(np.linalg.norm(state.best.w)) > NEAR * state.radius
-
-
-def _inside(problem: Prices, w: FloatArray) -> FloatArray:
-    """Where only the ball bounds w, bring it back into the ball."""
-    length = float(np.linalg.norm(w))
-    if length <= problem.radius:
-        return w
-    return np.asarray(w * (problem.radius / length))

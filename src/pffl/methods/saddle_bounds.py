@@ -1,0 +1,354 @@
+"""What methods that close the gap of G share: where they stand, and its two bounds.
+
+One round brings F and every cell at one w, with gradients at least. From them
+
+    upper ← βF + B·max(0, max r)      lower ← the best λ at this w, from one gradient
+
+whatever proposes the next w. All of it is in the losses' own unit (`Problem.unit`), so
+that no constant below has one. Where βμ = 0 the ball ‖w‖ ≤ R keeps w finite. Unless it
+was declared, it grows tenfold when the best w of it lies near its end; should no gap be
+closed over the larger ball, the smaller one's result stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self, TypeVar
+
+import numpy as np
+
+from pffl.bounds.gap import gap_unit
+from pffl.bounds.rounding import Errors
+from pffl.errors import UsageError
+from pffl.methods import saddle
+from pffl.methods.base import PRICES, Bounds, Grid, Method, check_parameters
+from pffl.numerics import project_capped_simplex
+from pffl.problem import Expansion, Point, Prices, Problem, lower_value, upper_value
+from pffl.questions.slopes import linear
+from pffl.typing import FloatArray
+
+ARMIJO = 1e-4
+NEAR = 0.9  # of the ball's radius: then it grows
+GROWTH = 10.0
+FARTHEST = 1e9  # times the radius at the start
+ROUNDING = 1e-14
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """Where such a method stands.
+
+    Attributes
+    ----------
+    round
+        Rounds so far.
+    w, multipliers
+        The next w to ask at, and the λ that goes with it.
+    best, upper, lower
+        The pair to return, and the bounds on the saddle value that it gives: `upper`
+        at its w, `lower` for its λ (by an expansion at any w).
+    proved
+        The w at which `lower` was proved.
+    found
+        Expansion at the w of the pair to return.
+    here
+        Expansion at the last accepted w.
+    price, promised
+        ρ of the merit, and how much of it the step to `w` should save.
+    refused
+        Trials refused since `here`.
+    idle, stalled
+        Rounds since a bound moved, and whether nothing more can be gained.
+    above, below
+        What rounding can have taken off `upper`, and added to `lower`.
+    closed, sure
+        Whether the gap is as small as it was to be, and with rounding still small.
+    radius
+        R of the ball, as far as it has grown; infinite where βμ > 0.
+    unit
+        What the losses were divided by.
+    settled
+        Where it stood when the gap was closed over a smaller ball.
+    """
+
+    round: int
+    w: FloatArray
+    multipliers: FloatArray
+    best: Point
+    upper: float = np.inf
+    lower: float = -np.inf
+    proved: FloatArray | None = None
+    found: Expansion | None = None
+    here: Expansion | None = None
+    price: float = 0.0
+    promised: float = 0.0
+    refused: int = 0
+    idle: int = 0
+    stalled: bool = False
+    above: float = 0.0
+    below: float = 0.0
+    closed: bool = False
+    sure: bool = False
+    radius: float = np.inf
+    unit: float = 1.0
+    settled: Self | None = None
+
+    @property
+    def gap(self) -> float:
+        """Return ν of the pair `best`, in parts of the unit."""
+        return self.upper - self.lower
+
+    @property
+    def ending(self) -> Self:
+        """Return the state whose pair stands, should nothing more be asked.
+
+        A larger ball counts if its gap is closed for sure; or if its w is better than
+        all of the smaller one's for sure.
+        """
+        if self.settled is None or (self.closed and self.sure):
+            return self
+        least = self.settled.lower - self.settled.below
+        better = self.closed and self.upper + self.above < least - 1e-3 * abs(least)
+        return self if better or not self.settled.sure else self.settled
+
+
+S = TypeVar("S", bound=Standing)
+
+
+@dataclass(frozen=True)
+class InUnits:
+    """β, B, βμ and R of a problem whose losses are divided by their unit."""
+
+    risk_weight: float
+    multiplier_bound: float
+    modulus: float
+    radius: float
+    n_cells: int
+
+    @classmethod
+    def of(cls, problem: Problem, radius: float) -> InUnits:
+        """Divide by the unit."""
+        return cls(
+            problem.risk_weight,
+            problem.multiplier_bound,
+            problem.modulus / problem.unit,
+            radius,
+            problem.n_cells,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GapMethod(Method[S]):
+    """A method that bounds the saddle value itself, and ends when its gap is closed.
+
+    Attributes
+    ----------
+    closer
+        Part of the target gap at which to stop.
+    patience
+        Rounds in which no bound moved, before giving up.
+    """
+
+    multiplier_bound: float | None = None
+    risk_weight: float = 1.0
+    target_gap: float = 1e-6
+    max_rounds: int = 50
+    warm_start: Point | None = None
+    saddle: ClassVar[bool] = True
+    steps_without_some: ClassVar[bool] = True
+    grid: ClassVar[Grid] = {"multiplier_bound": PRICES}
+    closer: ClassVar[float]
+    patience: ClassVar[int] = 10
+
+    def __post_init__(self) -> None:
+        check_parameters(
+            self,
+            positive=("multiplier_bound", "target_gap"),
+            nonnegative=("risk_weight",),
+            counts=("max_rounds",),
+            optional=("multiplier_bound",),
+        )
+
+    def begun(self, problem: Problem, kind: type[S]) -> S:
+        """Start at w = 0, or at the warm start."""
+        p, z = problem.n_parameters, problem.n_cells
+        linear(problem.task)
+        start = self.warm_start
+        if start is None:
+            start = Point(np.zeros(p), np.full(z, 1.0 / (z + 1)))
+        if len(start.w) != p or len(start.multipliers) != z:
+            raise UsageError(
+                f"The 'warm_start' parameter of {type(self).__name__} must have {p} "
+                f"parameters and {z} multipliers. Got {len(start.w)} and "
+                f"{len(start.multipliers)} instead."
+            )
+        lam = project_capped_simplex(start.multipliers, problem.multiplier_bound)
+        radius = problem.radius if problem.modulus == 0 else np.inf
+        if not problem.fixed_ball:
+            radius = max(radius, GROWTH * float(np.linalg.norm(start.w)))
+        start = Point(inside(InUnits.of(problem, radius), start.w), lam)
+        unit = problem.unit
+        return kind(0, start.w, start.multipliers, start, radius=radius, unit=unit)
+
+    def finish(self, problem: Problem, state: S) -> Point:
+        """Return the best pair."""
+        return state.ending.best
+
+    def gap(self, state: S) -> float:
+        """ν of the best pair."""
+        end = state.ending
+        return end.unit * (end.gap + end.above + end.below)
+
+    def multipliers(self, problem: Problem, state: S) -> FloatArray:
+        """λ of the model around the last w."""
+        return state.multipliers
+
+    def bounds(self, state: S) -> Bounds | None:
+        """Return the bounds with which it ended."""
+        end = state.ending
+        if end.proved is None or not np.isfinite(end.gap):
+            return None
+        upper, lower = end.upper + end.above, end.lower - end.below
+        return end.unit * upper, end.unit * lower, end.proved, end.radius
+
+    def expansion(self, state: S) -> Expansion | None:
+        """Return the expansion at the best w."""
+        found = state.ending.found
+        return None if found is None else found.times(state.unit)
+
+    def resumed(self, point: Point) -> Self:
+        """Return the method, to start from a pair."""
+        return replace(self, warm_start=point)
+
+    def finished(self, state: S) -> bool:
+        """Whether nothing more is asked."""
+        return state.closed or state.stalled or state.round >= self.max_rounds
+
+    def judged(self, problem: Problem, state: S, raw: Expansion) -> S:
+        """Improve the bounds and, where it is due, the ball (line 1)."""
+        per = 1.0 / state.unit
+        at, errors = raw.times(per), problem.errors(raw).times(per)
+        state = self._closed(problem, _bounded(problem, state, at, errors))
+        state = replace(state, stalled=state.idle >= self.patience)
+        if state.closed and state.ending is state and _near(problem, state):
+            return self._grown(problem, state, at, errors)
+        return state
+
+    def _closed(self, problem: Problem, state: S) -> S:
+        """Say whether the gap is as small as it was to be, and in floating point."""
+        weight = problem.risk_weight + float(state.best.multipliers.sum())  # β + Σλ
+        target = self.target_gap * weight * gap_unit(_largest(problem, state), 1.0)
+        closed = state.gap <= max(self.closer * target, ROUNDING * abs(state.upper))
+        sure = state.gap + state.above + state.below <= 0.5 * target
+        return replace(state, closed=bool(closed), sure=bool(sure))
+
+    def _grown(self, problem: Problem, state: S, at: Expansion, errors: Errors) -> S:
+        """Go on over a larger ball; what was found over this one is kept."""
+        far = replace(
+            state,
+            radius=GROWTH * state.radius,
+            lower=-np.inf,
+            proved=None,
+            idle=-1,
+            stalled=False,
+        )
+        far = self._closed(problem, _bounded(problem, far, at, errors))
+        return far if far.closed else replace(far, settled=replace(state, settled=None))
+
+
+def _largest(problem: Problem, state: S) -> float:
+    """Return the largest of F and the cells' mean losses at the best w, in units."""
+    if state.found is None:
+        return np.inf
+    losses = state.found.violation + problem.cells.bounds / state.unit
+    return max(state.found.risk, float(losses.max(initial=0.0)))
+
+
+def finite(at: Expansion) -> bool:
+    """Whether all of it are numbers."""
+    parts = (at.risk, at.risk_gradient, at.risk_hessian)
+    cells = (at.violation, at.jacobian, at.hessians)
+    return all(bool(np.isfinite(part).all()) for part in (*parts, *cells))
+
+
+def _bounded(problem: Problem, state: S, at: Expansion, errors: Errors) -> S:
+    """Improve the bounds on the saddle value."""
+    prices = InUnits.of(problem, state.radius)
+    upper = upper_value(at.risk, at.violation, prices)
+    candidates = candidate_multipliers(prices, at, state.multipliers)
+    bounds = [lower_value(at, lam, prices) for lam in candidates]
+    lower = max(bounds)
+    noise = ROUNDING * (abs(upper) + abs(lower))
+    moved = upper < state.upper - noise or lower > state.lower + noise
+    idle = 0 if moved else state.idle + 1
+    w, lam = state.best.w, state.best.multipliers
+    found, proved = state.found, state.proved
+    above, below = state.above, state.below
+    if upper <= state.upper:
+        w, found = at.w, at
+        above = errors.upper(prices.risk_weight, prices.multiplier_bound)
+    if lower >= state.lower:
+        lam, proved = candidates[int(np.argmax(bounds))], at.w
+        below = lower - lower_value(at, lam, prices, errors)
+    return replace(
+        state,
+        best=Point(w, lam),
+        upper=min(upper, state.upper),
+        lower=max(lower, state.lower),
+        proved=proved,
+        found=found,
+        idle=idle,
+        above=above,
+        below=below,
+    )
+
+
+def candidate_multipliers(
+    problem: Prices, at: Expansion, guess: FloatArray
+) -> list[FloatArray]:
+    """Candidates for the λ with the largest `lower_value` at one w: guess, 0, and more.
+
+    With βμ > 0 that λ solves a QP. Over the ball the norm ‖g‖ is not squared; it is
+    min_η (‖g‖²/η + η)/2, so η ← ‖g‖ turns it into a few QPs.
+    """
+    risk, modulus = problem.risk_weight * at.risk_gradient, problem.modulus
+    gram, zero = at.jacobian @ at.jacobian.T, np.zeros(problem.n_cells)
+    constant = at.violation if modulus > 0 else at.violation - at.jacobian @ at.w
+    found = [zero, guess]
+    for _ in range(1 if modulus > 0 else 4):
+        norm = float(np.linalg.norm(risk + found[-1] @ at.jacobian))  # η
+        weight = 1.0 / modulus if modulus > 0 else problem.radius / max(norm, 1e-15)
+        better = saddle.maximise_capped(
+            weight * gram,
+            constant - weight * (at.jacobian @ risk),
+            zero,
+            problem.multiplier_bound,
+            len(zero),
+        )
+        if better is None:
+            break
+        found.append(better)
+    return found
+
+
+def accepted(problem: Prices, state: S, here: Expansion, trial: Expansion) -> bool:
+    """Whether the merit fell as promised, up to rounding."""
+    before = saddle.merit(problem, here, state.price)
+    noise = ROUNDING * max(abs(before), problem.risk_weight, state.price)
+    saved = before - saddle.merit(problem, trial, state.price)
+    return saved >= ARMIJO * state.promised - noise
+
+
+def _near(problem: Problem, state: S) -> bool:
+    """Whether the best w lies near the end of a ball that may grow."""
+    if problem.fixed_ball or state.radius >= FARTHEST * problem.radius:
+        return False
+    return float(np.linalg.norm(state.best.w)) > NEAR * state.radius
+
+
+def inside(problem: Prices, w: FloatArray) -> FloatArray:
+    """Where only the ball bounds w, bring it back into the ball."""
+    length = float(np.linalg.norm(w))
+    if length <= problem.radius:
+        return w
+    return np.asarray(w * (problem.radius / length))
