@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pffl.methods import PFFL as PFFL
     from pffl.methods import Exact as Exact
     from pffl.methods import FedAvg as FedAvg
+    from pffl.methods import FirstOrder as FirstOrder
     from pffl.models import HuberRegression as HuberRegression
     from pffl.models import LeastSquares as LeastSquares
     from pffl.models import LogisticRegression as LogisticRegression
@@ -66,6 +67,7 @@ _HOMES = {
     "Feasible": "feasibility",
     "FedAvg": "methods",
     "Federation": "data",
+    "FirstOrder": "methods",
     "HuberRegression": "models",
     "LeastSquares": "models",
     "LogisticRegression": "models",

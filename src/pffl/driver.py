@@ -43,7 +43,7 @@ from pffl.flow import (
     together,
 )
 from pffl.models.base import Model
-from pffl.problem import Problem
+from pffl.problem import Expansion, Point, Problem
 from pffl.processors import blas_threads
 from pffl.questions import (
     CensusTotal,
@@ -431,9 +431,10 @@ def unpack_progress(tree: Mapping[str, Any], fresh: Progress) -> Progress:
     """Return where a method stood; `fresh` is where it would begin."""
     try:
         log = _rows(tree["history"])
+        known = (Point, Expansion, type(fresh.state))  # a state may keep another one
         return Progress(
-            decode(tree["state"], fresh.state),
-            decode(tree["good"], fresh.state),
+            decode(tree["state"], fresh.state, known=known),
+            decode(tree["good"], fresh.state, known=known),
             int(tree["rounds"]),
             log,
             len(log),

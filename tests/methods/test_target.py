@@ -15,7 +15,7 @@ from pffl.preparation import prices
 from tests.driving import iterate, measure
 from tests.helpers import make_federation, make_problem
 
-AIMING = {"exact", "pffl", "reductions"}
+AIMING = {"exact", "first-order", "pffl", "reductions"}
 
 
 def priced(budget: float = 5.0, beta: float = 1.0):
@@ -34,7 +34,13 @@ def test_only_methods_that_aim_at_the_saddle_have_a_target():
 
 
 @pytest.mark.parametrize(
-    "method", [pffl.Exact(), Reductions(), pffl.PFFL(dual_rounds=40, local_steps=1)]
+    "method",
+    [
+        pffl.Exact(),
+        pffl.FirstOrder(),
+        Reductions(),
+        pffl.PFFL(dual_rounds=40, local_steps=1),
+    ],
 )
 def test_methods_that_aim_at_the_saddle_get_there(method):
     engine, problem = priced()

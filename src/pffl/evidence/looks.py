@@ -24,7 +24,7 @@ from pffl.records import Record, read
 LOOKS = "looks.jsonl"
 #: Parameters of a method that say how far or from where it goes, not to what.
 NO_SETTING = ("multiplier_bound", "warm_start")
-SEEDLESS = ("exact", "pooled")  # methods that draw nothing
+SEEDLESS = ("exact", "first-order", "pooled")  # methods that draw nothing
 
 
 @dataclass(frozen=True)

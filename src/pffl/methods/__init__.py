@@ -12,6 +12,7 @@ from pffl.methods.fedavg import FedAvg as FedAvg
 from pffl.methods.fedfair import FedFair as FedFair
 from pffl.methods.fedfb import FedFB as FedFB
 from pffl.methods.fedminmax import FedMinMax as FedMinMax
+from pffl.methods.first_order import FirstOrder as FirstOrder
 from pffl.methods.group_weighted import GroupWeighted as GroupWeighted
 from pffl.methods.local_bgl import LocalBGL as LocalBGL
 from pffl.methods.pffl import PFFL as PFFL
@@ -28,6 +29,7 @@ METHODS: Registry[Method[Any]] = Registry(
         GroupWeighted,
         PFFL,
         Exact,
+        FirstOrder,
         LocalBGL,
         FedMinMax,
         AFL,
