@@ -1,4 +1,4 @@
-"""Exact and FirstOrder against cvxpy: 36 drawn problems, every notion, every awkward kind of data."""
+"""Exact and FirstOrder against cvxpy: 36 problems, all notions, awkward data."""
 
 from __future__ import annotations
 
@@ -152,15 +152,16 @@ def ready(drawn: Drawn, kind=pffl.Exact):
 def test_the_value_is_cvxpys(seed):
     drawn = draw(seed)
     value, _ = drawn.oracle.saddle(drawn.radius)
-    for kind, rounds, gap in ((pffl.Exact, 15, 1e-7), (pffl.FirstOrder, 60, 1e-5)):
+    for kind, rounds, gap in ((pffl.Exact, 15, 1e-7), (pffl.FirstOrder, 60, 1e-6)):
         engine, problem, method = ready(drawn, kind)
         run = iterate(engine, problem, method)
         w, lam = run.point.w, run.point.multipliers
-        assert drawn.oracle.upper(w) == pytest.approx(value, abs=gap, rel=1e-7)
+        assert drawn.oracle.upper(w) == pytest.approx(value, abs=1e-6, rel=1e-7)
         assert run.rounds <= rounds
+        weight = max(1.0, drawn.oracle.beta + lam.sum())
         assert lam.min(initial=0.0) >= 0
         assert lam.sum() <= drawn.oracle.budget * (1 + 1e-12)
-        assert measure(engine, problem, run.point).gap <= gap
+        assert measure(engine, problem, run.point).gap <= gap * weight
         if drawn.radius is not None:
             assert np.linalg.norm(w) <= drawn.radius * (1 + 1e-12)
 

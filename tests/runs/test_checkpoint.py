@@ -44,6 +44,7 @@ DATA = Data("data", 2, "schema", None)
 CONSTRAINT = pffl.BoundedGroupLoss(0.6)
 SHORT: dict[str, dict[str, Any]] = {
     "exact": {},
+    "first-order": {},
     "pffl": {"dual_rounds": 4, "rounds_per_dual": 3},
     "local-bgl": {"dual_rounds": 4, "rounds_per_dual": 3},
     "fcfl": {"stage_one_rounds": 6, "stage_two_rounds": 6},

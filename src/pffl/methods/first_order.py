@@ -36,7 +36,7 @@ from pffl.methods.saddle_bounds import (
     inside,
 )
 from pffl.problem import Expansion, Prices, Problem
-from pffl.questions import Curvature, CurvatureTotal
+from pffl.questions import Slopes, SlopesTotal
 from pffl.questions.plausible import SHAPES
 from pffl.typing import FloatArray
 
@@ -88,12 +88,12 @@ class FirstOrder(GapMethod[State]):
         """Start at w = 0, or at the warm start."""
         return self.begun(problem, State)
 
-    def question(self, problem: Problem, state: State) -> Curvature | None:
+    def question(self, problem: Problem, state: State) -> Slopes | None:
         """Ask for values and gradients at the next w (line 5)."""
         over = self.finished(state)
-        return None if over else Curvature(problem.task, state.w, order=1)
+        return None if over else Slopes(problem.task, state.w)
 
-    def step(self, problem: Problem, state: State, total: CurvatureTotal) -> State:
+    def step(self, problem: Problem, state: State, total: SlopesTotal) -> State:
         """Lines 1 to 4."""
         raw = problem.expand(state.w, total)
         trial = raw.times(1.0 / state.unit)
