@@ -108,7 +108,7 @@ def test_a_broken_package_breaks_nothing_but_its_own_name(package, entry, reason
     package("bad", entry)
     assert METHODS["exact"] is pffl.Exact
     spec = parse({"data": {"name": "synthetic"}, "constraint": {"bound": 0.6}})
-    assert spec.method.name == "exact"
+    assert spec.method.name == "auto"
     with pytest.raises(UsageError, match="no method 'exat': did you mean 'exact'"):
         parse({"data": {"name": "synthetic"}, "method": {"kind": "exat"}})
     assert "broken" in METHODS

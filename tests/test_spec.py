@@ -89,7 +89,7 @@ def test_merge_goes_into_tables() -> None:
 
 def test_defaults_are_those_of_the_library() -> None:
     job = spec.parse({"data": SYNTHETIC}).build()
-    assert job.method == pffl.Exact()
+    assert job.method == pffl.Auto()
     assert job.options == pffl.Options()
     assert isinstance(job.model, pffl.LogisticRegression)
     assert (job.constraint, job.engine, job.seed) == (None, "local", None)

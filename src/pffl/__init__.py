@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pffl.feasibility import feasible as feasible
     from pffl.foreign import audit as audit
     from pffl.methods import PFFL as PFFL
+    from pffl.methods import Auto as Auto
     from pffl.methods import Exact as Exact
     from pffl.methods import FedAvg as FedAvg
     from pffl.methods import FirstOrder as FirstOrder
@@ -57,6 +58,7 @@ __version__ = "0.1.0"
 #: Where each public name lives.
 _HOMES = {
     "About": "evidence.evidence",
+    "Auto": "methods",
     "BoundedGroupLoss": "constraints",
     "Certificate": "evidence.certificate",
     "ConditionalBoundedGroupLoss": "constraints",

@@ -28,7 +28,7 @@ from pffl.evidence.proofs import (
     without_hessians,
 )
 from pffl.flow import Flow, stage, together
-from pffl.methods.exact import Exact
+from pffl.methods.auto import Auto
 from pffl.models.base import Model
 from pffl.preparation import Options
 from pffl.problem import Problem
@@ -194,7 +194,7 @@ def feasible(
         asker,
         constraint or BoundedGroupLoss(0.0),
         model,
-        Exact(multiplier_bound=1.0, risk_weight=0.0),
+        Auto(multiplier_bound=1.0, risk_weight=0.0),
         options or Options(),
         0,
     )

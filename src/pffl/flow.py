@@ -329,6 +329,7 @@ def iterate(
     With `gap_every`, `gauge` measures the gap every so many rounds, to be shown; it
     does not change the run. Callbacks see a run that is `watched`.
     """
+    method, _ = method.resolved(problem)
     first = method.init(problem)
     fresh = Progress(first, first)
     at: Progress = yield Began(problem, method.planned_rounds, fresh, watched)

@@ -44,8 +44,8 @@ from pffl.evidence.measure import (
 )
 from pffl.fitting import fit
 from pffl.flow import Billed, Clock, Flow, Identified, stage
+from pffl.methods.auto import Auto
 from pffl.methods.base import Method
-from pffl.methods.exact import Exact
 from pffl.methods.pffl import PFFL
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
@@ -93,7 +93,7 @@ def solve(
     model
         Default: logistic, softmax or least squares, as the labels ask for.
     method
-        Default: `Exact` for linear models, `PFFL` for others.
+        Default: the one that fits, see `Auto`.
     engine
         "local" or "reference", if a federation is given.
     options
@@ -190,7 +190,7 @@ def solving(
             setting.data,
             begun,
             constraint,
-            chosen,
+            chosen.resolved(begun)[0],
             options=settings,
             gap_every=gap_every,
         )
@@ -218,6 +218,7 @@ def fitted(
     gap_every: int = 0,
 ) -> Flow[Solution]:
     """Train one prepared problem and measure it."""
+    method, why = method.resolved(problem)
     found = yield from fit(problem, method, wanted, gap_every=gap_every)
     run, solved = found.run, found.problem
     cost: Cost = yield Billed()
@@ -234,6 +235,7 @@ def fitted(
             "messages": cost.messages,
         },
         seconds,
+        chosen=f"{method.name} was chosen: {why}" if why else None,
     )
     minimax = constraint is not None and constraint.minimax
     evidence = evidence_of(
@@ -403,8 +405,8 @@ def _repriced(
 
 
 def default_method(model: Model) -> Method[Any]:
-    """Return `Exact` where it applies, `PFFL` elsewhere."""
-    return Exact() if isinstance(model, LinearModel) else PFFL()
+    """Return `Auto`; `PFFL` for models that are not linear, with all it can do."""
+    return Auto() if isinstance(model, LinearModel) else PFFL()
 
 
 def open_engine(federation: Federation | Engine, engine: str) -> Engine:

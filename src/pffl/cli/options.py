@@ -163,12 +163,17 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         ),
     ),
     "method": (
-        Shared("method", str, "exact, pffl, fedavg, …", "KIND", keys=("method.kind",)),
+        Shared(
+            "method",
+            str,
+            "auto (one that fits), exact, first-order, pffl, fedavg, …",
+            "KIND",
+            keys=("method.kind",),
+        ),
         Shared(
             "multiplier-bound",
             float,
-            "B: the highest price of a violation; exact raises it as needed if not "
-            "given.",
+            "B: the highest price of a violation; raised as needed if not given.",
         ),
         Shared(
             "target-gap",

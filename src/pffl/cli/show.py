@@ -178,6 +178,8 @@ def footnotes(e: Evidence) -> list[str]:
         f"{asked['asked']:,} questions ({asked['distinct']:,} distinct) in "
         f"{asked['messages']:,} messages to every silo"
     )
+    if run.chosen is not None:
+        notes.append(run.chosen)
     return [*notes, f"seed {run.seed}"]
 
 

@@ -29,8 +29,8 @@ from pffl.evidence.looks import Look, Looks
 from pffl.evidence.measure import Wanted, expected_rows, heldout_sample, reported
 from pffl.evidence.verdict import certificate as certificate_of
 from pffl.flow import Flow, stage
+from pffl.methods.auto import Auto
 from pffl.methods.base import Method
-from pffl.methods.exact import Exact
 from pffl.metrics import codes_of
 from pffl.models.linear import LinearModel
 from pffl.preparation import Options, Weighting
@@ -104,7 +104,7 @@ class Fair(BaseEstimator):
     def _method(self) -> Method[Any]:
         """Return the method, with its prices."""
         if self.method is None:
-            return Exact(
+            return Auto(
                 multiplier_bound=self.multiplier_bound, risk_weight=self.risk_weight
             )
         if self.multiplier_bound is not None or self.risk_weight != 1.0:

@@ -45,7 +45,7 @@ class FairClassifier(ClassifierMixin, Fair):
     fit_intercept
         Whether there is a constant.
     method
-        Default: `Exact`. Others, such as `PFFL`, for more than 2,000 parameters.
+        Default: the one that fits, see `Auto`.
     multiplier_bound, risk_weight
         B and β. None leaves B open: it grows until the bounds are met or impossible.
     weighting

@@ -17,7 +17,7 @@ from pffl.estimator.base import constraint_of
 from pffl.estimator.classifier import FairClassifier
 from pffl.estimator.regressor import FairRegressor
 from pffl.estimator.rows import federation_of
-from pffl.methods.exact import Exact
+from pffl.methods.auto import Auto
 from pffl.solving import solve
 from pffl.text import up
 
@@ -68,7 +68,7 @@ def feasible_bound(
             ),
             constraint_of(own),
             model=own._model(classes),
-            method=Exact(multiplier_bound=1.0, risk_weight=0.0),  # minimax
+            method=Auto(multiplier_bound=1.0, risk_weight=0.0),  # minimax
             options=replace(own._options(), least=False),
             seed=0,
         )

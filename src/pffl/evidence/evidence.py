@@ -593,6 +593,8 @@ class Training(Record):
         which they went out.
     choice
         How the bound was chosen, where it was.
+    chosen
+        Why this method, in words, where it was chosen.
     """
 
     method: dict[str, Any]
@@ -603,6 +605,7 @@ class Training(Record):
     questions: dict[str, int]
     seconds: float
     choice: Choice | None = None
+    chosen: str | None = None
 
 
 @dataclass(frozen=True)

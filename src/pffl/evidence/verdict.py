@@ -381,6 +381,8 @@ class Result(Record):
     ----------
     verdicts
         On the rows at hand, on held-out rows, for unseen people.
+    chosen
+        Why this method, in words, where it was chosen.
     asks_most
         Whom the bounds bind, in words.
     witness
@@ -394,6 +396,7 @@ class Result(Record):
     message: str
     verdicts: dict[str, dict[str, Any]]
     method: dict[str, Any] | None
+    chosen: str | None
     constraint: dict[str, Any] | None
     model: dict[str, Any]
     weighting: str
@@ -430,6 +433,7 @@ def result(e: Evidence) -> dict[str, Any]:
         message=sentence,
         verdicts=verdicts(e),
         method=None if run is None else run.method,
+        chosen=None if run is None else run.chosen,
         constraint=None if run is None else run.constraint,
         model=e.model.described,
         weighting=e.terms.weighting,

@@ -30,7 +30,7 @@ from pffl.evidence.verdict import certificate as certificate_of
 from pffl.fitting import trials
 from pffl.foreign.at_hand import People, at_hand
 from pffl.foreign.coefficients import Coefficients
-from pffl.methods.exact import Exact
+from pffl.methods.auto import Auto
 from pffl.models.base import Model
 from pffl.models.predictor import Predictor
 from pffl.preparation import Options
@@ -170,7 +170,7 @@ def audit(
     setting = setting_of(engine)
     audited = _bound(audited, engine.schema)
     _check_bounds(constraint, engine)
-    method = Exact(risk_weight=0.0)  # its prices play no part: nothing is trained
+    method = Auto(risk_weight=0.0)  # its prices play no part: nothing is trained
     problem, said = prepared(engine, constraint, None, method, settings, 0)
     problem = replace(
         problem,

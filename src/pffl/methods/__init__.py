@@ -3,6 +3,7 @@
 from typing import Any
 
 from pffl.methods.afl import AFL as AFL
+from pffl.methods.auto import Auto as Auto
 from pffl.methods.base import Method as Method
 from pffl.methods.exact import Exact as Exact
 from pffl.methods.fairfed import FairFed as FairFed
@@ -41,5 +42,6 @@ METHODS: Registry[Method[Any]] = Registry(
         FairGrad,
         Reductions,
         Pooled,
+        Auto,
     ),
 )

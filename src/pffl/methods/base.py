@@ -104,6 +104,13 @@ class Method(ABC, Generic[S]):
         """Fraction of silos asked in a round."""
         return 1.0
 
+    def resolved(self, problem: Problem) -> tuple[Method[Any], str]:
+        """Return the method that trains, and why, in words; itself unless it is Auto.
+
+        Whoever runs a method runs this one, and the record of a run names it.
+        """
+        return self, ""
+
     def setup(self, problem: Problem) -> Question[Any] | None:
         """Return what to ask once, before round 1: constants that step sizes need."""
         return None

@@ -30,8 +30,8 @@ from pffl.evidence.metrics import mean_losses, metrics
 from pffl.files import Journal, key_of
 from pffl.flow import Billed, Clock, Flow, Run, ask_all, iterate, stage
 from pffl.methods import METHODS
+from pffl.methods.auto import Auto
 from pffl.methods.base import Grid, Method
-from pffl.methods.exact import Exact
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
 from pffl.preparation import Options, Setting, default_model, prepare
@@ -274,17 +274,21 @@ def settled(
     if not constraint.open:
         return constraint, options
     engine = open_engine(federation, "local")
-    setting, method = setting_of(engine), Exact()
+    setting, method = setting_of(engine), Auto()
     found = choose_bound(engine, setting, constraint, model, method, options, seed)
     return constraint.at(found.bound), replace(options, error_at_most=None)
 
 
 def known_methods(names: Sequence[str] | None) -> list[str]:
-    """Return the methods asked for, all that exist if None; FedAvg is their first."""
+    """Return the methods asked for, all that exist if None; FedAvg is their first.
+
+    Auto is one of the others.
+    """
     unknown = [name for name in names or () if name not in METHODS]
     if unknown:
         raise UsageError(f"no methods {unknown}: there are {sorted(METHODS)}")
-    return list(METHODS if names is None else names)
+    every = [name for name in METHODS if name != Auto.name]
+    return every if names is None else list(names)
 
 
 def drawn(grid: Grid, number: int, seed: int) -> list[Parameters]:

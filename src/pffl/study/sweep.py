@@ -1,9 +1,9 @@
 """A grid of configurations, trained at once, and the trade-off between them.
 
-A point is a notion of fairness, a bound and a multiplier bound. `Exact` goes from
-neighbour to neighbour, each starting at the last one's solution; with other methods
-points of a linear model go side by side, one pass over the rows for all. The row of a
-point is a pure function of its evidence.
+A point is a notion of fairness, a bound and a multiplier bound. Methods that can start
+at a pair go from neighbour to neighbour, each starting at the last one's solution; with
+others points of a linear model go side by side, one pass over the rows for all. The row
+of a point is a pure function of its evidence.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from pffl.evidence.measure import Wanted, sample
 from pffl.evidence.proofs import INTERRUPTED, find_common
 from pffl.files import Journal, append, key_of
 from pffl.flow import Flow, ask_all, stage
+from pffl.methods.auto import Auto
 from pffl.methods.base import Method
-from pffl.methods.exact import Exact
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
 from pffl.preparation import Options, Setting, default_model, prepare, prices, reprice
@@ -202,7 +202,7 @@ def smallest_bound(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the bound 0, which is only a start
         problem, _ = prepared(
-            engine, constraint, model, Exact(), options or Options(), 0
+            engine, constraint, model, Auto(), options or Options(), 0
         )
     bare = problem.with_bounds(problem.cells.floor)
     found = drive(engine, find_smallest(bare, np.ones(problem.n_cells, dtype=bool)))
@@ -274,7 +274,7 @@ def sweep(
         smallest possible one), multiplier bounds, and how many points are drawn.
     method
         One, or several that each train every point. Its parameters hold for every
-        point, except for the multiplier bound, which is the point's. Default: `Exact`.
+        point, except for the multiplier bound, which is the point's. Default: `Auto`.
     out
         A folder: finished points are kept in ``points.jsonl`` and not run again; the
         table is written there, too, and each point that was measured on test rows is
@@ -282,7 +282,7 @@ def sweep(
     report
         Called with what runs now, how many are done, and how many there are.
     """
-    methods = method if isinstance(method, Sequence) else [method or Exact()]
+    methods = method if isinstance(method, Sequence) else [method or Auto()]
     chosen_model = model or default_model(federation.schema)
     if isinstance(points, str):
         points = make_grid(
@@ -392,7 +392,8 @@ class Plan:
 
     def _stack(self, problem: Problem) -> int:
         """Return how many points go side by side."""
-        if isinstance(self.method, Exact) or not isinstance(self.model, LinearModel):
+        warm = self.method.resumed(Point(np.zeros(0), np.zeros(0))) is not None
+        if warm or not isinstance(self.model, LinearModel):
             return 1
         hessians = (1 + problem.n_cells) * problem.n_parameters**2
         return max(1, min(STACK, STACKED_NUMBERS // hessians))
@@ -402,8 +403,8 @@ class Plan:
     ) -> Flow[tuple[Solution, dict[str, Sample]]]:
         """Train one point; measure it on training, test and all other rows."""
         constraint, method = point.constraint, self.method
-        if isinstance(method, Exact):
-            method = replace(method, warm_start=start)
+        if start is not None:
+            method = method.resumed(start) or method
         beta, _ = prices(constraint, method)
         bounds = np.full(first.n_cells, point.bound)
         problem = reprice(first, bounds, beta, point.multiplier_bound)
@@ -433,7 +434,8 @@ def row(e: Evidence, others: Mapping[str, Sample] | None = None) -> dict[str, An
     `others` are further held-out rows: those of a validation split, say.
     """
     run = e.training if isinstance(e.training, Training) else None
-    out: dict[str, Any] = {
+    out: dict[str, Any] = {} if run is None else {"method": run.method["kind"]}
+    out |= {
         "status": verdict.judge(e)[0],
         "gap": verdict.gap(e),
         "rounds": None if run is None else run.rounds,

@@ -1,0 +1,66 @@
+"""Auto: which method a problem gets, and what is said of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.engines import Local
+from pffl.errors import UsageError
+from pffl.methods import Auto
+from pffl.problem import Point
+from pffl.study.compare import known_methods
+from pffl.testing import check_method
+from tests.driving import iterate
+from tests.helpers import make_federation, make_problem
+from tests.test_solve import Squashed
+
+BOUND = pffl.BoundedGroupLoss(0.62)
+
+
+def test_it_keeps_the_promises_of_a_method() -> None:
+    check_method(Auto(multiplier_bound=5.0))
+
+
+def test_small_problems_are_solved_by_exact_to_the_bit() -> None:
+    federation = make_federation(0)
+    auto = pffl.solve(federation, BOUND, seed=0)
+    exact = pffl.solve(federation, BOUND, method=pffl.Exact(), seed=0)
+    assert np.array_equal(auto.w, exact.w)
+    assert np.array_equal(auto.multipliers, exact.multipliers)
+    assert auto.as_dict()["method"] == exact.as_dict()["method"]
+    assert exact.as_dict()["chosen"] is None
+    assert auto.as_dict()["chosen"].startswith("exact was chosen: ")
+
+
+def test_it_hands_its_parameters_on() -> None:
+    problem = make_problem(Local(make_federation(0)), BOUND)
+    given = {"multiplier_bound": 3.0, "risk_weight": 0.5, "max_rounds": 7}
+    start = Point(np.ones(problem.n_parameters), np.zeros(problem.n_cells))
+    found, _ = Auto(**given, target_gap=1e-4, warm_start=start).resolved(problem)
+    assert found == pffl.Exact(**given, target_gap=1e-4, warm_start=start)
+    assert Auto().resolved(problem)[0] == pffl.Exact()
+    assert pffl.Exact(max_rounds=3).resolved(problem) == (pffl.Exact(max_rounds=3), "")
+
+
+def test_whoever_runs_it_runs_what_was_chosen() -> None:
+    engine = Local(make_federation(0))
+    problem = make_problem(engine, BOUND)
+    run = iterate(engine, problem, Auto())
+    assert run.bounds is not None  # its own: nobody has to measure them
+
+
+def test_other_models_get_algorithm_1() -> None:
+    problem = make_problem(Local(make_federation(0)), BOUND, model=Squashed())
+    found, why = Auto(multiplier_bound=3.0).resolved(problem)
+    assert found == pffl.PFFL(multiplier_bound=3.0)
+    assert why == "the model is not linear"
+    assert Auto().resolved(problem)[0] == pffl.PFFL()
+    with pytest.raises(UsageError, match="no max_rounds: ask for PFFL"):
+        Auto(max_rounds=3).resolved(problem)
+
+
+def test_a_comparison_has_it_where_it_is_asked_for_only() -> None:
+    assert "auto" not in known_methods(None)
+    assert known_methods(["auto"]) == ["auto"]
