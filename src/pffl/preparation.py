@@ -376,7 +376,12 @@ def sizes_of(counted: Counted, model: Model) -> tuple[FloatArray, float]:
     all_of_them = (int(census.rows.sum()), float(census.weight.sum()))
     sums, squares = counted.feature_sums, counted.feature_squares
     columns = lengths(*all_of_them, sums, squares, inputs.mean - counted.centre[1:])
-    columns = columns / inputs.scale
+    # Silos may keep rows sparse, where x and its mean are terms of their own.
+    apart = np.abs(inputs.mean) < inputs.scale
+    terms = np.sqrt(census.feature_squares) + np.sqrt(all_of_them[1]) * np.abs(
+        inputs.mean
+    )
+    columns = np.where(apart, np.maximum(terms, columns), columns) / inputs.scale
     if model.intercept:
         columns = np.append(columns, np.sqrt(all_of_them[1]))
     if not counted.target.size:

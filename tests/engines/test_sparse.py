@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,10 @@ from hypothesis import strategies as st
 import pffl
 from pffl.data import Rows
 from pffl.engines import Local, Reference
+from pffl.models.base import Inputs
 from pffl.questions import Census, Curvature, Evaluate, Moments, Slopes
+from pffl.site import store
+from tests.engines.sites import counted, remote
 from tests.helpers import (
     MODELS,
     assert_same_total,
@@ -96,7 +100,7 @@ def same(total, expected):
     assert_same_total(total, expected, 1e-12)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     kind=st.sampled_from([*MODELS, "huber"]),
@@ -124,3 +128,37 @@ def test_all_answers_are_those_of_dense_rows(seed, kind, weighted, options):
     for engine in (Reference(sparse), Local(sparse, threads=1)):
         for total, other in zip(engine.ask_many(questions), expected, strict=True):
             same(total, other)
+
+
+def test_sites_answer_alike_over_the_wire():
+    dense, sparse = make_pair(3)
+    problem = make_problem(Reference(dense), pffl.BoundedGroupLoss(0.5))
+    w = np.full(problem.n_parameters, 0.1)
+    here, there = Reference(dense), remote(sparse)
+    same(counted(there), counted(here))
+    for question in everything(problem, w, np.full(2, 0.5))[3:12]:
+        same(there.ask(question), here.ask(question))
+
+
+def test_prepared_rows_stay_sparse(tmp_path):
+    _, sparse = make_pair(4)
+    silo = sparse.silos[0]
+    empty = Rows.of(sp.csr_array((3, 6)), np.zeros(3), np.zeros(3))
+    silo = replace(silo, splits={**silo.splits, "validation": empty})
+    store.write(tmp_path, silo, sparse.schema.hash)
+    read = store.read(tmp_path, name=silo.name, schema_hash=sparse.schema.hash)
+    for split in ("train", "test", "validation"):
+        found, given = read.rows(split).X, silo.rows(split).X
+        assert (found != given).nnz == 0
+        assert found.shape == given.shape
+    np.save(tmp_path / "train.X_indices.npy", np.full(9, 99, np.int32))
+    again = store.read(tmp_path, name=silo.name, schema_hash=sparse.schema.hash)
+    with pytest.raises(pffl.errors.ArtefactError, match="has changed"):
+        again.rows("train")
+
+
+def test_models_that_scale_their_own_batches_refuse_sparse_rows():
+    _, sparse = make_pair(5)
+    inputs = replace(Inputs.identity(6), deferred=True)  # as a network has them
+    with pytest.raises(pffl.errors.DataError, match=r"sparse inputs are for linear"):
+        inputs.apply(sparse.silos[0].rows("train").X)

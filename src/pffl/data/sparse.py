@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -103,10 +103,28 @@ def contents(X: Matrix) -> tuple[str | NDArray[Any], ...]:
 
 
 def saved(X: Matrix) -> dict[str, NDArray[Any]]:
-    """Return arrays for an npz file: ``X``, or its compressed rows."""
+    """Return arrays for files: ``X``, or its compressed rows."""
     if isinstance(X, np.ndarray):
         return {"X": X}
-    return {"X_data": X.data, "X_indices": X.indices, "X_indptr": X.indptr}
+    shape = np.array(X.shape, dtype=np.int64)
+    return {
+        "X_data": X.data,
+        "X_indices": X.indices,
+        "X_indptr": X.indptr,
+        "X_shape": shape,
+    }
+
+
+def restored(arrays: Mapping[str, NDArray[Any]]) -> Matrix:
+    """Return what `saved` gave; a `ValueError` of arrays that do not fit each other."""
+    if "X" in arrays:
+        return arrays["X"]
+    from scipy.sparse import csr_array
+
+    parts = tuple(arrays[f"X_{name}"] for name in ("data", "indices", "indptr"))
+    rows = csr_array(parts, shape=tuple(arrays["X_shape"].tolist()))
+    rows.check_format(full_check=True)  # a wrong index would be read out of bounds
+    return rows
 
 
 def powers(

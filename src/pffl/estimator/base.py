@@ -18,7 +18,8 @@ from pffl.certifying import Request
 from pffl.constraints import CONSTRAINTS, Constraint, MinMax
 from pffl.constraints.base import AUTO
 from pffl.data.codes import as_column, encode_values
-from pffl.data.silo import Rows
+from pffl.data.silo import Rows, as_inputs
+from pffl.data.sparse import Matrix
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import NotMetError, UsageError, wrong
@@ -32,7 +33,9 @@ from pffl.flow import Flow, stage
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.metrics import codes_of
+from pffl.models.base import Inputs
 from pffl.models.linear import LinearModel
+from pffl.models.scaled import Design
 from pffl.preparation import Options, Weighting
 from pffl.problem import Problem
 from pffl.solution import Solution
@@ -78,9 +81,7 @@ class Fair(BaseEstimator):
         """Return the M that was asked for, of a classifier."""
         return None
 
-    def _trained(
-        self, X: FloatArray, y: NDArray[Any], classes: int, **about: Any
-    ) -> None:
+    def _trained(self, X: Matrix, y: NDArray[Any], classes: int, **about: Any) -> None:
         """Solve for the bounds, and keep what came of it."""
         if self.infeasible not in POLICIES:
             name, wanted = type(self).__name__, f"one of {', '.join(POLICIES)}"
@@ -235,7 +236,9 @@ class Fair(BaseEstimator):
     ) -> Rows:
         """Return rows in the codes of the training rows."""
         check_is_fitted(self)
-        inputs, target = validate_data(self, X, y, reset=False, dtype=np.float64)
+        inputs, target = validate_data(
+            self, X, y, reset=False, accept_sparse="csr", dtype=np.float64
+        )
         schema, trained = self.solution_.schema, self.solution_.data
         if trained.weighted and sample_weight is None:
             raise UsageError(
@@ -244,9 +247,9 @@ class Fair(BaseEstimator):
             )
         if schema.labels:
             target = codes_of(target, self.classes_)
-        group = known_groups(schema, sensitive_features, len(inputs))
+        group = known_groups(schema, sensitive_features, len(target))
         return replace(
-            Rows.of(inputs, target, group), weight=weights(sample_weight, len(inputs))
+            Rows.of(inputs, target, group), weight=weights(sample_weight, len(target))
         )
 
     def _measured(
@@ -285,6 +288,18 @@ class Fair(BaseEstimator):
             evidence.data, overlap=None, splits={"test": own}, weighted=here.weighted
         )
         return replace(evidence, terms=terms, heldout=held, data=data)
+
+    def _inputs(self, X: Any) -> Design:
+        """Return the inputs, less their means."""
+        inputs = validate_data(
+            self, X, reset=False, accept_sparse="csr", dtype=np.float64
+        )
+        return Inputs(self.mean_, np.ones_like(self.mean_)).apply(as_inputs(inputs))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")

@@ -121,7 +121,7 @@ class FairClassifier(ClassifierMixin, Fair):
         Parameters
         ----------
         X, y
-            Inputs (numbers) and labels.
+            Inputs (numbers; sparse ones stay sparse) and labels.
         sensitive_features
             The groups: a vector, a DataFrame of several columns (crossed), a mapping
             from name to vector. Default: everyone is in one group.
@@ -131,7 +131,7 @@ class FairClassifier(ClassifierMixin, Fair):
             How much each row counts, ≥ 0: a weight of 2 is as good as a second row.
         """
         target = name_of(y, "label")
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)
         given = weights(sample_weight, len(y))
         self.classes_ = np.unique(y if given is None else y[given > 0])
@@ -179,11 +179,6 @@ class FairClassifier(ClassifierMixin, Fair):
         codes = model.classes(w, self._inputs(X))
         assert codes is not None  # noqa: S101 - of a classifier
         return np.asarray(self.classes_[codes.astype(np.int64)])
-
-    def _inputs(self, X: Any) -> FloatArray:
-        """Return the inputs, less their means."""
-        inputs = validate_data(self, X, reset=False, dtype=np.float64)
-        return np.asarray(inputs - self.mean_)
 
     def _plain(self) -> tuple[LinearModel, FloatArray]:
         """Return the model for `_inputs`, from the fitted attributes alone."""

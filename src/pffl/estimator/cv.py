@@ -28,6 +28,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pffl.choosing import POINT, Ways, pick
 from pffl.constraints.base import AUTO
 from pffl.data.schema import Schema
+from pffl.data.sparse import Matrix
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import DataError, NotMetError, UsageError, wrong
@@ -130,7 +131,9 @@ class FairClassifierCV(FairClassifier):
             raise UsageError(wrong("constraint", name, "'bgl' or 'cbgl'", kind))
         if not len(self.l2s):
             raise UsageError(wrong("l2s", name, "one number or more", self.l2s))
-        inputs, labels = validate_data(self, X, y, dtype=np.float64)
+        inputs, labels = validate_data(
+            self, X, y, accept_sparse="csr", dtype=np.float64
+        )
         check_classification_targets(labels)
         rows = Rows.of(inputs, labels, sensitive_features, silos, sample_weight)
         given = {"sensitive_features": sensitive_features, "silos": silos}
@@ -259,7 +262,7 @@ class FairClassifierCV(FairClassifier):
 class Rows(NamedTuple):
     """Training rows as they were given, checked."""
 
-    X: FloatArray
+    X: Matrix
     y: NDArray[Any]
     classes: NDArray[Any]
     sensitive_features: dict[str, NDArray[Any]] | None
@@ -271,7 +274,7 @@ class Rows(NamedTuple):
     @classmethod
     def of(
         cls,
-        X: FloatArray,
+        X: Matrix,
         y: NDArray[Any],
         sensitive_features: object,
         silos: object,

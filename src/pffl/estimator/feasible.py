@@ -52,7 +52,9 @@ def feasible_bound(
     classifies = isinstance(asked, FairClassifier)
     own = clone(asked)
     own.bound, own.l2 = 0.0, 0.0
-    X, y = validate_data(own, X, y, dtype=np.float64, y_numeric=not classifies)
+    X, y = validate_data(
+        own, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=not classifies
+    )
     classes = len(np.unique(y)) if classifies else 0
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "a bound of 0")

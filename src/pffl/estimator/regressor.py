@@ -98,7 +98,9 @@ class FairRegressor(RegressorMixin, Fair):
     ) -> Self:
         """Train on all rows; `y` are numbers, the rest is as for `FairClassifier`."""
         target = name_of(y, "label")
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True
+        )
         self._trained(
             X,
             y,
@@ -126,6 +128,5 @@ class FairRegressor(RegressorMixin, Fair):
     def predict(self, X: Any) -> FloatArray:
         """Return numbers, kept in the declared range."""
         check_is_fitted(self)
-        inputs = validate_data(self, X, reset=False, dtype=np.float64)
-        values = (inputs - self.mean_) @ self.coef_ + self.score_at_mean_
+        values = self._inputs(X) @ self.coef_ + self.score_at_mean_
         return values if self.target_range is None else values.clip(*self.target_range)

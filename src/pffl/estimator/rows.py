@@ -13,6 +13,7 @@ from pffl.data.codes import as_column, encode_values
 from pffl.data.federation import Federation
 from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows, Silo
+from pffl.data.sparse import Matrix
 from pffl.data.weights import as_weights
 from pffl.errors import DataError, Problems, UsageError
 from pffl.metrics import EVERYONE, attributes_of, named_columns
@@ -23,7 +24,7 @@ ONLY = "all"  # the silo of rows that are in none
 
 
 def federation_of(
-    X: FloatArray,
+    X: Matrix,
     y: NDArray[Any],
     names: Sequence[str] | None,
     *,
@@ -37,12 +38,12 @@ def federation_of(
     import pandas as pd
 
     if sensitive_features is None:
-        sensitive_features = {EVERYONE.name: np.full(len(X), EVERYONE.values[0])}
+        sensitive_features = {EVERYONE.name: np.full(len(y), EVERYONE.values[0])}
     return Federation.from_arrays(
         X,
         y if target is None else pd.Series(y, name=target),
         sensitive_features=named_columns(sensitive_features),
-        silo=np.full(len(X), ONLY) if silos is None else silos,
+        silo=np.full(len(y), ONLY) if silos is None else silos,
         sample_weight=sample_weight,
         features=names,
         classification=classification,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,23 +18,31 @@ from numpy.typing import NDArray
 
 from pffl import files, records
 from pffl.data.silo import INPUT_TYPES, Rows, Silo
+from pffl.data.sparse import restored, saved
 from pffl.errors import ArtefactError
 
 MANIFEST = "manifest.json"
 FORMAT = "pffl prepared rows"
 VERSION = 1
-ARRAYS = ("X", "y", "group")
+SMALL = 256  # bytes: a file of nothing cannot be mapped
 SPLITS = ("train", "test", "validation")
 
 
 @dataclass(frozen=True)
 class _Split(records.Record):
-    """Rows of a split, and the SHA-256 of each of its arrays; weights if it has any."""
+    """Rows of a split, and the SHA-256 of each of its arrays.
+
+    Sparse inputs are four arrays; weights are there if rows have any.
+    """
 
     rows: int
-    X: str
     y: str
     group: str
+    X: str | None = None
+    X_data: str | None = None
+    X_indices: str | None = None
+    X_indptr: str | None = None
+    X_shape: str | None = None
     weight: str | None = None
 
 
@@ -54,9 +62,12 @@ def write(folder: Path, silo: Silo, schema_hash: str) -> None:
     splits: dict[str, _Split] = {}
     for split, rows in silo.splits.items():
         hashes = {}
-        for name in ARRAYS if rows.weight is None else (*ARRAYS, "weight"):
+        arrays = {**saved(rows.X), "y": rows.y, "group": rows.group}
+        if rows.weight is not None:
+            arrays["weight"] = rows.weight
+        for name, array in arrays.items():
             path = folder / f"{split}.{name}.npy"
-            save = partial(_save, np.ascontiguousarray(getattr(rows, name)))
+            save = partial(_save, np.ascontiguousarray(array))
             files.write(path, save, private=True)
             hashes[name] = files.digest_file(path)
         splits[split] = _Split(len(rows), **hashes)
@@ -75,12 +86,7 @@ class Stored(Mapping[str, Rows]):
 
     def __getitem__(self, split: str) -> Rows:
         if split not in self._mapped:
-            known = self.splits[split]
-            rows = Rows(*(self._map(split, n, getattr(known, n)) for n in ARRAYS))
-            if known.weight is not None:
-                rows = replace(rows, weight=self._map(split, "weight", known.weight))
-            _check(rows, known.rows, self.folder)
-            self._mapped[split] = rows
+            self._mapped[split] = self._rows(split, self.splits[split])
         return self._mapped[split]
 
     def __contains__(self, split: object) -> bool:
@@ -92,15 +98,26 @@ class Stored(Mapping[str, Rows]):
     def __len__(self) -> int:
         return len(self.splits)
 
+    def _rows(self, split: str, known: _Split) -> Rows:
+        hashes = {n: h for n, h in asdict(known).items() if isinstance(h, str)}
+        arrays = {name: self._map(split, name, h) for name, h in hashes.items()}
+        try:
+            X = restored(arrays)
+        except (KeyError, ValueError):
+            X = np.zeros(0)
+        rows = Rows(X, arrays["y"], arrays["group"], weight=arrays.get("weight"))
+        _check(rows, known.rows, self.folder)
+        return rows
+
     def _map(self, split: str, name: str, expected: str) -> NDArray[Any]:
         path = self.folder / f"{split}.{name}.npy"
         if files.digest_file(path) != expected:
             raise ArtefactError(
                 f"'{path}' has changed since it was prepared: run pffl site prepare"
             )
-        empty = not self.splits[split].rows
         try:
-            return np.load(path, "r" if not empty else None, allow_pickle=False)
+            small = path.stat().st_size < SMALL
+            return np.load(path, None if small else "r", allow_pickle=False)
         except (OSError, ValueError) as error:
             raise ArtefactError(f"'{path}' cannot be read: {error}") from error
 
