@@ -70,16 +70,19 @@ class Task:
         The cells of the constraint.
     shares
         p_k: the weight of each silo in the risk F, shape (K,), sum 1.
+    first
+        Place in the federation of the first of these silos: they may be some of all.
     """
 
     model: Model
     cells: Cells
     shares: FloatArray
+    first: int = 0
 
     def plain(self, index: int) -> tuple[dict[str, Any], Arrays]:
         """Return what the silo at `index` is to know of it."""
         header = {
-            "index": index,
+            "index": self.first + index,
             "share": float(self.shares[index]),
             "model": dict(self.model.describe()),
         }

@@ -214,13 +214,13 @@ class Total:
     def received(
         cls, arrays: Mapping[str, NDArray[Any]], dims: Dims, **envelope: Any
     ) -> Self:
-        """Read what one silo sent; the envelope says who it is.
+        """Read what one silo sent, or `K` together; the envelope says who they are.
 
         Keys, types and shapes must be exactly those that the question asks for, and
         every number finite (faults 46, 47).
         """
         sent = {name: of.sent for name, of in cls.declared.items() if not of.envelope}
-        lengths = {**dims, "K": 1}
+        lengths = {"K": 1, **dims}
         lengths |= {f"△{n}": _triangle_size(m) for n, m in lengths.items()}
         values = _read(sent, arrays, lengths)
         for name in sent:

@@ -140,6 +140,12 @@ class Gate:
         """Freeze a silo's census, or compare it with the frozen one (fault 48)."""
         limits = (self.policy.largest_rows, self.policy.weight_bound)
         Census(self.schema, split).check(total, withheld, *limits)
+        return self.freeze(index, split, total, withheld)
+
+    def freeze(
+        self, index: int, split: str, total: CensusTotal, withheld: int
+    ) -> CensusTotal:
+        """Keep a census that was judged, or compare it with the one that is kept."""
         found = Frozen(total, withheld)
         known = self._frozen.setdefault((index, split), found)
         if known.withheld != withheld or not known.total.same(total):

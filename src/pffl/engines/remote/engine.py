@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from pffl.data.checks import listing
 from pffl.data.encoding import TableEncoding
 from pffl.data.schema import Schema
 from pffl.engines.remote.exchange import (
@@ -29,12 +30,21 @@ from pffl.engines.remote.exchange import (
     carry,
 )
 from pffl.errors import DataError, FederationError, Malformed, Refused, UsageError
+from pffl.parcel import Parcel
 from pffl.questions import Census, CensusTotal, Question, Total, add_all
-from pffl.wire import Answer, Gate, Policy, Verdict, read_total
+from pffl.wire import Answer, Gate, Policy, Verdict, question_body, read_total
 from pffl.wire.envelope import MOST_QUESTIONS
 
 EARLY = ("test",)  # splits whose census is not waited for
 T = TypeVar("T", bound=Total)
+
+
+class SitesMissing(FederationError):
+    """Too few answered; `who` names them, and says why."""
+
+    def __init__(self, message: str, who: str) -> None:
+        super().__init__(message)
+        self.who = who
 
 
 class Remote:
@@ -78,6 +88,7 @@ class Remote:
         if not names or len(set(names)) < len(names):
             raise UsageError("a federation needs silos, each with a name of its own")
         self._transport, self.schema, self.silo_names = transport, schema, names
+        self._members = names  # who is asked
         self.encoding = encoding or TableEncoding.of_numbers(schema)
         self.policy = policy or Policy()
         self.record = record or Record()
@@ -85,7 +96,7 @@ class Remote:
         self.run = run or secrets.token_hex(8)
         self.gate = Gate(self.policy, schema)
         largest = self.policy.largest_message
-        self._session = Session(self.run, session, schema.hash, largest)
+        self._session = Session(self.run, session, schema.hash, largest, self._body)
         self._nodes = Nodes(
             self._session,
             names,
@@ -105,23 +116,23 @@ class Remote:
         return self._common()
 
     def _common(self) -> tuple[str, ...]:
-        first, *others = (self._splits[k] for k in range(len(self.silo_names)))
+        first, *others = (self._splits[k] for k in range(len(self._members)))
         return tuple(s for s in first if all(s in other for other in others))
 
     @property
     def partial(self) -> bool:
         """Whether a round of training may do without some of the silos."""
-        return self.policy.needed(len(self.silo_names)) < len(self.silo_names)
+        return self.policy.needed(len(self._members)) < len(self._members)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What to know of the sites, for the result: who withholds what (fault 23)."""
         notes = []
         for split in ("train", "test", "validation"):
-            known = [self.gate.frozen(k, split) for k in range(len(self.silo_names))]
+            known = [self.gate.frozen(k, split) for k in range(len(self._members))]
             cut = [k for k, census in enumerate(known) if census and census.withheld]
             if cut:
-                rows = sum(int(c.total.rows[0]) for c in known if c)
+                rows = sum(int(c.total.rows.sum()) for c in known if c)
                 counted = sum(int(c.total.counts.sum()) for c in known if c)
                 notes.append(
                     f"{self._listing(cut)} withhold small (group, label) counts: "
@@ -129,6 +140,11 @@ class Remote:
                     "and no statement speaks of people like them"
                 )
         return tuple(notes)
+
+    def withheld(self, split: str) -> int:
+        """How many (group, label) counts of a split sites keep to themselves."""
+        known = [self.gate.frozen(k, split) for k in range(len(self._members))]
+        return sum(census.withheld for census in known if census)
 
     def ask(self, question: Question[T]) -> T:
         """Ask every silo and add the answers."""
@@ -178,22 +194,26 @@ class Remote:
             for q in questions
         ]
 
+    def _body(self, question: Question[Any], index: int) -> Parcel:
+        """Write a question for one of those who are asked."""
+        return question_body(question, index)
+
     def _uncounted(self, splits: Iterable[str]) -> list[Question[Any]]:
         """Return the census of those splits that some silo has not told yet."""
-        every = range(len(self.silo_names))
+        every = range(len(self._members))
         new = [s for s in splits if any(self.gate.frozen(k, s) is None for k in every)]
         return [Census(self.schema, split) for split in new]
 
     def _counted(self, split: str) -> CensusTotal:
         """Return the census of a split, which is frozen once every silo has told it."""
         if split not in self._census:
-            every = range(len(self.silo_names))
+            every = range(len(self._members))
             parts = [k.total for i in every if (k := self.gate.frozen(i, split))]
             total = add_all(parts)
             rows = zip(self.silo_names, total.rows, strict=True)
             empty = [name for name, n in rows if n == 0]
             if empty and split == "train":
-                raise DataError(f"silos without training rows: {', '.join(empty)}")
+                raise DataError(f"silos without training rows: {listing(empty)}")
             self._census[split] = total
         return self._census[split]
 
@@ -208,31 +228,31 @@ class Remote:
         rows = [cells.of_silo(k) @ self.gate.counts(k, question.split) for k in missing]
         return question.lacking(total, np.sum(rows, axis=0))
 
-    def _asked(self, question: Question[Any]) -> tuple[int, ...]:
-        """Return the silos that a question goes to."""
-        return tuple(
-            range(len(self.silo_names)) if question.silos is None else question.silos
-        )
+    def _asked(self, question: Question[Any]) -> Sequence[int]:
+        """Return who is asked a question."""
+        every = range(len(self._members))
+        return every if question.silos is None else question.silos
 
     def meeting(self) -> Steps[None]:
         """Wait until every silo has been there once (fault 56)."""
-        every = tuple(range(len(self.silo_names)))
+        every = tuple(range(len(self._members)))
         if len(self._splits) == len(every):
             return
-        entry, started = Entry(asked=list(self.silo_names)), time.monotonic()
+        entry, started = Entry(asked=list(self._members)), time.monotonic()
         census = Census(self.schema)
         try:
             yield from self._nodes.find(every, census, self.policy.join_seconds, entry)
         finally:
-            entry.answered = [self.silo_names[k] for k in sorted(self._splits)]
+            entry.answered = [self._members[k] for k in sorted(self._splits)]
             self._write("census", entry, started)
         missing = [k for k in every if k not in self._splits]
         if missing:
             waited = f"after {self.policy.join_seconds:g} s"
-            raise FederationError(
-                f"{len(missing)} of {len(every)} sites are not there {waited}: "
-                f"{self._listing(missing)}.{self._unfit()} Start the missing sites' "
-                "nodes (or raise join_seconds), and run again"
+            who = f"{self._listing(missing)}.{self._unfit()}"
+            raise SitesMissing(
+                f"{len(missing)} of {len(every)} sites are not there {waited}: {who} "
+                "Start the missing sites' nodes (or raise join_seconds), and run again",
+                who,
             )
         self._nodes.complete = True
 
@@ -269,10 +289,10 @@ class Remote:
         Return, by silo, its total for each question's place in the message.
         """
         started = time.monotonic()
-        places = {
-            k: [i for i, q in enumerate(questions) if k in self._asked(q)]
-            for k in range(len(self.silo_names))
-        }
+        places: dict[int, list[int]] = {k: [] for k in range(len(self._members))}
+        for i, question in enumerate(questions):
+            for k in self._asked(question):
+                places[k].append(i)
         asked = [k for k in places if places[k]]
         exchange = Exchange(
             self._session,
@@ -280,7 +300,7 @@ class Remote:
             self.policy.seconds,
             self._admit,
             {k: [questions[i] for i in places[k]] for k in asked},
-            Entry(asked=[self.silo_names[k] for k in asked]),
+            Entry(asked=[self._members[k] for k in asked]),
         )
         found, entry = exchange.found, exchange.entry
         partly = all(question.quorum for question in questions)
@@ -318,11 +338,12 @@ class Remote:
         """Go on only with a quorum (fault 41)."""
         missing = [k for k in asked if k not in exchange.found]
         if len(exchange.found) < needed:
-            raise FederationError(
+            who = self._listing(missing, exchange.entry)
+            raise SitesMissing(
                 f"round {self._round} ({exchange.kind}): {len(exchange.found)} of "
-                f"{len(asked)} silos answered, and {needed} must. Missing: "
-                f"{self._listing(missing, exchange.entry)}. See to these sites, and "
-                "resume the run from its checkpoint"
+                f"{len(asked)} silos answered, and {needed} must. Missing: {who}. See "
+                "to these sites, and resume the run from its checkpoint",
+                who,
             )
 
     def _be_patient(self, exchange: Exchange, asked: Sequence[int]) -> None:
@@ -336,7 +357,7 @@ class Remote:
                     "session": self._session.session,
                     "round": self._round,
                     "event": "participation_lost",
-                    "silos": [self.silo_names[k] for k in lost],
+                    "silos": [self._members[k] for k in lost],
                 }
             )
             raise FederationError(
@@ -359,11 +380,11 @@ class Remote:
         )
 
     def _listing(self, silos: Sequence[int], entry: Entry | None = None) -> str:
-        names = [self.silo_names[k] for k in silos]
+        names = [self._members[k] for k in silos]
         if entry is None:
-            return ", ".join(f"'{name}'" for name in names)
+            return listing(f"'{name}'" for name in names)
         why = dict(entry.refused)
-        return ", ".join(f"'{name}' ({why.get(name, 'no answer')})" for name in names)
+        return listing(f"'{name}' ({why.get(name, 'no answer')})" for name in names)
 
     def _unfit(self) -> str:
         nodes = [f"{at} ({reason})" for at, reason in self._nodes.unfit.items()]

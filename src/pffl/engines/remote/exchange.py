@@ -34,12 +34,12 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from pffl import files
 from pffl.errors import FederationError, PFFLError, Refused
+from pffl.parcel import Parcel
 from pffl.questions import Census, Question
 from pffl.wire import (
     Answer,
     Request,
     Verdict,
-    question_body,
     read_answer,
     write_request,
 )
@@ -183,6 +183,8 @@ class Session:
         Hash of the schema that every answer must carry.
     largest
         Bytes of an answer.
+    body
+        Writes a question for one of those who are asked.
     version
         Of the package, which every answer must have, too.
     """
@@ -191,6 +193,7 @@ class Session:
     session: int
     schema: str
     largest: int
+    body: Callable[[Question[Any], int], Parcel]
     sequence: int = 0
     version: str = field(default_factory=lambda: version("pffl"))
 
@@ -206,7 +209,7 @@ class Session:
 
     def write(self, questions: Sequence[Question[Any]], index: int) -> bytes:
         """Put questions to a silo into an envelope with the last number."""
-        bodies = tuple(question_body(question, index) for question in questions)
+        bodies = tuple(self.body(question, index) for question in questions)
         head = (self.run, *self.number, self.version, self.schema)
         return write_request(Request(*head, bodies))
 
@@ -282,6 +285,9 @@ class Nodes:
     complete: bool = False
     _failures: dict[str, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._places = {name: k for k, name in enumerate(self.names)}
+
     def find(
         self, wanted: Collection[int], census: Census, seconds: float, entry: Entry
     ) -> Steps[None]:
@@ -338,9 +344,9 @@ class Nodes:
 
     def _join(self, address: str, answer: Answer) -> None:
         """Give a silo its address."""
-        if answer.silo not in self.names:
+        index = self._places.get(answer.silo)
+        if index is None:
             raise Unfit(f"'{shown(answer.silo)}' is none of this run's silos")
-        index = self.names.index(answer.silo)
         other = self.address.get(index)
         if other is not None and index not in self.silent:
             twice = f"two nodes answer as silo '{answer.silo}': {other} and {address}"
@@ -524,5 +530,6 @@ class Entry:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain form."""
-        missing = [name for name in self.asked if name not in set(self.answered)]
+        there = set(self.answered)
+        missing = [name for name in self.asked if name not in there]
         return {**asdict(self), "missing": missing}
