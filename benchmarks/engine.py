@@ -67,7 +67,7 @@ def against_products() -> None:
     data = federation(49, 45_730)  # 2,240,770 rows, as the ACS file has
     engine = Local(data)
     ask = question(engine, steps=1)
-    X = engine.layout(ask).X
+    X = engine.layout([ask]).X
     w, v = np.ones(FEATURES), np.ones(len(X))
     bare = seconds(lambda: (X @ w, X.T @ v))
     show(

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local, Reference
+from pffl.engines.local import evaluations, threads
 from pffl.engines.local import layout as layouts
-from pffl.engines.local import passes, threads
+from pffl.engines.local.by_atom import ByAtom
+from pffl.engines.local.by_silo import BySilo
 from pffl.questions import Census, Curvature, Evaluate, Slopes, Train
 from tests.helpers import (
     MODELS,
@@ -301,7 +303,7 @@ def test_a_stack_of_evaluations_is_limited_in_memory(local_engine, monkeypatch):
     questions = [Evaluate(problem.task, s * w) for s in range(7)]
     together = fast.ask_many(questions)
     units = len(federation) * problem.schema.n_atoms
-    monkeypatch.setattr(passes, "MOST_SUMS", 3 * units * 7)
+    monkeypatch.setattr(evaluations, "MOST_SUMS", 3 * units * 7)
     for total, again in zip(together, fast.ask_many(questions), strict=True):
         assert_same_total(total, again, 0.0)
 
@@ -309,7 +311,7 @@ def test_a_stack_of_evaluations_is_limited_in_memory(local_engine, monkeypatch):
 def test_different_scalings_in_one_list_are_laid_out_once_each(monkeypatch):
     federation = make_federation(1)
     engine, questions, laid_out = Local(federation), [], []
-    true_of = layouts.Layout.of
+    true_of = ByAtom.of
 
     def counted(federation, split, inputs):
         laid_out.append(split)
@@ -319,7 +321,7 @@ def test_different_scalings_in_one_list_are_laid_out_once_each(monkeypatch):
         model = pffl.LogisticRegression(standardize=s % 2 == 0, l2=0.1 * s)
         problem = make_problem(engine, None, model=model)
         questions.append(Evaluate(problem.task, np.full(4, 0.1 * s), "train"))
-    monkeypatch.setattr(layouts.Layout, "of", counted)
+    monkeypatch.setattr(ByAtom, "of", counted)
     totals = engine.ask_many(questions)
     assert laid_out == ["train", "train"]
     for question, total in zip(questions, totals, strict=True):
@@ -375,7 +377,7 @@ def test_the_answer_does_not_depend_on_the_number_of_threads(monkeypatch):
 def test_the_layout_has_every_row_once_and_groups_pad_little():
     federation = make_federation(3, sizes=(7, 3000, 8, 5, 600, 9, 1))
     inputs = make_problem(Reference(federation), None).task.model.inputs
-    layout = layouts.Layout.of(federation, "train", inputs)
+    layout = BySilo.of(federation, "train", inputs)
     pooled = federation.pooled("train")
     assert layout.X.shape == pooled.X.shape
     scaled = inputs.apply(pooled.X)

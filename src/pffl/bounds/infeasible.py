@@ -99,8 +99,9 @@ def support(
     if lam.shape != zeta.shape or not lam.sum() > 0:
         raise refuse("multipliers", "one per bound, not all zero", multipliers)
     g, (size, length) = finite("residual", residual), nonnegative("sizes", sizes)
-    # Weights, conjugates, plain sums of blocks, one exact sum, pairs of silos.
-    gamma = (BLOCK + len(lam) + outputs + 48) * UNIT * 1.01
+    # Weights (pairwise sums of those of equal rows), conjugates, plain sums of blocks,
+    # one exact sum, pairs of silos.
+    gamma = (BLOCK + len(lam) + outputs + 96) * UNIT * 1.01
     size += float(lam @ np.abs(zeta))
     return Support(
         float(finite("value", value)) - float(lam @ zeta) - gamma * float(size),

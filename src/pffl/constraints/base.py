@@ -188,6 +188,12 @@ class Cells:
             out[local] = np.einsum("za,za...->z...", self.membership[local], own)
         return out
 
+    @cached_property
+    def _own(self) -> tuple[IntArray, IntArray]:
+        """Cell, and silo × atoms + atom, of each atom of cells confined to a silo."""
+        cell, atom = np.nonzero(self.membership & ~self.everywhere[:, None])
+        return cell, self.silo[cell] * self.membership.shape[1] + atom
+
     def spread(self, weights: FloatArray, n_silos: int) -> FloatArray:
         """Turn weights per cell, shape (Z,), into weights per (silo, atom).
 
@@ -197,10 +203,8 @@ class Cells:
         out = np.broadcast_to(shared, (n_silos, len(shared)))
         if self.everywhere.all():
             return out
-        local = np.flatnonzero(~self.everywhere)
-        out = out.copy()
-        np.add.at(out, self.silo[local], weights[local, None] * self.membership[local])
-        return out
+        cell, place = self._own
+        return out + np.bincount(place, weights[cell], out.size).reshape(out.shape)
 
 
 class Constraint(ABC):

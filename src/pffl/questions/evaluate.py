@@ -222,13 +222,18 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
             axis=1,
         )
 
-    def weighed(self, columns: FloatArray, weight: FloatArray | None) -> FloatArray:
-        """Return `columns` times s_i, all but the count."""
+    def weighed(
+        self,
+        columns: FloatArray,
+        weight: FloatArray | None,
+        times: FloatArray | float = 1.0,
+    ) -> FloatArray:
+        """Return `columns` times s_i; the count times how many rows each stands for."""
         if weight is None:
             return columns
-        factors = np.repeat(weight[:, None], columns.shape[1], axis=1)
-        factors[:, COLUMNS.index("count")] = 1.0
-        return columns * factors
+        weighed = columns * weight[:, None]
+        weighed[:, COLUMNS.index("count")] = times
+        return weighed
 
     def row_sums(
         self,
@@ -236,11 +241,14 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         member: Callable[[int], BoolArray],
         person: IntArray | None = None,
         weight: FloatArray | None = None,
+        times: FloatArray | None = None,
     ) -> tuple[FloatArray, ...]:
         """Return `people`, `below`, `above`, `stakes` and `diluted`.
 
         ``member(z)`` says which rows are in a cell. Rows of one person are no
-        independent draws: each person counts once in a cell, with their mean.
+        independent draws: each person counts once in a cell, with their mean. `times`
+        says for how many rows each stands, where nobody knows whom they are about and
+        no weights are asked about.
         """
         cells, dims = len(self.bets), self.dims
         people, below = np.zeros((cells, 3)), np.zeros((cells, dims["bets"]))
@@ -258,10 +266,12 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
                 diluted[z] = own.log_sums(bets, self.levels[z] / self.loss_bound)
                 continue
             cut = bounded[rows] if who is None else means(bounded[rows], who)
-            people[z] = len(cut), cut.sum(), np.square(cut).sum()
+            many = np.ones(len(cut)) if times is None else times[rows]
+            sums = (many, many * cut, many * np.square(cut))
+            people[z] = [each.sum() for each in sums]
             x = cut[:, None] / self.loss_bound
-            below[z] = np.log1p(-bets * x).sum(axis=0)
-            above[z] = np.log1p(-bets * (1.0 - x)).sum(axis=0)
+            below[z] = many @ np.log1p(-bets * x)
+            above[z] = many @ np.log1p(-bets * (1.0 - x))
         return people, below, above, stakes, diluted
 
     def answer(self, view: View) -> EvaluateTotal:

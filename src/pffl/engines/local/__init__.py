@@ -15,10 +15,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pffl.data.federation import Federation
+from pffl.engines.local.by_atom import ByAtom
+from pffl.engines.local.by_silo import BySilo
 from pffl.engines.local.counting import census
+from pffl.engines.local.evaluations import evaluate
+from pffl.engines.local.expansions import expand
 from pffl.engines.local.layout import Layout
-from pffl.engines.local.passes import evaluate, expand, train, witness
 from pffl.engines.local.threads import Threads
+from pffl.engines.local.trainings import in_one_step, train
+from pffl.engines.local.witnesses import witness
 from pffl.engines.reference import Reference
 from pffl.models.base import Inputs, Model
 from pffl.models.linear import LinearModel
@@ -61,7 +66,7 @@ class Local(Reference):
     def __init__(self, federation: Federation, *, threads: int | None = None) -> None:
         super().__init__(federation)
         self._spread = Threads(threads or processors())
-        self._layouts: dict[str, Layout] = {}
+        self._layouts: dict[tuple[str, type[Layout]], Layout] = {}
         self._scaling: Inputs | None = None
 
     def ask(self, question: Question[T]) -> T:
@@ -96,7 +101,7 @@ class Local(Reference):
         if isinstance(model, LinearModel) and work is not None:
             # One BLAS thread each: ours are the threads, and BLAS's would compete.
             with blas_threads(1):
-                return work(self.layout(questions[0]), questions, self._spread)
+                return work(self.layout(questions), questions, self._spread)
         if model is not None and model.framework == "torch":
             from pffl.engines.local.networks import BATCHED  # needs torch
 
@@ -105,16 +110,39 @@ class Local(Reference):
                 return [alone(self.views(q), q, self._spread, names) for q in questions]
         return [Reference.ask(self, question) for question in questions]
 
-    def layout(self, question: ModelQuestion[Any]) -> Layout:
-        """Rows of the question's split, laid out once per scaling."""
-        inputs = question.task.model.inputs
+    def layout(self, questions: Sequence[ModelQuestion[Any]]) -> Layout:
+        """Rows of the questions' split, laid out once per scaling.
+
+        By atom where no silo has to be told from others, if that pays.
+        """
+        split, inputs = questions[0].split, questions[0].task.model.inputs
         if self._scaling is None or not self._scaling.same(inputs):
             self._scaling, self._layouts = inputs, {}
-        if question.split not in self._layouts:
-            self._layouts[question.split] = Layout.of(
-                self.federation, question.split, inputs
-            )
-        return self._layouts[question.split]
+        kind: type[Layout] = BySilo if _by_silo(questions) else ByAtom
+        key = split, kind
+        if key not in self._layouts and kind is ByAtom:
+            found = ByAtom.of(self.federation, split, inputs)
+            if found is not None:
+                self._layouts[key] = found
+        if key not in self._layouts:
+            whole = split, BySilo
+            if whole not in self._layouts:
+                self._layouts[whole] = BySilo.of(self.federation, split, inputs)
+            self._layouts[key] = self._layouts[whole]
+        return self._layouts[key]
+
+
+def _by_silo(questions: Sequence[ModelQuestion[Any]]) -> bool:
+    """Whether answers depend on which silo has which rows, beyond its share."""
+    first = questions[0]
+    if not first.task.cells.everywhere.all():
+        return True
+    trainings = [q for q in questions if isinstance(q, Train)]
+    if trainings and (first.silos is not None or not in_one_step(trainings)):
+        return True
+    if trainings and not (first.task.shares > 0).all():
+        return True  # what takes no step
+    return any(isinstance(q, Curvature) and q.majorant for q in questions)
 
 
 def _stack(question: Question[Any], place: int, tasks: list[Task]) -> Stack:

@@ -1,29 +1,35 @@
-"""How the fast engine lays rows out: silos by size, rows by atom, cut into pieces."""
+"""How the fast engine lays rows out: in one array, those of one unit together.
+
+A unit is what sums are kept for. `BySilo` has one for each silo and atom, which local
+steps and cells of one silo need; `ByAtom` one for each atom, whatever the number of
+silos. Passes read either in pieces that fit in cache.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from pffl.data.federation import Federation
-from pffl.data.sparse import Matrix, stacked, stored_width
-from pffl.models.base import Inputs
+from pffl.constraints.base import Cells
+from pffl.data.sparse import stored_width
 from pffl.models.scaled import Design, ScaledRows
+from pffl.numerics import divisors
+from pffl.questions import Evaluate
 from pffl.questions.base import weighed
-from pffl.typing import FloatArray, IntArray
+from pffl.typing import BoolArray, FloatArray, IntArray
 
 PIECE_BYTES = 2**20  # of inputs: a piece stays in cache between its two products
-GROUP_COST = 3000  # a group of silos costs as much as so many scores
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Consecutive rows, and the runs of equal (silo, atom) in them.
+    """Consecutive rows, and the runs of equal units in them.
 
-    `units` is silo position × atoms + atom for each run; `starts` where runs begin.
+    `units` is that of each run; `starts` where runs begin.
     """
 
     rows: slice
@@ -31,92 +37,107 @@ class Piece:
     starts: IntArray
     lengths: IntArray
 
-    def runs(self) -> Iterator[tuple[int, slice]]:
-        """Yield each run's unit and where it stands in the piece."""
+    @cached_property
+    def runs(self) -> tuple[tuple[int, slice], ...]:
+        """Each run's unit and where it stands in the piece."""
         ends = (self.starts + self.lengths).tolist()
-        for unit, start, end in zip(
-            self.units.tolist(), self.starts.tolist(), ends, strict=True
-        ):
-            yield unit, slice(start, end)
+        places = zip(self.units.tolist(), self.starts.tolist(), ends, strict=True)
+        return tuple((unit, slice(start, end)) for unit, start, end in places)
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
-    """All rows of one split, scaled, in one array: the engine's only copy.
+class InRisk:
+    """What rows count in F: p_k/m_k times their weight, by unit where it is one.
 
-    Silos stand in order of size, so silos of equal size form a block without padding;
-    within a silo, rows stand in order of their atom, so sums per atom are sums over
-    runs.
+    Exactly one of the two is known: `by_unit`, p_k/m_k of each unit, or `by_row`, with
+    the weight s_i in it.
+    """
+
+    by_unit: FloatArray | None = None
+    by_row: FloatArray | None = None
+
+    def rows(self, rows: slice) -> FloatArray | None:
+        """Return `by_row` of some consecutive rows, if it is known."""
+        return None if self.by_row is None else self.by_row[rows]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Layout(ABC):
+    """All rows of one split, scaled, in one array.
 
     Attributes
     ----------
     X, y
         Inputs (scaled, float64, or sparse) and labels, shape (N, d) and (N,).
-    order
-        Index in the federation of the silo at each position, shape (K,).
-    starts
-        First row of each position, and N at the end, shape (K + 1,).
     units
-        Position × atoms + atom of each row.
-    original_rows
-        For each position, which of the silo's own rows stands where.
+        Unit of each row, those of one together.
+    n_atoms
+        Number of atoms.
+    masses
+        m_k: what the rows of each silo weigh together, in the federation's order.
     weight
         How much each row counts, s_i > 0; None: all alike.
+    times
+        How many rows of the federation each row stands for; None: one.
     """
 
     X: Design
     y: FloatArray
     units: IntArray
-    order: IntArray
-    starts: IntArray
     n_atoms: int
-    original_rows: tuple[IntArray, ...]
+    masses: FloatArray
     weight: FloatArray | None = None
+    times: FloatArray | None = None
+    _cut: dict[int, tuple[Piece, ...]] = field(default_factory=dict, init=False)
+    _risks: list[tuple[FloatArray, InRisk]] = field(default_factory=list, init=False)
 
-    @classmethod
-    def of(cls, federation: Federation, split: str, inputs: Inputs) -> Layout:
-        """Lay out one split of a federation."""
-        schema = federation.schema
-        parts = [silo.rows(split).counting for silo in federation.silos]
-        sizes = np.array([len(part) for part in parts])
-        order = np.argsort(sizes, kind="stable")
-        starts = np.concatenate([[0], np.cumsum(sizes[order])])
-        y = np.empty(int(starts[-1]))
-        units = np.empty(len(y), dtype=np.int64)
-        weighed = any(part.weight is not None for part in parts)
-        weight = np.empty(len(y)) if weighed else None
-        original_rows = []
-        for position, index in enumerate(order):
-            rows = parts[index]
-            here = slice(starts[position], starts[position + 1])
-            atoms = schema.atoms(rows.group, rows.y)
-            by_atom = np.argsort(atoms, kind="stable")
-            y[here] = rows.y[by_atom]
-            units[here] = position * schema.n_atoms + atoms[by_atom]
-            if weight is not None:
-                weight[here] = rows.weights[by_atom]
-            original_rows.append(by_atom)
-        X = _laid_out([parts[k].X for k in order], original_rows, inputs)
-        shape = (order, starts, schema.n_atoms, tuple(original_rows))
-        return cls(X, y, units, *shape, weight)
+    def __len__(self) -> int:
+        return len(self.y)
 
     @property
-    def n_silos(self) -> int:
-        """Number of silos K."""
-        return len(self.order)
+    @abstractmethod
+    def n_units(self) -> int:
+        """Number of units."""
 
-    @cached_property
-    def sizes(self) -> IntArray:
-        """Rows of each position."""
-        return np.diff(self.starts)
+    @abstractmethod
+    def cell_sums(self, cells: Cells, sums: FloatArray) -> FloatArray:
+        """Add sums per unit, shape (units, …), into sums per cell."""
 
-    @cached_property
-    def masses(self) -> FloatArray:
-        """m_k: what the rows of each position weigh together."""
-        if self.weight is None:
-            return self.sizes.astype(np.float64)
-        parts = np.split(self.weight, self.starts[1:-1])
-        return np.array([part.sum() for part in parts])
+    @abstractmethod
+    def atom_sums(self, sums: FloatArray) -> FloatArray:
+        """Add sums per unit, shape (units, …), into sums per atom."""
+
+    @abstractmethod
+    def unit_weights(self, cells: Cells, weights: FloatArray) -> FloatArray:
+        """Turn weights per cell, shape (Z, c), into weights per unit, (units, c)."""
+
+    @abstractmethod
+    def units_of(self, silos: BoolArray) -> BoolArray:
+        """Say which units are of these silos; all of them where silos are mixed."""
+
+    @abstractmethod
+    def member(self, cells: Cells) -> Callable[[int], BoolArray]:
+        """Return what says which rows are in a cell."""
+
+    @abstractmethod
+    def row_sums(
+        self, question: Evaluate, bounded: FloatArray
+    ) -> tuple[FloatArray, ...]:
+        """Return what `Evaluate.row_sums` does, from each row's bounded loss."""
+
+    @abstractmethod
+    def _in_risk(self, per_mass: FloatArray) -> InRisk:
+        """Return what rows count in F, given p_k/m_k of each silo."""
+
+    def in_risk(self, shares: FloatArray) -> InRisk:
+        """Return what rows count in F, with these p_k of the silos."""
+        for known, found in self._risks:
+            if known is shares or np.array_equal(known, shares):
+                return found
+        per_mass = np.where(self.masses > 0, shares / divisors(self.masses), 0.0)
+        found = self._in_risk(per_mass)
+        self._risks[:] = [(shares, found), *self._risks[:1]]
+        return found
 
     def weights(self, rows: slice) -> FloatArray | None:
         """Return s_i of some consecutive rows; None where all count alike."""
@@ -126,17 +147,16 @@ class Layout:
         """Return values of some consecutive rows, shape (n, …), times s_i."""
         return weighed(values, self.weights(rows))
 
-    @cached_property
-    def _cut(self) -> dict[int, tuple[Piece, ...]]:
-        return {}
+    def pieces(self, columns: int = 1, *, least: int = 1) -> tuple[Piece, ...]:
+        """All rows, cut into pieces that fit in cache with so many score columns.
 
-    def pieces(self, columns: int = 1) -> tuple[Piece, ...]:
-        """All rows, cut into pieces that fit in cache with so many score columns."""
-        step = self._piece_rows(columns)
+        A piece has at least so many rows, if there are as many.
+        """
+        step = max(least, self._piece_rows(columns))
         if step not in self._cut:
             self._cut[step] = tuple(
-                self.piece(slice(start, min(start + step, len(self.X))))
-                for start in range(0, len(self.X), step)
+                self.piece(slice(start, min(start + step, len(self))))
+                for start in range(0, len(self), step)
             )
         return self._cut[step]
 
@@ -154,61 +174,12 @@ class Layout:
         lengths = np.diff(np.concatenate([starts, [len(units)]]))
         return Piece(rows, units[starts], starts, lengths)
 
-    def groups(self, columns: int) -> tuple[range, ...]:
-        """Positions that take local steps together, for so many columns of scores.
-
-        Silos of one group are padded to the largest of them. A group is closed when
-        padding would cost more than a group of its own does, or when it would not fit
-        in cache; a large silo stands alone, and so does each of sparse rows.
-        """
-        if isinstance(self.X, ScaledRows):
-            return tuple(range(k, k + 1) for k in range(self.n_silos))
-        limit = piece_rows(self.X.shape[1], columns)
-        groups, first, rows = [], 0, 0
-        for position in range(self.n_silos):
-            size = int(self.sizes[position])
-            padded = size * (position + 1 - first)
-            waste = padded - (rows + size)
-            if position > first and (
-                padded > limit or waste > max(0.2 * rows, GROUP_COST / columns)
-            ):
-                groups.append(range(first, position))
-                first, rows = position, 0
-            rows += size
-        groups.append(range(first, self.n_silos))
-        return tuple(groups)
-
-    def places(self, position: int) -> IntArray:
-        """Where each of a silo's own rows stands in `X`."""
-        places = np.empty(int(self.sizes[position]), dtype=np.int64)
-        places[self.original_rows[position]] = np.arange(len(places))
-        return places + self.starts[position]
-
-    def to_federation(self, by_position: FloatArray) -> FloatArray:
-        """Reorder an array with one entry per position into the federation's order."""
-        out = np.empty_like(by_position)
-        out[self.order] = by_position
-        return out
-
 
 def piece_rows(n_features: int, columns: int = 1) -> int:
     """Rows that fit in a piece: their inputs, or their scores, slopes and weights."""
     return max(64, PIECE_BYTES // (8 * max(1, n_features, 3 * columns)))
 
 
-def _laid_out(
-    parts: Sequence[Matrix], orders: Sequence[IntArray], inputs: Inputs
-) -> Design:
-    """Return scaled rows of all parts, one after another, each in its order."""
-    dense = [part for part in parts if isinstance(part, np.ndarray)]
-    if len(dense) < len(parts):
-        together = zip(parts, orders, strict=True)
-        return inputs.apply(stacked([X[order] for X, order in together]))
-    out, first = np.empty((sum(map(len, orders)), len(inputs.mean))), 0
-    step = piece_rows(out.shape[1])
-    for X, order in zip(dense, orders, strict=True):
-        for start in range(0, len(order), step):  # a few at a time
-            index = order[start : start + step]
-            inputs.apply(X[index], out=out[first : first + len(index)])
-            first += len(index)
-    return out
+def in_pieces(rows: int, step: int) -> Iterator[slice]:
+    """Yield slices of at most `step` rows."""
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))

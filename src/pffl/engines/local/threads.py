@@ -9,6 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from pffl.typing import FloatArray
+
 A = TypeVar("A")
 R = TypeVar("R")
 
@@ -40,3 +42,11 @@ class Threads:
         if self._pool is None or len(items) < 2:
             return [work(item) for item in items]
         return list(self._pool.map(work, items))
+
+
+def added(parts: Sequence[FloatArray]) -> FloatArray:
+    """Add up what the threads found, into the first of them."""
+    total, *others = parts
+    for part in others:
+        total += part
+    return total

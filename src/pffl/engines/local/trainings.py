@@ -1,0 +1,367 @@
+"""`train` for linear models over laid-out rows.
+
+A stack of questions that differ in w, weights and step sizes is one matrix product:
+scores of one model with q outputs, or of S models with one output each, are its
+columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from pffl.engines.local.by_silo import BySilo
+from pffl.engines.local.columns import Columns, run_sums
+from pffl.engines.local.layout import Layout, Piece, piece_rows
+from pffl.engines.local.threads import Threads, added
+from pffl.models.linear import LinearModel
+from pffl.models.scaled import Design
+from pffl.numerics import divisors
+from pffl.questions import Train, TrainTotal
+from pffl.questions.slopes import linear
+from pffl.questions.train import TINY
+from pffl.typing import BoolArray, FloatArray, IntArray
+
+R = TypeVar("R")
+# of silos of one group: (silos, n, features), (silos, n) and weights (silos, n, models)
+# or, of one silo with sparse rows, (n, features), (1, n) and (1, n, models)
+LocalRows = tuple[Design, FloatArray, FloatArray]
+
+
+def in_one_step(questions: Sequence[Train]) -> bool:
+    """Whether the silos' mean is one full step on the whole."""
+    first = questions[0]
+    whole = first.batch_size is None and len(first.step_sizes) == 1
+    return whole and not any(q.loss_power for q in questions)
+
+
+def train(
+    layout: Layout, questions: Sequence[Train], spread: Threads
+) -> list[TrainTotal]:
+    """Answer a stack of questions that share one pass, for all silos."""
+    if linear(questions[0].task).n_outputs > 1 and len(questions) > 1:
+        return [train(layout, [question], spread)[0] for question in questions]
+    if in_one_step(questions):
+        return OneStep(layout, questions, spread).totals()
+    if not isinstance(layout, BySilo):
+        raise TypeError("local steps need rows by silo")
+    return LocalSteps(layout, questions, spread).totals()
+
+
+L_co = TypeVar("L_co", bound=Layout, covariant=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Stack(Generic[L_co]):
+    """A stack of `Train` questions over laid-out rows."""
+
+    layout: L_co
+    questions: Sequence[Train]
+    spread: Threads
+
+    @cached_property
+    def columns(self) -> Columns:
+        """Coefficients of all questions."""
+        model = linear(self.questions[0].task)
+        return Columns(
+            model,
+            np.concatenate([q.w.reshape(-1, model.n_columns) for q in self.questions]),
+        )
+
+    @cached_property
+    def asked(self) -> FloatArray:
+        """Shares p_k; 0 for silos that are not asked."""
+        first = self.questions[0]
+        if first.silos is None:
+            return first.task.shares
+        return np.where(self.telling, first.task.shares, 0.0)
+
+    @cached_property
+    def telling(self) -> BoolArray:
+        """Which silos are asked: one without weight still tells its losses."""
+        first = self.questions[0]
+        if first.silos is None:
+            return np.ones(len(first.task.shares), dtype=bool)
+        return np.isin(np.arange(len(first.task.shares)), first.silos)
+
+    @property
+    def risk_weights(self) -> FloatArray:
+        """β of each question."""
+        return np.array([q.risk_weight for q in self.questions])
+
+    @property
+    def unit_weights(self) -> FloatArray:
+        """c_i/s_i per unit and question; without F's part where that is by row."""
+        layout, cells = self.layout, self.questions[0].task.cells
+        by_cell = np.stack([q.cell_weights for q in self.questions], axis=1)
+        weights = layout.unit_weights(cells, by_cell)
+        in_risk = layout.in_risk(self.asked).by_unit
+        if in_risk is not None:
+            weights = weights + in_risk[:, None] * self.risk_weights
+        return weights * layout.units_of(self.asked > 0)[:, None]
+
+    def per_column(self, values: Sequence[Any]) -> FloatArray:
+        """Repeat one value of each question for each of its columns."""
+        return np.repeat(values, len(self.columns.w) // len(self.questions), axis=0)
+
+    def told(
+        self,
+        update: FloatArray,
+        sums: FloatArray,
+        risks: FloatArray,
+        powers: FloatArray,
+    ) -> list[TrainTotal]:
+        """Return the totals from updates, loss sums per unit, risks and powers."""
+        layout, first = self.layout, self.questions[0]
+        cells = layout.cell_sums(first.task.cells, sums)
+        share = float(self.asked.sum())
+        return [
+            TrainTotal(own, share, float(risks[s]), cells[:, s], powers[:, s])
+            for s, own in enumerate(update.reshape(len(risks), -1))
+        ]
+
+    def over_pieces(self, work: Callable[[Sequence[Piece]], R]) -> list[R]:
+        """Do some work on all pieces."""
+        columns, layout = len(self.columns.w), self.layout
+        return self.spread(work, layout.pieces(columns), len(layout) * columns)
+
+
+class OneStep(Stack[Layout]):
+    """A single full step: one pass over the rows, whoever has them."""
+
+    def totals(self) -> list[TrainTotal]:
+        """Answer all questions."""
+        layout, columns, weights = self.layout, self.columns, self.unit_weights
+        in_risk, betas = layout.in_risk(self.asked), self.risk_weights
+        models = len(self.questions)
+
+        def work(pieces: Sequence[Piece]) -> FloatArray:
+            """Return sums per unit, those for F, and gradients, packed."""
+            sums = np.zeros((layout.n_units + 1, models))
+            gradients = np.zeros_like(columns.w)
+            for piece in pieces:
+                X = layout.X[piece.rows]
+                losses, slopes = columns.losses_and_slopes(
+                    columns.scores(X), layout.y[piece.rows]
+                )
+                sums[piece.units] += run_sums(piece, layout.weigh(losses, piece.rows))
+                per_row = np.repeat(weights[piece.units], piece.lengths, axis=0)
+                per_row = layout.weigh(per_row, piece.rows)
+                if (own := in_risk.rows(piece.rows)) is not None:
+                    per_row = per_row + own[:, None] * betas
+                    sums[-1] += (losses * own[:, None]).sum(axis=0)
+                slopes *= per_row
+                columns.pull_back(X, slopes, gradients)
+            return np.concatenate([sums.reshape(-1), gradients.reshape(-1)])
+
+        packed = added(self.over_pieces(work))
+        size = (layout.n_units + 1) * models
+        sums = packed[:size].reshape(-1, models)
+        gradients = packed[size:].reshape(columns.w.shape)
+        risks, sums = sums[-1], sums[:-1] * layout.units_of(self.telling)[:, None]
+        if in_risk.by_unit is not None:
+            risks = in_risk.by_unit @ sums
+        ridge = self.per_column([q.ridge_weight for q in self.questions])
+        rates = self.per_column([q.step_sizes[0] for q in self.questions])
+        gradients += (ridge * self.asked.sum())[:, None] * columns.w
+        powers = np.zeros((2, models))
+        powers[0] = self.asked.sum()
+        return self.told(-rates[:, None] * gradients, sums, risks, powers)
+
+
+class LocalSteps(Stack[BySilo]):
+    """Several steps, or steps on batches: each silo has a w of its own."""
+
+    def totals(self) -> list[TrainTotal]:
+        """Answer all questions."""
+        layout, powers = self.layout, [q.loss_power for q in self.questions]
+        sums = self.losses() * layout.units_of(self.telling)[:, None]
+        by_silo = layout.by_silo(sums).sum(axis=1)
+        means = by_silo / divisors(layout.masses)[:, None]
+        tilts = self.asked[:, None] * self.tilts(means)
+        update, lengths = self.local_steps(tilts[layout.order])
+        moved = tilts[layout.order] * lengths / (means[layout.order] + TINY)
+        both = np.stack([tilts.sum(axis=0), powers * moved.sum(axis=0)])
+        return self.told(update, sums, self.asked @ means, both)
+
+    def losses(self) -> FloatArray:
+        """Loss sums per unit, shape (units, models)."""
+        layout, columns = self.layout, self.columns
+
+        def work(pieces: Sequence[Piece]) -> FloatArray:
+            sums = np.zeros((layout.n_units, len(self.questions)))
+            for piece in pieces:
+                z = columns.scores(layout.X[piece.rows])
+                losses = columns.losses(z, layout.y[piece.rows])
+                losses = layout.weigh(losses, piece.rows)
+                sums[piece.units] += run_sums(piece, losses)
+            return sums
+
+        return added(self.over_pieces(work))
+
+    def tilts(self, means: FloatArray) -> FloatArray:
+        """F_k^q by silo and question."""
+        powers = np.array([q.loss_power for q in self.questions])
+        if not powers.any():
+            return np.ones_like(means)
+        return np.asarray((means + TINY) ** powers)
+
+    def local_steps(self, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Take all local steps.
+
+        Returns Σ_k p_k F_k^q Δ_k, shape (columns, features + intercept), and ‖Δ_k‖² per
+        position and model. `tilts` holds p_k F_k^q, shape (positions, models). Steps
+        descend c_i/p_k; silos that are not asked take none.
+        """
+        layout, first = self.layout, self.questions[0]
+        shares = first.task.shares[layout.order]
+        divisors = np.repeat(np.where(shares > 0, shares, 1.0), layout.n_atoms)
+        weights = self.unit_weights / divisors[:, None]
+        groups = layout.groups(len(self.columns.w))
+        if first.silos is not None:
+            groups = tuple(g for g in groups if tilts[g.start : g.stop].any())
+        results = self.spread(
+            lambda part: self.steps_pass(part, weights, tilts),
+            groups,
+            len(layout.X) * len(self.columns.w),
+        )
+        updates, lengths = zip(*results, strict=True)
+        return added(updates), added(lengths)
+
+    @np.errstate(over="ignore", invalid="ignore")  # too large steps: the server sees it
+    def steps_pass(
+        self, groups: Sequence[range], weights: FloatArray, tilts: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Take the local steps of some groups, see `local_steps`."""
+        columns, models = self.columns, len(self.questions)
+        proximal = self.questions[0].proximal
+        column_of = self.per_column(range(models))
+        rates = self.per_column([q.step_sizes for q in self.questions])  # (columns, J)
+        ridge = self.per_column([q.ridge_weight for q in self.questions])
+        update, lengths = np.zeros_like(columns.w), np.zeros_like(tilts)
+        for group in groups:
+            w = np.repeat(columns.w[None], len(group), axis=0)  # (silos, columns, c)
+            for j, rows in enumerate(self._local_rows(group, weights)):
+                gradient = _gradient(columns.model, w, *rows)
+                gradient += ridge[None, :, None] * w
+                if proximal:
+                    gradient += proximal * (w - columns.w)
+                gradient *= rates[None, :, j, None]
+                w -= gradient
+            w -= columns.w
+            here = slice(group.start, group.stop)
+            update += np.einsum("ks,ksc->sc", tilts[here][:, column_of], w)
+            squares = np.einsum("ksc,ksc->ks", w, w)
+            lengths[here] = squares.reshape(len(group), models, -1).sum(axis=2)
+        return update, lengths
+
+    def _local_rows(self, group: range, unit_weights: FloatArray) -> list[LocalRows]:
+        """Rows and weights of each local step."""
+        layout, question = self.layout, self.questions[0]
+        sizes = layout.sizes[group.start : group.stop]
+        batch, steps = question.batch_size, len(question.step_sizes)
+        if batch is None or batch >= sizes.max():
+            lo, hi = layout.starts[group.start], layout.starts[group.stop]
+            if sizes[0] == sizes[-1]:
+                shape = (len(group), int(sizes[0]))
+                X = layout.X[lo:hi]
+                if isinstance(X, np.ndarray):
+                    X = X.reshape(*shape, -1)
+                y = layout.y[lo:hi].reshape(shape)
+                weights = layout.weigh(unit_weights[layout.units[lo:hi]], slice(lo, hi))
+                weights = weights.reshape(*shape, -1)
+                return [(X, y, weights)] * steps
+            whole = [np.arange(layout.starts[k], layout.starts[k + 1]) for k in group]
+            return [_gather(layout, whole, sizes, unit_weights)] * steps
+        drawn = []
+        for position in group:
+            places = layout.places(position)
+            index = int(layout.order[position])
+            drawn.append([places[b] for b in question.batches(index, len(places))])
+        return [
+            _gather(layout, list(step), sizes, unit_weights)
+            for step in zip(*drawn, strict=True)
+        ]
+
+
+def _gather(
+    layout: BySilo, rows: list[IntArray], sizes: IntArray, unit_weights: FloatArray
+) -> LocalRows:
+    """Stack each silo's rows; short ones are padded with rows of weight 0."""
+    longest = max(len(index) for index in rows)
+    padded = np.array(
+        [np.concatenate([i, np.repeat(i[:1], longest - len(i))]) for i in rows]
+    )
+    weights = unit_weights[layout.units[padded]]
+    if layout.weight is not None:
+        weights *= layout.weight[padded][..., None]
+    for k, index in enumerate(rows):
+        weights[k, : len(index)] *= sizes[k] / len(index)
+        weights[k, len(index) :] = 0.0
+    X = layout.X
+    inputs = X[padded] if isinstance(X, np.ndarray) else X[padded[0]]
+    return inputs, layout.y[padded], weights
+
+
+def _gradient(
+    model: LinearModel, w: FloatArray, X: Design, y: FloatArray, weights: FloatArray
+) -> FloatArray:
+    """Weighted gradients of some silos, each with its own w; sparse ones are one."""
+    if isinstance(X, np.ndarray):
+        return _block_gradient(model, w, X, y, weights)
+    columns, gradient = Columns(model, w[0]), np.zeros_like(w)
+    _, slopes = columns.losses_and_slopes(columns.scores(X), y[0])
+    slopes *= weights[0]
+    columns.pull_back(X, slopes, gradient[0])
+    return gradient
+
+
+def _block_gradient(
+    model: LinearModel,
+    w: FloatArray,
+    X: FloatArray,
+    y: FloatArray,
+    weights: FloatArray,
+) -> FloatArray:
+    """Weighted gradients of a block: silo b has its own w[b] and its rows X[b]."""
+    d = X.shape[2]
+    step = max(64, piece_rows(d, w.shape[1]) // len(X))
+    gradient = np.empty_like(w)
+    if X.shape[1] <= step:
+        _write_gradient(model, w, X, y, weights, gradient)
+        return gradient
+    part = np.empty_like(w)
+    gradient[:] = 0.0
+    for start in range(0, X.shape[1], step):
+        rows = slice(start, start + step)
+        _write_gradient(model, w, X[:, rows], y[:, rows], weights[:, rows], part)
+        gradient += part
+    return gradient
+
+
+def _write_gradient(
+    model: LinearModel,
+    w: FloatArray,
+    X: FloatArray,
+    y: FloatArray,
+    weights: FloatArray,
+    out: FloatArray,
+) -> None:
+    """Write the weighted gradients of a block that fits in cache to `out`."""
+    d = X.shape[2]
+    z = np.matmul(X, w[:, :, :d].swapaxes(1, 2))
+    if model.intercept:
+        z += w[:, None, :, d]
+    if model.n_outputs > 1:
+        flat = model.score_slopes(z.reshape(-1, z.shape[2]), y.reshape(-1))
+        slopes = flat.reshape(z.shape)
+    else:
+        slopes = model.score_slopes(z, y[..., None])
+    slopes *= weights
+    np.matmul(slopes.swapaxes(1, 2), X, out=out[:, :, :d])
+    if model.intercept:
+        np.add.reduce(slopes, axis=1, out=out[:, :, d])

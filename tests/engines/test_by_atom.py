@@ -1,0 +1,232 @@
+"""Rows by atom, equal ones merged, answer as the plain loop does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+import pffl
+from pffl.data import Rows
+from pffl.engines import Local, Reference
+from pffl.engines.local import by_atom, merging, threads
+from pffl.engines.local import layout as layouts
+from pffl.engines.local.by_atom import ByAtom
+from pffl.engines.local.by_silo import BySilo
+from pffl.engines.local.merging import Raw, merge
+from pffl.preparation import Options
+from pffl.questions import Curvature, Evaluate, Slopes, WitnessTotal
+from tests.helpers import (
+    MODELS,
+    assert_same_total,
+    draw_multipliers,
+    evaluate_question,
+    from_silos,
+    make_federation,
+    make_problem,
+    make_schema,
+    train_question,
+    witness_question,
+)
+
+KINDS = list(MODELS)
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Lay rows out by atom and merge them, however few; in pieces and two threads."""
+    monkeypatch.setattr(merging, "FEW", 0)
+    monkeypatch.setattr(merging, "WORTH", 2.0)
+    monkeypatch.setattr(by_atom, "LONG", 10**9)
+    monkeypatch.setattr(threads, "SMALL", 0)
+    monkeypatch.setattr(layouts, "PIECE_BYTES", 1)
+
+
+def repeated(seed, *, sizes, labels=2, weights=False, groups=2, test=8):
+    """Draw silos whose inputs have few values, so that many rows are equal."""
+    rng = np.random.default_rng(seed)
+    schema = make_schema(
+        features=3, labels=labels, attributes=(("g", list("abcdef")[:groups]),)
+    )
+    federation = make_federation(seed, sizes=sizes, test=test, schema=schema)
+    silos = []
+    for silo in federation.silos:
+        splits = {}
+        for name, rows in silo.splits.items():
+            X, y = np.sign(rows.X) * (np.abs(rows.X) > 1), rows.y
+            if labels == 0:
+                y = np.round(y)
+            own = rng.choice([0.0, 0.5, 1.0, 3.0], len(rows)) if weights else None
+            if own is not None and len(own):
+                own[0] = 1.0
+            splits[name] = replace(rows, X=X, y=y, weight=own)
+        silos.append(replace(silo, splits=splits))
+    return from_silos(federation, silos)
+
+
+def questions_about(problem, seed):
+    """Return every question that does not have to tell silos apart."""
+    rng = np.random.default_rng(seed)
+    w, lam = rng.normal(size=problem.n_parameters), draw_multipliers(rng, problem)
+    task = problem.task
+    yield train_question(problem, w, lam)
+    yield witness_question(problem, w, lam)
+    yield Evaluate(task, w, "train")
+    yield evaluate_question(task, w)
+    yield evaluate_question(task, w, "train")
+    yield Curvature(task, w)
+    yield Slopes(task, w, rng.normal(size=(len(w), 2)))
+    if task.model.n_outputs == 1:
+        yield Slopes(task, w, sharpness=5.0)
+    if task.model.n_classes:
+        bets = np.full((len(task.cells), 2), 0.4)
+        levels = np.tile([0.2, 1.0], (len(task.cells), 1))
+        yield Evaluate(task, w, "test", 1.5, bets=bets, weight_bound=3.0, levels=levels)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 10**6),
+    sizes=st.lists(st.integers(1, 60), min_size=1, max_size=9),
+    kind=st.sampled_from(KINDS),
+    weights=st.booleans(),
+    weighting=st.sampled_from(["silos", "rows"]),
+    groups=st.integers(1, 5),
+)
+def test_all_totals_are_those_of_the_plain_loop(
+    always, seed, sizes, kind, weights, weighting, groups
+):
+    federation = repeated(
+        seed, sizes=[40, *sizes], labels=MODELS[kind][1], weights=weights, groups=groups
+    )
+    fast, plain = Local(federation, threads=2), Reference(federation)
+    problem = make_problem(
+        plain,
+        pffl.BoundedGroupLoss(0.5),
+        model=MODELS[kind][0](l2=0.01),
+        options=Options(weighting=weighting),
+    )
+    for question in questions_about(problem, seed):
+        assert_same_total(fast.ask(question), plain.ask(question), 1e-12)
+        layout = fast.layout([question])
+        assert isinstance(layout, ByAtom)
+        assert len(layout) <= sum(len(s.rows(question.split)) for s in federation.silos)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_silos_have_to_be_told_apart_for_is_by_silo(always, kind):
+    federation = repeated(1, sizes=(30, 50, 20), labels=MODELS[kind][1])
+    fast, plain = Local(federation, threads=2), Reference(federation)
+    model = MODELS[kind][0]()
+    problem = make_problem(plain, pffl.BoundedGroupLoss(0.5), model=model)
+    rng = np.random.default_rng(0)
+    w, lam = rng.normal(size=problem.n_parameters), draw_multipliers(rng, problem)
+    own = make_problem(plain, pffl.PerSilo(0.5), model=model)
+    none = replace(problem, task=replace(problem.task, shares=np.array([0.5, 0, 0.5])))
+    for question in (
+        train_question(problem, w, lam, steps=[0.01, 0.01]),
+        train_question(problem, w, lam, steps=[0.01], batch_size=5),
+        train_question(problem, w, lam, steps=[0.01], silos=(1,)),
+        train_question(problem, w, lam, steps=[0.01], loss_power=1.0),
+        train_question(none, w, lam, steps=[0.01]),
+        Curvature(problem.task, w, majorant=True),
+        Evaluate(own.task, w),
+        Slopes(own.task, w),
+    ):
+        assert isinstance(fast.layout([question]), BySilo)
+        assert_same_total(fast.ask(question), plain.ask(question), 1e-12)
+
+
+def test_many_silos_and_empty_cells_are_laid_out_by_atom():
+    sizes = np.random.default_rng(0).integers(1, 5, 90)
+    federation = repeated(3, sizes=sizes, groups=6, test=[0] * 89 + [4])
+    fast, plain = Local(federation), Reference(federation)
+    problem = make_problem(plain, pffl.BoundedGroupLoss(0.5))
+    for question in questions_about(problem, 3):
+        assert isinstance(fast.layout([question]), ByAtom)
+        assert_same_total(fast.ask(question), plain.ask(question), 1e-12)
+
+
+def test_sparse_rows_are_laid_out_by_atom_too(always):
+    federation = repeated(5, sizes=(20, 30, 9), weights=True)
+    csr = [
+        replace(
+            silo,
+            splits={
+                name: replace(rows, X=Rows.of(csr_array(rows.X), rows.y, rows.group).X)
+                for name, rows in silo.splits.items()
+            },
+        )
+        for silo in federation.silos
+    ]
+    fast = Local(from_silos(federation, csr), threads=2)
+    plain = Reference(federation)
+    problem = make_problem(plain, pffl.BoundedGroupLoss(0.5))
+    for question in questions_about(problem, 5):
+        assert isinstance(fast.layout([question]), ByAtom)
+        total, expected = fast.ask(question), plain.ask(question)
+        if isinstance(total, WitnessTotal):  # what bounds rounding is of other sums
+            total = replace(total, sizes=expected.sizes)
+        assert_same_total(total, expected, 1e-12)
+
+
+def test_long_runs_without_equal_rows_stay_by_silo():
+    federation = make_federation(1, sizes=(900, 1200))
+    problem = make_problem(Reference(federation), None)
+    question = Evaluate(problem.task, np.zeros(4), "train")
+    assert isinstance(Local(federation).layout([question]), BySilo)
+
+
+def table(seed, rows=400, types=np.float64):
+    """Return raw inputs of three silos, labels and atoms, with few distinct rows."""
+    rng = np.random.default_rng(seed)
+    X = rng.integers(0, 3, (rows, 2)).astype(types)
+    y, atoms = rng.integers(0, 2, rows).astype(float), rng.integers(0, 3, rows)
+    return Raw([X[:7], X[7:7], X[7:250], X[250:]]), X, y, atoms
+
+
+@pytest.mark.parametrize("types", [np.float64, np.float32, np.uint8])
+def test_equal_rows_are_found_all_of_them(monkeypatch, types):
+    monkeypatch.setattr(merging, "FEW", 0)
+    monkeypatch.setattr(merging, "STEP", 16)
+    raw, X, y, atoms = table(0, types=types)
+    found = merge(raw, y, atoms, np.ones(2))
+    rows = np.column_stack([atoms, y, X])
+    assert len(found.starts) == len(np.unique(rows, axis=0))
+    of_each = np.repeat(found.X, np.diff(found.starts, append=len(X)), axis=0)
+    np.testing.assert_array_equal(of_each, X[found.order])
+    for part in np.split(rows[found.order], found.starts[1:]):
+        assert (part == part[0]).all()
+    assert (np.diff(atoms[found.order]) >= 0).all()
+
+
+@pytest.mark.parametrize("prints", ["all equal", "of the first input", "not numbers"])
+def test_rows_with_equal_prints_that_differ_are_never_merged(monkeypatch, prints):
+    monkeypatch.setattr(merging, "FEW", 0)
+    monkeypatch.setattr(merging, "WORTH", 2.0)
+    raw, X, y, atoms = table(1)
+    false = {
+        "all equal": np.zeros(len(y)),
+        "of the first input": X[:, 0],
+        "not numbers": np.full(len(y), np.nan),
+    }
+    monkeypatch.setattr(Raw, "prints", lambda self, y, scale: false[prints].copy())
+    found = merge(raw, y, atoms, np.ones(2))
+    rows = np.column_stack([atoms, y, X])
+    for part in np.split(rows[found.order], found.starts[1:]):
+        assert (part == part[0]).all()
+    np.testing.assert_array_equal(found.X, X[found.order[found.starts]])
+
+
+def test_rows_are_merged_only_where_it_pays(monkeypatch):
+    monkeypatch.setattr(merging, "FEW", 1000)
+    rng = np.random.default_rng(0)
+    y, atoms = np.zeros(40_000), np.zeros(40_000, dtype=np.int64)
+    few, many = rng.integers(0, 10, (40_000, 3)), rng.normal(size=(40_000, 3))
+    assert merge(Raw([few.astype(float)]), y, atoms, np.ones(3)) is not None
+    assert merge(Raw([many]), y, atoms, np.ones(3)) is None
+    assert merge(Raw([few[:900] * 1.0]), y[:900], atoms[:900], np.ones(3)) is None
