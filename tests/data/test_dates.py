@@ -140,7 +140,7 @@ def test_a_word_among_dates_is_named_with_its_place():
         build(frame, dates="age")
     column = Column("born", "date", parts=("age",), origin="2021-01-01")
     problems = Problems("table", DataError)
-    column.encode(frame["born"], np.empty((len(frame), 1)), problems)
+    column.encode(frame["born"], problems)
     assert "'2021-02-30' (1): not a date" in problems.found[0]
 
 

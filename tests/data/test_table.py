@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pffl.data import DataWarning, Federation, TableEncoding
+from pffl.data import DataWarning, Federation, TableEncoding, inference
 from pffl.errors import DataError, UsageError
 from tests.data.tables import people
 
@@ -187,8 +187,9 @@ def test_flags_dates_and_empty_columns():
     assert "column 'nothing' left out: it has no values" in federation.notes
 
 
-def test_too_many_categories_and_no_inputs_left():
+def test_too_many_categories_and_no_inputs_left(monkeypatch):
     frame = people(4_000).assign(code=lambda d: "c" + (d.index % 1500).astype(str))
+    monkeypatch.setattr(inference, "MAX_CATEGORIES", 1_000)
     with pytest.raises(DataError, match="'code': 1,500 categories, at most 1,000"):
         build(frame)
     with pytest.raises(DataError, match="no column is left"):
@@ -380,7 +381,8 @@ def test_a_missing_value_is_never_a_rare_one():
     assert len(federation.encoding.inputs(frame[:1])) == 1
 
 
-def test_too_many_categories_come_with_the_figure_and_a_remedy():
+def test_too_many_categories_come_with_the_figure_and_a_remedy(monkeypatch):
+    monkeypatch.setattr(inference, "MAX_CATEGORIES", 1_000)
     names = [f"z{k}" for k in range(1_200)]
     zips = [*names, *(f"z{k % 40}" for k in range(2_800))]
     frame = people(4_000).assign(zip=zips)

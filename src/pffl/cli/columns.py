@@ -5,6 +5,7 @@ Below the table: what is odd about it, what the columns may be, and the next com
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 EXAMPLES, LONGEST_EXAMPLE = 3, 16
 MOST_COLUMNS, MOST_SAID = 200, 10
 FEW = 20  # values of a column that may be a label, a group or a silo
-DATES = "dates"
+DATES, PROSE = "dates", "free text"
 PLAIN = ("numbers", "numbers, few values", "categories", "text")
 ROLES = {
     "label": "what is predicted (--label)",
@@ -78,6 +79,8 @@ def show(console: Console, path: str, options: Mapping[str, object]) -> None:
     words += roles.as_options(options)
     if DATES in kinds.values():
         words += ["--dates", "age"]
+    for one in inferred.values():
+        words += [word for text in one.warnings for word in _hashed(text)]
     if frame.isna().to_numpy().any():
         words += ["--missing", "indicator"]
     console.print(Text("Next, with what you mean:"))
@@ -134,11 +137,19 @@ def _kind(found: Distinct, one: Inference) -> str:
         return "mixed"
     if any("holds dates" in warning for warning in one.warnings):
         return DATES
+    if any("holds free text" in warning for warning in one.warnings):
+        return PROSE
     return "categories" if few_values else "text"
 
 
 def _said(one: Inference) -> list[str]:
     return [*one.problems.found, *one.warnings]
+
+
+def _hashed(warning: str) -> list[str]:
+    """Return the option that a warning advises for a column of free text."""
+    advised = re.search("`hash=[^`]*`", warning)
+    return [] if advised is None else shlex.split(in_options(advised[0]))
 
 
 def _guesses(roles: Roles) -> list[str]:

@@ -66,7 +66,7 @@ def show(
     silos = "silo" if len(federation) == 1 else "silos"
     facts = [
         f"{len(federation):,} {silos}; rows: {splits}",
-        f"{schema.n_features} inputs; '{visible(schema.target)}' is {kind}",
+        f"{schema.n_features:,} inputs; '{visible(schema.target)}' is {kind}",
         *federation.notes,
         f"fingerprint {federation.fingerprint[:16]}",
     ]

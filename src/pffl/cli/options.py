@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -105,6 +106,13 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         Shared("date-origin", str, "Day until which ages count; default: the last."),
         Shared("decimal", str, "Decimal mark of numbers written as text.", "MARK"),
         Shared("rare", int, "Join values of a category with fewer rows.", "ROWS"),
+        Shared(
+            "hash",
+            list,
+            "Text column and the number of inputs its words are hashed to, such as "
+            "notes=2**16; may be repeated.",
+            "COLUMN=INPUTS",
+        ),
         Shared("missing", str, "Missing inputs: refuse, indicator, drop_column."),
         Shared("missing-group", str, "Missing groups: refuse, or missing (a group)."),
         Shared(
@@ -313,6 +321,7 @@ SAID = {
     "model=SoftmaxRegression()": "--model softmax",
     "target_range=LOW,HIGH": "--target-range LOW,HIGH",
 }
+HASHED = re.compile(r"\{['\"](.*)['\"]: (\d+)\}")  # as Python writes it
 
 
 def in_options(message: str) -> str:
@@ -328,6 +337,8 @@ def _as_option(found: re.Match[str]) -> str:
     key, value = found[1], found[2].strip("'")
     if found[0].strip("`") in SAID:
         return SAID[found[0].strip("`")]
+    if key == "hash":
+        return "--hash " + shlex.quote(HASHED.sub(r"\1=\2", value))
     for section in ("data", "run"):
         for option in OPTIONS[section]:
             if f"{section}.{key}" in (option.keys or (f"{section}.{option.name}",)):
@@ -482,6 +493,32 @@ def bound(given: Sequence[str]) -> Number | dict[str, Number]:
     return cells.get("", cells)
 
 
+def widths(given: Sequence[str]) -> dict[str, int]:
+    """Read ``--hash``: a column and its number of inputs, also as a power of two.
+
+    >>> widths(["notes=2**16", "codes=1000"])
+    {'notes': 65536, 'codes': 1000}
+    """
+    from pffl.errors import Problems, UsageError
+
+    found: dict[str, int] = {}
+    with Problems("--hash", UsageError) as problems:
+        for text in given:
+            column, _, width = text.rpartition("=")
+            read = re.fullmatch(r"(?:(\d{1,9})|2(?:\*\*|\^)(\d\d?))", width.strip())
+            if read is None or not column.strip():
+                problems.add(
+                    "must be COLUMN=INPUTS, such as notes=65536 or notes=2**16, a "
+                    f"whole number. Got {text!r} instead."
+                )
+            elif column.strip() in found:
+                problems.add(f"column '{column.strip()}' is there twice")
+            else:
+                own, power = read.groups()
+                found[column.strip()] = int(own) if own else 2 ** int(power)
+    return found
+
+
 def number(text: str) -> float | str:
     """Read a number, if it is one; a word stays, to be judged with its run file."""
     try:
@@ -493,6 +530,7 @@ def number(text: str) -> float | str:
 #: How the text of an option becomes the value of its keys.
 READERS: dict[tuple[str, ...], Callable[[Any], object]] = {
     ("constraint.bound",): bound,
+    ("data.hash",): widths,
     ("model.l2",): number,
     ("model.target_range",): lambda ends: [number(end) for end in ends],
 }

@@ -22,6 +22,7 @@ import numpy as np
 
 from pffl.data import formats
 from pffl.data.checks import listing
+from pffl.data.codes import plain_text
 from pffl.data.column import Column
 from pffl.data.packed import DAMAGED, PACKERS, ZIP, grows, most
 from pffl.data.reading import (
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 BLOCK = 1 << 20  # bytes
 LONGEST = 64 << 20  # of one record
 BATCH = 1 << 16  # rows of a Parquet file
-BOOLEANS = {"true": "True", "false": "False"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,17 +326,9 @@ def as_trained(series: pd.Series, values: Sequence[str]) -> pd.Series:
     """
     known, names = set(values), {}
     for text in series.dropna().unique():
-        if text not in known and (name := _plain(text)) in known:
+        if text not in known and (name := plain_text(text)) in known:
             names[text] = name
     return series.replace(names) if names else series
-
-
-def _plain(text: str) -> str:
-    try:
-        number = float(text)
-    except ValueError:
-        return BOOLEANS.get(text.lower(), text)
-    return str(int(number) if number.is_integer() else number)
 
 
 def _in_utf8(stream: IO[bytes]) -> Callable[[int], bytes]:

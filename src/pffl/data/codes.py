@@ -8,6 +8,21 @@ from numpy.typing import NDArray
 from pffl.errors import DataError
 from pffl.typing import IntArray
 
+BOOLEANS = {"true": "True", "false": "False"}
+
+
+def plain_text(text: str) -> str:
+    """Return what a value is called in a column of such values only.
+
+    >>> plain_text("007"), plain_text("7.0"), plain_text("true"), plain_text("A7")
+    ('7', '7', 'True', 'A7')
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        return BOOLEANS.get(text.lower(), text)
+    return str(int(number) if number.is_integer() else number)
+
 
 def as_column(values: object) -> NDArray[np.generic]:
     """Array of a column's values as they are.

@@ -1,24 +1,27 @@
-"""How one column of a table becomes inputs: a number, a category, or a date.
+"""How one column of a table becomes inputs: a number, a category, a date or a text.
 
 A number stays as it is (scaling is federated, later). A category becomes one input per
 value, with one vocabulary for all silos; rare values may share one. A date becomes the
-parts of it that were asked for.
+parts of it that were asked for, a text counts of its words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pffl.data.blocks import Block, Counts, Numbers, OneHot
 from pffl.data.checks import listing
 from pffl.data.codes import encode_values
 from pffl.data.dates import ORDERS, VALUES, Order, Part, days_of, part_of, read_day
+from pffl.data.names import Numbered, names_in
 from pffl.data.newcomers import Stand
 from pffl.data.numbers import Decimal, written_number, written_numbers
+from pffl.data.words import USUAL, check_widths, count_words, texts_of
 from pffl.errors import DataError, Problems
 from pffl.records import Record, read
 from pffl.typing import BoolArray, FloatArray, IntArray
@@ -48,11 +51,12 @@ class Column(Record):
         Its name in the table.
     kind
         A number is kept; a category becomes one input per value, a date some numbers
-        and categories.
+        and categories, a text `hash` counts of words.
     values
         The vocabulary of a category; with ``missing`` in it, a missing value is one.
     indicator
-        Whether a missing number or date is 0 with an input ``name=missing`` set to 1.
+        Whether a missing number, date or text is 0 with an input ``name=missing`` set
+        to 1.
     decimal
         The decimal mark of numbers that are written as text, ``1,234.50`` or ``3,5 %``.
     other
@@ -64,10 +68,12 @@ class Column(Record):
         Of day, month and year in dates that are written as text.
     origin
         The day until which the age, in years, is counted.
+    hash
+        Number of inputs that the words of a text are hashed to.
     """
 
     name: str
-    kind: Literal["number", "category", "date"]
+    kind: Literal["number", "category", "date", "text"]
     values: tuple[str, ...] = ()
     indicator: bool = False
     decimal: Decimal | None = None
@@ -75,6 +81,7 @@ class Column(Record):
     parts: tuple[Part, ...] = ()
     order: Order | None = None
     origin: str | None = None
+    hash: int | None = None
 
     def __post_init__(self) -> None:
         if (self.kind == "date") != bool(self.parts):
@@ -83,11 +90,23 @@ class Column(Record):
             read_day(self.origin or "")
         if self.other and OTHER not in self.values:
             raise DataError(f"column '{self.name}': '{OTHER}' is not one of its values")
+        with Problems("column", DataError) as problems:
+            check_widths(problems, {self.name: self.hash} if self.hash else {})
+            if (self.kind == "text") != (self.hash is not None):
+                problems.add(f"'{self.name}': texts, and they alone, are hashed")
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Column:
         """Rebuild from the plain form."""
         return read(cls, plain, source="not a column", error=DataError)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain form; it is as it was before there were texts, where it is none."""
+        plain = asdict(self)
+        plain |= {"values": list(self.values), "parts": list(self.parts)}
+        if self.hash is None:
+            del plain["hash"]
+        return plain
 
     @property
     def pieces(self) -> tuple[Column, ...]:
@@ -102,23 +121,39 @@ class Column(Record):
         )
 
     @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the inputs that it becomes."""
+    def named(self) -> tuple[str | Numbered, ...]:
+        """Names of the inputs that it becomes; those of a text are numbered."""
         if self.kind == "category":
             return tuple(f"{self.name}={value}" for value in self.values)
         marked = (f"{self.name}={MISSING}",) if self.indicator else ()
+        if self.kind == "text":
+            return (Numbered(self.name, self.hash or 0), *marked)
         if self.kind == "number":
             return (self.name, *marked)
-        return (*(name for piece in self.pieces for name in piece.features), *marked)
+        return (*(name for piece in self.pieces for name in piece.named), *marked)
+
+    @property
+    def features(self) -> Sequence[str]:
+        """Names of the inputs that it becomes."""
+        return names_in(self.named)
+
+    @property
+    def width(self) -> int:
+        """Number of inputs that it becomes."""
+        if self.kind == "date":
+            return sum(piece.width for piece in self.pieces) + self.indicator
+        own = len(self.values) if self.kind == "category" else self.hash or 1
+        return own + self.indicator
+
+    @property
+    def filled(self) -> int:
+        """About how many of them are not 0 in a row."""
+        return min(USUAL, self.width) if self.kind == "text" else len(self.pieces)
 
     def encode(
-        self,
-        series: pd.Series,
-        out: FloatArray,
-        problems: Problems,
-        stand: Stand | None = None,
-    ) -> None:
-        """Write the inputs of all rows into `out`, shape (rows, features).
+        self, series: pd.Series, problems: Problems, stand: Stand | None = None
+    ) -> list[Block]:
+        """Return the inputs of all rows.
 
         Values of a category that are not known are refused, unless one stands for them.
         """
@@ -131,61 +166,67 @@ class Column(Record):
             if self.other:
                 stand = Stand(self.values.index(OTHER), OTHER)
             codes = match_names(series, self.values, what, problems, stand, TAKE_THEM)
-            if not problems.found:
-                _one_hot(codes, out)
-            return
-        if self.kind == "date":
-            missing = self._encode_days(series, out, what, problems)
+            return [OneHot(codes, len(self.values))]
+        missing = series.isna().to_numpy(dtype=bool)
+        blocks: list[Block]
+        if self.hash is not None:
+            blocks = [Counts(count_words(texts_of(series), self.hash))]
+        elif self.kind == "date":
+            blocks = self._days(series, missing, problems)
         else:
-            missing = self._encode_numbers(series, out, what, problems)
-        if missing.any() and not self.indicator:
+            blocks, missing = self._numbers(series, problems)
+        if self.indicator:
+            return [
+                *(_without(b, missing) for b in blocks),
+                Numbers(missing.astype(float)),
+            ]
+        if missing.any():
             problems.add(f"{what}: {int(missing.sum()):,} {NONE_BEFORE}")
-        elif self.indicator:
-            out[missing] = 0.0
-            out[:, -1] = missing
+        return blocks
 
-    def _encode_numbers(
-        self, series: pd.Series, out: FloatArray, what: str, problems: Problems
-    ) -> BoolArray:
-        """Write the numbers, and return where there are none."""
+    def _numbers(
+        self, series: pd.Series, problems: Problems
+    ) -> tuple[list[Block], BoolArray]:
+        """Return the numbers, and where there are none."""
+        what = f"column '{self.name}'"
         numbers = numbers_of(series, self.decimal)
         if numbers is None:
             problems.add(f"{what}: {listing(_no_numbers(series, self.decimal))}")
-            return np.zeros(len(series), dtype=bool)
+            return [], np.zeros(len(series), dtype=bool)
         infinite = int(np.isinf(numbers).sum())
         if infinite:
             problems.add(f"{what}: {infinite} infinite values")
-        out[:, 0] = numbers
-        return np.isnan(numbers)
+        return [Numbers(numbers)], np.isnan(numbers)
 
-    def _encode_days(
-        self, series: pd.Series, out: FloatArray, what: str, problems: Problems
-    ) -> BoolArray:
-        """Write the parts of dates, and return where there are none."""
+    def _days(
+        self, series: pd.Series, missing: BoolArray, problems: Problems
+    ) -> list[Block]:
+        """Return the parts of dates."""
         days = days_of(series, self.order)
-        missing = series.isna().to_numpy(dtype=bool)
         strange = np.isnat(days) & ~missing
         if strange.any():
             found = series[strange].value_counts()
             shown = listing(f"'{value}' ({count})" for value, count in found.items())
             order = ORDERS[self.order or "ymd"]
-            problems.add(f"{what}: {shown}: not a date, written {order}")
-        start = 0
+            problems.add(f"column '{self.name}': {shown}: not a date, written {order}")
+        blocks: list[Block] = []
         for part, piece in zip(self.parts, self.pieces, strict=True):
             numbers = part_of(days, part, self.origin)
-            stop = start + len(piece.features)
             if piece.kind == "category":
-                _one_hot(numbers.astype(np.int64), out[:, start:stop])
+                blocks.append(OneHot(numbers.astype(np.int64), piece.width))
             else:
-                out[:, start] = numbers
-            start = stop
-        return missing
+                blocks.append(Numbers(numbers))
+        return blocks
 
 
-def _one_hot(codes: IntArray, out: FloatArray) -> None:
-    out[:] = 0.0
-    known = np.flatnonzero(codes >= 0)
-    out[known, codes[known]] = 1.0
+def _without(block: Block, missing: BoolArray) -> Block:
+    """Return a block whose inputs are 0 where there is no value."""
+    match block:
+        case Numbers(values):
+            return Numbers(np.where(missing, 0.0, values))
+        case OneHot(codes, width):
+            return OneHot(np.where(missing, -1, codes), width)
+    return block  # a missing text has no words
 
 
 def _no_numbers(series: pd.Series, decimal: Decimal | None) -> list[str]:

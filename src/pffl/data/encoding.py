@@ -8,25 +8,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pffl.data import blocks
 from pffl.data.chunks import Chunk, read_chunks, require
 from pffl.data.column import Column, as_numbers, match_names
 from pffl.data.labels import LabelType, typed
+from pffl.data.names import names_in
 from pffl.data.newcomers import Newcomers, Unseen
 from pffl.data.reading import read_table
 from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows
+from pffl.data.sparse import Matrix, stacked
 from pffl.data.weights import weights_of
 from pffl.errors import DataError, Problems
 from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
+
+WIDE, FILLED = 256, 0.25  # inputs, and the share that is not 0, of sparse rows
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,10 @@ class TableEncoding:
         lists them, none of the known ones, or the most frequent one.
     weight
         Column that says how much each row counts; None: all alike.
+    sparse
+        Whether rows are kept without their zeros; None: where there are at least 256
+        inputs, of which less than a quarter can be other than 0 in a row. Numbers
+        count as one each, and so do categories and parts of dates; a text as 64.
     """
 
     schema: Schema
@@ -56,6 +66,7 @@ class TableEncoding:
     label_type: LabelType = "text"
     unseen: Unseen = "refuse"
     weight: str | None = None
+    sparse: bool | None = None
 
     @classmethod
     def of(
@@ -70,7 +81,7 @@ class TableEncoding:
         unseen: Unseen = "refuse",
     ) -> TableEncoding:
         """Build with the schema that follows from the columns."""
-        features = tuple(name for column in columns for name in column.features)
+        features = names_in(name for column in columns for name in column.named)
         schema = Schema(features, tuple(attributes), tuple(labels), target)
         return cls(schema, tuple(columns), label, label_type, unseen)
 
@@ -97,10 +108,11 @@ class TableEncoding:
             label_type=_read_choice(plain.get("label_type", "text"), LabelType),
             unseen=_read_choice(plain.get("unseen", "refuse"), Unseen),
         )
-        weight = plain.get("weight")
-        return (
-            encoding if weight is None else replace(encoding, weight=read_name(weight))
-        )
+        weight, sparse = plain.get("weight"), plain.get("sparse")
+        if sparse not in (None, True, False):
+            raise DataError(f"'sparse' must be true or false, got {sparse!r}")
+        named = None if weight is None else read_name(weight)
+        return replace(encoding, weight=named, sparse=sparse)
 
     def as_dict(self) -> dict[str, object]:
         """Plain form, for files: all that is needed to read a table alike."""
@@ -111,16 +123,19 @@ class TableEncoding:
             "unseen": self.unseen,
             "labels": list(self.schema.labels),
             "attributes": [[a.name, list(a.values)] for a in self.schema.attributes],
-            "columns": [
-                {
-                    **asdict(column),
-                    "values": list(column.values),
-                    "parts": list(column.parts),
-                }
-                for column in self.columns
-            ],
+            "columns": [column.as_dict() for column in self.columns],
             **({} if self.weight is None else {"weight": self.weight}),
+            **({} if self.sparse is None else {"sparse": self.sparse}),
         }
+
+    @cached_property
+    def keeps_sparse(self) -> bool:
+        """Whether rows are kept without their zeros; see `sparse`."""
+        if self.sparse is not None:
+            return self.sparse
+        filled = sum(column.filled for column in self.columns)
+        width = self.schema.n_features
+        return width >= WIDE and filled < FILLED * width
 
     @property
     def classes(self) -> NDArray[Any]:
@@ -157,7 +172,7 @@ class TableEncoding:
         self,
         table: pd.DataFrame | str | os.PathLike[str],
         newcomers: Newcomers | None = None,
-    ) -> FloatArray:
+    ) -> Matrix:
         """Encode the inputs alone, for prediction.
 
         Parameters
@@ -168,9 +183,9 @@ class TableEncoding:
             What becomes of unseen categories, if they are not refused.
         """
         chunks = read_chunks(table, self.columns)
-        return np.concatenate([self.encode(chunk, newcomers) for chunk in chunks])
+        return stacked([self.encode(chunk, newcomers) for chunk in chunks])
 
-    def encode(self, chunk: Chunk, newcomers: Newcomers | None = None) -> FloatArray:
+    def encode(self, chunk: Chunk, newcomers: Newcomers | None = None) -> Matrix:
         """Encode some rows; of a file, a row that cannot be is named with its line."""
         frame = chunk.frame
         try:
@@ -191,7 +206,7 @@ class TableEncoding:
                 self._inputs(frame[good:bad], problems, newcomers)
             raise error from None
 
-    def _encoded(self, frame: pd.DataFrame, newcomers: Newcomers | None) -> FloatArray:
+    def _encoded(self, frame: pd.DataFrame, newcomers: Newcomers | None) -> Matrix:
         with Problems("table", DataError) as problems:
             X = self._inputs(frame, problems, newcomers)
         return X
@@ -205,15 +220,19 @@ class TableEncoding:
         frame: pd.DataFrame,
         problems: Problems,
         newcomers: Newcomers | None = None,
-    ) -> FloatArray:
-        X, start = np.empty((len(frame), self.schema.n_features)), 0
+    ) -> Matrix:
+        found: list[blocks.Block] = []
+        start = 0
         for column in self.columns:
-            stop, stand = start + len(column.features), None
+            stand = None
             if newcomers is not None and column.kind == "category":
                 stand = newcomers.stand(column.name, column.values, start)
-            column.encode(frame[column.name], X[:, start:stop], problems, stand)
-            start = stop
-        return X
+            found += column.encode(frame[column.name], problems, stand)
+            start += column.width
+        if problems.found:
+            return np.empty((0, self.schema.n_features))
+        beside = blocks.sparse if self.keeps_sparse else blocks.dense
+        return beside(found, len(frame))
 
     def _groups(self, frame: pd.DataFrame, problems: Problems) -> IntArray:
         codes = [

@@ -169,6 +169,13 @@ class Federation:
         rare
             Values of a category with fewer rows count as ``other``, as do values that
             are not seen yet.
+        hash
+            Columns of free text, and to how many inputs their words are hashed:
+            ``{"notes": 2**16}``. An input counts the words (runs of letters, digits and
+            underscores, in lower case) that fall on it; no list of words is made.
+        sparse
+            Whether rows are kept without their zeros (default: where there are 256
+            inputs or more, and less than a quarter can be other than 0 in a row).
         id
             Column that says who a row is about: not an input. All rows of a person are
             then in one split, in all silos: nobody is on both sides.
@@ -210,7 +217,7 @@ class Federation:
             From the silo's name to its DataFrame or file.
         label, group, features, drop, categorical, id, weight, positive, labels
             As for `from_table`.
-        classification, dates, date_order, date_origin, decimal, rare
+        classification, dates, date_order, date_origin, decimal, rare, hash, sparse
             As for `from_table`.
         missing, missing_group, unseen, include_protected, strict
             As for `from_table`.
@@ -481,8 +488,8 @@ class Federation:
 
         Its columns are split, silo, group, label, whom a row is about (`person`, where
         an id told), how much it counts (`weight`, where rows do not count alike), and
-        the inputs before scaling; an npz file by its ending, otherwise CSV. Rows stay
-        in order.
+        the inputs before scaling; an npz file by its ending, otherwise CSV. Sparse
+        inputs need the first, where they are compressed rows. Rows stay in order.
         """
         import pandas as pd
 
@@ -506,7 +513,9 @@ class Federation:
         place = Path(path)
         if place.suffix == ".npz":
             stream = io.BytesIO()
-            columns |= {"features": np.array(self.schema.features), **saved(X)}
+            columns |= {"schema": np.array(self.schema.hash), **saved(X)}
+            if isinstance(X, np.ndarray):
+                columns["features"] = np.array(self.schema.features)
             np.savez_compressed(stream, **columns)  # type: ignore[arg-type]
             write(place, stream.getvalue())
             return

@@ -31,6 +31,7 @@ from pffl.data.numbers import (
     written_number,
     written_numbers,
 )
+from pffl.data.words import width_for
 from pffl.errors import DataError, Problems
 from pffl.typing import BoolArray, FloatArray, IntArray
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from pffl.data.table import ColumnOptions
 
-MAX_CATEGORIES = 1_000
+MAX_CATEGORIES = 100_000
 MANY_CATEGORIES = 100
 ENOUGH_ROWS = 50
 SAMPLE = 10_000  # values that show what most of them are
@@ -155,10 +156,18 @@ class Inference:
             )
         if absent == len(missing):
             self.notes.append(f"column '{name}' left out: it has no values")
+        elif name in self.options.hash:
+            self._add_words(found.series, name)
         elif name in self.options.categorical:
             self._add_category(found, name)
         else:
             self._add_column(found, name)
+
+    def _add_words(self, series: pd.Series, name: str) -> None:
+        width = self.options.hash[name]
+        self.columns.append(
+            Column(name, "text", indicator=self._marked(series), hash=width)
+        )
 
     def _add_column(self, found: Distinct, name: str) -> None:
         series = found.series
@@ -270,6 +279,11 @@ class Inference:
                 f"column '{name}': {what} mixed with {shown}: repair it, or name it in "
                 "`categorical=`"
             )
+        elif found.is_identifier and (use := _as_words(found, name)) is not None:
+            self.warnings.append(
+                f"column '{name}' holds free text and was left out: an input for each "
+                f"of its {len(found.values):,} texts would tell nothing; {use}"
+            )
         elif found.is_identifier:
             self.warnings.append(
                 f"column '{name}' has a different text in (nearly) every row, like an "
@@ -297,16 +311,30 @@ class Inference:
         if len(values) > MAX_CATEGORIES:
             self.problems.add(
                 f"column '{name}': {len(values):,} categories, at most "
-                f"{MAX_CATEGORIES:,}: {_remedy(counts)}`drop=` leaves the column out"
+                f"{MAX_CATEGORIES:,}: {self._remedy(found, name, counts)}"
             )
             return
         if len(values) > MANY_CATEGORIES:
             self.warnings.append(
                 f"column '{name}' has {len(values)} categories, each an input of its "
                 "own: training will be slow, and may learn single rows by heart; "
-                f"{_remedy(counts)}`drop=` leaves the column out"
+                f"{self._remedy(found, name, counts)}"
             )
         self.columns.append(Column(name, "category", values, other=other))
+
+    def _remedy(self, found: Distinct, name: str, counts: IntArray) -> str:
+        """Say what makes fewer inputs of a column."""
+        use = _as_words(found, name)
+        if use is not None:
+            return f"{use}; `drop=` leaves the column out"
+        for limit in LIMITS:
+            frequent = int((counts >= limit).sum())
+            if 0 < frequent < MANY_CATEGORIES:
+                return (
+                    f"`rare={limit}` joins values with fewer than {limit} rows "
+                    f"({frequent:,} have more), `drop=` leaves the column out"
+                )
+        return "`drop=` leaves the column out"
 
 
 def _kinds(columns: Sequence[Column]) -> list[str]:
@@ -317,6 +345,9 @@ def _kinds(columns: Sequence[Column]) -> list[str]:
         f"numbers: {', '.join(numbers) or 'none'}",
         f"categories (values): {', '.join(coded) or 'none'}",
     ]
+    texts = [f"{c.name} ({c.hash:,})" for c in columns if c.kind == "text"]
+    if texts:
+        said.append(f"texts, by counts of hashed words (inputs): {', '.join(texts)}")
     for column in columns:
         if column.kind == "date":
             until = f"; age in years until {column.origin}" if column.origin else ""
@@ -334,16 +365,16 @@ def _joined(name: str, counts: IntArray, rare: BoolArray, limit: int) -> str:
     )
 
 
-def _remedy(counts: IntArray) -> str:
-    """Say which limit leaves few enough categories, if there is one."""
-    for limit in LIMITS:
-        frequent = int((counts >= limit).sum())
-        if 0 < frequent < MANY_CATEGORIES:
-            return (
-                f"`rare={limit}` joins values with fewer than {limit} rows "
-                f"({frequent:,} have more), "
-            )
-    return ""
+def _as_words(found: Distinct, name: str) -> str | None:
+    """Say how a column of prose can be used; None where it is none."""
+    step = -(-len(found.values) // SAMPLE)
+    width = width_for([str(value) for value in found.values[::step]])
+    if width is None:
+        return None
+    return (
+        f"`hash={{{name!r}: {width}}}` counts its words in {width:,} inputs, whatever "
+        "the words"
+    )
 
 
 def _as_read(found: Distinct, name: str, decimal: Decimal, *, said: bool) -> str:

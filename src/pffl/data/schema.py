@@ -10,13 +10,13 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 
 import numpy as np
 
+from pffl.data.names import Names, repeated
 from pffl.errors import DataError, Problems
 from pffl.files import digest
 from pffl.typing import FloatArray, IntArray
@@ -65,7 +65,7 @@ class Schema:
         What is predicted, in words.
     """
 
-    features: tuple[str, ...]
+    features: tuple[str, ...] | Names
     attributes: tuple[Attribute, ...]
     labels: tuple[str, ...]
     target: str = "label"
@@ -78,9 +78,9 @@ class Schema:
                 ("labels", self.labels),
                 *((f"attribute '{a.name}'", a.values) for a in self.attributes),
             ):
-                repeated = sorted(n for n, count in Counter(names).items() if count > 1)
-                if repeated:
-                    problems.add(f"{what}: repeated names {repeated}")
+                twice = repeated(names)
+                if twice:
+                    problems.add(f"{what}: repeated names {twice}")
             if not self.attributes:
                 problems.add("no protected attribute is declared")
             problems.found.extend(
@@ -138,8 +138,9 @@ class Schema:
 
     def as_dict(self) -> dict[str, object]:
         """Plain form, for files and messages."""
+        names = self.features
         return {
-            "features": list(self.features),
+            "features": asdict(names) if isinstance(names, Names) else list(names),
             "attributes": {a.name: list(a.values) for a in self.attributes},
             "labels": list(self.labels),
             "target": self.target,

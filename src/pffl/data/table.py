@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
@@ -28,6 +28,7 @@ from pffl.data.reading import place_of, read_table
 from pffl.data.schema import Attribute
 from pffl.data.silo import Rows
 from pffl.data.weights import weights_of
+from pffl.data.words import check_widths
 from pffl.errors import DataError, Problems, UsageError
 from pffl.typing import IntArray
 
@@ -59,6 +60,8 @@ class ColumnOptions:
     date_origin: str | None = None
     decimal: Decimal | None = None
     rare: int = 1
+    hash: Mapping[str, int] = field(default_factory=dict)
+    sparse: bool | None = None
     id: str | None = None
     weight: str | None = None
     positive: object = None
@@ -100,6 +103,27 @@ class ColumnOptions:
         if self.date_origin is not None:
             with noted(problems):
                 read_day(self.date_origin)
+        self._check_hashed(problems)
+
+    def _check_hashed(self, problems: Problems) -> None:
+        """Note widths that are none, and columns that are no inputs, or otherwise."""
+        check_widths(problems, self.hash)
+        others: dict[str, Collection[str | None]] = {
+            "label": [self.label],
+            "id": [self.id],
+            "weight": [self.weight],
+            "drop": self.drop,
+            "categorical": self.categorical,
+            "group": () if self.include_protected else self.group,
+        }
+        for name in self.hash:
+            problems.found.extend(
+                f"column '{name}' cannot be hashed: it is given as `{key}=`"
+                for key, names in others.items()
+                if name in names
+            )
+            if self.features is not None and name not in self.features:
+                problems.add(f"column '{name}' cannot be hashed: not in `features=`")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,13 +146,15 @@ class TableOptions(ColumnOptions):
             problems.add("a partition needs a number of silos: `silos=`")
         if self.partition == "quantile_bands" and self.by is None:
             problems.add("quantile bands need a column: `by=`")
+        if self.silo in self.hash:
+            problems.add(f"column '{self.silo}' cannot be hashed: it is the silo")
 
     @property
     def mentioned(self) -> tuple[str, ...]:
         """All columns that are named anywhere."""
         single = (self.label, self.silo, self.id, self.weight, self.by)
         several = (*self.group, *(self.features or ()), *self.drop, *self.categorical)
-        return (*(name for name in single if name is not None), *several)
+        return (*(name for name in single if name is not None), *several, *self.hash)
 
 
 def encode_table(
@@ -172,7 +198,7 @@ def encode_table(
         label_type=label_type_of(frame[options.label], labels),
         unseen=options.unseen,
     )
-    encoding = replace(encoding, weight=options.weight)
+    encoding = replace(encoding, weight=options.weight, sparse=options.sparse)
     people = None if options.id is None else category_codes(frame[options.id])
     notes += inputs.notes + inputs.warnings
     if options.silo is None and options.silos is None:

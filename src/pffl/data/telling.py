@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import xlogy
@@ -17,8 +18,11 @@ from scipy.special import xlogy
 from pffl.data.column import MISSING, Column
 from pffl.data.encoding import TableEncoding
 from pffl.data.silo import Rows
-from pffl.data.sparse import Matrix
+from pffl.data.sparse import Matrix, stored_width
 from pffl.typing import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
 
 MOST_ROWS, MOST_ENTRIES = 20_000, 10_000_000  # a sample of so many is enough
 MOST_COLUMNS = 500
@@ -49,7 +53,10 @@ class Telling:
 
 
 def tell(encoding: TableEncoding, parts: Sequence[Rows]) -> list[Telling]:
-    """Return what each column tells on training rows; nothing of many columns."""
+    """Return what each column tells on training rows; nothing of many columns.
+
+    Texts are left out: what single words tell is no question of one column.
+    """
     schema = encoding.schema
     if not any(map(len, parts)) or len(encoding.columns) > MOST_COLUMNS:
         return []
@@ -59,7 +66,7 @@ def tell(encoding: TableEncoding, parts: Sequence[Rows]) -> list[Telling]:
         for attribute in schema.attributes
     ]
     found = []
-    for name, cuts in _columns(encoding, _dense(rows.X)):
+    for name, cuts in _columns(encoding, rows.X):
         label = (
             _of_classes(cuts, rows.y.astype(np.int64), schema.n_labels)
             if schema.labels
@@ -103,17 +110,12 @@ def percent(share: float) -> str:
 
 def _sample(parts: Sequence[Rows]) -> Rows:
     """All rows, or an even sample of them, in an order that is drawn once."""
-    count, width = sum(map(len, parts)), max(1, parts[0].X.shape[1])
+    count, width = sum(map(len, parts)), max(1, stored_width(parts[0].X))
     step = -(-count // min(MOST_ROWS, max(BINS, MOST_ENTRIES // width)))
     rows = Rows.joined(
         [Rows(p.X[::step], p.y[::step], p.group[::step]) for p in parts if len(p)]
     )
     return rows.take(np.random.default_rng(0).permutation(len(rows)))
-
-
-def _dense(X: Matrix) -> FloatArray:
-    """Return the inputs of a sample, of `MOST_ENTRIES` at most, dense."""
-    return X if isinstance(X, np.ndarray) else X.toarray()
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,22 +126,35 @@ class _Cuts:
     values: FloatArray | None = None
 
 
-def _columns(encoding: TableEncoding, X: FloatArray) -> Iterator[tuple[str, _Cuts]]:
+def _columns(encoding: TableEncoding, X: Matrix) -> Iterator[tuple[str, _Cuts]]:
     """Name each column, and cut the rows by its values."""
-    start = 0
+    start, rows = 0, X.shape[0]
+    stored = X if isinstance(X, np.ndarray) else X.tocsc()
     for column in _pieces(encoding):
-        stop = start + len(column.features)
-        own = X[:, start:stop].astype(np.float64)
+        stop = start + column.width
+        own = stored[:, start:stop]
         start = stop
-        if column.kind == "category":
-            yield column.name, _Cuts([(own.argmax(axis=1), len(column.values))])
+        if column.kind == "text":
             continue
-        values = own[:, 0]
+        if column.kind == "category":
+            yield column.name, _Cuts([(_codes(own), len(column.values))])
+            continue
+        numbers = own if isinstance(own, np.ndarray) else own.toarray()
+        values = numbers[:, 0].astype(np.float64)
         if column.indicator:
-            values[own[:, 1] == 1] = values.min() - 1  # missing: a bin of its own
-        fine = int(np.clip(len(X) // PER_BIN, BINS, FINEST))
+            values[numbers[:, 1] == 1] = values.min() - 1  # missing: a bin of its own
+        fine = int(np.clip(rows // PER_BIN, BINS, FINEST))
         bins = [_bins(values, most) for most in sorted({BINS, fine})]
         yield column.name, _Cuts(bins, values)
+
+
+def _codes(own: FloatArray | csc_array) -> IntArray:
+    """Return which value of a category each row has; the first, where none."""
+    if isinstance(own, np.ndarray):
+        return own.argmax(axis=1)
+    codes = np.zeros(own.shape[0], dtype=np.int64)
+    codes[own.indices] = np.repeat(np.arange(own.shape[1]), np.diff(own.indptr))
+    return codes
 
 
 def _pieces(encoding: TableEncoding) -> Iterator[Column]:

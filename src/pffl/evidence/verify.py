@@ -542,8 +542,11 @@ def _inputs(file: Any, e: Json, names: list[str]) -> tuple[Any, list[str]]:
     if "X" in file:
         own = names[: len(names) - file["X"].shape[1]]
         return file["X"], [*own, *file["features"].tolist()]
-    arrays = [file[f"X_{name}"] for name in ("data", "indices", "indptr")]
-    X = csr_array(tuple(arrays), shape=tuple(file["X_shape"].tolist()))
+    data, indices, indptr = (
+        file[f"X_{name}"] for name in ("data", "indices", "indptr")
+    )
+    inputs = len(names) - len(HEAD) - (PERSON in names) - (WEIGHT in file)
+    X = csr_array((data, indices, indptr), shape=(len(indptr) - 1, inputs))
     known = str(file["schema"]) == e["data"]["schema"]
     return X, names if known else ["(names that have another hash)"]
 

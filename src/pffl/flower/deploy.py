@@ -352,12 +352,20 @@ def _decoded(rows: Rows, encoding: TableEncoding) -> pd.DataFrame:
     schema = encoding.schema
     found: dict[str, object] = {}
     start = 0
+    X: Any = rows.X if isinstance(rows.X, np.ndarray) else rows.X.tocsc()
     for column in encoding.columns:
-        values = rows.X[:, start : start + len(column.features)]
-        start += len(column.features)
+        if column.kind == "text":
+            raise UsageError(
+                f"column '{column.name}' is hashed, and its texts cannot be made from "
+                "counts of words: a trial needs a federation without it"
+            )
+        values = X[:, start : start + column.width]
+        start += column.width
         if column.kind == "category":
             found[column.name] = np.array(column.values, object)[values.argmax(axis=1)]
         else:
+            if not isinstance(values, np.ndarray):
+                values = values.toarray()
             numbers = np.asarray(values[:, 0], np.float64).copy()
             if column.indicator:
                 numbers[values[:, 1] == 1] = np.nan

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -77,11 +75,11 @@ def _summary(site: Site, notes: tuple[str, ...]) -> Summary:
 def rare_inputs(rows: Rows, schema: Schema, floor: int) -> list[str]:
     """Name inputs of two values, one of which few rows have, but some."""
     if isinstance(rows.X, np.ndarray):
-        few: Iterator[int] = map(_rarer, rows.X.T)
+        few = np.array([_rarer(column) for column in rows.X.T])
     else:
         few = _stored_rarer(rows.X)
-    names = schema.features
-    return [f"'{names[j]}'" for j, n in enumerate(few) if n and n < floor]
+    rare = np.flatnonzero((few > 0) & (few < floor))
+    return [f"'{schema.features[j]}'" for j in rare]
 
 
 def _rarer(column: FloatArray) -> int:
@@ -92,14 +90,19 @@ def _rarer(column: FloatArray) -> int:
     return int(counts.min()) if len(values) == 2 else 0
 
 
-def _stored_rarer(X: csr_array) -> Iterator[int]:
-    """Yield `_rarer` of each column; what is not stored is 0."""
-    columns, n = X.tocsc(), X.shape[0]
-    for start, stop in pairwise(columns.indptr.tolist()):
-        values, counts = np.unique(columns.data[start:stop], return_counts=True)
-        if stop - start < n:
-            values, counts = np.append(values, 0.0), np.append(counts, n - stop + start)
-        yield int(counts.min()) if len(values) == 2 else 0
+def _stored_rarer(X: csr_array) -> IntArray:
+    """Return `_rarer` of each column; what is not stored is 0."""
+    n, d = X.shape
+    columns = X.tocsc()
+    stored, found = np.diff(columns.indptr), np.zeros(d, dtype=np.int64)
+    some = np.flatnonzero(stored)
+    starts = columns.indptr[some]
+    least, most = (f.reduceat(columns.data, starts) for f in (np.minimum, np.maximum))
+    one = some[least == most]  # value, and 0 elsewhere
+    found[one] = np.minimum(stored[one], n - stored[one])
+    for j in np.flatnonzero(stored == n):
+        found[j] = _rarer(columns.data[columns.indptr[j] : columns.indptr[j + 1]])
+    return found
 
 
 def _split(

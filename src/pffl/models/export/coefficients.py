@@ -13,7 +13,7 @@ from pffl.data.column import OTHER, Column
 from pffl.data.newcomers import Newcomers, Unseen
 from pffl.errors import UsageError
 from pffl.models.linear import LinearModel, NumericModel
-from pffl.typing import FloatArray
+from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,7 +90,7 @@ class RawForm:
     @cached_property
     def spans(self) -> dict[str, slice]:
         """Where the inputs of each column are."""
-        ends = np.cumsum([len(column.features) for column in self.columns]).tolist()
+        ends = np.cumsum([column.width for column in self.columns]).tolist()
         starts = [0, *ends[:-1]]
         names = [column.name for column in self.columns]
         return dict(zip(names, map(slice, starts, ends), strict=True))
@@ -112,12 +112,19 @@ class RawForm:
         stand = self.newcomers.stand(column.name, column.values, start)
         return None if stand is None else stand.name
 
+    def shifted(self, places: IntArray | slice) -> FloatArray:
+        """Scores where some inputs are 0, and the others their means.
+
+        Added up without rounding in between.
+        """
+        shifts = -self.coefficients[:, places] * self.mean[places]
+        pairs = zip(self.intercept, shifts, strict=True)
+        return np.array([math.fsum([own, *shift.tolist()]) for own, shift in pairs])
+
     @property
     def raw_intercept(self) -> FloatArray:
-        """Scores where all inputs are 0; added up without rounding in between."""
-        shifts = -self.coefficients * self.mean
-        pairs = zip(self.intercept, shifts, strict=True)
-        return np.array([math.fsum([own, *shift]) for own, shift in pairs])
+        """Scores where all inputs are 0."""
+        return self.shifted(slice(None))
 
 
 def coefficients_of(predictor: Predictor) -> pd.DataFrame:
@@ -125,16 +132,15 @@ def coefficients_of(predictor: Predictor) -> pd.DataFrame:
     import pandas as pd
 
     form = RawForm.of(predictor, "a table of coefficients")
+    names = list(predictor.schema.features)
+    columns = [c.name for c in form.columns for _ in range(c.width)]
     # What follows the column's name in that of an input: a value, or a date's part.
-    origin = [
-        (column.name, feature[len(column.name) + 1 :] or None)
-        for column in form.columns
-        for feature in column.features
-    ]
+    pairs = zip(names, columns, strict=True)
+    values = [name[len(column) + 1 :] or None for name, column in pairs]
     found: dict[str, object] = {
-        "input": [*predictor.schema.features, INTERCEPT],
-        "column": [*(name for name, _ in origin), None],
-        "value": [*(value for _, value in origin), None],
+        "input": [*names, INTERCEPT],
+        "column": [*columns, None],
+        "value": [*values, None],
     }
     of = [""]
     if len(form.coefficients) > 1:

@@ -17,6 +17,7 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, checker, helper
 
 from pffl.data.column import MISSING, Column
 from pffl.data.newcomers import Unseen
+from pffl.errors import UsageError
 from pffl.models.export.calendar import part_in_graph
 from pffl.models.export.coefficients import RawForm
 from pffl.models.export.graph import OPSETS, Graph
@@ -43,6 +44,7 @@ ABOUT = (
 def onnx_model(predictor: Predictor, unseen: Unseen | None = None) -> ModelProto:
     """Return the checked model; the same predictor gives the same bytes."""
     form = RawForm.of(predictor, "an export to ONNX", unseen=unseen)
+    _refuse_texts(form)
     graph, names = Graph(), _output_names(predictor)
     parts = [
         *_numbers(graph, form),
@@ -72,6 +74,16 @@ def onnx_model(predictor: Predictor, unseen: Unseen | None = None) -> ModelProto
     helper.set_model_props(model, _metadata(predictor, form))
     checker.check_model(model, full_check=True)
     return model
+
+
+def _refuse_texts(form: RawForm) -> None:
+    """Refuse hashed texts: ONNX cannot cut them into words, nor hash these."""
+    texts = [f"'{column.name}'" for column in form.columns if column.kind == "text"]
+    if texts:
+        raise UsageError(
+            f"column {', '.join(texts)}: the words of a text are hashed, which ONNX "
+            "cannot do; `to_sklearn()` exports the model whole"
+        )
 
 
 def _output_names(predictor: Predictor) -> dict[str, str]:
@@ -152,7 +164,7 @@ def _dates(graph: Graph, form: RawForm) -> Iterator[str]:
         start = form.spans[column.name].start
         for part, piece in zip(column.parts, column.pieces, strict=True):
             found = part_in_graph(graph, days, part, column.origin)
-            stop = start + len(piece.features)
+            stop = start + piece.width
             if piece.kind == "category":
                 known, absent = form.contributions(slice(start, stop))
                 code = graph.add("Where", missing, len(known), found)

@@ -2,14 +2,16 @@
 
 Its parts are scikit-learn's own: a `ColumnTransformer` that picks the columns by name,
 a `StandardScaler` that subtracts their means, and a linear model with coefficients in
-the units of the raw inputs, fitted by hand. What scikit-learn does not have is small:
-reading numbers and names as pffl does, and bounded predictions.
+the units of the raw inputs, fitted by hand. Where rows are kept without their zeros,
+only numbers and dates are centred, and the other means are part of the intercept. What
+scikit-learn does not have is small: reading numbers, names and texts as pffl does, and
+bounded predictions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,16 +19,18 @@ from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline, make_union
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
+from pffl.data.blocks import dense
 from pffl.data.column import MISSING, Column, category_codes, numbers_of
 from pffl.data.newcomers import Unseen
 from pffl.data.numbers import Decimal
+from pffl.data.words import counter, texts_of
 from pffl.errors import DataError, Problems
 from pffl.models.export.coefficients import RawForm
 from pffl.numerics import bounded_probabilities, log_softmax, sigmoid
-from pffl.typing import FloatArray
+from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,22 +114,28 @@ class BoundedLinearRegression(LinearRegression):
 def pipeline_of(predictor: Predictor, unseen: Unseen | None = None) -> Pipeline:
     """Return the fitted pipeline: raw tables in, the same predictions out."""
     form = RawForm.of(predictor, "an export to scikit-learn", unseen=unseen)
-    blocks = _blocks(form)
-    place = {name: i for i, name in enumerate(predictor.schema.features)}
-    order = [place[name] for block in blocks for name in block.features]
-    if [block.name for block in blocks] == ["numbers"]:
+    sparse = predictor.preparation.keeps_sparse
+    blocks = _blocks(form, sparse=sparse)
+    if sparse:
+        blocks = [_centred(block, form) for block in blocks]
+    order = _joined([block.places for block in blocks])
+    if [block.name for block in blocks] == ["numbers"] and not sparse:
         columns = _reader(form.columns)  # takes an array of them as well
     else:
         parts = [(part.name, part.transformer, list(part.columns)) for part in blocks]
         columns = ColumnTransformer(
-            parts, sparse_threshold=0.0, verbose_feature_names_out=False
+            parts,
+            sparse_threshold=1.0 if sparse else 0.0,
+            verbose_feature_names_out=False,
         )
-    steps = [
-        ("columns", columns.fit(_example(form.columns))),
-        ("centre", _centre(form.mean[order])),
-        ("model", _model(predictor, form, order)),
-    ]
-    return Pipeline(steps)
+    steps = [("columns", columns.fit(_example(form.columns)))]
+    intercept = form.intercept
+    if sparse:
+        uncentred = [block.places for block in blocks if not block.dense]
+        intercept = form.shifted(_joined(uncentred))
+    else:
+        steps.append(("centre", _centre(form.mean[order])))
+    return Pipeline([*steps, ("model", _model(predictor, form, order, intercept))])
 
 
 def _centre(mean: FloatArray) -> StandardScaler:
@@ -134,8 +144,19 @@ def _centre(mean: FloatArray) -> StandardScaler:
     return centre
 
 
+def _centred(block: _Block, form: RawForm) -> _Block:
+    """Return numbers and dates with their means subtracted, and all else as it is."""
+    if not block.dense:
+        return block
+    given = {"means": form.mean[block.places]}
+    centre = FunctionTransformer(
+        subtract, kw_args=given, feature_names_out="one-to-one"
+    )
+    return replace(block, transformer=make_pipeline(block.transformer, centre))
+
+
 def _model(
-    predictor: Predictor, form: RawForm, order: Sequence[int]
+    predictor: Predictor, form: RawForm, order: IntArray, intercept: FloatArray
 ) -> LogisticRegression | LinearRegression:
     """Return scikit-learn's linear model, its fitted attributes set by hand."""
     coefficients, classes = form.coefficients[:, order], predictor.classes
@@ -145,25 +166,29 @@ def _model(
             loss_bound=predictor.loss_bound, clip=predictor.model.clips
         )
         model.classes_, model.n_iter_ = classes, np.zeros(1, dtype=np.int32)
-        model.coef_, model.intercept_ = coefficients, form.intercept
+        model.coef_, model.intercept_ = coefficients, intercept
     else:
         model = BoundedLinearRegression(target_range=form.target_range)
-        model.coef_, model.intercept_ = coefficients[0], float(form.intercept[0])
+        model.coef_, model.intercept_ = coefficients[0], float(intercept[0])
     model.n_features_in_ = len(order)
     return model
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Columns that are prepared alike, and the inputs that they become, in order."""
+    """Columns that are prepared alike, and places of the inputs that they become.
+
+    Dense ones are seldom 0.
+    """
 
     name: str
     transformer: Any
     columns: tuple[str, ...]
-    features: tuple[str, ...]
+    places: IntArray
+    dense: bool = True
 
 
-def _blocks(form: RawForm) -> list[_Block]:
+def _blocks(form: RawForm, *, sparse: bool) -> list[_Block]:
     """Return the parts of the `ColumnTransformer`."""
     every = form.columns
     numbers = [c for c in every if c.kind == "number" and not c.indicator]
@@ -171,19 +196,25 @@ def _blocks(form: RawForm) -> list[_Block]:
     categories = [c for c in every if c.kind == "category"]
     dates = [c for c in every if c.kind == "date"]
     blocks = [
-        _block("numbers", numbers, _reader(numbers)),
+        _block(form, "numbers", numbers, _reader(numbers)),
         _block(
+            form,
             "numbers_or_missing",
             gaps,
             make_pipeline(
                 _reader(gaps),
                 SimpleImputer(strategy="constant", fill_value=0.0, add_indicator=True),
             ),
-            # SimpleImputer puts its indicators behind all numbers.
-            [c.features[0] for c in gaps] + [c.features[1] for c in gaps],
         ),
-        _block("categories", categories, _coder(form, categories)),
         _block(
+            form,
+            "categories",
+            categories,
+            _coder(form, categories, sparse=sparse),
+            dense=False,
+        ),
+        _block(
+            form,
             "dates",
             dates,
             FunctionTransformer(
@@ -193,19 +224,42 @@ def _blocks(form: RawForm) -> list[_Block]:
             ),
         ),
     ]
+    blocks += [
+        _block(form, f"words of {c.name}", [c], _counter(c), dense=False)
+        for c in every
+        if c.kind == "text"
+    ]
     return [block for block in blocks if block.columns]
 
 
 def _block(
+    form: RawForm,
     name: str,
     columns: Sequence[Column],
     transformer: Any,
-    features: Sequence[str] | None = None,
+    *,
+    dense: bool = True,
 ) -> _Block:
-    if features is None:
-        features = [feature for column in columns for feature in column.features]
+    spans = [form.spans[column.name] for column in columns]
+    places = [np.arange(span.start, span.stop) for span in spans]
+    if name == "numbers_or_missing":
+        # SimpleImputer puts its indicators behind all numbers.
+        places = [np.array(places).T.reshape(-1)]
     names = tuple(column.name for column in columns)
-    return _Block(name, transformer, names, tuple(features))
+    return _Block(name, transformer, names, _joined(places), dense)
+
+
+def _joined(places: Sequence[IntArray]) -> IntArray:
+    return np.concatenate([np.empty(0, np.int64), *places])
+
+
+def _counter(column: Column) -> Any:
+    """Return what counts the words of a text, and marks a missing one."""
+    counted = make_pipeline(FunctionTransformer(read_texts), counter(column.hash or 0))
+    if not column.indicator:
+        return counted
+    marks = FunctionTransformer(mark_missing, feature_names_out="one-to-one")
+    return make_union(counted, marks)
 
 
 def _reader(columns: Sequence[Column]) -> FunctionTransformer:
@@ -215,7 +269,7 @@ def _reader(columns: Sequence[Column]) -> FunctionTransformer:
     )
 
 
-def _coder(form: RawForm, columns: Sequence[Column]) -> Pipeline:
+def _coder(form: RawForm, columns: Sequence[Column], *, sparse: bool) -> Pipeline:
     instead = {column.name: form.instead(column) for column in columns}
     given = {
         "known": {column.name: column.values for column in columns},
@@ -228,7 +282,7 @@ def _coder(form: RawForm, columns: Sequence[Column]) -> Pipeline:
         OneHotEncoder(
             categories=[np.array(column.values, dtype=object) for column in columns],
             handle_unknown="ignore" if form.newcomers.rule == "ignore" else "error",
-            sparse_output=False,
+            sparse_output=sparse,
             feature_name_combiner=input_name,
         ),
     )
@@ -282,13 +336,28 @@ def read_names(
     return out
 
 
+def read_texts(frame: pd.DataFrame) -> list[str]:
+    """Return the texts of the one column of a table as pffl reads them."""
+    return texts_of(frame.iloc[:, 0])
+
+
+def mark_missing(frame: pd.DataFrame) -> FloatArray:
+    """Return 1 where a value is missing, and else 0."""
+    return frame.isna().to_numpy(dtype=np.float64)
+
+
+def subtract(numbers: FloatArray, means: FloatArray) -> FloatArray:
+    """Return numbers less their means: a scaler that is not fitted anew."""
+    return np.asarray(numbers - means)
+
+
 def encode_columns(frame: pd.DataFrame, columns: Sequence[Column]) -> FloatArray:
     """Return the inputs that columns become."""
-    parts = [np.empty((len(frame), len(column.features))) for column in columns]
+    found = []
     with Problems("table", DataError) as problems:
-        for column, out in zip(columns, parts, strict=True):
-            column.encode(frame[column.name], out, problems)
-    return np.hstack(parts)
+        for column in columns:
+            found += column.encode(frame[column.name], problems)
+    return dense(found, len(frame))
 
 
 def encoded_names(transformer: FunctionTransformer, _: object) -> list[str]:
@@ -312,6 +381,8 @@ def _example(columns: Sequence[Column]) -> pd.DataFrame:
             found[column.name] = [column.values[0]] * 2
         elif column.kind == "date":
             found[column.name] = [np.datetime64("1970-01-01")] * 2
+        elif column.kind == "text":
+            found[column.name] = ["a word", None if column.indicator else ""]
         else:
             found[column.name] = [0.0, np.nan if column.indicator else 0.0]
     return pd.DataFrame(found)

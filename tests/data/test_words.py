@@ -1,0 +1,321 @@
+"""Texts by hashing, and wide tables that are kept without their zeros."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pffl
+from pffl.data import DataWarning, Federation, TableEncoding
+from pffl.data.column import Column
+from pffl.data.names import Names, Numbered, repeated
+from pffl.data.schema import Attribute, Schema
+from pffl.data.words import count_words, texts_of, width_for
+from pffl.errors import DataError, UsageError
+from pffl.models import Inputs
+from pffl.models.export.coefficients import RawForm
+from pffl.models.predictor import Predictor
+from pffl.models.scoring import score_file
+from pffl.site.prepare import rare_inputs
+
+WIDTH = 1 << 20
+SEX = (Attribute("sex", ("f", "m")),)
+WORDS = ("Fever", "naïve", "Ünïcode", "x_1", "7", "молоко", "乳", "pain", "Pain,", "né")
+
+
+def murmur3(data: bytes) -> int:
+    """MurmurHash3, 32 bits, seed 0, by its published description; signed."""
+    mask, h = 0xFFFFFFFF, 0
+
+    def mixed(k: int) -> int:
+        k = k * 0xCC9E2D51 & mask
+        k = (k << 15 | k >> 17) & mask
+        return k * 0x1B873593 & mask
+
+    whole = len(data) // 4 * 4
+    for i in range(0, whole, 4):
+        h ^= mixed(int.from_bytes(data[i : i + 4], "little"))
+        h = (h << 13 | h >> 19) & mask
+        h = (h * 5 + 0xE6546B64) & mask
+    if data[whole:]:
+        h ^= mixed(int.from_bytes(data[whole:], "little"))
+    h ^= len(data)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        h = (h ^ h >> shift) * factor & mask
+    return h - (1 << 32) if h >> 31 else h
+
+
+def notes(rows: int = 120, *, seed: int = 0) -> pd.DataFrame:
+    """People with a text each, and a category of many values."""
+    generator = np.random.default_rng(seed)
+    texts = [" ".join(generator.choice(WORDS, 6)) + "." for _ in range(rows)]
+    return pd.DataFrame(
+        {
+            "hired": np.where(generator.random(rows) < 0.5, "yes", "no"),
+            "sex": np.where(np.arange(rows) % 2, "f", "m"),
+            "branch": np.array(["north", "south"])[np.arange(rows) % 4 // 2],
+            "year": generator.normal(2005.0, 8.0, rows),
+            "code": [f"E{k:03d}" for k in np.arange(rows) % 50],
+            "notes": texts,
+        }
+    )
+
+
+def build(frame=None, **changes):
+    options = {"label": "hired", "group": "sex", "silo": "branch", **changes}
+    return Federation.from_table(notes() if frame is None else frame, **options)
+
+
+def predictor_of(encoding: TableEncoding, seed: int = 0) -> Predictor:
+    """A model with random weights, as if its inputs had been scaled."""
+    generator, d = np.random.default_rng(seed), encoding.schema.n_features
+    mean = generator.random(d)
+    mean[0] = 2005.0
+    inputs = Inputs(mean, generator.random(d) + 0.5)
+    model = pffl.LogisticRegression().bind(encoding.schema, inputs)
+    w = generator.normal(size=model.n_parameters) / 10
+    return Predictor(encoding, model, w, 5.0, cells=())
+
+
+# Words
+
+
+def test_known_hashes():
+    assert murmur3(b"hello") == 0x248BFA47
+    assert murmur3(b"") == 0
+
+
+@pytest.mark.parametrize("width", [2, 1000, WIDTH])
+def test_a_word_counts_where_its_hash_says(width):
+    texts = [*WORDS, "fever Fever, FEVER!", "", "---"]
+    expected = np.zeros((len(texts), width))
+    for row, text in zip(expected, texts, strict=True):
+        for word in re.findall(r"\w+", text.lower()):
+            row[abs(murmur3(word.encode())) % width] += 1
+    found = count_words(texts, width)
+    assert np.array_equal(found.toarray(), expected)
+    assert found.has_canonical_format
+
+
+def test_a_number_is_called_alike_however_a_column_is_read():
+    whole = texts_of(pd.Series([7, 10, 3]))
+    assert whole == texts_of(pd.Series(["007", "10.0", "3"])) == ["7", "10", "3"]
+    assert texts_of(pd.Series([7.0, None, 3.0])) == ["7", "", "3"]
+    assert texts_of(pd.Series(["a 7.0", None])) == ["a 7.0", ""]
+
+
+def test_prose_is_told_from_codes():
+    prose = [f"one more text of word{k}" for k in range(2_000)]
+    assert width_for(prose) == 1 << 13  # ≥ 4 × 2,004
+    assert width_for([f"E{k}.{k % 7}" for k in range(100)]) is None
+
+
+# Names
+
+
+def test_numbered_names_are_those_of_a_list():
+    names = Names(("age", Numbered("notes", 12), "notes=missing", Numbered("b", 2)))
+    plain = ["age", *(f"notes#{j}" for j in range(12)), "notes=missing", "b#0", "b#1"]
+    assert list(names) == plain
+    assert [names[j] for j in range(len(names))] == plain
+    assert names[-1] == "b#1"
+    assert names[3:6] == tuple(plain[3:6])
+    assert all(name in names for name in plain)
+    absent = ["notes#12", "notes#01", "notes#", "notes#-1", "notes#²", "c", 3]
+    assert not any(name in names for name in absent)
+    with pytest.raises(IndexError):
+        names[len(names)]
+
+
+def test_names_that_are_there_twice_are_found():
+    twice = Names(("b", "notes#3", "b", Numbered("notes", 4), Numbered("x", 2)))
+    assert repeated(twice) == ["b", "notes#3"]
+    assert repeated(Names((Numbered("x", 2), Numbered("x", 3)))) == ["x#0"]
+    with pytest.raises(DataError, match=r"features: repeated names \['notes#3'\]"):
+        Schema(Names(("notes#3", Numbered("notes", 4))), SEX, ("no", "yes"))
+
+
+def test_a_million_names_are_a_few_bytes():
+    encoding = build(hash={"notes": WIDTH}).encoding
+    text = json.dumps(encoding.as_dict(), ensure_ascii=False)
+    assert len(text) < 2_000
+    again = TableEncoding.from_dict(json.loads(text))
+    assert again == encoding
+    assert again.schema.hash == encoding.schema.hash
+    assert again.schema.hash != build(hash={"notes": WIDTH - 1}).schema.hash
+    content = predictor_of(encoding).schema.as_dict()
+    assert len(json.dumps(content)) < 2_000
+
+
+# Tables
+
+
+def test_a_text_is_words_beside_the_other_columns():
+    frame = notes()
+    federation = build(frame, hash={"notes": 4096})
+    rows = federation.encoding.rows(frame)
+    assert federation.schema.n_features == 1 + 50 + 4096
+    expected = count_words(frame["notes"], 4096).toarray()
+    assert np.array_equal(rows.X[:, -4096:].toarray(), expected)
+    assert np.array_equal(rows.X[:, [0]].toarray()[:, 0], frame["year"])
+    assert "texts, by counts of hashed words (inputs): notes (4,096)" in (
+        federation.notes
+    )
+
+
+@pytest.mark.parametrize("hashed", [{}, {"notes": 64}])
+def test_dense_and_sparse_rows_are_the_same_rows(hashed):
+    frame = notes().assign(born=pd.Timestamp("2001-02-03"))
+    frame.loc[[3, 7], "notes"] = None
+    frame.loc[[4, 7], "year"] = None
+    frame.loc[5, "born"] = None
+    drop = [] if hashed else ["notes"]
+    options = {"missing": "indicator", "hash": hashed, "drop": drop}
+    options["dates"] = ["year", "month"]
+    dense = build(frame, sparse=False, **options)
+    sparse = build(frame, sparse=True, **options)
+    assert dense.schema == sparse.schema
+    for one, other in zip(dense.silos, sparse.silos, strict=True):
+        assert isinstance(one.rows().X, np.ndarray)
+        assert np.array_equal(other.rows().X.toarray(), one.rows().X)
+        assert other.rows().X.has_canonical_format
+        assert other.rows().X.data.all()
+        found = rare_inputs(other.rows(), dense.schema, 4)
+        assert found == rare_inputs(one.rows(), dense.schema, 4)
+    told = [[t.label, *t.attributes] for t in dense.tell()]
+    again = [[t.label, *t.attributes] for t in sparse.tell()]
+    assert np.allclose(told, again, atol=1e-12)
+    assert sparse.encoding == TableEncoding.from_dict(sparse.encoding.as_dict())
+
+
+def test_wide_and_mostly_zero_is_sparse_and_all_else_as_ever():
+    def kept(columns: list[Column]) -> bool:
+        return TableEncoding.of(columns, SEX, ("0", "1"), "y", "y").keeps_sparse
+
+    def coded(name: str, size: int) -> Column:
+        return Column(name, "category", tuple(map(str, range(size))))
+
+    assert not kept([coded("a", 255)])
+    assert kept([coded("a", 256)])
+    numbers = [Column(f"x{j}", "number") for j in range(300)]
+    assert not kept(numbers)
+    assert not kept([*numbers, coded("a", 900)])  # 301 of 1,200
+    assert kept([*numbers, coded("a", 1_000)])
+    assert not kept([Column("t", "text", hash=256)])
+    assert kept([Column("t", "text", hash=512)])
+    plain = build(drop=["notes"]).encoding.as_dict()
+    assert "sparse" not in plain
+    assert all("hash" not in column for column in plain["columns"])
+
+
+def test_thousands_of_categories_are_taken_with_a_warning():
+    frame = notes(4_000).assign(code=[f"c{k}" for k in np.arange(4_000) % 1_500])
+    with pytest.warns(DataWarning, match="1500 categories"):
+        federation = build(frame, drop=["notes"])
+    X = federation.silos[0].rows().X
+    assert X.shape[1] == 1 + 1_500
+    assert X.nnz == 2 * X.shape[0]
+
+
+def test_free_text_is_left_out_with_advice():
+    frame = notes().assign(more=[f"this is text number {k}" for k in range(120)])
+    with pytest.warns(DataWarning) as caught:
+        build(frame, drop=["notes"])
+    assert any(
+        "column 'more' holds free text and was left out: an input for each of its 120 "
+        "texts would tell nothing; `hash={'more': 1024}` counts its words in 1,024"
+        in str(one.message)
+        for one in caught
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"hash": {"notes": 0}}, "'hash' of column 'notes' must be a whole number"),
+        ({"hash": {"notes": 3.5}}, "Got 3.5 instead"),
+        ({"hash": {"notes": True}}, "Got True instead"),
+        ({"hash": {"notes": 2**24 + 1}}, r"from 2 to 16,777,216 \(2\*\*24\)"),
+        ({"hash": {"hired": 64}}, "'hired' cannot be hashed: it is given as `label=`"),
+        ({"hash": {"sex": 64}}, "it is given as `group=`"),
+        ({"hash": {"branch": 64}}, "it is the silo"),
+        ({"hash": {"code": 64}, "drop": ["code"]}, "it is given as `drop=`"),
+        ({"hash": {"code": 64}, "features": ["year"]}, "not in `features=`"),
+    ],
+)
+def test_what_cannot_be_hashed_is_refused(options, said):
+    with pytest.raises(UsageError, match=said):
+        build(**options)
+
+
+def test_a_column_that_is_not_there():
+    with pytest.raises(DataError, match="no column 'note': did you mean 'notes'"):
+        build(hash={"note": 64})
+
+
+def test_a_missing_text_is_refused_where_none_was_missing():
+    frame = notes()
+    encoding = build(frame, hash={"notes": 512}).encoding
+    frame.loc[2, "notes"] = None
+    with pytest.raises(DataError, match="column 'notes': 1 missing values"):
+        encoding.inputs(frame)
+    with pytest.raises(DataError, match="column 'notes': 1 missing values"):
+        build(frame, hash={"notes": 512})
+
+
+# Models
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_predictions_of_tables_files_and_exports_agree(tmp_path, missing):
+    frame = notes()
+    if missing:
+        frame.loc[[3, 7], "notes"] = None
+        frame.loc[7, "year"] = None
+    federation = build(frame, hash={"notes": 4096}, missing="indicator")
+    predictor = predictor_of(federation.encoding)
+    expected = predictor.predict_proba(frame)
+    X = predictor.encode(frame)
+    z = (X.toarray() - predictor.inputs.mean) / predictor.inputs.scale
+    score = z @ predictor.w[:-1] + predictor.w[-1]
+    p = np.clip(1 / (1 + np.exp(-score)), np.exp(-5.0), 1 - np.exp(-5.0))
+    np.testing.assert_allclose(expected[:, 1], p, rtol=1e-11)
+    pipeline = predictor.to_sklearn()
+    np.testing.assert_allclose(pipeline.predict_proba(frame), expected, rtol=1e-12)
+    again = pffl.load(predictor.save(tmp_path / "model.safetensors"))
+    assert again.schema == predictor.schema
+    file = tmp_path / "rows.csv"
+    frame.to_csv(file, index=False)
+    score_file(again, file, tmp_path / "scores.csv", keep=["code"])
+    scores = pd.read_csv(tmp_path / "scores.csv")
+    np.testing.assert_allclose(scores["probability_yes"], expected[:, 1], rtol=1e-12)
+    with pytest.raises(UsageError, match="column 'notes': the words of a text"):
+        predictor.to_onnx()
+    table = predictor.coefficients()
+    assert list(table["input"][:-1]) == list(predictor.schema.features)
+    assert table.loc[table["input"] == "notes#17", "value"].item() == "17"
+    form = RawForm.of(predictor, "a test")
+    raw = X @ form.coefficients[0] + form.raw_intercept[0]
+    np.testing.assert_allclose(raw, score, atol=1e-9)
+
+
+def test_a_wide_category_in_the_exports():
+    frame = notes(600).assign(code=lambda d: [f"E{k}" for k in np.arange(600) % 300])
+    with pytest.warns(DataWarning, match="300 categories"):
+        encoding = build(frame, drop=["notes"]).encoding
+    assert encoding.keeps_sparse
+    predictor = predictor_of(encoding)
+    expected = predictor.predict_proba(frame)
+    pipeline = predictor.to_sklearn()
+    np.testing.assert_allclose(pipeline.predict_proba(frame), expected, rtol=1e-12)
+    frame.loc[0, "code"] = "new"
+    with pytest.raises(DataError, match="unseen values 'new'"):
+        predictor.predict(frame)
+    ignored = predictor.to_sklearn(unseen="ignore").predict_proba(frame)
+    with pytest.warns(DataWarning, match="new values, taken as no value"):
+        own = predictor.predict_proba(frame, unseen="ignore")
+    np.testing.assert_allclose(ignored, own, rtol=1e-12)
