@@ -50,6 +50,7 @@ from pffl.evidence.vector import kept
 from pffl.flow import (
     Flow,
     Run,
+    Start,
     ask,
     ask_all,
     given,
@@ -60,6 +61,7 @@ from pffl.flow import (
 )
 from pffl.methods.base import Method
 from pffl.methods.exact import Exact
+from pffl.methods.saddle_bounds import GapMethod
 from pffl.problem import Problem
 from pffl.questions import Evaluate
 from pffl.typing import FloatArray
@@ -100,19 +102,24 @@ def fit(
         watched=True,
     )
     training = stage("training", watched)
-    others: tuple[Flow[Any], ...] = (
-        stage("before", _spared(_unbounded(problem, wanted))),
-        stage("least", _spared(least_of(shown, wanted))),
-        stage("excess", _spared(excess_of(problem, wanted))),
-        stage("rows", _spared(expected_rows(shown, wanted.present))),
-    )
+
+    def others(start: Start | None) -> tuple[Flow[Any], ...]:
+        return (
+            stage("before", _spared(_unbounded(problem, wanted, start))),
+            stage("least", _spared(least_of(shown, wanted, start))),
+            stage("excess", _spared(excess_of(problem, wanted, start))),
+            stage("rows", _spared(expected_rows(shown, wanted.present))),
+        )
+
     found: tuple[Any, ...]
-    if wanted.lockstep:
-        run, *rest = yield from together(training, *others)
+    if wanted.lockstep and not (wanted.near and isinstance(method, GapMethod)):
+        run, *rest = yield from together(training, *others(None))
         found = tuple(rest)
     else:
         run = yield from training
-        found = yield from together(*others)
+        known = run.stopped is None and run.expansion is not None
+        start = Start.of(run, problem) if known else None
+        found = yield from together(*others(start))
     free, least, excess, rows = found
     if run.stopped != "interrupted" and any(f is proofs.INTERRUPTED for f in found):
         raise KeyboardInterrupt  # the model is whole, what is known of it is not
@@ -166,8 +173,9 @@ def _bounded(at: Fit, shown: Problem) -> Flow[tuple[Fit, Sample]]:
         return at, seen
     allowed = tolerance(at.problem.scales, at.goal)
     for number in range(1, TIMES + 1):
-        aimed, again = at.problem.cells.bounds, at.method.resumed(at.run.point)
-        if again is None or not (seen.means - at.goal > allowed).any():
+        aimed, start = at.problem.cells.bounds, Start.of(at.run, at.problem)
+        stays = at.method.resumed(start.point) is None
+        if stays or not (seen.means - at.goal > allowed).any():
             break
         if (seen.uncut_means - aimed > allowed).any():
             at = yield from stage(f"{number} possible", _judged(at))
@@ -179,7 +187,9 @@ def _bounded(at: Fit, shown: Problem) -> Flow[tuple[Fit, Sample]]:
             cost = np.maximum(seen.means - seen.uncut_means, 0.0)
             lower = np.minimum(aimed, at.goal - ROOM * cost)
             problem = at.problem.with_bounds(lower)
-        run = yield from stage(f"{number} training", iterate(problem, again))
+        run = yield from stage(
+            f"{number} training", iterate(problem, at.method, start=start)
+        )
         at = replace(at, problem=problem, run=_joined(at, problem, run))
         at, seen = yield from stage(f"{number} rows", _seen(at, shown))
         if run.stopped is not None:
@@ -249,8 +259,13 @@ def choose(
 # Line 4
 
 
-def _unbounded(problem: Problem, wanted: Wanted) -> Flow[FloatArray | Missing]:
-    """Fit the model without bounds."""
+def _unbounded(
+    problem: Problem, wanted: Wanted, start: Start | None
+) -> Flow[FloatArray | Missing]:
+    """Fit the model without bounds.
+
+    It is near the one with bounds if these are cheap; otherwise w = 0 is nearer.
+    """
     if not (wanted.baseline and problem.n_cells):
         return Missing("not asked for")
     if (why := proofs.without_hessians(problem)) is not None:
@@ -261,7 +276,10 @@ def _unbounded(problem: Problem, wanted: Wanted) -> Flow[FloatArray | Missing]:
         counts=np.zeros(0),
         risk_weight=1.0,
     )
-    run = yield from iterate(free, Exact())
+    if start is not None:
+        cheap = start.point.multipliers.sum() <= problem.risk_weight
+        start = start.without_cells() if cheap else None
+    run = yield from iterate(free, Exact(), start=start)
     return proofs.INTERRUPTED if run.stopped is not None else run.point.w
 
 

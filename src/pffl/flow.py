@@ -313,6 +313,51 @@ class Run:
     bounds: Bounds | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where to start from: a pair that was found under other bounds.
+
+    Attributes
+    ----------
+    point
+        The pair (w, λ).
+    expansion, bounds
+        The expansion there, if it is at hand: what it tells need not be asked. And the
+        bounds under which it was taken.
+    """
+
+    point: Point
+    expansion: Expansion | None
+    bounds: FloatArray
+
+    @classmethod
+    def of(cls, run: Run, problem: Problem) -> Start:
+        """Start where a run on a problem ended."""
+        return cls(run.point, run.expansion, problem.cells.bounds)
+
+    def sharing(self, total: float, cells: int) -> Start:
+        """Return it with multipliers that have a sum; alike where none is above 0."""
+        lam = self.point.multipliers
+        if len(lam) != cells or not lam.sum() > 0:
+            lam = np.ones(cells)
+        return replace(self, point=Point(self.point.w, total * lam / lam.sum()))
+
+    def without_cells(self) -> Start:
+        """Return it for the same problem without any cell."""
+        at, none = self.expansion, np.zeros(0)
+        if at is not None:
+            J, H = at.jacobian[:0], at.hessians[:0]
+            at = replace(at, violation=none, jacobian=J, hessians=H)
+        return Start(Point(self.point.w, none), at, none)
+
+    def under(self, problem: Problem) -> Expansion | None:
+        """Return the expansion under the bounds of a problem; None if not at hand."""
+        if self.expansion is None or len(self.bounds) != problem.n_cells:
+            return None
+        shift = self.bounds - problem.cells.bounds
+        return replace(self.expansion, violation=self.expansion.violation + shift)
+
+
 Gauge: TypeAlias = Callable[[Problem, Point], Flow[Bounds]]
 
 
@@ -323,14 +368,20 @@ def iterate(
     gap_every: int = 0,
     gauge: Gauge | None = None,
     watched: bool = False,
+    start: Start | None = None,
 ) -> Flow[Run]:
     """Run one method to its end: ask, check, step, record.
 
     With `gap_every`, `gauge` measures the gap every so many rounds, to be shown; it
-    does not change the run. Callbacks see a run that is `watched`.
+    does not change the run. Callbacks see a run that is `watched`. A method that can
+    starts at `start`.
     """
     method, _ = method.resolved(problem)
+    again = None if start is None else method.resumed(start.point)
+    method = again or method
     first = method.init(problem)
+    if start is not None and again is not None:
+        first = _at_hand(problem, method, first, start)
     fresh = Progress(first, first)
     at: Progress = yield Began(problem, method.planned_rounds, fresh, watched)
     stopped: Literal["diverged", "interrupted"] | None = None
@@ -375,6 +426,17 @@ def iterate(
         method.expansion(state),
         method.bounds(state) or (None if failed else at.bounds),
     )
+
+
+def _at_hand(problem: Problem, method: Method[Any], state: Any, start: Start) -> Any:
+    """Take a method's first step by what is known already, if that is what it asks."""
+    known, question = start.under(problem), method.question(problem, state)
+    if known is None or not isinstance(question, Curvature | Slopes):
+        return state
+    enough = isinstance(question, Slopes) or known.risk_hessian.size > 0
+    if not enough or not np.array_equal(question.w, known.w):
+        return state
+    return method.step(problem, state, known)
 
 
 def _next(problem: Problem, method: Method[Any], at: Progress) -> Question[Any] | None:

@@ -280,11 +280,15 @@ class Problem:
             return float("nan")
         return total.risk / total.share + self.ridge(w)
 
-    def expand(self, w: FloatArray, total: CurvatureTotal | SlopesTotal) -> Expansion:
+    def expand(
+        self, w: FloatArray, total: CurvatureTotal | SlopesTotal | Expansion
+    ) -> Expansion:
         """Turn a total taken at w into means, and add the ridge.
 
-        Of slopes, Hessians stay empty.
+        Of slopes, Hessians stay empty. What is expanded already stays as it is.
         """
+        if isinstance(total, Expansion):
+            return total
         first = (
             w,
             total.risk + self.ridge(w),

@@ -275,6 +275,7 @@ def wanted_of(
         reach=options.reach,
         excess=not minimax,
         lockstep=not setting.partial,
+        near=setting.data.fingerprint is not None,
     )
 
 

@@ -34,6 +34,7 @@ from pffl.evidence.evidence import (
 )
 from pffl.flow import (
     Flow,
+    Start,
     ask,
     ask_all,
     stage,
@@ -84,6 +85,9 @@ class Wanted:
     lockstep
         Whether what is independent of training goes out with it; not where rounds of
         training may do without some silos, as all else needs every one.
+    near
+        Whether it waits even so, to start where training ended if that is known well:
+        that takes fewer passes over the rows, and more messages.
     """
 
     splits: tuple[str, ...]
@@ -99,6 +103,7 @@ class Wanted:
     cells: tuple[str, ...] = ()
     reach: bool = False
     lockstep: bool = True
+    near: bool = False
 
     @property
     def present(self) -> tuple[str, ...]:
@@ -353,16 +358,20 @@ def _tables(one: list[list[float]], other: list[list[float]]) -> list[list[float
     return [_sums(a, b) for a, b in zip(one, other, strict=True)]
 
 
-def least_of(problem: Problem, wanted: Wanted) -> Flow[Least | Missing]:
+def least_of(
+    problem: Problem, wanted: Wanted, start: Start | None = None
+) -> Flow[Least | Missing]:
     """Enclose the smallest bound that all cells can meet together."""
     if isinstance(wanted.least, Least):
         return wanted.least
     if not (wanted.least and problem.n_cells):
         return Missing("not asked for")
-    return (yield from proofs.find_common(problem))
+    return (yield from proofs.find_common(problem, start))
 
 
-def excess_of(problem: Problem, wanted: Wanted) -> Flow[Least | Missing]:
+def excess_of(
+    problem: Problem, wanted: Wanted, start: Start | None = None
+) -> Flow[Least | Missing]:
     """Enclose what bounds that differ must rise by; of equal ones `least` tells."""
     if isinstance(wanted.excess, Least):
         return wanted.excess
@@ -372,7 +381,7 @@ def excess_of(problem: Problem, wanted: Wanted) -> Flow[Least | Missing]:
         return Missing("the bounds are equal")
     if (why := proofs.without_hessians(problem)) is not None:
         return why
-    return (yield from proofs.find_least(problem))
+    return (yield from proofs.find_least(problem, start, target_gap=proofs.ENCLOSED))
 
 
 def reported(problem: Problem) -> Problem:

@@ -25,7 +25,7 @@ import numpy as np
 from pffl.bounds.infeasible import FAR, SHARP, Support, support
 from pffl.evidence.evidence import Least, Lowest, Missing
 from pffl.evidence.vector import kept, numbers_of
-from pffl.flow import Flow, Run, ask, iterate, stage, together
+from pffl.flow import Flow, Run, Start, ask, iterate, stage, together
 from pffl.methods.base import LARGEST, Bounds
 from pffl.methods.exact import Exact
 from pffl.models.linear import LinearModel
@@ -37,6 +37,7 @@ EFFORT = 30  # curvature rounds that a best response may take
 SHARPNESS = 0.01  # stop when what is left is this small a part of the gap
 POLISH = 6  # curvature rounds spent on a sharper witness
 CORRECTIONS = 30  # questions that may correct its slopes at one w, while they help
+ENCLOSED = 1e-4  # target gap of an enclosure: what its proof reaches for costs as much
 CLOSE = 1e-9  # φ this small beside the cell's scale: at the root
 STEPS = 30  # of Newton's method on φ
 ROOM = 1e-8  # of the scale: first step beyond the root, to keep the other bounds
@@ -135,7 +136,7 @@ def newton_step(at: Expansion, multipliers: FloatArray, problem: Problem) -> Flo
     return basis @ (target / (eigenvalues + high)) - at.w
 
 
-def find_common(problem: Problem) -> Flow[Least | Missing]:
+def find_common(problem: Problem, start: Start | None = None) -> Flow[Least | Missing]:
     """Enclose the smallest bound that all cells can meet together, if that can be had.
 
     With all bounds 0, r is the mean loss.
@@ -143,10 +144,12 @@ def find_common(problem: Problem) -> Flow[Least | Missing]:
     if (why := without_hessians(problem)) is not None:
         return why
     zero = problem.with_bounds(np.zeros(problem.n_cells))
-    return (yield from find_least(zero))
+    return (yield from find_least(zero, start, target_gap=ENCLOSED))
 
 
-def find_least(problem: Problem) -> Flow[Least | Missing]:
+def find_least(
+    problem: Problem, start: Start | None = None, *, target_gap: float = 1e-6
+) -> Flow[Least | Missing]:
     """Enclose how low the bounds can go together, the differences between them kept.
 
     Only the offsets ζ_z − max ζ play a part: r > 0 everywhere then, so s ≥ 0 never
@@ -154,7 +157,9 @@ def find_least(problem: Problem) -> Flow[Least | Missing]:
     """
     offsets = problem.cells.bounds - float(problem.cells.bounds.max())
     bare = replace(problem.with_bounds(offsets), risk_weight=0.0, multiplier_bound=1.0)
-    run: Run = yield from iterate(bare, Exact(multiplier_bound=1.0, risk_weight=0.0))
+    method = Exact(multiplier_bound=1.0, risk_weight=0.0, target_gap=target_gap)
+    near = None if start is None else start.sharing(1.0, problem.n_cells)
+    run: Run = yield from iterate(bare, method, start=near)
     if run.stopped is not None:
         return INTERRUPTED
     at = run.expansion
