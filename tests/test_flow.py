@@ -18,10 +18,21 @@ from pffl.driver import Driver, drive, drive_many
 from pffl.engines import Local, Reference
 from pffl.errors import FederationError
 from pffl.files import json_text
-from pffl.flow import Asked, Event, Flow, ask, ask_all, given, stage, together
+from pffl.flow import (
+    Asked,
+    Event,
+    Flow,
+    Start,
+    ask,
+    ask_all,
+    given,
+    iterate,
+    stage,
+    together,
+)
 from pffl.preparation import Options
-from pffl.questions import Census, Evaluate
-from pffl.solving import setting_of, solving
+from pffl.questions import Census, Curvature, Evaluate, Slopes
+from pffl.solving import prepared, setting_of, solving
 from tests.methods.biased import biased
 
 FEDERATION = biased(0)
@@ -102,6 +113,62 @@ def test_no_question_is_asked_twice(name: str) -> None:
     assert questions["asked"] == sum(not isinstance(q, Census) for q in asked)
     prints = Counter(Driver(1).print_of(q) for q in asked)
     assert max(prints.values()) == 1
+
+
+@pytest.mark.parametrize("method", [pffl.Exact(), pffl.FirstOrder()])
+def test_what_is_at_hand_is_not_asked(method: Any) -> None:
+    """A start spares the first round, and changes nothing else."""
+    engine = Recording(Local(FEDERATION))
+    bound = pffl.BoundedGroupLoss(0.6)
+    problem, _ = prepared(engine, bound, None, method, Options(), 0)
+    start = Start.of(drive(engine, iterate(problem, method)), problem)
+    other = problem.with_bounds(np.array([0.58, 0.63]))
+    warm = drive(engine, iterate(other, method.resumed(start.point)))
+    engine.messages.clear()
+    spared = drive(engine, iterate(other, method, start=start))
+    assert spared.rounds == len(engine.messages) == warm.rounds - 1
+    np.testing.assert_allclose(spared.point.w, warm.point.w, rtol=0, atol=1e-11)
+    assert spared.bounds[:2] == pytest.approx(warm.bounds[:2], rel=1e-12)
+
+
+def test_a_start_that_does_not_fit_is_asked_about() -> None:
+    engine, exact, few = Local(FEDERATION), pffl.Exact(), pffl.FirstOrder()
+    bound = pffl.BoundedGroupLoss(0.6)
+    problem, _ = prepared(engine, bound, None, exact, Options(), 0)
+    start = Start.of(drive(engine, iterate(problem, few)), problem)
+    asked = Recording(engine)  # Hessians are not at hand
+    drive(asked, iterate(problem, exact, start=start))
+    (first,) = asked.messages[0]
+    assert isinstance(first, Curvature)
+    np.testing.assert_array_equal(first.w, start.point.w)
+    fewer = replace(problem, task=replace(problem.task, cells=problem.cells.take([0])))
+    assert start.under(replace(fewer, counts=problem.counts[:1])) is None
+    rounds = pffl.PFFL(dual_rounds=1, rounds_per_dual=1)  # starts where it does
+    runs = [drive(engine, iterate(problem, rounds, start=s)) for s in (None, start)]
+    np.testing.assert_array_equal(runs[0].point.w, runs[1].point.w)
+
+
+@pytest.mark.parametrize("bound", [0.3, 0.6, 0.66])
+def test_what_is_measured_beside_training_starts_where_it_ended(bound: float) -> None:
+    """It proves what it proves in lockstep, with fewer passes over the rows."""
+    here, elsewhere = Recording(Local(FEDERATION)), Recording(Local(FEDERATION))
+    elsewhere.federation = None  # as if the rows were: then messages count
+    found = []
+    for engine in (here, elsewhere):
+        solution = pffl.solve(engine, pffl.BoundedGroupLoss(bound), seed=3)
+        asked = [q for message in engine.messages for q in message]
+        passes = sum(isinstance(q, Curvature | Slopes) for q in asked)
+        found.append((solution, passes, len(engine.messages)))
+    (near, fewer, _), (apart, more, messages) = found
+    assert fewer < more
+    assert messages <= 11
+    assert near.status == apart.status
+    np.testing.assert_array_equal(near.w, apart.w)
+    ends = [s.evidence.proofs.least.enclosed()[0] for s in (near, apart)]
+    assert ends[0].upper == pytest.approx(ends[1].upper, rel=1e-6)
+    assert ends[0].lower == pytest.approx(ends[1].lower, rel=1e-5)
+    before = [s.evidence.before.samples["train"].risk for s in (near, apart)]
+    assert before[0] == pytest.approx(before[1], rel=1e-7)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

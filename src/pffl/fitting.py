@@ -279,7 +279,9 @@ def _unbounded(
     if start is not None:
         cheap = start.point.multipliers.sum() <= problem.risk_weight
         start = start.without_cells() if cheap else None
-    run = yield from iterate(free, Exact(), start=start)
+    # In lockstep it is to be the very model of the training, where no bound binds.
+    target = proofs.ENCLOSED if wanted.near else 1e-6
+    run = yield from iterate(free, Exact(target_gap=target), start=start)
     return proofs.INTERRUPTED if run.stopped is not None else run.point.w
 
 
