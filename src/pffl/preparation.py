@@ -241,6 +241,7 @@ def begin(
         seed,
         withholds(census),
         options.radius is not None,
+        stored=stored_of(census),
     )
     return problem, notes
 
@@ -376,12 +377,7 @@ def sizes_of(counted: Counted, model: Model) -> tuple[FloatArray, float]:
     all_of_them = (int(census.rows.sum()), float(census.weight.sum()))
     sums, squares = counted.feature_sums, counted.feature_squares
     columns = lengths(*all_of_them, sums, squares, inputs.mean - counted.centre[1:])
-    # Silos may keep rows sparse, where x and its mean are terms of their own.
-    apart = np.abs(inputs.mean) < inputs.scale
-    terms = np.sqrt(census.feature_squares) + np.sqrt(all_of_them[1]) * np.abs(
-        inputs.mean
-    )
-    columns = np.where(apart, np.maximum(terms, columns), columns) / inputs.scale
+    columns = columns / inputs.scale
     if model.intercept:
         columns = np.append(columns, np.sqrt(all_of_them[1]))
     if not counted.target.size:
@@ -390,6 +386,14 @@ def sizes_of(counted: Counted, model: Model) -> tuple[FloatArray, float]:
     at = mean - counted.centre[:1]
     far = lengths(*all_of_them, total[:, 0], total[:, 1], at)
     return columns, float(far[0]) / model.target.scale
+
+
+def stored_of(census: CensusTotal) -> int:
+    """Return the most inputs that any row stores; 0 where all rows are dense."""
+    dense = (census.stored == 0) & (census.rows > 0)
+    if dense.any() and census.stored.any():
+        return len(census.feature_sums)
+    return int(census.stored.max())
 
 
 def target_of(counted: Counted, model: Model) -> Target:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from pffl.bounds import gap
-from pffl.bounds.rounding import Errors, Sizes
+from pffl.bounds.rounding import Errors, Sizes, Sparse
 from pffl.constraints.base import Cells
 from pffl.data.schema import Schema
+from pffl.models.base import Inputs
 from pffl.numerics import divisors
 from pffl.questions.base import Task
 from pffl.questions.curvature import PEAK_POWER, CurvatureTotal
@@ -124,6 +125,8 @@ class Problem:
         Seed of the run.
     withheld
         Whether sites withhold small counts: rows that are in F and in no cell.
+    stored
+        Most inputs that a row stores, where silos keep rows sparse; 0: all are dense.
     alone
         How low the loss of single cells can go, where bounds count from it.
     """
@@ -144,6 +147,7 @@ class Problem:
     seed: int = 0
     withheld: bool = False
     fixed_ball: bool = True
+    stored: int = 0
     alone: tuple[Lowest, ...] = ()
 
     @property
@@ -328,9 +332,22 @@ class Problem:
             shape.slope,
             shape.curvature,
             self.weighted,
+            self._sparse(model.inputs),
         )
         losses = np.append(at.risk - self.ridge(at.w), at.violation + cells)
         return sizes.errors(at.w, losses, cells, mu=self.mu)
+
+    def _sparse(self, inputs: Inputs) -> Sparse | None:
+        """Return what rounding does otherwise where silos keep rows sparse."""
+        if self.stored == 0:
+            return None
+        shifts = np.zeros_like(self.column_sizes)
+        mean, scale = np.abs(inputs.mean), inputs.scale
+        apart = mean < scale  # others are stored in every row, centred
+        shifts[: len(mean)] = np.where(apart, mean / scale, 0.0)
+        entries = self.stored + int((~apart).sum()) + len(shifts) - len(mean)
+        shifts *= np.sqrt(self.masses.sum())
+        return Sparse(min(entries, len(shifts)), shifts)
 
     def _peaks(self, sums: FloatArray) -> FloatArray:
         """Turn Σ_k ‖H‖^q into bounds on the largest ‖H‖, cells per unit of λ."""

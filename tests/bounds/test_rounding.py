@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import pffl
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
+from pffl.data.silo import as_inputs
 from pffl.engines import Local, Reference
 from pffl.preparation import Options
-from pffl.questions import Curvature
+from pffl.questions import Curvature, Slopes
 from tests.driving import prepare
 
 LONG = np.longdouble
@@ -142,6 +144,61 @@ def test_no_measured_number_is_off_by_more(kind, seed):
                 assert np.linalg.norm(mine - theirs) <= most
             # A bound, and still no excuse.
             assert errors.risk <= 1e-10 * (at.risk + problem.unit * (1 + length))
+
+
+def wide(rng, labels, *, columns=300):
+    """Return a federation of mostly zeros; some columns are full, or nearly so."""
+    known = draw(rng, labels)
+    names = tuple(f"x{j}" for j in range(columns))
+    silos = []
+    for silo in known.silos:
+        rows = silo.rows()
+        X = rng.normal(size=(len(rows), columns)) * 10.0 ** rng.uniform(-3, 3, columns)
+        X *= rng.random(X.shape) < 0.02
+        X[:, 0] = rows.X[:, 0] + 1e4  # centred before
+        X[:, 1] = rng.random(len(rows)) < 0.499  # its mean is just below its spread
+        X[:, 2] = rng.random(len(rows)) < 0.95  # filled up
+        silos.append(replace(silo, splits={"train": replace(rows, X=X)}))
+    schema = replace(known.schema, features=names)
+    return replace(known, schema=schema, silos=tuple(silos), encoding=None)
+
+
+def compressed(federation, silos):
+    """Return the same rows, those of some silos sparse."""
+    made = []
+    for silo in federation.silos:
+        rows = silo.rows()
+        if silo.index in silos:
+            rows = replace(rows, X=as_inputs(csr_array(rows.X)))
+        made.append(replace(silo, splits={"train": rows}))
+    return replace(federation, silos=tuple(made))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sparse", [(0, 1, 2), (1,)])
+def test_sparse_rows_are_off_by_no_more_and_excused_less(kind, sparse):
+    rng = np.random.default_rng(len(sparse))
+    cls, labels = KINDS[kind]
+    dense = wide(rng, labels)
+    federation = compressed(dense, sparse)
+    for engine in (Reference(federation), Local(federation)):
+        problem = problem_of(engine, cls(), 0.5, 10.0)
+        judge = Judge(dense, problem)
+        for length in (1.0, 1e4):
+            w = length * rng.normal(size=problem.n_parameters)
+            at = problem.expand(w, engine.ask(Slopes(problem.task, w)))
+            errors, (values, gradients) = problem.errors(at), judge.means(w)
+            assert abs(values[0] - at.risk) <= errors.risk
+            true = values[1:] - judge.bounds
+            assert (np.abs(true - at.violation) <= errors.violation).all()
+            found = [at.risk_gradient, *at.jacobian]
+            for mine, theirs, most in zip(
+                found, gradients, errors.gradients, strict=True
+            ):
+                assert np.linalg.norm(mine - theirs) <= most
+            if len(sparse) == 3:  # all of them
+                usual = replace(problem, stored=0).errors(at)
+                assert errors.risk < usual.risk
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,6 +14,11 @@ weight above c, Minkowski's and Cauchy's inequalities turn rows into what is kno
 T is that of the targets, in units of the score. No rows are needed, and the bound holds
 whatever the order of summation was; it is no estimate.
 
+Sparse rows are centred inside products: x stands in the sum of a row, which has at most
+e terms, and the means in one sum for all rows, which is added up in pairs. So k is a
+little more than e, and A(w) = √e·‖W q‖ + ‖ |W| m ‖ with m_j = |mean_j|·√n/scale_j and
+q_j that of x itself, √Σx_j² ≤ √Σ(x_j − mean_j)² + m_j.
+
 Reference: Higham, *Accuracy and Stability of Numerical Algorithms*, sections 3.1, 4.2.
 """
 
@@ -30,7 +35,24 @@ Number = TypeVar("Number", float, FloatArray)
 
 UNIT = 2.0**-53
 FEW = 16  # operations on one number, of a few each for scaling, losses, slopes, means
+PAIRS = 64  # operations of a sum in pairs, of any length
 BLOCK = 64  # rows whose losses are added up at once, at least
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """How scores of sparse rows are computed.
+
+    Attributes
+    ----------
+    entries
+        e: most terms of a row's sum.
+    shifts
+        m_j of each input, 0 of those that are centred before.
+    """
+
+    entries: int
+    shifts: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +76,8 @@ class Sizes:
         h: the largest ∂²ℓ/∂z².
     weighted
         Whether what means are divided by is a sum as well, of the rows' weights.
+    sparse
+        How scores are computed where some rows are sparse.
     """
 
     columns: FloatArray
@@ -64,6 +88,7 @@ class Sizes:
     slope: float | None
     curvature: float
     weighted: bool = False
+    sparse: Sparse | None = None
 
     def errors(
         self,
@@ -84,9 +109,9 @@ class Sizes:
         mu
             μ of the ridge term in F.
         """
-        reach = np.linalg.norm(np.abs(w).reshape(-1, len(self.columns)) @ self.columns)
+        terms, reach, columns = self._reach(np.abs(w).reshape(-1, len(self.columns)))
         root = np.sqrt(self.heaviest)
-        d = gamma(len(w) + FEW) * root * (float(reach) + self.targets)
+        d = gamma(terms + FEW) * root * (reach + self.targets)
         mean = np.maximum(losses, 0.0)
         # The measured mean may be too small itself: by no more than this.
         s = np.sqrt(2.0 * self.curvature * mean) + self.curvature * d
@@ -100,9 +125,19 @@ class Sizes:
         value[0] += slack * mu * length**2
         gradient = self.curvature * d
         gradient += sums * gamma(self.counts + self.parts + FEW) * s
-        gradient *= root * float(np.linalg.norm(self.columns))
+        gradient *= root * float(np.linalg.norm(columns))
         gradient[0] += slack * mu * length
         return Errors(2.0 * float(value[0]), 2.0 * value[1:], 2.0 * gradient)
+
+    def _reach(self, w: FloatArray) -> tuple[int, float, FloatArray]:
+        """Return k, A(w) and the size of the terms of each column, for |w|."""
+        if self.sparse is None:
+            return w.size, float(np.linalg.norm(w @ self.columns)), self.columns
+        entries, shifts = self.sparse.entries, self.sparse.shifts
+        q = self.columns + shifts
+        rows = np.sqrt(entries * (np.square(w) @ np.square(q)))
+        reach = np.minimum(w @ q, rows) + w @ shifts
+        return entries + PAIRS, float(np.linalg.norm(reach)), q + shifts
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,6 +25,7 @@ from pffl.questions.plausible import require, within
 from pffl.typing import FloatArray, IntArray
 
 COUNT = Row(0.0, 1.0, whole=True, called="a count")
+STORED = Row(0.0, whole=True, called="a number of inputs")
 WEIGHT = Row(0.0, 1.0, weighted=True, called="a weight")
 
 
@@ -42,6 +43,9 @@ class CensusTotal(Total):
         (K, atoms, 2); (K, 0) and (K, atoms, 0) of classes.
     feature_sums, feature_squares
         Σs_i x and Σs_i x² of each feature.
+    stored
+        Most inputs that a row of a silo with sparse rows stores; 0 of a dense one: what
+        rounding does to scores depends on it.
     """
 
     silos: IntArray = places()
@@ -53,6 +57,7 @@ class CensusTotal(Total):
     targets: FloatArray = array("atoms", "sums", per_silo=True)
     feature_sums: FloatArray = array("features")
     feature_squares: FloatArray = array("features")
+    stored: IntArray = array(row=STORED, per_silo=True)
     schema_hash: str = agreed("schema")
 
     def same(self, other: CensusTotal) -> bool:
@@ -84,6 +89,7 @@ class Census(RowsQuestion[CensusTotal]):
             powers.sum(axis=0)[None],
             view.atom_sums(powers, counts.shape[1])[None],
             *feature_powers(view.X, view.weight),
+            np.array([most_stored(view.X)]),
             self.schema.hash,
         )
 
@@ -113,6 +119,8 @@ class Census(RowsQuestion[CensusTotal]):
         sums, squares = total.feature_sums, total.feature_squares
         fits = _fit(total.weight, sums, squares)
         require(fits, "feature sums and squares do not fit each other")
+        few = int(total.stored[0]) <= self.schema.n_features
+        require(few, "rows with more inputs than there are")
         if not self.schema.labels:
             _check_targets(total, whole=short == 0)
 
@@ -150,6 +158,13 @@ def feature_powers(
         return X.sum(axis=0, dtype=np.float64), squares
     sums = np.einsum("i,ij->j", weight, X, dtype=np.float64)
     return sums, np.einsum("i,ij,ij->j", weight, X, X, dtype=np.float64)
+
+
+def most_stored(X: Design) -> int:
+    """Return the most inputs that a sparse row stores; 0 of dense rows."""
+    if not isinstance(X, ScaledRows):
+        return 0
+    return int(np.diff(X.rows.indptr).max(initial=0))
 
 
 def _check_weights(total: CensusTotal, weight_bound: float | None) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from pffl.data.federation import Federation
 from pffl.data.silo import Rows
 from pffl.data.sparse import stored_width
+from pffl.models.scaled import Design, ScaledRows
 from pffl.questions import Census, CensusTotal, add_all
 from pffl.questions.base import raw, weighed
 from pffl.questions.census import feature_powers, target_powers
@@ -43,7 +44,7 @@ def _batches(sizes: IntArray, most: int) -> Iterator[slice]:
 def _count(question: Census, rows: Rows, first: int, sizes: IntArray) -> CensusTotal:
     """Count silos whose rows stand one after another, from the silo at `first` on."""
     schema, silos = question.schema, len(sizes)
-    atoms, weight = schema.n_atoms, rows.weight
+    atoms, weight, X = schema.n_atoms, rows.weight, raw(rows.X)
     place = np.repeat(np.arange(silos) * atoms, sizes)
     unit = place + schema.atoms(rows.group, rows.y)
     counts = np.bincount(unit, minlength=silos * atoms)
@@ -60,9 +61,19 @@ def _count(question: Census, rows: Rows, first: int, sizes: IntArray) -> CensusT
         masses.reshape(silos, atoms),
         _sums(powers, sizes),
         _sums(powers[by_unit], counts).reshape(silos, atoms, powers.shape[1]),
-        *feature_powers(raw(rows.X), weight),
+        *feature_powers(X, weight),
+        _stored(X, sizes),
         schema.hash,
     )
+
+
+def _stored(X: Design, sizes: IntArray) -> IntArray:
+    """Return `most_stored` of each silo's rows."""
+    if not isinstance(X, ScaledRows):
+        return np.zeros(len(sizes), dtype=np.int64)
+    entries = np.diff(X.rows.indptr)
+    parts = np.split(entries, np.cumsum(sizes)[:-1])
+    return np.array([part.max(initial=0) for part in parts], dtype=np.int64)
 
 
 def _sums(values: FloatArray, lengths: IntArray) -> FloatArray:
