@@ -23,7 +23,7 @@ from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
 from pffl.data.sparse import column_ends, not_finite, stored_numbers, stored_width
 from pffl.errors import DataError, Problems
-from pffl.typing import FloatArray, IntArray
+from pffl.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -257,8 +257,7 @@ def repeated_rows(train: Sequence[Rows], test: Sequence[Rows]) -> int:
         return 0
     seen.sort()
     asked = row_hashes(test)
-    places = np.searchsorted(seen, asked).clip(max=len(seen) - 1)
-    found = int((seen[places] == asked).sum())
+    found = int(_among(seen, asked).sum())
     # A training row has a twin among the others as often as an honest test row has one.
     chance = _share_with_twin(seen) * len(asked)
     return found if found > chance + 4 * np.sqrt(chance) else 0
@@ -268,7 +267,14 @@ def equal_rows(train: Sequence[Rows], test: Sequence[Rows]) -> int:
     """Number of test rows that equal a training row, by chance or not."""
     if not any(map(len, train)) or not any(map(len, test)):
         return 0
-    return int(np.isin(row_hashes(test), row_hashes(train)).sum())
+    seen, asked = np.sort(row_hashes(train)), np.sort(row_hashes(test))
+    return int(_among(seen, asked).sum())
+
+
+def _among(seen: Hashes, asked: Hashes) -> BoolArray:
+    """Say which hashes are among others, which are sorted."""
+    places = np.searchsorted(seen, asked).clip(max=len(seen) - 1)
+    return np.asarray(seen[places] == asked)
 
 
 def shared_rows(silos: Sequence[Rows]) -> int:

@@ -19,12 +19,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from pffl.data.checks import listing
-from pffl.data.reading import PARQUET, find_delimiter, first_uneven, read_table
+from pffl.data.reading import PARQUET, find_delimiter, first_uneven, open_parquet
 from pffl.datasets import _fetch
 from pffl.datasets._acs_tasks import FIPS, RELP_OF_RELSHIPP
 from pffl.datasets._archive import DAMAGED, open_member
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 Columns: TypeAlias = dict[str, FloatArray]
 # Some rows, what to call one of them in a message, and the number of the first.
-Part: TypeAlias = "tuple[pd.DataFrame, str, int]"
+Part: TypeAlias = "tuple[pd.DataFrame | dict[int, pd.Series[Any]], str, int]"
 
 ADDRESS = "https://www2.census.gov/programs-surveys/acs/data/pums"
 MAX_BYTES = 2 << 30  # of one archive; all states together have less
@@ -85,7 +85,8 @@ class PersonFile:
     def head(self) -> tuple[list[str], list[str]]:
         """Names of all its columns, in upper case, and the first row of a text file."""
         if self._is_parquet:
-            return [str(name).upper() for name in read_table(self.path)[0]], []
+            names = open_parquet(self.path).schema_arrow.names
+            return [str(name).upper() for name in names], []
         with self._text() as (stream, columns, delimiter, _):
             line = stream.readline(LONGEST_HEADER).decode("utf-8", errors="replace")
         return columns, [field.strip().strip('"') for field in line.split(delimiter)]
@@ -114,7 +115,7 @@ class PersonFile:
         names, _ = self.head()
         places = {column: names.index(name) for column, name in found.items()}
         for frame, where, first in (
-            self._batches() if self._is_parquet else self._blocks(places)
+            self._batches(places) if self._is_parquet else self._blocks(places)
         ):
             chunk = {}
             for column, place in places.items():
@@ -135,11 +136,16 @@ class PersonFile:
     def _is_parquet(self) -> bool:
         return self.path.suffix.lower() in PARQUET
 
-    def _batches(self) -> Iterator[Part]:
-        frame, _ = read_table(self.path)
-        frame = frame.set_axis(range(frame.shape[1]), axis=1)
-        for start in range(0, len(frame), BATCH_ROWS):
-            yield frame.iloc[start : start + BATCH_ROWS], "row", start + 1
+    def _batches(self, places: Mapping[str, int]) -> Iterator[Part]:
+        import pyarrow
+
+        wanted, rows = sorted(set(places.values())), 0
+        try:
+            for batch in open_parquet(self.path).iter_batches(BATCH_ROWS):
+                yield {i: batch.column(i).to_pandas() for i in wanted}, "row", rows + 1
+                rows += len(batch)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise DataError(f"'{self.path.name}' cannot be read: {error}") from error
 
     def _blocks(self, places: Mapping[str, int]) -> Iterator[Part]:
         import pandas as pd

@@ -189,7 +189,7 @@ class Input:
         return packed, Counter(known[bad].tolist())
 
     def write(self, packed: Packed, out: NDArray[np.floating]) -> None:
-        """Write the inputs of some rows into `out`, which is zero, (n, features)."""
+        """Write the inputs of some rows into `out`, (n, features)."""
         if self.is_number:
             out[:, 0] = packed
             if out.shape[1] == 2:
@@ -199,7 +199,8 @@ class Input:
         elif out.shape[1] == 1:
             out[:, 0] = packed == 0
         else:
-            out[np.arange(len(packed)), packed.astype(np.intp)] = 1.0
+            for place in range(out.shape[1]):
+                np.equal(packed, place, out=out[:, place])
 
 
 TaskName = Literal["employment", "income", "public_coverage"]

@@ -51,7 +51,7 @@ from pffl.errors import DataError, Problems, UsageError
 from pffl.typing import BoolArray, IntArray
 
 WEIGHT = "PWGTP"
-BLOCK = 1 << 11
+BLOCK = 1 << 10
 OLDEST = 130
 # How an extract may call the label of employment, as 0 and 1.
 LABELS = {"ESR": "ESR1"}
@@ -296,15 +296,19 @@ class _Persons:
 
     def take(self, rows: IntArray, group: IntArray, dtype: type[np.floating]) -> Rows:
         """Write the inputs of some rows, a block that stays in cache at a time."""
-        X = np.zeros((len(rows), len(self.features)), dtype=dtype)
+        X = np.empty((len(rows), len(self.features)), dtype=dtype)
+        columns = np.empty((len(self.features), BLOCK), dtype=dtype)
+        widths = [len(entry.features) for entry in self.inputs]
+        ends = np.cumsum(widths).tolist()
+        packed = [self.column(entry.column.name) for entry in self.inputs]
         for begin in range(0, len(rows), BLOCK):
             block = rows[begin : begin + BLOCK]
-            at = 0
-            for entry in self.inputs:
-                width = len(entry.features)
-                target = X[begin : begin + BLOCK, at : at + width]
-                entry.write(self.column(entry.column.name)[block], target)
-                at += width
+            out = columns[:, : len(block)].T  # a column's numbers stand together
+            for entry, values, width, end in zip(
+                self.inputs, packed, widths, ends, strict=True
+            ):
+                entry.write(values[block], out[:, end - width : end])
+            X[begin : begin + BLOCK] = out
         y = self.column("label")[rows].astype(np.float64)
         weight = None if self.weight is None else self.column(self.weight)[rows]
         return Rows(X, y, group[rows], weight=weight)
