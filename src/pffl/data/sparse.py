@@ -25,7 +25,7 @@ def is_sparse(X: object) -> TypeGuard[csr_array]:
 def as_csr(X: Any) -> csr_array:
     """Return rows in float64, sorted, each entry once, and none stored that is zero.
 
-    What is so already is kept, without a copy.
+    Indices are as short as can be. What is so already is kept, without a copy.
     """
     from scipy.sparse import csr_array
 
@@ -34,6 +34,9 @@ def as_csr(X: Any) -> csr_array:
         rows = rows.copy()
         rows.sum_duplicates()
         rows.eliminate_zeros()
+    if rows.indices.dtype != np.int32 and max(rows.nnz, *rows.shape) < 2**31:
+        places = rows.indices.astype(np.int32), rows.indptr.astype(np.int32)
+        rows = csr_array((rows.data, *places), shape=rows.shape)
     return rows
 
 

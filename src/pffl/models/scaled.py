@@ -10,7 +10,8 @@ stored, centred as that of a dense column is. Of all others √Σ(|x| + |mean|)�
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -19,7 +20,9 @@ from pffl.errors import DataError
 from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
+    from scipy.sparse import csc_array, csr_array
+
+KEPT = 1024  # parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +39,9 @@ class ScaledRows:
 
     rows: csr_array
     shift: FloatArray
+    _parts: dict[tuple[int, int], ScaledRows] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     __array_ufunc__: ClassVar[None] = None  # NumPy leaves `array @ rows` to us
 
@@ -56,6 +62,16 @@ class ScaledRows:
             rows = rows + _absent(X, short, -mean / scale)
         return cls(rows, np.where(centred, 0.0, mean / scale))
 
+    @cached_property
+    def _columns(self) -> csc_array:
+        """The transpose of `rows`, which shares its arrays."""
+        from scipy.sparse import csc_array
+
+        columns = csc_array(self.shape[::-1])
+        columns.data, columns.indices = self.rows.data, self.rows.indices
+        columns.indptr = self.rows.indptr
+        return columns
+
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and features."""
@@ -68,8 +84,20 @@ class ScaledRows:
     def __getitem__(self, index: slice | IntArray) -> ScaledRows:
         if isinstance(index, slice) and index.step in (None, 1):
             start, stop, _ = index.indices(len(self))
-            return ScaledRows(_consecutive(self.rows, start, stop), self.shift)
+            return self._part(start, stop)
         return ScaledRows(self.rows[index], self.shift)
+
+    def _part(self, start: int, stop: int) -> ScaledRows:
+        """Return consecutive rows; the first few asked for are kept for the next time.
+
+        They are views, and passes read the same pieces again and again.
+        """
+        known = self._parts.get((start, stop))
+        if known is None:
+            known = ScaledRows(_consecutive(self.rows, start, stop), self.shift)
+            if len(self._parts) < KEPT:
+                self._parts[start, stop] = known
+        return known
 
     def __matmul__(self, other: FloatArray) -> FloatArray:
         product: FloatArray = self.rows @ other
@@ -78,7 +106,7 @@ class ScaledRows:
         return product
 
     def __rmatmul__(self, other: FloatArray) -> FloatArray:
-        return self._less_shift(other, other @ self.rows)
+        return self._less_shift(other, (self._columns @ other.T).T)
 
     def toarray(self) -> FloatArray:
         """Return the matrix itself, dense."""
@@ -92,7 +120,7 @@ class ScaledRows:
         data = rows.data * np.repeat(weights, np.diff(rows.indptr))
         weighted = _csr(data, rows.indices, rows.indptr, rows.shape)
         gram: FloatArray = (weighted.T @ rows).toarray()
-        cross = np.outer(shift, weights @ rows)
+        cross = np.outer(shift, self._columns @ weights)
         gram -= cross
         gram -= cross.T
         gram += float(weights.sum()) * np.outer(shift, shift)
@@ -147,10 +175,12 @@ def row_squares(X: Design) -> FloatArray:
 
 
 def _csr(data: FloatArray, indices: Any, indptr: Any, shape: Any) -> csr_array:
-    """Return a matrix that shares these arrays."""
+    """Return a matrix that shares these arrays: SciPy's own way copies short views."""
     from scipy.sparse import csr_array
 
-    return csr_array((data, indices, indptr), shape=shape, copy=False)
+    rows = csr_array(shape)
+    rows.data, rows.indices, rows.indptr = data, indices, indptr
+    return rows
 
 
 def _consecutive(rows: csr_array, start: int, stop: int) -> csr_array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pffl.constraints.base import Cells
 from pffl.data.federation import Federation
-from pffl.data.sparse import stacked
+from pffl.data.sparse import Matrix, stacked, stored_width
 from pffl.engines.local.layout import InRisk, Layout, in_pieces, piece_rows
 from pffl.engines.local.merging import Raw, merge
 from pffl.models.base import Inputs
@@ -52,7 +52,7 @@ class ByAtom(Layout):
         atoms, given = schema.atoms(group, y), [part.X for part in parts]
         raw = Raw.of(given)
         merged = None if raw is None else merge(raw, y, atoms, inputs.scale)
-        if merged is None and len(y) > LONG * len(sizes) * schema.n_atoms:
+        if merged is None and len(y) > _long(given) * len(sizes) * schema.n_atoms:
             return None
         X: Design
         if merged is not None:
@@ -133,6 +133,17 @@ class ByAtom(Layout):
         if self.own is not None:
             rows *= self.own
         return InRisk(by_row=_added(rows, self.starts))
+
+
+def _long(inputs: Sequence[Matrix]) -> int:
+    """Return how many rows of a silo's atom cost less than a further weight does.
+
+    A run of sparse rows costs as much as a gradient is long.
+    """
+    wide = [stored_width(X) for X in inputs if not isinstance(X, np.ndarray)]
+    if not wide:
+        return LONG
+    return max(LONG, 4 * inputs[0].shape[1] // max(1, *wide))
 
 
 def _added(values: FloatArray, starts: IntArray | None) -> FloatArray:

@@ -23,6 +23,7 @@ from pffl.questions.base import weighed
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 PIECE_BYTES = 2**20  # of inputs: a piece stays in cache between its two products
+SPARSE = 16  # times as many: what such products wait for is not the rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +166,7 @@ class Layout(ABC):
         if not isinstance(self.X, ScaledRows):
             return piece_rows(self.X.shape[1], columns)
         width = max(1, stored_width(self.X.rows))
-        return max(piece_rows(width, columns), 4 * self.X.shape[1] // width)
+        return max(SPARSE * piece_rows(width, columns), 4 * self.X.shape[1] // width)
 
     def piece(self, rows: slice) -> Piece:
         """Find the runs in some consecutive rows."""
