@@ -8,9 +8,10 @@ with s_i = 1 where rows have no weights.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -30,6 +31,10 @@ from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from pffl.evidence.evidence import Lowest
+
+MOST_MADE = 32  # things that are made once for all rounds
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,16 +235,40 @@ class Problem:
         For methods that weigh other sets of examples: in totals, the first `n_cells`
         entries are still the constraint's.
         """
-        return replace(self.task, cells=self.cells.join(cells))
+        return self.once(
+            ("with", id(cells)),
+            lambda: (replace(self.task, cells=self.cells.join(cells)), cells),
+        )[0]
 
     def over(self, cells: Cells) -> Problem:
         """Return the problem of weighing other cells' mean losses, and no risk.
 
         A cell without rows has no loss, whatever it is divided by.
         """
-        counts = divisors(self.count(cells))
-        task = replace(self.task, cells=cells)
-        return replace(self, task=task, counts=counts, risk_weight=0.0)
+
+        def made() -> tuple[Problem, Cells]:
+            counts = divisors(self.count(cells))
+            task = replace(self.task, cells=cells)
+            return replace(self, task=task, counts=counts, risk_weight=0.0), cells
+
+        return self.once(("over", id(cells)), made)[0]
+
+    def once(self, place: Hashable, make: Callable[[], T]) -> T:
+        """Return what `make` makes, which every round of a method would make anew.
+
+        Where the place has the id of a thing, the thing is to be part of it: as long as
+        it is kept, no other has its id.
+        """
+        if place not in self._made:
+            if len(self._made) >= MOST_MADE:
+                self._made.clear()
+            self._made[place] = make()
+        found: T = self._made[place]
+        return found
+
+    @cached_property
+    def _made(self) -> dict[Hashable, Any]:
+        return {}
 
     def count(self, cells: Cells, silos: tuple[int, ...] | None = None) -> FloatArray:
         """Weight Σs_i of any cells' rows, over all silos or some, from the census."""

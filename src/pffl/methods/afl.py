@@ -60,7 +60,9 @@ class AFL(DescentAscent):
 
     def own(self, problem: Problem) -> Problem:
         """Return the problem of weighing silos: one cell for each."""
-        return problem.over(PerSilo(0.0).cells(problem.schema, problem.silo_names))
+        schema, silos = problem.schema, problem.silo_names
+        cells = problem.once("silos", lambda: PerSilo(0.0).cells(schema, silos))
+        return problem.over(cells)
 
     def start(self, problem: Problem) -> Weighing:
         """Line 1."""

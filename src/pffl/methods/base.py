@@ -17,6 +17,7 @@ import numpy as np
 
 from pffl.constraints.base import Cells
 from pffl.constraints.conditional import ConditionalBoundedGroupLoss
+from pffl.constraints.group_loss import attribute_names
 from pffl.data.schema import Schema
 from pffl.errors import Problems, UsageError
 from pffl.problem import Expansion, Point, Problem
@@ -235,7 +236,14 @@ def check_choice(owner: object, parameter: str, allowed: tuple[object, ...]) -> 
         )
 
 
-def label_groups(problem: Problem, by: str | tuple[str, ...] | None) -> Cells:
+def label_groups(
+    problem: Problem, by: str | tuple[str, ...] | None, *, in_each_silo: bool = False
+) -> Cells:
     """Return the sets (label, group), label by label, of groups cut out by `by`."""
-    every = ConditionalBoundedGroupLoss(0.0, by=by)
-    return every.cells(problem.schema, problem.silo_names)
+
+    def made() -> Cells:
+        every = ConditionalBoundedGroupLoss(0.0, by=by)
+        cells = every.cells(problem.schema, problem.silo_names)
+        return cells.in_each_silo(problem.silo_names) if in_each_silo else cells
+
+    return problem.once(("label groups", attribute_names(by), in_each_silo), made)

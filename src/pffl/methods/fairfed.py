@@ -82,7 +82,7 @@ class FairFed(MeasuredDescent[State]):
 
     def cells(self, problem: Problem) -> Cells:
         """Sets (silo, label, group)."""
-        return label_groups(problem, self.by).in_each_silo(problem.silo_names)
+        return label_groups(problem, self.by, in_each_silo=True)
 
     def counts(self, problem: Problem) -> FloatArray:
         """Rows per (silo, label, group)."""

@@ -143,7 +143,7 @@ class FCFL(Method[State]):
 
     def cells(self, problem: Problem) -> Cells:
         """Sets (silo, label, group)."""
-        return label_groups(problem, self.by).in_each_silo(problem.silo_names)
+        return label_groups(problem, self.by, in_each_silo=True)
 
     def counts(self, problem: Problem) -> FloatArray:
         """Rows per (silo, label, group)."""

@@ -96,7 +96,7 @@ class FedFair(Descent[Multipliers]):
         self, problem: Problem, asked: tuple[int, ...] | None = None
     ) -> FloatArray:
         """D̄ as weights of loss sums: shape (pairs, silos × labels × groups)."""
-        local = self.own(problem).cells.in_each_silo(problem.silo_names)
+        local = label_groups(problem, self.by, in_each_silo=True)
         shape = (len(problem.silo_names), problem.schema.n_labels, -1)
         return gap_weights(problem.count(local, asked).reshape(shape))
 
@@ -108,7 +108,7 @@ class FedFair(Descent[Multipliers]):
 
     def objective(self, problem: Problem, state: Multipliers) -> Objective:
         """Line 3."""
-        local = self.own(problem).cells.in_each_silo(problem.silo_names)
+        local = label_groups(problem, self.by, in_each_silo=True)
         c = 1 / problem.silo_weights.sum() + self.prices(state) @ self.gaps(problem)
         return Objective.over(problem, local, c, self.smoothness(problem, state, c))
 
@@ -130,7 +130,7 @@ class FedFair(Descent[Multipliers]):
         L = float(weights @ state.curvatures[0]) + problem.mu
         if self.local_steps == 1:
             return L  # the silos' mean step is one step on the whole
-        own = problem.over(cells.in_each_silo(problem.silo_names))
+        own = problem.over(label_groups(problem, self.by, in_each_silo=True))
         return L * concentration(own, np.abs(c) * own.counts)
 
     def step(

@@ -81,9 +81,13 @@ class FedFB(Descent[Weights]):
     def cells(self, problem: Problem) -> Cells:
         """Sets (y, z), label by label, of the groups that have rows."""
         cells = label_groups(problem, self.by)
-        rows = problem.count(cells).reshape(2, -1).sum(axis=0)
-        groups = np.flatnonzero(rows)
-        return cells.take(np.concatenate([groups, groups + len(rows)]))
+
+        def with_rows() -> tuple[Cells, Cells]:
+            rows = problem.count(cells).reshape(2, -1).sum(axis=0)
+            groups = np.flatnonzero(rows)
+            return cells.take(np.concatenate([groups, groups + len(rows)])), cells
+
+        return problem.once(("with rows", id(cells)), with_rows)[0]
 
     def own(self, problem: Problem) -> Problem:
         """Return the problem of weighing the sets (y, z)."""
