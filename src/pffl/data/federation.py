@@ -453,12 +453,12 @@ class Federation:
         ]
         return element("federation", first, [*lines, *self.notes], rows)
 
-    @property
+    @cached_property
     def silo_names(self) -> tuple[str, ...]:
         """Names of the silos, in order."""
         return tuple(silo.name for silo in self.silos)
 
-    @property
+    @cached_property
     def splits(self) -> tuple[str, ...]:
         """Splits that every silo has."""
         first, *others = self.silos

@@ -507,7 +507,7 @@ def plan_constants(
 
 def silo_parts(problem: Problem) -> FloatArray:
     """Return m_kz/m_z: each silo's part of each cell, shape (K, Z)."""
-    silos = range(len(problem.silo_counts))
-    weights = problem.silo_weights
-    rows = [problem.cells.of_silo(k) @ weights[k] / problem.counts for k in silos]
-    return np.asarray(rows, dtype=np.float64)
+    cells, weights = problem.cells, problem.silo_weights
+    parts = weights @ cells.membership.T.astype(np.float64)
+    own = np.arange(len(weights))[:, None] == cells.silo
+    return np.where(cells.everywhere | own, parts, 0.0) / problem.counts

@@ -1,0 +1,266 @@
+"""What many sites cost: bytes, seconds and memory, measured and fitted.
+
+    .venv/bin/python benchmarks/scale.py messages [--sites 10000] [--fan-out 100]
+    .venv/bin/python benchmarks/scale.py memory [--silos 1000000]
+    .venv/bin/python benchmarks/scale.py model
+
+`messages` asks sites in this process over the codec, flat and through a tree of
+aggregators. `memory` builds and solves a federation of many small silos. `model` fits
+bytes and seconds of a message to sites, cells and parameters, and computes what a
+national deployment would cost. Processor time, since machines are shared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import pffl
+from pffl.engines import Local
+from pffl.engines.remote import InMemory, Remote
+from pffl.engines.remote.tree import grow
+from pffl.preparation import Options
+from pffl.questions import Census, Curvature, Evaluate, Question, Slopes
+from pffl.solving import prepared
+from pffl.wire import Policy
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.peers import federation, machine, people
+from tests.engines.sites import PlainSite
+
+PATIENT = Policy(seconds=3600.0, join_seconds=3600.0)
+
+
+def cpu(work: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.process_time()
+    found = work()
+    return time.process_time() - start, found
+
+
+def sites_of(data: pffl.Federation) -> dict[str, PlainSite]:
+    return {s.name: PlainSite(s, data.schema) for s in data.silos}
+
+
+def questions(data: pffl.Federation) -> list[Question[Any]]:
+    """One of each kind that a certified run asks again and again."""
+    engine = Local(data)
+    constraint = pffl.BoundedGroupLoss(0.6)
+    problem, _ = prepared(engine, constraint, None, pffl.Exact(), Options(), seed=0)
+    w = np.full(problem.n_parameters, 0.01)
+    task = problem.task
+    return [Evaluate(task, w, "train"), Slopes(task, w), Curvature(task, w)]
+
+
+# ---------------------------------------------------------------- a tree
+
+
+class Clocked(InMemory):
+    """Knows how many seconds were spent below."""
+
+    below = 0.0
+
+    def exchange(self, requests: Any, seconds: float, kind: str) -> Any:
+        replies = super().exchange(requests, seconds, kind)
+        while True:
+            start = time.process_time()
+            reply = next(replies, None)
+            self.below += time.process_time() - start
+            if reply is None:
+                return
+            yield reply
+
+
+def messages(sites: int, fan_out: int, rows: int = 20, p: int = 20) -> None:
+    """Ask flat and through a tree; what the server itself does is timed apart."""
+    X, y, group = people(sites * rows, p, 2)
+    data = federation(X, y, group, sites)
+    asked = questions(data)
+    print(f"{machine()}\n\n{sites:,} sites × {rows} rows, {p} inputs, 2 cells\n")
+    print(
+        "| question | | messages at the server | MB out | MB back | server CPU s "
+        "| all CPU s |\n|---|---|---|---|---|---|---|"
+    )
+    at = sites_of(data)
+    engines = {
+        "flat": Remote(InMemory(at), data.schema, data.silo_names, policy=PATIENT),
+        f"tree, {fan_out} a node": grow(
+            at, data.schema, fan_out=fan_out, policy=PATIENT
+        ),
+    }
+    totals: dict[str, list[Any]] = {}
+    for question in [Census(data.schema), *asked]:
+        for how, engine in engines.items():
+            clock = Clocked(engine._transport.sites)
+            engine._transport = clock
+            spent, total = cpu(lambda e=engine, q=question: e.ask(q))
+            totals.setdefault(question.kind, []).append(total)
+            entry = engine.record.entries[-1]
+            print(
+                f"| {question.kind} | {how} | {len(entry['answered']):,} "
+                f"| {entry['bytes_sent'] / 1e6:.2f} "
+                f"| {entry['bytes_received'] / 1e6:.2f} | {spent - clock.below:.3f} "
+                f"| {spent:.2f} |",
+                flush=True,
+            )
+    for kind, (one, other) in totals.items():
+        apart = max(
+            np.abs(np.subtract(getattr(one, n), getattr(other, n))).max(initial=0)
+            / max(1.0, np.abs(getattr(one, n)).max(initial=0))
+            for n, of in one.declared.items()
+            if not of.agreed
+        )
+        print(f"{kind}: tree and flat agree to {apart:.0e}")
+
+
+# ---------------------------------------------------------------- many silos
+
+
+def memory(silos: int, rows: int = 20, p: int = 10) -> None:
+    """Build and solve a federation of many small silos."""
+    print(f"{machine()}\n\n{silos:,} silos × {rows} rows × {p} inputs\n")
+    print("| step | CPU s | peak GB |\n|---|---|---|")
+    X, y, group = people(silos * rows, p, 2)
+
+    def show(what: str, spent: float) -> None:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(f"| {what} | {spent:.1f} | {peak:.2f} |", flush=True)
+
+    show("the arrays", 0.0)
+    spent, data = cpu(
+        lambda: pffl.Federation.from_arrays(
+            X, y, sensitive_features=group, silo=np.arange(len(y)) // rows
+        )
+    )
+    show("Federation.from_arrays", spent)
+    spent, _ = cpu(lambda: (data.fingerprint, data.held_out, data.overlap))
+    show("hashes of all rows", spent)
+    spent, found = cpu(lambda: pffl.solve(data, pffl.BoundedGroupLoss(0.55), seed=0))
+    show(f"solve: {found.status}, {found.rounds} rounds", spent)
+
+
+# ---------------------------------------------------------------- cost model
+
+
+POINTS = ((2, 20), (10, 20), (50, 20), (2, 100), (10, 100), (2, 300), (10, 300))
+SITES, ROWS = 20, 400
+NATION = {"sites": 5_000, "cells": 50, "inputs": 500}
+QUESTION_SECONDS = 6.5  # of Flower as deployed, 3 sites, a quiet machine: measured
+WARM_SECONDS = 2.6  # with a warm executor and shorter pauses, loaded: measured
+FLOWER_CPU = 2.2e-3  # s a site and message of Flower's objects and our codec: measured
+LINE = 125e6  # bytes a second: 1 Gbit/s, assumed
+
+
+def numbers(kind: str, cells: int, p: int) -> float:
+    """Numbers of an answer: of F and of each cell, value, gradient, half a Hessian."""
+    one = 1 + p + (p * (p + 1) / 2 if kind == "curvature" else 0)
+    return (cells + 1) * one
+
+
+def measured(kind: type[Any], cells: int, inputs: int) -> tuple[float, ...]:
+    """Bytes to and from a site, and seconds of server and site, of one message."""
+    X, y, group = people(SITES * ROWS, inputs, cells)
+    data = federation(X, y, group, SITES)
+    question = next(q for q in questions(data) if type(q) is kind)
+    transport = Clocked(sites_of(data))
+    engine = Remote(transport, data.schema, data.silo_names, policy=PATIENT)
+    engine.ask(question)
+    best = (np.inf, np.inf)
+    for _ in range(3):
+        transport.below = 0.0
+        spent, _ = cpu(lambda: engine.ask(question))
+        best = min(best, (spent - transport.below, transport.below))
+    entry = engine.record.entries[-1]
+    sent, back = entry["bytes_sent"] / SITES, entry["bytes_received"] / SITES
+    return sent, back, best[0] / SITES, best[1] / SITES
+
+
+def fitted(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Return a ≥ 0 and b ≥ 0 of y ≈ a + b x, in relative error."""
+    from scipy.optimize import nnls
+
+    design = np.column_stack([1 / y, x / y])
+    return tuple(nnls(design, np.ones(len(y)))[0])
+
+
+def model() -> None:
+    """Fit what a message costs; compute what a nation would pay."""
+    print(f"{machine()}; {SITES} sites × {ROWS} rows, best of 3\n")
+    print(
+        "| question | cells | inputs | bytes out | bytes back | numbers back "
+        "| server ms | site ms |\n|---|---|---|---|---|---|---|---|"
+    )
+    found: dict[str, list[tuple[float, ...]]] = {}
+    for kind in (Slopes, Curvature):
+        name = kind.__name__.lower()
+        for cells, inputs in POINTS:
+            row = measured(kind, cells, inputs)
+            n = numbers(name, cells, inputs + 1)
+            found.setdefault(name, []).append((n, *row))
+            print(
+                f"| {name} | {cells} | {inputs} | {row[0]:,.0f} | {row[1]:,.0f} "
+                f"| {n:,.0f} | {1e3 * row[2]:.2f} | {1e3 * row[3]:.2f} |",
+                flush=True,
+            )
+    fits = {}
+    print("\n| question | bytes back | server s | off by at most |\n|---|---|---|---|")
+    for name, rows in found.items():
+        n, _, back, server, _ = np.array(rows).T
+        (a, b), (c, d) = fitted(n, back), fitted(n, server)
+        off = np.abs((c + d * n) / server - 1).max()
+        fits[name] = (a, b, c, d)
+        print(
+            f"| {name} | {a:,.0f} + {b:.2f} × numbers | {1e3 * c:.2f} ms + "
+            f"{1e9 * d:.1f} ns × numbers | {off:.0%} |"
+        )
+    nation(fits)
+
+
+def nation(fits: dict[str, tuple[float, ...]]) -> None:
+    """Compute a national deployment's round from the fits and Flower's seconds."""
+    sites, cells, p = NATION["sites"], NATION["cells"], NATION["inputs"] + 1
+    fan_out = int(np.ceil(np.sqrt(sites)))
+    print(
+        f"\n{sites:,} sites, {cells} cells, {p - 1} inputs; tree of {fan_out} a node\n"
+    )
+    print(
+        "| question | | MB a site | read by the server | server CPU s | at 1 Gbit/s "
+        "| a round on Flower |\n|---|---|---|---|---|---|---|"
+    )
+    for name, (a, b, c, d) in fits.items():
+        n = numbers(name, cells, p)
+        each, work = a + b * n, c + d * n + FLOWER_CPU
+        for how, fan_in in (("flat", sites), ("tree", fan_out)):
+            line, cpu_s = fan_in * each / LINE, fan_in * work
+            levels = 1 if how == "flat" else 2
+            seconds = levels * (QUESTION_SECONDS + max(line, cpu_s))
+            print(
+                f"| {name} | {how} | {each / 1e6:.3g} | {fan_in * each / 1e9:.3g} GB "
+                f"| {cpu_s:,.3g} | {line:,.3g} s | {seconds:,.3g} s |"
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("messages", "memory", "model"))
+    parser.add_argument("--sites", type=int, default=10_000)
+    parser.add_argument("--fan-out", type=int, default=100)
+    parser.add_argument("--silos", type=int, default=1_000_000)
+    asked = parser.parse_args()
+    match asked.what:
+        case "messages":
+            messages(asked.sites, asked.fan_out)
+        case "memory":
+            memory(asked.silos)
+        case "model":
+            model()
+
+
+if __name__ == "__main__":
+    main()
