@@ -67,8 +67,9 @@ def column_ends(X: Matrix) -> tuple[FloatArray, FloatArray]:
     if isinstance(X, np.ndarray):
         return X.min(axis=0, initial=0), X.max(axis=0, initial=0)
     low, high = np.zeros(X.shape[1]), np.zeros(X.shape[1])
-    np.minimum.at(low, X.indices, X.data)
-    np.maximum.at(high, X.indices, X.data)
+    with np.errstate(invalid="ignore"):  # a NaN shall be seen
+        np.minimum.at(low, X.indices, X.data)
+        np.maximum.at(high, X.indices, X.data)
     return low, high
 
 

@@ -1,0 +1,173 @@
+"""Sparse inputs from array to certificate: as dense ones, and never made dense."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import pffl
+from pffl.data.sparse import as_csr, spreads
+from pffl.engines import Local
+from pffl.errors import DataError
+from pffl.models.base import Inputs
+from pffl.models.scaled import ScaledRows
+from pffl.questions import Evaluate, Slopes
+from tests.helpers import make_problem, train_question, witness_question
+
+
+def drawn(rows, features, *, seed=0):
+    """Draw ten ones a row, labels that depend on them, three groups and two silos."""
+    rng = np.random.default_rng(seed)
+    places = np.sort(rng.integers(features, size=(rows, 10)), axis=1).ravel()
+    ends = np.arange(0, 10 * rows + 1, 10)
+    X = sp.csr_array((np.ones(10 * rows), places, ends), shape=(rows, features))
+    group, silo = rng.integers(3, size=rows), rng.integers(2, size=rows)
+    noise = rng.logistic(size=rows)
+    y = (X @ rng.normal(size=features) + group + noise > 1).astype(int)
+    return X, y, group, silo
+
+
+@pytest.fixture
+def poisoned(monkeypatch):
+    """Let nothing become dense."""
+
+    def densified(*args, **options):
+        raise AssertionError("sparse rows were made dense")
+
+    for kind in (sp.csr_array, sp.csc_array, sp.coo_array, ScaledRows):
+        monkeypatch.setattr(kind, "toarray", densified)
+        monkeypatch.setattr(kind, "todense", densified, raising=False)
+
+
+def test_no_step_makes_the_rows_dense(poisoned):
+    X, y, group, silo = drawn(400, 8_000)
+    federation = pffl.Federation.from_arrays(
+        X, y, sensitive_features=group, silo=silo, sample_weight=np.ones(400)
+    )
+    tracemalloc.start()
+    engine = Local(federation, threads=1)
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.6))
+    w, lam = np.zeros(problem.n_parameters), np.ones(3)
+    for question in (
+        Evaluate(problem.task, w),
+        Slopes(problem.task, w),
+        witness_question(problem, w, lam),
+        train_question(problem, w, lam, steps=[0.1] * 2, batch_size=50),
+    ):
+        engine.ask(question)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 400 * 8_000 / 4
+    method = pffl.FirstOrder(target_gap=0.1)
+    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.6), method=method)
+    pffl.certify(solution, federation)
+    predictor = solution.predictor
+    assert predictor.predict_proba(X).shape == (400, 2)
+    assert federation.repeated("test") == 0
+    assert len(federation.held_out["test"]) == 64
+
+
+def test_a_sparse_run_is_the_dense_one():
+    X, y, group, silo = drawn(300, 40)
+    found = []
+    for inputs in (X, X.toarray()):
+        federation = pffl.Federation.from_arrays(
+            inputs, y, sensitive_features=group, silo=silo
+        )
+        found.append(pffl.solve(federation, pffl.BoundedGroupLoss(0.5)))
+    sparse, dense = found
+    np.testing.assert_allclose(sparse.w, dense.w, atol=1e-6)
+    assert sparse.status == dense.status
+    p, q = sparse.predictor, dense.predictor
+    np.testing.assert_allclose(
+        p.predict_proba(X), q.predict_proba(X.toarray()), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.coo_array])
+def test_estimators_take_sparse_inputs(kind):
+    X, y, group, silo = drawn(200, 12)
+    dense = pffl.FairClassifier(bound=0.6, infeasible="nearest")
+    dense.fit(X.toarray(), y, sensitive_features=group, silos=silo)
+    sparse = pffl.FairClassifier(bound=0.6, infeasible="nearest")
+    sparse.fit(kind(X), y, sensitive_features=group, silos=silo)
+    np.testing.assert_allclose(sparse.coef_, dense.coef_, atol=1e-6)
+    p, q = sparse.predict_proba(kind(X)), dense.predict_proba(X.toarray())
+    np.testing.assert_allclose(p, q, atol=1e-6)
+    numbers = pffl.FairRegressor(bound=2.0, infeasible="nearest")
+    numbers.fit(kind(X), y.astype(float), sensitive_features=group)
+    np.testing.assert_allclose(
+        numbers.predict(kind(X)), numbers.predict(X.toarray()), atol=1e-12
+    )
+
+
+def test_rows_take_one_form():
+    data, rows, columns = [1.0, 2.0, 3.0, -3.0, 5.0], [0, 0, 1, 1, 1], [2, 2, 0, 0, 1]
+    given = sp.coo_array((data, (rows, columns)), shape=(2, 3))
+    found = as_csr(given)
+    assert found.data.tolist() == [3.0, 5.0]
+    assert found.indices.tolist() == [2, 1]
+    assert found.indices.dtype == np.int32
+    whole = as_csr(sp.csr_array(np.eye(3)))
+    assert np.shares_memory(as_csr(whole).data, whole.data)
+    np.testing.assert_allclose(spreads(found), found.toarray().std(axis=0))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e80])
+def test_what_is_no_number_is_named(bad):
+    X, y, group, _ = drawn(60, 12)
+    X.data[7] = bad
+    with pytest.raises(DataError, match=f"'x{X.indices[7]}'"):
+        pffl.Federation.from_arrays(X, y, sensitive_features=group)
+
+
+def test_shapes_that_do_not_fit_are_said():
+    X, y, group, _ = drawn(60, 12)
+    with pytest.raises(DataError, match="lengths differ"):
+        pffl.Federation.from_arrays(X[:50], y, sensitive_features=group)
+
+
+def test_equal_rows_and_rows_in_two_silos_are_found():
+    X, y, group, _ = drawn(300, 500)
+    federation = pffl.Federation.from_arrays(
+        sp.vstack([X, X]).tocsr(),
+        np.tile(y, 2),
+        sensitive_features=np.tile(group, 2),
+        silo=np.repeat([0, 1], 300),
+        test_fraction=0.5,
+    )
+    dense = pffl.Federation.from_arrays(
+        np.vstack([X.toarray()] * 2),
+        np.tile(y, 2),
+        sensitive_features=np.tile(group, 2),
+        silo=np.repeat([0, 1], 300),
+        test_fraction=0.5,
+    )
+    assert federation.repeated("test") == dense.repeated("test") > 0
+
+
+def test_an_operand_is_its_matrix():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 8)) * (rng.random((30, 8)) < 0.4)
+    X[:, 3], X[1:, 4] = 2.0, 7.0
+    scaled = Inputs(rng.normal(size=8), rng.uniform(0.1, 2, 8)).apply(
+        as_csr(sp.csr_array(X))
+    )
+    dense = scaled.toarray()
+    W, A, s = rng.normal(size=(8, 3)), rng.normal(size=(2, 30)), rng.normal(size=30)
+    close = {"rtol": 0, "atol": 1e-12}
+    np.testing.assert_allclose(scaled @ W, dense @ W, **close)
+    np.testing.assert_allclose(scaled @ W[:, 0], dense @ W[:, 0], **close)
+    np.testing.assert_allclose(A @ scaled, A @ dense, **close)
+    np.testing.assert_allclose(s @ scaled, s @ dense, **close)
+    np.testing.assert_allclose(scaled.pairwise(A), A @ dense, **close)
+    np.testing.assert_allclose(scaled.gram(s), (dense.T * s) @ dense, **close)
+    np.testing.assert_allclose(scaled.squares(), (dense**2).sum(axis=1), **close)
+    assert (scaled.lengths() ** 2 >= scaled.squares() * (1 - 1e-12)).all()
+    index = np.array([5, 2, 2, 29])
+    for part in (slice(4, 9), slice(0, 30), slice(7, 7), slice(None, None, 3), index):
+        np.testing.assert_allclose(scaled[part].toarray(), dense[part], **close)
+        np.testing.assert_allclose(scaled[part] @ W, dense[part] @ W, **close)
