@@ -16,6 +16,7 @@ from pffl.models.base import Inputs
 from pffl.models.scaled import ScaledRows
 from pffl.questions import Evaluate, Slopes
 from tests.helpers import make_problem, train_question, witness_question
+from tests.verifying import not_verified
 
 
 def drawn(rows, features, *, seed=0):
@@ -70,21 +71,22 @@ def test_no_step_makes_the_rows_dense(poisoned):
     assert len(federation.held_out["test"]) == 64
 
 
-def test_a_sparse_run_is_the_dense_one():
+def test_a_sparse_run_is_the_dense_one(tmp_path):
     X, y, group, silo = drawn(300, 40)
-    found = []
-    for inputs in (X, X.toarray()):
-        federation = pffl.Federation.from_arrays(
-            inputs, y, sensitive_features=group, silo=silo
-        )
-        found.append(pffl.solve(federation, pffl.BoundedGroupLoss(0.5)))
-    sparse, dense = found
+    federations = [
+        pffl.Federation.from_arrays(inputs, y, sensitive_features=group, silo=silo)
+        for inputs in (X, X.toarray())
+    ]
+    sparse, dense = (
+        pffl.solve(federation, pffl.BoundedGroupLoss(0.5)) for federation in federations
+    )
     np.testing.assert_allclose(sparse.w, dense.w, atol=1e-6)
     assert sparse.status == dense.status
     p, q = sparse.predictor, dense.predictor
     np.testing.assert_allclose(
         p.predict_proba(X), q.predict_proba(X.toarray()), atol=1e-6
     )
+    assert not_verified(sparse, federations[0], tmp_path) == []
 
 
 @pytest.mark.parametrize("kind", [sp.csr_matrix, sp.coo_array])
