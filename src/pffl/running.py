@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pffl import files, records
 from pffl.callbacks import Callback
@@ -30,7 +30,6 @@ from pffl.errors import ArtefactError, DataError, PFFLError, UsageError
 from pffl.evidence.certificate import Certificate
 from pffl.evidence.evidence import About, Evidence, Training
 from pffl.evidence.looks import Looks
-from pffl.evidence.verify import Check, verify
 from pffl.files import digest
 from pffl.foreign import (
     Audit,
@@ -69,6 +68,9 @@ from pffl.spec import (
     dumps,
     of_run,
 )
+
+if TYPE_CHECKING:
+    from pffl.evidence.verify import Check
 
 PREPARED = "split,silo,group,label"  # how a CSV of prepared rows begins
 GAPS_SHOWN = 20  # times the gap is measured in a run of known length
@@ -426,6 +428,8 @@ def recompute(
     model, id, column
         As for `open_model`. A model that is not the one certified does not agree.
     """
+    from pffl.evidence.verify import Check, verify
+
     given: str | None = None
     rows: Path | None = None
     try:

@@ -10,11 +10,14 @@ from typing import NoReturn
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run `pffl`; a user's mistake ends in one message and an exit code."""
+    arguments = [_as_typed(a) for a in (sys.argv[1:] if argv is None else argv)]
+    if arguments == ["--version"]:  # asked by scripts, and often
+        print(version())
+        sys.exit(0)
     from pffl.cli import console
     from pffl.cli.app import app
     from pffl.errors import PFFLError
 
-    arguments = [_as_typed(a) for a in (sys.argv[1:] if argv is None else argv)]
     debug = "--debug" in arguments  # wherever it stands
     console.tolerate_any_encoding()
     try:
@@ -33,6 +36,13 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     else:
         code = 0
     sys.exit(code)
+
+
+def version() -> str:
+    """Return the name and the version of this package."""
+    from importlib.metadata import version
+
+    return f"pffl {version('pffl')}"
 
 
 def _where(error: BaseException) -> list[str]:

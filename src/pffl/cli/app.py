@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from pffl import cli
 from pffl.cli import card, certify, data, deploy, predict, run, site, study
 
 app = typer.Typer(
@@ -38,9 +39,7 @@ app.add_typer(data.app, name="data")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"pffl {version('pffl')}")
+        typer.echo(cli.version())
         raise typer.Exit
 
 

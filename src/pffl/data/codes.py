@@ -62,9 +62,7 @@ def encode_values(
     """Names and codes of the distinct values, in order; missing ones are refused."""
     if values.ndim != 1:
         raise DataError(f"{what}: expected one column, got shape {values.shape}")
-    import pandas as pd
-
-    missing = pd.isna(values)
+    missing = _missing(values)
     if missing.any():
         raise DataError(
             f"{what}: {int(missing.sum())} missing values (first at row "
@@ -73,6 +71,15 @@ def encode_values(
         )
     distinct, codes = _distinct(plain_values(values))
     return tuple(str(value) for value in distinct), codes
+
+
+def _missing(values: NDArray[np.generic]) -> NDArray[np.bool_]:
+    """Say which values are missing; only objects and dates may be so in many ways."""
+    if values.dtype.kind in "USbiu":
+        return np.zeros(len(values), dtype=np.bool_)
+    import pandas as pd
+
+    return np.asarray(pd.isna(values), dtype=np.bool_)
 
 
 def _distinct(values: NDArray[np.generic]) -> tuple[list[object], IntArray]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import xlogy
 
 from pffl.data.column import MISSING, Column
 from pffl.data.encoding import TableEncoding
@@ -215,6 +214,8 @@ def _best_edge(values: FloatArray, target: IntArray, classes: int) -> float:
 
 def _entropy(counts: FloatArray) -> FloatArray:
     """Entropy of the classes times rows, for each line of counts."""
+    from scipy.special import xlogy
+
     sums = counts.sum(axis=1)
     return xlogy(sums, sums) - xlogy(counts, counts).sum(axis=1)
 

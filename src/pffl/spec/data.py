@@ -10,14 +10,16 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pffl.data.federation import Federation
 from pffl.data.table import ColumnOptions, TableOptions
 from pffl.datasets import DATASETS
 from pffl.errors import DataError, Problems, UsageError, wrong
 from pffl.records import check, construct, read_toml, required, suggestion
-from pffl.site.agreement import Agreement
+
+if TYPE_CHECKING:
+    from pffl.site.agreement import Agreement
 
 SPEC = "spec.toml"  # the run file of a run directory
 PATHS = ("path", "source", "cache_dir", "federation")
@@ -147,9 +149,12 @@ def _elsewhere(
             f"the rows of '{path}' stay with the sites: deploy the run (pffl deploy)"
         )
 
-    return DataSource(
-        path.stem, opened, {"federation": str(path)}, lambda: Agreement.read(path)
-    )
+    def agreement() -> Agreement:
+        from pffl.site.agreement import Agreement
+
+        return Agreement.read(path)
+
+    return DataSource(path.stem, opened, {"federation": str(path)}, agreement)
 
 
 def _tables(
