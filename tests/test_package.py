@@ -41,6 +41,23 @@ def test_import_loads_no_numpy() -> None:
     run("import sys, pffl; assert not {'numpy', 'pandas', 'rich'} & set(sys.modules)")
 
 
+def test_the_version_is_said_without_a_command_line() -> None:
+    run(
+        "import sys\nfrom pffl.cli import main\n"
+        "try:\n    main(['--version'])\nexcept SystemExit as done:\n"
+        "    assert done.code == 0\n"
+        "assert not {'typer', 'rich', 'numpy'} & set(sys.modules)"
+    )
+
+
+def test_a_run_is_ready_without_what_few_runs_use() -> None:
+    heavy = {"pandas", "pyarrow", "sklearn", "torch", "scipy", "pffl.site", "flwr"}
+    run(
+        "import sys, pffl.running, pffl.spec, pffl.solving, pffl.methods\n"
+        f"loaded = {heavy} & set(sys.modules)\nassert not loaded, loaded"
+    )
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_are_functions_in_any_order(name: str) -> None:
     run(
