@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 import pffl
 from pffl.driver import drive
 from pffl.engines import Local
-from pffl.evidence.proofs import measure_gap
+from pffl.evidence.response import measure_gap
 from pffl.flow import iterate
 from pffl.preparation import Options
 from pffl.solving import prepared

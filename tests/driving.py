@@ -9,7 +9,7 @@ from pffl import flow
 from pffl.callbacks import Callback
 from pffl.driver import drive, drive_many
 from pffl.engines.base import Engine
-from pffl.evidence import proofs
+from pffl.evidence import proofs, response
 from pffl.evidence.evidence import Least, Lowest, Pair
 from pffl.flow import Flow, Run
 from pffl.methods.base import Method
@@ -29,7 +29,7 @@ def iterate(
 ) -> Run:
     """Run one method to its end."""
     conversation = flow.iterate(
-        problem, method, gap_every=gap_every, gauge=proofs.measure_gap, watched=True
+        problem, method, gap_every=gap_every, gauge=response.measure_gap, watched=True
     )
     return drive(engine, conversation, callbacks=callbacks)
 
@@ -44,12 +44,12 @@ def iterate_many(
 
 def expand(engine: Engine, problem: Problem, w: Any) -> Expansion:
     """Ask for the expansion at w."""
-    return drive(engine, proofs.expand(problem, w))
+    return drive(engine, response.expand(problem, w))
 
 
 def measure(engine: Engine, problem: Problem, point: Point) -> Pair:
     """Measure the gap of a pair."""
-    return Pair.of(drive(engine, proofs.measure_gap(problem, point)))
+    return Pair.of(drive(engine, response.measure_gap(problem, point)))
 
 
 def least(engine: Engine, problem: Problem) -> Least:

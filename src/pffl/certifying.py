@@ -319,6 +319,7 @@ def problem_of(engine: Engine, evidence: Evidence, model: Model) -> Problem:
         withholds(census),
         terms.fixed_ball,
         stored=stored_of(census),
+        access=setting_of(engine).access,
     )
 
 

@@ -34,11 +34,11 @@ from pffl.evidence.choice import EQUAL
 from pffl.evidence.evidence import Choice, Missing, Trial
 from pffl.evidence.measure import Wanted
 from pffl.evidence.metrics import metrics
-from pffl.evidence.proofs import INTERRUPTED, find_least, of_cells, without_hessians
+from pffl.evidence.proofs import INTERRUPTED, find_least, of_cells, unmeasurable
 from pffl.fitting import Fitted, fit
 from pffl.flow import Flow, ask, stage
+from pffl.methods.auto import Auto
 from pffl.methods.base import Method
-from pffl.methods.exact import Exact
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
 from pffl.preparation import Options, Setting, prepare, prices
@@ -175,7 +175,7 @@ class Ways:
         problem, _ = yield from prepare(
             setting, none, self.model, self.method, plain, self.seed
         )
-        if (why := without_hessians(problem)) is not None:
+        if (why := unmeasurable(problem)) is not None:
             raise UsageError(f"bound = 'auto' {why.missing}: give a number")
         cells = self.constraint.cells(setting.schema, setting.silo_names)
         wanted = dict(zip(cells.names, np.isnan(cells.bounds), strict=True))
@@ -193,8 +193,8 @@ class Ways:
             excess=False,
         )
         price, beta = problem.multiplier_bound, problem.risk_weight
-        exact = Exact(multiplier_bound=price, risk_weight=beta, warm_start=start)
-        found = yield from fit(problem, exact, wanted)
+        method = Auto(multiplier_bound=price, risk_weight=beta, warm_start=start)
+        found = yield from fit(problem, method, wanted)
         if found.run.stopped == "interrupted":
             raise KeyboardInterrupt
         return found
@@ -258,7 +258,7 @@ def find_smallest(problem: Problem, chosen: BoolArray) -> Flow[float | Missing]:
     By how much the bounds of the cells that are `chosen` have to rise, all alike, while
     the others are kept.
     """
-    if (why := without_hessians(problem)) is not None:
+    if (why := unmeasurable(problem)) is not None:
         return why
     base = problem.cells.bounds
     alone = of_cells(problem, np.flatnonzero(chosen))

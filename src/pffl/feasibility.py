@@ -25,7 +25,7 @@ from pffl.evidence.proofs import (
     find_least,
     find_lowest,
     find_reach,
-    without_hessians,
+    unmeasurable,
 )
 from pffl.flow import Flow, stage, together
 from pffl.methods.auto import Auto
@@ -203,7 +203,7 @@ def feasible(
     unknown = [cell for cell, place in found.items() if place is None]
     if unknown:
         raise UsageError(f"no cell '{unknown[0]}': there are {list(names)}")
-    if (why := without_hessians(problem)) is not None:
+    if (why := unmeasurable(problem)) is not None:
         raise UsageError(f"the smallest bounds cannot be found: {why.missing}")
     places = [place for place in found.values() if place is not None]
     if not places and len(names) <= MOST:

@@ -45,6 +45,7 @@ from pffl.evidence.measure import (
     sample,
     training_sample,
 )
+from pffl.evidence.response import measure_gap
 from pffl.evidence.training import tolerance
 from pffl.evidence.vector import kept
 from pffl.flow import (
@@ -59,8 +60,8 @@ from pffl.flow import (
     together,
     unless_interrupted,
 )
+from pffl.methods.auto import Auto
 from pffl.methods.base import Method
-from pffl.methods.exact import Exact
 from pffl.methods.saddle_bounds import GapMethod
 from pffl.problem import Problem
 from pffl.questions import Evaluate
@@ -97,8 +98,8 @@ def fit(
     watched = iterate(
         problem,
         method,
-        gap_every=0 if proofs.without_hessians(problem) else gap_every,
-        gauge=proofs.measure_gap,
+        gap_every=0 if proofs.unmeasurable(problem) else gap_every,
+        gauge=measure_gap,
         watched=True,
     )
     training = stage("training", watched)
@@ -200,7 +201,7 @@ def _bounded(at: Fit, shown: Problem) -> Flow[tuple[Fit, Sample]]:
 def _judged(at: Fit) -> Flow[Fit]:
     """Find out whether the bounds are possible, if that is not known yet."""
     unknown = isinstance(at.excess, Missing) and at.wanted.open_price
-    if not unknown or proofs.without_hessians(at.problem) is not None:
+    if not unknown or proofs.unmeasurable(at.problem) is not None:
         return at
     wanted = at.problem.with_bounds(at.goal)
     return replace(at, excess=(yield from proofs.find_least(wanted)))
@@ -268,7 +269,7 @@ def _unbounded(
     """
     if not (wanted.baseline and problem.n_cells):
         return Missing("not asked for")
-    if (why := proofs.without_hessians(problem)) is not None:
+    if (why := proofs.unmeasurable(problem)) is not None:
         return why
     free = replace(
         problem,
@@ -281,7 +282,7 @@ def _unbounded(
         start = start.without_cells() if cheap else None
     # In lockstep it is to be the very model of the training, where no bound binds.
     target = proofs.ENCLOSED if wanted.near else 1e-6
-    run = yield from iterate(free, Exact(target_gap=target), start=start)
+    run = yield from iterate(free, Auto(target_gap=target), start=start)
     return proofs.INTERRUPTED if run.stopped is not None else run.point.w
 
 
@@ -323,7 +324,7 @@ def _reach(shown: Problem, wanted: Wanted) -> Flow[tuple[Lowest, ...]]:
     mixed = np.flatnonzero(shown.constants > 0).tolist()
     asked = [z for z in mixed if shown.cells.names[z] not in known]
     many = len(mixed) > proofs.REACHED
-    if not wanted.reach or many or proofs.without_hessians(shown) is not None:
+    if not wanted.reach or many or proofs.unmeasurable(shown) is not None:
         return shown.alone
     return (*shown.alone, *(yield from proofs.find_reach(shown, asked)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ from pffl.data.encoding import TableEncoding
 from pffl.data.schema import Schema
 from pffl.errors import DataError, Problems, UsageError
 from pffl.evidence.evidence import Data
-from pffl.evidence.proofs import REACHED, find_reach, without_hessians
+from pffl.evidence.proofs import REACHED, find_reach, unmeasurable
 from pffl.flow import Flow, ask, stage
 from pffl.methods import METHODS, Method
 from pffl.methods.base import PRICES
@@ -28,7 +28,7 @@ from pffl.models.linear import (
     SoftmaxRegression,
 )
 from pffl.numerics import is_number
-from pffl.problem import Problem
+from pffl.problem import Access, Problem
 from pffl.questions import Census, CensusTotal, Moments, MomentsTotal, Task
 from pffl.questions.plausible import lengths
 from pffl.text import down, up, words
@@ -157,6 +157,8 @@ class Setting:
         What is known of the rows.
     encoding
         How tables become rows.
+    access
+        How the silos are reached, and what they show.
     """
 
     schema: Schema
@@ -165,6 +167,7 @@ class Setting:
     partial: bool
     data: Data
     encoding: TableEncoding
+    access: Access = field(default_factory=Access)
 
 
 def prepare(
@@ -242,6 +245,7 @@ def begin(
         withholds(census),
         options.radius is not None,
         stored=stored_of(census),
+        access=setting.access,
     )
     return problem, notes
 
@@ -256,7 +260,7 @@ def settle(setting: Setting, problem: Problem) -> Flow[tuple[Problem, tuple[str,
         return problem, _idle(problem)
     few = cells.totals(problem.silo_counts.astype(np.float64)) <= problem.n_parameters
     mixed = np.flatnonzero(relative & (problem.constants > 0)).tolist()
-    refused = without_hessians(problem)
+    refused = unmeasurable(problem)
     small = [cells.names[z] for z in np.flatnonzero(relative & few)]
     if refused is not None:
         raise UsageError(f"what a cell alone can reach {refused.missing}")

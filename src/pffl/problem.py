@@ -99,6 +99,22 @@ class Prices(Protocol):
         """Z."""
 
 
+@dataclass(frozen=True)
+class Access:
+    """How silos are reached, and what they show.
+
+    Attributes
+    ----------
+    elsewhere
+        Whether answers come as messages from other machines.
+    hessians
+        Whether Hessians may be asked for.
+    """
+
+    elsewhere: bool = False
+    hessians: bool = True
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """Everything the server knows after the census.
@@ -134,6 +150,8 @@ class Problem:
         Most inputs that a row stores, where silos keep rows sparse; 0: all are dense.
     alone
         How low the loss of single cells can go, where bounds count from it.
+    access
+        How silos are reached, and what they show.
     """
 
     task: Task
@@ -154,6 +172,7 @@ class Problem:
     fixed_ball: bool = True
     stored: int = 0
     alone: tuple[Lowest, ...] = ()
+    access: Access = Access()
 
     @property
     def cells(self) -> Cells:

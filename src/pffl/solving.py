@@ -59,7 +59,7 @@ from pffl.preparation import (
     reprice,
     settle,
 )
-from pffl.problem import Point, Problem
+from pffl.problem import Access, Point, Problem
 from pffl.solution import Solution
 from pffl.tuning import choose_l2
 from pffl.typing import FloatArray
@@ -451,6 +451,7 @@ def setting_of(engine: Engine) -> Setting:
         engine.partial,
         data,
         engine.encoding,
+        Access(elsewhere=here is None),
     )
 
 

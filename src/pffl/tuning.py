@@ -22,8 +22,8 @@ from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import UsageError
 from pffl.flow import Flow, ask, iterate
-from pffl.methods.base import LARGEST, Method
-from pffl.methods.exact import Exact
+from pffl.methods.auto import Auto
+from pffl.methods.base import Method
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
 from pffl.preparation import Options, Setting, prepare, prices
@@ -65,7 +65,7 @@ def choose_l2(
     found: list[float] = []
     start: Point | None = None
     for l2 in GRID:
-        tried = Exact(multiplier_bound=price or None, risk_weight=beta)
+        tried = Auto(multiplier_bound=price or None, risk_weight=beta)
         tried = replace(tried, warm_start=start)
         flow = _tried(here, bounded, replace(model, l2=l2), tried, plain, seed)
         with warnings.catch_warnings():
@@ -105,17 +105,12 @@ def _tried(
     setting: Setting,
     constraint: Constraint | None,
     model: LinearModel,
-    method: Exact,
+    method: Auto,
     options: Options,
     seed: int,
 ) -> Flow[tuple[Point, float]]:
     """Solve on the training rows, and measure the loss on those set aside."""
     problem, _ = yield from prepare(setting, constraint, model, method, options, seed)
-    if problem.n_parameters > LARGEST:
-        raise UsageError(
-            f"l2 = 'auto' needs Hessians, and the model has more than {LARGEST:,} "
-            "parameters: give a number"
-        )
     run = yield from iterate(problem, method)
     if run.stopped == "interrupted":
         raise KeyboardInterrupt

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import pffl
 from pffl.engines import Local
 from pffl.evidence.evidence import Pair
-from pffl.evidence.proofs import EFFORT, best_response
+from pffl.evidence.response import EFFORT, best_response
 from pffl.preparation import Options
 from pffl.problem import Point, lower_value
 from tests.driving import drive, expand, measure

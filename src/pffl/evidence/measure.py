@@ -32,6 +32,7 @@ from pffl.evidence.evidence import (
     Proofs,
     Sample,
 )
+from pffl.evidence.response import measure_gap
 from pffl.flow import (
     Flow,
     Start,
@@ -174,10 +175,10 @@ def gap_flow(
     problem: Problem, point: Point, found: Pair | Missing | None = None
 ) -> Flow[Pair | Missing]:
     """Measure the gap of a pair, unless it is known."""
-    none = found or proofs.without_hessians(problem) or _unusable(problem, point)
+    none = found or proofs.unmeasurable(problem) or _unusable(problem, point)
     if none is not None:
         return finite(none)
-    return finite(Pair.of((yield from proofs.measure_gap(problem, point))))
+    return finite(Pair.of((yield from measure_gap(problem, point))))
 
 
 def finite(pair: Pair | Missing) -> Pair | Missing:
@@ -379,7 +380,7 @@ def excess_of(
         return Missing("not asked for")
     if float(np.ptp(problem.cells.bounds)) == 0:
         return Missing("the bounds are equal")
-    if (why := proofs.without_hessians(problem)) is not None:
+    if (why := proofs.unmeasurable(problem)) is not None:
         return why
     return (yield from proofs.find_least(problem, start, target_gap=proofs.ENCLOSED))
 
@@ -468,7 +469,7 @@ def plan_constants(
     cell in a silo's own objective.
     """
     if not model.convex:
-        return proofs.without_hessians(problem) or Missing("needs convexity")
+        return proofs.unmeasurable(problem) or Missing("needs convexity")
     if model.kind not in CLASSIFIERS:
         return Missing("needs a logistic or softmax regression")
     if problem.modulus <= 0 or problem.multiplier_bound <= 0:

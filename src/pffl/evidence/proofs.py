@@ -1,12 +1,11 @@
 """What can be proved of the training rows: gaps, and how low bounds can go.
 
 The gap of a pair is max_λ' G(w; λ') − min_w' G(w'; λ). The maximum is known in closed
-form. The minimum is bounded from below by one gradient at *any* w'; a few Newton steps
-on G(·; λ) make that bound tight.
+form, the minimum is bounded from below: see `evidence.response`.
 
 Whether bounds can be met at all is the sign of min_w max_z r_z(w), a minimax problem:
-`Exact` with β = 0 and B = 1 solves it, and its λ is the witness. What it proves of all
-models is asked with the question `witness`; see `bounds.infeasible`.
+the method that fits solves it, with β = 0 and B = 1, and its λ is the witness. What it
+proves of all models is asked with the question `witness`; see `bounds.infeasible`.
 
 How low the bound of one cell c can go while the others keep theirs,
 t* = min R_c(w) subject to r_z(w) ≤ 0 for z ≠ c, is the root of
@@ -17,25 +16,25 @@ docs/certificates.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pffl.bounds.infeasible import FAR, SHARP, Support, support
 from pffl.evidence.evidence import Least, Lowest, Missing
+from pffl.evidence.response import expand, newton_step, solver
 from pffl.evidence.vector import kept, numbers_of
 from pffl.flow import Flow, Run, Start, ask, iterate, stage, together
-from pffl.methods.base import LARGEST, Bounds
-from pffl.methods.exact import Exact
+from pffl.methods.auto import Auto
+from pffl.methods.saddle_bounds import inside
 from pffl.models.linear import LinearModel
-from pffl.problem import Expansion, Point, Problem, lower_value, upper_value, value
-from pffl.questions import Curvature, Witness
+from pffl.problem import Expansion, Problem
+from pffl.questions import Witness
 from pffl.typing import FloatArray, IntArray
 
-EFFORT = 30  # curvature rounds that a best response may take
-SHARPNESS = 0.01  # stop when what is left is this small a part of the gap
-POLISH = 6  # curvature rounds spent on a sharper witness
+POLISH = 6  # rounds spent on a sharper witness
+PRODUCTS = 80  # with Hessians, where these are not known, spent on it
 CORRECTIONS = 30  # questions that may correct its slopes at one w, while they help
 ENCLOSED = 1e-4  # target gap of an enclosure: what its proof reaches for costs as much
 CLOSE = 1e-9  # φ this small beside the cell's scale: at the root
@@ -45,95 +44,15 @@ REACHED = 20  # cells, at most, of which it is asked how low each alone can go
 INTERRUPTED = Missing("the run was interrupted")
 
 
-def without_hessians(problem: Problem) -> Missing | None:
-    """Say why nothing that needs Hessians can be had; None if it can."""
+def unmeasurable(problem: Problem) -> Missing | None:
+    """Say why nothing can be proved of all models; None if it can."""
     model = problem.task.model
     if not model.convex:
         reason = "needs convexity, and the loss is not convex in the weights of this "
         return Missing(f"{reason}model")
     if not isinstance(model, LinearModel):
-        return Missing("needs Hessians, and the model is not linear")
-    if problem.n_parameters > LARGEST:
-        return Missing(
-            f"needs Hessians, and the model has more than {LARGEST:,} parameters"
-        )
+        return Missing("needs gradients per cell, and the model is not linear")
     return None
-
-
-def expand(problem: Problem, w: FloatArray) -> Flow[Expansion]:
-    """Ask for the expansion at w."""
-    total = yield from ask(Curvature(problem.task, w))
-    return problem.expand(w, total)
-
-
-def measure_gap(problem: Problem, point: Point) -> Flow[Bounds]:
-    """Measure the duality gap of a pair; w is well inside the ball, if there is one."""
-    radius = max(problem.radius, 10.0 * float(np.linalg.norm(point.w)))
-    problem = replace(problem, radius=radius)
-    at_w = yield from expand(problem, point.w)
-    upper = upper_value(at_w.risk, at_w.violation, problem)
-    upper += problem.errors(at_w).upper(problem.risk_weight, problem.multiplier_bound)
-    lower, at = yield from best_response(problem, point.multipliers, at_w, upper)
-    return upper, lower, at, radius if problem.modulus == 0 else np.inf
-
-
-def best_response(
-    problem: Problem, multipliers: FloatArray, start: Expansion, upper: float
-) -> Flow[tuple[float, FloatArray]]:
-    """Raise the lower bound on G(·; λ) by damped Newton steps from `start`.
-
-    Returns the best bound and where it was proved. Stops as soon as more steps could
-    not lower the gap to `upper` by more than a hundredth.
-    """
-    lower, proved, rounds, here = -np.inf, start.w, 0, start
-    while True:
-        bound = lower_value(here, multipliers, problem, problem.errors(here))
-        noise = lower_value(here, multipliers, problem) - bound
-        if bound > lower:
-            lower, proved = bound, here.w
-        g_here = _value(problem, here, multipliers)  # ≥ the minimum
-        left = g_here - lower
-        sharp = max(SHARPNESS * (upper - lower), 2.0 * noise)
-        if left <= sharp or rounds >= EFFORT:
-            return lower, proved
-        step = newton_step(here, multipliers, problem)
-        scale = 1.0
-        while rounds < EFFORT:
-            trial = yield from expand(problem, here.w + scale * step)
-            rounds += 1
-            if _value(problem, trial, multipliers) <= g_here or scale < 1e-3:
-                break
-            scale /= 4
-        here = trial
-
-
-def _value(problem: Problem, at: Expansion, multipliers: FloatArray) -> float:
-    return value(at.risk, at.violation, multipliers, problem.risk_weight)
-
-
-def newton_step(at: Expansion, multipliers: FloatArray, problem: Problem) -> FloatArray:
-    """Minimise the second-order model of G(·; λ) over the ball ‖w‖ ≤ R.
-
-    With modulus βμ > 0 there is no ball and the step is Newton's.
-    """
-    beta, lam = problem.risk_weight, multipliers
-    gradient = beta * at.risk_gradient + lam @ at.jacobian
-    hessian = beta * at.risk_hessian + np.tensordot(lam, at.hessians, axes=1)
-    eigenvalues, basis = np.linalg.eigh(hessian)
-    floor = 1e-12 * max(float(eigenvalues[-1]), 1e-12 * problem.unit)
-    eigenvalues = np.maximum(eigenvalues, floor)
-    if problem.modulus > 0:
-        return -basis @ ((basis.T @ gradient) / eigenvalues)
-    # (H + νI)(w + d) = Hw − g with the smallest ν ≥ 0 that keeps ‖w + d‖ ≤ R.
-    target = eigenvalues * (basis.T @ at.w) - basis.T @ gradient
-    low, high = 0.0, 0.0
-    if np.linalg.norm(target / eigenvalues) > problem.radius:
-        high = float(np.linalg.norm(target)) / problem.radius
-        for _ in range(60):
-            middle = 0.5 * (low + high)
-            outside = np.linalg.norm(target / (eigenvalues + middle)) > problem.radius
-            low, high = (middle, high) if outside else (low, middle)
-    return basis @ (target / (eigenvalues + high)) - at.w
 
 
 def find_common(problem: Problem, start: Start | None = None) -> Flow[Least | Missing]:
@@ -141,7 +60,7 @@ def find_common(problem: Problem, start: Start | None = None) -> Flow[Least | Mi
 
     With all bounds 0, r is the mean loss.
     """
-    if (why := without_hessians(problem)) is not None:
+    if (why := unmeasurable(problem)) is not None:
         return why
     zero = problem.with_bounds(np.zeros(problem.n_cells))
     return (yield from find_least(zero, start, target_gap=ENCLOSED))
@@ -157,7 +76,7 @@ def find_least(
     """
     offsets = problem.cells.bounds - float(problem.cells.bounds.max())
     bare = replace(problem.with_bounds(offsets), risk_weight=0.0, multiplier_bound=1.0)
-    method = Exact(multiplier_bound=1.0, risk_weight=0.0, target_gap=target_gap)
+    method = Auto(multiplier_bound=1.0, risk_weight=0.0, target_gap=target_gap)
     near = None if start is None else start.sharing(1.0, problem.n_cells)
     run: Run = yield from iterate(bare, method, start=near)
     if run.stopped is not None:
@@ -204,41 +123,54 @@ class Proof:
 def polish(problem: Problem, lam: FloatArray, here: Expansion) -> Flow[Proof]:
     """Move the point of a witness, by Newton steps, to where it proves most."""
     longest, before = _longest(problem, here.w), -np.inf
-    best = yield from _corrected(problem, lam, here)
+    small = SHARP * problem.scales.max()
+    products = iter(range(PRODUCTS if float(lam @ here.violation) > small else 0))
+    best, correction = yield from _corrected(problem, lam, here, products)
     for _ in range(POLISH):
         proved = max(best.rank(longest), 0.0)  # no loss is below 0
-        left, small = float(lam @ here.violation) - proved, SHARP * problem.scales.max()
+        left = float(lam @ here.violation) - proved
         if left <= small or proved - before <= 0.1 * left:
             break
-        here = yield from expand(problem, here.w + newton_step(here, lam, problem))
-        if not np.isfinite(here.hessians).all():
+        if here.hessians.size:
+            w = here.w + newton_step(here, lam, problem)
+        else:
+            w = inside(problem, here.w - correction)
+        here = yield from expand(problem, w)
+        if not _finite(here):
             break
-        found = yield from _corrected(problem, lam, here)
+        found, correction = yield from _corrected(problem, lam, here, products)
         best, before = max(best, found, key=lambda one: one.rank(longest)), proved
     return best
 
 
-def _corrected(problem: Problem, lam: FloatArray, here: Expansion) -> Flow[Proof]:
+def _finite(at: Expansion) -> bool:
+    return bool(np.isfinite(at.jacobian).all() and np.isfinite(at.hessians).all())
+
+
+def _corrected(
+    problem: Problem, lam: FloatArray, here: Expansion, products: Iterator[object]
+) -> Flow[tuple[Proof, FloatArray]]:
     """Correct the slopes at w until their residual is rounding: v ← v + H⁺·residual.
 
     H = Σ λ_z ∇²r_z, so that the residual g − Hv is 0 at once where no slope is cut.
+    Also returns the first correction: the Newton step from w, turned round.
     """
-    hessian = np.tensordot(lam, here.hessians, axes=1)
-    cut = problem.n_parameters * float(np.finfo(np.float64).eps)
-    inverse = np.linalg.pinv(hessian, rcond=cut, hermitian=True)
+    solve = solver(problem, lam, here, products)
     best = yield from _ask(problem, lam, here.w, np.zeros(problem.n_parameters))
-    step, refused = inverse @ best.residual, 0
+    first = yield from solve(best.residual)
+    step, refused = first, 0
     for _ in range(CORRECTIONS):
         direction = best.direction + step
         rounding = np.linalg.norm(best.residual) <= 0.1 * best.support.slope
-        if rounding or not np.linalg.norm(direction) <= problem.radius or refused > 1:
+        far = not np.linalg.norm(direction) <= problem.radius
+        if rounding or far or refused > 1 or not step.any():
             break
         found = yield from _ask(problem, lam, here.w, direction)
         if found.support.slope < 0.7 * best.support.slope:
-            best, step, refused = found, inverse @ found.residual, 0
+            best, step, refused = found, (yield from solve(found.residual)), 0
         else:  # too far: many slopes were cut
             step, refused = 0.25 * step, refused + 1
-    return best
+    return best, first
 
 
 def _ask(

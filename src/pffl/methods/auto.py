@@ -1,4 +1,14 @@
-"""Auto: the method that fits a problem, chosen once the census is in."""
+"""Auto: the method that fits a problem, chosen once the census is in.
+
+For linear models `Exact` and `FirstOrder` end at the same saddle point:
+
+    Exact         in few rounds, each with Hessians: n·p² work, (Z + 1)·p²/2 numbers
+    FirstOrder    in more rounds, each with gradients: n·p work, (Z + 1)·p numbers
+
+so that their cost decides (`seconds_of`), if Hessians may be asked for at all. The same
+choice says who measures gaps and the smallest bounds that are possible. See
+docs/choosing.md.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +16,26 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from pffl.errors import UsageError
-from pffl.methods.base import PRICES, Grid, Method, check_parameters
+from pffl.methods.base import LARGEST, PRICES, Grid, Method, check_parameters
 from pffl.methods.exact import Exact
+from pffl.methods.first_order import FirstOrder
 from pffl.methods.pffl import PFFL
 from pffl.models.linear import LinearModel
-from pffl.problem import Point, Problem
+from pffl.problem import Access, Point, Problem
 from pffl.questions import Question
 from pffl.typing import FloatArray
+
+EXACT_ROUNDS, FIRST_ROUNDS = 5, 40  # as a rule, on data that are no easy ones
+PASS = 2e-9  # seconds of an entry of the inputs, in a pass for gradients
+GRAM = 1e-10  # of a product of two entries of a row, in a pass for Hessians
+STEP, SADDLE = 1.5e-6, 4e-7  # of a number in a cell's gradient, Hessian, in a step
+TRIP = 3.0  # of a round over sites, whatever it carries
+SENT = 8e-6  # of a number that a site sends: a megabyte a second
 
 
 @dataclass(frozen=True, kw_only=True)
 class Auto(Method[Any]):
-    """The method that fits: `Exact` for linear models, `PFFL` for others.
+    """The method that fits: `Exact`, `FirstOrder`, or `PFFL` for networks.
 
     Parameters
     ----------
@@ -55,8 +73,9 @@ class Auto(Method[Any]):
             if getattr(self, name) is not None:
                 given[name] = getattr(self, name)
         if isinstance(problem.task.model, LinearModel):
-            exact = Exact(**given, warm_start=self.warm_start)
-            return exact, "the model is linear"
+            exact, why = choose(problem)
+            kind = Exact if exact else FirstOrder
+            return kind(**given, warm_start=self.warm_start), why
         if self.max_rounds is not None:
             raise UsageError(
                 "'auto' takes PFFL for models that are not linear, which has "
@@ -91,3 +110,34 @@ class Auto(Method[Any]):
     def resumed(self, point: Point) -> Auto:
         """Return the method, to start from a pair."""
         return replace(self, warm_start=point)
+
+
+def choose(problem: Problem) -> tuple[bool, str]:
+    """Return whether Hessians are to be asked for of a linear model, and why."""
+    p, cells, rows = problem.n_parameters, problem.n_cells, problem.silo_counts.sum()
+    size = f"{p:,} parameter{'s' * (p > 1)} in {cells:,} cell{'s' * (cells != 1)}"
+    if not problem.access.hessians:
+        return False, "the silos show no Hessians"
+    if p > LARGEST:
+        return False, f"{size}, and above {LARGEST:,} parameters Hessians are too large"
+    sizes = {"parameters": p, "cells": cells, "rows": int(rows)}
+    exact, first = costs(**sizes, access=problem.access)
+    where = "to send and compute" if problem.access.elsewhere else "to compute"
+    if exact <= first:
+        return True, f"{size}: Hessians in few rounds cost least {where}"
+    times = f"{exact / first:.2g}"
+    return False, f"{size}: Hessians would cost about {times} times as much {where}"
+
+
+def costs(
+    *, parameters: int, cells: int, rows: int, access: Access
+) -> tuple[float, float]:
+    """Return about how many seconds `Exact` and `FirstOrder` take."""
+    gradient, hessian = float(parameters), 0.5 * parameters * (parameters + 1)
+    exact = first = PASS * rows * gradient
+    exact += GRAM * rows * hessian + SADDLE * (1 + cells) * hessian
+    first += STEP * (1 + cells) * gradient
+    if access.elsewhere:
+        exact += TRIP + SENT * (1 + cells) * (hessian + gradient)
+        first += TRIP + SENT * (1 + cells) * gradient
+    return EXACT_ROUNDS * exact, FIRST_ROUNDS * first

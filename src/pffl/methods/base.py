@@ -27,7 +27,7 @@ from pffl.typing import FloatArray
 S = TypeVar("S")
 Grid = Mapping[str, tuple[float | int | str, ...]]
 LARGEST = 2000  # parameters: beyond, Hessians are too large to send
-GRADIENTS_ONLY = "use PFFL with a step_size, which sends gradients only"
+GRADIENTS_ONLY = "use FirstOrder, which asks for gradients only"
 PRICES = (10.0, 1.0, 100.0)  # B to try; the first is where an open B starts
 #: Upper end of a gap, lower end, the w that proves it, and R of the ball for which it
 #: does; infinite for all models.
@@ -206,8 +206,14 @@ def check_parameters(
 
 
 def check_hessians(owner: object, problem: Problem, instead: str) -> None:
-    """Refuse to ask for Hessians that are too large to send; say what to do instead."""
+    """Refuse to ask for Hessians that are too large to send, or are not shown.
+
+    Say what to do instead.
+    """
     p = problem.n_parameters
+    if not problem.access.hessians:
+        name = type(owner).__name__
+        raise UsageError(f"{name} asks for Hessians, and silos show none: {instead}")
     if p > LARGEST:
         raise UsageError(
             f"{type(owner).__name__} would ask for Hessians of {p} × {p} numbers per "

@@ -109,7 +109,7 @@ class FirstOrder(GapMethod[State]):
             state = _remembering(problem, state, here, trial)
         if here is None or accepted(prices, state, here, trial):
             state = replace(state, here=trial, refused=0)
-            return _stepped(prices, state, trial, _sizes(problem))
+            return _stepped(prices, state, trial, sizes_of(problem))
         length = _shorter(prices, here, trial, state.price)
         return replace(
             state,
@@ -119,7 +119,7 @@ class FirstOrder(GapMethod[State]):
         )
 
 
-def _sizes(problem: Problem) -> FloatArray:
+def sizes_of(problem: Problem) -> FloatArray:
     """Return the curvature that each parameter can have in a mean of losses: c."""
     model = problem.task.model
     known = SHAPES.get(type(model))

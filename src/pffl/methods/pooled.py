@@ -109,7 +109,7 @@ class Pooled(Method[State]):
 
     def init(self, problem: Problem, constants: None = None) -> State:
         """Line 1."""
-        check_hessians(self, problem, "use FedAvg with a step_size")
+        check_hessians(self, problem, "use FirstOrder without bounds, or FedAvg")
         return State(0, Newton.at(linear(problem.task).start(problem.seed)))
 
     def question(self, problem: Problem, state: State) -> Curvature | None:

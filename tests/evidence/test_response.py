@@ -1,0 +1,194 @@
+"""What is measured without Hessians, against what is true and what Hessians say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.engines import Local
+from pffl.evidence.evidence import Before, Least, Pair
+from pffl.evidence.response import solver
+from pffl.methods import auto
+from pffl.problem import Point
+from pffl.questions import Curvature, Question
+from tests.driving import drive, expand, least, lowest, measure
+from tests.evidence.test_gap import drawn, random_pair
+from tests.helpers import make_federation, make_problem, make_schema
+from tests.verifying import not_verified
+
+KINDS = ("logistic", "softmax", "least-squares")
+
+
+def watch(patch: pytest.MonkeyPatch) -> None:
+    """Let no question for Hessians pass."""
+    passed = Local.ask_many
+
+    def ask_many(self: Local, questions: Sequence[Question[Any]]) -> list[Any]:
+        assert not any(isinstance(q, Curvature) for q in questions), "a Hessian"
+        return passed(self, questions)
+
+    patch.setattr(Local, "ask_many", ask_many)
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hessians of more than two parameters are too large, and nobody asks for one."""
+    monkeypatch.setattr(auto, "LARGEST", 2)
+    watch(monkeypatch)
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_gap_is_at_least_the_true_one_and_not_much_more(kind: str) -> None:
+    for seed, beta in ((0, 0.2), (1, 1.0), (2, 3.0)):
+        rng, engine, problem, oracle = drawn(seed, kind=kind, beta=beta)
+        point = random_pair(rng, problem, 3.0)
+        gap = measure(engine, problem, point)
+        true = oracle.upper(point.w) - oracle.least(point.multipliers)
+        assert gap.gap >= true - 1e-9 * max(1.0, abs(true))
+        assert gap.gap <= 1.02 * true + 1e-9
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("radius", [1.0, 10.0])
+def test_a_gap_over_a_ball(radius: float) -> None:
+    for seed in range(3):
+        rng, engine, problem, oracle = drawn(seed, beta=0.0, radius=radius)
+        point = random_pair(rng, problem, radius)
+        gap = measure(engine, problem, point)
+        true = oracle.upper(point.w) - oracle.least(point.multipliers, radius)
+        assert gap.gap >= true - 1e-9
+        assert gap.gap <= 1.05 * true + 1e-6
+
+
+def enclosed(federation: Any, labels: int) -> tuple[list[Least], list[Any]]:
+    """Return the smallest bounds, together and one by one."""
+    engine = Local(federation)
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.9 if labels == 2 else 2.0))
+    zero = problem.with_bounds(np.array([0.0, 0.02]))
+    return [least(engine, zero)], [lowest(engine, problem, z) for z in range(2)]
+
+
+@pytest.mark.parametrize("labels", [2, 3, 0])
+def test_the_smallest_bounds_are_those_that_hessians_find(
+    labels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = make_federation(3, sizes=(150, 80, 220), labels=labels)
+    common, single = enclosed(federation, labels)
+    monkeypatch.setattr(auto, "LARGEST", 2)
+    watch(monkeypatch)
+    mine, own = enclosed(federation, labels)
+    for one, other in zip((*common, *single), (*mine, *own), strict=True):
+        assert one.upper is not None
+        assert other.upper is not None
+        size = max(1.0, one.upper)
+        assert other.lower <= one.upper + 1e-12
+        assert other.upper >= one.lower - 1e-12
+        assert other.upper - other.lower <= 1e-5 * size
+        assert other.reach >= 1e5 * other.longest
+
+
+@pytest.mark.usefixtures("narrow")
+def test_an_equation_in_hessians_is_solved_as_far_as_products_go() -> None:
+    rng, engine, problem, _ = drawn(0)
+    lam = np.array([0.3, 0.7])
+    here = expand(engine, problem, np.zeros(problem.n_parameters))
+    rows, group = _pooled(engine.federation, problem)
+    H = np.zeros((problem.n_parameters,) * 2)
+    for z in range(2):
+        mine = rows[group == z]
+        H += lam[z] * 0.25 * mine.T @ mine / len(mine)  # at w = 0
+    target = rng.normal(size=len(H))
+    errors = []
+    for most in (0, 1, 2, len(H)):
+        v = drive(engine, solver(problem, lam, here, iter(range(most)))(target))
+        error = v - np.linalg.solve(H, target)
+        errors.append(float(np.sqrt(error @ H @ error)))
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] <= 1e-5 * errors[0]
+
+
+def _pooled(federation: Any, problem: Any) -> tuple[Any, Any]:
+    parts = [silo.rows("train") for silo in federation.silos]
+    X = problem.task.model.inputs.apply(np.concatenate([part.X for part in parts]))
+    X = np.column_stack([X, np.ones(len(X))])
+    return X, np.concatenate([part.group for part in parts])
+
+
+BOUND = pffl.BoundedGroupLoss(0.66)
+CASES = {
+    "met": (BOUND, None, 2),
+    "infeasible": (pffl.BoundedGroupLoss({"f": 0.69, "m": 0.3}), None, 2),
+    "softmax": (pffl.BoundedGroupLoss(1.0), None, 3),
+    "least squares": (pffl.BoundedGroupLoss(1.2), None, 0),
+    "minmax": (pffl.MinMax(), None, 2),
+    "no ridge": (
+        pffl.BoundedGroupLoss(0.66),
+        pffl.LogisticRegression(l2=0.0),
+        2,
+        "met",
+    ),
+    "regret": (pffl.RegretBound(0.02), None, 2),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_without_hessians_says_what_one_with_them_says(
+    case: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    constraint, model, labels = CASES[case]
+    rows = make_federation(3, sizes=(150, 80, 220), test=60, labels=labels)
+    how: dict[str, Any] = {"model": model, "seed": 0}
+    exact = pffl.solve(rows, constraint, **how)
+    monkeypatch.setattr(auto, "LARGEST", 2)
+    watch(monkeypatch)
+    found = pffl.solve(rows, constraint, **how)
+    assert found.as_dict()["method"]["kind"] == "first-order"
+    assert exact.as_dict()["method"]["kind"] == "exact"
+    assert found.status == exact.status
+    assert found.as_dict()["converged"] is exact.as_dict()["converged"]
+    one, other = found.evidence.proofs, exact.evidence.proofs
+    assert isinstance(one.gap, Pair)
+    assert isinstance(other.gap, Pair)
+    assert one.gap.lower <= other.gap.upper + 1e-12
+    assert one.gap.upper >= other.gap.lower - 1e-12
+    assert isinstance(found.evidence.before, Before) == isinstance(
+        exact.evidence.before, Before
+    )
+    losses = [[c.train_loss for c in s.cell_results] for s in (found, exact)]
+    np.testing.assert_allclose(*losses, atol=2e-3)
+    assert not_verified(found, rows, tmp_path) == []
+
+
+@pytest.mark.usefixtures("narrow")
+def test_what_is_chosen_on_rows_set_aside_needs_no_hessians() -> None:
+    rows = make_federation(3, sizes=(150, 80, 220), test=60)
+    auto_l2 = pffl.Options(l2="auto")
+    found = pffl.solve(rows, pffl.BoundedGroupLoss("auto"), options=auto_l2, seed=0)
+    assert found.status == "met"
+    ranges = pffl.feasible(rows, pffl.BoundedGroupLoss(0.66))
+    assert ranges.excess is not None
+    assert ranges.everywhere
+
+
+def test_wide_rows_are_measured_in_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch(monkeypatch)
+    schema = make_schema(features=3000)
+    rows = make_federation(0, schema=schema, sizes=(60, 70), test=20)
+    found = pffl.solve(Local(rows), pffl.BoundedGroupLoss(0.5), seed=0)
+    assert found.status == "met"
+    assert isinstance(found.evidence.proofs.gap, Pair)
+    assert isinstance(found.evidence.proofs.least, Least)
+    assert isinstance(found.evidence.before, Before)
+    assert found.gap is not None
+    assert found.gap <= 1e-5
+    # More inputs than rows: one for each person can be guessed.
+    assert 0 <= found.evidence.proofs.least.upper <= 1e-6
+    point = Point(found.w, found.multipliers)
+    problem = make_problem(Local(rows), pffl.BoundedGroupLoss(0.5))
+    assert measure(Local(rows), problem, point).gap >= 0
