@@ -382,7 +382,7 @@ def excess_of(
         return Missing("the bounds are equal")
     if (why := proofs.unmeasurable(problem)) is not None:
         return why
-    return (yield from proofs.find_least(problem, start, target_gap=proofs.ENCLOSED))
+    return (yield from proofs.enclose(problem, start))
 
 
 def reported(problem: Problem) -> Problem:

@@ -34,9 +34,10 @@ from pffl.questions import Witness
 from pffl.typing import FloatArray, IntArray
 
 POLISH = 6  # rounds spent on a sharper witness
-PRODUCTS = 80  # with Hessians, where these are not known, spent on it
+PRODUCTS = 30  # with Hessians, where these are not known, spent on it
 CORRECTIONS = 30  # questions that may correct its slopes at one w, while they help
 ENCLOSED = 1e-4  # target gap of an enclosure: what its proof reaches for costs as much
+ROUNDS = 50  # that it may take
 CLOSE = 1e-9  # φ this small beside the cell's scale: at the root
 STEPS = 30  # of Newton's method on φ
 ROOM = 1e-8  # of the scale: first step beyond the root, to keep the other bounds
@@ -63,11 +64,17 @@ def find_common(problem: Problem, start: Start | None = None) -> Flow[Least | Mi
     if (why := unmeasurable(problem)) is not None:
         return why
     zero = problem.with_bounds(np.zeros(problem.n_cells))
-    return (yield from find_least(zero, start, target_gap=ENCLOSED))
+    return (yield from enclose(zero, start))
+
+
+def enclose(problem: Problem, start: Start | None) -> Flow[Least | Missing]:
+    """Enclose how low the bounds can go together, as far as it costs little."""
+    rough = Auto(target_gap=ENCLOSED, max_rounds=ROUNDS)
+    return (yield from find_least(problem, start, method=rough))
 
 
 def find_least(
-    problem: Problem, start: Start | None = None, *, target_gap: float = 1e-6
+    problem: Problem, start: Start | None = None, *, method: Auto | None = None
 ) -> Flow[Least | Missing]:
     """Enclose how low the bounds can go together, the differences between them kept.
 
@@ -76,7 +83,7 @@ def find_least(
     """
     offsets = problem.cells.bounds - float(problem.cells.bounds.max())
     bare = replace(problem.with_bounds(offsets), risk_weight=0.0, multiplier_bound=1.0)
-    method = Auto(multiplier_bound=1.0, risk_weight=0.0, target_gap=target_gap)
+    method = replace(method or Auto(), multiplier_bound=1.0, risk_weight=0.0)
     near = None if start is None else start.sharing(1.0, problem.n_cells)
     run: Run = yield from iterate(bare, method, start=near)
     if run.stopped is not None:
