@@ -127,12 +127,7 @@ CASES = {
     "softmax": (pffl.BoundedGroupLoss(1.0), None, 3),
     "least squares": (pffl.BoundedGroupLoss(1.2), None, 0),
     "minmax": (pffl.MinMax(), None, 2),
-    "no ridge": (
-        pffl.BoundedGroupLoss(0.66),
-        pffl.LogisticRegression(l2=0.0),
-        2,
-        "met",
-    ),
+    "no ridge": (BOUND, pffl.LogisticRegression(l2=0.0), 2),
     "regret": (pffl.RegretBound(0.02), None, 2),
 }
 

@@ -21,7 +21,7 @@ from pffl.methods.exact import Exact
 from pffl.methods.first_order import FirstOrder
 from pffl.methods.pffl import PFFL
 from pffl.models.linear import LinearModel
-from pffl.problem import Access, Point, Problem
+from pffl.problem import Point, Problem
 from pffl.questions import Question
 from pffl.typing import FloatArray
 
@@ -29,6 +29,7 @@ EXACT_ROUNDS, FIRST_ROUNDS = 5, 40  # as a rule, on data that are no easy ones
 PASS = 2e-9  # seconds of an entry of the inputs, in a pass for gradients
 GRAM = 1e-10  # of a product of two entries of a row, in a pass for Hessians
 STEP, SADDLE = 1.5e-6, 4e-7  # of a number in a cell's gradient, Hessian, in a step
+QUICK = 0.2  # seconds that make no difference
 TRIP = 3.0  # of a round over sites, whatever it carries
 SENT = 8e-6  # of a number that a site sends: a megabyte a second
 
@@ -120,24 +121,27 @@ def choose(problem: Problem) -> tuple[bool, str]:
         return False, "the silos show no Hessians"
     if p > LARGEST:
         return False, f"{size}, and above {LARGEST:,} parameters Hessians are too large"
-    sizes = {"parameters": p, "cells": cells, "rows": int(rows)}
-    exact, first = costs(**sizes, access=problem.access)
+    entries = int(rows) * (problem.stored or p)
+    exact, first = costs(p, cells, entries=entries, elsewhere=problem.access.elsewhere)
     where = "to send and compute" if problem.access.elsewhere else "to compute"
-    if exact <= first:
+    if exact <= max(first, QUICK):
         return True, f"{size}: Hessians in few rounds cost least {where}"
     times = f"{exact / first:.2g}"
     return False, f"{size}: Hessians would cost about {times} times as much {where}"
 
 
 def costs(
-    *, parameters: int, cells: int, rows: int, access: Access
+    parameters: int, cells: int, *, entries: int, elsewhere: bool
 ) -> tuple[float, float]:
-    """Return about how many seconds `Exact` and `FirstOrder` take."""
+    """Return about how many seconds `Exact` and `FirstOrder` take.
+
+    `entries` are the inputs that all rows together store.
+    """
     gradient, hessian = float(parameters), 0.5 * parameters * (parameters + 1)
-    exact = first = PASS * rows * gradient
-    exact += GRAM * rows * hessian + SADDLE * (1 + cells) * hessian
+    exact = first = PASS * entries
+    exact += GRAM * entries * 0.5 * parameters + SADDLE * (1 + cells) * hessian
     first += STEP * (1 + cells) * gradient
-    if access.elsewhere:
+    if elsewhere:
         exact += TRIP + SENT * (1 + cells) * (hessian + gradient)
         first += TRIP + SENT * (1 + cells) * gradient
     return EXACT_ROUNDS * exact, FIRST_ROUNDS * first
