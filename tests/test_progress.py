@@ -6,6 +6,7 @@ import pytest
 
 import pffl
 from pffl import progress
+from pffl.callbacks import Callback
 
 
 def test_lines_tell_how_long_it_will_take(
@@ -48,3 +49,80 @@ def test_rounds_name_the_worst_cell(capsys: pytest.CaptureFixture[str]) -> None:
     assert first.startswith("round ")
     assert "of 6: risk 0." in first
     assert "to its bound)" in first
+
+
+@pytest.fixture
+def people() -> pffl.Federation:
+    return pffl.datasets.synthetic(600, silos=2, seed=0)
+
+
+def test_what_is_measured_after_training_is_shown(
+    people: pffl.Federation,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", "150")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("rich.progress.Progress.refresh", lambda self: None)
+    told = []
+    monkeypatch.setattr(
+        "rich.progress.Progress.update",
+        lambda self, task, **given: told.append(given["description"]),
+    )
+    shown = progress.Rounds()
+    pffl.solve(people, pffl.BoundedGroupLoss(0.6), seed=0, callbacks=[shown])
+    rounds = [text.startswith("round ") for text in told]
+    first, last = rounds.index(True), len(rounds) - rounds[::-1].index(True)
+    assert told[0] == "measuring, question 1: counting rows"
+    assert all(rounds[first:last])
+    after = told[last:]
+    assert "the smallest bound that is possible" in after[0]
+    assert "held-out rows" in after[-1]
+    assert all(text.startswith("measuring, question ") for text in after)
+    assert not capsys.readouterr().out
+
+
+def test_short_measuring_has_no_line_of_its_own(
+    people: pffl.Federation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pffl.solve(people, None, seed=0, callbacks=[progress.Rounds()])
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["round 1"]
+
+
+def test_a_bar_ends_with_the_run_that_fails(people: pffl.Federation) -> None:
+    class Failing(Callback):
+        def asking(self, parts: object) -> None:
+            if shown.questions == 2:
+                raise ZeroDivisionError
+
+    shown = progress.Rounds()
+    with pytest.raises(ZeroDivisionError):
+        pffl.solve(people, None, seed=0, callbacks=[shown, Failing()])
+    assert shown.questions == 2
+    assert shown.shown is None
+
+
+def test_every_part_of_a_run_has_words() -> None:
+    """A stage that nobody put into words would be measured without a name."""
+    parts: set[str] = set()
+
+    class Listening(Callback):
+        def asking(self, found: object) -> None:
+            parts.update(part[0] for part in found)
+
+    federation = pffl.datasets.synthetic(600, silos=2, seed=0)
+    bounds = pffl.BoundedGroupLoss({"A": 0.5, "B": 0.6})
+    options = pffl.Options(reach=True)
+    method = pffl.PFFL(dual_rounds=2, rounds_per_dual=1)
+    for chosen in (method, pffl.Exact()):
+        pffl.solve(
+            federation,
+            bounds,
+            method=chosen,
+            options=options,
+            seed=0,
+            callbacks=[Listening()],
+        )
+    assert len(parts) > 6
+    assert parts - {"training"} <= set(progress.PARTS)

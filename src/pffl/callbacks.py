@@ -1,10 +1,11 @@
-"""What may happen between rounds, and at the end: four empty methods to fill.
+"""What may happen between rounds, and at the end: six empty methods to fill.
 
 See `progress`, and `integrations` for trackers of experiments.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,12 @@ class Callback:
 
     def after(self, problem: Problem) -> None:
         """After the last round, also after an error."""
+
+    def asking(self, parts: Sequence[tuple[str, ...]]) -> None:
+        """Before questions go out; `parts` are the stages of the run that ask them."""
+
+    def over(self) -> None:
+        """After the last question of the run, also after an error."""
 
     def solved(self, solution: Solution) -> None:
         """After everything was measured, at the end of `solve`."""

@@ -254,6 +254,8 @@ class Driver:
             flow.close()
             while self._watching:
                 self._leave(self._watching.pop())
+            for callback in self._callbacks:
+                callback.over()
 
     def answer(self, event: Event) -> Any:
         """Answer an event."""
@@ -299,6 +301,8 @@ class Driver:
         prints = [self._meter.print_of(a.question) for a in asked]
         once = dict(reversed(list(zip(prints, asked, strict=True))))
         marks = list(dict.fromkeys(prints))
+        for callback in self._callbacks:
+            callback.asking([a.stage for a in asked])
         try:
             totals = yield [once[mark].question for mark in marks]
         except Exception as error:

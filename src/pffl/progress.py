@@ -1,13 +1,14 @@
 """How far something is: a bar on a terminal, elsewhere a line now and then.
 
 Rounds of a run, runs of a study and bytes of a download are all shown in this way; bar
-and line have the same words, such as ``round 12 of 300: risk 0.61, 4 s left``.
+and line have the same words, such as ``round 12 of 300: risk 0.61, 4 s left``. A bar
+fills only where it is known how much there is to do; otherwise it moves to and fro.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,6 +22,20 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
 EVERY = 5.0  # seconds between two lines
+#: What a run does beside its rounds, by the name of the stage.
+PARTS = {
+    "census": "counting rows",
+    "rows": "counting held-out rows",
+    "alone": "how low the loss of each cell alone can go",
+    "reach": "how low the loss of each cell alone can go",
+    "before": "the model without bounds",
+    "before rows": "the model without bounds",
+    "least": "the smallest bound that is possible",
+    "excess": "how far the bounds are from possible",
+    "bounding": "the bounded predictor",
+    "gap": "the duality gap",
+    "heldout": "held-out rows",
+}
 LONGEST_NAME = 30
 UNITS = ("B", "kB", "MB", "GB")
 PICTURES = "pictures"  # what is counted, while all else that arrives is weighed
@@ -36,26 +51,29 @@ class Progress:
     ----------
     words
         How to say it.
+    patience
+        Seconds before the first line.
     """
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: Words, *, patience: float = 0.0) -> None:
         from rich.console import Console
 
         self.words = words
         self._target = Console(stderr=True, highlight=False, markup=False, emoji=False)
         self._bar: Bar | None = None
         self._last, self._begun, self._first = -EVERY, 0.0, 0
+        self._patience = patience
         self._done, self._total = -1, -1
 
     def __enter__(self) -> Progress:
         if self._target.is_terminal and not self._target.is_dumb_terminal:
-            from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
             from rich.progress import Progress as Bar
 
             self._bar = Bar(
                 BarColumn(bar_width=20),
-                TextColumn("{task.description}", markup=False),
-                TimeRemainingColumn(),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[left]}{task.description}", markup=False),
                 console=self._target,
                 transient=True,
             )
@@ -79,21 +97,30 @@ class Progress:
             self._begun, self._first = now, done
         self._done, self._total = done, total or 0
         text = visible(self.words(what, done, total))
+        left = ""
+        if total is not None and self._first < done < total:
+            rate = (done - self._first) / max(now - self._begun, 1e-9)
+            left = f"{(total - done) / rate:.0f} s left"
         if self._bar is not None:
-            self._move(self._bar, text, fresh)
-        elif fresh or done == total or now - self._last >= EVERY:
+            self._move(self._bar, text, left, fresh)
+        elif self._due(now, fresh=fresh, last=done == total):
             self._last = now
-            if total is not None and self._first < done < total:
-                rate = (done - self._first) / max(now - self._begun, 1e-9)
-                text += f", {(total - done) / rate:.0f} s left"
-            self._target.print(text, soft_wrap=True)
+            self._target.print(f"{text}, {left}" if left else text, soft_wrap=True)
 
-    def _move(self, bar: Bar, text: str, fresh: bool) -> None:
+    def _due(self, now: float, *, fresh: bool, last: bool) -> bool:
+        """Whether a line is due: at both ends, and now and then between them."""
+        waited = now - (self._begun if self._last < 0 else self._last)
+        if self._patience and waited < self._patience:
+            return False
+        return fresh or last or waited >= EVERY or self._last < 0
+
+    def _move(self, bar: Bar, text: str, left: str, fresh: bool) -> None:
         if fresh:
             for task in bar.task_ids:
                 bar.remove_task(task)
-            bar.add_task(text, total=self._total or None)
-        bar.update(bar.task_ids[0], completed=self._done, description=text)
+            bar.add_task(text, total=self._total or None, left="")
+        left = f"{left}, " if left else ""
+        bar.update(bar.task_ids[0], completed=self._done, description=text, left=left)
 
 
 def counted(noun: str) -> Progress:
@@ -129,21 +156,55 @@ def size(number: float) -> str:
 
 
 class Rounds(Callback):
-    """Shows the rounds of a run, with the worst cell and the measured gap."""
+    """Shows the rounds of a run, with the worst cell and the measured gap.
+
+    Before and after them, what is counted and measured.
+    """
+
+    def __init__(self) -> None:
+        self.planned: int | None = None
+        self.training = False
+        self.questions = 0
+        self.shown: Progress | None = None
 
     def before(self, problem: Problem, planned_rounds: int | None) -> None:
-        """Begin."""
-        self.planned = planned_rounds
+        """Begin training."""
+        self.over()
+        self.planned, self.training = planned_rounds, True
         self.shown = counted("round").__enter__()
 
     def after_round(self, problem: Problem, row: Round) -> bool:
         """Go on."""
-        self.shown(describe(problem, row), row.number, self.planned)
+        if self.shown is not None:
+            self.shown(describe(problem, row), row.number, self.planned)
         return False
 
     def after(self, problem: Problem) -> None:
+        """End training."""
+        self.over()
+        self.training = False
+
+    def asking(self, parts: Sequence[tuple[str, ...]]) -> None:
+        """Show what is measured; while it trains, rounds tell how far it is."""
+        if self.training:
+            return
+        if self.shown is None:
+            self.questions = 0
+            self.shown = Progress(_measured, patience=EVERY).__enter__()
+        self.questions += 1
+        first = dict.fromkeys(PARTS.get(part[0]) for part in parts if part)
+        told = [what for what in first if what is not None]
+        self.shown("; ".join(told) or "the model", self.questions)
+
+    def over(self) -> None:
         """End."""
-        self.shown.__exit__(None, None, None)
+        if self.shown is not None:
+            self.shown.__exit__(None, None, None)
+        self.shown = None
+
+
+def _measured(what: str, done: int, total: int | None) -> str:
+    return f"measuring, question {done:,}: {what}"
 
 
 def describe(problem: Problem, row: Round) -> str:
