@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 import pffl
+from pffl.data import Rows, Silo
 from pffl.data.sparse import as_csr, spreads
 from pffl.engines import Local
 from pffl.errors import DataError
 from pffl.models.base import Inputs
 from pffl.models.scaled import ScaledRows
 from pffl.questions import Evaluate, Slopes
-from tests.helpers import make_problem, train_question, witness_question
+from tests.helpers import make_problem, make_schema, train_question, witness_question
 from tests.verifying import not_verified
 
 
@@ -126,10 +128,34 @@ def test_what_is_no_number_is_named(bad):
         pffl.Federation.from_arrays(X, y, sensitive_features=group)
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        sp.csr_matrix(np.eye(4)),
+        sp.csc_array(np.eye(4)),
+        sp.csr_array(np.eye(4, dtype=np.float32)),
+        sp.csr_array((np.ones(4), [1, 1, 0, 2], [0, 2, 3, 4, 4]), shape=(4, 4)),
+    ],
+)
+def test_rows_in_another_form_are_refused(odd):
+    rows = Rows(odd, np.array([0.0, 1, 0, 1]), np.array([0, 1, 0, 1]))
+    schema = make_schema(features=4)
+    with pytest.raises(DataError, match=r"sparse inputs must be a csr_array"):
+        pffl.Federation(schema, (Silo("a", 0, {"train": rows}),))
+    again = replace(rows, X=Rows.of(odd, rows.y, rows.group).X)
+    pffl.Federation(schema, (Silo("a", 0, {"train": again}),))
+
+
 def test_shapes_that_do_not_fit_are_said():
     X, y, group, _ = drawn(60, 12)
     with pytest.raises(DataError, match="lengths differ"):
         pffl.Federation.from_arrays(X[:50], y, sensitive_features=group)
+    with pytest.raises(DataError, match="real numbers, not of type complex"):
+        pffl.Federation.from_arrays(X.astype(complex), y, sensitive_features=group)
+    with pytest.raises(DataError, match="not a sparse matrix"):
+        pffl.Federation.from_arrays(
+            X, sp.csr_array(y[:, None]), sensitive_features=group
+        )
 
 
 def test_equal_rows_and_rows_in_two_silos_are_found():

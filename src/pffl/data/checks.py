@@ -21,7 +21,13 @@ from numpy.typing import NDArray
 
 from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
-from pffl.data.sparse import column_ends, not_finite, stored_numbers, stored_width
+from pffl.data.sparse import (
+    column_ends,
+    is_canonical,
+    not_finite,
+    stored_numbers,
+    stored_width,
+)
 from pffl.errors import DataError, Problems
 from pffl.typing import BoolArray, FloatArray, IntArray
 
@@ -92,6 +98,12 @@ def _check_shape(schema: Schema, rows: Rows, where: str, problems: Problems) -> 
         problems.add(
             f"{where}: inputs have shape {rows.X.shape}, expected "
             f"(rows, {schema.n_features})"
+        )
+        return False
+    if not isinstance(rows.X, np.ndarray) and not is_canonical(rows.X):
+        problems.add(
+            f"{where}: sparse inputs must be a csr_array of float64, sorted, each "
+            "entry once: use `Rows.of`, which makes them so"
         )
         return False
     if not rows.X.shape[0] == len(rows.y) == len(rows.group):

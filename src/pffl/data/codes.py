@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from pffl.data.sparse import is_sparse
 from pffl.errors import DataError
 from pffl.typing import IntArray
 
@@ -32,6 +33,8 @@ def as_column(values: object) -> NDArray[np.generic]:
     >>> as_column(["a", float("nan")])
     array(['a', nan], dtype=object)
     """
+    if is_sparse(values):
+        raise DataError("a column is a vector, not a sparse matrix: .toarray().ravel()")
     column = np.asarray(values)
     if column.dtype.kind in "US" and not hasattr(values, "dtype"):
         return np.asarray(values, dtype=object)

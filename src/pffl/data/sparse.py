@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from pffl.errors import DataError
 from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ def as_csr(X: Any) -> csr_array:
     """
     from scipy.sparse import csr_array
 
+    if X.dtype.kind not in "biuf":
+        raise DataError(f"sparse inputs must be real numbers, not of type {X.dtype}")
     rows = csr_array(X, dtype=np.float64)
     if not (rows.has_canonical_format and rows.data.all()):
         rows = rows.copy()
@@ -38,6 +41,14 @@ def as_csr(X: Any) -> csr_array:
         places = rows.indices.astype(np.int32), rows.indptr.astype(np.int32)
         rows = csr_array((rows.data, *places), shape=rows.shape)
     return rows
+
+
+def is_canonical(X: csr_array) -> bool:
+    """Whether rows are as `as_csr` makes them, but for what they need not store."""
+    from scipy.sparse import csr_array
+
+    good = isinstance(X, csr_array) and X.dtype == np.float64
+    return good and bool(X.has_canonical_format)
 
 
 def stacked(parts: Sequence[Matrix]) -> Matrix:

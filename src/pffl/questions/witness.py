@@ -104,11 +104,13 @@ class Witness(ModelQuestion[WitnessTotal]):
 
     def total(self, blocks: Sequence[FloatArray]) -> WitnessTotal:
         """Add blocks up exactly: the residual is what is left of large terms."""
-        none = np.zeros(3 + self.task.model.n_parameters)
-        columns = np.stack([none, *blocks], axis=1).tolist()
-        value, *sizes = (math.fsum(column) for column in columns[:3])
-        residual = np.array([math.fsum(column) for column in columns[3:]])
-        return WitnessTotal(value, residual, np.array(sizes))
+        if not blocks:
+            blocks = [np.zeros(3 + self.task.model.n_parameters)]
+        sums = blocks[0]
+        if len(blocks) > 1:
+            columns = np.stack(blocks, axis=1).tolist()
+            sums = np.array([math.fsum(column) for column in columns])
+        return WitnessTotal(float(sums[0]), sums[3:], sums[1:3])
 
     def check(self, known: Known, total: WitnessTotal) -> WitnessTotal:
         """Judge both sums: entropies are bounded, and so are slopes."""
