@@ -207,7 +207,7 @@ def begin(
     counted = yield from stage("census", count(schema))
     census, sums = counted.census, (counted.feature_sums, counted.feature_squares)
     mass = float(census.weight.sum())
-    inputs = Inputs.from_sums(mass, *sums, counted.centre[1:])
+    inputs = Inputs.from_sums(mass, *sums, counted.centre[1:], schema.texts)
     bound = (model or default_model(schema)).bind(schema, inputs)
     if not schema.labels:
         bound = bound.with_target(target_of(counted, bound))

@@ -10,12 +10,14 @@ import pandas as pd
 import pytest
 
 import pffl
+from pffl import runs
 from pffl.data import DataWarning, Federation, TableEncoding
 from pffl.data.column import Column
 from pffl.data.names import Names, Numbered, repeated
 from pffl.data.schema import Attribute, Schema
 from pffl.data.words import count_words, texts_of, width_for
 from pffl.errors import DataError, UsageError
+from pffl.evidence import verify
 from pffl.models import Inputs
 from pffl.models.export.coefficients import RawForm
 from pffl.models.predictor import Predictor
@@ -319,3 +321,40 @@ def test_a_wide_category_in_the_exports():
     with pytest.warns(DataWarning, match="new values, taken as no value"):
         own = predictor.predict_proba(frame, unseen="ignore")
     np.testing.assert_allclose(ignored, own, rtol=1e-12)
+
+
+def test_the_inputs_of_a_text_share_a_scale():
+    X = np.random.default_rng(0).poisson([3.0, 1.0, 0.2, 0.0, 2.0], (50, 5)) * 1.0
+    sums, squares = X.sum(axis=0), (X**2).sum(axis=0)
+    found = Inputs.from_sums(50.0, sums, squares, texts=[slice(1, 4)])
+    own = X.std(axis=0)
+    whole = np.sqrt((own[1:4] ** 2).sum())
+    np.testing.assert_allclose(found.scale, [own[0], *[whole] * 3, own[4]])
+    np.testing.assert_allclose(found.mean, X.mean(axis=0))
+    z = found.apply(X)[:, 1:4]
+    assert np.isclose((z**2).sum(axis=1).mean(), 1.0)  # a text is as long as a number
+    nothing = Inputs.from_sums(50.0, 0 * sums, 0 * squares, texts=[slice(1, 4)])
+    assert np.array_equal(nothing.scale, np.ones(5))
+
+
+def test_a_run_on_texts_is_verified_from_its_rows(tmp_path):
+    options = {"hash": {"notes": 16}, "drop": ["code"], "sparse": True}
+    federation = build(**options)
+    assert federation.schema.texts == (slice(1, 17),)
+    solution = pffl.solve(
+        federation,
+        pffl.BoundedGroupLoss(0.6),
+        model=pffl.LogisticRegression(l2=0.1),
+        method=pffl.Exact(multiplier_bound=5.0),
+        seed=0,
+    )
+    assert solution.gap <= 1e-5
+    runs.save(solution, tmp_path / "run")
+    federation.export(tmp_path / "rows.npz")
+    checks = verify.verify(tmp_path / "run", tmp_path / "rows.npz")
+    assert [check for check in checks if not check.agrees] == []
+    assert any(check.what.startswith("gap") for check in checks)
+    other = build(notes().assign(year=lambda d: d["year"] + 1), **options)
+    other.export(tmp_path / "other.npz")
+    checks = verify.verify(tmp_path / "run", tmp_path / "other.npz")
+    assert any(check.what == "data: hash" and not check.agrees for check in checks)

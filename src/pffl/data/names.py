@@ -46,6 +46,16 @@ class Names(Record, Sequence[str]):
         sizes = [1 if isinstance(part, str) else part.count for part in self.parts]
         return np.cumsum(sizes, dtype=np.int64)
 
+    @property
+    def numbered(self) -> tuple[slice, ...]:
+        """Where the numbered ones are."""
+        ends = zip(self.parts, self._ends.tolist(), strict=True)
+        return tuple(
+            slice(end - part.count, end)
+            for part, end in ends
+            if isinstance(part, Numbered)
+        )
+
     def __len__(self) -> int:
         return int(self._ends[-1]) if self.parts else 0
 

@@ -94,6 +94,11 @@ class Schema:
         """Number of input columns."""
         return len(self.features)
 
+    @property
+    def texts(self) -> tuple[slice, ...]:
+        """Where the inputs of each hashed text are."""
+        return self.features.numbered if isinstance(self.features, Names) else ()
+
     @cached_property
     def groups(self) -> tuple[str, ...]:
         """Names of all groups: every combination of attribute values, in code order."""

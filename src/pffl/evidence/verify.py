@@ -2095,7 +2095,7 @@ def check_page(
 ) -> Iterator[Check]:
     """Compare what a report shows with the figures and sentences of the other files."""
     effects = {} if model is None else model.effects()
-    more = [] if model is None else [model.schema, len(effects)]
+    more = [] if model is None else [model.schema, len(model.mean)]
     statements = certificate.get("statements", [])
     parts = result["verdicts"].values()
     said = [part["sentence"] for part in parts if "sentence" in part]

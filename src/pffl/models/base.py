@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, overload
 
@@ -53,18 +53,26 @@ class Inputs:
         sums: FloatArray,
         squares: FloatArray,
         centre: FloatArray | float = 0.0,
+        texts: Sequence[slice] = (),
     ) -> Inputs:
         """Standardise by the mean and standard deviation over all silos' rows.
 
         The sums are those of x − centre, over rows that weigh `mass` together. A
         constant column gets scale 1 and becomes 0. The cut is relative to the column's
         size, because Σx²/n − mean² cancels there.
+
+        The inputs of a text share a scale, the root of the sum of their variances: all
+        of it varies as much as one number. By its own deviation a rare word would
+        weigh as much as a frequent one, and rows would be learnt by heart.
         """
         mean = sums / mass
         second = squares / mass
         variance = np.maximum(second - mean**2, 0.0)
         constant = variance <= CONSTANT * np.maximum(second, 1e-300)
-        return cls(centre + mean, np.where(constant, 1.0, np.sqrt(variance)))
+        scale = np.where(constant, 1.0, np.sqrt(variance))
+        for text in texts:
+            scale[text] = np.sqrt(variance[text][~constant[text]].sum()) or 1.0
+        return cls(centre + mean, scale)
 
     def about_zero(self) -> Inputs:
         """Return the scaling by root mean squares, without a shift."""

@@ -184,8 +184,9 @@ class Predictor:
         One row per input, and the intercept: its column and value (of a category, or
         the part of a date), ``coefficient`` (what one unit more adds to the score: the
         log-odds of the last of two classes, or the predicted number), ``per_sd`` (what
-        one standard deviation more adds), ``mean`` and ``sd`` of the training rows. Of
-        several classes there is a coefficient for each.
+        one standard deviation more adds), ``mean`` and ``sd`` of the training rows; the
+        inputs of a text share one, that of the whole text. Of several classes there is
+        a coefficient for each.
         """
         from pffl.models.export.coefficients import coefficients_of
 

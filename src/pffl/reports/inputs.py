@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pffl.models.export.coefficients import coefficients_of
+from pffl.models.export.coefficients import RawForm, coefficients_of
 from pffl.models.predictor import Predictor
 from pffl.reports import charts
 from pffl.text import decimals, visible
@@ -33,16 +33,16 @@ class InputsThatMatter:
         """Rank the inputs; None of a network, or where their spread is not known."""
         if not predictor.model.linear:
             return None
-        table = coefficients_of(predictor).iloc[:-1]
-        effects = table.filter(regex="^per_sd").to_numpy()
+        form = RawForm.of(predictor, "a ranking of inputs")
+        effects = form.coefficients * form.deviation
         if np.isnan(effects).all():
             return None
-        several = effects.shape[1] > 1
-        size = np.ptp(effects, axis=1) if several else np.abs(effects[:, 0])
+        several = len(effects) > 1
+        size = np.ptp(effects, axis=0) if several else np.abs(effects[0])
         largest = np.argsort(-size, kind="stable")[:MOST]
-        shown = table.iloc[largest]
+        shown = coefficients_of(predictor, largest)
         names = [visible(name) for name in shown["input"]]
-        lengths = size[largest] if several else effects[largest, 0]
+        lengths = size[largest] if several else effects[0, largest]
         words = _words(predictor)
         numbers = shown.filter(regex="^(coefficient|per_sd)")
         return cls(
@@ -53,7 +53,7 @@ class InputsThatMatter:
                 [name, *map(decimals, row)]
                 for name, row in zip(names, numbers.to_numpy().tolist(), strict=True)
             ],
-            len(table) - len(shown),
+            len(size) - len(shown),
         )
 
 

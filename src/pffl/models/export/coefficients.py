@@ -127,29 +127,39 @@ class RawForm:
         return self.shifted(slice(None))
 
 
-def coefficients_of(predictor: Predictor) -> pd.DataFrame:
-    """Return the table of coefficients; see `Predictor.coefficients`."""
+def coefficients_of(
+    predictor: Predictor, places: IntArray | None = None
+) -> pd.DataFrame:
+    """Return the table of coefficients; see `Predictor.coefficients`.
+
+    Of all inputs, and the intercept; or of those at `places` alone.
+    """
     import pandas as pd
 
     form = RawForm.of(predictor, "a table of coefficients")
-    names = list(predictor.schema.features)
-    columns = [c.name for c in form.columns for _ in range(c.width)]
+    every = np.arange(len(form.mean)) if places is None else places
+    features, ends = predictor.schema.features, [s.stop for s in form.spans.values()]
+    names = list(features) if places is None else [features[j] for j in places]
+    owners = np.searchsorted(ends, every, side="right").tolist()
+    columns = [form.columns[owner].name for owner in owners]
     # What follows the column's name in that of an input: a value, or a date's part.
     pairs = zip(names, columns, strict=True)
     values = [name[len(column) + 1 :] or None for name, column in pairs]
-    found: dict[str, object] = {
-        "input": [*names, INTERCEPT],
-        "column": [*columns, None],
-        "value": [*values, None],
-    }
+    found: dict[str, object] = {"input": names, "column": columns, "value": values}
     of = [""]
     if len(form.coefficients) > 1:
         of = [f": {label}" for label in predictor.schema.labels]
-    for which, slopes, start in zip(
-        of, form.coefficients, form.raw_intercept, strict=True
-    ):
-        found[f"coefficient{which}"] = np.append(slopes, start)
-        found[f"per_sd{which}"] = np.append(slopes * form.deviation, np.nan)
-    found["mean"] = np.append(form.mean, np.nan)
-    found["sd"] = np.append(form.deviation, np.nan)
-    return pd.DataFrame(found)
+    for which, slopes in zip(of, form.coefficients[:, every], strict=True):
+        found[f"coefficient{which}"] = slopes
+        found[f"per_sd{which}"] = slopes * form.deviation[every]
+    found["mean"], found["sd"] = form.mean[every], form.deviation[every]
+    table = pd.DataFrame(found)
+    if places is None:
+        table.loc[len(table)] = {
+            "input": INTERCEPT,
+            **{
+                f"coefficient{which}": start
+                for which, start in zip(of, form.raw_intercept, strict=True)
+            },
+        }
+    return table
