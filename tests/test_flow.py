@@ -195,6 +195,27 @@ def test_killed_at_every_message_and_resumed(
             assert len(resumed.messages) <= len(whole.messages) - at + 1
 
 
+def test_killed_and_resumed_without_hessians(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pffl.methods.auto.LARGEST", 2)
+    bound = pffl.BoundedGroupLoss({"a": 0.3, "b": 0.4})
+    whole = Recording(Local(FEDERATION))
+    expected = pffl.solve(whole, bound, seed=3)
+    assert expected.status == "infeasible"
+    asked = [type(q).__name__ for message in whole.messages for q in message]
+    assert {"Slopes", "Witness"} <= set(asked)
+    assert "Curvature" not in asked
+    for at in range(2, len(whole.messages), 8):
+        broken = Recording(Local(FEDERATION), at, FederationError("down"))
+        with pytest.raises(FederationError):
+            pffl.solve(broken, bound, seed=3, checkpoint=tmp_path / str(at))
+        resumed = Recording(Local(FEDERATION))
+        found = pffl.solve(resumed, bound, seed=3, checkpoint=tmp_path / str(at))
+        assert plain(found) == plain(expected), at
+        assert len(resumed.messages) <= len(whole.messages) - at + 1
+
+
 def test_together_goes_out_at_once_and_shares_equal_questions() -> None:
     engine = Recording(Reference(FEDERATION))
     question = Census(FEDERATION.schema, "train")

@@ -328,12 +328,31 @@ def test_questions_are_enough_to_find_what_each_cell_alone_can_reach(
     assert config.rules.layouts == before.layouts + 3
 
 
-def test_questions_are_enough_for_a_method_without_a_plan(tmp_path: Path) -> None:
-    method = {"kind": "reductions", "iterations": 200}
+@pytest.mark.parametrize(
+    ("method", "asked"),
+    [
+        ({"kind": "reductions", "iterations": 200}, 600),
+        ({"kind": "first-order"}, 500),  # twice its rounds at most, and proofs
+    ],
+)
+def test_questions_are_enough_for_a_method_without_a_plan(
+    tmp_path: Path, method: dict[str, Any], asked: int
+) -> None:
     out = made(tmp_path / "out", SECTIONS | {"method": method})
     config = SiteConfig.load(out / "sites" / "silo-1")
-    assert config.rules.questions == 3 * 200 + 50
-    assert "asks up to 600" in (out / "sites/silo-1/site.toml").read_text()
+    assert config.rules.questions == asked + 50
+    assert f"asks up to {asked}" in (out / "sites/silo-1/site.toml").read_text()
+
+
+def test_questions_are_enough_for_what_auto_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = made(tmp_path / "few", SECTIONS)
+    monkeypatch.setattr("pffl.methods.auto.LARGEST", 2)
+    many = made(tmp_path / "many", SECTIONS)
+    rules = [SiteConfig.load(out / "sites" / "silo-1").rules for out in (few, many)]
+    assert [rule.questions for rule in rules] == [200, 550]
+    assert "The method is first-order" in (many / "sites/silo-1/site.toml").read_text()
 
 
 def test_batches_are_allowed_if_the_method_takes_them(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_nobody_asks_for_a_hessian_unasked(name: str) -> None:
     options = pffl.Options(least=all_of_it, baseline=all_of_it)
     how: dict[str, Any] = {"method": method, "options": options, "seed": 0}
     if name in HESSIANS:
-        with pytest.raises(UsageError, match=r"2101 × 2101 .* use FirstOrder"):
+        with pytest.raises(UsageError, match=r"2101 × 2101 .* `method=FirstOrder"):
             pffl.solve(Watched(wide()), bound, **how)
         return
     solution = pffl.solve(Watched(wide()), bound, **how)
@@ -84,7 +84,7 @@ def test_hessians_that_silos_do_not_show_are_not_asked_for() -> None:
     assert run.bounds is not None
     assert found.upper - found.lower <= 1e-5
     for name in HESSIANS:
-        with pytest.raises(UsageError, match="silos show none: use FirstOrder"):
+        with pytest.raises(UsageError, match="silos show none: `method=FirstOrder"):
             METHODS[name]().init(closed)
 
 

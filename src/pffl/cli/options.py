@@ -317,6 +317,7 @@ def listed(text: str) -> list[str]:
 SAID = {
     "bound=NUMBER": "--bound NUMBER",
     "classification=False": "--model least-squares",
+    "method=FirstOrder()": "--method first-order",
     "model=LeastSquares()": "--model least-squares",
     "model=SoftmaxRegression()": "--model softmax",
     "target_range=LOW,HIGH": "--target-range LOW,HIGH",

@@ -18,10 +18,14 @@ import numpy as np
 import pandas as pd
 
 from pffl import files
+from pffl.constraints.base import Cells
 from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.silo import Rows, Silo
 from pffl.errors import ArtefactError, Problems, UsageError
+from pffl.methods import Auto, Exact, FirstOrder, Method
+from pffl.methods.auto import hessians_fit
+from pffl.problem import Access
 from pffl.site import Agreement, Rules
 from pffl.site.agreement import FILE as FEDERATION
 from pffl.spec import RunSpec, dumps
@@ -231,7 +235,8 @@ def _listings(agreed: Agreement, names: Mapping[str, str]) -> dict[str, object]:
 
 def _limits(spec: RunSpec, agreed: Agreement) -> tuple[Rules, str]:
     """Return limits that the planned run keeps, and how many questions it asks."""
-    name, most = spec.method.name, spec.method.most_rounds
+    method = _method(spec, agreed)
+    name, most = method.name, method.most_rounds
     rules = Rules(batches=spec.method.batch_size is not None)
     if spec.constraint is not None:  # bounds may count from what a cell alone can reach
         cells = spec.constraint.cells(agreed.schema, agreed.sites)
@@ -243,9 +248,21 @@ def _limits(spec: RunSpec, agreed: Agreement) -> tuple[Rules, str]:
         return rules, f"The method is {name}, which asks until it is done."
     if most + SPARE <= rules.questions:
         return rules, f"The method is {name}."
-    about = "about" if spec.method.planned_rounds else "up to"
+    about = "about" if method.planned_rounds else "up to"
     asks = f"The method is {name}, which asks {about} {most:,}."
     return replace(rules, questions=most + SPARE), asks
+
+
+def _method(spec: RunSpec, agreed: Agreement) -> Method[Any]:
+    """Return the method that the run will take, as far as names tell."""
+    if not isinstance(spec.method, Auto):
+        return spec.method
+    schema, none = agreed.schema, Cells.none(agreed.schema)
+    outputs = len(schema.labels) if len(schema.labels) > 2 else 1
+    cells = spec.constraint.cells(schema, agreed.sites) if spec.constraint else none
+    p, access = outputs * (1 + schema.n_features), Access(elsewhere=True)
+    exact, _ = hessians_fit(p, len(cells), entries=0, access=access)
+    return Exact() if exact else FirstOrder()
 
 
 def _flower() -> str:

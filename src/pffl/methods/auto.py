@@ -5,7 +5,7 @@ For linear models `Exact` and `FirstOrder` end at the same saddle point:
     Exact         in few rounds, each with Hessians: n·p² work, (Z + 1)·p²/2 numbers
     FirstOrder    in more rounds, each with gradients: n·p work, (Z + 1)·p numbers
 
-so that their cost decides (`seconds_of`), if Hessians may be asked for at all. The same
+so that their cost decides (`costs`), if Hessians may be asked for at all. The same
 choice says who measures gaps and the smallest bounds that are possible. See
 docs/choosing.md.
 """
@@ -21,7 +21,7 @@ from pffl.methods.exact import Exact
 from pffl.methods.first_order import FirstOrder
 from pffl.methods.pffl import PFFL
 from pffl.models.linear import LinearModel
-from pffl.problem import Point, Problem
+from pffl.problem import Access, Point, Problem
 from pffl.questions import Question
 from pffl.typing import FloatArray
 
@@ -115,15 +115,33 @@ class Auto(Method[Any]):
 
 def choose(problem: Problem) -> tuple[bool, str]:
     """Return whether Hessians are to be asked for of a linear model, and why."""
-    p, cells, rows = problem.n_parameters, problem.n_cells, problem.silo_counts.sum()
-    size = f"{p:,} parameter{'s' * (p > 1)} in {cells:,} cell{'s' * (cells != 1)}"
-    if not problem.access.hessians:
+    p, rows = problem.n_parameters, int(problem.silo_counts.sum())
+    entries = rows * (problem.stored or p)
+    return hessians_fit(p, problem.n_cells, entries=entries, access=problem.access)
+
+
+def hessians_fit(
+    parameters: int, cells: int, *, entries: int, access: Access
+) -> tuple[bool, str]:
+    """Return whether to ask for Hessians, and why.
+
+    Parameters
+    ----------
+    parameters, cells
+        p and Z.
+    entries
+        Inputs that all rows together store.
+    access
+        How silos are reached, and what they show.
+    """
+    p, z = parameters, cells
+    size = f"{p:,} parameter{'s' * (p > 1)} in {z:,} cell{'s' * (z != 1)}"
+    if not access.hessians:
         return False, "the silos show no Hessians"
     if p > LARGEST:
         return False, f"{size}, and above {LARGEST:,} parameters Hessians are too large"
-    entries = int(rows) * (problem.stored or p)
-    exact, first = costs(p, cells, entries=entries, elsewhere=problem.access.elsewhere)
-    where = "to send and compute" if problem.access.elsewhere else "to compute"
+    exact, first = costs(p, z, entries=entries, elsewhere=access.elsewhere)
+    where = "to send and compute" if access.elsewhere else "to compute"
     if exact <= max(first, QUICK):
         return True, f"{size}: Hessians in few rounds cost least {where}"
     times = f"{exact / first:.2g}"
@@ -133,10 +151,7 @@ def choose(problem: Problem) -> tuple[bool, str]:
 def costs(
     parameters: int, cells: int, *, entries: int, elsewhere: bool
 ) -> tuple[float, float]:
-    """Return about how many seconds `Exact` and `FirstOrder` take.
-
-    `entries` are the inputs that all rows together store.
-    """
+    """Return about how many seconds `Exact` and `FirstOrder` take."""
     gradient, hessian = float(parameters), 0.5 * parameters * (parameters + 1)
     exact = first = PASS * entries
     exact += GRAM * entries * 0.5 * parameters + SADDLE * (1 + cells) * hessian

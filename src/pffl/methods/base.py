@@ -27,7 +27,7 @@ from pffl.typing import FloatArray
 S = TypeVar("S")
 Grid = Mapping[str, tuple[float | int | str, ...]]
 LARGEST = 2000  # parameters: beyond, Hessians are too large to send
-GRADIENTS_ONLY = "use FirstOrder, which asks for gradients only"
+GRADIENTS_ONLY = "`method=FirstOrder()` asks for gradients only"
 PRICES = (10.0, 1.0, 100.0)  # B to try; the first is where an open B starts
 #: Upper end of a gap, lower end, the w that proves it, and R of the ball for which it
 #: does; infinite for all models.

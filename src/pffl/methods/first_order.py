@@ -84,6 +84,11 @@ class FirstOrder(GapMethod[State]):
     closer: ClassVar[float] = 0.4
     patience: ClassVar[int] = 30
 
+    @property
+    def most_rounds(self) -> int:
+        """Its rounds, those for the model without bounds, and some dozens of proofs."""
+        return 2 * self.max_rounds + 100
+
     def init(self, problem: Problem, constants: None = None) -> State:
         """Start at w = 0, or at the warm start."""
         return self.begun(problem, State)

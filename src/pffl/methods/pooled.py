@@ -109,7 +109,7 @@ class Pooled(Method[State]):
 
     def init(self, problem: Problem, constants: None = None) -> State:
         """Line 1."""
-        check_hessians(self, problem, "use FirstOrder without bounds, or FedAvg")
+        check_hessians(self, problem, "`method=FirstOrder()` without bounds")
         return State(0, Newton.at(linear(problem.task).start(problem.seed)))
 
     def question(self, problem: Problem, state: State) -> Curvature | None:
