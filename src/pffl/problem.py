@@ -22,7 +22,7 @@ from pffl.data.schema import Schema
 from pffl.models.base import Inputs
 from pffl.numerics import divisors
 from pffl.questions.base import Task
-from pffl.questions.curvature import PEAK_POWER, CurvatureTotal
+from pffl.questions.curvature import CurvatureTotal
 from pffl.questions.evaluate import EvaluateTotal
 from pffl.questions.plausible import SHAPES
 from pffl.questions.slopes import SlopesTotal
@@ -47,11 +47,7 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """F and r to first or second order at w, as means and with the ridge term.
-
-    `peaks`, of a majorant: no silo's own Hessian of F, and of each cell's part in its
-    G_k per unit of λ_z, is larger.
-    """
+    """F and r to first or second order at w, as means and with the ridge term."""
 
     w: FloatArray
     risk: float
@@ -60,7 +56,6 @@ class Expansion:
     violation: FloatArray
     jacobian: FloatArray
     hessians: FloatArray
-    peaks: FloatArray | None = None
 
     def times(self, factor: float) -> Expansion:
         """Return the expansion with losses in another unit."""
@@ -358,7 +353,6 @@ class Problem:
             total.risk_hessian + self.mu * np.eye(len(w)),
             *cells,
             total.cell_hessians / self.counts[:, None, None],
-            self._peaks(total.peaks),
         )
 
     def errors(self, at: Expansion) -> Errors:
@@ -396,13 +390,6 @@ class Problem:
         entries = self.stored + int((~apart).sum()) + len(shifts) - len(mean)
         shifts *= np.sqrt(self.masses.sum())
         return Sparse(min(entries, len(shifts)), shifts)
-
-    def _peaks(self, sums: FloatArray) -> FloatArray:
-        """Turn Σ_k ‖H‖^q into bounds on the largest ‖H‖, cells per unit of λ."""
-        peaks: FloatArray = sums ** (1.0 / PEAK_POWER)
-        peaks[1:] /= self.counts
-        peaks[0] += self.mu
-        return peaks
 
 
 def value(

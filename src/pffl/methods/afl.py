@@ -24,14 +24,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.constraints.per_silo import PerSilo
-from pffl.methods.descent import (
-    DescentAscent,
-    Iterates,
-    Objective,
-    Weighing,
-    curvatures,
-)
-from pffl.problem import Expansion, Problem
+from pffl.methods.descent import DescentAscent, Iterates, Objective, Weighing
+from pffl.problem import Problem
 from pffl.questions import TrainTotal
 from pffl.typing import FloatArray
 
@@ -57,6 +51,7 @@ class AFL(DescentAscent):
     iterates: ClassVar[Iterates] = (None, "last", "average")
     name: ClassVar[str] = "afl"
     weighs_silos: ClassVar[bool] = True
+    weighs_updates: ClassVar[bool] = True
 
     def own(self, problem: Problem) -> Problem:
         """Return the problem of weighing silos: one cell for each."""
@@ -69,9 +64,9 @@ class AFL(DescentAscent):
         silos = len(problem.silo_names)
         return self.weighing(problem, np.full(silos, 1.0 / silos))
 
-    def steepest(self, majorant: Expansion) -> float:
+    def steepest(self, curvatures: FloatArray) -> float:
         """Return L of the silo that curves most."""
-        return float(curvatures(majorant)[0].max())
+        return float(curvatures[0, 1:].max())
 
     def objective(self, problem: Problem, state: Weighing) -> Objective:
         """Line 3, and the weights of line 4."""

@@ -3,7 +3,7 @@
 A method on top of this is its objective, its step sizes and its update:
 
     objective   what the next round descends
-    own, tuned  whose curvature is asked for before round 1, and what follows from it
+    own, tuned  whose smoothness is asked for before round 1, and what follows from it
     step        `descend`, and whatever moves besides w
 
 FedAvg (McMahan et al. 2017): J local steps, weighted mean of the updates.
@@ -12,12 +12,16 @@ FedAvgM, FedAdam, FedYogi (Hsu et al. 2019; Reddi et al. 2021): the mean update 
 pseudo-gradient for a server optimiser (`server`).
 Partial participation: each round asks a random fraction of the silos, and the update
 is scaled by K/n, so its expectation is that of all silos.
+Drift correction (SCAFFOLD, Karimireddy et al. 2020; FedLin, Mitra et al. 2021): local
+steps on silos that differ lead each to its own optimum, and their mean is not that of
+all. Each local gradient loses the silo's own at the last round's w and gains that of
+all silos there, so that at the optimum nobody moves. Silos keep nothing: that w, its
+weights and its gradient come with the next question.
 Step sizes come from constants of the problem, so that defaults need no tuning.
 """
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -26,33 +30,38 @@ import numpy as np
 
 from pffl.constraints.base import Cells
 from pffl.errors import UsageError
-from pffl.methods.base import (
-    Method,
-    check_choice,
-    check_hessians,
-    check_parameters,
+from pffl.methods.base import Method, check_choice, check_parameters
+from pffl.methods.step_sizes import (
+    answered_step,
+    ascent_regret_step,
+    curvatures,
+    smoothness,
 )
 from pffl.models.linear import LinearModel
 from pffl.numerics import project_simplex
-from pffl.problem import Expansion, Point, Problem
+from pffl.problem import Point, Problem
 from pffl.questions import (
-    Curvature,
-    CurvatureTotal,
     Evaluate,
     EvaluateTotal,
+    Question,
+    Smoothness,
+    SmoothnessTotal,
     Task,
     Train,
     TrainTotal,
 )
-from pffl.typing import FloatArray
+from pffl.typing import FloatArray, IntArray
 
 DECAY = 0.99  # β₂ of Adam and Yogi
 FLOOR = 1e-3  # τ of Adam and Yogi
-STABLE = 1.9  # steps of less than 2/L do not diverge
+WAIT = 25  # rounds until losses have answered to a step of their weights
+CAREFUL = 0.4  # part of the step that their answer allows: w is still on its way
 UNTUNED = 0.1  # η_w where neither the user nor the model's curvature says anything
 
-Iterate = Literal["average", "last", "best"]
+Iterate = Literal["average", "rising", "recent", "last", "best"]
 Iterates = tuple[Iterate | None, ...]
+#: Round t counts t^power: all alike, as t itself, or hardly any but the last eighth.
+MEANS: dict[str, int] = {"average": 0, "rising": 1, "recent": 7}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -62,14 +71,15 @@ class State:
     Attributes
     ----------
     w, w_sum
-        The model, and the sum of all so far.
+        The model, and the sum of all so far, each as often as it counts.
     momentum, second
         First and second moments of the server optimiser.
     smoothness
         L of the local objectives for the weights in use, where it is known.
     curvatures
-        L of the sets of rows that the method weighs, where their weights change with
-        every round.
+        L of F and of each set of rows that the method weighs, see `step_sizes`.
+    anchor
+        The last round's w, weights of cells, and gradient, by which drift is corrected.
     """
 
     round: int
@@ -79,6 +89,7 @@ class State:
     second: FloatArray
     smoothness: float | None = None
     curvatures: FloatArray | None = None
+    anchor: tuple[FloatArray, FloatArray, FloatArray] | None = None
 
     @classmethod
     def at_start(cls, problem: Problem, **more: Any) -> Self:
@@ -153,13 +164,18 @@ class LocalTraining(Method[S]):
     local_steps
         J.
     step_size
-        η_w; None takes 1/L for the current weights, from one `curvature` round.
+        η_w; None takes 1/L for the current weights, from one `smoothness` round.
     schedule
         "constant", or "decay" for η_w = 2/(βμ(γ + t)) with γ = 8L/(βμ).
     batch_size
         Rows per local step; None for all.
     proximal
         FedProx's weight; 0 is FedAvg.
+    drift_correction
+        Whether local gradients are corrected by the last round's, so that more than one
+        local step does not lead silos that differ astray. A round sends two vectors of
+        w's length more and receives one, and costs a silo a gradient more (on batches:
+        twice the gradients, and one over all rows).
     participation
         Fraction of silos asked in each round.
     server, server_step_size, server_momentum
@@ -172,11 +188,13 @@ class LocalTraining(Method[S]):
     schedule: Literal["constant", "decay"] = "constant"
     batch_size: int | None = None
     proximal: float = 0.0
+    drift_correction: bool = False
     participation: float = 1.0
     server: Literal["mean", "momentum", "adam", "yogi"] = "mean"
     server_step_size: float = 1.0
     server_momentum: float = 0.9
     iterates: ClassVar[Iterates] = ("last",)  # that it can return
+    weighs_updates: ClassVar[bool] = False  # silos by anything else than their p_k
 
     def __post_init__(self) -> None:
         self.check()
@@ -203,6 +221,12 @@ class LocalTraining(Method[S]):
         check_choice(self, "schedule", ("constant", "decay"))
         check_choice(self, "server", ("mean", "momentum", "adam", "yogi"))
         check_choice(self, "iterate", self.iterates)
+        check_choice(self, "drift_correction", (False, True))
+        if self.drift_correction and self.weighs_updates:
+            raise UsageError(
+                f"{type(self).__name__} moves the weights of silos, for which the "
+                "'drift_correction' parameter has no meaning: leave it out"
+            )
 
     @property
     def iterate(self) -> Iterate | None:
@@ -228,43 +252,47 @@ class LocalTraining(Method[S]):
         """Return the first state, as far as it is known without constants."""
 
     def own(self, problem: Problem) -> Problem:
-        """Return the problem whose curvature the step sizes are taken from.
+        """Return the problem whose smoothness the step sizes are taken from.
 
         It is F with β = 1: a minimax constraint would set β to 0.
         """
         return replace(problem, risk_weight=1.0)
 
-    def tuned(self, problem: Problem, state: S, majorant: Expansion) -> S:
-        """Return the first state with what follows from curvature at every w."""
+    def tuned(self, problem: Problem, state: S) -> S:
+        """Return the first state with what follows from its `curvatures`."""
         own = self.own(problem)
-        L = smoothness(majorant, own, np.zeros(own.n_cells))
+        if state.curvatures is None:
+            return state
+        L = smoothness(state.curvatures, own, np.zeros(own.n_cells))
         return replace(state, smoothness=L)
 
-    def wants_majorant(self, problem: Problem) -> bool:
-        """Whether step sizes are to be derived from the curvature."""
-        linear = isinstance(problem.task.model, LinearModel)
-        return linear and (self.step_size is None or self.schedule == "decay")
-
-    def setup(self, problem: Problem) -> Curvature | None:
-        """Ask for curvature that holds at every w, where step sizes need it."""
+    def setup(self, problem: Problem) -> Smoothness | None:
+        """Ask how much losses curve at most, where η_w needs it."""
         first = self.start(problem)  # which refuses what it cannot train on
-        if not self.wants_majorant(problem):
+        linear = isinstance(problem.task.model, LinearModel)
+        if not linear or (self.step_size is not None and self.schedule == "constant"):
             return None
-        check_hessians(self, problem, "give a step_size, with a constant schedule")
-        return Curvature(self.own(problem).task, first.w, majorant=True)
+        return Smoothness(self.own(problem).task, first.w)
 
-    def init(self, problem: Problem, constants: CurvatureTotal | None = None) -> S:
+    def init(self, problem: Problem, constants: SmoothnessTotal | None = None) -> S:
         """Return the first state, with step sizes."""
         state = self.start(problem)
         if constants is None:
             return state
-        return self.tuned(problem, state, self.own(problem).expand(state.w, constants))
+        found = curvatures(self.own(problem), constants)
+        return self.tuned(problem, replace(state, curvatures=found))
 
-    def question(self, problem: Problem, state: S) -> Train | Evaluate | None:
+    def question(self, problem: Problem, state: S) -> Question[Any] | None:
         """Ask for a round of local training on the objective."""
+        return self.training(problem, state)
+
+    def training(self, problem: Problem, state: S) -> Train | None:
+        """Return the next round of training; None after the last."""
         if state.round == self.last_round:
             return None
         objective = self.objective(problem, state)
+        none = (np.zeros(0),) * 3
+        anchor, anchor_weights, anchor_gradient = state.anchor or none
         return Train(
             objective.task,
             state.w,
@@ -277,6 +305,10 @@ class LocalTraining(Method[S]):
             state.round,
             objective.ridge,
             objective.loss_power,
+            self.drift_correction,
+            anchor,
+            anchor_weights,
+            anchor_gradient,
             self.asked(problem, state.round),
         )
 
@@ -311,11 +343,25 @@ class LocalTraining(Method[S]):
         silos = len(problem.task.shares)
         scale = 1 / total.share if asked is None else silos / len(asked)
         moved = self.push(state, total.update * scale)
+        if self.drift_correction:
+            weights = self.objective(problem, state).cell_weights
+            moved = replace(moved, anchor=(state.w, weights, total.gradient * scale))
         n = problem.task.model.n_trained
         if n < len(state.w):  # statistics are averaged, whatever the server does
             mean = state.w[n:] + total.update[n:] / total.powers[0]
             moved = replace(moved, w=np.concatenate([moved.w[:n], mean]))
-        return replace(moved, round=state.round + 1, w_sum=state.w_sum + moved.w)
+        return self.counted(problem, moved)
+
+    def counted(self, problem: Problem, state: S) -> S:
+        """Return the state after its round, with w in the mean."""
+        t = state.round + 1
+        return replace(
+            state, round=t, w_sum=state.w_sum + self.count(problem, t) * state.w
+        )
+
+    def count(self, problem: Problem, round: int | IntArray) -> Any:
+        """How much a round, or each of some, counts in the mean that is returned."""
+        return np.float64(round) ** MEANS.get(self.returned(problem), 0)
 
     def push(self, state: S, update: FloatArray) -> S:
         """Apply the server optimiser to a mean update."""
@@ -338,14 +384,18 @@ class LocalTraining(Method[S]):
         """Which w is returned; unasked, the average where it has a guarantee."""
         return self.iterate or ("average" if problem.task.model.convex else "last")
 
-    def averages(self, problem: Problem, state: S) -> bool:
-        """Whether means over rounds are returned."""
-        return self.returned(problem) == "average" and state.round > 0
+    def mean(
+        self, problem: Problem, state: S, sums: FloatArray, last: FloatArray
+    ) -> FloatArray:
+        """Return the mean over rounds from what they add up to, or the last."""
+        if self.returned(problem) not in MEANS or not state.round:
+            return last
+        counts = self.count(problem, np.arange(1, state.round + 1))
+        return sums / float(counts.sum())
 
     def finish(self, problem: Problem, state: S) -> Point:
         """Return the last or the mean w. No bound is priced, so λ = 0."""
-        average = self.averages(problem, state)
-        w = state.w_sum / state.round if average else state.w
+        w = self.mean(problem, state, state.w_sum, state.w)
         return Point(w, np.zeros(problem.n_cells))
 
 
@@ -386,6 +436,8 @@ class Weighing(State):
     weights: FloatArray  # λ, on the simplex
     weight_sum: FloatArray
     dual_step_size: float | None  # η_λ
+    growth: float = 1.0  # how many times the η_λ before it was
+    before: FloatArray | None = None  # the last round's weights and losses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,8 +447,8 @@ class DescentAscent(Descent[Weighing]):
     Parameters
     ----------
     dual_step_size
-        η_λ; None takes half the largest one at which descent and ascent are stable, or,
-        for models without curvature, √(2/T)/‖L‖.
+        η_λ; None takes √(2/T)/‖L‖ and then, for convex models, what the losses'
+        answers to the last step of λ allow.
     ridge
         Weight of (ridge/2)‖w‖² in the objective; None for the model's μ, 0 for none, as
         in the papers.
@@ -419,7 +471,7 @@ class DescentAscent(Descent[Weighing]):
         """Return L at the w that was sent."""
 
     @abstractmethod
-    def steepest(self, majorant: Expansion) -> float:
+    def steepest(self, curvatures: FloatArray) -> float:
         """Return L of the local objectives, whatever λ, without the ridge."""
 
     def decay(self, problem: Problem) -> float:
@@ -435,11 +487,12 @@ class DescentAscent(Descent[Weighing]):
             dual_step_size=self.dual_step_size,
         )
 
-    def tuned(self, problem: Problem, state: Weighing, majorant: Expansion) -> Weighing:
-        """Return the first state with η_w and η_λ."""
-        L = self.steepest(majorant) + self.decay(problem)
-        eta = state.dual_step_size or ascent_step(majorant)
-        return replace(state, smoothness=L, dual_step_size=eta)
+    def tuned(self, problem: Problem, state: Weighing) -> Weighing:
+        """Return the first state with η_w."""
+        if state.curvatures is None:
+            return state
+        L = self.steepest(state.curvatures) + self.decay(problem)
+        return replace(state, smoothness=L)
 
     def step_sizes(self, objective: Objective, state: Weighing) -> FloatArray:
         """η_w; the weights move on, so no schedule counts on the ridge."""
@@ -448,13 +501,34 @@ class DescentAscent(Descent[Weighing]):
     def step(self, problem: Problem, state: Weighing, total: TrainTotal) -> Weighing:
         """Descend in w, and ascend in λ by the losses at the w that was sent."""
         losses = self.losses(problem, state.round, total)
-        eta = state.dual_step_size or ascent_regret_step(losses, self.rounds)
+        eta, growth = self.ascent(problem, state, losses)
+        settled = state.before is None or state.round % WAIT == 0
+        before = np.stack([state.weights, losses]) if settled else state.before
+        after = self.descend(problem, state, total)
+        counted = self.count(problem, after.round) * state.weights
         return replace(
-            self.descend(problem, state, total),
+            after,
             weights=project_simplex(state.weights + eta * losses),
-            weight_sum=state.weight_sum + state.weights,
+            weight_sum=state.weight_sum + counted,
             dual_step_size=eta,
+            growth=growth,
+            before=before,
         )
+
+    def ascent(
+        self, problem: Problem, state: Weighing, losses: FloatArray
+    ) -> tuple[float, float]:
+        """Return η_λ, and how many times the one before it is."""
+        eta = state.dual_step_size
+        if eta is None:
+            return ascent_regret_step(losses, self.rounds), 1.0
+        fixed = self.dual_step_size is not None or not problem.task.model.convex
+        if fixed or state.before is None or state.round % WAIT:
+            return eta, state.growth
+        moved, answer = np.linalg.norm([state.weights, losses] - state.before, axis=1)
+        across = 1.0 / max(float(np.ptp(losses)), 1e-12)  # the whole simplex
+        new = answered_step(eta, state.growth, CAREFUL * moved, answer, across)
+        return new, new / eta
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -487,7 +561,7 @@ class MeasuredDescent(Descent[M]):
     def question(self, problem: Problem, state: M) -> Train | Evaluate | None:
         """Ask for rates at w, then for training."""
         if state.measured or state.round == self.rounds:
-            return super().question(problem, state)
+            return self.training(problem, state)
         return Evaluate(problem.with_cells(self.cells(problem)), state.w, "train")
 
     def step(self, problem: Problem, state: M, total: TrainTotal | EvaluateTotal) -> M:
@@ -495,111 +569,3 @@ class MeasuredDescent(Descent[M]):
         if isinstance(total, EvaluateTotal):
             return replace(self.weigh(problem, state, total), measured=True)
         return replace(self.descend(problem, state, total), measured=False)
-
-
-def smoothness(majorant: Expansion, problem: Problem, multipliers: FloatArray) -> float:
-    """Return L for which steps of 1/L are safe, for G(·; λ) and for every silo's G_k.
-
-    The majorant gives the largest eigenvalue of ∇²G over all silos together. A silo in
-    which the weighted cells are over-represented curves more than the average by the
-    ratio of its weight Σ_i c_i/p_k to the mean one, β + Σλ. That silos' inputs may
-    differ in scale, too, is what the peaks bound: no G_k curves more than
-    β·peak₀ + Σλ_z·peak_z, and steps below 2/L_k do not diverge.
-    """
-    beta, lam = problem.risk_weight, multipliers
-    hessian = beta * majorant.risk_hessian + np.tensordot(
-        lam, majorant.hessians, axes=1
-    )
-    largest = float(np.linalg.eigvalsh(hessian)[-1]) * concentration(problem, lam)
-    if majorant.peaks is None:
-        return largest
-    local = beta * majorant.peaks[0] + float(lam @ majorant.peaks[1:])
-    return max(largest, local / STABLE)
-
-
-def curvatures(majorant: Expansion) -> FloatArray:
-    """Return L_z of each cell's mean loss, over all silos and in any one, (2, Z)."""
-    whole = np.linalg.eigvalsh(majorant.hessians)[:, -1]
-    local = np.zeros_like(whole) if majorant.peaks is None else majorant.peaks[1:]
-    return np.stack([whole, local])
-
-
-def weighted_smoothness(
-    curvatures: FloatArray | None, problem: Problem, weights: FloatArray
-) -> float | None:
-    """Return L for Σ_z λ_z × mean loss of z, with λ of any sign, and the ridge.
-
-    As `smoothness`, with Σ|λ_z|L_z for the largest eigenvalue: weights may change in
-    every round. The problem is one without risk (`Problem.over`). None where L_z is
-    not known.
-    """
-    if curvatures is None:
-        return None
-    size = np.abs(weights)
-    whole, local = curvatures @ size
-    largest = max(whole * concentration(problem, size), local / STABLE)
-    return float(largest) + problem.mu
-
-
-def concentration(problem: Problem, multipliers: FloatArray) -> float:
-    """Largest ratio of a silo's weight Σ_i c_i/p_k to the mean β + Σλ; at least 1."""
-    beta = problem.risk_weight
-    per_row = problem.cells.spread(
-        problem.cell_weights(multipliers), len(problem.silo_counts)
-    )
-    masses = beta + (per_row * problem.silo_weights).sum(axis=1) / problem.task.shares
-    return max(1.0, float(masses.max()) / (beta + float(multipliers.sum())))
-
-
-def contracting_dual_step(majorant: Expansion, problem: Problem) -> float:
-    """Return the largest η_θ at which dual ascent with exact best responses contracts.
-
-    One step maps θ to θ + η r(w(λ(θ))); its slope is I − η S D with
-    S = J H(λ)⁻¹ Jᵀ (how r answers to λ) and D = diag(λ) − λλᵀ/B (how λ answers to θ),
-    so η = 2 / max eig(S D), taken at θ = 0. The dual term B·log(Z+1)/(η_θ E) of
-    Theorem 1 asks for steps that are as large as possible.
-    """
-    z, bound = problem.n_cells, problem.multiplier_bound
-    lam = np.full(z, bound / (z + 1))
-    hessian = problem.risk_weight * majorant.risk_hessian
-    hessian = hessian + np.tensordot(lam, majorant.hessians, axes=1)
-    hessian += 1e-9 * np.trace(hessian) / len(hessian) * np.eye(len(hessian))
-    answer = majorant.jacobian @ np.linalg.solve(hessian, majorant.jacobian.T)
-    mirror = np.diag(lam) - np.outer(lam, lam) / bound
-    largest = float(np.linalg.eigvals(answer @ mirror).real.max(initial=0.0))
-    return 2.0 / largest if largest > 1e-12 else 1.0
-
-
-def regret_dual_step(violation: FloatArray, dual_rounds: int) -> float:
-    """Return η_θ = √(log(Z+1)/E)/ρ with ρ = max|r|, for models without curvature.
-
-    It minimises the dual term B·log(Z+1)/(η_θ E) + η_θ ρ² B of the corrected Theorem 1.
-    """
-    rho = max(float(np.abs(violation).max(initial=0.0)), 1e-6)
-    return math.sqrt(math.log(len(violation) + 1) / dual_rounds) / rho
-
-
-def ascent_step(majorant: Expansion) -> float:
-    """Return half the largest η at which descent in w and ascent in weights are stable.
-
-    For min_w max_λ Σ λ_z L_z(w) over the simplex, a step each a round. Near the saddle,
-    a mode of curvature h whose coupling to λ is j is stable if and only if η j² < h,
-    whatever η_w ≤ 1/h; so η < 1 / max eig(J H⁻¹ Jᵀ), along the simplex.
-    """
-    slopes = majorant.jacobian - majorant.jacobian.mean(axis=0)
-    largest = largest_answer(slopes.T @ slopes, majorant.hessians.mean(axis=0), 1e-6)
-    return 0.5 / largest if largest > 1e-12 else 1.0
-
-
-def ascent_regret_step(losses: FloatArray, rounds: int) -> float:
-    """Return η = √(2/T)/‖L‖, for models without curvature: the simplex is √2 wide."""
-    return math.sqrt(2 / rounds) / max(float(np.linalg.norm(losses)), 1e-6)
-
-
-def largest_answer(spread: FloatArray, hessian: FloatArray, floor: float) -> float:
-    """Return max eig(H⁻¹ A), with H a little above singular."""
-    from scipy.linalg import eigh
-
-    size = max(float(np.trace(hessian)) / len(hessian), 1e-12)
-    lifted = hessian + floor * size * np.eye(len(hessian))
-    return float(eigh(spread, lifted, eigvals_only=True)[-1])

@@ -30,11 +30,11 @@ import numpy as np
 
 from pffl.constraints.base import Cells
 from pffl.errors import DataError
-from pffl.methods import descent
 from pffl.methods.base import check_choice, check_two_classes, label_groups
 from pffl.methods.descent import Measured, MeasuredDescent, Objective
+from pffl.methods.step_sizes import weighted_smoothness
 from pffl.numerics import divisors
-from pffl.problem import Expansion, Problem
+from pffl.problem import Problem
 from pffl.questions import EvaluateTotal
 from pffl.typing import FloatArray
 
@@ -105,14 +105,14 @@ class FairGrad(MeasuredDescent[State]):
         zero = np.zeros(len(constants(self.notion, counts)[0]))
         return State.at_start(problem, up=zero, lo=zero)
 
-    def tuned(self, problem: Problem, state: State, majorant: Expansion) -> State:
-        """Return the first state with L of each set."""
-        return replace(state, curvatures=descent.curvatures(majorant))
+    def tuned(self, problem: Problem, state: State) -> State:
+        """Return the first state; L follows from the weights of each round."""
+        return state
 
     def objective(self, problem: Problem, state: State) -> Objective:
         """Line 7."""
         own, weights = self.own(problem), self.weights(problem, state)
-        L = descent.weighted_smoothness(state.curvatures, own, weights)
+        L = weighted_smoothness(state.curvatures, own, weights)
         return Objective.over(problem, own.cells, weights / own.counts, L)
 
     def weights(self, problem: Problem, state: State) -> FloatArray:

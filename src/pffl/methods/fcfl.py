@@ -35,15 +35,14 @@ from pffl.errors import DataError
 from pffl.methods.base import (
     Method,
     check_choice,
-    check_hessians,
     check_parameters,
     check_two_classes,
     label_groups,
 )
-from pffl.methods.descent import smoothness
+from pffl.methods.step_sizes import curvatures, smoothness
 from pffl.numerics import divisors
 from pffl.problem import Point, Problem
-from pffl.questions import Curvature, CurvatureTotal, Slopes, SlopesTotal
+from pffl.questions import Slopes, SlopesTotal, Smoothness, SmoothnessTotal
 from pffl.typing import FloatArray
 
 START = 0.5  # first temperature
@@ -150,15 +149,14 @@ class FCFL(Method[State]):
         shape = (len(problem.silo_names), problem.schema.n_labels, -1)
         return problem.count(self.cells(problem)).reshape(shape)
 
-    def setup(self, problem: Problem) -> Curvature | None:
-        """Ask for curvature that holds at every w, if η is to be derived from it."""
+    def setup(self, problem: Problem) -> Smoothness | None:
+        """Ask how much losses curve at most, if η is to be derived from it."""
         first = self.init(problem)  # which refuses what it cannot train on
         if self.step_size is not None:
             return None
-        check_hessians(self, problem, "give a step_size")
-        return Curvature(problem.task, first.w, majorant=True)
+        return Smoothness(problem.task, first.w)
 
-    def init(self, problem: Problem, constants: CurvatureTotal | None = None) -> State:
+    def init(self, problem: Problem, constants: SmoothnessTotal | None = None) -> State:
         """Line 1."""
         check_two_classes(self, problem.schema)
         if not ((self.among(self.counts(problem)) > 0).sum(axis=1) > 1).any():
@@ -166,8 +164,8 @@ class FCFL(Method[State]):
         w, L = problem.task.model.start(problem.seed), None
         if constants is not None:
             plain = replace(problem, risk_weight=1.0)
-            majorant = plain.expand(w, constants)
-            L = smoothness(majorant, plain, np.zeros(problem.n_cells))
+            found = curvatures(plain, constants)
+            L = smoothness(found, plain, np.zeros(problem.n_cells))
         return State(0, w, np.full(2, START), L)
 
     def among(self, sums: FloatArray) -> FloatArray:

@@ -31,8 +31,9 @@ import numpy as np
 
 from pffl.errors import DataError
 from pffl.methods.base import label_groups
-from pffl.methods.descent import Descent, Objective, State, concentration, curvatures
-from pffl.problem import Expansion, Problem
+from pffl.methods.descent import Descent, Objective, State
+from pffl.methods.step_sizes import concentration
+from pffl.problem import Problem
 from pffl.questions import TrainTotal
 from pffl.typing import FloatArray
 
@@ -100,11 +101,9 @@ class FedFair(Descent[Multipliers]):
         shape = (len(problem.silo_names), problem.schema.n_labels, -1)
         return gap_weights(problem.count(local, asked).reshape(shape))
 
-    def tuned(
-        self, problem: Problem, state: Multipliers, majorant: Expansion
-    ) -> Multipliers:
-        """Return the first state with L of each (label, group)."""
-        return replace(state, curvatures=curvatures(majorant))
+    def tuned(self, problem: Problem, state: Multipliers) -> Multipliers:
+        """Return the first state; L follows from the weights of each round."""
+        return state
 
     def objective(self, problem: Problem, state: Multipliers) -> Objective:
         """Line 3."""
@@ -127,7 +126,7 @@ class FedFair(Descent[Multipliers]):
         labels = problem.schema.n_labels
         in_gaps = group_prices(self.prices(state), len(cells) // labels)
         weights = in_risk + np.tile(in_gaps, labels)
-        L = float(weights @ state.curvatures[0]) + problem.mu
+        L = float(weights @ state.curvatures[0, 1:]) + problem.mu
         if self.local_steps == 1:
             return L  # the silos' mean step is one step on the whole
         own = problem.over(label_groups(problem, self.by, in_each_silo=True))

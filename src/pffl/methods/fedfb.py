@@ -31,11 +31,11 @@ import numpy as np
 
 from pffl.constraints.base import Cells
 from pffl.errors import DataError
-from pffl.methods import descent
 from pffl.methods.base import Grid, check_choice, check_two_classes, label_groups
 from pffl.methods.descent import Descent, Objective, State
+from pffl.methods.step_sizes import weighted_smoothness
 from pffl.numerics import divisors, project_simplex
-from pffl.problem import Expansion, Problem
+from pffl.problem import Problem
 from pffl.questions import TrainTotal
 from pffl.typing import FloatArray
 
@@ -102,9 +102,9 @@ class FedFB(Descent[Weights]):
         start = np.tile(m.sum(axis=0), (2, 1)) if self.notion == "dp" else m
         return Weights.at_start(problem, weights=start / m.sum())
 
-    def tuned(self, problem: Problem, state: Weights, majorant: Expansion) -> Weights:
-        """Return the first state with L of each set."""
-        return replace(state, curvatures=descent.curvatures(majorant))
+    def tuned(self, problem: Problem, state: Weights) -> Weights:
+        """Return the first state; L follows from the weights of each round."""
+        return state
 
     def objective(self, problem: Problem, state: Weights) -> Objective:
         """Line 3."""
@@ -112,7 +112,7 @@ class FedFB(Descent[Weights]):
         m = problem.count(own.cells).reshape(2, -1)
         rows = divisors(m.sum(axis=0) if self.notion == "dp" else m)
         c = np.asarray(state.weights / rows).reshape(-1)
-        L = descent.weighted_smoothness(state.curvatures, own, c * own.counts)
+        L = weighted_smoothness(state.curvatures, own, c * own.counts)
         return Objective.over(problem, own.cells, c, L)
 
     def step(self, problem: Problem, state: Weights, total: TrainTotal) -> Weights:

@@ -26,9 +26,9 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.errors import UsageError
-from pffl.methods import descent
 from pffl.methods.descent import DescentAscent, Iterates, Objective, Weighing
-from pffl.problem import Expansion, Point, Problem
+from pffl.methods.step_sizes import STABLE
+from pffl.problem import Point, Problem
 from pffl.questions import TrainTotal
 from pffl.typing import FloatArray
 
@@ -63,12 +63,10 @@ class FedMinMax(DescentAscent):
             raise UsageError("FedMinMax needs groups to weigh: give a constraint")
         return self.weighing(problem, problem.counts / problem.counts.sum())  # ρ
 
-    def steepest(self, majorant: Expansion) -> float:
+    def steepest(self, curvatures: FloatArray) -> float:
         """Return L of the group that curves most, in a silo if J > 1."""
-        whole, local = descent.curvatures(majorant).max(axis=1)
-        return float(
-            whole if self.local_steps == 1 else max(whole, local / descent.STABLE)
-        )
+        whole, local = curvatures[:, 1:].max(axis=1)
+        return float(whole if self.local_steps == 1 else max(whole, local / STABLE))
 
     def objective(self, problem: Problem, state: Weighing) -> Objective:
         """Line 3."""
@@ -83,7 +81,6 @@ class FedMinMax(DescentAscent):
 
     def finish(self, problem: Problem, state: Weighing) -> Point:
         """Line 7. The weights are multipliers only of a minimax problem, with B = 1."""
-        average = self.averages(problem, state)
-        mu = state.weight_sum / state.round if average else state.weights
+        mu = self.mean(problem, state, state.weight_sum, state.weights)
         w = super().finish(problem, state).w
         return Point(w, min(problem.multiplier_bound, 1.0) * mu)

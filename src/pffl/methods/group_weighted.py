@@ -24,8 +24,9 @@ import numpy as np
 
 from pffl.errors import UsageError
 from pffl.methods.base import Grid
-from pffl.methods.descent import Descent, Iterates, Objective, State, smoothness
-from pffl.problem import Expansion, Problem
+from pffl.methods.descent import Descent, Iterates, Objective, State
+from pffl.methods.step_sizes import weighted_smoothness
+from pffl.problem import Problem
 from pffl.typing import FloatArray
 
 
@@ -68,7 +69,8 @@ class GroupWeighted(Descent[State]):
         """Return the problem of weighing cells."""
         return problem.over(problem.cells)
 
-    def tuned(self, problem: Problem, state: State, majorant: Expansion) -> State:
+    def tuned(self, problem: Problem, state: State) -> State:
         """Return the first state with L of line 3."""
-        L = smoothness(majorant, self.own(problem), self.weights(problem))
-        return replace(state, smoothness=L + problem.mu)
+        own, weights = self.own(problem), self.weights(problem)
+        L = weighted_smoothness(state.curvatures, own, weights)
+        return replace(state, smoothness=L)

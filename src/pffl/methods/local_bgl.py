@@ -20,30 +20,25 @@ the saddle value is  min_w βF(w) + B Σ_k p_k max(0, max_z r_{k,z}(w)).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from pffl.constraints.base import Cells
-from pffl.methods import base, descent
 from pffl.methods.base import PRICES, Grid
 from pffl.methods.descent import Iterates, Objective
 from pffl.methods.pffl import Prices, PrimalDual
-from pffl.models.linear import LinearModel
-from pffl.problem import Expansion, Point, Problem
+from pffl.methods.step_sizes import STABLE
+from pffl.problem import Point, Problem
 from pffl.questions import TrainTotal
 from pffl.typing import FloatArray, IntArray
-
-LARGEST = 30_000_000  # numbers in the majorant: beyond, step sizes are not automatic
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class State(Prices):
-    """Where the method stands; vectors are over the cells (k, z).
-
-    `curvatures` are L of F, then of each cell.
-    """
+    """Where the method stands; vectors are over the cells (k, z)."""
 
     cells: Cells  # (k, z)
 
@@ -121,33 +116,26 @@ class LocalBGL(PrimalDual[State]):
         np.add.at(prices, parent, shares * pair.multipliers)
         return Point(pair.w, prices)
 
-    def wants_majorant(self, problem: Problem) -> bool:
-        """Whether η_w or η_θ is to be derived from the curvature of every cell."""
-        numbers = len(own_copies(problem)) * problem.n_parameters**2
-        unknown = self.dual_step_size is None or super().wants_majorant(problem)
-        linear = isinstance(problem.task.model, LinearModel)
-        small = problem.n_parameters <= base.LARGEST and numbers <= LARGEST
-        return linear and unknown and small
+    def length(self, problem: Problem, lam: FloatArray, v: FloatArray) -> float:
+        """Return how long a move of θ is as the λ_k see it, silo by silo."""
+        cells, silos = self.own(problem).cells.silo, len(problem.silo_names)
+        mean = np.bincount(cells, lam * v, silos) ** 2 / problem.multiplier_bound
+        own = np.bincount(cells, lam * v**2, silos) - mean
+        return math.sqrt(max(0.0, float(problem.task.shares @ own)))
 
-    def tuned(self, problem: Problem, state: State, majorant: Expansion) -> State:
-        """Return the first state with η_θ, and L for the first λ."""
-        largest = np.linalg.eigvalsh(majorant.risk_hessian)[-1]
-        if majorant.peaks is not None:
-            largest = max(largest, majorant.peaks[0] / descent.STABLE)
-        L = np.append(largest, descent.curvatures(majorant)[0])
-        eta = state.dual_step_size or contracting_local_step(
-            majorant, problem, self.prices(problem, state), state.cells.silo
-        )
-        state = replace(state, curvatures=L, dual_step_size=eta)
+    def tuned(self, problem: Problem, state: State) -> State:
+        """Return the first state with L for the first λ."""
         return self.smoothed(problem, state)
 
     def smoothed(self, problem: Problem, state: State) -> State:
         """Return the state with L of the silos' objectives for its λ."""
-        if state.curvatures is None or not super().wants_majorant(problem):
+        if state.curvatures is None:
             return state
-        curved = self.prices(problem, state) * state.curvatures[1:]
+        whole, local = state.curvatures
+        curved = self.prices(problem, state) * whole[1:]
         sums = np.bincount(state.cells.silo, curved, len(problem.silo_names))
-        L = problem.risk_weight * state.curvatures[0] + float(sums.max())
+        risk = max(float(whole[0]), float(local[0]) / STABLE)
+        L = problem.risk_weight * risk + float(sums.max())
         return replace(state, smoothness=L)
 
 
@@ -162,22 +150,3 @@ def own_copies(problem: Problem) -> IntArray:
 def own_cells(problem: Problem) -> Cells:
     """Return the cells (k, z)."""
     return problem.cells.in_each_silo(problem.silo_names).take(own_copies(problem))
-
-
-def contracting_local_step(
-    majorant: Expansion, problem: Problem, multipliers: FloatArray, silo: IntArray
-) -> float:
-    """Return the same where every silo has cells, λ_k and budget B of its own.
-
-    The slope is I − η J H⁻¹ Jᵀ P D, with P = diag(p_k) and, in each silo,
-    D = diag(λ_k) − λ_k λ_kᵀ/B; its largest eigenvalue is that of H⁻¹ Jᵀ P D J.
-    """
-    slopes, weights = majorant.jacobian, problem.task.shares[silo] * multipliers
-    hessian = problem.risk_weight * majorant.risk_hessian
-    hessian = hessian + np.tensordot(weights, majorant.hessians, axes=1)
-    spread = (slopes * weights[:, None]).T @ slopes
-    for k, share in enumerate(problem.task.shares):
-        mean = multipliers[silo == k] @ slopes[silo == k]
-        spread -= share * np.outer(mean, mean) / problem.multiplier_bound
-    largest = descent.largest_answer(spread, hessian, 1e-9)
-    return 2.0 / largest if largest > 1e-12 else 1.0

@@ -54,6 +54,7 @@ class QFFL(FedAvg):
     rounds: int = 300
     name: ClassVar[str] = "qffl"
     weighs_silos: ClassVar[bool] = True
+    weighs_updates: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"q": (1.0, 0.1, 5.0)}
 
     def check(self, **kinds: tuple[str, ...]) -> None:
@@ -70,4 +71,4 @@ class QFFL(FedAvg):
         eta = float(sizes[0])  # η
         h = total.powers[0] + total.powers[1] / eta  # η Σ p_k h_k
         moved = self.push(state, total.update / h)
-        return replace(moved, round=state.round + 1, w_sum=state.w_sum + moved.w)
+        return self.counted(problem, moved)

@@ -34,7 +34,6 @@ from pffl.methods.base import (
     check_hessians,
     check_parameters,
 )
-from pffl.methods.descent import contracting_dual_step
 from pffl.methods.pooled import Newton
 from pffl.numerics import capped_softmax
 from pffl.problem import Expansion, Point, Problem, upper_value, value
@@ -209,3 +208,22 @@ class Reductions(Method[State]):
     def gap(self, state: State) -> float:
         """ν of line 7."""
         return state.gap
+
+
+def contracting_dual_step(at: Expansion, problem: Problem) -> float:
+    """Return the largest η_θ at which dual ascent with exact best responses contracts.
+
+    One step maps θ to θ + η r(w(λ(θ))); its slope is I − η S D with
+    S = J H(λ)⁻¹ Jᵀ (how r answers to λ) and D = diag(λ) − λλᵀ/B (how λ answers to θ),
+    so η = 2 / max eig(S D), taken at θ = 0. The dual term B·log(Z+1)/(η_θ E) of
+    Theorem 1 asks for steps that are as large as possible.
+    """
+    z, bound = problem.n_cells, problem.multiplier_bound
+    lam = np.full(z, bound / (z + 1))
+    hessian = problem.risk_weight * at.risk_hessian
+    hessian = hessian + np.tensordot(lam, at.hessians, axes=1)
+    hessian += 1e-9 * np.trace(hessian) / len(hessian) * np.eye(len(hessian))
+    answer = at.jacobian @ np.linalg.solve(hessian, at.jacobian.T)
+    mirror = np.diag(lam) - np.outer(lam, lam) / bound
+    largest = float(np.linalg.eigvals(answer @ mirror).real.max(initial=0.0))
+    return 2.0 / largest if largest > 1e-12 else 1.0

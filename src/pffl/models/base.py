@@ -166,8 +166,8 @@ UNSCALED = Target()
 class Step:
     """One local step, and what it descends besides the losses.
 
-    That is (ridge/2)‖w‖² + (proximal/2)‖w − anchor‖². `key` (run, round, silo, step)
-    seeds a model whose training is random.
+    That is (ridge/2)‖w‖² + (proximal/2)‖w − anchor‖² + shift·w. `key` (run, round,
+    silo, step) seeds a model whose training is random.
     """
 
     size: float
@@ -175,11 +175,14 @@ class Step:
     proximal: float
     anchor: FloatArray
     key: tuple[int, ...] = ()
+    shift: FloatArray | None = None
 
     def take(self, v: FloatArray, gradient: FloatArray) -> FloatArray:
         """Return the trained part v of w, moved along the losses' gradient."""
         gradient += self.ridge * v
         gradient += self.proximal * (v - self.anchor[: len(v)])
+        if self.shift is not None:
+            gradient += self.shift[: len(v)]
         return np.asarray(v - self.size * gradient)
 
 
@@ -278,6 +281,17 @@ class Model(ABC):
     ) -> FloatArray:
         """Return w after one step on these rows, its statistics moved by them."""
         return step.take(w, self.losses_and_gradient(w, X, y, weights)[1])
+
+    def step_gradient(
+        self,
+        w: FloatArray,
+        X: Design,
+        y: FloatArray,
+        weights: FloatArray,
+        key: tuple[int, ...],
+    ) -> FloatArray:
+        """Return the gradient that a local step from w would descend on these rows."""
+        return self.losses_and_gradient(w, X, y, weights)[1]
 
     def scores(self, w: FloatArray, X: Design) -> FloatArray:
         """Return what classes and probabilities follow from, one score per output."""

@@ -334,12 +334,25 @@ class Network(Model):
         step: Step,
     ) -> FloatArray:
         """Return w after one step in training mode, on all these rows at once."""
-        replica, n = self.replica, self.n_trained
+        gradient = self.step_gradient(w, X, y, weights, step.key)[: self.n_trained]
+        moved = step.take(w[: self.n_trained], gradient)
+        return np.concatenate([moved, self.replica.run_statistics()])
+
+    def step_gradient(
+        self,
+        w: FloatArray,
+        X: Design,
+        y: FloatArray,
+        weights: FloatArray,
+        key: tuple[int, ...],
+    ) -> FloatArray:
+        """Return the gradient in training mode; the replica's statistics move."""
+        replica = self.replica
         replica.load(w)
         replica.training(len(X))
-        with seeded(step.key, self.torch_device) if self.random else nullcontext():
+        with seeded(key, self.torch_device) if self.random else nullcontext():
             _, gradient = self._loss_gradient(replica, X, y, weights)
-        return np.concatenate([step.take(w[:n], gradient), replica.run_statistics()])
+        return np.pad(gradient, (0, self.n_parameters - self.n_trained))
 
     def classes(self, w: FloatArray, X: Design) -> FloatArray | None:
         """Return predicted label codes, or None for a numeric target."""

@@ -17,6 +17,8 @@ from pffl.questions.moments import Moments as Moments
 from pffl.questions.moments import MomentsTotal as MomentsTotal
 from pffl.questions.slopes import Slopes as Slopes
 from pffl.questions.slopes import SlopesTotal as SlopesTotal
+from pffl.questions.smoothness import Smoothness as Smoothness
+from pffl.questions.smoothness import SmoothnessTotal as SmoothnessTotal
 from pffl.questions.train import Train as Train
 from pffl.questions.train import TrainTotal as TrainTotal
 from pffl.questions.witness import Witness as Witness

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import field
 from typing import ClassVar
 
 import numpy as np
 
 from pffl.questions.base import ModelQuestion, View
-from pffl.questions.declared import ROUNDING, Total, array, choice, number
-from pffl.questions.plausible import LOSS, Known, near, require, within
+from pffl.questions.declared import ROUNDING, Total, array, number
+from pffl.questions.plausible import LOSS, Known, within
 from pffl.questions.slopes import (
     check_first_order,
     linear,
@@ -20,16 +19,9 @@ from pffl.questions.slopes import (
 )
 from pffl.typing import FloatArray
 
-PEAK_POWER = 8  # q: the bound on the largest of K silos is loose by K^(1/8) at most
-
 
 class CurvatureTotal(Total):
-    """Sums over silos: of p_k × silo means for F (no ridge), of examples for cells.
-
-    `peaks`, for a majorant, holds Σ_k ‖H‖^q for F and for each cell, H being the silo's
-    own Hessian in its G_k: a sum that adds, and whose q-th root bounds the largest of
-    them.
-    """
+    """Sums over silos: of p_k × silo means for F (no ridge), of examples for cells."""
 
     risk: float = number(LOSS)
     risk_gradient: FloatArray = array("p")
@@ -37,21 +29,13 @@ class CurvatureTotal(Total):
     cell_losses: FloatArray = array("z", row=LOSS)
     cell_gradients: FloatArray = array("z", "p")
     cell_hessians: FloatArray = array("z", "p", "p", symmetric=True)
-    peaks: FloatArray = array("1+z")
 
 
 class Curvature(ModelQuestion[CurvatureTotal]):
-    """Ask for expansions at `w`.
-
-    Attributes
-    ----------
-    majorant
-        Hessians are upper bounds that hold at every w (for step sizes).
-    """
+    """Ask for expansions at `w`."""
 
     total_type: ClassVar = CurvatureTotal
 
-    majorant: bool = choice(False, True, default=False)
     split: str = field(default="train", init=False)
 
     def answer(self, view: View) -> CurvatureTotal:
@@ -61,12 +45,7 @@ class Curvature(ModelQuestion[CurvatureTotal]):
             model.scores(self.w, view.X), view.y
         )
         gradients = pulled_back(model, view.X, slopes, weights)
-        hessians = np.stack(
-            [
-                model.hessian(self.w, view.X, view.y, row, majorant=self.majorant)
-                for row in weights
-            ]
-        )
+        hessians = [model.hessian(self.w, view.X, view.y, row) for row in weights]
         return CurvatureTotal(
             risk(self.task, view, losses),
             gradients[0],
@@ -74,15 +53,8 @@ class Curvature(ModelQuestion[CurvatureTotal]):
             # Pairwise, unlike a product: what rounding can do stays small.
             (weights[1:] * losses).sum(axis=1),
             gradients[1:],
-            hessians[1:],
-            self.own_peaks(float(self.task.shares[view.index]), list(hessians)),
+            np.reshape(hessians[1:], (-1, *hessians[0].shape)),
         )
-
-    def own_peaks(self, share: float, hessians: Sequence[FloatArray]) -> FloatArray:
-        """Return ‖H‖^q of F's and each cell's part in G_k, per unit of its weight."""
-        if not (self.majorant and share > 0):
-            return np.zeros(1 + len(self.task.cells))
-        return powers(np.stack(hessians)[None] / share)[0]
 
     def losses(self, total: CurvatureTotal) -> FloatArray:
         """Return the loss sums of the cells at w."""
@@ -93,8 +65,6 @@ class Curvature(ModelQuestion[CurvatureTotal]):
         check_first_order(known, self.w, total)
         _check_hessians(known, total, known.share / (known.mass or 1.0))
         total.check_ranges(known.in_each, self.scales, known.in_weight)
-        peaks = self.own_peaks(known.share, [total.risk_hessian, *total.cell_hessians])
-        require(near(total.peaks, peaks), "peaks of other Hessians")
         return total
 
 
@@ -112,9 +82,3 @@ def _check_hessians(known: Known, total: CurvatureTotal, weight: float) -> None:
     root = np.sqrt(np.maximum(diagonal, 0.0) + slack)
     most = root[:, :, None] * root[:, None, :] * (1 + ROUNDING)
     within(hessians, -most, most, "a Hessian")
-
-
-def powers(hessians: FloatArray) -> FloatArray:
-    """Return ‖H‖^q over the last two axes, in Schatten's 4-norm, ≥ λ_max(H)."""
-    square = hessians @ hessians
-    return np.sqrt(np.einsum("...ij,...ij->...", square, square) ** 0.5) ** PEAK_POWER

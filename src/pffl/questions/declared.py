@@ -332,7 +332,7 @@ class RequestField:
         What a refusal says it is not.
     optional
         Whether null stands for the field's default: none, or infinity. Of an array,
-        whether the axis `any` may have no length.
+        whether its last axis may have no length.
     axes
         Shape of an array; None for what is no array.
     most
@@ -365,6 +365,8 @@ class RequestField:
         if not np.isfinite(found).all():
             raise Malformed(f"'{name}' has numbers that are not finite")
         shape = tuple(dims.get(a) for a in self.axes or ())
+        if self.optional and found.shape[-1:] == (0,):
+            shape = (*shape[:-1], 0)
         if found.ndim != len(shape) or any(
             n not in (None, m) for n, m in zip(shape, found.shape, strict=True)
         ):
@@ -381,8 +383,10 @@ def vector(axis: str = "any", *, most: int = 2**63) -> Any:
     return _declared(RequestField(axes=(axis,), most=most))
 
 
-def table(*axes: str, most: int, default_factory: Callable[[], FloatArray]) -> Any:
-    """Declare an array of a request that may be empty; the last axis is `any`."""
+def table(
+    *axes: str, most: int = 2**63, default_factory: Callable[[], FloatArray]
+) -> Any:
+    """Declare an array of a request that may be empty along its last axis."""
     what = RequestField(axes=axes, most=most, optional=True)
     return field(default_factory=default_factory, metadata={DECLARED: what})
 

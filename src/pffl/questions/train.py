@@ -5,23 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from pffl.data.schema import Schema
+from pffl.errors import Malformed
 from pffl.models.base import Step
-from pffl.questions.base import ModelQuestion, View
+from pffl.questions.base import ModelQuestion, Rebuild, View
 from pffl.questions.declared import (
     NOTHING,
     ROUNDING,
+    Arrays,
+    Dims,
     Total,
     array,
+    choice,
+    empty,
     number,
     scalar,
+    table,
     vector,
     whole,
 )
-from pffl.questions.plausible import LOSS, Ceilings, Known, near, require
+from pffl.questions.plausible import LOSS, Known, check_length, near, require
 from pffl.typing import FloatArray, IntArray
 
 MOST_STEPS = 1_000_000
@@ -44,6 +51,8 @@ class TrainTotal(Total):
         Loss sums per cell at the w that was sent.
     powers
         Σ p_k F_k^q and Σ p_k q F_k^{q−1}‖Δ_k‖², see `Train.loss_power`.
+    gradient
+        Σ_i c_i ∇ℓ_i at the w that was sent (no ridge); empty unless asked for.
     """
 
     update: FloatArray = array("p")
@@ -51,6 +60,7 @@ class TrainTotal(Total):
     risk: float = number(LOSS)
     cell_losses: FloatArray = array("z", row=LOSS)
     powers: FloatArray = array(2)
+    gradient: FloatArray = array("g")
 
 
 class Train(ModelQuestion[TrainTotal]):
@@ -77,6 +87,12 @@ class Train(ModelQuestion[TrainTotal]):
         Weight of (ridge/2)‖w‖² in every G_k; None for βμ (`Model.mu`).
     loss_power
         q: silo k's update counts F_k^q times, F_k its mean loss at `w`.
+    slope
+        Whether the answer has the gradient at `w`.
+    anchor, anchor_weights, anchor_gradient
+        An earlier w, its λ_z/m_z, and the mean gradient that all silos had there; empty
+        for none. Every local gradient is then corrected for drift: the silo's own at
+        the anchor, on the same rows, is taken off, and that of all is added.
     silos
         Which silos are asked, by index; None for all.
     """
@@ -93,12 +109,47 @@ class Train(ModelQuestion[TrainTotal]):
     round: int = whole(default=0)
     ridge: float | None = scalar(default=None, optional=True)
     loss_power: float = scalar(default=0.0)
+    slope: bool = choice(False, True, default=False)
+    anchor: FloatArray = table("p", default_factory=empty)
+    anchor_weights: FloatArray = table("z", default_factory=empty)
+    anchor_gradient: FloatArray = table("p", default_factory=empty)
     silos: tuple[int, ...] | None = None
     split: str = field(default="train", init=False)
 
-    def row_weights(self, view: View) -> FloatArray:
-        """Return c_i/p_k for each of the silo's rows."""
-        per_atom = self.cell_weights @ self.task.cells.of_silo(view.index)
+    @classmethod
+    def read(
+        cls, header: dict[str, Any], arrays: Arrays, schema: Schema, build: Rebuild
+    ) -> tuple[Self, int]:
+        """Take a question out of a message; the anchor is whole, or there is none."""
+        question, index = super().read(header, arrays, schema, build)
+        z = len(question.cell_weights) if question.corrected else 0
+        found = len(question.anchor_gradient), len(question.anchor_weights)
+        if found != (len(question.anchor), z):
+            raise Malformed("an anchor without weights and gradient, or the reverse")
+        return question, index
+
+    @property
+    def corrected(self) -> bool:
+        """Whether local gradients are corrected for drift."""
+        return len(self.anchor) > 0
+
+    @property
+    def dims(self) -> Dims:
+        """Lengths of the axes of an answer; g is that of the gradient."""
+        p = self.task.model.n_parameters
+        return {**super().dims, "g": p if self.slope else 0}
+
+    @property
+    def parameters(self) -> tuple[FloatArray, ...]:
+        """Everything that rows are scored with."""
+        return (self.w, self.anchor) if self.corrected else (self.w,)
+
+    def row_weights(
+        self, view: View, cell_weights: FloatArray | None = None
+    ) -> FloatArray:
+        """Return c_i/p_k for each of the silo's rows, at w or with other weights."""
+        chosen = self.cell_weights if cell_weights is None else cell_weights
+        per_atom = chosen @ self.task.cells.of_silo(view.index)
         share = float(self.task.shares[view.index])
         per_row: FloatArray = per_atom[view.atom] / share if share > 0 else np.zeros(1)
         return view.weigh(per_row + np.full(len(view), self.risk_weight / view.mass))
@@ -133,7 +184,7 @@ class Train(ModelQuestion[TrainTotal]):
             order = order[self.batch_size :]
 
     def steps(self, index: int) -> list[Step]:
-        """Return the local steps of one silo."""
+        """Return the local steps of one silo, without what drift is corrected by."""
         return [
             Step(
                 float(size),
@@ -154,14 +205,28 @@ class Train(ModelQuestion[TrainTotal]):
 
     def descend(self, view: View) -> FloatArray:
         """Return the w that one silo's local steps reach."""
-        weights, w = self.row_weights(view), self.w.copy()
+        weights, w, model = self.row_weights(view), self.w.copy(), self.task.model
+        shift: FloatArray | None = None
         for step, batch in zip(
             self.steps(view.index), self.batches(view.index, len(view)), strict=True
         ):
             scale = 1.0 if isinstance(batch, slice) else len(view) / len(batch)
-            part = (view.X[batch], view.y[batch], weights[batch] * scale)
-            w = self.task.model.local_step(w, *part, step)
+            X, y = view.X[batch], view.y[batch]
+            if self.corrected and (shift is None or not isinstance(batch, slice)):
+                there = self.row_weights(view, self.anchor_weights)[batch] * scale
+                own = model.step_gradient(self.anchor, X, y, there, step.key)
+                shift = self.anchor_gradient - own
+            moved = step if shift is None else replace(step, shift=shift)
+            w = model.local_step(w, X, y, weights[batch] * scale, moved)
         return w
+
+    def own_gradient(self, view: View) -> FloatArray:
+        """Return Σ_i c_i ∇ℓ_i of one silo at w; empty unless asked for."""
+        if not self.slope:
+            return np.zeros(0)
+        model, weights = self.task.model, self.row_weights(view)
+        found = model.losses_and_gradient(self.w, view.X, view.y, weights)[1]
+        return float(self.task.shares[view.index]) * found
 
     def total(self, view: View, losses: FloatArray, w: FloatArray) -> TrainTotal:
         """Return one silo's answer from its losses at `self.w` and the w it reached."""
@@ -175,13 +240,20 @@ class Train(ModelQuestion[TrainTotal]):
             share * mean,
             cells.of_silo(view.index) @ atom_losses,
             share * powers,
+            self.own_gradient(view),
         )
 
     def gradients(self, rows: float) -> float:
-        """Count a local step on a batch as its share of the rows."""
+        """Count a local step on a batch as its share of the rows.
+
+        The gradient at w is that of the first step, where steps take all rows; and
+        those at an anchor are one then, or one more for each step.
+        """
         batch = self.batch_size
         share = 1.0 if batch is None else min(1.0, batch / max(rows, 1.0))
-        return len(self.step_sizes) * share
+        steps = len(self.step_sizes) * share
+        anchored = self.corrected * (steps if share < 1 else 1.0)
+        return steps + (self.slope and share < 1) + anchored
 
     @property
     def leaves_ball(self) -> bool:
@@ -214,14 +286,18 @@ class Train(ModelQuestion[TrainTotal]):
             return None
         whole = self.batch_size is None or self.batch_size >= known.rows
         lifted = bool((self.cell_weights[known.sizes > 0] < 0).any())
-        length = float(self.step_sizes.sum())
+        length, steps = float(self.step_sizes.sum()), len(self.step_sizes)
+        update = total.update / total.powers[0]
+        if self.slope:  # ∇G_k itself, as one step of that length would say it
+            own = total.gradient / total.share + self.ridge_weight * self.w
+            update, steps, whole = -length * own, 1, True
         return LocalReport(
             self.w,
             total.risk / total.share,
             total.cell_losses,
-            total.update / total.powers[0],
+            update,
             length,
-            len(self.step_sizes),
+            steps,
             self.risk_weight,
             self.cell_weights / total.share,
             self.ridge_weight,
@@ -245,6 +321,10 @@ class Train(ModelQuestion[TrainTotal]):
         mean = known.mean_loss(self.w, total.risk, total.cell_losses)
         q, safe = self.loss_power, max(mean, 0.0) + TINY
         require(near(total.powers[0], known.share * safe**q), "powers of another loss")
+        if self.slope:
+            most, size = self.steepest(known, mean), known.mass * known.ceilings.unit
+            limits = np.array([known.share * most]), np.array([size])
+            check_length(total.gradient[None], *limits, "a gradient")
         weight = float(total.powers[0])
         if weight == 0:
             none = not total.update.any() and total.powers[1] == 0
@@ -266,68 +346,74 @@ class Train(ModelQuestion[TrainTotal]):
 
     def longest_update(self, known: Known, mean: float) -> float:
         """Return the longest update that is taken as it is (fault 50)."""
-        per_atom = self.cell_weights @ known.member
-        in_risk = self.risk_weight / known.mass
-        kinds = np.append(in_risk + per_atom / known.share, in_risk)
-        masses = np.append(known.weights, known.elsewhere)
-        # Of a batch of weighted rows nothing is known but that it is some of them.
-        heaviest = known.mass if known.weighted else float(known.rows)
-        if self.batch_size is not None and not known.weighted:
-            heaviest = min(heaviest, float(self.batch_size))
-        proved = self._reach(known.ceilings, kinds, masses, mean, heaviest)
-        given = known.update_clip
+        proved, given = self._reach(known, mean), known.update_clip
         limit = proved if given is None else min(proved, given)
         # w_J − w is known to rounding of w only.
         rounding = 1e-3 * ROUNDING * float(np.linalg.norm(self.w))
         return limit * (1 + ROUNDING) + rounding
 
-    def _reach(
-        self,
-        ceilings: Ceilings,
-        row_weights: FloatArray,
-        masses: FloatArray,
-        mean: float,
-        drawn_mass: float,
-    ) -> float:
+    def steepest(self, known: Known, mean: float) -> float:
+        """Return the largest norm of ∇G_k at w on all rows, without the ridge."""
+        return _slopes(known, self.risk_weight, self.cell_weights, mean, None)[0]
+
+    def _reach(self, known: Known, mean: float) -> float:
         """Return the largest norm of w_J − w that the local steps can reach.
 
         With v = w_j − w, η, ridge ρ and proximal weight π, one step is
         v ← (1 − η(ρ + π))v − η(g + ρw) and ‖g‖ ≤ c₀ + c₁‖v‖: the norms follow the same
-        recursion. c₁ is 0 where slopes are bounded; for squares, the residuals' norm is
-        at most √(n·mean) + scale·√S‖v‖.
-
-        Parameters
-        ----------
-        ceilings
-            What the silo's census implies.
-        row_weights, masses
-            c_i/(s_i p_k) of each kind of row, and what the rows of that kind weigh.
-        mean
-            The silo's mean loss at w.
-        drawn_mass
-            What the rows of a step weigh together, at most.
+        recursion. A correction adds what all silos' gradient and the silo's own at the
+        anchor come to, c₀′ + c₁′‖anchor − w‖ at most.
         """
-        shape = ceilings.shape
-        if shape is None:
-            return math.inf
-        n, batch = ceilings.rows, self.batch_size
-        drawn = n if batch is None else min(batch, n)
-        heaviest = float(np.abs(row_weights[masses > 0]).max(initial=0.0))
-        if shape.slope is None:
-            steep = ceilings.target.scale * ceilings.total
-            first = 2 * heaviest * steep
-            c0, c1 = first * math.sqrt(ceilings.mass * max(mean, 0.0)), first * steep
-        else:
-            norm = math.sqrt(float(masses @ row_weights**2))
-            weights = min(norm, heaviest * math.sqrt(drawn_mass))
-            c0, c1 = shape.slope * weights * ceilings.total, 0.0
-        c0, c1 = c0 * n / drawn, c1 * n / drawn
+        rows = (mean, self.batch_size)
+        c0, c1 = _slopes(known, self.risk_weight, self.cell_weights, *rows)
+        if self.corrected:
+            own, per = _slopes(known, self.risk_weight, self.anchor_weights, *rows)
+            away = float(np.linalg.norm(self.anchor - self.w))
+            c0 += float(np.linalg.norm(self.anchor_gradient)) + own + per * away
         pull = self.ridge_weight * float(np.linalg.norm(self.w))
         shrink, reached = self.ridge_weight + self.proximal, 0.0
         for size in self.step_sizes.tolist():
             kept = abs(1 - size * shrink) + abs(size) * c1
             reached = kept * reached + abs(size) * (c0 + pull)
         return reached
+
+
+def _slopes(
+    known: Known,
+    risk_weight: float,
+    cell_weights: FloatArray,
+    mean: float,
+    batch: int | None,
+) -> tuple[float, float]:
+    """Return c₀ and c₁: a silo's ‖∇G_k‖ at w + v is c₀ + c₁‖v‖ at most, ridge apart.
+
+    c₁ is 0 where slopes are bounded; for squares, the residuals' norm is at most
+    √(n·mean) + scale·√S‖v‖, `mean` being the silo's mean loss at w. Of a batch, what
+    the whole would be if all rows were as its own.
+    """
+    ceilings, n = known.ceilings, known.rows
+    shape = ceilings.shape
+    if shape is None:
+        return math.inf, 0.0
+    in_risk = risk_weight / known.mass
+    per_atom = cell_weights @ known.member
+    row_weights = np.append(in_risk + per_atom / known.share, in_risk)
+    masses = np.append(known.weights, known.elsewhere)
+    # Of a batch of weighted rows nothing is known but that it is some of them.
+    drawn_mass = known.mass if known.weighted else float(n)
+    drawn = n if batch is None else min(batch, n)
+    if not known.weighted:
+        drawn_mass = min(drawn_mass, float(drawn))
+    heaviest = float(np.abs(row_weights[masses > 0]).max(initial=0.0))
+    if shape.slope is None:
+        steep = ceilings.target.scale * ceilings.total
+        first = 2 * heaviest * steep
+        c0, c1 = first * math.sqrt(ceilings.mass * max(mean, 0.0)), first * steep
+    else:
+        norm = math.sqrt(float(masses @ row_weights**2))
+        weights = min(norm, heaviest * math.sqrt(drawn_mass))
+        c0, c1 = shape.slope * weights * ceilings.total, 0.0
+    return c0 * n / drawn, c1 * n / drawn
 
 
 @dataclass(frozen=True, eq=False)

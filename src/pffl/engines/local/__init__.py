@@ -21,6 +21,7 @@ from pffl.engines.local.counting import census
 from pffl.engines.local.evaluations import evaluate
 from pffl.engines.local.expansions import expand
 from pffl.engines.local.layout import Layout
+from pffl.engines.local.smoothing import smooth
 from pffl.engines.local.threads import Threads
 from pffl.engines.local.trainings import in_one_step, train
 from pffl.engines.local.witnesses import witness
@@ -35,6 +36,7 @@ from pffl.questions import (
     ModelQuestion,
     Question,
     Slopes,
+    Smoothness,
     Task,
     Total,
     Train,
@@ -46,6 +48,7 @@ IN_ONE_PASS: dict[Any, Callable[[Layout, Any, Threads], Sequence[Any]]] = {
     Train: train,
     Evaluate: evaluate,
     Slopes: expand,
+    Smoothness: smooth,
     Curvature: expand,
     Witness: witness,
 }
@@ -142,7 +145,7 @@ def _by_silo(questions: Sequence[ModelQuestion[Any]]) -> bool:
         return True
     if trainings and not (first.task.shares > 0).all():
         return True  # what takes no step
-    return any(isinstance(q, Curvature) and q.majorant for q in questions)
+    return isinstance(first, Smoothness)
 
 
 def _stack(question: Question[Any], place: int, tasks: list[Task]) -> Stack:
@@ -161,7 +164,8 @@ def _stack(question: Question[Any], place: int, tasks: list[Task]) -> Stack:
     common = (scaling, task, question.split, question.kind)
     if isinstance(question, Train):
         steps = (len(question.step_sizes), question.batch_size, question.proximal)
-        return *common, *steps, question.seed, question.round, question.silos
+        asked = (question.slope, question.corrected, question.silos)
+        return *common, *steps, *asked, question.seed, question.round
     return common if type(question) in IN_ONE_PASS else (*common, place)
 
 

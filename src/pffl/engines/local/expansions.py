@@ -14,13 +14,12 @@ from functools import cached_property
 import numpy as np
 
 from pffl.engines.local.by_silo import BySilo
-from pffl.engines.local.layout import InRisk, Layout, Piece, in_pieces, piece_rows
+from pffl.engines.local.layout import InRisk, Layout, Piece
 from pffl.engines.local.threads import Threads
 from pffl.models.linear import LinearModel
 from pffl.models.scaled import Design
 from pffl.questions import Curvature, CurvatureTotal, Slopes, SlopesTotal, Task
 from pffl.questions.base import weighed
-from pffl.questions.curvature import powers
 from pffl.questions.slopes import linear
 from pffl.typing import FloatArray
 
@@ -47,8 +46,7 @@ def expand(
         if isinstance(question, Slopes):
             found.append(_sloped(kept, question, sums))
         else:
-            peaks = _peaks(layout, question, spread)
-            found.append(_curved(kept, question, sums, peaks))
+            found.append(_curved(kept, question, sums))
     return found
 
 
@@ -188,7 +186,7 @@ class Terms:
         z = model.scores(question.w, X)
         losses, slopes = model.score_losses_and_slopes(z, y)
         if isinstance(question, Curvature):
-            bent = model.score_curvatures(z, y, majorant=question.majorant)
+            bent = model.score_curvatures(z, y, majorant=False)
             return cls(model, X, (losses,), (slopes,), bent)
         values, pulled = [losses], [slopes]
         for direction in question.directions.T:
@@ -230,9 +228,7 @@ class Terms:
         return vector, self.model.gram(self.X, self.curvatures)
 
 
-def _curved(
-    kept: Kept, question: Curvature, sums: Sums, peaks: FloatArray
-) -> CurvatureTotal:
+def _curved(kept: Kept, question: Curvature, sums: Sums) -> CurvatureTotal:
     """Return the total from what was summed up."""
     p = question.task.model.n_parameters
     vectors, hessians = kept.gathered(sums, 0, (1 + p,)), kept.gathered(sums, 1, (p, p))
@@ -243,7 +239,6 @@ def _curved(
         vectors[1:, 0],
         vectors[1:, 1:],
         hessians[1:],
-        peaks,
     )
 
 
@@ -263,43 +258,3 @@ def _sloped(kept: Kept, question: Slopes, sums: Sums) -> SlopesTotal:
         values[1:, 1:],
         gradients[1:, 1 + d :],
     )
-
-
-def _peaks(layout: Layout, question: Curvature, spread: Threads) -> FloatArray:
-    """Σ_k ‖H‖^q for F and each cell, see `CurvatureTotal.peaks`."""
-    total = np.zeros(1 + len(question.task.cells))
-    if not question.majorant:
-        return total
-    if not isinstance(layout, BySilo):
-        raise TypeError("peaks need rows by silo")
-    shares = question.task.shares[layout.order]
-
-    def part(positions: Sequence[int]) -> FloatArray:
-        own = np.zeros_like(total)
-        for position in positions:
-            if shares[position] > 0:
-                own += _silo_peaks(layout, question, position)
-        return own
-
-    scores = len(layout) * question.task.model.n_parameters
-    for own in spread(part, range(layout.n_silos), scores):
-        total += own
-    return total
-
-
-def _silo_peaks(layout: BySilo, question: Curvature, position: int) -> FloatArray:
-    """‖H‖^q for F and each cell in one silo, from the Hessians of its atoms."""
-    task, model, index = question.task, linear(question.task), layout.order[position]
-    by_atom = np.zeros((layout.n_atoms, model.n_parameters, model.n_parameters))
-    first, last = layout.starts[position : position + 2].tolist()
-    for some in in_pieces(last - first, piece_rows(layout.X.shape[1])):
-        piece = layout.piece(slice(first + some.start, first + some.stop))
-        X = layout.X[piece.rows]
-        z = np.zeros(len(X) if model.n_outputs == 1 else (len(X), model.n_outputs))
-        curvatures = model.score_curvatures(z, layout.y[piece.rows], majorant=True)
-        curvatures = layout.weigh(curvatures, piece.rows)
-        for unit, run in piece.runs:
-            by_atom[unit % layout.n_atoms] += model.gram(X[run], curvatures[run])
-    whole = by_atom.sum(axis=0)[None] / layout.masses[index]
-    in_cells = np.tensordot(task.cells.of_silo(int(index)), by_atom, axes=1)
-    return powers(np.concatenate([whole, in_cells / max(task.shares[index], 1e-300)]))

@@ -60,7 +60,7 @@ def train(
     def together(part: slice) -> TrainTotal:
         return stacked_train(model, views[part], question, losses[part])
 
-    if stackable(model):
+    if stackable(model) and not question.corrected:
         try:
             return add_all(side_by_side(spread, together, parts(len(views), spread)))
         except RuntimeError:  # vmap cannot stack this module

@@ -36,7 +36,8 @@ def in_one_step(questions: Sequence[Train]) -> bool:
     """Whether the silos' mean is one full step on the whole."""
     first = questions[0]
     whole = first.batch_size is None and len(first.step_sizes) == 1
-    return whole and not any(q.loss_power for q in questions)
+    tilted = any(q.loss_power for q in questions)
+    return whole and not tilted and not first.corrected
 
 
 def train(
@@ -96,8 +97,12 @@ class Stack(Generic[L_co]):
     @property
     def unit_weights(self) -> FloatArray:
         """c_i/s_i per unit and question; without F's part where that is by row."""
+        return self.weights_of([q.cell_weights for q in self.questions])
+
+    def weights_of(self, cell_weights: Sequence[FloatArray]) -> FloatArray:
+        """Return the same from weights of cells, one vector a question."""
         layout, cells = self.layout, self.questions[0].task.cells
-        by_cell = np.stack([q.cell_weights for q in self.questions], axis=1)
+        by_cell = np.stack(cell_weights, axis=1)
         weights = layout.unit_weights(cells, by_cell)
         in_risk = layout.in_risk(self.asked).by_unit
         if in_risk is not None:
@@ -114,14 +119,17 @@ class Stack(Generic[L_co]):
         sums: FloatArray,
         risks: FloatArray,
         powers: FloatArray,
+        gradient: FloatArray,
     ) -> list[TrainTotal]:
-        """Return the totals from updates, loss sums per unit, risks and powers."""
+        """Return the totals from updates, loss sums per unit, risks and the rest."""
         layout, first = self.layout, self.questions[0]
         cells = layout.cell_sums(first.task.cells, sums)
         share = float(self.asked.sum())
+        slopes = (gradient if first.slope else gradient[:, :0]).reshape(len(risks), -1)
+        rest = zip(risks.tolist(), cells.T, powers.T, slopes, strict=True)
         return [
-            TrainTotal(own, share, float(risks[s]), cells[:, s], powers[:, s])
-            for s, own in enumerate(update.reshape(len(risks), -1))
+            TrainTotal(own, share, *each)
+            for own, each in zip(update.reshape(len(risks), -1), rest, strict=True)
         ]
 
     def over_pieces(self, work: Callable[[Sequence[Piece]], R]) -> list[R]:
@@ -135,6 +143,17 @@ class OneStep(Stack[Layout]):
 
     def totals(self) -> list[TrainTotal]:
         """Answer all questions."""
+        sums, risks, gradient = self.slopes()
+        ridge = self.per_column([q.ridge_weight for q in self.questions])
+        rates = self.per_column([q.step_sizes[0] for q in self.questions])
+        pull = (ridge * self.asked.sum())[:, None] * self.columns.w
+        powers = np.zeros((2, len(self.questions)))
+        powers[0] = self.asked.sum()
+        update = -rates[:, None] * (gradient + pull)
+        return self.told(update, sums, risks, powers, gradient)
+
+    def slopes(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Loss sums per unit, risks, and Σ c_i ∇ℓ_i, at the w that was sent."""
         layout, columns, weights = self.layout, self.columns, self.unit_weights
         in_risk, betas = layout.in_risk(self.asked), self.risk_weights
         models = len(self.questions)
@@ -165,12 +184,7 @@ class OneStep(Stack[Layout]):
         risks, sums = sums[-1], sums[:-1] * layout.units_of(self.telling)[:, None]
         if in_risk.by_unit is not None:
             risks = in_risk.by_unit @ sums
-        ridge = self.per_column([q.ridge_weight for q in self.questions])
-        rates = self.per_column([q.step_sizes[0] for q in self.questions])
-        gradients += (ridge * self.asked.sum())[:, None] * columns.w
-        powers = np.zeros((2, models))
-        powers[0] = self.asked.sum()
-        return self.told(-rates[:, None] * gradients, sums, risks, powers)
+        return sums, risks, gradients
 
 
 class LocalSteps(Stack[BySilo]):
@@ -183,10 +197,13 @@ class LocalSteps(Stack[BySilo]):
         by_silo = layout.by_silo(sums).sum(axis=1)
         means = by_silo / divisors(layout.masses)[:, None]
         tilts = self.asked[:, None] * self.tilts(means)
-        update, lengths = self.local_steps(tilts[layout.order])
+        update, lengths, gradient = self.local_steps(tilts[layout.order])
+        if self.questions[0].slope and self.questions[0].batch_size is not None:
+            whole = OneStep(self.layout, self.questions, self.spread)
+            gradient = whole.slopes()[2]
         moved = tilts[layout.order] * lengths / (means[layout.order] + TINY)
         both = np.stack([tilts.sum(axis=0), powers * moved.sum(axis=0)])
-        return self.told(update, sums, self.asked @ means, both)
+        return self.told(update, sums, self.asked @ means, both, gradient)
 
     def losses(self) -> FloatArray:
         """Loss sums per unit, shape (units, models)."""
@@ -210,17 +227,25 @@ class LocalSteps(Stack[BySilo]):
             return np.ones_like(means)
         return np.asarray((means + TINY) ** powers)
 
-    def local_steps(self, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def local_steps(
+        self, tilts: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Take all local steps.
 
-        Returns Σ_k p_k F_k^q Δ_k, shape (columns, features + intercept), and ‖Δ_k‖² per
-        position and model. `tilts` holds p_k F_k^q, shape (positions, models). Steps
-        descend c_i/p_k; silos that are not asked take none.
+        Returns Σ_k p_k F_k^q Δ_k, shape (columns, features + intercept), ‖Δ_k‖² per
+        position and model, and Σ_k p_k × what the first step descends without ridge and
+        correction: Σ c_i ∇ℓ_i, where steps take all rows. `tilts` holds p_k F_k^q,
+        shape (positions, models). Steps descend c_i/p_k; silos that are not asked take
+        none.
         """
         layout, first = self.layout, self.questions[0]
         shares = first.task.shares[layout.order]
         divisors = np.repeat(np.where(shares > 0, shares, 1.0), layout.n_atoms)
-        weights = self.unit_weights / divisors[:, None]
+        weights = self.unit_weights
+        if first.corrected:  # those at the anchor stand behind
+            there = self.weights_of([q.anchor_weights for q in self.questions])
+            weights = np.concatenate([weights, there], axis=1)
+        weights = weights / divisors[:, None]
         groups = layout.groups(len(self.columns.w))
         if first.silos is not None:
             groups = tuple(g for g in groups if tilts[g.start : g.stop].any())
@@ -229,35 +254,50 @@ class LocalSteps(Stack[BySilo]):
             groups,
             len(layout.X) * len(self.columns.w),
         )
-        updates, lengths = zip(*results, strict=True)
-        return added(updates), added(lengths)
+        updates, lengths, slopes = zip(*results, strict=True)
+        return added(updates), added(lengths), added(slopes)
 
     @np.errstate(over="ignore", invalid="ignore")  # too large steps: the server sees it
     def steps_pass(
         self, groups: Sequence[range], weights: FloatArray, tilts: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Take the local steps of some groups, see `local_steps`."""
-        columns, models = self.columns, len(self.questions)
-        proximal = self.questions[0].proximal
+        columns, models, first = self.columns, len(self.questions), self.questions[0]
+        shares = self.asked[self.layout.order]
         column_of = self.per_column(range(models))
         rates = self.per_column([q.step_sizes for q in self.questions])  # (columns, J)
         ridge = self.per_column([q.ridge_weight for q in self.questions])
         update, lengths = np.zeros_like(columns.w), np.zeros_like(tilts)
+        slopes = np.zeros_like(columns.w)
         for group in groups:
+            here = slice(group.start, group.stop)
             w = np.repeat(columns.w[None], len(group), axis=0)  # (silos, columns, c)
-            for j, rows in enumerate(self._local_rows(group, weights)):
-                gradient = _gradient(columns.model, w, *rows)
+            for j, (X, y, c) in enumerate(self._local_rows(group, weights)):
+                gradient = _gradient(columns.model, w, X, y, c[..., :models])
+                if j == 0:
+                    slopes += np.einsum("k,ksc->sc", shares[here], gradient)
                 gradient += ridge[None, :, None] * w
-                if proximal:
-                    gradient += proximal * (w - columns.w)
+                if first.proximal:
+                    gradient += first.proximal * (w - columns.w)
+                if first.corrected:
+                    if j == 0 or first.batch_size is not None:
+                        shift = self._shift(X, y, c[..., models:])
+                    gradient += shift
                 gradient *= rates[None, :, j, None]
                 w -= gradient
             w -= columns.w
-            here = slice(group.start, group.stop)
             update += np.einsum("ks,ksc->sc", tilts[here][:, column_of], w)
             squares = np.einsum("ksc,ksc->ks", w, w)
             lengths[here] = squares.reshape(len(group), models, -1).sum(axis=2)
-        return update, lengths
+        return update, lengths, slopes
+
+    def _shift(self, X: Design, y: FloatArray, weights: FloatArray) -> FloatArray:
+        """All silos' gradient at the anchor, less each one's own on these rows."""
+        shape, questions = (-1, self.columns.w.shape[1]), self.questions
+        anchor = np.concatenate([q.anchor.reshape(shape) for q in questions])
+        mean = np.concatenate([q.anchor_gradient.reshape(shape) for q in questions])
+        at = np.repeat(anchor[None], len(weights), axis=0)
+        return mean - _gradient(self.columns.model, at, X, y, weights)
 
     def _local_rows(self, group: range, unit_weights: FloatArray) -> list[LocalRows]:
         """Rows and weights of each local step."""

@@ -1,0 +1,52 @@
+"""`smoothness` for linear models over laid-out rows, silo by silo."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pffl.engines.local.by_silo import BySilo
+from pffl.engines.local.layout import Layout
+from pffl.engines.local.threads import Threads
+from pffl.questions import Smoothness, SmoothnessTotal
+from pffl.questions.slopes import linear
+from pffl.questions.smoothness import curvature
+from pffl.typing import FloatArray
+
+
+def smooth(
+    layout: Layout, questions: Sequence[Smoothness], spread: Threads
+) -> list[SmoothnessTotal]:
+    """Answer questions about one task, for all silos: they ask the same."""
+    first = questions[0]
+    if not isinstance(layout, BySilo):
+        raise TypeError("silos' own curvatures need rows by silo")
+
+    def part(positions: Sequence[int]) -> FloatArray:
+        own = np.zeros((2, 1 + len(first.task.cells)))
+        for position in positions:
+            found = _silo(layout, first, position)
+            own += [found.sums, found.peaks]
+        return own
+
+    numbers = len(layout) * first.task.model.n_parameters
+    parts = spread(part, range(layout.n_silos), numbers)
+    return [SmoothnessTotal(*np.sum(parts, axis=0))] * len(questions)
+
+
+def _silo(layout: BySilo, question: Smoothness, position: int) -> SmoothnessTotal:
+    """Answer for one silo, one cell after the other."""
+    task, model, index = question.task, linear(question.task), layout.order[position]
+    rows = slice(*layout.starts[position : position + 2].tolist())
+    X, y, share = layout.X[rows], layout.y[rows], float(task.shares[index])
+    atoms = layout.units[rows] % layout.n_atoms
+    in_risk = np.full(len(y), share / (layout.masses[index] or 1.0))
+    cells = task.cells.of_silo(int(index))
+    here = cells[:, np.unique(atoms)].any(axis=1)
+    sums = np.zeros(1 + len(cells))
+    sums[0] = curvature(model, X, y, layout.weigh(in_risk, rows))
+    for cell in np.flatnonzero(here).tolist():
+        member = cells[cell, atoms].astype(np.float64)
+        sums[1 + cell] = curvature(model, X, y, layout.weigh(member, rows))
+    return question.total(sums, share)

@@ -1,0 +1,103 @@
+"""Step sizes that need no tuning: from how losses curve, and from how they answered.
+
+η_w = 1/L, with L from one round of `smoothness`: a number per cell. η_θ and η_λ have no
+such constant without Hessians, and need none: how far the violations moved with the
+last step of the prices bounds how far the next may go.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pffl.problem import Problem
+from pffl.questions import SmoothnessTotal
+from pffl.questions.smoothness import POWER
+from pffl.typing import FloatArray
+
+STABLE = 1.9  # steps of less than 2/L do not diverge
+FARTHEST = 10.0  # that one step may move a θ: λ changes e^10 times at most
+
+
+def curvatures(problem: Problem, total: SmoothnessTotal) -> FloatArray:
+    """Return L of F and of each r_z, over all silos and in any one, shape (2, 1 + Z).
+
+    In a silo it is that of its part of G_k, per unit of β and λ_z.
+    """
+    found = np.stack([total.sums, total.peaks ** (1.0 / POWER)])
+    found[:, 1:] /= problem.counts
+    found[:, 0] += problem.mu
+    return found
+
+
+def smoothness(
+    curvatures: FloatArray, problem: Problem, multipliers: FloatArray
+) -> float:
+    """Return L for which steps of 1/L are safe, for G(·; λ) and for every silo's G_k.
+
+    βL_F + Σλ_z L_z bounds the largest eigenvalue of ∇²G over all silos together. A silo
+    in which the weighted cells are over-represented curves more than the average by the
+    ratio of its weight Σ_i c_i/p_k to the mean one, β + Σλ. That silos' inputs may
+    differ in scale, too, is what the second row bounds: no G_k curves more, and steps
+    below 2/L_k do not diverge. λ may be of any sign.
+    """
+    lam = np.abs(multipliers)
+    whole, local = curvatures @ np.append(problem.risk_weight, lam)
+    return max(float(whole) * concentration(problem, lam), float(local) / STABLE)
+
+
+def weighted_smoothness(
+    curvatures: FloatArray | None, problem: Problem, weights: FloatArray
+) -> float | None:
+    """Return L for Σ_z λ_z × mean loss of z and the ridge; None where it is not known.
+
+    The problem is one without risk (`Problem.over`).
+    """
+    if curvatures is None:
+        return None
+    return smoothness(curvatures, problem, weights) + problem.mu
+
+
+def concentration(problem: Problem, multipliers: FloatArray) -> float:
+    """Largest ratio of a silo's weight Σ_i c_i/p_k to the mean β + Σλ; at least 1."""
+    beta = problem.risk_weight
+    per_row = problem.cells.spread(
+        problem.cell_weights(multipliers), len(problem.silo_counts)
+    )
+    masses = beta + (per_row * problem.silo_weights).sum(axis=1) / problem.task.shares
+    return max(1.0, float(masses.max()) / (beta + float(multipliers.sum())))
+
+
+def answered_step(
+    size: float, growth: float, moved: float, answer: float, farthest: float
+) -> float:
+    """Return the next η of a price (Malitsky, Mishchenko 2020).
+
+    Parameters
+    ----------
+    size, growth
+        The last η, and how many times the one before it was.
+    moved, answer
+        Lengths of the last step of the prices, and of the slopes' change with it.
+    farthest
+        The largest η.
+    """
+    longer = math.sqrt(1.0 + growth) * size
+    if moved > 0 and answer > 0:
+        longer = min(longer, 0.5 * moved / answer)
+    return min(longer, farthest)
+
+
+def regret_dual_step(violation: FloatArray, dual_rounds: int) -> float:
+    """Return η_θ = √(log(Z+1)/E)/ρ with ρ = max|r|, where nothing has answered yet.
+
+    It minimises the dual term B·log(Z+1)/(η_θ E) + η_θ ρ² B of the corrected Theorem 1.
+    """
+    rho = max(float(np.abs(violation).max(initial=0.0)), 1e-6)
+    return math.sqrt(math.log(len(violation) + 1) / dual_rounds) / rho
+
+
+def ascent_regret_step(losses: FloatArray, rounds: int) -> float:
+    """Return η = √(2/T)/‖L‖: the simplex is √2 wide."""
+    return math.sqrt(2 / rounds) / max(float(np.linalg.norm(losses)), 1e-6)
