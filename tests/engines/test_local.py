@@ -16,7 +16,7 @@ from pffl.engines.local import evaluations, threads
 from pffl.engines.local import layout as layouts
 from pffl.engines.local.by_atom import ByAtom
 from pffl.engines.local.by_silo import BySilo
-from pffl.questions import Census, Curvature, Evaluate, Slopes, Train
+from pffl.questions import Census, Curvature, Evaluate, Slopes, Smoothness, Train
 from tests.helpers import (
     MODELS,
     assert_same_total,
@@ -135,7 +135,7 @@ def test_evaluate_and_curvature(local_engine, shape, kind):
         Evaluate(problem.task, w, "train"),
         evaluate_question(problem.task, w),
         Curvature(problem.task, w),
-        Curvature(problem.task, w, majorant=True),
+        Smoothness(problem.task, w),
         Slopes(problem.task, w),
         Slopes(problem.task, w, np.stack([w, w[::-1]], axis=1)),
     ]

@@ -163,7 +163,7 @@ def test_bad_parameters_are_refused():
 @pytest.mark.parametrize("part", [0.2, 0.5])
 def test_rounds_that_ask_only_silos_without_weight_go_on(part: float) -> None:
     federation = pffl.datasets.synthetic(600, silos=6, features=3, seed=0)
-    method = AFL(rounds=40, participation=part)
+    method = AFL(rounds=40, participation=part, dual_step_size=1.0)
     solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.9), method=method, seed=1)
     assert solution.status == "met"
     assert solution.rounds == 41

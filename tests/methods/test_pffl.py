@@ -9,8 +9,8 @@ import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local, Reference
 from pffl.errors import UsageError
-from pffl.methods import descent
-from pffl.questions import Curvature
+from pffl.methods.step_sizes import curvatures, smoothness
+from pffl.questions import Curvature, Smoothness
 from tests.driving import expand, iterate, measure
 from tests.helpers import (
     MODELS,
@@ -26,9 +26,16 @@ from tests.helpers import (
 BOUNDS = {"f": 0.55, "m": 0.6}
 
 
-def naive_pffl(oracle, silo, *, dual_rounds, rounds, steps, eta, dual_eta):
+def naive_pffl(
+    oracle, silo, *, dual_rounds, rounds, steps, eta, dual_eta, corrected=False
+):
     """Run Algorithm 1 of docs/methods.md on pooled arrays: all w, λ, upper values."""
     K, Z = silo.max() + 1, len(oracle.cells)
+    past = None  # where the last round began: gradients of all, and of each silo
+
+    def slope(v, k, c):
+        return oracle.weighted_gradient(v, np.where(silo == k, K * c, 0))
+
     w, theta = np.zeros(oracle.classes * oracle.X.shape[1]), np.zeros(Z)
     ws, lams, seen = [], [], []
     for _ in range(dual_rounds):
@@ -39,11 +46,14 @@ def naive_pffl(oracle, silo, *, dual_rounds, rounds, steps, eta, dual_eta):
             c = oracle.row_weights(lam)
             local = []
             for k in range(K):
-                v = w.copy()
+                v, drift = w.copy(), 0.0
+                if corrected and past is not None:
+                    drift = past[k] - np.mean(past, axis=0)
                 for _ in range(steps):
-                    slope = oracle.weighted_gradient(v, np.where(silo == k, K * c, 0))
-                    v = v - eta * (slope + oracle.beta * oracle.l2 * v)
+                    descent = slope(v, k, c) - drift + oracle.beta * oracle.l2 * v
+                    v = v - eta * descent
                 local.append(v)
+            past = [slope(w, k, c) for k in range(K)]
             w = np.mean(local, axis=0)
             ws.append(w)
             lams.append(lam)
@@ -53,8 +63,9 @@ def naive_pffl(oracle, silo, *, dual_rounds, rounds, steps, eta, dual_eta):
 
 
 @pytest.mark.parametrize("engine_type", [Local, Reference])
+@pytest.mark.parametrize("corrected", [False, True])
 @pytest.mark.parametrize("kind", list(MODELS))
-def test_every_iterate_is_the_naive_loops(kind, engine_type):
+def test_every_iterate_is_the_naive_loops(kind, corrected, engine_type):
     cls, labels = MODELS[kind]
     federation = make_federation(0, labels=labels)
     bounds = BOUNDS if labels != 0 else {"f": 1.0, "m": 1.2}
@@ -75,6 +86,7 @@ def test_every_iterate_is_the_naive_loops(kind, engine_type):
         steps=2,
         eta=0.05,
         dual_eta=4.0,
+        corrected=corrected,
     )
     engine = engine_type(federation)
     problem = make_problem(
@@ -92,17 +104,28 @@ def test_every_iterate_is_the_naive_loops(kind, engine_type):
         "local_steps": 2,
         "step_size": 0.05,
         "dual_step_size": 4.0,
+        "drift_correction": corrected,
+        "target_gap": 1e-12,
     }
-    run = iterate(engine, problem, pffl.PFFL(**parameters))
-    assert run.rounds == 15
+    method = pffl.PFFL(**parameters)
+    run = iterate(engine, problem, method)
+    assert run.rounds == method.planned_rounds == 16  # one of them measures the gap
+    trained = [row for row in run.history if row.gap is None]
     np.testing.assert_allclose(run.point.w, ws.mean(axis=0), atol=1e-11)
     np.testing.assert_allclose(run.point.multipliers, lams.mean(axis=0), atol=1e-11)
-    for row, lam in zip(run.history, lams, strict=True):
+    for row, lam in zip(trained, lams, strict=True):
         np.testing.assert_allclose(row.multipliers, lam, atol=1e-11)
-    for row, w in zip(run.history[1:], ws[:-1], strict=True):
+    for row, w in zip(trained[1:], ws[:-1], strict=True):
         np.testing.assert_allclose(row.violation, oracle.violation(w), atol=1e-11)
         assert row.risk == pytest.approx(oracle.risk(w), abs=1e-11)
         assert row.upper == pytest.approx(oracle.upper(w), abs=1e-11)
+    for iterate_, power in [("rising", 1), ("recent", 7)]:
+        counts = np.arange(1.0, 16) ** power
+        late = iterate(engine, problem, pffl.PFFL(**parameters, iterate=iterate_))
+        mean = np.average(ws, axis=0, weights=counts)
+        np.testing.assert_allclose(late.point.w, mean, atol=1e-11)
+        mean = np.average(lams, axis=0, weights=counts)
+        np.testing.assert_allclose(late.point.multipliers, mean, atol=1e-11)
     final = iterate(engine, problem, pffl.PFFL(**parameters, iterate="last"))
     np.testing.assert_allclose(final.point.w, ws[-1], atol=1e-11)
     np.testing.assert_allclose(final.point.multipliers, last, atol=1e-11)
@@ -131,10 +154,10 @@ def test_with_one_dual_round_the_gap_never_closes():
 def test_smoothness_is_above_the_curvature_of_g(kind):
     _, engine, problem, _, w, _ = setting(kind)
     rng = np.random.default_rng(0)
-    majorant = problem.expand(w, engine.ask(Curvature(problem.task, w, majorant=True)))
+    found = curvatures(problem, engine.ask(Smoothness(problem.task, w)))
     for _ in range(5):
         lam = draw_multipliers(rng, problem)
-        L = descent.smoothness(majorant, problem, lam)
+        L = smoothness(found, problem, lam)
         at = expand(engine, problem, rng.normal(size=len(w)))
         hessian = problem.risk_weight * at.risk_hessian
         hessian = hessian + np.tensordot(lam, at.hessians, axes=1)
@@ -157,9 +180,11 @@ def test_steps_of_one_over_the_smoothness_are_stable_in_every_silo():
     federation = one_silo_in_other_units(labels=0)
     engine = Reference(federation)
     problem = make_problem(engine, None)
-    question = Curvature(problem.task, np.zeros(4), majorant=True)
-    majorant = problem.expand(np.zeros(4), engine.ask(question))
-    L = descent.smoothness(majorant, problem, np.zeros(0))
+    found = curvatures(problem, engine.ask(Smoothness(problem.task, np.zeros(4))))
+    L = smoothness(found, problem, np.zeros(0))
+    question = Curvature(
+        problem.task, np.zeros(4)
+    )  # of squares it is the same anywhere
     for view in engine.views(question):
         answer = question.answer(view)
         share = problem.task.shares[view.index]
@@ -180,10 +205,9 @@ def test_step_sizes_decay_as_in_the_theorem():
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.5), model=model, beta=0.5)
     method = pffl.PFFL(schedule="decay", local_steps=3, risk_weight=0.5)
     first = method.setup(problem)
-    assert isinstance(first, Curvature)
-    assert first.majorant
+    assert isinstance(first, Smoothness)
     state = method.init(problem, engine.ask(first))
-    L = descent.smoothness(state.majorant, problem, np.full(2, 5.0 / 3))
+    L = smoothness(state.curvatures, problem, np.full(2, 5.0 / 3))
     mu, t = 0.5 * 0.1, 0
     for _ in range(3):
         question = method.question(problem, state)

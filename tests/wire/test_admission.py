@@ -13,7 +13,16 @@ import pffl
 from pffl.data import Federation, Rows, Silo
 from pffl.engines import Reference
 from pffl.errors import Refused, UsageError
-from pffl.questions import Census, Curvature, Evaluate, Slopes, Train, View, Witness
+from pffl.questions import (
+    Census,
+    Curvature,
+    Evaluate,
+    Slopes,
+    Smoothness,
+    Train,
+    View,
+    Witness,
+)
 from pffl.questions.plausible import Ceilings
 from pffl.wire import Gate, Policy
 from tests.helpers import (
@@ -82,9 +91,14 @@ def questions(problem, rng, J):
         float(rng.choice([0.0, 1.0, 2.5])),
     )
     yield train
+    near, lam = w + rng.normal(size=len(w)), np.abs(rng.normal(size=z)) / problem.counts
+    mean = rng.normal(size=len(w))
+    past = {"anchor": near, "anchor_weights": lam, "anchor_gradient": mean}
+    yield replace(train, round=3, slope=True, loss_power=0.0, **past)
     yield evaluate_question(problem.task, w)
     yield Evaluate(problem.task, w, "train")
-    yield Curvature(problem.task, w, majorant=bool(rng.integers(2)))
+    yield Curvature(problem.task, w)
+    yield Smoothness(problem.task, w)
     sharp = 10.0 if problem.task.model.n_outputs == 1 else 0.0
     yield Slopes(problem.task, w, sharpness=sharp)
     weights, beta = rng.random(z) / problem.counts, float(rng.integers(2))
@@ -395,15 +409,37 @@ CURVATURE_LIES = {
     "diagonal too large": ("cell_hessians", put(1e6, 0, 0, 0)),
     "not a Hessian": ("cell_hessians", put(1e3, 0, 0, 1)),
     "risk's Hessian": ("risk_hessian", put(-1.0, 0, 0)),
+}
+SMOOTHNESS_LIES = {
+    "below 0": ("sums", put(-1.0, 0)),
+    "above the trace": ("sums", lambda a: 1e3 * a),
     "peak": ("peaks", lambda a: a + 1.0),
 }
 
 
-@pytest.mark.parametrize("lie", CURVATURE_LIES)
-@pytest.mark.parametrize("majorant", [False, True])
-def test_a_curvature_report_that_cannot_be_is_refused(lie, majorant):
+@pytest.mark.parametrize("lie", SMOOTHNESS_LIES)
+def test_a_smoothness_report_that_cannot_be_is_refused(lie):
     federation, problem, w, gate = setting()
-    question = Curvature(problem.task, w, majorant=majorant)
+    question = Smoothness(problem.task, w)
+    total = answer(federation, question, 1)
+    gate.report(question, 1, total)
+    with pytest.raises(Refused):
+        gate.report(question, 1, tampered(total, *SMOOTHNESS_LIES[lie]))
+
+
+def test_a_gradient_that_no_rows_can_have_is_refused():
+    federation, problem, w, gate = setting()
+    question = Train(problem.task, w, 1.0, np.zeros(2), np.array([0.01]), slope=True)
+    total = answer(federation, question, 1)
+    gate.report(question, 1, total)
+    with pytest.raises(Refused, match="a gradient"):
+        gate.report(question, 1, tampered(total, "gradient", lambda a: a + 1e3))
+
+
+@pytest.mark.parametrize("lie", CURVATURE_LIES)
+def test_a_curvature_report_that_cannot_be_is_refused(lie):
+    federation, problem, w, gate = setting()
+    question = Curvature(problem.task, w)
     total = answer(federation, question, 1)
     gate.report(question, 1, total)
     with pytest.raises(Refused):

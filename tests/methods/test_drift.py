@@ -1,0 +1,218 @@
+"""Local steps corrected for drift, ends at a target gap, and smoothness."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.data import Rows, Silo
+from pffl.engines import Local
+from pffl.errors import Malformed, UsageError
+from pffl.questions import Curvature, Slopes, Smoothness
+from pffl.questions.base import read_question
+from pffl.questions.smoothness import curvature
+from tests.driving import expand, iterate, measure
+from tests.helpers import (
+    MODELS,
+    assert_same_total,
+    from_silos,
+    make_federation,
+    make_problem,
+    setting,
+    train_question,
+)
+
+
+def differing(labels=2, sizes=(60, 40, 90)):
+    """Silos whose inputs lie apart, so that each has an optimum of its own."""
+    base = make_federation(3, sizes=sizes, labels=labels)
+    silos = []
+    for k, silo in enumerate(base.silos):
+        rows = silo.rows("train")
+        y = rows.y if labels != 2 else np.where(rows.X[:, 0] > k - 1, rows.y, 0.0)
+        train = Rows.of(rows.X * (1 + k) + 2.0 * k, y, rows.group)
+        silos.append(Silo(silo.name, k, {"train": train, "test": silo.rows("test")}))
+    return from_silos(base, silos)
+
+
+def optimum(engine, problem, lam):
+    """Minimise G(·; λ) by Newton's method."""
+    w = np.zeros(problem.n_parameters)
+    for _ in range(30):
+        at = expand(engine, problem, w)
+        gradient = problem.risk_weight * at.risk_gradient + lam @ at.jacobian
+        hessian = problem.risk_weight * at.risk_hessian
+        hessian = hessian + np.tensordot(lam, at.hessians, axes=1)
+        w = w - np.linalg.solve(hessian, gradient)
+    return w
+
+
+def anchored(engine, problem, w, lam):
+    """Return what a round at (w, λ) leaves for the next."""
+    slope = engine.ask(train_question(problem, w, lam, slope=True)).gradient
+    weights = problem.cell_weights(lam)
+    return {"anchor": w, "anchor_weights": weights, "anchor_gradient": slope}
+
+
+@pytest.mark.parametrize("batch", [None, 7])
+@pytest.mark.parametrize("kind", list(MODELS))
+def test_at_the_optimum_corrected_steps_do_not_move(kind, batch):
+    cls, labels = MODELS[kind]
+    engine = Local(differing(labels), threads=1)
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.6), model=cls(l2=0.05))
+    lam = np.array([0.5, 1.5])
+    w = optimum(engine, problem, lam)
+    steps = np.full(5, 0.02) / problem.unit
+    plain = train_question(problem, w, lam, steps=steps, batch_size=batch)
+    assert np.abs(engine.ask(plain).update).max() > 1e-4  # each silo drifts
+    still = replace(plain, **anchored(engine, problem, w, lam))
+    np.testing.assert_allclose(engine.ask(still).update, 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("changes", [{}, {"batch_size": 7}, {"silos": (0, 2)}])
+@pytest.mark.parametrize("kind", list(MODELS))
+def test_a_corrected_round_is_the_plain_loops(kind, changes):
+    federation, plain, problem, _, w, lam = setting(kind)
+    fast = Local(federation, threads=2)
+    old = 0.5 * w, 2.0 * lam
+    past = anchored(fast, problem, *old)
+    question = train_question(
+        problem, w, lam, steps=(0.02, 0.01, 0.03), slope=True, **past, **changes
+    )
+    found = fast.ask(question)
+    assert_same_total(found, plain.ask(question), 1e-11)
+    update, gradient, model = 0.0, 0.0, problem.task.model
+    for view in plain.views(question):
+        if question.silos is not None and view.index not in question.silos:
+            continue
+        c, share = question.row_weights(view), problem.task.shares[view.index]
+        there = replace(question, cell_weights=past["anchor_weights"]).row_weights(view)
+
+        def slope(v, rows, weights, view=view):
+            part = view.X[rows], view.y[rows], weights[rows]
+            return model.losses_and_gradient(v, *part)[1] * len(view) / len(part[1])
+
+        v = w.copy()
+        batches = question.batches(view.index, len(view))
+        for size, rows in zip(question.step_sizes, batches, strict=True):
+            own = slope(v, rows, c) - slope(old[0], rows, there)
+            pull = question.ridge_weight * v
+            v = v - size * (own + past["anchor_gradient"] + pull)
+        update = update + share * (v - w)
+        gradient = gradient + share * slope(w, slice(None), c)
+    np.testing.assert_allclose(found.update, update, atol=1e-11)
+    np.testing.assert_allclose(found.gradient, gradient, atol=1e-11)
+
+
+def test_a_question_with_half_an_anchor_is_malformed():
+    _, engine, problem, _, w, lam = setting("logistic")
+    question = train_question(problem, w, lam, **anchored(engine, problem, w, lam))
+    header, arrays = question.plain(0)
+    read, _ = read_question(header, arrays, problem.schema)
+    np.testing.assert_array_equal(read.anchor_gradient, question.anchor_gradient)
+    for name in ("anchor", "anchor_weights", "anchor_gradient"):
+        for wrong in (np.zeros(0), np.zeros(9)):
+            with pytest.raises(Malformed, match="anchor"):
+                read_question(header, {**arrays, name: wrong}, problem.schema)
+
+
+RECIPE = pffl.PFFL(
+    multiplier_bound=5.0,
+    rounds_per_dual=3,
+    drift_correction=True,
+    iterate="recent",
+    target_gap=1e-3,
+)
+
+
+@pytest.mark.parametrize("batch", [None, 16])
+def test_it_ends_at_its_target_where_silos_differ(batch):
+    engine = Local(differing(), threads=1)
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.45), budget=5.0)
+    run = iterate(engine, problem, replace(RECIPE, batch_size=batch))
+    assert run.rounds < 200
+    upper, lower, at, _ = run.bounds
+    np.testing.assert_array_equal(at, run.point.w)
+    weight = 1.0 + run.point.multipliers.sum()
+    assert upper - lower <= 1e-3 * weight
+    assert measure(engine, problem, run.point).gap <= upper - lower + 1e-12
+    best = iterate(engine, problem, pffl.Exact(multiplier_bound=5.0)).bounds
+    assert lower <= best[0] + 1e-9
+    assert upper >= best[1] - 1e-9
+    looks = [row.gap for row in run.history if row.gap is not None]
+    assert len(looks) > 1
+    assert looks[-1] == pytest.approx(upper - lower)
+    plain = replace(RECIPE, drift_correction=False, dual_rounds=run.rounds // 3)
+    drifted = iterate(engine, problem, plain)
+    assert drifted.bounds is None
+    assert measure(engine, problem, drifted.point).gap > 5e-3 * weight
+
+
+def test_some_silos_only_are_corrected_too_and_nobody_else_is_asked():
+    engine = Local(differing(), threads=1)
+    asked = []
+
+    class Listening(Local):
+        def ask_many(self, questions):
+            asked.extend(questions)
+            return super().ask_many(questions)
+
+    engine = Listening(differing(), threads=1)
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.45), budget=5.0)
+    asked.clear()
+    run = iterate(engine, problem, replace(RECIPE, participation=0.7, dual_rounds=20))
+    assert run.stopped is None
+    assert not any(isinstance(question, Slopes) for question in asked)
+
+
+@pytest.mark.parametrize("name", ["afl", "qffl", "fairfed"])
+def test_methods_that_weigh_silos_refuse_it(name):
+    with pytest.raises(UsageError, match="moves the weights of silos"):
+        pffl.methods.METHODS[name](drift_correction=True)
+
+
+def test_fedavg_reaches_the_optimum_with_many_local_steps():
+    engine = Local(differing(), threads=1)
+    problem = make_problem(engine, None, model=pffl.LogisticRegression(l2=0.05))
+    best = optimum(engine, problem, np.zeros(0))
+    off = [
+        np.abs(iterate(engine, problem, method).point.w - best).max()
+        for method in (
+            pffl.FedAvg(rounds=150, local_steps=8),
+            pffl.FedAvg(rounds=150, local_steps=8, drift_correction=True),
+        )
+    ]
+    assert off[0] > 0.01
+    assert off[1] < 1e-6
+
+
+@pytest.mark.parametrize(("n", "p"), [(30, 200), (200, 30), (300, 150)])
+def test_smoothness_bounds_the_largest_eigenvalue_and_not_by_much(n, p):
+    rng = np.random.default_rng(n)
+    X = rng.normal(size=(n, p)) * np.linspace(0.1, 2.0, p) + 0.3
+    weights = rng.random(n) * (rng.random(n) < 0.8)
+    model = pffl.LogisticRegression()
+    found = curvature(model, X, np.zeros(n), weights)
+    rows = np.column_stack([X, np.ones(n)])
+    largest = np.linalg.eigvalsh(0.25 * (rows * weights[:, None]).T @ rows)[-1]
+    assert largest <= found <= 1.6 * largest
+
+
+@pytest.mark.parametrize("kind", list(MODELS))
+def test_smoothness_is_above_every_silos_hessian(kind):
+    federation, plain, problem, _, w, _ = setting(kind)
+    engine = Local(federation, threads=1)
+    ask, bent = Smoothness(problem.task, w), Curvature(problem.task, 3.0 * w)
+    total = engine.ask(ask)
+    whole = engine.ask(bent)
+    hessians = [whole.risk_hessian, *whole.cell_hessians]
+    tops = [np.linalg.eigvalsh(h)[-1] for h in hessians]
+    assert (np.array(tops) <= total.sums * (1 + 1e-12)).all()
+    for view in plain.views(ask):
+        own, share = bent.answer(view), problem.task.shares[view.index]
+        hessians = np.array([own.risk_hessian, *own.cell_hessians]) / share
+        tops = np.linalg.eigvalsh(hessians)[:, -1]
+        assert (tops <= total.peaks ** (1 / 8) * (1 + 1e-12)).all()
