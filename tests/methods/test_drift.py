@@ -215,4 +215,5 @@ def test_smoothness_is_above_every_silos_hessian(kind):
         own, share = bent.answer(view), problem.task.shares[view.index]
         hessians = np.array([own.risk_hessian, *own.cell_hessians]) / share
         tops = np.linalg.eigvalsh(hessians)[:, -1]
-        assert (tops <= total.peaks ** (1 / 8) * (1 + 1e-12)).all()
+        peaks = problem.unit * total.peaks ** (1 / 8)
+        assert (tops <= peaks * (1 + 1e-12)).all()

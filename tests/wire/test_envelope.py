@@ -18,6 +18,7 @@ from pffl.questions import (
     Curvature,
     Evaluate,
     Slopes,
+    Smoothness,
     Train,
     View,
     Witness,
@@ -63,6 +64,8 @@ def ask(problem, rng, kind):
     """Draw a question."""
     w = rng.normal(size=problem.n_parameters)
     if kind == "train":
+        p, z = problem.n_parameters, problem.n_cells
+        anchors = (p, z, p) if rng.integers(2) else (0, 0, 0)
         return Train(
             problem.task,
             w,
@@ -75,6 +78,8 @@ def ask(problem, rng, kind):
             int(rng.integers(100)),
             None if rng.integers(2) else float(rng.random()),
             float(rng.integers(3)),
+            bool(rng.integers(2)),
+            *(rng.normal(size=n) for n in anchors),
         )
     if kind == "evaluate":
         if rng.integers(2):
@@ -87,7 +92,9 @@ def ask(problem, rng, kind):
         sharp = float(rng.integers(2)) if problem.task.model.n_outputs == 1 else 0.0
         directions = rng.normal(size=(len(w), int(rng.integers(3))))
         return Slopes(problem.task, w, directions, sharp)
-    return Curvature(problem.task, w, bool(rng.integers(2)))
+    if kind == "smoothness":
+        return Smoothness(problem.task, w)
+    return Curvature(problem.task, w)
 
 
 def decoded(body, schema):
@@ -114,7 +121,9 @@ def same(a, b):
 @pytest.mark.parametrize("name", MODELS)
 @given(
     seed=st.integers(0, 2**32),
-    kind=st.sampled_from(["train", "evaluate", "slopes", "curvature", "witness"]),
+    kind=st.sampled_from(
+        ["train", "evaluate", "slopes", "curvature", "smoothness", "witness"]
+    ),
     k=st.integers(0, 2),
 )
 @settings(max_examples=40, deadline=None)

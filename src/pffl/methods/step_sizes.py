@@ -25,7 +25,7 @@ def curvatures(problem: Problem, total: SmoothnessTotal) -> FloatArray:
 
     In a silo it is that of its part of G_k, per unit of β and λ_z.
     """
-    found = np.stack([total.sums, total.peaks ** (1.0 / POWER)])
+    found = np.stack([total.sums, problem.unit * total.peaks ** (1.0 / POWER)])
     found[:, 1:] /= problem.counts
     found[:, 0] += problem.mu
     return found

@@ -38,7 +38,7 @@ class SmoothnessTotal(Total):
     sums
         L of the silo's p_k F_k, and of its loss sum in each cell.
     peaks
-        (L/p_k)^q of the same: of what each is in the silo's own G_k.
+        (L/p_k)^q of the same, in the losses' unit: of what each is in the silo's G_k.
     """
 
     sums: FloatArray = array("1+z", row=CURVED)
@@ -65,7 +65,7 @@ class Smoothness(ModelQuestion[SmoothnessTotal]):
 
     def total(self, sums: FloatArray, share: float) -> SmoothnessTotal:
         """Return one silo's answer."""
-        own = sums / share if share > 0 else np.zeros_like(sums)
+        own = sums / (share * self.task.model.unit) if share > 0 else 0.0 * sums
         return SmoothnessTotal(sums, own**POWER)
 
     def check(self, known: Known, total: SmoothnessTotal) -> SmoothnessTotal:
