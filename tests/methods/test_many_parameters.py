@@ -53,8 +53,7 @@ SHORT |= {"stage_one_rounds": 2, "stage_two_rounds": 2}
 def short(name: str) -> Method[Any]:
     """Return a method with few rounds."""
     known = {f.name for f in fields(METHODS[name])}  # type: ignore[arg-type]
-    small = {"step_size": 1e-3} if "step_size" in known else {}
-    return METHODS[name](**small, **{k: n for k, n in SHORT.items() if k in known})
+    return METHODS[name](**{k: n for k, n in SHORT.items() if k in known})
 
 
 @pytest.mark.parametrize("name", METHODS)
