@@ -347,9 +347,10 @@ def test_questions_are_enough_for_a_method_without_a_plan(
 def test_questions_are_enough_for_what_auto_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = made(tmp_path / "few", SECTIONS)
+    sections = {key: SECTIONS[key] for key in ("data", "constraint")}
+    few = made(tmp_path / "few", sections)
     monkeypatch.setattr("pffl.methods.auto.LARGEST", 2)
-    many = made(tmp_path / "many", SECTIONS)
+    many = made(tmp_path / "many", sections)
     rules = [SiteConfig.load(out / "sites" / "silo-1").rules for out in (few, many)]
     assert [rule.questions for rule in rules] == [200, 550]
     assert "The method is first-order" in (many / "sites/silo-1/site.toml").read_text()
