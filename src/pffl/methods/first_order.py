@@ -6,16 +6,18 @@ One round brings value and gradient of F and of every cell at one w: (Z + 1)(p +
 numbers, where `Exact` asks for Hessians. Then, without asking again,
 
     1  upper ← βF + B·max(0, max r);  lower ← its best λ at this w    saddle_bounds
-    2  how all gradients changed since `here` is remembered            quasi_newton
+    2  how all gradients changed since `here` is remembered
     3  w is accepted if the merit βF + ρ·max(0, max r) fell as promised    accepted
-    4  λ ← argmax over λ ≥ 0, Σλ ≤ B of the dual of the linearised bounds,
-           λᵀr − ½ (β∇F + Jᵀλ)ᵀ H(λ)⁻¹ (β∇F + Jᵀλ);   d = −H(λ)⁻¹ (β∇F + Jᵀλ)
-    5  ask at w + d
+    4  Hessians of F and of every cell are learnt from that            quasi_newton
+    5  d, λ ← saddle point of the second-order model around w                saddle
+    6  ask at w + d
 
-until the gap upper − lower is small enough. H is that of G(·; λ), learnt for any λ; so
-4 is repeated until λ and H(λ) agree. A refused w is no waste: it is remembered as well,
-and on the way to it every function is known by values and slopes at both ends, which
-tells where the merit is least. See docs/methods.md.
+until the gap upper − lower is small enough: `Exact`, with Hessians that are learnt. The
+curvature of each bound is in its own constraint, so that no step is refused for what
+bends between its ends. The model has the few dimensions in which something was learnt,
+and of many cells those that may bind; cells that its step would violate join them. A
+refused w is remembered as well, and on the way to it every function is known by values
+and slopes at both ends, which tells where the merit is least. See docs/methods.md.
 """
 
 from __future__ import annotations
@@ -26,22 +28,22 @@ from typing import ClassVar
 import numpy as np
 
 from pffl.methods import saddle
-from pffl.methods.quasi_newton import Inverse, room
+from pffl.methods.quasi_newton import learnt, room, span
 from pffl.methods.saddle_bounds import (
     GapMethod,
     InUnits,
     Standing,
     accepted,
+    candidate_multipliers,
     finite,
     inside,
 )
 from pffl.problem import Expansion, Prices, Problem
 from pffl.questions import Slopes, SlopesTotal
 from pffl.questions.plausible import SHAPES
-from pffl.typing import FloatArray
+from pffl.typing import FloatArray, IntArray
 
-AGREEMENTS = 4  # times that λ and H(λ) are fitted to each other
-AGREED = 0.01  # parts of β + Σλ by which λ still moves then
+FEW, MORE = 40, 20  # cells that the model begins with, and that it adds at once
 LENGTHS = np.linspace(0.02, 0.9, 45)  # parts of a refused step
 
 
@@ -53,10 +55,13 @@ class State(Standing):
     ----------
     steps, changes
         Pairs, the oldest first: s, and ΔJ of F's losses and of every cell.
+    ball_price
+        Multiplier of the ball ‖w‖ ≤ R, where βμ = 0.
     """
 
     steps: tuple[FloatArray, ...] = ()
     changes: tuple[FloatArray, ...] = ()
+    ball_price: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,13 +98,26 @@ class FirstOrder(GapMethod[State]):
         """Start at w = 0, or at the warm start."""
         return self.begun(problem, State)
 
+    def candidates(
+        self, prices: InUnits, at: Expansion, guess: FloatArray
+    ) -> list[FloatArray]:
+        """Candidates for the best λ of a lower bound, of cells that may bind."""
+        cells = _relevant(at.violation, guess)
+        few = replace(at, violation=at.violation[cells], jacobian=at.jacobian[cells])
+        prices = replace(prices, n_cells=len(cells))
+        found = []
+        for lam in candidate_multipliers(prices, few, guess[cells]):
+            found.append(np.zeros_like(guess))
+            found[-1][cells] = lam
+        return found
+
     def question(self, problem: Problem, state: State) -> Slopes | None:
-        """Ask for values and gradients at the next w (line 5)."""
+        """Ask for values and gradients at the next w (line 6)."""
         over = self.finished(state)
         return None if over else Slopes(problem.task, state.w)
 
     def step(self, problem: Problem, state: State, total: SlopesTotal) -> State:
-        """Lines 1 to 4."""
+        """Lines 1 to 5."""
         raw = problem.expand(state.w, total)
         trial = raw.times(1.0 / state.unit)
         state = replace(state, round=state.round + 1)
@@ -149,46 +167,94 @@ def _remembering(
     )
 
 
-def _stepped(prices: Prices, state: State, here: Expansion, sizes: FloatArray) -> State:
-    """Choose the next w and λ (line 4)."""
-    beta, z, lam = prices.risk_weight, prices.n_cells, state.multipliers
-    columns = np.vstack([beta * here.risk_gradient, here.jacobian]).T
-    for _ in range(AGREEMENTS):
-        inverse = Inverse.of(
-            state.steps,
-            state.changes,
-            np.append(beta, lam) if beta + lam.sum() > 0 else np.full(1 + z, 1e-3),
-            sizes=sizes,
-            modulus=prices.modulus,
-        )
-        solved = inverse.times(columns)
-        gram = columns.T @ solved
-        gram = 0.5 * (gram + gram.T)
-        before, found = (
-            lam,
-            saddle.maximise_capped(
-                gram[1:, 1:],
-                here.violation - gram[1:, 0],
-                np.zeros(z),
-                prices.multiplier_bound,
-                z,
-            ),
-        )
-        lam = lam if found is None else found
-        if float(np.abs(lam - before).sum()) <= AGREED * (beta + lam.sum()):
+def _stepped(
+    prices: InUnits, state: State, here: Expansion, sizes: FloatArray
+) -> State:
+    """Choose the next w and λ (line 5)."""
+    cells = _relevant(here.violation, state.multipliers)
+    while True:
+        basis = _basis(prices, state, here, sizes, cells)
+        model = _reduced(prices, state, here, sizes, cells, basis)
+        guess = saddle.Guess(state.multipliers[cells], state.ball_price, 1.0)
+        few = replace(prices, n_cells=len(cells))
+        step = saddle.next_step(few, model, None, guess)
+        d = step.d if basis is None else basis @ step.d
+        left = max(0.0, float(step.violation.max(initial=0.0)))
+        ahead = here.violation + here.jacobian @ d
+        ahead[cells] = -np.inf
+        missed = np.flatnonzero(ahead > left)
+        if len(missed) == 0:
             break
-    d = -(solved[:, 0] + solved[:, 1:] @ lam)
+        worst = missed[np.argsort(-ahead[missed], kind="stable")[:MORE]]
+        cells = np.sort(np.append(cells, worst))
+    lam = np.zeros(prices.n_cells)
+    lam[cells] = step.multipliers
     price = max(2.0 * float(lam.sum()), float(state.multipliers.sum()))
     price = min(prices.multiplier_bound, price)  # ρ
-    worst = max(0.0, float(here.violation.max(initial=0.0)))
-    left = max(0.0, float((here.violation + here.jacobian @ d).max(initial=0.0)))
-    saved = price * (worst - left) - beta * float(here.risk_gradient @ d)
+    worst_now = max(0.0, float(here.violation.max(initial=0.0)))
     return replace(
         state,
         w=inside(prices, here.w + d),
         multipliers=lam,
         price=price,
-        promised=max(0.0, saved),
+        promised=max(0.0, price * (worst_now - left) - step.risk_change),
+        ball_price=step.ball_price,
+    )
+
+
+def _relevant(violation: FloatArray, multipliers: FloatArray) -> IntArray:
+    """Return the cells that may bind: those with a price, and the most violated."""
+    if len(violation) <= FEW:
+        return np.arange(len(violation))
+    ranks = np.argsort(-violation, kind="stable")[:MORE]
+    priced = np.argsort(-multipliers, kind="stable")[:FEW]
+    return np.union1d(ranks, priced[multipliers[priced] > 0])
+
+
+def _basis(
+    prices: InUnits,
+    state: State,
+    here: Expansion,
+    sizes: FloatArray,
+    cells: IntArray,
+) -> FloatArray | None:
+    """Return the span of what a quasi-Newton step is made of."""
+    weights = np.append(prices.risk_weight, state.multipliers)
+    changes = [(weights @ change) / sizes for change in state.changes]
+    gradients = (here.risk_gradient / sizes, here.jacobian[cells] / sizes)
+    return span([*state.steps, *changes, *gradients, here.w], len(here.w))
+
+
+def _reduced(
+    prices: InUnits,
+    state: State,
+    here: Expansion,
+    sizes: FloatArray,
+    cells: IntArray,
+    basis: FloatArray | None,
+) -> Expansion:
+    """Return what is known around `here`, Hessians included, in the span."""
+    rows = np.append(0, 1 + cells)
+    p, m = len(here.w), len(state.steps)
+    q = p if basis is None else basis.shape[1]
+
+    def seen(x: FloatArray) -> FloatArray:
+        return x if basis is None else x @ basis
+
+    steps = np.reshape([seen(s) for s in state.steps], (m, q))
+    changes = [seen(change[rows]) for change in state.changes]
+    starts = np.diag(sizes) if basis is None else (basis.T * sizes) @ basis
+    hessians = learnt(steps, np.reshape(changes, (m, len(rows), q)), starts)
+    beta = prices.risk_weight
+    mu = prices.modulus / beta if beta > 0 else 0.0
+    return Expansion(
+        seen(here.w),
+        here.risk,
+        seen(here.risk_gradient),
+        hessians[0] + mu * np.eye(q),
+        here.violation[cells],
+        seen(here.jacobian[cells]),
+        hessians[1:],
     )
 
 

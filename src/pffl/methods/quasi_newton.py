@@ -1,20 +1,22 @@
-"""Curvature of G(·; λ) learnt from gradients: limited-memory BFGS, for any λ.
+"""Hessians learnt from gradients: BFGS for F and for every cell, in a small space.
 
 A pair is a step s and how the gradients of F's losses and of every cell changed along
-it: ΔJ, with 1 + Z rows. As all rows are kept, y(λ) = βΔ∇F + Σ λ_z Δ∇r_z belongs to the
-λ at hand, whatever it was when the step was taken. The ridge is known, and not learnt:
+it: ΔJ, with 1 + Z rows. Each row by itself is a BFGS pair of one function, so that the
+curvature of each bound is known beside that of G(·; λ) for any λ:
 
-    H(λ) ≈ BFGS of the pairs (s, y(λ) + βμ s), begun at σ·diag(c) + βμ I
+    B_z ← B_z − B_z s sᵀB_z / sᵀB_z s + y yᵀ / sᵀy        y = row z of ΔJ
 
-c_j is the curvature that input j can have, from the census; σ fits the last pair.
+begun at σ_z·diag(c): c_j is the curvature that input j can have, from the census, and
+σ_z the mean of sᵀy / sᵀdiag(c)s over the pairs. All of it happens in the span Q of what
+a quasi-Newton step is made of: pairs, gradients and w. With every s in the span,
+projecting and updating go in any order: the update of QᵀBQ is that of B, projected.
 
-Reference: Nocedal and Wright, *Numerical Optimization*, section 7.2.
+Reference: Nocedal and Wright, *Numerical Optimization*, sections 6.1 and 7.2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,7 +24,7 @@ from pffl.typing import FloatArray
 
 MOST = 30  # pairs
 LARGEST = 2**26  # numbers of all pairs together: half a GB
-FLATTEST = 1e-14  # sᵀy, in parts of ‖s‖·‖y‖, of a pair that says nothing
+FLATTEST = 1e-10  # sᵀy, in parts of ‖s‖·‖y‖, of a pair that says nothing
 
 
 def room(p: int, z: int) -> int:
@@ -30,42 +32,37 @@ def room(p: int, z: int) -> int:
     return int(np.clip(LARGEST // (p * (z + 2)), 3, MOST))
 
 
-@dataclass(frozen=True, eq=False)
-class Inverse:
-    """H(λ)⁻¹ for one λ."""
+def span(vectors: Sequence[FloatArray], p: int) -> FloatArray | None:
+    """Return an orthonormal basis Q of vectors, (p, q); None for all of space."""
+    rows = np.concatenate([np.atleast_2d(v) for v in vectors])
+    if len(rows) >= p:
+        return None
+    lengths = np.linalg.norm(rows, axis=1)
+    rows = rows[lengths > 0] / lengths[lengths > 0, None]
+    return np.linalg.qr(rows.T)[0]
 
-    steps: tuple[FloatArray, ...]  # s
-    slopes: tuple[FloatArray, ...]  # y + βμ s
-    diagonal: FloatArray  # what the BFGS begins with
 
-    @classmethod
-    def of(
-        cls,
-        steps: Sequence[FloatArray],
-        changes: Sequence[FloatArray],
-        weights: FloatArray,
-        *,
-        sizes: FloatArray,
-        modulus: float,
-    ) -> Inverse:
-        """Learn H(λ) from pairs, for weights (β, λ), sizes c and βμ."""
-        kept, slopes, scale = [], [], float(weights.sum())
-        for s, change in zip(steps, changes, strict=True):
-            y = weights @ change
-            if float(s @ y) > FLATTEST * float(np.linalg.norm(s) * np.linalg.norm(y)):
-                scale = float(y @ (y / sizes)) / float(s @ y)
-                kept.append(s)
-                slopes.append(y + modulus * s)
-        return cls(tuple(kept), tuple(slopes), scale * sizes + modulus)
+def learnt(steps: FloatArray, changes: FloatArray, start: FloatArray) -> FloatArray:
+    """Return the Hessians of all functions, (f, q, q).
 
-    def times(self, columns: FloatArray) -> FloatArray:
-        """Return H⁻¹ of the columns of a matrix, shape (p, q), by the two loops."""
-        v, parts = columns.copy(), []
-        pairs = list(zip(self.steps, self.slopes, strict=True))
-        for s, y in reversed(pairs):
-            parts.append((s @ v) / float(s @ y))
-            v -= np.outer(y, parts[-1])
-        v /= self.diagonal[:, None]
-        for s, y in pairs:
-            v += np.outer(s, parts.pop() - (y @ v) / float(s @ y))
-        return v
+    Parameters
+    ----------
+    steps, changes
+        s, (m, q), and y of each function, (m, f, q), the oldest first.
+    start
+        The first Hessian for σ = 1, (q, q).
+    """
+    along = np.einsum("mfq,mq->mf", changes, steps)
+    lengths = np.linalg.norm(changes, axis=2) * np.linalg.norm(steps, axis=1)[:, None]
+    good = along > FLATTEST * lengths
+    expected = np.einsum("mp,pq,mq->m", steps, start, steps)[:, None]
+    ratios = np.where(good, along / np.where(good, expected, 1.0), 1.0)
+    sigma = np.exp(np.log(ratios).sum(axis=0) / np.maximum(good.sum(axis=0), 1))
+    hessians = sigma[:, None, None] * start
+    for s, y, product, kept in zip(steps, changes, along, good, strict=True):
+        bent = hessians @ s
+        less = np.where(kept, 1.0 / np.where(kept, bent @ s, 1.0), 0.0)
+        more = np.where(kept, 1.0 / np.where(kept, product, 1.0), 0.0)
+        hessians -= less[:, None, None] * bent[:, :, None] * bent[:, None, :]
+        hessians += more[:, None, None] * y[:, :, None] * y[:, None, :]
+    return hessians

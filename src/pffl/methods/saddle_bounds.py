@@ -228,11 +228,48 @@ class GapMethod(Method[S]):
         """Improve the bounds and, where it is due, the ball (line 1)."""
         per = 1.0 / state.unit
         at, errors = raw.times(per), problem.errors(raw).times(per)
-        state = self._closed(problem, _bounded(problem, state, at, errors))
+        state = self._closed(problem, self._bounded(problem, state, at, errors))
         state = replace(state, stalled=state.idle >= self.patience)
         if state.closed and state.ending is state and _near(problem, state):
             return self._grown(problem, state, at, errors)
         return state
+
+    def candidates(
+        self, prices: InUnits, at: Expansion, guess: FloatArray
+    ) -> list[FloatArray]:
+        """Candidates for the λ with the largest lower bound at one w."""
+        return candidate_multipliers(prices, at, guess)
+
+    def _bounded(self, problem: Problem, state: S, at: Expansion, errors: Errors) -> S:
+        """Improve the bounds on the saddle value."""
+        prices = InUnits.of(problem, state.radius)
+        upper = upper_value(at.risk, at.violation, prices)
+        candidates = self.candidates(prices, at, state.multipliers)
+        bounds = [lower_value(at, lam, prices) for lam in candidates]
+        lower = max(bounds)
+        noise = ROUNDING * (abs(upper) + abs(lower))
+        moved = upper < state.upper - noise or lower > state.lower + noise
+        idle = 0 if moved else state.idle + 1
+        w, lam = state.best.w, state.best.multipliers
+        found, proved = state.found, state.proved
+        above, below = state.above, state.below
+        if upper <= state.upper:
+            w, found = at.w, at
+            above = errors.upper(prices.risk_weight, prices.multiplier_bound)
+        if lower >= state.lower:
+            lam, proved = candidates[int(np.argmax(bounds))], at.w
+            below = lower - lower_value(at, lam, prices, errors)
+        return replace(
+            state,
+            best=Point(w, lam),
+            upper=min(upper, state.upper),
+            lower=max(lower, state.lower),
+            proved=proved,
+            found=found,
+            idle=idle,
+            above=above,
+            below=below,
+        )
 
     def _closed(self, problem: Problem, state: S) -> S:
         """Say whether the gap is as small as it was to be, and in floating point."""
@@ -253,7 +290,7 @@ class GapMethod(Method[S]):
             idle=-1,
             stalled=False,
         )
-        far = self._closed(problem, _bounded(problem, far, at, errors))
+        far = self._closed(problem, self._bounded(problem, far, at, errors))
         return far if far.closed else replace(far, settled=replace(state, settled=None))
 
 
@@ -270,38 +307,6 @@ def finite(at: Expansion) -> bool:
     parts = (at.risk, at.risk_gradient, at.risk_hessian)
     cells = (at.violation, at.jacobian, at.hessians)
     return all(bool(np.isfinite(part).all()) for part in (*parts, *cells))
-
-
-def _bounded(problem: Problem, state: S, at: Expansion, errors: Errors) -> S:
-    """Improve the bounds on the saddle value."""
-    prices = InUnits.of(problem, state.radius)
-    upper = upper_value(at.risk, at.violation, prices)
-    candidates = candidate_multipliers(prices, at, state.multipliers)
-    bounds = [lower_value(at, lam, prices) for lam in candidates]
-    lower = max(bounds)
-    noise = ROUNDING * (abs(upper) + abs(lower))
-    moved = upper < state.upper - noise or lower > state.lower + noise
-    idle = 0 if moved else state.idle + 1
-    w, lam = state.best.w, state.best.multipliers
-    found, proved = state.found, state.proved
-    above, below = state.above, state.below
-    if upper <= state.upper:
-        w, found = at.w, at
-        above = errors.upper(prices.risk_weight, prices.multiplier_bound)
-    if lower >= state.lower:
-        lam, proved = candidates[int(np.argmax(bounds))], at.w
-        below = lower - lower_value(at, lam, prices, errors)
-    return replace(
-        state,
-        best=Point(w, lam),
-        upper=min(upper, state.upper),
-        lower=max(lower, state.lower),
-        proved=proved,
-        found=found,
-        idle=idle,
-        above=above,
-        below=below,
-    )
 
 
 def candidate_multipliers(
