@@ -355,6 +355,11 @@ class Problem:
             total.cell_hessians / self.counts[:, None, None],
         )
 
+    def products(self, total: SlopesTotal) -> FloatArray:
+        """Turn products with Hessians into those of means, F's first, without ridge."""
+        cells = total.cell_products / self.counts[:, None, None]
+        return np.concatenate([total.risk_products[None], cells])
+
     def errors(self, at: Expansion) -> Errors:
         """Bound what rounding can have done to an expansion.
 

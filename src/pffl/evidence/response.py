@@ -18,7 +18,7 @@ from pffl.flow import Flow, ask, given
 from pffl.methods.auto import choose
 from pffl.methods.base import Bounds
 from pffl.methods.first_order import sizes_of
-from pffl.methods.quasi_newton import MOST, Inverse
+from pffl.methods.quasi_newton import MOST, Span, learnt
 from pffl.methods.saddle_bounds import inside
 from pffl.problem import Expansion, Point, Problem, lower_value, upper_value, value
 from pffl.questions import Curvature, Slopes
@@ -61,7 +61,7 @@ def best_response(
     """
     lower, proved, rounds, here = -np.inf, start.w, 0, start
     effort = EFFORT if start.risk_hessian.size else MORE * EFFORT
-    learnt = Learnt()
+    known = Learnt()
     while True:
         bound = lower_value(here, multipliers, problem, problem.errors(here))
         noise = lower_value(here, multipliers, problem) - bound
@@ -75,12 +75,12 @@ def best_response(
         if here.risk_hessian.size:
             step = newton_step(here, multipliers, problem)
         else:
-            step = learnt.step(here, multipliers, problem)
+            step = known.step(here, multipliers, problem)
         scale = 1.0
         while rounds < effort:
             trial = yield from expand(problem, here.w + scale * step)
             rounds += 1
-            learnt = learnt.after(here, trial, multipliers, problem)
+            known = known.after(here, trial, multipliers, problem)
             if _value(problem, trial, multipliers) <= g_here or scale < 1e-3:
                 break
             scale /= 4
@@ -143,24 +143,22 @@ class Learnt:
         s, modulus = trial.w - here.w, problem.modulus
         change = _gradient(problem, trial, multipliers) - modulus * s
         change -= _gradient(problem, here, multipliers)
-        weight = problem.risk_weight + float(multipliers.sum())
-        return Learnt(
-            (*self.steps, s)[-MOST:], (*self.changes, change[None] / weight)[-MOST:]
-        )
+        return Learnt((*self.steps, s)[-MOST:], (*self.changes, change[None])[-MOST:])
 
     def step(
         self, here: Expansion, multipliers: FloatArray, problem: Problem
     ) -> FloatArray:
         """Return the quasi-Newton step; where there is a ball, one that stays in it."""
-        inverse = Inverse.of(
-            self.steps,
-            self.changes,
-            np.array([problem.risk_weight + float(multipliers.sum())]),
-            sizes=problem.unit * sizes_of(problem),
-            modulus=problem.modulus,
-        )
         gradient = _gradient(problem, here, multipliers)
-        step: FloatArray = -inverse.times(gradient[:, None])[:, 0]
+        weight = problem.risk_weight + float(multipliers.sum())
+        sizes = weight * problem.unit * sizes_of(problem)
+        slopes = (y[0] / sizes for y in self.changes)
+        span = Span.of([*self.steps, *slopes, gradient / sizes])
+        steps = [span.seen(s) for s in self.steps]
+        changes = [span.seen(y) for y in self.changes]
+        hessian = learnt(steps, changes, span.diagonal(sizes))[0]
+        hessian += problem.modulus * np.eye(span.size)
+        step = span.back(-np.linalg.solve(hessian, span.seen(gradient)))
         return step if problem.modulus > 0 else inside(problem, here.w + step) - here.w
 
 

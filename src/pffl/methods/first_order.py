@@ -28,7 +28,7 @@ from typing import ClassVar
 import numpy as np
 
 from pffl.methods import saddle
-from pffl.methods.quasi_newton import learnt, room, span
+from pffl.methods.quasi_newton import Span, learnt, room
 from pffl.methods.saddle_bounds import (
     GapMethod,
     InUnits,
@@ -41,8 +41,11 @@ from pffl.methods.saddle_bounds import (
 from pffl.problem import Expansion, Prices, Problem
 from pffl.questions import Slopes, SlopesTotal
 from pffl.questions.plausible import SHAPES
+from pffl.questions.slopes import MOST_DIRECTIONS
 from pffl.typing import FloatArray, IntArray
 
+SLOW = 30  # rounds after which columns of Hessians are asked for
+PARTS = 4  # rounds that all of them may take
 FEW, MORE = 40, 20  # cells that the model begins with, and that it adds at once
 LENGTHS = np.linspace(0.02, 0.9, 45)  # parts of a refused step
 
@@ -57,11 +60,14 @@ class State(Standing):
         Pairs, the oldest first: s, and ΔJ of F's losses and of every cell.
     ball_price
         Multiplier of the ball ‖w‖ ≤ R, where βμ = 0.
+    columns
+        Columns of all Hessians, (1 + Z, k, p) each, as they came in last, in turn.
     """
 
     steps: tuple[FloatArray, ...] = ()
     changes: tuple[FloatArray, ...] = ()
     ball_price: float = 0.0
+    columns: tuple[FloatArray, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +119,9 @@ class FirstOrder(GapMethod[State]):
 
     def question(self, problem: Problem, state: State) -> Slopes | None:
         """Ask for values and gradients at the next w (line 6)."""
-        over = self.finished(state)
-        return None if over else Slopes(problem.task, state.w)
+        if self.finished(state):
+            return None
+        return Slopes(problem.task, state.w, _directions(problem, state.round))
 
     def step(self, problem: Problem, state: State, total: SlopesTotal) -> State:
         """Lines 1 to 5."""
@@ -130,6 +137,9 @@ class FirstOrder(GapMethod[State]):
         prices = InUnits.of(problem, state.radius)
         if here is not None:
             state = _remembering(problem, state, here, trial)
+        if total.risk_products.size:
+            columns = (*state.columns, problem.products(total) / state.unit)
+            state = replace(state, columns=columns[-_parts(problem) :])
         if here is None or accepted(prices, state, here, trial):
             state = replace(state, here=trial, refused=0)
             return _stepped(prices, state, trial, sizes_of(problem))
@@ -150,6 +160,23 @@ def sizes_of(problem: Problem) -> FloatArray:
     squares = problem.column_sizes**2 / float(problem.masses.sum())
     sizes = steepest * np.maximum(squares, 1e-12 * squares.max())
     return np.tile(sizes, problem.n_parameters // len(sizes))
+
+
+def _parts(problem: Problem) -> int:
+    """Return the rounds that it takes to ask for all columns of the Hessians."""
+    return -(-problem.n_parameters // MOST_DIRECTIONS)
+
+
+def _directions(problem: Problem, asked: int) -> FloatArray:
+    """Return the directions to multiply Hessians with in the next round, (p, k).
+
+    None at first. Where gradients alone are too slow, and parameters are few, the
+    coordinates in turn.
+    """
+    p, parts = problem.n_parameters, _parts(problem)
+    if asked < SLOW or parts > PARTS:
+        return np.zeros((p, 0))
+    return np.eye(p)[:, (asked - SLOW) % parts :: parts]
 
 
 def _remembering(
@@ -173,12 +200,12 @@ def _stepped(
     """Choose the next w and λ (line 5)."""
     cells = _relevant(here.violation, state.multipliers)
     while True:
-        basis = _basis(prices, state, here, sizes, cells)
-        model = _reduced(prices, state, here, sizes, cells, basis)
+        span, hessians = _learnt(prices, state, here, sizes=sizes, cells=cells)
+        model = _model(prices, here, span, hessians, cells)
         guess = saddle.Guess(state.multipliers[cells], state.ball_price, 1.0)
         few = replace(prices, n_cells=len(cells))
         step = saddle.next_step(few, model, None, guess)
-        d = step.d if basis is None else basis @ step.d
+        d = span.back(step.d)
         left = max(0.0, float(step.violation.max(initial=0.0)))
         ahead = here.violation + here.jacobian @ d
         ahead[cells] = -np.inf
@@ -211,49 +238,54 @@ def _relevant(violation: FloatArray, multipliers: FloatArray) -> IntArray:
     return np.union1d(ranks, priced[multipliers[priced] > 0])
 
 
-def _basis(
+def _learnt(
     prices: InUnits,
     state: State,
     here: Expansion,
+    *,
     sizes: FloatArray,
     cells: IntArray,
-) -> FloatArray | None:
-    """Return the span of what a quasi-Newton step is made of."""
+) -> tuple[Span, FloatArray]:
+    """Return the span of what a quasi-Newton step is made of, and Hessians in it.
+
+    Where all columns of the Hessians came in, these take the place of what was learnt.
+    """
+    p, parts, rows = len(here.w), len(state.columns), np.append(0, 1 + cells)
+    if parts > 0 and sum(part.shape[1] for part in state.columns) >= p:
+        last = (state.round - 1 - SLOW) % parts  # whose turn it was
+        whole = np.empty((len(rows), p, p))
+        for back, part in enumerate(reversed(state.columns)):
+            whole[:, (last - back) % parts :: parts] = part[rows]
+        return Span(None, p), 0.5 * (whole + whole.mT)
     weights = np.append(prices.risk_weight, state.multipliers)
-    changes = [(weights @ change) / sizes for change in state.changes]
-    gradients = (here.risk_gradient / sizes, here.jacobian[cells] / sizes)
-    return span([*state.steps, *changes, *gradients, here.w], len(here.w))
+    slopes = [weights @ change for change in state.changes]
+    slopes += [here.risk_gradient, *here.jacobian[cells]]
+    span = Span.of([*state.steps, *(y / sizes for y in slopes), here.w])
+    steps = [span.seen(s) for s in state.steps]
+    changes = [span.seen(change[rows]) for change in state.changes]
+    start = span.diagonal(sizes)
+    if not changes:
+        return span, np.repeat(start[None], len(rows), axis=0)
+    return span, learnt(steps, changes, start)
 
 
-def _reduced(
+def _model(
     prices: InUnits,
-    state: State,
     here: Expansion,
-    sizes: FloatArray,
+    span: Span,
+    hessians: FloatArray,
     cells: IntArray,
-    basis: FloatArray | None,
 ) -> Expansion:
-    """Return what is known around `here`, Hessians included, in the span."""
-    rows = np.append(0, 1 + cells)
-    p, m = len(here.w), len(state.steps)
-    q = p if basis is None else basis.shape[1]
-
-    def seen(x: FloatArray) -> FloatArray:
-        return x if basis is None else x @ basis
-
-    steps = np.reshape([seen(s) for s in state.steps], (m, q))
-    changes = [seen(change[rows]) for change in state.changes]
-    starts = np.diag(sizes) if basis is None else (basis.T * sizes) @ basis
-    hessians = learnt(steps, np.reshape(changes, (m, len(rows), q)), starts)
+    """Return what is known around `here`, in the span."""
     beta = prices.risk_weight
     mu = prices.modulus / beta if beta > 0 else 0.0
     return Expansion(
-        seen(here.w),
+        span.seen(here.w),
         here.risk,
-        seen(here.risk_gradient),
-        hessians[0] + mu * np.eye(q),
+        span.seen(here.risk_gradient),
+        hessians[0] + mu * np.eye(span.size),
         here.violation[cells],
-        seen(here.jacobian[cells]),
+        span.seen(here.jacobian[cells]),
         hessians[1:],
     )
 

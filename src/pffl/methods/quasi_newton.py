@@ -17,6 +17,7 @@ Reference: Nocedal and Wright, *Numerical Optimization*, sections 6.1 and 7.2.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,34 +33,61 @@ def room(p: int, z: int) -> int:
     return int(np.clip(LARGEST // (p * (z + 2)), 3, MOST))
 
 
-def span(vectors: Sequence[FloatArray], p: int) -> FloatArray | None:
-    """Return an orthonormal basis Q of vectors, (p, q); None for all of space."""
-    rows = np.concatenate([np.atleast_2d(v) for v in vectors])
-    if len(rows) >= p:
-        return None
-    lengths = np.linalg.norm(rows, axis=1)
-    rows = rows[lengths > 0] / lengths[lengths > 0, None]
-    return np.linalg.qr(rows.T)[0]
+@dataclass(frozen=True, eq=False)
+class Span:
+    """A space of few dimensions, by an orthonormal basis; None for all of space."""
+
+    basis: FloatArray | None  # (p, q)
+    size: int  # q
+
+    @classmethod
+    def of(cls, vectors: Sequence[FloatArray]) -> Span:
+        """Return the span of vectors."""
+        p, q = len(vectors[0]), len(vectors)
+        if q >= p:
+            return cls(None, p)
+        rows = np.stack(vectors)
+        lengths = np.linalg.norm(rows, axis=1)
+        rows = rows[lengths > 0] / lengths[lengths > 0, None]
+        return cls(np.linalg.qr(rows.T)[0], len(rows))
+
+    def seen(self, vectors: FloatArray) -> FloatArray:
+        """Return the coordinates of vectors, which are the last axis."""
+        return vectors if self.basis is None else vectors @ self.basis
+
+    def back(self, coordinates: FloatArray) -> FloatArray:
+        """Return the vector that has these coordinates."""
+        return coordinates if self.basis is None else self.basis @ coordinates
+
+    def diagonal(self, sizes: FloatArray) -> FloatArray:
+        """Return a diagonal matrix, as it is seen in the span."""
+        if self.basis is None:
+            return np.diag(sizes)
+        return (self.basis.T * sizes) @ self.basis
 
 
-def learnt(steps: FloatArray, changes: FloatArray, start: FloatArray) -> FloatArray:
+def learnt(
+    steps: Sequence[FloatArray], changes: Sequence[FloatArray], start: FloatArray
+) -> FloatArray:
     """Return the Hessians of all functions, (f, q, q).
 
     Parameters
     ----------
     steps, changes
-        s, (m, q), and y of each function, (m, f, q), the oldest first.
+        s, (q,), and y of each function, (f, q), of all pairs, the oldest first.
     start
         The first Hessian for σ = 1, (q, q).
     """
-    along = np.einsum("mfq,mq->mf", changes, steps)
-    lengths = np.linalg.norm(changes, axis=2) * np.linalg.norm(steps, axis=1)[:, None]
+    f, q = changes[0].shape if changes else (1, len(start))
+    all_steps, ys = np.reshape(steps, (-1, q)), np.reshape(changes, (-1, f, q))
+    along = np.einsum("mfq,mq->mf", ys, all_steps)
+    lengths = np.linalg.norm(ys, axis=2) * np.linalg.norm(all_steps, axis=1)[:, None]
     good = along > FLATTEST * lengths
-    expected = np.einsum("mp,pq,mq->m", steps, start, steps)[:, None]
+    expected = np.einsum("mp,pq,mq->m", all_steps, start, all_steps)[:, None]
     ratios = np.where(good, along / np.where(good, expected, 1.0), 1.0)
     sigma = np.exp(np.log(ratios).sum(axis=0) / np.maximum(good.sum(axis=0), 1))
     hessians = sigma[:, None, None] * start
-    for s, y, product, kept in zip(steps, changes, along, good, strict=True):
+    for s, y, product, kept in zip(all_steps, ys, along, good, strict=True):
         bent = hessians @ s
         less = np.where(kept, 1.0 / np.where(kept, bent @ s, 1.0), 0.0)
         more = np.where(kept, 1.0 / np.where(kept, product, 1.0), 0.0)
