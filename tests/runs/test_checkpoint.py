@@ -43,6 +43,7 @@ FEDERATION = biased(0)
 DATA = Data("data", 2, "schema", None)
 CONSTRAINT = pffl.BoundedGroupLoss(0.6)
 SHORT: dict[str, dict[str, Any]] = {
+    "auto": {},
     "exact": {},
     "first-order": {},
     "pffl": {"dual_rounds": 4, "rounds_per_dual": 3},

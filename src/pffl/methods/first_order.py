@@ -123,7 +123,9 @@ class FirstOrder(GapMethod[State]):
             return None
         return Slopes(problem.task, state.w, _directions(problem, state.round))
 
-    def step(self, problem: Problem, state: State, total: SlopesTotal) -> State:
+    def step(
+        self, problem: Problem, state: State, total: SlopesTotal | Expansion
+    ) -> State:
         """Lines 1 to 5."""
         raw = problem.expand(state.w, total)
         trial = raw.times(1.0 / state.unit)
@@ -137,7 +139,7 @@ class FirstOrder(GapMethod[State]):
         prices = InUnits.of(problem, state.radius)
         if here is not None:
             state = _remembering(problem, state, here, trial)
-        if total.risk_products.size:
+        if isinstance(total, SlopesTotal) and total.risk_products.size:
             columns = (*state.columns, problem.products(total) / state.unit)
             state = replace(state, columns=columns[-_parts(problem) :])
         if here is None or accepted(prices, state, here, trial):
