@@ -24,6 +24,7 @@ from pffl.driver import Cost, drive, drive_many
 from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
 from pffl.errors import UsageError
+from pffl.estimate import foretell
 from pffl.evidence.advice import remarks
 from pffl.evidence.choice import told
 from pffl.evidence.evidence import (
@@ -201,6 +202,7 @@ def solving(
             "a loss bound is for classifiers; for numeric targets it follows from "
             "their range: `target_range=LOW,HIGH` of the model"
         )
+    foretell(problem, chosen.resolved(problem)[0])
     wanted = wanted_of(setting, constraint, chosen, settings)
     flow = fitted(setting, problem, constraint, chosen, settings, wanted, gap_every)
     solution = yield from flow
