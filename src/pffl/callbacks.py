@@ -66,7 +66,7 @@ class Callback:
     def asking(self, parts: Sequence[tuple[str, ...]]) -> None:
         """Before questions go out; `parts` are the stages of the run that ask them."""
 
-    def over(self) -> None:
+    def ended(self) -> None:
         """After the last question of the run, also after an error."""
 
     def solved(self, solution: Solution) -> None:

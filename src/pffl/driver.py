@@ -255,7 +255,7 @@ class Driver:
             while self._watching:
                 self._leave(self._watching.pop())
             for callback in self._callbacks:
-                callback.over()
+                callback.ended()
 
     def answer(self, event: Event) -> Any:
         """Answer an event."""

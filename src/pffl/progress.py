@@ -169,7 +169,7 @@ class Rounds(Callback):
 
     def before(self, problem: Problem, planned_rounds: int | None) -> None:
         """Begin training."""
-        self.over()
+        self.ended()
         self.planned, self.training = planned_rounds, True
         self.shown = counted("round").__enter__()
 
@@ -181,7 +181,7 @@ class Rounds(Callback):
 
     def after(self, problem: Problem) -> None:
         """End training."""
-        self.over()
+        self.ended()
         self.training = False
 
     def asking(self, parts: Sequence[tuple[str, ...]]) -> None:
@@ -196,7 +196,7 @@ class Rounds(Callback):
         told = [what for what in first if what is not None]
         self.shown("; ".join(told) or "the model", self.questions)
 
-    def over(self) -> None:
+    def ended(self) -> None:
         """End."""
         if self.shown is not None:
             self.shown.__exit__(None, None, None)
