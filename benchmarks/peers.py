@@ -476,7 +476,7 @@ def old(rows: str, p: str, groups: str, bound: str) -> dict[str, Any]:
     from pffl.engines import Local
 
     data = federation(*people(int(rows), int(p), int(groups)), 10)
-    exact = pffl.Exact(multiplier_bound=10.0, target_gap=GAP)
+    exact = pffl.Exact(multiplier_bound=10.0, tolerance=GAP)  # its name in 0.1.0
     found = spent(ready(Local(data), float(bound), exact)[1])
     said = f"{found.found.rounds} rounds to {GAP:g}"
     return {"cpu": found.cpu, "wall": found.wall, "said": said}
