@@ -32,16 +32,17 @@ from pffl.solving import prepared
 from pffl.wire import Policy
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.peers import bound_for, federation, machine, people, ready
+from benchmarks.peers import (
+    bound_for,
+    federation,
+    machine,
+    people,
+    ready,
+    spent,
+)
 from tests.engines.sites import PlainSite
 
 PATIENT = Policy(seconds=3600.0, join_seconds=3600.0)
-
-
-def cpu(work: Callable[[], Any]) -> tuple[float, Any]:
-    start = time.process_time()
-    found = work()
-    return time.process_time() - start, found
 
 
 def sites_of(data: pffl.Federation) -> dict[str, PlainSite]:
@@ -99,14 +100,14 @@ def messages(sites: int, fan_out: int, rows: int = 20, p: int = 20) -> None:
         for how, engine in engines.items():
             clock = Clocked(engine._transport.sites)
             engine._transport = clock
-            spent, total = cpu(lambda e=engine, q=question: e.ask(q))
-            totals.setdefault(question.kind, []).append(total)
+            done = spent(lambda e=engine, q=question: e.ask(q))
+            totals.setdefault(question.kind, []).append(done.found)
             entry = engine.record.entries[-1]
             print(
                 f"| {question.kind} | {how} | {len(entry['answered']):,} "
                 f"| {entry['bytes_sent'] / 1e6:.2f} "
-                f"| {entry['bytes_received'] / 1e6:.2f} | {spent - clock.below:.3f} "
-                f"| {spent:.2f} |",
+                f"| {entry['bytes_received'] / 1e6:.2f} | {done.cpu - clock.below:.3f} "
+                f"| {done.cpu:.2f} |",
                 flush=True,
             )
     for kind, (one, other) in totals.items():
@@ -125,24 +126,26 @@ def messages(sites: int, fan_out: int, rows: int = 20, p: int = 20) -> None:
 def memory(silos: int, rows: int = 20, p: int = 10) -> None:
     """Build and solve a federation of many small silos."""
     print(f"{machine()}\n\n{silos:,} silos × {rows} rows × {p} inputs\n")
-    print("| step | CPU s | peak GB |\n|---|---|---|")
+    print("| step | CPU s | wall s | peak GB |\n|---|---|---|---|")
     X, y, group = people(silos * rows, p, 2)
+    constraint, places = pffl.BoundedGroupLoss(0.6), np.arange(silos * rows) // rows
 
-    def show(what: str, spent: float) -> None:
+    def step(what: str, work: Callable[[], Any]) -> Any:
+        done = spent(work)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        print(f"| {what} | {spent:.1f} | {peak:.2f} |", flush=True)
+        print(f"| {what} | {done.cpu:.1f} | {done.wall:.0f} | {peak:.2f} |", flush=True)
+        return done.found
 
-    show("the arrays", 0.0)
-    spent, data = cpu(
+    data = step(
+        "Federation.from_arrays",
         lambda: pffl.Federation.from_arrays(
-            X, y, sensitive_features=group, silo=np.arange(len(y)) // rows
-        )
+            X, y, sensitive_features=group, silo=places
+        ),
     )
-    show("Federation.from_arrays", spent)
-    spent, _ = cpu(lambda: (data.fingerprint, data.held_out, data.overlap))
-    show("hashes of all rows", spent)
-    spent, found = cpu(lambda: pffl.solve(data, pffl.BoundedGroupLoss(0.55), seed=0))
-    show(f"solve: {found.status}, {found.rounds} rounds", spent)
+    given = (Local(data), constraint, None, pffl.Exact(), Options())
+    step("census and hashes of all rows", lambda: prepared(*given, seed=0))
+    found = step("solve", lambda: pffl.solve(data, constraint, seed=0))
+    print(f"\n{found.status}, {found.rounds} rounds")
 
 
 # ---------------------------------------------------------------- cost model
@@ -174,8 +177,8 @@ def measured(kind: type[Any], cells: int, inputs: int) -> tuple[float, ...]:
     best = (np.inf, np.inf)
     for _ in range(3):
         transport.below = 0.0
-        spent, _ = cpu(lambda: engine.ask(question))
-        best = min(best, (spent - transport.below, transport.below))
+        done = spent(lambda: engine.ask(question))
+        best = min(best, (done.cpu - transport.below, transport.below))
     entry = engine.record.entries[-1]
     sent, back = entry["bytes_sent"] / SITES, entry["bytes_received"] / SITES
     return sent, back, best[0] / SITES, best[1] / SITES
