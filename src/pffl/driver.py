@@ -549,7 +549,8 @@ class Meter:
             scaling = (inputs.mean, inputs.scale, str(task.model.target))
             parts = (self._model(task.model), *scaling)
             more = (cells.membership, cells.silo, task.shares)
-            self._tasks[id(task)] = (task, b"".join(map(_bytes, (*parts, *more))))
+            content = b"".join(map(_bytes, (*parts, *more)))
+            self._tasks[id(task)] = (task, hashlib.blake2b(content).digest())
         return self._tasks[id(task)][1]
 
     def _model(self, model: Model) -> list[object]:
