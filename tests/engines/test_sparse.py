@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import pffl
@@ -30,35 +30,39 @@ from tests.helpers import (
     witness_question,
 )
 
+BY_ATOM = pffl.BoundedGroupLoss(0.5)
 
-def matrix(rng, n, d=6):
+
+def matrix(rng, n, far, d=6):
     """Draw columns of every kind: rare, common, full, constant, far from 0, absent."""
     X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.3)
     X[:, 1] = rng.random(n) < 0.9  # filled up: its mean is above its spread
     X[:, 2] = rng.normal(size=n) + 1.0  # stored everywhere
     X[:, 3] = 0.5
-    X[:, 4] = 1e6 + rng.normal(size=n)  # 0 − mean would cancel
+    X[:, 4] = far + rng.normal(size=n)  # 0 − mean would cancel
     X[:, 5] = 0.0
     return X
 
 
-def make_pair(seed, *, labels=2, sizes=(40, 25, 60), weighted=False):
-    """Draw a federation, and the same with sparse rows."""
+def make_pair(seed, *, labels=2, weighted=False, dense_silo=None, far=1e6):
+    """Draw a federation, and the same with sparse rows in all silos but one."""
     rng, schema = np.random.default_rng(seed), make_schema(features=6, labels=labels)
-    federation = make_federation(seed, sizes=sizes, test=12, schema=schema)
+    federation = make_federation(seed, test=12, schema=schema)
 
-    def drawn(rows):
+    def drawn(rows, silo):
         weight = rng.uniform(0.2, 3.0, len(rows)) if weighted else None
-        return replace(rows, X=matrix(rng, len(rows)), weight=weight)
+        return replace(rows, X=matrix(rng, len(rows), far), weight=weight)
 
-    def sparse(rows):
+    def sparse(rows, silo):
+        if silo == dense_silo:
+            return rows
         return replace(rows, X=Rows.of(sp.coo_array(rows.X), rows.y, rows.group).X)
 
     def with_rows(known, change):
         return from_silos(
             known,
             [
-                replace(k, splits={s: change(r) for s, r in k.splits.items()})
+                replace(k, splits={s: change(r, k.index) for s, r in k.splits.items()})
                 for k in known.silos
             ],
         )
@@ -102,28 +106,34 @@ def same(total, expected):
     assert_same_total(total, expected, 1e-12)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=10, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(
     seed=st.integers(0, 10_000),
     kind=st.sampled_from([*MODELS, "huber"]),
     weighted=st.booleans(),
+    dense_silo=st.sampled_from([None, 1]),
+    constraint=st.sampled_from([BY_ATOM, BY_ATOM & pffl.PerSilo(0.7)]),
     options=st.sampled_from([{}, {"intercept": False}, {"standardize": False}]),
 )
-def test_all_answers_are_those_of_dense_rows(seed, kind, weighted, options):
+def test_all_answers_are_those_of_dense_rows(
+    seed, kind, weighted, dense_silo, constraint, options
+):
     model, labels = {**MODELS, "huber": (pffl.HuberRegression, 0)}[kind]
-    dense, sparse = make_pair(seed, labels=labels, weighted=weighted)
+    dense, sparse = make_pair(
+        seed,
+        labels=labels,
+        weighted=weighted,
+        dense_silo=dense_silo,
+        far=1e6 if options.get("standardize", True) else 3.0,
+    )
     plain = Reference(dense)
     problem = make_problem(
         plain,
-        pffl.BoundedGroupLoss(0.5) & pffl.PerSilo(0.7),
+        constraint,
         model=model(l2=0.01, **options),
     )
     rng = np.random.default_rng(seed)
-    w = (
-        0.3
-        * rng.normal(size=problem.n_parameters)
-        / np.sqrt(1 + (0.0 if problem.task.model.standardize else 1e12))
-    )
+    w = 0.3 * rng.normal(size=problem.n_parameters)
     lam = draw_multipliers(rng, problem)
     questions = everything(problem, w, lam)
     expected = plain.ask_many(questions)
