@@ -17,6 +17,7 @@ from pffl.errors import DataError
 from pffl.models.base import Inputs
 from pffl.models.scaled import ScaledRows
 from pffl.questions import Evaluate, Slopes
+from pffl.questions.smoothness import Smoothness
 from tests.helpers import make_problem, make_schema, train_question, witness_question
 from tests.verifying import not_verified
 
@@ -57,6 +58,7 @@ def test_no_step_makes_the_rows_dense(poisoned):
     for question in (
         Evaluate(problem.task, w),
         Slopes(problem.task, w),
+        Smoothness(problem.task, w),
         witness_question(problem, w, lam),
         train_question(problem, w, lam, steps=[0.1] * 2, batch_size=50),
     ):

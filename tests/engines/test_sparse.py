@@ -74,6 +74,11 @@ def make_pair(seed, *, labels=2, weighted=False, dense_silo=None, far=1e6):
 def everything(problem, w, lam):
     """Ask all that can be asked."""
     centre = np.append(0.1, problem.task.model.inputs.mean + 0.1)
+    anchor = {
+        "anchor": w / 2,
+        "anchor_weights": problem.cell_weights(lam),
+        "anchor_gradient": w / 3,
+    }
     found = [
         Census(problem.schema),
         Census(problem.schema, "test"),
@@ -81,7 +86,6 @@ def everything(problem, w, lam):
         Evaluate(problem.task, w, "train"),
         evaluate_question(problem.task, w),
         Curvature(problem.task, w),
-        Curvature(problem.task, w, majorant=True),
         Slopes(problem.task, w, np.stack([w, np.ones_like(w)], axis=1)),
         witness_question(problem, w, lam),
         train_question(problem, w, lam),
@@ -89,6 +93,7 @@ def everything(problem, w, lam):
         train_question(problem, w, lam, steps=[0.01] * 3, batch_size=7, seed=3),
         train_question(problem, w, lam, steps=[0.01] * 2, loss_power=0.5),
         train_question(problem, w, lam, silos=(1,)),
+        train_question(problem, w, lam, steps=[0.01] * 2, slope=True, **anchor),
     ]
     if problem.task.model.n_outputs == 1:
         found.append(Slopes(problem.task, w, sharpness=3.0))
