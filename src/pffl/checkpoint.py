@@ -279,6 +279,8 @@ READ = {
     "uint8": np.bool_,
     "float32": np.uint8,
 }
+LARGE = 1 << 16  # numbers of an array that may be mostly 0
+PLACES = " places"  # of those that are not
 SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
@@ -286,7 +288,7 @@ def lay_out(tree: Tree) -> tuple[Any, dict[str, NDArray[Any]]]:
     """Return the tree as JSON holds it, and its arrays by name, each object once.
 
     The memory order of arrays is kept: sums over rows and over columns round
-    differently.
+    differently. Of large ones that are mostly 0, the other numbers and their places.
     """
     names: dict[int, str] = {}  # by id: the tree holds the arrays while this runs
     arrays: dict[str, NDArray[Any]] = {}
@@ -299,8 +301,11 @@ def lay_out(tree: Tree) -> tuple[Any, dict[str, NDArray[Any]]]:
                     raise TypeError(f"a checkpoint holds no arrays of {value.dtype}")
                 names[id(value)] = name = str(len(names))
                 stored = value.transpose(axes).astype(STORED[value.dtype.name])
-                arrays[name] = stored
-            return {"$array": names[id(value)], "$axes": axes}
+                arrays.update(_stored(name, stored))
+            name = names[id(value)]
+            shape = [value.shape[axis] for axis in axes]
+            sparse = {"$shape": shape} if f"{name}{PLACES}" in arrays else {}
+            return {"$array": name, "$axes": axes, **sparse}
         if isinstance(value, Mapping):
             if any(not isinstance(k, str) or k.startswith("$") for k in value):
                 raise TypeError(f"a checkpoint cannot hold the keys {list(value)}")
@@ -338,6 +343,31 @@ def take_up(plain: Any, arrays: Mapping[str, NDArray[Any]]) -> Tree:
     return back(plain)
 
 
+def _stored(name: str, array: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Return an array as it is; or, of one that is mostly 0, what is not, and where."""
+    if array.size < LARGE or array.dtype != np.float64:
+        return {name: array}
+    flat = array.reshape(-1)
+    places = np.flatnonzero(flat.view(np.int64))  # −0.0 is kept
+    if 3 * len(places) > len(flat):
+        return {name: array}
+    return {name: flat[places], f"{name}{PLACES}": places}
+
+
+def _restored(
+    value: dict[str, Any], arrays: Mapping[str, NDArray[Any]]
+) -> NDArray[Any]:
+    """Return the stored array, its zeros where they were."""
+    name, shape = value["$array"], value.get("$shape")
+    if shape is None:
+        return arrays[name]
+    places, flat = arrays[f"{name}{PLACES}"], np.zeros(math.prod(shape))
+    if places.dtype != np.int64 or (places < 0).any():
+        raise TypeError
+    flat[places] = arrays[name]
+    return flat.reshape(shape)
+
+
 def _array(
     value: dict[str, Any],
     arrays: Mapping[str, NDArray[Any]],
@@ -345,10 +375,11 @@ def _array(
 ) -> NDArray[Any]:
     try:
         name, axes = value["$array"], value["$axes"]
-        stored = arrays[name]
-        good = set(value) == {"$array", "$axes"} and stored.dtype.name in READ
+        stored = _restored(value, arrays)
+        good = set(value) <= {"$array", "$axes", "$shape"}
+        good = good and stored.dtype.name in READ
         good = good and sorted(axes) == list(range(stored.ndim))
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError, IndexError, MemoryError):
         good = False
     if not good:
         raise Unreadable(f"{str(value)[:LONGEST]} is no array of this file")

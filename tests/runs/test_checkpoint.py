@@ -16,6 +16,7 @@ from pffl import checkpoint as file
 from pffl.callbacks import Callback
 from pffl.checkpoint import (
     CURRENT,
+    LARGE,
     PREVIOUS,
     Checkpoint,
     NotFinite,
@@ -406,6 +407,22 @@ def test_equal_arrays_are_kept_once() -> None:
     assert len(arrays) == 2
     first = decode(take_up(plain, arrays)[0], Point(w, w))
     assert first.w is first.multipliers
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_large_array_that_is_mostly_zero_is_small(order: Any) -> None:
+    wide = np.zeros((5, LARGE), order=order)
+    wide[1, 7], wide[4, LARGE - 1], wide[2, 2] = 1e-300, np.inf, -0.0
+    plain, arrays = lay_out([wide, wide])
+    assert sum(array.size for array in arrays.values()) == 6
+    back = take_up(plain, arrays)
+    assert_same_bits(back[0], wide)
+    assert back[0].flags.f_contiguous == wide.flags.f_contiguous
+    full = wide + 1.0
+    assert len(lay_out(full)[1]["0"].reshape(-1)) == full.size
+    for shape in ([3], [-1, 5], [10**15], "x", [2.5, 2]):
+        with pytest.raises(Unreadable):
+            take_up({**plain[0], "$shape": shape}, arrays)
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
