@@ -104,13 +104,15 @@ def merged(path: Path) -> dict[str, float]:
     }
 
 
+# Packages are compiled where they are installed, whatever this shell says.
+COMPILED = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 KINDS = {"plain": plain, "solve": solved, "run": ran, "merged": merged}
 
 
 def child(kind: str, path: Path) -> dict[str, float]:
     """Measure one of them in a process of its own."""
     command = [sys.executable, __file__, kind, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ)
+    done = subprocess.run(command, capture_output=True, text=True, env=COMPILED)
     if done.returncode:
         raise SystemExit(done.stderr)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
