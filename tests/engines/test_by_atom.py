@@ -19,7 +19,7 @@ from pffl.engines.local.by_atom import ByAtom
 from pffl.engines.local.by_silo import BySilo
 from pffl.engines.local.merging import Raw, merge
 from pffl.preparation import Options
-from pffl.questions import Curvature, Evaluate, Slopes, WitnessTotal
+from pffl.questions import Curvature, Evaluate, Slopes, Smoothness, WitnessTotal
 from tests.helpers import (
     MODELS,
     assert_same_total,
@@ -133,7 +133,7 @@ def test_what_silos_have_to_be_told_apart_for_is_by_silo(always, kind):
         train_question(problem, w, lam, steps=[0.01], silos=(1,)),
         train_question(problem, w, lam, steps=[0.01], loss_power=1.0),
         train_question(none, w, lam, steps=[0.01]),
-        Curvature(problem.task, w, majorant=True),
+        Smoothness(problem.task, w),
         Evaluate(own.task, w),
         Slopes(own.task, w),
     ):
