@@ -34,10 +34,10 @@ from pffl.questions import Witness
 from pffl.typing import FloatArray, IntArray
 
 POLISH = 6  # rounds spent on a sharper witness
-PRODUCTS = 30  # with Hessians, where these are not known, spent on it
+PRODUCTS = 80  # with Hessians, where these are not known, spent on it
 CORRECTIONS = 30  # questions that may correct its slopes at one w, while they help
 ENCLOSED = 1e-4  # target gap of an enclosure: what its proof reaches for costs as much
-ROUNDS = 50  # that it may take
+ROUNDS = 100  # that it may take
 CLOSE = 1e-9  # φ this small beside the cell's scale: at the root
 STEPS = 30  # of Newton's method on φ
 ROOM = 1e-8  # of the scale: first step beyond the root, to keep the other bounds
