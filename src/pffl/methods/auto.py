@@ -25,10 +25,10 @@ from pffl.problem import Access, Point, Problem
 from pffl.questions import Question
 from pffl.typing import FloatArray
 
-EXACT_ROUNDS, FIRST_ROUNDS = 5, 40  # as a rule, on data that are no easy ones
+EXACT_ROUNDS, FIRST_ROUNDS = 5, 30  # as a rule, on data of people
 PASS = 2e-9  # seconds of an entry of the inputs, in a pass for gradients
 GRAM = 1e-10  # of a product of two entries of a row, in a pass for Hessians
-STEP, SADDLE = 1.5e-6, 4e-7  # of a number in a cell's gradient, Hessian, in a step
+STEP, SADDLE = 1e-6, 1.5e-7  # of a number in a cell's gradient, Hessian, in a step
 QUICK = 0.2  # seconds that make no difference
 TRIP = 3.0  # of a round over sites, whatever it carries
 SENT = 8e-6  # of a number that a site sends: a megabyte a second
