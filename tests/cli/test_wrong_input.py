@@ -280,6 +280,32 @@ def test_a_column_of_many_categories_is_said_to_be_slow(told: Told) -> None:
     assert "column 'place' has 150 categories, each an input of its own" in text
 
 
+def test_free_text_is_hashed_when_told_so(
+    told: Told, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = people()
+    frame["my notes"] = [f"text number {i} of all" for i in range(len(frame))]
+    assert "--hash 'my notes=1024' counts its words in 1,024 inputs" in told(frame)
+    text = told(frame, "--hash", "my notes=2**18")
+    assert "262,149 inputs" in text
+    assert "texts, by counts of hashed words (inputs): my notes (262,144)" in text
+    seen = pffl(capsys, "data", "info", "people.csv")
+    assert "--hash 'my notes=1024'" in seen.out.splitlines()[-1]
+    wrong = {
+        "my notes=0": "must be a whole number from 2 to 16,777,216 (2**24). Got 0",
+        "my notes=2**25": "Got 33554432 instead",
+        "my notes=3.5": "--hash: must be COLUMN=INPUTS, such as notes=65536 or",
+        "my notes": "Got 'my notes' instead",
+        "y=64": "column 'y' cannot be hashed: it is given as --label",
+    }
+    for given, said in wrong.items():
+        assert said in told(frame, "--hash", given, code=2)
+    twice = told(frame, "--hash", "age=9", "--hash", "age=8", code=2)
+    assert "column 'age' is there twice" in twice
+    absent = told(frame, "--hash", "notes=64", code=3)
+    assert "no column 'notes': did you mean 'my notes'?" in absent
+
+
 def test_a_file_is_shown_before_anything_is_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

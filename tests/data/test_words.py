@@ -216,7 +216,7 @@ def test_wide_and_mostly_zero_is_sparse_and_all_else_as_ever():
 
 def test_thousands_of_categories_are_taken_with_a_warning():
     frame = notes(4_000).assign(code=[f"c{k}" for k in np.arange(4_000) % 1_500])
-    with pytest.warns(DataWarning, match="1500 categories"):
+    with pytest.warns(DataWarning, match="1,500 categories"):
         federation = build(frame, drop=["notes"])
     X = federation.silos[0].rows().X
     assert X.shape[1] == 1 + 1_500

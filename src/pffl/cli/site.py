@@ -103,7 +103,7 @@ def describe(
     agreed = Agreement.of(open_data(spec.data), site_names(sites))
     write(out, agreed.text().encode())
     console.show(
-        f"{out}: {len(agreed.schema.features)} inputs, {len(agreed.schema.groups)} "
+        f"{out}: {len(agreed.schema.features):,} inputs, {len(agreed.schema.groups)} "
         f"groups, sites {', '.join(agreed.sites)}"
     )
 

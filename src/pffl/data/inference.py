@@ -316,8 +316,8 @@ class Inference:
             return
         if len(values) > MANY_CATEGORIES:
             self.warnings.append(
-                f"column '{name}' has {len(values)} categories, each an input of its "
-                "own: training will be slow, and may learn single rows by heart; "
+                f"column '{name}' has {len(values):,} categories, each an input of its "
+                "own: what few rows have may be learnt by heart; "
                 f"{self._remedy(found, name, counts)}"
             )
         self.columns.append(Column(name, "category", values, other=other))

@@ -67,7 +67,8 @@ def _summary(site: Site, notes: tuple[str, ...]) -> Summary:
         notes += (
             f"inputs that set fewer than {site.rules.floor} training rows apart: "
             f"{listing(rare)}. Their sums tell of these few, and the floor does not "
-            "withhold them: agree to merge such values, or to leave the column out",
+            "withhold them: agree to merge such values (to hash a text to fewer "
+            "inputs), or to leave the column out",
         )
     return Summary(site, counts, hidden, notes)
 
