@@ -152,8 +152,9 @@ class Learnt:
         gradient = _gradient(problem, here, multipliers)
         weight = problem.risk_weight + float(multipliers.sum())
         sizes = weight * problem.unit * sizes_of(problem)
-        slopes = (y[0] / sizes for y in self.changes)
-        span = Span.of([*self.steps, *slopes, gradient / sizes])
+        slopes = (*(y[0] for y in self.changes), gradient)
+        curved = sizes + problem.modulus
+        span = Span.of([*self.steps, *(y / curved for y in slopes)])
         steps = [span.seen(s) for s in self.steps]
         changes = [span.seen(y) for y in self.changes]
         hessian = learnt(steps, changes, span.diagonal(sizes))[0]

@@ -262,7 +262,8 @@ def _learnt(
     weights = np.append(prices.risk_weight, state.multipliers)
     slopes = [weights @ change for change in state.changes]
     slopes += [here.risk_gradient, *here.jacobian[cells]]
-    span = Span.of([*state.steps, *(y / sizes for y in slopes), here.w])
+    curved = (float(weights.sum()) or 1.0) * sizes + prices.modulus
+    span = Span.of([*state.steps, *(y / curved for y in slopes), here.w])
     steps = [span.seen(s) for s in state.steps]
     changes = [span.seen(change[rows]) for change in state.changes]
     start = span.diagonal(sizes)

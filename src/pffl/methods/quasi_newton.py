@@ -23,14 +23,17 @@ import numpy as np
 
 from pffl.typing import FloatArray
 
-MOST = 30  # pairs
+MOST, LEAST = 30, 8  # pairs
 LARGEST = 2**26  # numbers of all pairs together: half a GB
+COSTLY = 2**25  # products of pairs with pairs in a round, of all functions
 FLATTEST = 1e-10  # sᵀy, in parts of ‖s‖·‖y‖, of a pair that says nothing
 
 
 def room(p: int, z: int) -> int:
-    """Return how many pairs are kept."""
-    return int(np.clip(LARGEST // (p * (z + 2)), 3, MOST))
+    """Return how many pairs are kept of p parameters and z cells."""
+    numbers = p * (z + 2)
+    quick = np.clip(np.sqrt(COSTLY / numbers), LEAST, MOST)
+    return max(3, int(min(quick, LARGEST // numbers)))
 
 
 @dataclass(frozen=True, eq=False)

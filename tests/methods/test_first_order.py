@@ -1,0 +1,208 @@
+"""FirstOrder: what it learns, what it asks, and where it ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.engines import Local, Reference
+from pffl.methods import quasi_newton
+from pffl.methods.first_order import SLOW
+from pffl.problem import Point
+from tests.driving import iterate, measure
+from tests.helpers import make_federation, make_problem
+from tests.methods.test_exact import outlying, states
+
+
+def pairs(rng, hessians, m, q):
+    steps = [rng.normal(size=q) for _ in range(m)]
+    return steps, [hessians @ s for s in steps]
+
+
+def plain_bfgs(steps, ys, start):
+    """Return what one function's BFGS comes to, pair by pair, as in the book."""
+    ratios = [(s @ y) / (s @ start @ s) for s, y in zip(steps, ys, strict=True)]
+    B = np.exp(np.mean(np.log(ratios))) * start
+    for s, y in zip(steps, ys, strict=True):
+        B = B - np.outer(B @ s, B @ s) / (s @ B @ s) + np.outer(y, y) / (s @ y)
+    return B
+
+
+@pytest.mark.parametrize("m", [1, 4, 9])
+def test_each_function_has_its_own_bfgs(m):
+    rng = np.random.default_rng(m)
+    roots = rng.normal(size=(3, 5, 5))
+    steps, changes = pairs(rng, roots @ roots.mT, m, 5)
+    start = np.diag(rng.uniform(0.5, 2.0, size=5))
+    found = quasi_newton.learnt(steps, changes, start)
+    for z in range(3):
+        wanted = plain_bfgs(steps, [y[z] for y in changes], start)
+        np.testing.assert_allclose(found[z], wanted, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found @ steps[-1], changes[-1], rtol=1e-9, atol=1e-9)
+
+
+def test_learning_in_a_span_is_learning_and_projecting():
+    rng = np.random.default_rng(0)
+    roots = rng.normal(size=(2, 9, 9))
+    steps, changes = pairs(rng, roots @ roots.mT, 3, 9)
+    sizes = rng.uniform(0.5, 2.0, size=9)
+    span = quasi_newton.Span.of([*steps, rng.normal(size=9), np.zeros(9)])
+    assert span.size == 4
+    inside = quasi_newton.learnt(
+        [span.seen(s) for s in steps],
+        [span.seen(y) for y in changes],
+        span.diagonal(sizes),
+    )
+    everywhere = quasi_newton.learnt(steps, changes, np.diag(sizes))
+    wanted = span.basis.T @ everywhere @ span.basis
+    np.testing.assert_allclose(inside, wanted, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(span.back(span.seen(steps[0])), steps[0], atol=1e-12)
+
+
+def test_a_pair_without_curvature_says_nothing():
+    s, flat = np.array([1.0, 0.0]), np.zeros((2, 2))
+    found = quasi_newton.learnt([s], [flat], np.diag([2.0, 3.0]))
+    np.testing.assert_array_equal(found, [np.diag([2.0, 3.0])] * 2)
+
+
+def test_pairs_are_fewer_where_they_are_long():
+    kept = [quasi_newton.room(p, 5) for p in (10, 1_000, 20_000, 2**20, 10**8)]
+    assert kept == [30, 30, 15, 8, 3]
+    assert kept[3] * 2**20 * 7 <= quasi_newton.LARGEST
+
+
+@pytest.mark.parametrize(
+    ("kind", "l2"), [("plain", 0.0), ("plain", 1e-2), ("wild", 1e-6)]
+)
+def test_it_ends_where_exact_ends(kind, l2):
+    federation = make_federation(3, sizes=(80, 90)) if kind == "plain" else outlying(1)
+    engine, model = Local(federation), pffl.LogisticRegression(l2=l2)
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.55), model=model)
+    exact = iterate(engine, problem, pffl.Exact())
+    first = iterate(engine, problem, pffl.FirstOrder())
+    weight = 1.0 + exact.point.multipliers.sum()
+    ends = [measure(engine, problem, run.point).upper for run in (exact, first)]
+    assert abs(ends[0] - ends[1]) <= 1e-6 * weight
+    assert first.rounds <= 60
+
+
+def test_units_and_weights_of_losses_change_nothing():
+    rounds = set()
+    for factor in (1e-6, 1.0, 1e6):
+        federation = make_federation(6, labels=0, sizes=(60, 70))
+        for silo in federation.silos:
+            silo.rows("train").y[:] *= factor
+        engine = Local(federation)
+        constraint = pffl.BoundedGroupLoss(0.5 * factor**2)
+        problem = make_problem(engine, constraint, model=pffl.LeastSquares(l2=1e-3))
+        *_, last = states(engine, problem, pffl.FirstOrder())
+        assert last.closed
+        assert last.sure
+        rounds.add(last.round)
+    assert max(rounds) - min(rounds) <= 1
+
+
+def test_minimax_without_a_ridge_is_closed():
+    engine = Local(make_federation(7, sizes=(90, 80)))
+    model = pffl.LogisticRegression(l2=0.0)
+    problem = make_problem(engine, pffl.MinMax(), model=model, beta=0.0, budget=1.0)
+    method = pffl.FirstOrder(risk_weight=0.0, multiplier_bound=1.0)
+    *_, last = states(engine, problem, method)
+    assert last.closed
+    assert last.best.multipliers.sum() == pytest.approx(1.0)
+
+
+def test_what_can_be_separated_ends_and_is_not_called_closed_over_all_models():
+    engine = Local(outlying(0))  # the infimum 0 is attained nowhere
+    model = pffl.LogisticRegression(l2=0.0)
+    problem = make_problem(engine, pffl.MinMax(), model=model, beta=0.0, budget=1.0)
+    method = pffl.FirstOrder(risk_weight=0.0, multiplier_bound=1.0, max_rounds=60)
+    *_, last = states(engine, problem, method)
+    end = last.ending
+    assert last.round <= 60
+    assert 0.0 <= end.upper <= 0.1 < np.log(2)
+    assert end.lower <= end.upper
+    assert np.isfinite(end.radius)
+
+
+def test_a_solution_is_a_start_that_needs_one_round():
+    engine = Local(make_federation(5))
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.6))
+    cold = iterate(engine, problem, pffl.FirstOrder())
+    warm = iterate(engine, problem, pffl.FirstOrder(warm_start=cold.point))
+    assert cold.rounds > 3
+    assert warm.rounds == 1
+
+
+def test_columns_of_hessians_are_asked_for_when_gradients_are_slow(monkeypatch):
+    # 80 parameters: in two parts, in turn. What comes in is the Hessian.
+    monkeypatch.setattr("pffl.methods.first_order.SLOW", 4)
+    federation = make_federation(9, sizes=(150, 150))
+    engine = Reference(_widened(federation, 79))
+    model = pffl.LogisticRegression(l2=1e-6)
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.2), model=model)
+    method, widths = pffl.FirstOrder(max_rounds=40), []
+    state = method.init(problem)
+    while (question := method.question(problem, state)) is not None:
+        widths.append(question.directions.shape[1])
+        state = method.step(problem, state, engine.ask(question))
+    assert widths[:4] == [0] * 4
+    assert set(widths[4:]) == {40}
+    assert state.closed
+    assert SLOW > 4
+
+
+def _widened(federation, width):
+    from dataclasses import replace
+
+    rng = np.random.default_rng(0)
+    schema = replace(federation.schema, features=tuple(f"x{j}" for j in range(width)))
+    silos = []
+    for silo in federation.silos:
+        rows = silo.rows("train")
+        X = rng.normal(size=(len(rows.y), width)) * np.geomspace(1, 1e-3, width)
+        silos.append(replace(silo, splits={"train": replace(rows, X=X)}))
+    return replace(federation, schema=schema, silos=tuple(silos))
+
+
+def test_of_many_cells_few_are_in_the_model():
+    rng = np.random.default_rng(4)
+    X, group = rng.normal(size=(900, 3)), rng.integers(50, size=900)
+    y = (X[:, 0] + 0.1 * (group % 7) + rng.logistic(size=900) > 0).astype(float)
+    federation = pffl.Federation.from_arrays(
+        X, y, sensitive_features=group, test_fraction=0.0
+    )
+    engine = Local(federation)
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.6), budget=20.0)
+    runs = [iterate(engine, problem, m) for m in (pffl.Exact(), pffl.FirstOrder())]
+    ends = [measure(engine, problem, run.point).upper for run in runs]
+    weight = 1.0 + runs[0].point.multipliers.sum()
+    assert problem.n_cells == 50
+    assert abs(ends[0] - ends[1]) <= 1e-6 * weight
+
+
+def test_a_start_of_another_problem_is_refused():
+    engine = Local(make_federation(1))
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.6))
+    wrong = Point(np.zeros(2), np.zeros(problem.n_cells))
+    with pytest.raises(pffl.PFFLError, match="'warm_start' parameter of FirstOrder"):
+        pffl.FirstOrder(warm_start=wrong).init(problem)
+
+
+@pytest.mark.slow
+def test_compas_is_closed_in_few_rounds():
+    """176 problems: two notions, 8 prices, 11 bounds."""
+    engine, rounds = Local(pffl.datasets.compas()), []
+    for notion in (pffl.BoundedGroupLoss, pffl.ConditionalBoundedGroupLoss):
+        for price in (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 500.0):
+            for bound in np.linspace(0, 0.7, 11):
+                problem = make_problem(engine, notion(float(bound)), budget=price)
+                method = pffl.FirstOrder(multiplier_bound=price)
+                *_, last = states(engine, problem, method)
+                assert last.closed
+                assert last.sure
+                rounds.append(last.round)
+    assert np.median(rounds) <= 17
+    assert np.quantile(rounds, 0.95) <= 30
+    assert max(rounds) <= 60
