@@ -33,7 +33,7 @@ class Size(NamedTuple):
 SERIES = {
     "rows": [Size(n, 20, 5, 10) for n in (10_000, 40_000, 160_000, 640_000)],
     "inputs": [Size(10_000, p, 4, 10) for p in (30, 100, 300, 600)],
-    "cells": [Size(20_000, 50, z, 10) for z in (5, 20, 80, 320)],
+    "cells": [Size(20_000, 50, z, 10) for z in (5, 20, 80, 240)],
     "silos": [Size(100_000, 20, 2, k) for k in (10, 100, 1_000, 10_000)],
 }
 METHODS = (pffl.Exact, pffl.FirstOrder)

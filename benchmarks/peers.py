@@ -638,10 +638,8 @@ def row(line: Line, work: str) -> str:
     if line.spent is None:
         return f"| {work} | {line.who} | | | | {line.said} |"
     cpu, wall = line.spent[:2]
-    return (
-        f"| {work} | {line.who} | {cpu:.3g} | {wall:.3g} | {line.ratio:.2g} "
-        f"| {line.said} |"
-    )
+    ratio = f"{line.ratio:.2g}" if (line.ratio or 0) < 10 else f"{line.ratio:,.0f}"
+    return f"| {work} | {line.who} | {cpu:.3g} | {wall:.3g} | {ratio} | {line.said} |"
 
 
 def main() -> None:
