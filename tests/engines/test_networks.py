@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import contextmanager
 
 import numpy as np
@@ -105,6 +106,38 @@ def test_single_precision_agrees_within_its_rounding(kind):
     fast, plain, problem, w, lam = both(federation, MODULES[kind]())
     question = train_question(problem, w, lam, steps=[0.002] * 3)
     assert_same_total(fast.ask(question), plain.ask(question), 3e-6)
+
+
+def test_rows_stay_tensors_between_rounds_unless_they_are_many(monkeypatch):
+    federation = FEDERATIONS["unequal"]()
+    fast, _, problem, w, lam = both(federation, MODULES["dense"]())
+    batch = {"steps": [0.01] * 2, "batch_size": 8, "seed": 5}
+    rounds = [train_question(problem, w, lam, **batch, round=r) for r in range(3)]
+    made, tensor = [], Network.tensor
+    monkeypatch.setattr(
+        Network,
+        "tensor",
+        lambda self, X: made.append(isinstance(X, torch.Tensor)) or tensor(self, X),
+    )
+    kept = [fast.ask(rounds[0])]
+    once = made.count(False)
+    kept += [fast.ask(question) for question in rounds[1:]]
+    fast.ask(train_question(problem, w, lam, **batch, silos=(1, 3)))
+    assert once == made.count(False)
+    monkeypatch.setattr(networks, "KEPT", 0)
+    for question, total in zip(rounds, kept, strict=True):
+        assert_same_total(fast.ask(question), total, 0.0)
+    assert made.count(False) > once
+
+
+def test_tensors_go_with_the_engine(monkeypatch):
+    fast, _, problem, w, lam = both(FEDERATIONS["three silos"](), MODULES["dense"]())
+    before = len(networks._KEPT)
+    fast.ask(train_question(problem, w, lam, steps=[0.01]))
+    assert len(networks._KEPT) == before + 3
+    del fast
+    gc.collect()
+    assert len(networks._KEPT) <= before
 
 
 def test_dense_networks_are_stacked_and_others_looped(monkeypatch):

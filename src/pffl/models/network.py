@@ -34,7 +34,7 @@ except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("torch", "Network") from error
 
 AT_ONCE = 1 << 16  # numbers of a batch of evaluation, for FEWEST to MOST rows
-FEWEST, MOST = 16, 256
+FEWEST, MOST = 16, 1024
 LEAST = {"l2": (0.0, "≥ 0"), "delta": (1e-300, "> 0"), "batch_size": (1, "≥ 1")}
 
 LossName = Literal["cross_entropy", "binary", "squared", "huber"]
@@ -258,8 +258,13 @@ class Network(Model):
             draw(replica.module, seed)
         return replica.vector()
 
-    def tensor(self, X: Design) -> Tensor:
-        """Return rows as the module takes them: scaled, in its type, on its device."""
+    def tensor(self, X: Design | Tensor) -> Tensor:
+        """Return rows as the module takes them: scaled, in its type, on its device.
+
+        Those that are a tensor already stay as they are.
+        """
+        if isinstance(X, Tensor):
+            return X
         given = dense(X)
         rows = torch.from_numpy(given if given.flags.writeable else given.copy())
         rows = rows.to(self.torch_device)
@@ -267,8 +272,10 @@ class Network(Model):
             rows = (rows - self._scaling[0]) / self._scaling[1]
         return rows.to(self._dtype)
 
-    def labels(self, y: FloatArray) -> Tensor:
-        """Return labels as the losses take them: numbers standardised."""
+    def labels(self, y: FloatArray | Tensor) -> Tensor:
+        """Return labels as the losses take them: numbers standardised, or a tensor."""
+        if isinstance(y, Tensor):
+            return y
         return self.column((y - self.target.mean) / self.target.scale)
 
     def column(self, values: FloatArray) -> Tensor:
@@ -297,7 +304,7 @@ class Network(Model):
         return self.losses_and_classes(w, X, y)[0]
 
     def losses_and_classes(
-        self, w: FloatArray, X: Design, y: FloatArray
+        self, w: FloatArray, X: Design | Tensor, y: FloatArray | Tensor
     ) -> tuple[FloatArray, FloatArray | None]:
         """Return both from one pass; classes are None for a numeric target."""
         losses, codes = np.empty(len(X)), np.empty(len(X))
@@ -440,7 +447,9 @@ class Network(Model):
         step = self.rows_at_once
         return [slice(a, min(a + step, rows)) for a in range(0, rows, step)]
 
-    def _evaluated(self, w: FloatArray, X: Design) -> Iterator[tuple[slice, Tensor]]:
+    def _evaluated(
+        self, w: FloatArray, X: Design | Tensor
+    ) -> Iterator[tuple[slice, Tensor]]:
         """Yield rows and the module's outputs for them, batch by batch."""
         replica = self.replica
         replica.load(w)
