@@ -20,6 +20,7 @@ from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
 from pffl.errors import PFFLError, UsageError
 from pffl.flower.transport import OWN_TYPES, unwrap, wrap
+from pffl.processors import blas_threads, processors
 from pffl.questions import Question
 from pffl.questions.base import Rebuild
 from pffl.site import Rules, Site
@@ -85,7 +86,9 @@ def client_app(
         except Exception as error:  # its text may hold data
             raise Unanswered(type(error).__name__) from None
         content = unwrap(message)
-        return Message(wrap(site.answer(content or b"")), reply_to=message)
+        with blas_threads(processors()):
+            answer = site.answer(content or b"")
+        return Message(wrap(answer), reply_to=message)
 
     app.train()(answer)
     app.evaluate()(answer)

@@ -32,7 +32,6 @@ from pffl.data.sparse import Matrix, spreads
 from pffl.errors import ArtefactError, Malformed, Refused, UsageError
 from pffl.models import LinearModel
 from pffl.parcel import Parcel
-from pffl.processors import blas_threads, processors
 from pffl.questions import ModelQuestion, Question, Task, Total, View, read_question
 from pffl.questions.base import Rebuild
 from pffl.records import Record, read
@@ -108,8 +107,7 @@ class Site:
         request: Request | None = None
         try:
             request = read_request(content, largest=self.rules.largest_message)
-            with blas_threads(processors()):
-                return self._answer(request, remember=remember)
+            return self._answer(request, remember=remember)
         except Exception as error:
             reason, own = _reason(error), self.schema.hash
             refused = refusal(
