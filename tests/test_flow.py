@@ -206,7 +206,7 @@ def test_killed_and_resumed_without_hessians(
     asked = [type(q).__name__ for message in whole.messages for q in message]
     assert {"Slopes", "Witness"} <= set(asked)
     assert "Curvature" not in asked
-    for at in range(2, len(whole.messages), 8):
+    for at in range(2, len(whole.messages), 16):
         broken = Recording(Local(FEDERATION), at, FederationError("down"))
         with pytest.raises(FederationError):
             pffl.solve(broken, bound, seed=3, checkpoint=tmp_path / str(at))

@@ -74,7 +74,9 @@ def enclosed(federation: Any, labels: int) -> tuple[list[Least], list[Any]]:
     return [least(engine, zero)], [lowest(engine, problem, z) for z in range(2)]
 
 
-@pytest.mark.parametrize("labels", [2, 3, 0])
+@pytest.mark.parametrize(
+    "labels", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 0))]
+)
 def test_the_smallest_bounds_are_those_that_hessians_find(
     labels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +123,7 @@ def _pooled(federation: Any, problem: Any) -> tuple[Any, Any]:
 
 
 BOUND = pffl.BoundedGroupLoss(0.66)
+SLOW = ("softmax", "regret", "no ridge")
 CASES = {
     "met": (BOUND, None, 2),
     "infeasible": (pffl.BoundedGroupLoss({"f": 0.69, "m": 0.3}), None, 2),
@@ -132,7 +135,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] * (case in SLOW)) for case in CASES],
+)
 def test_a_run_without_hessians_says_what_one_with_them_says(
     case: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -174,7 +180,7 @@ def test_what_is_chosen_on_rows_set_aside_needs_no_hessians() -> None:
 def test_wide_rows_are_measured_in_truth(monkeypatch: pytest.MonkeyPatch) -> None:
     watch(monkeypatch)
     schema = make_schema(features=3000)
-    rows = make_federation(0, schema=schema, sizes=(60, 70), test=20)
+    rows = make_federation(0, schema=schema, sizes=(30, 40), test=10)
     found = pffl.solve(Local(rows), pffl.BoundedGroupLoss(0.5), seed=0)
     assert found.status == "met"
     assert isinstance(found.evidence.proofs.gap, Pair)
