@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from pffl.data.sparse import Matrix, as_csr, is_sparse, stacked
+from pffl.data.sparse import Matrix, as_csr, is_sparse, spreads, stacked
 from pffl.errors import UsageError
 from pffl.typing import FloatArray, IntArray
 
@@ -93,6 +94,11 @@ class Rows:
     def weights(self) -> FloatArray:
         """Return s_i of every row: 1 where none is given."""
         return np.ones(len(self)) if self.weight is None else self.weight
+
+    @cached_property
+    def spread(self) -> FloatArray:
+        """Standard deviation of each input."""
+        return spreads(self.X)
 
     @property
     def counting(self) -> Rows:

@@ -275,8 +275,11 @@ class GapMethod(Method[S]):
         """Say whether the gap is as small as it was to be, and in floating point."""
         weight = problem.risk_weight + float(state.best.multipliers.sum())  # β + Σλ
         target = self.target_gap * weight * gap_unit(_largest(problem, state), 1.0)
-        hidden = max(ROUNDING * abs(state.upper), state.above + state.below)
-        closed = state.gap <= max(self.closer * target, hidden)  # by rounding
+        # What rounding hides is no reason to go on, once the target is reached.
+        hidden = max(
+            ROUNDING * abs(state.upper), min(state.above + state.below, target)
+        )
+        closed = state.gap <= max(self.closer * target, hidden)
         sure = state.gap + state.above + state.below <= 0.5 * target
         return replace(state, closed=bool(closed), sure=bool(sure))
 

@@ -28,7 +28,6 @@ import numpy as np
 from pffl import files
 from pffl.data.schema import Schema
 from pffl.data.silo import Silo
-from pffl.data.sparse import Matrix, spreads
 from pffl.errors import ArtefactError, Malformed, Refused, UsageError
 from pffl.models import LinearModel
 from pffl.parcel import Parcel
@@ -191,7 +190,7 @@ class Site:
                 f"split '{question.split}' has fewer rows than the site's floor"
             )
         if isinstance(question, ModelQuestion):
-            check_ball(question, self.rules.radius, rows.X)
+            check_ball(question, self.rules.radius, rows.spread)
             check_batches(question, self.rules, len(rows))
 
     def _body(
@@ -417,18 +416,17 @@ def check_batches(question: ModelQuestion[Any], rules: Rules, rows: int) -> None
         )
 
 
-def check_ball(question: ModelQuestion[Any], radius: float, X: Matrix) -> None:
+def check_ball(question: ModelQuestion[Any], radius: float, spread: FloatArray) -> None:
     """Refuse a model outside the ball, or one whose inputs or scores evade it.
 
     Steep inputs have the effect of large parameters, and so have sharp scores: with
     them a sum takes in, or leaves out, single rows. So the parameters count with the
-    spread that their inputs have at the site, and with the sharpness.
+    `spread` that their inputs have at the site, and with the sharpness.
     """
     model = question.task.model
     vectors = [v[: model.n_trained] for v in question.parameters]
     norm = max(float(np.linalg.norm(v)) for v in vectors)
     if isinstance(model, LinearModel):
-        spread = spreads(X)
         if (spread > STEEPEST * model.inputs.scale).any():
             raise Refused(
                 "an input's scale is below a thousandth of its spread: the norm ball "
