@@ -36,7 +36,7 @@ from pffl.questions.base import Rebuild
 from pffl.records import Record, read
 from pffl.site import store
 from pffl.site.config import Rules, SiteConfig
-from pffl.typing import BoolArray, IntArray
+from pffl.typing import BoolArray, FloatArray, IntArray
 from pffl.wire import (
     Answer,
     Request,
