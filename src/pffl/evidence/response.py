@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from pffl.bounds.gap import gap_unit
 from pffl.flow import Flow, ask, given
 from pffl.methods.auto import choose
 from pffl.methods.base import Bounds
@@ -27,6 +28,7 @@ from pffl.typing import FloatArray
 EFFORT = 30  # rounds that a best response may take
 MORE = 5  # times as many where they are of gradients only
 SHARPNESS = 0.01  # stop when what is left is this small a part of the gap
+FINE = 1e-8  # or this small a part of the losses' unit, times β + Σλ
 SOLVED = 1e-6  # of what it was: what is left of an equation
 
 #: Solves H v = target for one H.
@@ -57,10 +59,14 @@ def best_response(
     """Raise the lower bound on G(·; λ) by damped steps from `start`.
 
     Returns the best bound and where it was proved. Stops as soon as more steps could
-    not lower the gap to `upper` by more than a hundredth.
+    not lower the gap to `upper` by more than a hundredth, or by nothing that anybody
+    asks for.
     """
     lower, proved, rounds, here = -np.inf, start.w, 0, start
     effort = EFFORT if start.risk_hessian.size else MORE * EFFORT
+    losses = np.append(start.risk, start.violation + problem.cells.bounds)
+    fine = FINE * gap_unit(float(losses.max()), problem.unit)
+    fine *= problem.risk_weight + float(multipliers.sum())
     known = Learnt()
     while True:
         bound = lower_value(here, multipliers, problem, problem.errors(here))
@@ -69,7 +75,7 @@ def best_response(
             lower, proved = bound, here.w
         g_here = _value(problem, here, multipliers)  # ≥ the minimum
         left = g_here - lower
-        sharp = max(SHARPNESS * (upper - lower), 2.0 * noise)
+        sharp = max(SHARPNESS * (upper - lower), 2.0 * noise, fine)
         if left <= sharp or rounds >= effort:
             return lower, proved
         if here.risk_hessian.size:
