@@ -177,7 +177,9 @@ def test_what_is_chosen_on_rows_set_aside_needs_no_hessians() -> None:
     assert ranges.everywhere
 
 
-def test_wide_rows_are_measured_in_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_rows_are_measured_in_truth(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     watch(monkeypatch)
     schema = make_schema(features=3000)
     rows = make_federation(0, schema=schema, sizes=(30, 40), test=10)
@@ -190,6 +192,7 @@ def test_wide_rows_are_measured_in_truth(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found.gap <= 1e-5
     # More inputs than rows: one for each person can be guessed.
     assert 0 <= found.evidence.proofs.least.upper <= 1e-6
+    assert not_verified(found, rows, tmp_path) == []  # rounding is in both ends
     point = Point(found.w, found.multipliers)
     problem = make_problem(Local(rows), pffl.BoundedGroupLoss(0.5))
     assert measure(Local(rows), problem, point).gap >= 0
