@@ -7,6 +7,7 @@ convexity in all of w is what certificates stand on.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -140,8 +141,11 @@ class LinearModel(Model):
         return z + coefficients[:, d] if self.intercept else z
 
     def pull_back(self, X: Design, slopes: FloatArray) -> FloatArray:
-        """Return ``Σ_i slopes_i ⊗ (x_i, 1)``: the gradient in w."""
-        columns = slopes.reshape(len(X), self.n_outputs)
+        """Return ``Σ_i slopes_i ⊗ (x_i, 1)``: the gradient in w, or several in turn.
+
+        Slopes have shape (n,) or (n, outputs), and (n, gradients, outputs) of several.
+        """
+        columns = slopes.reshape(len(slopes), math.prod(slopes.shape[1:]))
         gradient = columns.T @ X
         if self.intercept:
             gradient = np.concatenate([gradient, columns.sum(axis=0)[:, None]], axis=1)
@@ -183,14 +187,23 @@ class LinearModel(Model):
             X, curvatures * weights.reshape((-1,) + (1,) * (curvatures.ndim - 1))
         )
 
-    def times_curvature(
-        self, z: FloatArray, y: FloatArray, direction: FloatArray
+    def bent_along(
+        self, directions: FloatArray, X: Design, z: FloatArray, y: FloatArray
     ) -> FloatArray:
-        """Return ∂²ℓ/∂z² times each example's `direction`, which is shaped like z."""
+        """Return ∂²ℓ/∂z² times how z changes along directions in w, (p, d).
+
+        The shape is (n, d, outputs).
+        """
+        n, d, width = len(X), directions.shape[1], X.shape[1]
+        coefficients = directions.T.reshape(d * self.n_outputs, self.n_columns)
+        along = X @ coefficients[:, :width].T
+        if self.intercept:
+            along += coefficients[:, width]
+        along = along.reshape(n, d, self.n_outputs)
         curvatures = self.score_curvatures(z, y, majorant=False)
         if curvatures.ndim == 1:
-            return curvatures * direction
-        return np.einsum("nab,nb->na", curvatures, direction)
+            return curvatures[:, None, None] * along
+        return np.einsum("nab,ndb->nda", curvatures, along)
 
     def gram(self, X: Design, curvatures: FloatArray) -> FloatArray:
         """Return ``Σ_i curvatures_i ⊗ (x_i, 1)(x_i, 1)ᵀ``."""

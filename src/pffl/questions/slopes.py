@@ -90,13 +90,10 @@ class Slopes(ModelQuestion[SlopesTotal]):
         z = model.scores(self.w, view.X)
         losses, slopes = model.score_losses_and_slopes(z, view.y)
         gradients = pulled_back(model, view.X, slopes, weights)
-        bent = [
-            model.times_curvature(z, view.y, model.scores(d, view.X))
-            for d in self.directions.T
-        ]
-        products = [pulled_back(model, view.X, one, weights) for one in bent]
-        shape = (len(weights), len(bent), model.n_parameters)
-        by_cell = np.stack(products, axis=1) if products else np.zeros(shape)
+        by_cell = np.zeros((len(weights), self.dims["d"], model.n_parameters))
+        for place, direction in enumerate(self.directions.T):
+            bent = model.bent_along(direction[:, None], view.X, z, view.y)
+            by_cell[:, place] = pulled_back(model, view.X, bent, weights)
         scores, score_slopes = self.scores(z)
         scored = in_cells if self.sharpness else in_cells[:0]
         columns = len(in_cells), self.dims["s"]

@@ -167,7 +167,7 @@ class Terms:
     values
         Numbers of each row, shape (values, n).
     slopes
-        What is pulled back to gradients, shape (n, outputs) each.
+        What is pulled back to gradients, shape (n, gradients, outputs).
     curvatures
         Of Hessians; None where none is asked for.
     """
@@ -175,7 +175,7 @@ class Terms:
     model: LinearModel
     X: Design
     values: tuple[FloatArray, ...]
-    slopes: tuple[FloatArray, ...]
+    slopes: FloatArray
     curvatures: FloatArray | None
 
     @classmethod
@@ -185,18 +185,17 @@ class Terms:
         """Return the terms of a question."""
         z = model.scores(question.w, X)
         losses, slopes = model.score_losses_and_slopes(z, y)
+        values, pulled = [losses], [slopes.reshape(len(y), 1, model.n_outputs)]
         if isinstance(question, Curvature):
             bent = model.score_curvatures(z, y, majorant=False)
-            return cls(model, X, (losses,), (slopes,), bent)
-        values, pulled = [losses], [slopes]
-        for direction in question.directions.T:
-            along = model.scores(direction, X)
-            pulled.append(model.times_curvature(z, y, along))
+            return cls(model, X, (losses,), pulled[0], bent)
+        if question.directions.size:
+            pulled.append(model.bent_along(question.directions, X, z, y))
         if question.sharpness:
             scores, steep = question.scores(z)
             values.append(scores)
-            pulled.append(steep)
-        return cls(model, X, tuple(values), tuple(pulled), None)
+            pulled.append(steep[:, None, None])
+        return cls(model, X, tuple(values), np.concatenate(pulled, axis=1), None)
 
     def times(self, weight: FloatArray) -> Terms:
         """Return them times a weight for each row."""
@@ -204,7 +203,7 @@ class Terms:
             self.model,
             self.X,
             tuple(weighed(v, weight) for v in self.values),
-            tuple(weighed(v, weight) for v in self.slopes),
+            weighed(self.slopes, weight),
             None if self.curvatures is None else weighed(self.curvatures, weight),
         )
 
@@ -214,15 +213,14 @@ class Terms:
             self.model,
             self.X[rows],
             tuple(v[rows] for v in self.values),
-            tuple(v[rows] for v in self.slopes),
+            self.slopes[rows],
             None if self.curvatures is None else self.curvatures[rows],
         )
 
     def sums(self) -> tuple[FloatArray, FloatArray]:
         """Return values and gradients in one vector, and the Hessian."""
         parts = [[float(v.sum())] for v in self.values]
-        gradients = [self.model.pull_back(self.X, v) for v in self.slopes]
-        vector = np.concatenate([*parts, *gradients])
+        vector = np.concatenate([*parts, self.model.pull_back(self.X, self.slopes)])
         if self.curvatures is None:
             return vector, np.zeros((0, 0))
         return vector, self.model.gram(self.X, self.curvatures)
