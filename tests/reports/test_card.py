@@ -16,7 +16,7 @@ import pytest
 import pffl
 from pffl import runs
 from pffl.errors import UsageError
-from pffl.evidence import summary
+from pffl.evidence import summary, verify
 from pffl.evidence.evidence import About
 from pffl.evidence.verdict import split_metrics
 from pffl.files import digest
@@ -176,6 +176,12 @@ def test_a_table_keeps_its_columns() -> None:
     cells = [unescape(c) for c in re.findall(r"<td[^>]*>(.*?)</td>", shown)]
     assert cells == ["x|y", "`|`", "", "\\"]
     assert table([]) == ""
+
+
+def test_names_are_read_back_as_they_are() -> None:
+    names = ["priors_count", "a|b_c", "d*e$f", "\\x_"]
+    read = list(verify.parts_of_card(table([{"a": name, "b": "1"} for name in names])))
+    assert [row[0] for tag, row in read[2:]] == names
 
 
 # Stated in a run file, or later

@@ -2064,7 +2064,7 @@ def parts_of_card(text: str) -> Iterator[tuple[str, list[str]]]:
     for line in re.sub(code, "", text, flags=re.DOTALL).splitlines():
         facts = line.startswith("| | |") or (facts and line.startswith("|"))
         split = re.split(r"(?<!\\)\|", line)[1:-1] if line.startswith("| ") else [line]
-        entries = [re.sub(r"\\(\W)", r"\1", unescape(one)).strip() for one in split]
+        entries = [re.sub(r"\\([\W_])", r"\1", unescape(one)).strip() for one in split]
         if facts or len(entries) == 1:
             yield "p", [" ".join(entries)]
         else:
