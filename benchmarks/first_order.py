@@ -1,6 +1,7 @@
 """Rounds of `FirstOrder`, and how its results compare with `Exact`'s.
 
-    .venv/bin/python benchmarks/first_order.py [compas law adult wide cells sparse]
+    .venv/bin/python benchmarks/first_order.py [compas law adult weighted wide
+        cells sparse]
     .venv/bin/python benchmarks/first_order.py acs --acs FILE.parquet
 
 Prints the tables of first_order.md. A problem is open if its gap, with what rounding
@@ -13,6 +14,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ from pffl.solving import prepared
 
 KINDS: tuple[type[GapMethod[Any]], ...] = (pffl.FirstOrder, pffl.Exact)
 RIDGES = (1e-2, 1e-3, 1e-4, 1e-6, 0.0)
+NOTIONS = (pffl.BoundedGroupLoss, pffl.ConditionalBoundedGroupLoss)
 
 
 def law(n: int = 20_000) -> Federation:
@@ -46,6 +49,22 @@ def law(n: int = 20_000) -> Federation:
     X = np.column_stack([lsat, ugpa, zfya, zgpa, full, tier, lsat * ugpa, lsat**2])
     y = (2.9 + 1.3 * base + rng.logistic(size=n) > 0).astype(float)
     return federation(X, y, group, rng)
+
+
+def weighted(n: int = 2_000) -> Federation:
+    """Draw people of six inputs and three groups whose rows have uneven weights."""
+    rng = np.random.default_rng(0)
+    group, X = rng.integers(3, size=n), rng.normal(size=(n, 6))
+    score = X @ rng.normal(size=6) + 0.8 * X[:, 0] * (group == 1) - 0.5 * group
+    y = (score + rng.logistic(size=n) > 0).astype(int)
+    return Federation.from_arrays(
+        X,
+        y,
+        sensitive_features=group,
+        silo=np.arange(n) % 5,
+        sample_weight=rng.lognormal(sigma=1.5, size=n),
+        test_fraction=0.0,
+    )
 
 
 def gaussian(n: int, p: int, groups: int) -> Federation:
@@ -91,22 +110,24 @@ def federation(
 def compas() -> Iterator[tuple[Any, ...]]:
     """176 problems: two notions, 8 prices, 11 bounds."""
     engine = Local(pffl.datasets.compas())
-    for notion in (pffl.BoundedGroupLoss, pffl.ConditionalBoundedGroupLoss):
+    for notion in NOTIONS:
         for price in (0.1, 0.5, 1, 5, 10, 50, 100, 500):
             for bound in np.linspace(0, 0.7, 11):
                 yield engine, notion(float(bound)), None, float(price), 1.0
 
 
 def grid(
-    data: Federation, bounds: tuple[float, ...], prices: tuple[float, ...]
+    data: Federation,
+    bounds: tuple[float, ...],
+    prices: tuple[float, ...],
+    notions: tuple[Any, ...] = NOTIONS[:1],
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield bounded group loss for five ridges, and minimax without one."""
+    """Yield notions of bounded loss for five ridges, and minimax without one."""
     engine = Local(data)
-    for l2 in RIDGES:
+    for notion, l2 in product(notions, RIDGES):
         model = pffl.LogisticRegression(l2=l2)
-        for price in prices:
-            for bound in bounds:
-                yield engine, pffl.BoundedGroupLoss(bound), model, price, 1.0
+        for price, bound in product(prices, bounds):
+            yield engine, notion(bound), model, price, 1.0
     yield engine, pffl.MinMax(), pffl.LogisticRegression(l2=0.0), 1.0, 0.0
 
 
@@ -201,7 +222,11 @@ def main() -> None:
             row = compared("law-like", grid(law(), (0.0, 0.15, 0.3), (10.0, 500.0)))
         elif name == "adult":
             adult = pffl.datasets.adult(group=("race", "sex"))
-            row = compared("Adult, race × sex", grid(adult, (0.2, 0.4), (10.0,)))
+            problems = grid(adult, (0.4, 0.6), (1.0, 10.0, 100.0), NOTIONS)
+            row = compared("Adult, race × sex", problems)
+        elif name == "weighted":
+            rows = grid(weighted(), (0.3, 0.5, 0.6), (1.0, 10.0), NOTIONS)
+            row = compared("rows with weights", rows)
         elif name == "acs":
             acs = pffl.datasets.acs(year=2024, source=given.acs)
             row = compared("ACS, race", grid(acs, (0.3, 0.4, 0.5), (1.0, 10.0)))
