@@ -125,6 +125,8 @@ def test_free_memory_is_that_of_the_container(tmp_path) -> None:
     assert free_memory(tmp_path) == 6000 * 1024
     (group / "memory.max").write_text("5000\n")
     assert free_memory(tmp_path) == 4000
+    (group / "memory.stat").write_text("anon 700\ninactive_file 300\n")
+    assert free_memory(tmp_path) == 4300  # files that were read give way
 
 
 @pytest.mark.slow

@@ -143,6 +143,20 @@ def test_a_start_that_does_not_fit_is_asked_about() -> None:
     np.testing.assert_array_equal(first.w, start.point.w)
     fewer = replace(problem, task=replace(problem.task, cells=problem.cells.take([0])))
     assert start.under(replace(fewer, counts=problem.counts[:1])) is None
+
+
+def test_a_start_under_bounds_that_hide_its_losses_is_asked_about() -> None:
+    engine, method, far = Local(FEDERATION), pffl.FirstOrder(), 1e9
+    bound = pffl.BoundedGroupLoss(0.6)
+    problem, _ = prepared(engine, bound, None, method, Options(), 0)
+    near = Start.of(drive(engine, iterate(problem, method)), problem)
+    assert near.under(problem) is not None
+    hidden = problem.with_bounds(np.full(problem.n_cells, far))
+    start = Start.of(drive(engine, iterate(hidden, method)), hidden)
+    w = start.point.w
+    losses = problem.expand(w, engine.ask(Slopes(problem.task, w))).violation + 0.6
+    assert np.abs(start.expansion.violation + far - losses).max() > 1e-10
+    assert start.under(problem) is None
     rounds = pffl.PFFL(dual_rounds=1, rounds_per_dual=1)  # starts where it does
     runs = [drive(engine, iterate(problem, rounds, start=s)) for s in (None, start)]
     np.testing.assert_array_equal(runs[0].point.w, runs[1].point.w)

@@ -167,16 +167,26 @@ def free_memory(root: Path = Path("/")) -> float | None:
     if "MemAvailable" not in known:
         return None
     free = 1024.0 * (int(known["MemAvailable"]) + int(known.get("SwapFree", 0)))
+    group = root / "sys/fs/cgroup"
     for limit, used in (("memory.max", "memory.current"), (V1_LIMIT, V1_USED)):
         try:
-            most = (root / "sys/fs/cgroup" / limit).read_text().strip()
-            taken = (root / "sys/fs/cgroup" / used).read_text()
+            most = (group / limit).read_text().strip()
+            taken = float((group / used).read_text())
         except OSError:
             continue
         if most != "max":
-            free = min(free, max(0.0, float(most) - float(taken)))
+            taken -= _read_files((group / used).with_name("memory.stat"))
+            free = min(free, max(0.0, float(most) - taken))
     return free
 
 
+def _read_files(stat: Path) -> float:
+    """Return the bytes of files that a container read, which it gives up if need be."""
+    lines = stat.read_text().splitlines() if stat.is_file() else []
+    sizes = [float(line.split()[1]) for line in lines if line.startswith(READ)]
+    return sum(sizes)
+
+
+READ = "inactive_file "
 V1_LIMIT = "memory/memory.limit_in_bytes"
 V1_USED = "memory/memory.usage_in_bytes"

@@ -37,6 +37,7 @@ from pffl.questions import (
 from pffl.typing import FloatArray
 
 DIVERGED = 10.0  # times the first loss
+ABOVE = 4.0  # times a loss: a bound of it that leaves its last digits alone
 
 R = TypeVar("R")
 T = TypeVar("T", bound=Total)
@@ -351,8 +352,14 @@ class Start:
         return Start(Point(self.point.w, none), at, none)
 
     def under(self, problem: Problem) -> Expansion | None:
-        """Return the expansion under the bounds of a problem; None if not at hand."""
+        """Return the expansion under the bounds of a problem; None if not at hand.
+
+        What a bound far above its loss has rounded off is not to be had again.
+        """
         if self.expansion is None or len(self.bounds) != problem.n_cells:
+            return None
+        losses = np.abs(self.expansion.violation + self.bounds)
+        if (np.abs(self.bounds) > ABOVE * losses).any():
             return None
         shift = self.bounds - problem.cells.bounds
         return replace(self.expansion, violation=self.expansion.violation + shift)

@@ -104,10 +104,13 @@ class Access:
         Whether answers come as messages from other machines.
     hessians
         Whether Hessians may be asked for.
+    partial
+        Whether a round of training may do without some silos, as nothing else may.
     """
 
     elsewhere: bool = False
     hessians: bool = True
+    partial: bool = False
 
 
 @dataclass(frozen=True, eq=False)

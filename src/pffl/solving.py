@@ -453,7 +453,7 @@ def setting_of(engine: Engine) -> Setting:
         engine.partial,
         data,
         engine.encoding,
-        Access(elsewhere=here is None),
+        Access(elsewhere=here is None, partial=engine.partial),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import asdict, replace
 
@@ -61,3 +62,11 @@ def test_a_damaged_one_is_refused():
             read(Pair, plain, source="evidence")
         with pytest.raises(ValueError, match=r"."):
             replace(good, **change)
+
+
+def test_verify_reads_no_number_twice():
+    good = kept(long_vector(0.01))
+    one = np.array([1.0], "<f8").tobytes()
+    bad = asdict(good) | {"values": base64.b64encode(one).decode()}
+    with pytest.raises(ValueError, match="1 numbers at"):
+        verify.unpacked({"at": bad})

@@ -150,6 +150,26 @@ def test_fault_41_a_run_with_a_quorum_ends_where_all_silos_judge_it():
     assert all(np.isfinite(cell.train_loss) for cell in solution.cell_results)
 
 
+def test_fault_41_a_silo_that_is_away_does_not_end_a_run_with_a_quorum_at_a_look():
+    federation, kinds = biased(0), []
+    sites = sites_of(federation)
+    honest = sites["node 1"]
+
+    def away(content):
+        kinds.append(read_request(content).kind)
+        if kinds.count("train") in (10, 11):  # and what is asked in between
+            raise OSError
+        return honest(content)
+
+    sites["node 1"] = away
+    method = pffl.PFFL(dual_rounds=2, rounds_per_dual=10, target_gap=1e9)
+    solution = run(remote(federation, sites, policy=TWO), CONSTRAINTS["bgl"], method)
+    trained = [row for row in solution.rows if np.isfinite(row.risk)]
+    assert len(trained) == 20  # nobody looked at the gap, which all must answer
+    whole = run(Local(federation), CONSTRAINTS["bgl"], method)
+    assert len(whole.rows) < 20  # as here
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_fault_41_methods_that_need_every_cell_are_refused_with_a_quorum(name):
     federation, method = biased(0), short(name)

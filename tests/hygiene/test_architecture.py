@@ -6,7 +6,10 @@ import re
 import warnings
 from pathlib import Path
 
+import pytest
+
 from benchmarks import house
+from pffl.questions import Question
 from tests.engines.sites import one_round
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +23,20 @@ def test_the_index_has_thirty_terms_and_every_path_exists() -> None:
     assert len(terms) >= 30
     assert [path for path in terms.values() if not (ROOT / path).is_file()] == []
     assert list(terms) == sorted(terms, key=str.lower)
+
+
+@pytest.mark.parametrize(
+    "page", ["docs/architecture.md", "docs/deploy.md", "SECURITY.md"]
+)
+def test_every_question_is_told_of(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    # Only what the package declares: tests add questions of their own.
+    ours = {n: k for n, k in Question.kinds.items() if k.__module__.startswith("pffl.")}
+    kinds = sorted(ours)
+    assert [kind for kind in kinds if f"`{kind}`" not in text] == []
+    if page != "docs/architecture.md":
+        assert len(kinds) == 8
+        assert "eight questions" in text
 
 
 def test_every_file_that_the_walks_name_exists() -> None:

@@ -9,7 +9,8 @@ import pffl
 from pffl.engines import Local
 from pffl.errors import UsageError
 from pffl.methods import Auto
-from pffl.problem import Point
+from pffl.methods.auto import QUICK, costs, hessians_fit
+from pffl.problem import Access, Point
 from pffl.study.compare import known_methods
 from pffl.testing import check_method
 from tests.driving import iterate
@@ -64,3 +65,16 @@ def test_other_models_get_algorithm_1() -> None:
 def test_a_comparison_has_it_where_it_is_asked_for_only() -> None:
     assert "auto" not in known_methods(None)
     assert known_methods(["auto"]) == ["auto"]
+
+
+def test_the_reason_is_that_of_the_costs() -> None:
+    said = set()
+    for parameters in (2, 150, 2000):
+        for entries in (10**3, 10**7):
+            exact, first = costs(parameters, 5, entries=entries, elsewhere=False)
+            fit, why = hessians_fit(parameters, 5, entries=entries, access=Access())
+            assert fit == (exact <= max(first, QUICK))
+            least = "cost least to compute" in why
+            assert least == (exact <= first)
+            said.add(why.split(": ")[1].split(" about")[0])
+    assert len(said) == 3

@@ -2227,6 +2227,8 @@ def unpacked(value: Any) -> Any:
         raise ValueError(f"a length of {value['length']}")
     found = np.zeros(value["length"])
     places = np.frombuffer(base64.b64decode(value["places"], validate=True), "<u4")
+    if len(numbers) != len(places):
+        raise ValueError(f"{len(numbers)} numbers at {len(places)} places")
     found[places] = numbers
     return found
 

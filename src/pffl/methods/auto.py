@@ -143,7 +143,8 @@ def hessians_fit(
     exact, first = costs(p, z, entries=entries, elsewhere=access.elsewhere)
     where = "to send and compute" if access.elsewhere else "to compute"
     if exact <= max(first, QUICK):
-        return True, f"{size}: Hessians in few rounds cost least {where}"
+        least = "least" if exact <= first else "next to nothing"
+        return True, f"{size}: Hessians in few rounds cost {least} {where}"
     times = f"{exact / first:.2g}"
     return False, f"{size}: Hessians would cost about {times} times as much {where}"
 

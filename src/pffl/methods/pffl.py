@@ -315,7 +315,9 @@ class PFFL(PrimalDual[State]):
             return None
         due = state.look == state.round < self.last_round
         linear = isinstance(problem.task.model, LinearModel)
-        if due and linear and self.asked(problem, state.round) is None:
+        # A silo that is away for a while would end the run at a look.
+        whole = self.asked(problem, state.round) is None and not problem.access.partial
+        if due and linear and whole:
             return Slopes(problem.task, self.finish(problem, state).w)
         return self.training(problem, state)
 
