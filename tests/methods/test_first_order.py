@@ -206,3 +206,34 @@ def test_compas_is_closed_in_few_rounds():
     assert np.median(rounds) <= 17
     assert np.quantile(rounds, 0.95) <= 30
     assert max(rounds) <= 60
+
+
+def test_a_basis_is_orthonormal_however_long(monkeypatch):
+    monkeypatch.setattr(quasi_newton, "BLOCK", 16)
+    columns = np.random.default_rng(0).normal(size=(70, 5))
+    columns[:, 1] = columns[:, 0] + 1e-9 * columns[:, 1]
+    basis = quasi_newton.orthonormal(columns)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(5), atol=1e-14)
+    np.testing.assert_allclose(basis @ (basis.T @ columns), columns, atol=1e-13)
+
+
+def test_inputs_that_no_row_has_take_no_part():
+    rng = np.random.default_rng(5)
+    few, many = rng.normal(size=(120, 6)), np.zeros((120, 900))
+    places = np.sort(rng.choice(900, 6, replace=False))
+    many[:, places] = few
+    y, group = rng.integers(0, 2, size=120), rng.integers(0, 2, size=120)
+    ends = []
+    for X in (few, many):
+        federation = pffl.Federation.from_arrays(X, y, sensitive_features=group)
+        engine, model = Local(federation), pffl.LogisticRegression(l2=1e-2)
+        problem = make_problem(engine, pffl.BoundedGroupLoss(0.6), model=model)
+        start = Point(np.ones(problem.n_parameters), np.zeros(problem.n_cells))
+        *_, last = states(engine, problem, pffl.FirstOrder(warm_start=start))
+        assert last.closed
+        assert all(len(s) == 7 for s in last.steps)
+        ends.append((last.upper, last.lower, last.best.w))
+    np.testing.assert_allclose(ends[0][:2], ends[1][:2], atol=1e-6)
+    kept = np.append(places, 900)
+    np.testing.assert_allclose(ends[1][2][kept], ends[0][2], atol=1e-3)
+    assert not np.delete(ends[1][2], kept).any()

@@ -18,7 +18,7 @@ from pffl.bounds.gap import gap_unit
 from pffl.flow import Flow, ask, given
 from pffl.methods.auto import choose
 from pffl.methods.base import Bounds
-from pffl.methods.first_order import sizes_of
+from pffl.methods.first_order import sizes_of, used_of
 from pffl.methods.quasi_newton import MOST, Span, learnt
 from pffl.methods.saddle_bounds import inside
 from pffl.problem import Expansion, Point, Problem, lower_value, upper_value, value
@@ -146,7 +146,9 @@ class Learnt:
         """Remember a step."""
         if trial.risk_hessian.size:
             return self
-        s, modulus = trial.w - here.w, problem.modulus
+        used, modulus = used_of(problem), problem.modulus
+        here, trial = here.take(used), trial.take(used)
+        s = trial.w - here.w
         change = _gradient(problem, trial, multipliers) - modulus * s
         change -= _gradient(problem, here, multipliers)
         return Learnt((*self.steps, s)[-MOST:], (*self.changes, change[None])[-MOST:])
@@ -155,9 +157,10 @@ class Learnt:
         self, here: Expansion, multipliers: FloatArray, problem: Problem
     ) -> FloatArray:
         """Return the quasi-Newton step; where there is a ball, one that stays in it."""
-        gradient = _gradient(problem, here, multipliers)
+        used = used_of(problem)
+        gradient = _gradient(problem, here.take(used), multipliers)
         weight = problem.risk_weight + float(multipliers.sum())
-        sizes = weight * problem.unit * sizes_of(problem)
+        sizes = weight * problem.unit * sizes_of(problem)[used]
         slopes = (*(y[0] for y in self.changes), gradient)
         curved = sizes + problem.modulus
         span = Span.of([*self.steps, *(y / curved for y in slopes)])
@@ -165,7 +168,8 @@ class Learnt:
         changes = [span.seen(y) for y in self.changes]
         hessian = learnt(steps, changes, span.diagonal(sizes))[0]
         hessian += problem.modulus * np.eye(span.size)
-        step = span.back(-np.linalg.solve(hessian, span.seen(gradient)))
+        step = np.zeros(problem.n_parameters)
+        step[used] = span.back(-np.linalg.solve(hessian, span.seen(gradient)))
         return step if problem.modulus > 0 else inside(problem, here.w + step) - here.w
 
 

@@ -57,7 +57,8 @@ class State(Standing):
     Attributes
     ----------
     steps, changes
-        Pairs, the oldest first: s, and ΔJ of F's losses and of every cell.
+        Pairs, the oldest first: s, and ΔJ of F's losses and of every cell, in the
+        parameters that can matter, as `here` is.
     ball_price
         Multiplier of the ball ‖w‖ ≤ R, where βμ = 0.
     columns
@@ -101,8 +102,11 @@ class FirstOrder(GapMethod[State]):
         return 2 * self.max_rounds + 100
 
     def init(self, problem: Problem, constants: None = None) -> State:
-        """Start at w = 0, or at the warm start."""
-        return self.begun(problem, State)
+        """Start at w = 0, or at the warm start; inputs of no row weigh nothing."""
+        state = self.begun(problem, State)
+        w = np.zeros_like(state.w)
+        w[used_of(problem)] = state.w[used_of(problem)]
+        return replace(state, w=w, best=replace(state.best, w=w))
 
     def candidates(
         self, prices: InUnits, at: Expansion, guess: FloatArray
@@ -128,7 +132,8 @@ class FirstOrder(GapMethod[State]):
     ) -> State:
         """Lines 1 to 5."""
         raw = problem.expand(state.w, total)
-        trial = raw.times(1.0 / state.unit)
+        used = used_of(problem)
+        trial = raw.take(used).times(1.0 / state.unit)
         state = replace(state, round=state.round + 1)
         if not finite(trial):
             return replace(state, stalled=True)
@@ -144,14 +149,18 @@ class FirstOrder(GapMethod[State]):
             state = replace(state, columns=columns[-_parts(problem) :])
         if here is None or accepted(prices, state, here, trial):
             state = replace(state, here=trial, refused=0)
-            return _stepped(prices, state, trial, sizes_of(problem))
-        length = _shorter(prices, here, trial, state.price)
-        return replace(
-            state,
-            w=here.w + length * (trial.w - here.w),
-            promised=length * state.promised,
-            refused=state.refused + 1,
-        )
+            state = _stepped(prices, state, trial, sizes_of(problem)[used])
+        else:
+            length = _shorter(prices, here, trial, state.price)
+            state = replace(
+                state,
+                w=here.w + length * (trial.w - here.w),
+                promised=length * state.promised,
+                refused=state.refused + 1,
+            )
+        w = np.zeros(problem.n_parameters)
+        w[used] = state.w
+        return replace(state, w=w)
 
 
 def sizes_of(problem: Problem) -> FloatArray:
@@ -162,6 +171,17 @@ def sizes_of(problem: Problem) -> FloatArray:
     squares = problem.column_sizes**2 / float(problem.masses.sum())
     sizes = steepest * np.maximum(squares, 1e-12 * squares.max())
     return np.tile(sizes, problem.n_parameters // len(sizes))
+
+
+def used_of(problem: Problem) -> IntArray | slice:
+    """Return which parameters can matter: of hashed words, most inputs have no row.
+
+    Of few parameters all are kept.
+    """
+    sizes = problem.column_sizes
+    if _parts(problem) <= PARTS or sizes.all():
+        return slice(None)
+    return np.flatnonzero(np.tile(sizes, problem.n_parameters // len(sizes)))
 
 
 def _parts(problem: Problem) -> int:
