@@ -182,6 +182,20 @@ def test_local_steps_do_not_lead_out_of_the_ball(steps: dict[str, Any]) -> None:
     assert "out of the norm ball" in refusal
 
 
+def test_a_correction_does_not_lead_out_of_the_ball() -> None:
+    """A gradient of one's own choice moves w anywhere before the second step."""
+    site = small_site(Rules())
+    w, chosen = np.array([1.0, 0.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0, 0.0])
+    plain = train(evaluate(site, w=w))
+    past = {"anchor": w, "anchor_weights": plain.cell_weights}
+    sizes = np.full(2, 0.5)
+    near = replace(plain, **past, anchor_gradient=9 * chosen, step_sizes=sizes)
+    assert not send(site, near).refusal
+    for turned in (-1.0, 1.0):
+        far = replace(near, anchor_gradient=turned * 1e4 * chosen)
+        assert "norm ball of 100" in send(site, far, (0, 2)).refusal
+
+
 def test_sharp_scores_do_not_single_out_a_row() -> None:
     """With w = e_1 − x_1 of a row and s large, only that row has a slope."""
     site = small_site(OPEN)

@@ -141,8 +141,15 @@ class Train(ModelQuestion[TrainTotal]):
 
     @property
     def parameters(self) -> tuple[FloatArray, ...]:
-        """Everything that rows are scored with."""
-        return (self.w, self.anchor) if self.corrected else (self.w,)
+        """Everything that rows are scored with, whatever the rows are.
+
+        A correction alone moves w by all steps times its gradient, whose sender chooses
+        it; a ridge may turn w around on the way.
+        """
+        if not self.corrected:
+            return (self.w,)
+        pushed = self.step_sizes.sum() * self.anchor_gradient
+        return self.w, self.anchor, self.w - pushed, self.w + pushed
 
     def row_weights(
         self, view: View, cell_weights: FloatArray | None = None
