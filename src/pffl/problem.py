@@ -348,10 +348,11 @@ class Problem:
         """
         if isinstance(total, Expansion):
             return total
+        trained = np.arange(len(w)) < self.task.model.n_trained
         first = (
             w,
             total.risk + self.ridge(w),
-            total.risk_gradient + self.mu * w,
+            total.risk_gradient + self.mu * np.where(trained, w, 0.0),
         )
         cells = (
             self.violation(total.cell_losses),

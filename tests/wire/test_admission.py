@@ -677,3 +677,20 @@ def test_unknown_models_have_no_ceiling():
     low, high = ceilings.losses(np.zeros(3), np.ones(2))
     assert (low == 0).all()
     assert np.isinf(high).all()
+
+
+def test_slopes_of_a_model_nobody_knows_are_admitted():
+    class Own(pffl.LogisticRegression):
+        pass
+
+    federation = make_federation(0)
+    problem = make_problem(Reference(federation), pffl.PerSilo(0.5), model=Own())
+    shares = np.append(0.0, problem.task.shares[1:])  # a silo without a share
+    question = Slopes(replace(problem.task, shares=shares), np.ones(4))
+    gate = opened(federation)
+    for k in range(len(federation.silos)):
+        total = answer(federation, question, k)
+        assert gate.report(question, k, total).total is total
+        total.cell_gradients[k - 1] += 1.0  # of a cell in which it has no rows
+        with pytest.raises(Refused, match="a gradient"):
+            gate.report(question, k, total)

@@ -17,8 +17,9 @@ the same reply, and no extra round is spent on it.
 
 Beyond the paper, each by its own parameter: local steps corrected for drift (line 5),
 averages in which later rounds count more (line 7), an η_θ that follows how r answered
-(line 8), and an end as soon as the gap of (w̄, λ̄), asked for now and then, is small
-enough. docs/methods.md, 2 has the settings that converge fastest.
+(line 8), λ by a small QP on gradients per cell (for lines 3 and 8), and an end as soon
+as the gap of (w̄, λ̄), asked for now and then, is small enough. docs/methods.md, 2 has
+the settings that converge fastest.
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, TypeVar, get_args
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 import numpy as np
 
 from pffl.bounds.gap import gap_unit
+from pffl.errors import UsageError
 from pffl.methods import descent
-from pffl.methods.base import PRICES, Bounds, Grid
+from pffl.methods.base import PRICES, Bounds, Grid, check_choice
 from pffl.methods.descent import Iterate, Iterates, LocalTraining, Objective
+from pffl.methods.saddle import maximise_capped
 from pffl.methods.step_sizes import (
     FARTHEST,
     answered_step,
@@ -130,6 +133,10 @@ class PrimalDual(LocalTraining[S]):
         state = replace(state, multiplier_sum=lam_sum)
         if state.round % self.rounds_per_dual or (len(r) and np.isnan(r).all()):
             return state
+        return self.climb(problem, state, r)
+
+    def climb(self, problem: Problem, state: S, r: FloatArray) -> S:
+        """Line 8: what r at the end of a dual round does to θ."""
         eta, growth = self.ascent(problem, state, r)
         known = np.nan_to_num(r)  # a cell that nobody reported does not move its θ
         state = replace(
@@ -177,6 +184,26 @@ def mirror_length(lam: FloatArray, v: FloatArray, bound: float) -> float:
     return math.sqrt(max(0.0, float(lam @ v**2) - float(lam @ v) ** 2 / bound))
 
 
+def best_multipliers(
+    problem: Problem, at: Expansion, start: FloatArray, length: float
+) -> FloatArray:
+    """Return argmax λᵀr − (η/2)‖β∇F + Jᵀλ‖² over λ ≥ 0, Σλ ≤ B.
+
+    It is the price at which the linearised bounds are met, or missed by as little as B
+    can buy, once w has moved by −η(β∇F + Jᵀλ). η is the `length` of a dual round: its
+    steps added up. Where a number is none, λ stays at the `start`.
+    """
+    gradient = problem.risk_weight * at.risk_gradient + start @ at.jacobian
+    found = maximise_capped(
+        length * at.jacobian @ at.jacobian.T,
+        at.violation - length * at.jacobian @ gradient,
+        start,
+        problem.multiplier_bound,
+        problem.n_cells,
+    )
+    return start if found is None else found
+
+
 @dataclass(frozen=True, eq=False)
 class Seen:
     """The gap of a pair, from values and gradients at its w alone."""
@@ -222,6 +249,8 @@ class State(Prices):
     best: Point
     best_value: float = np.inf  # smallest βF + B·max(0, max r) seen, at `best`
     look: int  # the round after which the gap is measured next
+    priced: int = -1  # the round after which the QP was last solved
+    solved: FloatArray | None = None  # λ that it found
     seen: Seen  # what was measured after the last round of training
 
 
@@ -233,6 +262,11 @@ class PFFL(PrimalDual[State]):
     ----------
     multiplier_bound, risk_weight, dual_rounds, rounds_per_dual, dual_step_size
         B, β, E, T and η_θ, see `PrimalDual`.
+    dual_update
+        How λ follows w: the paper's "ascent" (lines 3 and 8), or "qp", the best λ for
+        the next T rounds if losses were linear in w (`best_multipliers`). That asks all
+        silos for gradients per cell, a question more before every dual round, and takes
+        no η_θ.
     target_gap
         Gap ν, in parts of β + Σλ and of the losses' unit, at which it counts as
         converged. Linear models end there: the gap is measured now and then, by a
@@ -248,6 +282,7 @@ class PFFL(PrimalDual[State]):
         J, η_w and the rest of the local training, see `LocalTraining`.
     """
 
+    dual_update: Literal["ascent", "qp"] = "ascent"
     target_gap: float = 1e-2
     iterate: Iterate | None = None
     iterates: ClassVar[Iterates] = (None, *get_args(Iterate))
@@ -262,6 +297,19 @@ class PFFL(PrimalDual[State]):
         """Refuse bad parameters, the target among them."""
         positive = (*kinds.get("positive", ()), "target_gap")
         super().check(**{**kinds, "positive": positive})
+        check_choice(self, "dual_update", ("ascent", "qp"))
+        if self.dual_update == "ascent":
+            return
+        if self.dual_step_size is not None:
+            raise UsageError(
+                "PFFL: with dual_update = 'qp' there is no step of θ: leave out the "
+                "'dual_step_size' parameter"
+            )
+        if self.participation < 1:
+            raise UsageError(
+                "PFFL: dual_update = 'qp' asks all silos for gradients, and "
+                f"'participation' is {self.participation:g}: use 'ascent'"
+            )
 
     def own(self, problem: Problem) -> Problem:
         """Return the problem itself: its smoothness gives η_w."""
@@ -269,6 +317,11 @@ class PFFL(PrimalDual[State]):
 
     def start(self, problem: Problem) -> State:
         """Line 1."""
+        if self.dual_update == "qp" and problem.access.partial:
+            raise UsageError(
+                "PFFL: dual_update = 'qp' needs gradients of all silos, and rounds may "
+                "go on without some (a quorum): use 'ascent'"
+            )
         theta, w = np.zeros(problem.n_cells), problem.task.model.start(problem.seed)
         return State.at_start(
             problem,
@@ -281,7 +334,9 @@ class PFFL(PrimalDual[State]):
         )
 
     def prices(self, problem: Problem, state: State) -> FloatArray:
-        """Line 3: λ."""
+        """Line 3: λ; or that of the QP."""
+        if state.solved is not None:
+            return state.solved
         return capped_softmax(state.theta, problem.multiplier_bound)
 
     def objective(self, problem: Problem, state: State) -> Objective:
@@ -298,11 +353,12 @@ class PFFL(PrimalDual[State]):
 
     @property
     def planned_rounds(self) -> int:
-        """E·T, and those that measure the gap."""
+        """E·T, those that measure the gap, and those that the QP asks."""
         look, looks = self.after(0), 0
         while look < self.last_round:
             look, looks = self.after(look), looks + 1
-        return self.last_round + looks
+        gradients = self.dual_rounds if self.dual_update == "qp" else 0
+        return self.last_round + looks + gradients
 
     def after(self, round: int) -> int:
         """Return the round after which the gap is measured next."""
@@ -313,30 +369,56 @@ class PFFL(PrimalDual[State]):
         """Ask for training; or, now and then, for the gap of what stands so far."""
         if state.seen.closed:
             return None
+        if self.looks(problem, state):
+            return Slopes(problem.task, self.finish(problem, state).w)
+        due = state.round % self.rounds_per_dual == 0 and state.round < self.last_round
+        if self.dual_update == "qp" and due and state.priced < state.round:
+            return Slopes(problem.task, state.w)
+        return self.training(problem, state)
+
+    def looks(self, problem: Problem, state: State) -> bool:
+        """Whether the gap is to be measured now."""
         due = state.look == state.round < self.last_round
         linear = isinstance(problem.task.model, LinearModel)
         # A silo that is away for a while would end the run at a look.
         whole = self.asked(problem, state.round) is None and not problem.access.partial
-        if due and linear and whole:
-            return Slopes(problem.task, self.finish(problem, state).w)
-        return self.training(problem, state)
+        return due and linear and whole
 
     def step(
-        self, problem: Problem, state: State, total: TrainTotal | SlopesTotal
+        self,
+        problem: Problem,
+        state: State,
+        total: TrainTotal | SlopesTotal | Expansion,
     ) -> State:
-        """Lines 6 to 8, and the best pair so far; or the gap."""
-        if isinstance(total, SlopesTotal):
+        """Lines 6 to 8, and the best pair so far; or the gap; or λ."""
+        if not isinstance(total, TrainTotal) and self.looks(problem, state):
             pair = self.finish(problem, state)
             at = problem.expand(pair.w, total)
             seen = Seen.of(problem, at, pair.multipliers, self.target_gap)
             return replace(state, seen=seen, look=self.after(state.round))
         state = replace(state, seen=Seen.nothing(state.w))
+        if not isinstance(total, TrainTotal):
+            return self.price(problem, state, problem.expand(state.w, total))
         r = self.violation(problem, state, total)
         reached = upper_value(problem.risk(state.w, total), r, problem)
         if reached < state.best_value:
             best = Point(state.w, self.prices(problem, state))
             state = replace(state, best=best, best_value=reached)
         return super().step(problem, state, total)
+
+    def climb(self, problem: Problem, state: State, r: FloatArray) -> State:
+        """Line 8, unless the QP is asked."""
+        if self.dual_update == "qp":
+            return state
+        return super().climb(problem, state, r)
+
+    def price(self, problem: Problem, state: State, at: Expansion) -> State:
+        """Return the state with the best λ for the next dual round."""
+        steps = self.step_sizes(self.objective(problem, state), state)
+        length = self.server_step_size * self.rounds_per_dual * float(steps.sum())
+        lam = best_multipliers(problem, at, self.prices(problem, state), length)
+        state = replace(state, priced=state.round, solved=lam)
+        return self.smoothed(problem, state)
 
     def gap(self, state: State) -> float:
         """ν, where it has just been measured."""

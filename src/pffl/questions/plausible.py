@@ -170,7 +170,7 @@ class Ceilings:
     def gradients(self, n: FloatArray, losses: FloatArray) -> FloatArray:
         """Return the largest norm of Σ∇ℓ over n of the rows, with these loss sums."""
         if self.shape is None:
-            return np.full_like(n, np.inf)
+            return np.where(n > 0, np.inf, 0.0)
         if self.shape.slope is None:  # of r²: Σ 2·scale·|r|‖x‖ ≤ 2·scale·√Σr² √S
             most = np.sqrt(np.maximum(losses, 0.0)) * self.total
             return 2 * self.target.scale * most

@@ -3,7 +3,8 @@
 It grows with p, not with p², and so is asked of models of any width. `directions` add,
 for F and each cell, the Hessian times each direction. With `sharpness` s the silos add,
 per cell, the sum of σ(s·z) over its examples and that sum's gradient: a smooth count of
-positive predictions, which methods on parity gaps descend.
+positive predictions, which methods on parity gaps descend. Values and gradients are
+asked of any model; products and scores of linear ones only.
 """
 
 from __future__ import annotations
@@ -84,6 +85,8 @@ class Slopes(ModelQuestion[SlopesTotal]):
 
     def answer(self, view: View) -> SlopesTotal:
         """Answer for one silo, one cell after the other."""
+        if not (isinstance(self.task.model, LinearModel) or self.beyond_gradients):
+            return self.by_atom(view)
         model = linear(self.task)
         weights = row_weights(self.task, view)
         in_cells = weights[1:]
@@ -109,6 +112,34 @@ class Slopes(ModelQuestion[SlopesTotal]):
             pulled_back(model, view.X, score_slopes, scored).reshape(*columns, -1)
             if self.sharpness
             else np.zeros((*columns, model.n_parameters)),
+        )
+
+    @property
+    def beyond_gradients(self) -> bool:
+        """Whether products or scores are asked for, too."""
+        return self.directions.shape[1] > 0 or self.sharpness > 0
+
+    def by_atom(self, view: View) -> SlopesTotal:
+        """Answer for one silo and any model, by one pass: cells are made of atoms."""
+        model, member = self.task.model, self.task.cells.of_silo(view.index)
+        losses, weights = np.zeros(len(view)), view.weigh(np.ones(len(view)))
+        gradients = np.zeros((member.shape[1], model.n_parameters))
+        for atom in np.unique(view.atom):
+            rows = np.flatnonzero(view.atom == atom)
+            losses[rows], gradients[atom] = model.losses_and_gradient(
+                self.w, view.X[rows], view.y[rows], weights[rows]
+            )
+        share = self.task.shares[view.index] / (view.mass or 1.0)
+        z, p = len(member), model.n_parameters
+        return SlopesTotal(
+            risk(self.task, view, losses),
+            share * gradients.sum(axis=0),
+            member @ view.atom_sums(weights * losses, member.shape[1]),
+            member @ gradients,
+            np.zeros((0, p)),
+            np.zeros((z, 0, p)),
+            np.zeros((z, 0)),
+            np.zeros((z, 0, p)),
         )
 
     def scores(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -176,7 +207,7 @@ def check_first_order(known: Known, w: FloatArray, total: ToFirstOrder) -> None:
     mean = known.mean_loss(w, total.risk, total.cell_losses)
     n, unit = np.array([known.mass]), known.ceilings.unit
     weight = known.share / (known.mass or 1.0)
-    most = known.ceilings.gradients(n, n * mean) * weight
+    most = known.ceilings.gradients(n * (weight > 0), n * mean) * (weight or 1.0)
     slack = n * weight * unit
     check_length(total.risk_gradient[None], most, slack, "a gradient")
     most = known.ceilings.gradients(sizes, total.cell_losses)
@@ -209,7 +240,7 @@ def linear(task: Task) -> LinearModel:
     """Return the task's model, which must be a linear one."""
     if not isinstance(task.model, LinearModel):
         raise UsageError(
-            f"{type(task.model).__name__} has no gradient per cell to ask for: use the "
-            "method PFFL, which trains any model"
+            f"{type(task.model).__name__} is not linear, and has no Hessians and no "
+            "scores to ask for: use the method PFFL, which trains any model"
         )
     return task.model
