@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ import pffl
 from pffl.engines import Local, Reference
 from pffl.methods import quasi_newton
 from pffl.methods.first_order import SLOW
-from pffl.problem import Point
+from pffl.problem import Access, Point
 from tests.driving import iterate, measure
 from tests.helpers import make_federation, make_problem
 from tests.methods.test_exact import outlying, states
@@ -151,6 +153,10 @@ def test_columns_of_hessians_are_asked_for_when_gradients_are_slow(monkeypatch):
     assert set(widths[4:]) == {40}
     assert state.closed
     assert SLOW > 4
+    late = replace(state, closed=False, stalled=False)
+    assert method.question(problem, late).directions.size > 0
+    hidden = replace(problem, access=Access(hessians=False))
+    assert method.question(hidden, late).directions.size == 0  # column by column
 
 
 def _widened(federation, width):

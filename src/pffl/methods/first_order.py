@@ -193,10 +193,10 @@ def _directions(problem: Problem, asked: int) -> FloatArray:
     """Return the directions to multiply Hessians with in the next round, (p, k).
 
     None at first. Where gradients alone are too slow, and parameters are few, the
-    coordinates in turn.
+    coordinates in turn: all of them make Hessians, which silos may not want to show.
     """
     p, parts = problem.n_parameters, _parts(problem)
-    if asked < SLOW or parts > PARTS:
+    if asked < SLOW or parts > PARTS or not problem.access.hessians:
         return np.zeros((p, 0))
     return np.eye(p)[:, (asked - SLOW) % parts :: parts]
 
