@@ -181,7 +181,7 @@ def test_wide_rows_are_measured_in_truth(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     watch(monkeypatch)
-    schema = make_schema(features=3000)
+    schema = make_schema(features=2001)
     rows = make_federation(0, schema=schema, sizes=(30, 40), test=10)
     found = pffl.solve(Local(rows), pffl.BoundedGroupLoss(0.5), seed=0)
     assert found.status == "met"

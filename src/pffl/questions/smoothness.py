@@ -87,7 +87,10 @@ class Smoothness(ModelQuestion[SmoothnessTotal]):
 def curvature(
     model: LinearModel, X: Design, y: FloatArray, weights: FloatArray
 ) -> float:
-    """Return a bound on λ_max(Σ_i weights_i h_i (x_i, 1)(x_i, 1)ᵀ)."""
+    """Return a bound on λ_max(Σ_i weights_i h_i (x_i, 1)(x_i, 1)ᵀ).
+
+    Of wide or sparse rows it is an estimate with a margin, not proved: for step sizes.
+    """
     rows = np.flatnonzero(weights)
     if len(rows) < len(weights):
         X, y, weights = X[rows], y[rows], weights[rows]
