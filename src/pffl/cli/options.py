@@ -187,17 +187,22 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
             "target-gap",
             float,
             "Duality gap, in parts of β + Σλ, at which a run counts as converged "
-            "(exact: 1e-6, pffl: 0.01).",
+            "(exact, first-order: 1e-6, pffl: 0.01).",
         ),
         Shared("risk-weight", float, "β: weight of the overall risk."),
         Shared("dual-rounds", int, "E: steps of the multipliers."),
         Shared("rounds-per-dual", int, "T: rounds of training for each of them."),
         Shared("rounds", int, "Rounds of training (fedavg)."),
         Shared("local-steps", int, "J: steps of a silo in a round."),
-        Shared("step-size", float, "Step size of the model; default: from curvature."),
+        Shared("step-size", float, "Step size of the model; default: from the data."),
         Shared("dual-step-size", float, "Step size of the multipliers."),
         Shared("batch-size", int, "Rows per local step; default: all."),
-        Shared("iterate", str, "Which model to return: average, last or best."),
+        Shared(
+            "iterate",
+            str,
+            "Which model to return: average, rising or recent (later rounds count "
+            "more), last or best.",
+        ),
     ),
     "run": (
         Shared("engine", str, "local (fast), reference (plain loop) or flower."),
