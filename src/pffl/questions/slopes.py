@@ -240,7 +240,7 @@ def linear(task: Task) -> LinearModel:
     """Return the task's model, which must be a linear one."""
     if not isinstance(task.model, LinearModel):
         raise UsageError(
-            f"{type(task.model).__name__} is not linear, and has no Hessians and no "
-            "scores to ask for: use the method PFFL, which trains any model"
+            f"{type(task.model).__name__} is not linear, and has no gradients per cell "
+            "to ask for: use the method PFFL, which trains any model"
         )
     return task.model
