@@ -157,7 +157,7 @@ def wrong(place: Path, rows: Path | None = None) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("case", ENDINGS)
+@pytest.mark.parametrize("case", CASES)
 def test_honest_directories_agree(case: str, shelf: Shelf) -> None:
     assert solved(case).status == STATUS.get(case, "met")
     place = shelf(case)
