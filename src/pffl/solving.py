@@ -45,6 +45,7 @@ from pffl.evidence.measure import (
 )
 from pffl.fitting import fit
 from pffl.flow import Billed, Clock, Flow, Identified, stage
+from pffl.methods import method_of
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.methods.pffl import PFFL
@@ -74,7 +75,7 @@ def solve(
     constraint: Constraint | None,
     *,
     model: Model | None = None,
-    method: Method[Any] | None = None,
+    method: Method[Any] | str | None = None,
     engine: str = "local",
     options: Options | None = None,
     seed: int | None = None,
@@ -94,7 +95,7 @@ def solve(
     model
         Default: logistic, softmax or least squares, as the labels ask for.
     method
-        Default: the one that fits, see `Auto`.
+        One, or the name of one with its own defaults; the one that fits, see `Auto`.
     engine
         "local" or "reference", if a federation is given.
     options
@@ -122,7 +123,7 @@ def solve(
     setting, settings, notes = setting_of(asker), options or Options(), []
     free = constraint is not None and constraint.open
     bare = model or default_model(setting.schema)
-    used = default_method(bare) if method is None else method
+    used = default_method(bare) if method is None else method_of(method)
     if settings.l2 == "auto":  # first, and without the bound that is yet to be chosen
         model, note = choose_l2(
             asker.federation,
@@ -146,7 +147,7 @@ def solve(
         setting,
         constraint,
         model=model,
-        method=method,
+        method=used,
         options=settings,
         seed=seed,
         gap_every=gap_every,

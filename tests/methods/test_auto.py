@@ -78,3 +78,13 @@ def test_the_reason_is_that_of_the_costs() -> None:
             assert least == (exact <= first)
             said.add(why.split(": ")[1].split(" about")[0])
     assert len(said) == 3
+
+
+def test_a_method_may_be_given_by_its_name() -> None:
+    federation = make_federation(0)
+    bound = pffl.BoundedGroupLoss(0.69)
+    named = pffl.solve(federation, bound, method="first-order", seed=0)
+    given = pffl.solve(federation, bound, method=pffl.FirstOrder(), seed=0)
+    np.testing.assert_array_equal(named.w, given.w)
+    with pytest.raises(pffl.errors.UsageError, match=r"no method 'newton'.*exact"):
+        pffl.solve(federation, bound, method="newton", seed=0)

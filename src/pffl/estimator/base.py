@@ -30,6 +30,7 @@ from pffl.evidence.looks import Look, Looks
 from pffl.evidence.measure import Wanted, expected_rows, heldout_sample, reported
 from pffl.evidence.verdict import certificate as certificate_of
 from pffl.flow import Flow, stage
+from pffl.methods import method_of
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.metrics import codes_of
@@ -113,7 +114,7 @@ class Fair(BaseEstimator):
                 "multiplier_bound and risk_weight are for the default method: give "
                 f"them to {type(self.method).__name__} itself"
             )
-        return self.method
+        return method_of(self.method)
 
     def _options(self) -> Options:
         # What is impossible is found out where bounds are missed at an open price; at

@@ -26,7 +26,7 @@ from pffl.evidence.evidence import Least, Lowest, Missing
 from pffl.evidence.response import expand, newton_step, solver
 from pffl.evidence.vector import kept, numbers_of
 from pffl.flow import Flow, Run, Start, ask, iterate, stage, together
-from pffl.methods.auto import Auto
+from pffl.methods.auto import Auto, choose
 from pffl.methods.saddle_bounds import inside
 from pffl.models.linear import LinearModel
 from pffl.problem import Expansion, Problem
@@ -38,6 +38,7 @@ PRODUCTS = 80  # with Hessians, where these are not known, spent on it
 CORRECTIONS = 30  # questions that may correct its slopes at one w, while they help
 ENCLOSED = 1e-4  # target gap of an enclosure: what its proof reaches for costs as much
 ROUNDS = 100  # that it may take
+NEWTON_ROUNDS = 50  # that it may take with Hessians
 CLOSE = 1e-9  # φ this small beside the cell's scale: at the root
 STEPS = 30  # of Newton's method on φ
 ROOM = 1e-8  # of the scale: first step beyond the root, to keep the other bounds
@@ -69,7 +70,9 @@ def find_common(problem: Problem, start: Start | None = None) -> Flow[Least | Mi
 
 def enclose(problem: Problem, start: Start | None) -> Flow[Least | Missing]:
     """Enclose how low the bounds can go together, as far as it costs little."""
-    rough = Auto(target_gap=ENCLOSED, max_rounds=ROUNDS)
+    hessians, _ = choose(problem)
+    most = NEWTON_ROUNDS if hessians else ROUNDS
+    rough = Auto(target_gap=ENCLOSED, max_rounds=most)
     return (yield from find_least(problem, start, method=rough))
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pffl.errors import UsageError
 from pffl.methods.afl import AFL as AFL
 from pffl.methods.auto import Auto as Auto
 from pffl.methods.base import Method as Method
@@ -45,3 +46,15 @@ METHODS: Registry[Method[Any]] = Registry(
         Auto,
     ),
 )
+
+
+def method_of(given: object) -> Method[Any]:
+    """Return a method that is given itself, or by its name with its own defaults."""
+    if isinstance(given, Method):
+        return given
+    if isinstance(given, str) and given in METHODS:
+        return METHODS[given]()
+    raise UsageError(
+        f"no method {given!r}: give one, such as pffl.FirstOrder(), or a name of "
+        f"{', '.join(METHODS)}"
+    )
