@@ -24,14 +24,9 @@ from typing import ClassVar
 import numpy as np
 
 import pffl
-from pffl.methods.descent import (
-    Descent,
-    Objective,
-    State,
-    curvatures,
-    weighted_smoothness,
-)
-from pffl.problem import Expansion, Problem
+from pffl.methods.descent import Descent, Objective, State
+from pffl.methods.step_sizes import weighted_smoothness
+from pffl.problem import Problem
 from pffl.questions import TrainTotal
 from pffl.typing import FloatArray
 
@@ -62,9 +57,9 @@ class TiltedLoss(Descent[Weights]):
         shares = problem.counts / problem.counts.sum()
         return Weights.at_start(problem, weights=shares)
 
-    def tuned(self, problem: Problem, state: Weights, majorant: Expansion) -> Weights:
-        """Remember L of every cell, asked for once before round 1."""
-        return replace(state, curvatures=curvatures(majorant))
+    def tuned(self, problem: Problem, state: Weights) -> Weights:
+        """Leave it at that: L follows from the weights of each round."""
+        return state
 
     def objective(self, problem: Problem, state: Weights) -> Objective:
         """Line 3."""

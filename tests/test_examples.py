@@ -64,7 +64,8 @@ def test_the_library_reproduces_the_plain_loop(seed):
     )
     w, lam = plain.plain_pffl(plain.scaled_silos(federation), groups=3)
     solution = plain.library_pffl(federation)
-    assert solution.rounds == plain.E * plain.T
+    looks = 6  # at the gap, ever rarer; the rounds are the same
+    assert solution.rounds == plain.E * plain.T + looks
     np.testing.assert_allclose(solution.w, w, rtol=0, atol=1e-9)
     np.testing.assert_allclose(solution.multipliers, lam, rtol=0, atol=1e-9)
 

@@ -313,9 +313,11 @@ def test_2_7_pffl_never_sends_hessians_where_they_are_too_large(
 
 
 def test_2_7_what_exact_advises_can_be_done() -> None:
-    for method, advice in ((pffl.Exact(), "PFFL with a step"), (pffl.PFFL(), "step")):
-        with pytest.raises(pffl.errors.UsageError, match=advice):
-            pffl.solve(wide(), pffl.BoundedGroupLoss(0.9), method=method, seed=0)
+    bound = pffl.BoundedGroupLoss(0.9)
+    with pytest.raises(pffl.errors.UsageError, match=r"method=FirstOrder\(\)"):
+        pffl.solve(wide(), bound, method=pffl.Exact(), seed=0)
+    done = pffl.solve(wide(), bound, method=pffl.FirstOrder(), seed=0)
+    assert (done.status, done.converged) == ("met", "yes")
 
 
 # 2.8 ------------------------------------------------- verify covers the whole run

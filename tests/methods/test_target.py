@@ -29,6 +29,8 @@ def priced(budget: float = 5.0, beta: float = 1.0):
 
 def test_only_methods_that_aim_at_the_saddle_have_a_target():
     for name, kind in METHODS.items():
+        if name == "auto":  # takes that of the method that it names
+            continue
         assert kind.saddle is (name in AIMING), name
         assert (kind().target_gap is not None) is kind.saddle, name
 

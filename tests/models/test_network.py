@@ -75,7 +75,7 @@ def test_gradient_agrees_with_differences(loss):
 
 
 def test_few_pictures_and_many_short_rows_are_evaluated_at_once():
-    for features, rows in ((3, 256), (28 * 28 * 3, 27), (84 * 84 * 3, 16)):
+    for features, rows in ((3, 1024), (28 * 28 * 3, 27), (84 * 84 * 3, 16)):
         assert network(features=features).rows_at_once == rows
     assert network(batch_size=5).rows_at_once == 5
 
