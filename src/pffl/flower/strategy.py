@@ -1,11 +1,11 @@
 """`PFFLStrategy`: a native Flower strategy, for those who have a Flower app already.
 
 A Flower round carries what the method, and all that goes out with it, asks at once. The
-training half takes `train` (Algorithm 1, FedAvg, …), `query.curvature` (Exact),
-`query.witness` (proofs) and `query.questions` (of several kinds), the evaluation half
-`evaluate`. The census, which comes before the first round, and the measurements on
-which the verdict stands, which come after the last, go through the same Grid, outside
-the rounds.
+evaluation half takes `evaluate`, the training half all else: `train` (Algorithm 1,
+FedAvg, …), `query.curvature` (Exact), `query.slopes` (FirstOrder), `query.witness`
+(proofs), `query.questions` (of several kinds). The census and what step sizes need,
+which come before the first round, and the measurements on which the verdict stands,
+which come after the last, go through the same Grid, outside the rounds.
 
 The run is a generator of steps (`_run`), and Flower's loop is what carries them: a
 `Post` waits in `_pending` until `configure_…` sends it, and `aggregate_…` gives the
@@ -41,10 +41,9 @@ from pffl.questions import Question
 from pffl.solution import Solution
 from pffl.solving import noted, setting_of, solving
 from pffl.wire import Policy, read_request
-from pffl.wire.envelope import SEVERAL
 
 WEIGHTS = "w"
-TRAINING = ("train", "slopes", "curvature", "witness", SEVERAL)  # what its half takes
+BEFORE = ("census", "moments", "smoothness")  # asked before the first round
 ROUNDS = 10_000  # at most, unless the caller says how many
 
 
@@ -146,7 +145,7 @@ class PFFLStrategy(Strategy):
             self._steps, self._transport = steps, transport
             try:
                 self._advance(None)
-                self._serve(until=(*TRAINING, "evaluate"))
+                self._serve(only=BEFORE)
                 if self._pending is not None:
                     seconds = self.policy.seconds if timeout is None else timeout
                     self._result.arrays = _weights(self._pending) or ArrayRecord()
@@ -173,7 +172,7 @@ class PFFLStrategy(Strategy):
         self._limit.now = server_round
         if self._pending is None or self._limit.over:
             raise Finished
-        return self._messages(kinds=("census", "moments", *TRAINING))
+        return self._messages(evaluation=False)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -192,7 +191,7 @@ class PFFLStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the method's question, if it is one of evaluation."""
-        return self._messages(kinds=("evaluate",))
+        return self._messages(evaluation=True)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -245,10 +244,10 @@ class PFFLStrategy(Strategy):
         else:
             self._pending = step
 
-    def _serve(self, until: Collection[str] = ()) -> None:
-        """Send outside of Flower's loop, until the run ends or asks one of these."""
+    def _serve(self, only: Collection[str] | None = None) -> None:
+        """Send outside of Flower's loop, while the run asks, and one of these."""
         while self._transport is not None and self._pending is not None:
-            if self._pending.kind in until:
+            if only is not None and self._pending.kind not in only:
                 return
             self._advance(take(self._transport, self._pending))
 
@@ -276,9 +275,10 @@ class PFFLStrategy(Strategy):
                 evaluate_fn=None if evaluate_fn is None else kept,
             )
 
-    def _messages(self, kinds: Collection[str]) -> list[Message]:
+    def _messages(self, *, evaluation: bool) -> list[Message]:
+        """Return what is asked; each of Flower's halves takes its own kinds."""
         post, self._sent = self._pending, {}
-        if post is not None and post.kind in kinds:
+        if post is not None and (post.kind == "evaluate") is evaluation:
             self._sent = messages_of(post.requests, post.seconds, post.kind)
         return list(self._sent.values())
 
