@@ -6,7 +6,7 @@ import pytest
 
 from pffl.errors import Problems, UsageError
 from pffl.models.recipes import RECIPES, CelebARecipe, section_of
-from pffl.spec.run_file import read_method, read_model
+from pffl.sections import read_method, read_model
 from tests.helpers import make_schema
 
 torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")

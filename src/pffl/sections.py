@@ -1,0 +1,202 @@
+"""What a run trains, and how: sections model, constraint, method and run.
+
+Of a run file, or of what sites agreed on; where the rows come from is no part of it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Constraint
+from pffl.data.schema import Schema
+from pffl.engines import DEPLOYED, ENGINES
+from pffl.errors import PFFLError, Problems, UsageError, wrong
+from pffl.methods import METHODS, Method
+from pffl.methods.pffl import PFFL
+from pffl.models import (
+    LINEAR_MODELS,
+    LeastSquares,
+    LinearModel,
+    LogisticRegression,
+    Model,
+)
+from pffl.models.linear import NumericModel
+from pffl.models.recipes import RECIPES, Recipe
+from pffl.preparation import Options, default_model
+from pffl.records import check, construct, parameters, suggestion, table
+from pffl.registry import Registry
+from pffl.solving import default_method
+
+MODELS: dict[str, Callable[..., LinearModel | Recipe]] = {**LINEAR_MODELS, **RECIPES}
+AUTO = "auto"  # l2 that is chosen on training rows set aside
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """The [run] section, but for what `Options` holds."""
+
+    engine: str = "local"
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        with Problems("run", UsageError) as problems:
+            known = (*ENGINES, DEPLOYED)
+            if self.engine not in known:
+                hint = suggestion(self.engine, known)
+                problems.add(f"no engine '{self.engine}': {hint}")
+            if self.seed is not None and self.seed < 0:
+                problems.add(wrong("seed", "[run]", "a whole number ≥ 0", self.seed))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is to be trained, and how.
+
+    Attributes
+    ----------
+    model
+        The model, or its parameters for whatever the labels ask for, or a network
+        whose sizes are the data's.
+    any_model
+        Whether the kind of the model is left to the labels.
+    constraint, method, options
+        As for `pffl.solve`.
+    settings
+        Engine and seed.
+    """
+
+    model: LinearModel | Recipe
+    any_model: bool
+    constraint: Constraint | None
+    method: Method[Any]
+    options: Options
+    settings: RunSettings
+
+    def model_for(self, schema: Schema) -> Model:
+        """Return the model, of the kind that the labels ask for if none was named."""
+        if isinstance(self.model, Recipe):
+            return self.model.build(schema)
+        if not self.any_model:
+            return self.model
+        chosen, mine = type(default_model(schema)), self.model
+        if isinstance(mine, NumericModel) and not issubclass(chosen, NumericModel):
+            raise UsageError(
+                f"target_range is for numbers, and '{schema.target}' has classes"
+            )
+        known = set(parameters(chosen)) & set(parameters(type(mine)))
+        return chosen(**{name: getattr(mine, name) for name in known})
+
+
+def read_plan(sections: Mapping[str, object], problems: Problems) -> Plan | None:
+    """Read the four sections, all their problems at once; None if there are any."""
+    tables = {
+        name: table(sections.get(name, {}), f"[{name}]", problems)
+        for name in ("model", "method", "run")
+    }
+    if tables["model"].get("l2") == AUTO:
+        tables["run"] = {**tables["run"], "l2": AUTO}
+        tables["model"] = {k: v for k, v in tables["model"].items() if k != "l2"}
+    model = read_model(tables["model"], problems)
+    constraint = read_constraint(sections.get("constraint"), problems)
+    method = read_method(tables["method"], model, problems)
+    options, settings = _read_run(tables["run"], problems)
+    if problems.found or not (model and method and options and settings):
+        return None
+    return Plan(
+        model=model,
+        any_model="kind" not in tables["model"],
+        constraint=constraint,
+        method=method,
+        options=options,
+        settings=settings,
+    )
+
+
+def read_model(
+    values: Mapping[str, object], problems: Problems
+) -> LinearModel | Recipe | None:
+    """Read [model]; only numeric targets have a range."""
+    kind = LeastSquares if "target_range" in values else LogisticRegression
+    return _read_kind(values, MODELS, "model", default=kind.name, problems=problems)
+
+
+def read_method(
+    values: Mapping[str, object],
+    model: LinearModel | Recipe | None,
+    problems: Problems,
+) -> Method[Any] | None:
+    """Read [method]; the model says which method is meant where no kind is given."""
+    network = isinstance(model, Recipe)
+    default = PFFL.name if network else default_method(LogisticRegression()).name
+    return _read_kind(values, METHODS, "method", default=default, problems=problems)
+
+
+def read_constraint(given: object, problems: Problems) -> Constraint | None:
+    """Read [constraint], or all of several [[constraint]]; None if there is none."""
+    if given is None:
+        return None
+    tables: list[Any] = given if isinstance(given, list) else [given]
+    if not all(isinstance(one, Mapping) for one in tables):
+        table(given, "[constraint]", problems)
+        return None
+    default = BoundedGroupLoss.name
+    parts = [
+        _read_kind(one, CONSTRAINTS, "constraint", default=default, problems=problems)
+        for one in tables
+    ]
+    if any(part is None for part in parts) or not parts:
+        return None
+    try:
+        joined: Constraint = reduce(operator.and_, parts)
+    except UsageError as error:
+        problems.add(str(error))
+        return None
+    return joined
+
+
+def _read_kind(
+    values: Mapping[str, object],
+    kinds: Mapping[str, Any],
+    section: str,
+    *,
+    default: str,
+    problems: Problems,
+) -> Any:
+    """Read a section whose `kind` names a class; None if it cannot be made."""
+    mine = dict(values)
+    name = str(mine.pop("kind", default))
+    if name not in kinds:
+        problems.add(f"no {section} '{name}': {suggestion(name, kinds)}")
+        return None
+    try:
+        kind = kinds[name]
+    except PFFLError as error:  # of another package, which is broken
+        problems.add(str(error))
+        return None
+    others = kinds.own if isinstance(kinds, Registry) else kinds
+    found = check(mine, kind, name, problems, others=others)
+    if "bound" in mine and "bound" not in found.values:
+        return None  # one message about the bound is enough
+    return construct(kind, found.values, problems)
+
+
+def _read_run(
+    values: Mapping[str, object], problems: Problems
+) -> tuple[Options | None, RunSettings | None]:
+    """Read [run]: the fields of `Options` and of `RunSettings`."""
+    kinds: tuple[Any, ...] = (Options, RunSettings)
+    known = [name for kind in kinds for name in parameters(kind)]
+    for key in values:
+        if key not in known:
+            hint = suggestion(key, known)
+            problems.add(f"[run] has no parameter '{key}': {hint}")
+    made = []
+    for kind in kinds:
+        mine = {key: value for key, value in values.items() if key in parameters(kind)}
+        found = check(mine, kind, "[run]", problems)
+        made.append(construct(kind, found.values, problems))
+    return made[0], made[1]
