@@ -1,0 +1,99 @@
+"""A site's keys: what they sign, who else can read them, and what is no key."""
+
+import json
+import os
+
+import pytest
+
+from pffl.errors import ArtefactError, Malformed, Refused
+from pffl.wire.keys import FILE, PUBLIC_FILE, PublicKeys, SiteKeys, read_public
+
+
+def test_a_signature_is_of_one_content_and_one_key() -> None:
+    mine, other = SiteKeys.generate(), SiteKeys.generate()
+    signature = mine.sign(b"an answer")
+    assert mine.public.verify(b"an answer", signature)
+    assert not mine.public.verify(b"an answer!", signature)
+    assert not other.public.verify(b"an answer", signature)
+    for wrong in ("", "zz", signature[:-2], "00" * 64):
+        assert not mine.public.verify(b"an answer", wrong)
+
+
+def test_two_sites_share_what_a_third_does_not() -> None:
+    one, two, three = (SiteKeys.generate() for _ in range(3))
+    assert one.shared(two.public.mask) == two.shared(one.public.mask)
+    assert one.shared(two.public.mask) != three.shared(two.public.mask)
+
+
+@pytest.mark.parametrize("mask", ["00" * 32, "01" + "00" * 31, "ab"])
+def test_a_key_that_agrees_with_everybody_is_refused(mask: str) -> None:
+    with pytest.raises(Refused, match="not one"):
+        SiteKeys.generate().shared(mask)
+
+
+def test_private_keys_are_shown_nowhere() -> None:
+    keys = SiteKeys.generate()
+    shown = f"{keys!r} {keys} {keys.public!r}"
+    assert keys.sign_secret.hex() not in shown
+    assert keys.mask_secret.hex() not in shown
+    assert str(keys.sign_secret) not in shown
+
+
+def test_a_key_file_is_for_its_owner_alone(tmp_path) -> None:
+    path = tmp_path / FILE
+    keys = SiteKeys.generate()
+    keys.write(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert SiteKeys.read(path) == keys
+    for mode in (0o640, 0o604, 0o660):
+        path.chmod(mode)
+        with pytest.raises(ArtefactError, match="other accounts can use it"):
+            SiteKeys.read(path)
+
+
+def test_a_key_file_is_ours_and_whole(tmp_path) -> None:
+    path = tmp_path / FILE
+    SiteKeys.generate().write(path)
+    plain = json.loads(path.read_text())
+    wrong = [{**plain, "version": 2}, {**plain, "sign": "00"}, {"format": "x"}, [], 3]
+    for each in wrong:
+        path.write_text(json.dumps(each))
+        with pytest.raises((ArtefactError, Malformed)):
+            SiteKeys.read(path)
+    path.write_bytes(b"\xff{")
+    with pytest.raises(ArtefactError, match="is not a pffl site key"):
+        SiteKeys.read(path)
+    os.remove(path)
+    with pytest.raises(ArtefactError, match="cannot be read"):
+        SiteKeys.read(path)
+
+
+def test_public_keys_travel_signed(tmp_path) -> None:
+    path = tmp_path / PUBLIC_FILE
+    keys, other = SiteKeys.generate(), SiteKeys.generate().public
+    keys.write_public(path, "Süd")
+    assert read_public(path) == ("Süd", keys.public)
+    text = path.read_text()
+    assert keys.sign_secret.hex() not in text
+    assert keys.mask_secret.hex() not in text
+    plain = json.loads(text)
+    changes = ({"mask": other.mask}, {"site": "north"}, {"sign": other.sign})
+    for change in changes:  # a key that somebody else could agree on masks with
+        path.write_text(json.dumps({**plain, **change}))
+        with pytest.raises(ArtefactError, match="was changed"):
+            read_public(path)
+
+
+def test_a_fingerprint_is_of_both_keys() -> None:
+    one, two = SiteKeys.generate().public, SiteKeys.generate().public
+    mixed = PublicKeys(one.sign, two.mask)
+    assert len({one.fingerprint, two.fingerprint, mixed.fingerprint}) == 3
+    assert PublicKeys.from_dict(one.as_dict()) == one
+
+
+@pytest.mark.parametrize(
+    "plain", [{}, [], {"sign": "00"}, {"sign": "00" * 32, "mask": 3}, None]
+)
+def test_what_is_no_public_key_is_refused(plain: object) -> None:
+    with pytest.raises(Malformed):
+        PublicKeys.from_dict(plain)
