@@ -13,6 +13,7 @@ import io
 import json
 import math
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -88,10 +89,10 @@ def _make_private(path: Path) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWN_FILE))
 
 
-def _force(directory: Path) -> None:
-    """Force new names to the disk, where the system can open a folder."""
-    with suppress(OSError, AttributeError):
-        place = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+def _force(path: Path) -> None:
+    """Force a file, or a folder's new names, to the disk, where the system can."""
+    with suppress(OSError):
+        place = os.open(path, os.O_RDONLY)
         try:
             os.fsync(place)
         finally:
@@ -105,6 +106,42 @@ def folder(path: Path, *, private: bool = False) -> Path:
     except OSError as error:
         raise cannot_write(path, error) from error
     return path
+
+
+@contextmanager
+def whole_folder(place: Path) -> Iterator[Path]:
+    """Give a folder to fill, which takes the name `place` last (fault 100).
+
+    An empty folder of that name gives way to it; one that holds something is refused.
+    What a crash left unfinished beside it goes away the next time.
+    """
+    place = place.absolute()
+    beside, held = (place.with_name(f".{place.name}.{end}") for end in ("tmp", "lock"))
+    _refuse_used(place)
+    folder(place.parent)
+    with lock(held, private=True):
+        try:
+            _refuse_used(place)
+            if beside.exists():
+                shutil.rmtree(beside)
+            yield folder(beside)
+            for path in (beside, *beside.rglob("*")):
+                _force(path)
+            os.rename(beside, place)
+            _force(place.parent)
+        except OSError as error:
+            raise cannot_write(Path(error.filename or place), error) from error
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+            held.unlink(missing_ok=True)
+
+
+def _refuse_used(place: Path) -> None:
+    """Refuse what is not a new or empty folder; and the one that this process is in."""
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise ArtefactError(f"'{place}' is there already and not empty: choose another")
+    if place == Path.cwd():
+        raise ArtefactError(f"'{place}' is where you are: name a folder in it")
 
 
 def remove(paths: Iterable[Path]) -> None:

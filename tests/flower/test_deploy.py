@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from pffl import files
 from pffl.data import Federation
 from pffl.errors import ArtefactError, MissingExtraError, UsageError
 from pffl.flower.deploy import PLACE, Address, deploy, folders, site_names, table_of
@@ -367,6 +369,87 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="not empty"):
         made(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"mine.txt"}
+
+
+def test_an_empty_folder_gives_way_unless_it_is_where_you_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert (made(tmp_path / "empty") / "README.md").exists()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(ArtefactError, match="where you are"):
+        made(Path())
+    assert {path.name for path in tmp_path.iterdir()} == {"empty", "here"}
+
+
+def test_two_that_deploy_into_one_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = files.folder
+
+    def late(path: Path, *, private: bool = False) -> Path:
+        if path.name == "keys":
+            with pytest.raises(ArtefactError, match="held by another process"):
+                made(tmp_path / "out")
+        return write(path, private=private)
+
+    monkeypatch.setattr(files, "folder", late)
+    assert (made(tmp_path / "out") / "README.md").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+TOUCHING = ("open", "os.mkdir", "os.chmod", "os.remove", "os.rename")
+
+
+def deploy_until(out: Path, event: int) -> bool:
+    """Deploy in a process that is killed at an event of its files; say if it was."""
+    child = os.fork()
+    if child:
+        return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    seen = 0
+
+    def watch(what: str, given: tuple[object, ...]) -> None:
+        nonlocal seen
+        if what in TOUCHING and str(given[0]).startswith(str(out.parent)):
+            seen += 1
+            if seen == event:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        sys.addaudithook(watch)
+        made(out, trial_certificates=True, trial_data=True)
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize(
+    "step", [41, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"]
+)
+def test_fault_100_deploy_killed_anywhere_leaves_nothing_or_everything(
+    tmp_path: Path, step: int
+) -> None:
+    pytest.importorskip("flwr.cli.build", reason="the extra 'flower' is not installed")
+    out = tmp_path / "runs" / "out"
+    assert not deploy_until(out, 0)
+    whole = {path.relative_to(out) for path in out.rglob("*")}
+    assert len(whole) > 40
+    killed, event = [], 1
+    while True:
+        shutil.rmtree(out)
+        killed.append(deploy_until(out, event))
+        if not killed[-1]:
+            break
+        if out.exists():
+            assert {path.relative_to(out) for path in out.rglob("*")} == whole
+        else:  # and the next one is not disturbed by what is left beside it
+            out.mkdir()
+        event += step
+    assert len(killed) > 150 / step
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
+    assert {path.relative_to(out) for path in out.rglob("*")} == whole
 
 
 def test_names_for_the_wrong_number_of_silos(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from pffl.constraints.base import Cells
 from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.silo import Rows, Silo
-from pffl.errors import ArtefactError, Problems, UsageError
+from pffl.errors import Problems, UsageError
 from pffl.methods import Auto, Exact, FirstOrder, Method
 from pffl.methods.auto import hessians_fit
 from pffl.problem import Access
@@ -119,10 +119,10 @@ def deploy(
             "give a number"
         )
     agreed, federation = _agreement(spec, sites, rows=trial_data, progress=progress)
-    place, names, values = _new(Path(out)), folders(agreed.sites), _values(address)
-    paths = {name: place / "sites" / names[name] for name in agreed.sites}
+    names, values = folders(agreed.sites), _values(address)
     values |= _listings(agreed, names)
-    try:
+    with files.whole_folder(Path(out)) as place:
+        paths = {name: place / "sites" / names[name] for name in agreed.sites}
         app = _write_app(place / "app", agreed, sections)
         files.folder(place / "server", private=True)
         files.folder(place / "server" / "keys", private=True)
@@ -136,11 +136,8 @@ def deploy(
         if trial_certificates:
             _write_keys(place / "server", paths.values(), address)
         _write_all(place, {"README.md": "README.md"}, values)
-    except OSError as error:
-        raise ArtefactError(
-            f"'{error.filename or place}' cannot be written: {error.strerror}"
-        ) from error
-    return Deployment(place, paths, () if app else (UNPINNED,))
+    own_places = {name: Path(out) / "sites" / names[name] for name in agreed.sites}
+    return Deployment(Path(out), own_places, () if app else (UNPINNED,))
 
 
 def _agreement(
@@ -270,17 +267,6 @@ def _flower() -> str:
         return version("flwr")
     except PackageNotFoundError:
         return OLDEST_FLOWER
-
-
-def _new(place: Path) -> Path:
-    """Make a folder; refuse one that holds something."""
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise ArtefactError(f"'{place}' is there already and not empty: choose another")
-    try:
-        (place / "sites").mkdir(parents=True)
-    except OSError as error:
-        raise ArtefactError(f"'{place}' cannot be made: {error.strerror}") from error
-    return place
 
 
 def _write(path: Path, text: str) -> None:
