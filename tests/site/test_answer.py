@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import pffl
+from pffl.data.schema import withheld
 from pffl.questions import Curvature, Evaluate, Train, View, Witness
 from pffl.site import Rules, Site
-from pffl.site.answer import withheld
 from pffl.wire import read_answer
 from tests.helpers import evaluate_question, make_federation
 from tests.site.sites import (
@@ -103,7 +103,7 @@ def test_a_question_for_another_place_uses_that_place() -> None:
     ],
 )
 def test_withheld(counts: list[int], floor: int, expected: list[int]) -> None:
-    hidden = withheld(np.array(counts), floor)
+    hidden = withheld(np.array(counts), np.array(counts) < floor, floor)
     assert hidden.tolist() == [bool(e) for e in expected]
 
 

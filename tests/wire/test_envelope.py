@@ -198,8 +198,8 @@ def test_every_array_of_a_message_belongs_to_one_of_its_bodies(name):
         read_request(pack(changed))
 
 
-def test_a_message_holds_some_questions_and_not_too_many():
-    for n in (0, MOST_QUESTIONS + 1):
+def test_a_message_holds_not_too_many_questions():
+    for n in (MOST_QUESTIONS + 1,):
         with pytest.raises(Malformed):
             read_request(
                 write_request(Request("r", 1, 2, "0", "h", (Parcel({}, {}),) * n))

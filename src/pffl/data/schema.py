@@ -19,7 +19,7 @@ import numpy as np
 from pffl.data.names import Names, repeated
 from pffl.errors import DataError, Problems
 from pffl.files import digest
-from pffl.typing import FloatArray, IntArray
+from pffl.typing import BoolArray, FloatArray, IntArray
 
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?")
 CODES = frozenset({"true", "false", "yes", "no", "y", "n"})
@@ -156,3 +156,23 @@ class Schema:
         """SHA-256 of the plain form; silos with another hash are refused."""
         text = json.dumps(self.as_dict(), ensure_ascii=False)  # order matters
         return digest(text)
+
+
+def withheld(counts: IntArray, few: BoolArray, floor: int) -> BoolArray:
+    """Say which atoms to withhold, given the rows of each, and which are too few.
+
+    The next smallest as well, until at least two atoms and `floor` rows are: what all
+    rows have more than those that are shown is the sum over what is withheld.
+
+    >>> counts = np.array([3, 40, 12, 0])
+    >>> withheld(counts, counts < 10, floor=10).tolist()
+    [True, False, True, False]
+    """
+    hidden = few & (counts > 0)
+    if not hidden.any():
+        return hidden
+    for atom in np.argsort(counts, kind="stable"):
+        if hidden.sum() > 1 and counts[hidden].sum() >= floor:
+            break
+        hidden[atom] |= counts[atom] > 0
+    return hidden

@@ -24,7 +24,7 @@ from pffl.processors import blas_threads, processors
 from pffl.questions import Question
 from pffl.questions.base import Rebuild
 from pffl.site import Rules, Site
-from pffl.wire.envelope import SEVERAL
+from pffl.wire.envelope import HELLO, SEVERAL
 
 Arrays: TypeAlias = tuple[Any, Any, Any]
 Opener: TypeAlias = Callable[[Context], Silo | Arrays | Site]
@@ -92,7 +92,7 @@ def client_app(
 
     app.train()(answer)
     app.evaluate()(answer)
-    for kind in (*Question.kinds, SEVERAL):
+    for kind in (*Question.kinds, SEVERAL, HELLO):
         if kind not in OWN_TYPES:
             app.query(kind)(answer)
     return app

@@ -1,6 +1,8 @@
 """The boundary: the questions that a silo answers, and nothing else."""
 
 from pffl.questions.base import ModelQuestion as ModelQuestion
+from pffl.questions.base import Place as Place
+from pffl.questions.base import Pool as Pool
 from pffl.questions.base import Question as Question
 from pffl.questions.base import Task as Task
 from pffl.questions.base import View as View
@@ -15,6 +17,8 @@ from pffl.questions.evaluate import Evaluate as Evaluate
 from pffl.questions.evaluate import EvaluateTotal as EvaluateTotal
 from pffl.questions.moments import Moments as Moments
 from pffl.questions.moments import MomentsTotal as MomentsTotal
+from pffl.questions.presence import Presence as Presence
+from pffl.questions.presence import PresenceTotal as PresenceTotal
 from pffl.questions.slopes import Slopes as Slopes
 from pffl.questions.slopes import SlopesTotal as SlopesTotal
 from pffl.questions.smoothness import Smoothness as Smoothness

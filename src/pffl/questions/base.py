@@ -9,7 +9,7 @@ its own part of the cells, and no names or bounds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -34,6 +34,7 @@ from pffl.models.base import UNSCALED
 from pffl.models.scaled import Design, ScaledRows
 from pffl.questions.declared import (
     DECLARED,
+    HUGE,
     Arrays,
     Dims,
     RequestField,
@@ -58,6 +59,37 @@ Rebuild: TypeAlias = Callable[[object, int], Model]  # describe(), len(w) → un
 T_co = TypeVar("T_co", bound=Total, covariant=True)
 
 
+@dataclass(frozen=True)
+class Pool:
+    """Silos whose answers are added before anybody reads them, as if they were one.
+
+    Attributes
+    ----------
+    silos
+        How many there are.
+    by_rows
+        Whether p_k is m_k/m; otherwise it is 1/K.
+    mass
+        m: what all training rows weigh together.
+    """
+
+    silos: int
+    by_rows: bool
+    mass: float
+
+    def share(self, mass: float) -> float:
+        """Return p_k of a silo whose training rows weigh so much."""
+        return mass / self.mass if self.by_rows else 1 / self.silos
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which silo of a pool it is that reads a question, and what its rows weigh."""
+
+    index: int
+    mass: float
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """What all silos agree on after the census.
@@ -72,20 +104,25 @@ class Task:
         p_k: the weight of each silo in the risk F, shape (K,), sum 1.
     first
         Place in the federation of the first of these silos: they may be some of all.
+    pool
+        The silos behind what looks like one: all are told the same, and each finds its
+        own share. None where silos are told apart.
     """
 
     model: Model
     cells: Cells
     shares: FloatArray
     first: int = 0
+    pool: Pool | None = None
 
     def plain(self, index: int) -> tuple[dict[str, Any], Arrays]:
         """Return what the silo at `index` is to know of it."""
-        header = {
-            "index": self.first + index,
-            "share": float(self.shares[index]),
-            "model": dict(self.model.describe()),
-        }
+        header: dict[str, Any] = {"model": dict(self.model.describe())}
+        if self.pool is not None:
+            header["pool"] = asdict(self.pool)
+        else:
+            header["index"] = self.first + index
+            header["share"] = float(self.shares[index])
         arrays: Arrays = {
             "input_mean": self.model.inputs.mean,
             "input_scale": self.model.inputs.scale,
@@ -100,8 +137,16 @@ class Task:
     def read(
         cls, header: dict[str, Any], arrays: Arrays, schema: Schema, build: _Build
     ) -> tuple[Task, int]:
-        """Take a task out of a message; return also the place of the silo."""
-        index = _INDEX.take("index", header, 0)
+        """Take a task out of a message; return also the place of the silo.
+
+        A pool's is not known yet: see `read_question`.
+        """
+        index, pool, share = 0, None, 0.0
+        if "pool" in header:
+            pool = _POOL.take("pool", header, None)
+        else:
+            index = _INDEX.take("index", header, 0)
+            share = _SHARE.take("share", header, 0.0)
         if index >= MOST_SILOS:
             raise Malformed(f"'index' is {index!r}, not a whole number")
         dims = {"features": schema.n_features, "atoms": schema.n_atoms}
@@ -117,7 +162,6 @@ class Task:
             raise Malformed(
                 f"membership of more than {MOST_CELLS} cells, or not 0 and 1"
             )
-        share = _SHARE.take("share", header, 0.0)
         if share > 1:
             raise Malformed(f"a share of {share}")
         try:
@@ -136,7 +180,17 @@ class Task:
         )
         shares = np.zeros(index + 1)
         shares[index] = share
-        return cls(model, cells, shares), index
+        return cls(model, cells, shares, pool=pool), index
+
+    def at(self, place: Place) -> Task:
+        """Return a pool's task as one of its silos knows it."""
+        if self.pool is None or place.index >= self.pool.silos:
+            raise Malformed("a task of no pool, or of one without this silo")
+        shares = np.zeros(place.index + 1)
+        shares[place.index] = share = self.pool.share(place.mass)
+        if not share <= 1:
+            raise Malformed(f"a share of {share}")
+        return replace(self, shares=shares)
 
 
 @dataclass(frozen=True, eq=False)
@@ -433,11 +487,13 @@ def read_question(
     schema: Schema,
     *,
     own_model: Rebuild | None = None,
+    place: Place | None = None,
 ) -> tuple[Question[Any], int]:
     """Read a question, and the place of the silo that it is meant for.
 
     Every type, length and range is checked against the site's schema. `own_model`
-    rebuilds models with a module of the user's own.
+    rebuilds models with a module of the user's own. `place` is that of a silo in a
+    pool; without one, questions to a pool are refused, and with one all others.
     """
     left, left_arrays = dict(header), dict(arrays)
     known = tuple(Question.kinds)
@@ -450,7 +506,25 @@ def read_question(
         raise Malformed(f"unknown fields {sorted(left)[:5]}")
     if left_arrays:
         raise Malformed(f"unknown arrays {sorted(left_arrays)}")
-    return question, index
+    task = question.task
+    if task is not None and (task.pool is None) != (place is None):
+        raise Malformed("a question to a pool of silos, or one that should be")
+    if place is None:
+        return question, index
+    if task is not None:
+        question = replace(question, task=task.at(place))
+    return question, place.index
+
+
+def _read_pool(value: Any) -> Pool | None:
+    """Return a pool of silos; None for what is none."""
+    try:
+        pool = Pool(**value)
+    except TypeError:
+        return None
+    good = type(pool.silos) is int and 0 < pool.silos <= MOST_SILOS
+    good = good and type(pool.by_rows) is bool and type(pool.mass) is float
+    return pool if good and 0 < pool.mass <= HUGE else None
 
 
 _Build: TypeAlias = Callable[[object], Model]
@@ -459,6 +533,7 @@ _Build: TypeAlias = Callable[[object], Model]
 _INDEX: RequestField = whole().metadata[DECLARED]
 _SHARE: RequestField = scalar().metadata[DECLARED]
 _MODEL = RequestField(lambda value: value, "described")
+_POOL = RequestField(_read_pool, "a pool of silos")
 _VECTOR = RequestField(axes=("any",))
 _FEATURES = RequestField(axes=("features",))
 _TARGET = RequestField(axes=("2",))

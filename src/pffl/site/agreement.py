@@ -1,6 +1,7 @@
 """What the sites agreed on before the first round, as a file: `federation.json`.
 
-It holds names only (of columns, groups, labels and sites), and no rows.
+It holds names (of columns, groups, labels and sites), the run that was agreed on, and
+public keys, but no rows.
 """
 
 from __future__ import annotations
@@ -8,22 +9,27 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pffl import files
 from pffl.data.column import as_number
 from pffl.data.encoding import TableEncoding, read_name, read_names
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
 from pffl.errors import DataError, PFFLError, Problems
+from pffl.wire.keys import PublicKeys
 
 FORMAT = "pffl federation"
 VERSION = 1
 FILE = "federation.json"
 KEYS = {"format", "version", "name", "target", "label", "labels", "attributes"}
 KEYS |= {"columns", "sites", "splits", "schema_hash"}
+RUN = ("model", "constraint", "method", "run")  # sections of a run file
 LATER = {"label_type", "unseen", "weight"}  # which pffl 0.1.0 did not write
+LATER |= {"keys", "secure_sum", "floor", "run", "packages"}
+FEWEST = 3  # sites of a secure sum: of two, each knows the other's
 
 
 @dataclass(frozen=True)
@@ -40,12 +46,29 @@ class Agreement:
         Names of the sites, in order.
     splits
         Splits that every site is to have.
+    keys
+        The sites' public keys, by name; none where answers are not signed.
+    secure_sum
+        Whether answers are added under masks, so that nobody reads a single site's,
+        and every site follows the run.
+    floor
+        Smallest number of rows that a (group, label) must have to be reported, over all
+        sites of a secure sum.
+    run
+        The run that was agreed on: the sections `RUN` of its file, seed included.
+    packages
+        Distributions that it needs beside pffl, for methods of others, and versions.
     """
 
     name: str
     encoding: TableEncoding
     sites: tuple[str, ...]
     splits: tuple[str, ...] = ("train", "test")
+    keys: Mapping[str, PublicKeys] = field(default_factory=dict)
+    secure_sum: bool = False
+    floor: int = 10
+    run: Mapping[str, Any] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def schema(self) -> Schema:
@@ -113,7 +136,11 @@ class Agreement:
             if not sites or len(set(sites)) < len(sites):
                 problems.add(f"sites {list(sites)}: none, or one twice")
         return cls(
-            read_name(plain["name"]), encoding, sites, read_names(plain["splits"])
+            read_name(plain["name"]),
+            encoding,
+            sites,
+            read_names(plain["splits"]),
+            **_later(plain, sites),
         )
 
     def as_dict(self) -> dict[str, object]:
@@ -126,11 +153,21 @@ class Agreement:
             "splits": list(self.splits),
             **self.encoding.as_dict(),
             "schema_hash": self.schema.hash,
+            "keys": {name: keys.as_dict() for name, keys in self.keys.items()},
+            "secure_sum": self.secure_sum,
+            "floor": self.floor,
+            "run": dict(self.run),
+            "packages": dict(self.packages),
         }
 
     def text(self) -> str:
         """Return the file's text."""
         return json.dumps(self.as_dict(), indent=1, ensure_ascii=False) + "\n"
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of all that was agreed on."""
+        return files.digest(json.dumps(self.as_dict(), sort_keys=True))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -139,3 +176,45 @@ class Agreement:
         names += [attribute.name for attribute in self.schema.attributes]
         weight = filter(None, [self.encoding.weight])
         return tuple(dict.fromkeys([*names, self.encoding.label, *weight]))
+
+
+def _later(plain: Mapping[str, Any], sites: tuple[str, ...]) -> dict[str, Any]:
+    """Read what is agreed on beside names."""
+    keys = {
+        read_name(name): PublicKeys.from_dict(of)
+        for name, of in plain.get("keys", {}).items()
+    }
+    secure, floor = plain.get("secure_sum", False), plain.get("floor", 10)
+    run, packages = plain.get("run", {}), plain.get("packages", {})
+    with Problems("federation", DataError) as problems:
+        if keys and set(keys) != set(sites):
+            odd = sorted(set(keys) ^ set(sites))
+            problems.add(f"keys of some of the sites only, or of others: {odd}")
+        if len({key for of in keys.values() for key in (of.sign, of.mask)}) < 2 * len(
+            keys
+        ):
+            problems.add("a key is there twice: every site makes its own")
+        if type(secure) is not bool or type(floor) is not int or floor < 0:
+            problems.add(f"'secure_sum' is {secure!r}, 'floor' {floor!r}")
+        elif secure and not keys:
+            problems.add("a secure sum needs every site's keys")
+        if secure and len(sites) < FEWEST:
+            problems.add(
+                f"a secure sum needs {FEWEST} sites or more, and there are {len(sites)}"
+            )
+        if not isinstance(run, dict) or not set(run) <= set(RUN):
+            problems.add(f"'run' has other sections than {', '.join(RUN)}")
+        elif secure and not run:
+            problems.add("a secure sum needs the run that was agreed on")
+        texts = isinstance(packages, dict) and all(
+            isinstance(value, str) for value in packages.values()
+        )
+        if not texts:
+            problems.add("'packages' must say a version of each")
+    return {
+        "keys": keys,
+        "secure_sum": secure,
+        "floor": floor,
+        "run": run,
+        "packages": packages,
+    }

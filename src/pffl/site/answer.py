@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from pffl import files
-from pffl.data.schema import Schema
+from pffl.data.schema import Schema, withheld
 from pffl.data.silo import Silo
 from pffl.errors import ArtefactError, Malformed, Refused, UsageError
 from pffl.parcel import Parcel
@@ -33,6 +33,7 @@ from pffl.typing import BoolArray, IntArray
 from pffl.wire import (
     Answer,
     Request,
+    bodies_digest,
     read_request,
     refusal,
     total_body,
@@ -131,7 +132,7 @@ class Site:
             )
             alike = first**2 / np.where(counts > 0, second, 1.0)  # Kish
             counts = np.minimum(counts, np.floor(alike * (1 + 1e-9)).astype(np.int64))
-        return withheld(counts, self.rules.floor)
+        return withheld(counts, counts < self.rules.floor, self.rules.floor)
 
     def _answer(self, request: Request, *, remember: bool) -> bytes:
         self._shake_hands(request)
@@ -155,6 +156,7 @@ class Site:
                 tuple(bodies),
                 self.name,
                 tuple(self.silo.splits),
+                asked=bodies_digest(request.bodies),
             )
         )
 
@@ -213,25 +215,6 @@ class Site:
         }
         with suppress(ArtefactError):
             files.append(self._log, line, private=True, largest=LARGEST_LOG)
-
-
-def withheld(counts: IntArray, floor: int) -> BoolArray:
-    """Say which atoms to withhold, given the rows of each.
-
-    All with 0 < rows < floor; and the next smallest, until at least two atoms and
-    `floor` rows are: F less all cells that are shown is the sum over what is withheld.
-
-    >>> withheld(np.array([3, 40, 12, 0]), floor=10).tolist()
-    [True, False, True, False]
-    """
-    hidden = (counts > 0) & (counts < floor)
-    if not hidden.any():
-        return hidden
-    for atom in np.argsort(counts, kind="stable"):
-        if hidden.sum() > 1 and counts[hidden].sum() >= floor:
-            break
-        hidden[atom] |= counts[atom] > 0
-    return hidden
 
 
 def answer(question: Question[Any], view: View, hidden: BoolArray) -> Total:

@@ -4,27 +4,38 @@ A message carries a list of questions, and its answer the list of their totals. 
 message of a run has a number that only grows, as a pair (session, sequence): a server
 that was restarted begins a new session. A site answers no number twice, and the server
 takes an answer only under the number that it asked with.
+
+An answer is signed, where the site has a key: over all that it says, the digest of what
+was asked included. Under secure sums messages are also numbered by the step of the run,
+which all sites are asked alike; a request brings the answers of all sites to the step
+before, and the transcript, a chain of hashes over all of them, says what was said so
+far. Masks depend on it: sites that were shown different things do not add up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from pffl import files
 from pffl.errors import Malformed
 from pffl.parcel import LARGEST, Parcel, pack, unpack
 from pffl.questions import Question, Total
 
-PROTOCOL = 2
+PROTOCOL = 3
 QUESTION = "pffl question"
 ANSWER = "pffl answer"
 REFUSAL = "pffl refusal"
 LONGEST = 300  # characters of a name, or of a reason
 MOST_QUESTIONS = 24  # of a message, whose arrays a parcel can hold
 SEVERAL = "questions"  # the kind of a message with questions of different kinds
+HELLO = "hello"  # and of one without any: who is there?
+RELAY, MASKED = "relay", "masked"  # arrays of a message under secure sums
+MOST_SITES = 1000  # whose answers are relayed
 
 T = TypeVar("T", bound=Total)
 
@@ -60,11 +71,24 @@ class Message:
 
 @dataclass(frozen=True, eq=False)
 class Request(Message):
-    """Questions on their way to a site."""
+    """Questions on their way to a site; none to ask who is there.
+
+    Attributes
+    ----------
+    step
+        Place in the run of a question under secure sums, from 1; 0 for all else.
+    relay
+        What all sites answered to the step before, in their order, as they sent it.
+    """
+
+    step: int = 0
+    relay: tuple[bytes, ...] = ()
 
     @property
     def kind(self) -> str:
         """What is asked for, by name."""
+        if not self.bodies:
+            return HELLO
         return kind_of([str(body.header.get("question"))[:40] for body in self.bodies])
 
 
@@ -80,11 +104,21 @@ class Answer(Message):
         Splits that the site has.
     refusal
         Why the site does not answer; then there are no totals.
+    asked
+        Digest of the questions that it answers.
+    step, transcript
+        Under secure sums: as in the request, and what was said before it.
+    signature
+        Of all the rest, by the site's key; empty without one.
     """
 
     silo: str
     splits: tuple[str, ...] = ()
     refusal: str = ""
+    asked: str = ""
+    step: int = 0
+    transcript: str = ""
+    signature: str = ""
 
 
 def kind_of(kinds: Sequence[str]) -> str:
@@ -117,6 +151,48 @@ def read_total(
     return total, int(withheld or 0)
 
 
+def masked_body(flat: NDArray[np.uint64]) -> Parcel:
+    """Write one site's masked numbers, those of all questions of a message."""
+    header = {"total": MASKED, "withheld": 0}
+    return Parcel(header, {MASKED: flat.view(np.int64)})
+
+
+def read_masked(answer: Answer, length: int) -> NDArray[np.uint64]:
+    """Read one site's masked numbers, of which there are so many."""
+    if len(answer.bodies) != 1:
+        raise Malformed("not one masked answer")
+    body = answer.bodies[0]
+    found = body.arrays.get(MASKED)
+    if dict(body.header) != {"total": MASKED, "withheld": 0} or len(body.arrays) != 1:
+        raise Malformed("not a masked answer")
+    if found is None or found.dtype != np.int64 or found.shape != (length,):
+        raise Malformed(f"not {length:,} masked numbers")
+    return found.view(np.uint64)
+
+
+def bodies_digest(bodies: Sequence[Parcel]) -> str:
+    """Return a digest of questions, as they are written."""
+    return files.digest(*(pack(body) for body in bodies))
+
+
+def first_transcript(agreement: str, run: str) -> str:
+    """Return the transcript of a run that has not begun, under an agreement's hash."""
+    return files.digest("pffl transcript", agreement, run)
+
+
+def next_transcript(
+    transcript: str, asked: str, masked: Sequence[NDArray[np.uint64]]
+) -> str:
+    """Return the transcript after a step: what was asked, and all sites' answers."""
+    said = [files.digest_arrays(flat.view(np.int64)) for flat in masked]
+    return files.digest(transcript, asked, *said)
+
+
+def signed_content(answer: Answer) -> bytes:
+    """Return the bytes that a site signs."""
+    return write_answer(replace(answer, signature=""))
+
+
 def write_request(request: Request) -> bytes:
     """Return the bytes that a site receives."""
     return _write(QUESTION, request)
@@ -125,10 +201,7 @@ def write_request(request: Request) -> bytes:
 def read_request(content: bytes, *, largest: int = LARGEST) -> Request:
     """Read what a server sent; anything else is `Malformed`."""
     parcel = unpack(content, largest=largest)
-    request = Request(**_read(parcel, (QUESTION,), Request))
-    if not request.bodies:
-        raise Malformed("a request without a question")
-    return request
+    return Request(**_read(parcel, (QUESTION,), Request))
 
 
 def write_answer(answer: Answer) -> bytes:
@@ -174,6 +247,10 @@ def _write(kind: str, message: Message) -> bytes:
         for place, body in enumerate(message.bodies)
         for name, array in body.arrays.items()
     }
+    if isinstance(message, Request):
+        header[RELAY] = [len(content) for content in message.relay]
+        if message.relay:
+            arrays[RELAY] = np.frombuffer(b"".join(message.relay), np.uint8)
     return pack(Parcel(header, arrays))
 
 
@@ -195,16 +272,31 @@ def _read(parcel: Parcel, kinds: tuple[str, ...], into: type[Any]) -> dict[str, 
     for name, value in header.items():
         if not FITS.get(name, _name)(value):
             raise Malformed(f"'{name}' is {str(value)[:40]!r}")
-    header["bodies"] = _bodies(header["bodies"], parcel)
+    arrays = dict(parcel.arrays)
+    if RELAY in header:
+        header[RELAY] = _relay(header[RELAY], arrays.pop(RELAY, None))
+    header["bodies"] = _bodies(header["bodies"], arrays)
     if "splits" in header:
         header["splits"] = tuple(header["splits"])
     return header
 
 
-def _bodies(headers: list[dict[str, Any]], parcel: Parcel) -> tuple[Parcel, ...]:
+def _relay(lengths: list[int], array: NDArray[Any] | None) -> tuple[bytes, ...]:
+    """Cut the answers of a step apart."""
+    if array is None:
+        array = np.zeros(0, np.uint8)
+    if array.dtype != np.uint8 or array.shape != (sum(lengths),):
+        raise Malformed("answers that are not as long as the request says")
+    content, ends = array.tobytes(), np.cumsum([0, *lengths]).tolist()
+    return tuple(content[ends[i] : ends[i + 1]] for i in range(len(lengths)))
+
+
+def _bodies(
+    headers: list[dict[str, Any]], given: Mapping[str, NDArray[Any]]
+) -> tuple[Parcel, ...]:
     """Give every body its own arrays: `w` is the first one's, `w 1` the second's."""
     arrays: dict[str, dict[str, Any]] = {str(i): {} for i in range(len(headers))}
-    for name, array in parcel.arrays.items():
+    for name, array in given.items():
         own, _, place = name.partition(" ")
         if place == "0" or (place or "0") not in arrays:
             raise Malformed(f"an array {shown(name)!r} that belongs to nothing")
@@ -234,6 +326,8 @@ def _name(value: object) -> bool:
 FITS: Mapping[str, Callable[[object], bool]] = {
     "session": _whole,
     "sequence": _whole,
+    "step": _whole,
+    "relay": lambda value: _list(value, MOST_SITES, _whole),
     "splits": lambda value: _list(value, 16, _name),
     "bodies": lambda value: _list(
         value, MOST_QUESTIONS, lambda body: isinstance(body, dict)

@@ -1,0 +1,115 @@
+"""Messages under secure sums: what is relayed, chained and told to a pool of silos."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.engines import Reference
+from pffl.errors import Malformed
+from pffl.parcel import Parcel
+from pffl.questions import Place, Pool, Presence, Slopes, View, read_question
+from pffl.wire import (
+    Answer,
+    Request,
+    bodies_digest,
+    first_transcript,
+    masked_body,
+    next_transcript,
+    question_body,
+    read_answer,
+    read_masked,
+    read_request,
+    signed_content,
+    write_answer,
+    write_request,
+)
+from tests.helpers import make_federation, make_problem
+
+
+def test_answers_are_relayed_byte_for_byte() -> None:
+    relay = (b"one", b"", b"three\x00")
+    body = Parcel({"a": 1}, {"w": np.ones(2)})
+    sent = Request("r", 1, 2, "0", "h", (body,), step=3, relay=relay)
+    found = read_request(write_request(sent))
+    assert (found.relay, found.step) == (relay, 3)
+    assert found.bodies[0].arrays["w"].tolist() == [1.0, 1.0]
+    assert bodies_digest(found.bodies) == bodies_digest(sent.bodies)
+
+
+def test_a_request_without_questions_asks_who_is_there() -> None:
+    found = read_request(write_request(Request("r", 1, 2, "0", "h", ())))
+    assert found.kind == "hello"
+
+
+def test_masked_numbers_travel_whole() -> None:
+    flat = np.array([0, 1, 2**63, 2**64 - 1], dtype=np.uint64)
+    sent = Answer("r", 1, 2, "0", "h", (masked_body(flat),), "north", step=1)
+    found = read_answer(write_answer(sent))
+    assert read_masked(found, 4).tolist() == flat.tolist()
+    with pytest.raises(Malformed):
+        read_masked(found, 3)
+    with pytest.raises(Malformed):
+        read_masked(replace(found, bodies=found.bodies * 2), 4)
+
+
+def test_a_signature_is_of_all_but_itself() -> None:
+    sent = Answer("r", 1, 2, "0", "h", (), "north", asked="ab", signature="cd")
+    assert signed_content(sent) == write_answer(replace(sent, signature=""))
+    for changed in ({"run": "s"}, {"asked": "x"}, {"step": 1}, {"transcript": "t"}):
+        assert signed_content(replace(sent, **changed)) != signed_content(sent)
+
+
+def test_a_transcript_depends_on_all_that_was_said() -> None:
+    one, two = np.arange(3, dtype=np.uint64), np.arange(4, dtype=np.uint64)
+    first = first_transcript("agreement", "run")
+    seen = {
+        first,
+        first_transcript("another", "run"),
+        first_transcript("agreement", "other"),
+        next_transcript(first, "asked", [one, two]),
+        next_transcript(first, "asked", [two, one]),
+        next_transcript(first, "other", [one, two]),
+        next_transcript(first, "asked", [one, one]),
+    }
+    assert len(seen) == 7
+
+
+@pytest.mark.parametrize("by_rows", [True, False])
+def test_a_pool_is_told_the_same_and_each_finds_its_share(by_rows: bool) -> None:
+    federation = make_federation(0)
+    problem = make_problem(Reference(federation), pffl.BoundedGroupLoss(0.5))
+    masses = [float(len(silo.rows("train"))) for silo in federation.silos]
+    pool = Pool(len(masses), by_rows, sum(masses))
+    shares = np.array([pool.share(mass) for mass in masses])
+    task = replace(problem.task, pool=pool)
+    w = np.full(problem.n_parameters, 0.1)
+    bodies = [question_body(Slopes(task, w), k) for k in range(len(masses))]
+    assert len({bodies_digest([body]) for body in bodies}) == 1
+    plain = Slopes(replace(problem.task, shares=shares), w)
+    for k, silo in enumerate(federation.silos):
+        view = View.of(silo, federation.schema, task.model, "train")
+        place = Place(k, masses[k])
+        read, index = read_question(
+            bodies[k].header, bodies[k].arrays, federation.schema, place=place
+        )
+        assert index == k
+        assert read.answer(view).risk == pytest.approx(plain.answer(view).risk)
+    with pytest.raises(Malformed, match="pool"):
+        read_question(bodies[0].header, bodies[0].arrays, federation.schema)
+
+
+def test_presence_hides_what_few_sites_have() -> None:
+    federation = make_federation(0)
+    question = Presence(federation.schema, "train", 2)
+    total = Reference(federation).ask(question)
+    rows = Reference(federation).ask(pffl.questions.Census(federation.schema)).counts
+    assert total.counts.tolist() == rows.sum(axis=0).tolist()
+    assert total.silos_with.tolist() == (rows >= 2).sum(axis=0).tolist()
+    assert not total.hidden(1).any()
+    few = replace(total, silos_with=np.array([2, *total.silos_with[1:]]))
+    assert few.hidden(2)[0]
+    assert few.hidden(2).sum() >= 2
