@@ -338,6 +338,14 @@ class Question(Generic[T_co]):
         """Return the total of silos whose rows are all at hand, put right by that."""
         return total
 
+    def addend(self, total: Any) -> Any:
+        """Return a silo's total as one that can be added under masks."""
+        return total
+
+    def summed(self, total: Any, sites: int) -> Any:
+        """Return the sum of so many sites' `addend` as the total of one silo."""
+        return total
+
     def lacking(self, total: Any, rows: FloatArray) -> Any:
         """Mark what the missing silos, with `rows` in each cell, leave open."""
         return total

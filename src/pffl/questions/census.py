@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -27,6 +28,7 @@ from pffl.typing import FloatArray, IntArray
 COUNT = Row(0.0, 1.0, whole=True, called="a count")
 STORED = Row(0.0, whole=True, called="a number of inputs")
 WEIGHT = Row(0.0, 1.0, weighted=True, called="a weight")
+APART = 1 << 13  # more than there are sites under masks
 
 
 class CensusTotal(Total):
@@ -92,6 +94,21 @@ class Census(RowsQuestion[CensusTotal]):
             np.array([most_stored(view.X)]),
             self.schema.hash,
         )
+
+    def addend(self, total: CensusTotal) -> CensusTotal:
+        """Write beside `stored`, which does not add, whether rows are sparse."""
+        stored = total.stored
+        return replace(total, stored=np.where(stored > 0, stored * APART + 1, 0))
+
+    def summed(self, total: CensusTotal, sites: int) -> CensusTotal:
+        """Return the sum of what rows store, which is no less than the most.
+
+        Where some sites' rows are dense, and those of others not, it is all inputs.
+        """
+        stored, sparse = np.divmod(total.stored, APART)
+        most = np.where(sparse == sites, stored, np.where(sparse > 0, np.inf, 0))
+        few = np.minimum(most, self.schema.n_features)
+        return replace(total, stored=few.astype(np.int64))
 
     def check(
         self,
