@@ -12,6 +12,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from pffl.data import Federation
 from pffl.errors import ArtefactError, MissingExtraError, UsageError
 from pffl.flower.deploy import PLACE, Address, deploy, folders, site_names, table_of
 from pffl.site import Agreement, Site, SiteConfig, prepare
+from pffl.site.agreement import RUN
 from pffl.spec import load, parse
 from tests.site.sites import census, send
 
@@ -293,7 +295,11 @@ def test_deploying_from_a_federation_file(trial: Path, tmp_path: Path) -> None:
     sections = SECTIONS | {"data": {"federation": str(tmp_path / "agreed.json")}}
     out = made(tmp_path / "out", sections)
     agreed = Agreement.read(trial / "app" / "federation.json")
-    assert Agreement.read(out / "app" / "federation.json") == agreed
+    found = Agreement.read(out / "app" / "federation.json")
+    assert replace(found, run={}) == replace(agreed, run={})
+    # A seed was drawn, which sites and server agree on.
+    assert load(out / "app" / "spec.toml").settings.seed == found.run["run"]["seed"]
+    assert set(found.run) == {name for name in sections if name in RUN} | {"run"}
     with pytest.raises(UsageError, match="no rows"):
         made(tmp_path / "b", sections, trial_data=True)
     with pytest.raises(UsageError, match="names north"):
@@ -424,6 +430,12 @@ def deploy_until(out: Path, event: int) -> bool:
         os._exit(1)
 
 
+def names_in(out: Path) -> set[Path]:
+    """Return what is in a folder; an app is named by its hash, and has its own seed."""
+    found = [path.relative_to(out) for path in out.rglob("*")]
+    return {path.parent if path.suffix == ".fab" else path for path in found}
+
+
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize(
     "step", [41, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"]
@@ -434,7 +446,7 @@ def test_fault_100_deploy_killed_anywhere_leaves_nothing_or_everything(
     pytest.importorskip("flwr.cli.build", reason="the extra 'flower' is not installed")
     out = tmp_path / "runs" / "out"
     assert not deploy_until(out, 0)
-    whole = {path.relative_to(out) for path in out.rglob("*")}
+    whole = names_in(out)
     assert len(whole) > 40
     killed, event = [], 1
     while True:
@@ -443,7 +455,7 @@ def test_fault_100_deploy_killed_anywhere_leaves_nothing_or_everything(
         if not killed[-1]:
             break
         if out.exists():
-            assert {path.relative_to(out) for path in out.rglob("*")} == whole
+            assert names_in(out) == whole
         else:  # and the next one is not disturbed by what is left beside it
             out.mkdir()
         event += step

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import secrets
 import tomllib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,16 +19,18 @@ import numpy as np
 import pandas as pd
 
 from pffl import files
+from pffl.constraints import CONSTRAINTS
 from pffl.constraints.base import Cells
 from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.silo import Rows, Silo
 from pffl.errors import Problems, UsageError
-from pffl.methods import Auto, Exact, FirstOrder, Method
+from pffl.methods import METHODS, Auto, Exact, FirstOrder, Method
 from pffl.methods.auto import hessians_fit
 from pffl.problem import Access
 from pffl.site import Agreement, Rules
 from pffl.site.agreement import FILE as FEDERATION
+from pffl.site.agreement import RUN
 from pffl.spec import RunSpec, dumps
 
 RUN_FILE = "spec.toml"
@@ -118,7 +121,13 @@ def deploy(
             "bound = 'auto' sets training rows aside, and they will be at the sites: "
             "give a number"
         )
+    sections = _seeded(spec, sections)
     agreed, federation = _agreement(spec, sites, rows=trial_data, progress=progress)
+    agreed = replace(
+        agreed,
+        run={name: sections[name] for name in RUN if name in sections},
+        packages=_packages(spec),
+    )
     names, values = folders(agreed.sites), _values(address)
     values |= _listings(agreed, names)
     with files.whole_folder(Path(out)) as place:
@@ -138,6 +147,21 @@ def deploy(
         _write_all(place, {"README.md": "README.md"}, values)
     own_places = {name: Path(out) / "sites" / names[name] for name in agreed.sites}
     return Deployment(Path(out), own_places, () if app else (UNPINNED,))
+
+
+def _seeded(spec: RunSpec, sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the run file with a seed: sites agree to one run, and not to any."""
+    seed = spec.settings.seed
+    seed = secrets.randbits(32) if seed is None else seed
+    return {**sections, "run": {**sections.get("run", {}), "seed": seed}}
+
+
+def _packages(spec: RunSpec) -> dict[str, str]:
+    """Name the packages of others that a run needs at every site."""
+    found = METHODS.packages(spec.method.name)
+    if spec.constraint is not None:
+        found |= CONSTRAINTS.packages(spec.constraint.name)
+    return found
 
 
 def _agreement(
