@@ -28,9 +28,8 @@ from pffl.models.base import Model
 from pffl.models.linear import LinearModel
 from pffl.models.predictor import Predictor
 from pffl.models.scaled import row_squares
-from pffl.preparation import count, deviations, shares, sizes_of, stored_of, withholds
+from pffl.preparation import count, deviations, sizes_of, stored_of, task_of, withholds
 from pffl.problem import Point, Problem
-from pffl.questions import Task
 from pffl.solving import evidence_of, open_engine, setting_of
 from pffl.typing import FloatArray
 
@@ -298,12 +297,12 @@ def problem_of(engine: Engine, evidence: Evidence, model: Model) -> Problem:
     cells = cells_of(evidence, schema, engine.silo_names)
     counted = drive(engine, count(schema))
     census = counted.census
-    counts = cells.totals(census.weights)
+    counts, access = cells.totals(census.weights), setting_of(engine).access
     empty = [cells.names[z] for z in np.flatnonzero(counts == 0)]
     if empty:
         raise DataError(f"no training rows in any silo for {', '.join(empty)}")
     return Problem(
-        Task(model, cells, shares(census, terms.weighting)),
+        task_of(model, cells, census, terms.weighting, access),
         schema,
         engine.silo_names,
         counts,
@@ -319,7 +318,7 @@ def problem_of(engine: Engine, evidence: Evidence, model: Model) -> Problem:
         withholds(census),
         terms.fixed_ball,
         stored=stored_of(census),
-        access=setting_of(engine).access,
+        access=access,
     )
 
 

@@ -29,7 +29,7 @@ from pffl.models.linear import (
 )
 from pffl.numerics import is_number
 from pffl.problem import Access, Problem
-from pffl.questions import Census, CensusTotal, Moments, MomentsTotal, Task
+from pffl.questions import Census, CensusTotal, Moments, MomentsTotal, Pool, Task
 from pffl.questions.plausible import lengths
 from pffl.text import down, up, words
 from pffl.typing import FloatArray
@@ -169,6 +169,24 @@ class Setting:
     encoding: TableEncoding
     access: Access = field(default_factory=Access)
 
+    @classmethod
+    def pooled(
+        cls, name: str, encoding: TableEncoding, splits: Sequence[str], sites: int
+    ) -> Setting:
+        """Return the setting of sites that answer as one silo, under secure sums.
+
+        Server and sites know the same of it, so that sites can follow a run.
+        """
+        return cls(
+            encoding.schema,
+            (f"all {sites} sites",),
+            tuple(splits),
+            False,
+            Data(name, sites, encoding.schema.hash, None),
+            encoding,
+            Access(elsewhere=True, pooled=sites),
+        )
+
 
 def prepare(
     setting: Setting,
@@ -203,6 +221,7 @@ def begin(
             "that has the bound 'auto'"
         )
     _check_quorum(setting, method)
+    check_pooled(setting, constraint, method)
     schema = setting.schema
     counted = yield from stage("census", count(schema))
     census, sums = counted.census, (counted.feature_sums, counted.feature_squares)
@@ -229,7 +248,7 @@ def begin(
     beta, multiplier_bound = prices(constraint, method)
     _warn(cells, counts, beta)
     problem = Problem(
-        Task(bound, cells, shares(census, options.weighting)),
+        task_of(bound, cells, census, options.weighting, setting.access),
         schema,
         setting.silo_names,
         cells.totals(census.weights),
@@ -459,6 +478,51 @@ def reprice(problem: Problem, bounds: FloatArray, beta: float, bound: float) -> 
     return replace(
         problem.with_bounds(bounds), risk_weight=beta, multiplier_bound=bound
     )
+
+
+def check_pooled(
+    setting: Setting, constraint: Constraint | None, method: Method[Any]
+) -> None:
+    """Refuse what needs figures of single silos, where secure sums show totals only."""
+    if not setting.access.pooled:
+        return
+    only = "and a secure sum shows the totals over all sites only"
+    if method.looks_at_silos:
+        able = sorted(
+            n for n, kind in METHODS.sound().items() if not kind.looks_at_silos
+        )
+        raise UsageError(
+            f"{type(method).__name__} needs every silo's own losses or counts, {only}: "
+            f"use one of {', '.join(able)}, or no secure sum"
+        )
+    if method.participation < 1:
+        raise UsageError(
+            f"participation = {method.participation:g} asks some of the silos in a "
+            "round, and a secure sum is always over all of them: participation=1"
+        )
+    if constraint is not None and not constraint.open:
+        cells = constraint.cells(setting.schema, setting.silo_names)
+        own = [z for z in range(len(cells)) if not cells.everywhere[z]]
+        if own:
+            raise UsageError(
+                f"bounds for single silos (per-silo) need their own losses, {only}: "
+                "bound groups over all sites, or use no secure sum"
+            )
+
+
+def task_of(
+    model: Model,
+    cells: Cells,
+    census: CensusTotal,
+    weighting: Weighting,
+    access: Access,
+) -> Task:
+    """Return the task with p_k, which the sites of a pool find by themselves."""
+    if not access.pooled:
+        return Task(model, cells, shares(census, weighting))
+    mass = float(census.weight.sum())
+    pool = Pool(access.pooled, weighting == "rows", mass)
+    return Task(model, cells, np.ones(1), pool=pool)
 
 
 def shares(census: CensusTotal, weighting: Weighting) -> FloatArray:

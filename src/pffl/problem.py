@@ -115,11 +115,14 @@ class Access:
         Whether Hessians may be asked for.
     partial
         Whether a round of training may do without some silos, as nothing else may.
+    pooled
+        How many sites answer as one, under secure sums; 0 where silos are told apart.
     """
 
     elsewhere: bool = False
     hessians: bool = True
     partial: bool = False
+    pooled: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -383,12 +386,15 @@ class Problem:
         if known is None:
             return Errors(0.0, np.zeros(self.n_cells), np.zeros(1 + self.n_cells))
         shape, cells = known(model), self.cells.bounds
+        in_risk, pool = (self.task.shares / self.masses).max(), self.task.pool
+        if pool is not None:  # which does not say what a silo's rows weigh
+            in_risk *= pool.uneven("train")
         sizes = Sizes(
             self.column_sizes,
             self.target_size,
             np.append(float(self.silo_counts.sum()), self.rows),
-            np.append((self.task.shares / self.masses).max(), 1 / self.counts),
-            self.silo_counts.size,
+            np.append(in_risk, 1 / self.counts),
+            self.silo_counts.size * (1 if pool is None else pool.silos),
             shape.slope,
             shape.curvature,
             self.weighted,

@@ -51,6 +51,7 @@ class AFL(DescentAscent):
     iterates: ClassVar[Iterates] = (None, "last", "average")
     name: ClassVar[str] = "afl"
     weighs_silos: ClassVar[bool] = True
+    looks_at_silos: ClassVar[bool] = True
     weighs_updates: ClassVar[bool] = True
 
     def own(self, problem: Problem) -> Problem:

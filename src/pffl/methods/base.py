@@ -47,6 +47,8 @@ class Method(ABC, Generic[S]):
     weighs_silos
         Whether silos have weights or losses of their own in it, so that it matters
         which silo has which rows.
+    looks_at_silos
+        Whether the server needs figures of single silos, which secure sums do not show.
     saddle
         Whether it aims at the saddle point of G, so that the gap says how far it came.
     grid
@@ -56,6 +58,7 @@ class Method(ABC, Generic[S]):
     name: ClassVar[str]
     steps_without_some: ClassVar[bool] = False
     weighs_silos: ClassVar[bool] = False
+    looks_at_silos: ClassVar[bool] = False
     saddle: ClassVar[bool] = False
     grid: ClassVar[Grid] = {}
 

@@ -36,6 +36,7 @@ from pffl.methods.step_sizes import (
     ascent_regret_step,
     curvatures,
     smoothness,
+    typical,
 )
 from pffl.models.linear import LinearModel
 from pffl.numerics import project_simplex
@@ -272,7 +273,8 @@ class LocalTraining(Method[S]):
         linear = isinstance(problem.task.model, LinearModel)
         if not linear or (self.step_size is not None and self.schedule == "constant"):
             return None
-        return Smoothness(self.own(problem).task, first.w)
+        own = self.own(problem)
+        return Smoothness(own.task, first.w, typical(own))
 
     def init(self, problem: Problem, constants: SmoothnessTotal | None = None) -> S:
         """Return the first state, with step sizes."""

@@ -73,6 +73,7 @@ class FairFed(MeasuredDescent[State]):
     name: ClassVar[str] = "fairfed"
     steps_without_some: ClassVar[bool] = True
     weighs_silos: ClassVar[bool] = True
+    looks_at_silos: ClassVar[bool] = True
     weighs_updates: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

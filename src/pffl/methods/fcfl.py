@@ -39,7 +39,7 @@ from pffl.methods.base import (
     check_two_classes,
     label_groups,
 )
-from pffl.methods.step_sizes import curvatures, smoothness
+from pffl.methods.step_sizes import curvatures, smoothness, typical
 from pffl.numerics import divisors
 from pffl.problem import Point, Problem
 from pffl.questions import Slopes, SlopesTotal, Smoothness, SmoothnessTotal
@@ -115,6 +115,7 @@ class FCFL(Method[State]):
     name: ClassVar[str] = "fcfl"
     steps_without_some: ClassVar[bool] = True
     weighs_silos: ClassVar[bool] = True
+    looks_at_silos: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_parameters(
@@ -154,7 +155,7 @@ class FCFL(Method[State]):
         first = self.init(problem)  # which refuses what it cannot train on
         if self.step_size is not None:
             return None
-        return Smoothness(problem.task, first.w)
+        return Smoothness(problem.task, first.w, typical(problem))
 
     def init(self, problem: Problem, constants: SmoothnessTotal | None = None) -> State:
         """Line 1."""

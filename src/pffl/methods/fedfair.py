@@ -74,6 +74,7 @@ class FedFair(Descent[Multipliers]):
     local_steps: int = 1
     name: ClassVar[str] = "fedfair"
     weighs_silos: ClassVar[bool] = True
+    looks_at_silos: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.check(nonnegative=("gap_bound", "dual_step_size", "dual_decay"))

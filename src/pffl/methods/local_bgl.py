@@ -64,6 +64,7 @@ class LocalBGL(PrimalDual[State]):
     iterates: ClassVar[Iterates] = (None, "average", "last")
     name: ClassVar[str] = "local-bgl"
     weighs_silos: ClassVar[bool] = True
+    looks_at_silos: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"multiplier_bound": PRICES}
 
     def own(self, problem: Problem) -> Problem:

@@ -133,5 +133,6 @@ class Pooled(Method[State]):
 
 def by_rows(problem: Problem) -> Task:
     """Return the task with p_k = m_k/m: its risk is the mean over all rows."""
-    m = problem.silo_weights.sum(axis=1)
-    return replace(problem.task, shares=m / m.sum())
+    m, pool = problem.silo_weights.sum(axis=1), problem.task.pool
+    shared = None if pool is None else replace(pool, by_rows=True)
+    return replace(problem.task, shares=m / m.sum(), pool=shared)

@@ -25,10 +25,23 @@ def curvatures(problem: Problem, total: SmoothnessTotal) -> FloatArray:
 
     In a silo it is that of its part of G_k, per unit of β and λ_z.
     """
-    found = np.stack([total.sums, problem.unit * total.peaks ** (1.0 / POWER)])
+    found = np.stack([total.sums, typical(problem) * total.peaks ** (1.0 / POWER)])
     found[:, 1:] /= problem.counts
     found[:, 0] += problem.mu
     return found
+
+
+def typical(problem: Problem) -> FloatArray:
+    """Return what L of F and of each cell's sum is about in a silo, shape (1 + Z,).
+
+    Under secure sums powers of it must fit fixed point: it is then what it would be if
+    rows were of one size, and a silo had all of the cell.
+    """
+    unit = np.full(1 + problem.n_cells, problem.unit)
+    if problem.task.pool is None:
+        return unit
+    size = float(np.square(problem.column_sizes).sum() / problem.masses.sum())
+    return unit * size * np.append(1.0, problem.counts)
 
 
 def smoothness(

@@ -8,6 +8,7 @@ its own part of the cells, and no names or bounds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, field, fields, replace
 from typing import (
@@ -28,7 +29,7 @@ from pffl.constraints.base import EVERY_SILO, Cells
 from pffl.data.schema import Schema
 from pffl.data.silo import Silo
 from pffl.data.sparse import Matrix
-from pffl.errors import Malformed, PFFLError
+from pffl.errors import Malformed, PFFLError, Refused
 from pffl.models import Inputs, Model, Target, rebuild
 from pffl.models.base import UNSCALED
 from pffl.models.scaled import Design, ScaledRows
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
 MOST_CELLS = 10_000
 MOST_SILOS = 1_000_000
+UNEVEN = 1000.0  # times the mean that a row of a pool may weigh in F, at most
 
 Rebuild: TypeAlias = Callable[[object, int], Model]  # describe(), len(w) → unbound
 T_co = TypeVar("T_co", bound=Total, covariant=True)
@@ -78,8 +80,29 @@ class Pool:
     mass: float
 
     def share(self, mass: float) -> float:
-        """Return p_k of a silo whose training rows weigh so much."""
-        return mass / self.mass if self.by_rows else 1 / self.silos
+        """Return p_k of a silo whose training rows weigh so much.
+
+        What is proved of totals holds as no row weighs far more in F than others do: a
+        silo with hardly any rows, and a share like all others, takes no part.
+        """
+        if self.by_rows:
+            return mass / self.mass
+        if mass * self.silos * UNEVEN < self.mass:
+            raise Refused(
+                f"each of this silo's rows would weigh more than {UNEVEN:,.0f} times "
+                "as much as the mean row: weight silos by their rows (weighting = "
+                "'rows')"
+            )
+        return 1 / self.silos
+
+    def uneven(self, split: str) -> float:
+        """Return how many times the mean a row of a split weighs in F at most.
+
+        Shares are those of training rows: of others, nothing is known.
+        """
+        if split != "train":
+            return math.inf
+        return 1.0 if self.by_rows else UNEVEN
 
 
 @dataclass(frozen=True)
@@ -439,7 +462,8 @@ class ModelQuestion(Question[T_co]):
         task, index = Task.read(header, arrays, schema, lambda d: build(d, len(w)))
         if len(w) != task.model.n_parameters:
             raise Malformed(f"w has {len(w)} numbers, not {task.model.n_parameters}")
-        dims = {"p": len(w), "z": len(task.cells)}
+        z = len(task.cells)
+        dims = {"p": len(w), "z": z, "1+z": 1 + z}
         arrays["w"] = w
         return cls(**cls._taken(header, arrays, dims), task=task), index
 

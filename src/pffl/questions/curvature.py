@@ -63,7 +63,7 @@ class Curvature(ModelQuestion[CurvatureTotal]):
     def check(self, known: Known, total: CurvatureTotal) -> CurvatureTotal:
         """Judge values, gradients and Hessians of one silo."""
         check_first_order(known, self.w, total)
-        _check_hessians(known, total, known.share / (known.mass or 1.0))
+        _check_hessians(known, total, known.in_risk)
         total.check_ranges(known.in_each, self.scales, known.in_weight)
         return total
 

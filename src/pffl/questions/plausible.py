@@ -197,6 +197,10 @@ class Known:
         Names.
     loss_bound, update_clip
         M, and the largest norm of an update, where the federation has agreed on one.
+    sites, uneven
+        Of a sum of several sites' reports under masks: how many they are, and how many
+        times as much as in the mean over all rows one row weighs in F at most. Infinite
+        where nothing is known.
     """
 
     rows: int
@@ -209,6 +213,18 @@ class Known:
     schema: Schema
     loss_bound: float | None = None
     update_clip: float | None = None
+    sites: int = 1
+    uneven: float = 1.0
+
+    @property
+    def in_risk(self) -> float:
+        """What a row weighs in F at most."""
+        return self.share * self.uneven / (self.mass or 1.0)
+
+    @property
+    def risk_mass(self) -> float:
+        """The mass of a silo whose mean loss can be no further off than F is."""
+        return self.mass / self.uneven
 
     @property
     def in_each(self) -> Mapping[str, FloatArray]:
@@ -240,6 +256,11 @@ class Known:
             return 0.0
         return max(0.0, self.mass - float(self.weights.sum()))
 
+    def check_share(self, share: float) -> None:
+        """Refuse another Σp_k than the agreed one, which several sites round."""
+        agreed = share == self.share or (self.sites > 1 and near(share, self.share))
+        require(agreed, "another share than the agreed one")
+
     def loss_sums(self, w: FloatArray, n: FloatArray, sums: FloatArray) -> None:
         """Refuse loss sums that no honest rows weighing n can have (fault 49)."""
         low, high = self.ceilings.losses(w, n)
@@ -256,8 +277,13 @@ class Known:
             require(risk == 0, "a risk without a share")
             return 0.0
         mean = risk / self.share
-        whole = np.array([mean * self.mass])
-        self.loss_sums(w, np.array([self.mass]), whole)
+        if math.isinf(self.uneven):
+            require(mean >= 0, "a risk below 0")
+            return mean
+        whole = np.array([mean * self.risk_mass])
+        self.loss_sums(w, np.array([self.risk_mass]), whole)
+        if self.uneven > 1:  # no mean over all rows, so cells do not add up to it
+            return mean
         slack = ROUNDING * (self.mass * self.ceilings.unit + abs(whole[0]))
         parts = bool((cells <= whole[0] + slack).all())
         require(parts, "a cell's loss is more than that of all rows")

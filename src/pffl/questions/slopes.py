@@ -159,14 +159,13 @@ class Slopes(ModelQuestion[SlopesTotal]):
         """Judge values, gradients, products and scores of one silo."""
         check_first_order(known, self.w, total)
         shape, sizes = known.ceilings.shape, known.sizes
-        share = known.share / (known.mass or 1.0)
         for place, direction in enumerate(self.directions.T):
             if shape is None:
                 break
             # ‖Σ h x (xᵀd)‖ ≤ h ‖d‖ Σ‖x‖², over some of the rows as over all of them.
             length = float(np.linalg.norm(direction))
             most = shape.curvature * length * known.ceilings.total**2
-            weights = np.append(share, sizes > 0)
+            weights = np.append(known.in_risk, sizes > 0)
             products = np.vstack(
                 [total.risk_products[place], total.cell_products[:, place]]
             )
@@ -205,8 +204,8 @@ def check_first_order(known: Known, w: FloatArray, total: ToFirstOrder) -> None:
     sizes = known.sizes
     known.loss_sums(w, sizes, total.cell_losses)
     mean = known.mean_loss(w, total.risk, total.cell_losses)
-    n, unit = np.array([known.mass]), known.ceilings.unit
-    weight = known.share / (known.mass or 1.0)
+    n, unit = np.array([known.risk_mass]), known.ceilings.unit
+    weight = known.in_risk
     most = known.ceilings.gradients(n * (weight > 0), n * mean) * (weight or 1.0)
     slack = n * weight * unit
     check_length(total.risk_gradient[None], most, slack, "a gradient")

@@ -292,6 +292,7 @@ class Train(ModelQuestion[TrainTotal]):
         if not (total.share > 0 and total.powers[0] > 0):
             return None
         whole = self.batch_size is None or self.batch_size >= known.rows
+        whole = whole and (known.sites == 1 or len(self.step_sizes) == 1)
         lifted = bool((self.cell_weights[known.sizes > 0] < 0).any())
         length, steps = float(self.step_sizes.sum()), len(self.step_sizes)
         update = total.update / total.powers[0]
@@ -323,10 +324,12 @@ class Train(ModelQuestion[TrainTotal]):
 
     def check(self, known: Known, total: TrainTotal) -> TrainTotal:
         """Judge an update and the losses before it; clip one that is too long."""
-        require(total.share == known.share, "another share than the agreed one")
+        known.check_share(total.share)
         known.loss_sums(self.w, known.sizes, total.cell_losses)
         mean = known.mean_loss(self.w, total.risk, total.cell_losses)
         q, safe = self.loss_power, max(mean, 0.0) + TINY
+        if q and known.sites > 1:  # a power of a mean is no mean of powers
+            return total
         require(near(total.powers[0], known.share * safe**q), "powers of another loss")
         if self.slope:
             most, size = self.steepest(known, mean), known.mass * known.ceilings.unit
@@ -396,26 +399,29 @@ def _slopes(
 
     c₁ is 0 where slopes are bounded; for squares, the residuals' norm is at most
     √(n·mean) + scale·√S‖v‖, `mean` being the silo's mean loss at w. Of a batch, what
-    the whole would be if all rows were as its own.
+    the whole would be if all rows were as its own. Of K sites together: Σ p_k of theirs
+    is no more, since Σ p_k‖g_k‖ ≤ Σ c_i‖∇ℓ_i‖; for squares, where each goes its own
+    way, K times as much, and the sum of all losses is K·n·mean at most.
     """
     ceilings, n = known.ceilings, known.rows
     shape = ceilings.shape
     if shape is None:
         return math.inf, 0.0
-    in_risk = risk_weight / known.mass
+    in_risk = risk_weight * known.uneven / known.mass
     per_atom = cell_weights @ known.member
     row_weights = np.append(in_risk + per_atom / known.share, in_risk)
     masses = np.append(known.weights, known.elsewhere)
     # Of a batch of weighted rows nothing is known but that it is some of them.
     drawn_mass = known.mass if known.weighted else float(n)
     drawn = n if batch is None else min(batch, n)
-    if not known.weighted:
+    if not known.weighted and known.sites == 1:
         drawn_mass = min(drawn_mass, float(drawn))
     heaviest = float(np.abs(row_weights[masses > 0]).max(initial=0.0))
     if shape.slope is None:
         steep = ceilings.target.scale * ceilings.total
         first = 2 * heaviest * steep
-        c0, c1 = first * math.sqrt(ceilings.mass * max(mean, 0.0)), first * steep
+        losses = known.sites * ceilings.mass * max(mean, 0.0)
+        c0, c1 = first * math.sqrt(losses), known.sites * first * steep
     else:
         norm = math.sqrt(float(masses @ row_weights**2))
         weights = min(norm, heaviest * math.sqrt(drawn_mass))

@@ -115,7 +115,7 @@ class Witness(ModelQuestion[WitnessTotal]):
     def check(self, known: Known, total: WitnessTotal) -> WitnessTotal:
         """Judge both sums: entropies are bounded, and so are slopes."""
         total.check_ranges(known.in_each, self.scales, known.in_weight)
-        in_risk = self.risk_weight * known.share / (known.mass or 1.0)
+        in_risk = self.risk_weight * known.in_risk
         weights = np.append(self.cell_weights @ known.member, 0.0) + in_risk
         masses = np.append(known.weights, known.elsewhere)
         shape, most = known.ceilings.shape, float(weights @ masses)

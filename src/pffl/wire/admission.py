@@ -177,6 +177,7 @@ class Gate:
         """Gather what is known of a silo for a question."""
         census = self._frozen[index, question.split].total
         counts, task = self.counts(index, question.split), question.task
+        pool = task.pool
         member = task.cells.of_silo(index)
         return Known(
             int(census.rows[0]),
@@ -189,6 +190,8 @@ class Gate:
             self.schema,
             self.policy.loss_bound,
             self.policy.update_clip,
+            1 if pool is None else pool.silos,
+            1.0 if pool is None else pool.uneven(question.split),
         )
 
     def _ceiling(
