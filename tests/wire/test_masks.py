@@ -20,6 +20,7 @@ from pffl.questions import (
     CensusTotal,
     Curvature,
     Moments,
+    Presence,
     Slopes,
     Smoothness,
     Train,
@@ -323,6 +324,7 @@ def questions(federation, problem):
     centre = rng.normal(size=1 + federation.schema.n_features)
     sharp = 1.0 if task.model.n_outputs == 1 else 0.0
     return [
+        Presence(federation.schema, floor=5),
         Census(federation.schema),
         Moments(federation.schema, centre),
         Train(task, w, 0.5, weights, steps, loss_power=2.0, slope=True),
@@ -397,6 +399,25 @@ def test_most_inputs_stored_is_a_bound_under_masks(stored, pooled):
     assert found.stored.tolist() == [pooled]
     assert found.schema_hash == schema.hash
     assert found.silos.tolist() == [0]
+
+
+def test_answers_to_the_questions_of_a_message_stand_one_after_another():
+    federation, problem = setting("logistic")
+    asked = questions(federation, problem)
+    answers = [
+        [q.answer(view_of(federation, problem, q, k)) for q in asked] for k in range(3)
+    ]
+    flats = [masks.encode_all(asked, own) for own in answers]
+    found = masks.decode_all(asked, add(flats), 3)
+    for question, total, own in zip(
+        asked, found, zip(*answers, strict=True), strict=True
+    ):
+        alone = decode(question, add([encode(question, one) for one in own]), 3)
+        for name, array in total.arrays().items():
+            assert np.array_equal(array, alone.arrays()[name])
+    for wrong in (add(flats)[:-1], np.append(add(flats), np.uint64(3))):
+        with pytest.raises(Malformed, match="limbs are not an answer"):
+            masks.decode_all(asked, wrong, 3)
 
 
 def test_gradients_take_four_limbs_and_counts_one():

@@ -280,3 +280,18 @@ def _bit_length(numbers: Limbs) -> NDArray[np.int64]:
     high, low = numbers >> np.uint64(32), numbers & np.uint64(2**32 - 1)
     lengths = np.where(high > 0, 32 + np.frexp(high)[1], np.frexp(low)[1])
     return lengths.astype(np.int64)
+
+
+def encode_all(questions: Sequence[Question[Any]], totals: Sequence[Total]) -> Limbs:
+    """Write one site's answers to the questions of a message, one after another."""
+    pairs = zip(questions, totals, strict=True)
+    return np.concatenate([encode(question, total) for question, total in pairs])
+
+
+def decode_all(
+    questions: Sequence[Question[Any]], flat: Limbs, sites: int
+) -> list[Total]:
+    """Read the sum of so many sites' answers to the questions of a message."""
+    ends = np.cumsum([size(question) for question in questions])
+    parts = np.split(flat, ends[:-1])
+    return [decode(q, part, sites) for q, part in zip(questions, parts, strict=True)]
