@@ -1,0 +1,129 @@
+"""Whom an attacker asks: a site as version 0.1.0 had it, and a site as it is.
+
+An asker takes a question and returns its total, or None if it was refused. Every attack
+is run against `Former` first: an attack that reads nothing there proves nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pffl.data import Rows, Schema, Silo
+from pffl.questions import ModelQuestion, Question, View
+from pffl.site import Site
+from pffl.wire import read_answer, read_total
+from tests.helpers import make_schema
+from tests.site.sites import message
+
+Ask = Callable[[Question[Any]], Any]
+
+FLOOR, QUESTIONS, RADIUS = 10, 200, 100.0  # defaults of version 0.1.0
+LINE = "| {} | {} | {} |"
+
+
+class Former:
+    """Rows behind the guard of version 0.1.0, with its default limits.
+
+    (group, label) with fewer than ten rows, and the next smallest, are in no cell, and
+    stay in F; parameters are in a ball of 100, in which each input has spread 1; a run
+    has 200 questions.
+    """
+
+    def __init__(self, silo: Silo, schema: Schema) -> None:
+        self.silo, self.schema, self.asked = silo, schema, 0
+
+    def __call__(self, question: Question[Any]) -> Any:
+        model = None if question.task is None else question.task.model
+        view = View.of(self.silo, self.schema, model, question.split)
+        if model is not None:
+            self.asked += 1
+            assert isinstance(question, ModelQuestion)
+            ratio = self.silo.rows(question.split).spread / model.inputs.scale
+            long = max(
+                float(np.linalg.norm(v * scale))
+                for v in question.parameters
+                for scale in (1.0, np.append(ratio, 0.0))
+            )
+            if long > RADIUS or ratio.max() > 1000 or self.asked > QUESTIONS:
+                return None
+        shown = ~_withheld(view.atom, self.schema.n_atoms)[view.atom]
+        total = question.answer(view)
+        if model is None or shown.all():
+            return total
+        kept = replace(view, X=view.X[shown], y=view.y[shown], atom=view.atom[shown])
+        cells = question.answer(kept)
+        names = [name for name in total.declared if name.startswith("cell_")]
+        return replace(total, **{name: getattr(cells, name) for name in names})
+
+
+def _withheld(atom: np.ndarray, n_atoms: int) -> np.ndarray:
+    counts = np.bincount(atom, minlength=n_atoms)
+    hidden = (counts > 0) & (counts < FLOOR)
+    for smallest in np.argsort(counts, kind="stable") if hidden.any() else ():
+        if hidden.sum() > 1 and counts[hidden].sum() >= FLOOR:
+            break
+        hidden[smallest] |= counts[smallest] > 0
+    return hidden
+
+
+class Real:
+    """A real site, asked by bytes; numbers grow, and refusals are kept."""
+
+    def __init__(self, site: Site, run: str = "run") -> None:
+        self.site, self.run, self.number = site, run, 0
+        self.refusals: list[str] = []
+
+    def __call__(self, question: Question[Any]) -> Any:
+        self.number += 1
+        asked = message(self.site, question, (0, self.number), run=self.run)
+        answer = read_answer(self.site.answer(asked))
+        if answer.refusal:
+            self.refusals.append(answer.refusal)
+            return None
+        return read_total(answer.bodies[0], question, 0, self.site.schema.hash)[0]
+
+
+def tell(attack: str, before: object, now: object) -> None:
+    """Print what an attack recovered: from version 0.1.0, and now (pytest -s)."""
+    print(LINE.format(attack, before, now))
+
+
+def people(
+    n: int = 800, *, seed: int = 0, inputs: int = 4, small: int = 0
+) -> tuple[Silo, Schema]:
+    """Draw people with an age in whole years and other inputs, of two groups.
+
+    Of the last (group, label) there are `small` people, if it is said.
+    """
+    rng = np.random.default_rng(seed)
+    schema = make_schema(features=inputs)
+    age = 18 + np.floor(rng.gamma(2.0, 9.0, n)).clip(0, 62)
+    X = np.column_stack([age, rng.normal(size=(n, inputs - 1)) * 3 + 5])
+    group = rng.integers(2, size=n)
+    y = (rng.normal(size=n) + (X[:, 1] - 5) / 3 > 0).astype(float)
+    if small:
+        rare = (group == 1) & (y == 1)
+        kept = ~rare | (np.cumsum(rare) <= small)
+        X, y, group = X[kept], y[kept], group[kept]
+    rows = Rows.of(X, y, group)
+    return Silo("north", 0, {"train": rows, "test": rows}), schema
+
+
+def found(rows: np.ndarray, guesses: Sequence[np.ndarray], tolerance: float) -> int:
+    """Count the rows that some guess is, in units of each input's spread."""
+    if not len(guesses):
+        return 0
+    spread = rows.std(axis=0)
+    scaled = np.asarray(guesses) / spread
+    near = [np.abs(scaled - row / spread).max(axis=1).min() for row in rows]
+    return int((np.array(near) < tolerance).sum())
+
+
+def reason(asker: Real) -> str:
+    """The first refusal, short; numbers of its own left out."""
+    return re.split(r"[:(]", asker.refusals[0])[0].strip() if asker.refusals else "–"

@@ -1,0 +1,134 @@
+"""Attacks of a server that chooses w: windows on an input, and hyperplanes in a tail.
+
+With a long w the slope of a loss is a step and its curvature a window, so that a sum
+over a large cell is a sum over few of its people, or over one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+
+from pffl.models import Inputs
+from pffl.questions import Curvature, Slopes, Task
+from tests.attacks.askers import Ask
+
+AWAY = 1e7  # spreads: a column with such a mean is a second intercept, and free
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a window read: people per cell and value, and the sums of their inputs."""
+
+    values: np.ndarray
+    counts: np.ndarray
+    sums: np.ndarray
+
+    def exact(self, truth: np.ndarray, most: int = 9) -> tuple[int, int]:
+        """Of the cells with 1 to `most` people: how many counts are right, of all."""
+        small = (truth > 0) & (truth <= most)
+        right = (np.abs(self.counts - truth) < 0.1) & small
+        return int(right.sum()), int(small.sum())
+
+    def alone(self) -> list[np.ndarray]:
+        """Inputs of those who seem to be alone with their value in their cell."""
+        one = np.abs(self.counts - 1) < 0.1
+        return list(self.sums[one])
+
+
+def window(
+    ask: Ask, task: Task, values: np.ndarray, *, radius: float, moved: bool = False
+) -> Read:
+    """Read a cell's people by their value of the first input.
+
+    Each question looks through a window σ′ around one value; the windows' kernel is
+    inverted. `moved`: the last input's mean is put far away, so that its parameter
+    moves the window, and all of the radius goes into sharpness.
+    """
+    task, back = _with_free_intercept(task) if moved else (task, None)
+    inputs = task.model.inputs
+    at = (values - inputs.mean[0]) / inputs.scale[0]
+    reach = 1.0 if moved else np.hypot(1.0, np.abs(at).max())
+    sharp = 0.99 * radius / reach
+    kernel, hessians = [], []
+    for place in at:
+        w = np.zeros(task.model.n_parameters)
+        w[0] = sharp
+        w[-2 if moved else -1] = -sharp * place / (AWAY if moved else 1.0)
+        total = ask(Curvature(task, w))
+        if total is None:
+            continue
+        z = sharp * (at - place)
+        kernel.append(expit(z) * expit(-z))
+        hessians.append(total.cell_hessians[:, -1])
+    n_cells, p = len(task.cells), task.model.n_parameters
+    if not hessians:
+        none = np.zeros((n_cells, len(values)))
+        return Read(values, none, np.zeros((*none.shape, p - 1)))
+    flat = np.reshape(hessians, (len(hessians), -1))
+    sums = np.linalg.lstsq(np.array(kernel), flat, rcond=1e-14)[0]
+    sums = np.moveaxis(sums.reshape(len(values), n_cells, p), 0, 1)
+    counts = sums[..., -1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scaled = sums[..., :-1] / counts[..., None]
+        rows = scaled * inputs.scale + (inputs.mean if back is None else back)
+    if back is not None:
+        rows[..., -1] -= AWAY * inputs.scale[-1]
+    return Read(values, counts, np.nan_to_num(rows, nan=np.inf))
+
+
+def _with_free_intercept(task: Task) -> tuple[Task, np.ndarray]:
+    model: Any = task.model
+    mean = model.inputs.mean.copy()
+    mean[-1] -= AWAY * model.inputs.scale[-1]
+    inputs = Inputs(mean, model.inputs.scale)
+    return replace(task, model=replace(model, inputs=inputs)), model.inputs.mean
+
+
+def counts_by_value(
+    task: Task, first: np.ndarray, atoms: np.ndarray, values: np.ndarray
+) -> np.ndarray:
+    """The truth: people per cell and value of the first input."""
+    member = task.cells.membership[:, atoms]
+    return np.array([(member & (first == value)).sum(axis=1) for value in values]).T
+
+
+def tail(
+    ask: Ask, task: Task, *, radius: float, questions: int, seed: int = 0
+) -> list[np.ndarray]:
+    """Read whoever stands furthest out in random directions, cell by cell.
+
+    A gradient's last entry counts the people beyond a hyperplane. It is moved until
+    it is 1: then the gradient is that person's inputs.
+    """
+    rng = np.random.default_rng(seed)
+    model: Any = task.model
+    counted = ask(Slopes(task, np.zeros(model.n_parameters)))
+    if counted is None:
+        return []
+    # At w = 0 slopes are ½: the cells' labels, by which side counts.
+    side = np.sign(counted.cell_gradients[:, -1])
+    read: list[np.ndarray] = []
+    low, high, cell, direction = 0.0, 0.0, 0, np.zeros(0)
+    for _ in range(questions - 1):
+        if high - low < 0.05:
+            direction = rng.normal(size=model.n_parameters - 1)
+            direction /= np.linalg.norm(direction)
+            low, high, cell = 0.0, 6.0, int(rng.integers(len(side)))
+        far = (low + high) / 2
+        w = side[cell] * 0.99 * radius / np.hypot(1.0, far) * np.append(direction, -far)
+        total = ask(Slopes(task, w))
+        if total is None:
+            return read
+        gradients = side[:, None] * total.cell_gradients
+        alone = gradients[np.abs(gradients[:, -1] - 1) < 0.01]
+        inputs = alone[:, :-1] / alone[:, -1:]
+        read += list(inputs * model.inputs.scale + model.inputs.mean)
+        beyond = gradients[cell, -1]
+        low, high = (far, high) if beyond > 1.5 else (low, far)
+        if abs(beyond - 1) < 0.01:
+            high = low
+    return read
