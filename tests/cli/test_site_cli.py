@@ -132,3 +132,36 @@ def test_deploy_refuses_every_interface_and_a_full_folder(
     (tmp_path / "mine").write_text(json.dumps({}))
     seen = pffl(capsys, "deploy", "synthetic", "-o", tmp_path)
     assert seen.code == 6
+
+
+def test_status_log_pause_and_resume(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = write_site(tmp_path / "site")
+    seen = pffl(capsys, "site", "status", folder)
+    assert seen.code == 0
+    assert "cannot answer" in seen.out
+    assert "pffl site prepare" in one_line(seen.out)
+    assert "nothing was asked yet" in seen.out
+    assert "nothing of that kind" in pffl(capsys, "site", "log", folder).out
+    assert pffl(capsys, "site", "prepare", folder).code == 0
+    site = Site.open(folder)
+    first = site.answer(message(site, census(site)))
+    site.answer(b"xx")
+    seen = pffl(capsys, "site", "status", folder)
+    assert "ready to answer; rows: train 160, test 40" in seen.out
+    assert "answered 1 messages, refused 1" in seen.out
+    assert "run run, 20" in seen.out
+    plain = pffl(capsys, "site", "status", folder, "--json").json
+    assert plain["runs"][0]["size"] == len(first)
+    seen = pffl(capsys, "site", "log", folder)
+    assert [line.split("  ")[1] for line in seen.out.splitlines()] == [
+        "run",
+        "unreadable",
+    ]
+    seen = pffl(capsys, "site", "log", folder, "--refused", "--json")
+    assert json.loads(seen.out)["refused"] == "2 bytes are no parcel"
+    assert pffl(capsys, "site", "pause", folder, "--because", "backup").code == 0
+    assert "paused since" in pffl(capsys, "site", "status", folder).out
+    assert "answers again" in pffl(capsys, "site", "resume", folder).out
+    assert "was not paused" in pffl(capsys, "site", "resume", folder).out

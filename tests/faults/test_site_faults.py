@@ -17,9 +17,9 @@ from tests.site.sites import (
     OPEN,
     ask,
     census,
-    log_of,
     message,
     problem_of,
+    refusals_of,
     send,
     small_site,
 )
@@ -75,7 +75,7 @@ def test_060_norm_ball_stops_the_probe(tmp_path: Path) -> None:
     learnt, refusals = attack(small_site(Rules(floor=1, radius=0.5), tmp_path, f1=1))
     assert np.isnan(learnt).all()
     assert all("norm ball of 0.5" in refusal for refusal in refusals)
-    assert [line["refused"] for line in log_of(tmp_path)] == refusals
+    assert [line.refused for line in refusals_of(tmp_path)] == refusals
 
 
 def test_060_repeated_round_is_refused_and_logged(tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ def test_060_repeated_round_is_refused_and_logged(tmp_path: Path) -> None:
     assert not read_answer(site.answer(content)).refusal
     refusal = read_answer(site.answer(content)).refusal
     assert "(2, 7)" in refusal
-    (line,) = log_of(tmp_path)
-    assert (line["number"], line["refused"]) == ([2, 7], refusal)
+    (line,) = refusals_of(tmp_path)
+    assert (line.number, line.refused) == ((2, 7), refusal)
 
 
 def test_023_cell_below_the_floor_is_withheld_and_said() -> None:
@@ -127,7 +127,7 @@ def test_057_other_version_is_refused_and_both_are_shown(tmp_path: Path) -> None
     refusal = send(site, census(site), version="9.9").refusal
     assert "pffl 9.9" in refusal
     assert "this site 0." in refusal
-    assert log_of(tmp_path)[0]["refused"] == refusal
+    assert refusals_of(tmp_path)[0].refused == refusal
 
 
 def test_057_other_protocol_is_refused() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +16,7 @@ from pffl.preparation import Options
 from pffl.problem import Problem
 from pffl.questions import Census
 from pffl.site import Agreement, Rules, Site
+from pffl.site.log import Entry, Log
 from pffl.wire import (
     Answer,
     Request,
@@ -105,9 +105,9 @@ def census(site: Site, split: str = "train") -> Census:
     return Census(site.schema, split)
 
 
-def log_of(folder: Path) -> list[dict[str, Any]]:
-    lines = (folder / "refusals.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+def refusals_of(folder: Path) -> list[Entry]:
+    """What a site's log says that it refused."""
+    return [entry for entry in Log(folder).read() if entry.refused]
 
 
 def write_site(folder: Path, text: str = "", *, seed: int = 0) -> Path:

@@ -20,9 +20,9 @@ from tests.site.sites import (
     OPEN,
     ask,
     census,
-    log_of,
     message,
     problem_of,
+    refusals_of,
     send,
     small_site,
 )
@@ -153,7 +153,7 @@ def test_nonsense_is_refused_and_never_raises(content: bytes, tmp_path: Any) -> 
     site = small_site(state=tmp_path)
     answer = read_answer(site.answer(content))
     assert answer.refusal
-    assert len(log_of(tmp_path)) == 1
+    assert len(refusals_of(tmp_path)) == 1
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_servers_text_is_told_back_printable_and_short(
     refusal = read_answer(site.answer(content)).refusal
     assert refusal
     assert refusal.isprintable()
-    assert [line["refused"] for line in log_of(tmp_path)] == [refusal]
+    assert [line.refused for line in refusals_of(tmp_path)] == [refusal]
 
 
 def test_other_errors_leave_by_name_only() -> None:

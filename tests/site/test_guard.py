@@ -6,7 +6,7 @@ import json
 import multiprocessing
 import stat
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,11 @@ from pffl.questions import (
     read_question,
 )
 from pffl.site import Rules, Site
+from pffl.site.log import Log
 from tests.site.sites import (
     OPEN,
     ask,
     census,
-    log_of,
     message,
     problem_of,
     send,
@@ -326,12 +326,17 @@ def test_no_figure_of_the_rows_is_remembered_or_logged(tmp_path: Path) -> None:
     kept = json.loads((tmp_path / "guard.json").read_text())["runs"]["run"]
     assert set(kept) == {"last", "questions", "layouts", "kept", "caps"}
     assert set(kept["kept"]) == {"the input scaling or model"}
-    lines = log_of(tmp_path)
-    assert [line["question"] for line in lines] == ["evaluate", "census"]
-    assert all(
-        set(line) == {"time", "run", "number", "question", "refused"} for line in lines
-    )
-    assert stat.S_IMODE((tmp_path / "refusals.jsonl").stat().st_mode) == 0o600
+    lines = Log(tmp_path).read()
+    assert [line.questions for line in lines] == [
+        ("evaluate",),
+        ("evaluate",),
+        ("census",),
+    ]
+    assert [bool(line.refused) for line in lines] == [False, True, True]
+    assert set(asdict(lines[0])) == {
+        *("time", "run", "number", "step", "questions", "size", "refused", "left"),
+    }
+    assert stat.S_IMODE((tmp_path / "answers.jsonl").stat().st_mode) == 0o600
 
 
 def _ask_many(folder: Path, contents: list[bytes], answered: Any) -> None:

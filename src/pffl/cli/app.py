@@ -10,7 +10,17 @@ from typing import Annotated
 import typer
 
 from pffl import cli
-from pffl.cli import card, certify, data, deploy, predict, run, site, study
+from pffl.cli import (
+    card,
+    certify,
+    data,
+    deploy,
+    predict,
+    run,
+    site,
+    site_status,
+    study,
+)
 
 app = typer.Typer(
     name="pffl",
@@ -33,6 +43,10 @@ app.command()(study.reproduce)
 app.command()(study.report)
 app.command()(card.card)
 app.command()(deploy.deploy)
+site.app.command()(site_status.status)
+site.app.command()(site_status.log)
+site.app.command()(site_status.pause)
+site.app.command()(site_status.resume)
 app.add_typer(site.app, name="site")
 app.add_typer(data.app, name="data")
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,8 @@ from pffl.questions.base import Rebuild
 from pffl.site import store
 from pffl.site.config import Rules, SiteConfig
 from pffl.site.guard import Guard, check_ball, check_batches
+from pffl.site.log import Entry, Log
+from pffl.site.pause import paused
 from pffl.typing import BoolArray, IntArray
 from pffl.wire import (
     Answer,
@@ -41,8 +42,6 @@ from pffl.wire import (
 )
 
 GUARD = "guard.json"
-LOG = "refusals.jsonl"
-LARGEST_LOG = 10 << 20  # bytes; then it is put aside, and an older one dropped
 OURS = version("pffl")
 
 
@@ -58,8 +57,8 @@ class Site:
     rules
         What the site allows.
     state
-        Folder for what must be remembered between processes, and for the log of
-        refusals; None to remember in this process, without a log.
+        Folder for what must be remembered between processes, and for the log; None to
+        remember in this process, without a log.
     own_model
         Rebuilds models with a module of the user's own.
     """
@@ -78,7 +77,7 @@ class Site:
         self.rules = rules
         self.guard = Guard(rules, None if state is None else state / GUARD)
         self.own_model = own_model
-        self._log = None if state is None else state / LOG
+        self._log = None if state is None else Log(state)
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Site:
@@ -97,15 +96,23 @@ class Site:
         request: Request | None = None
         try:
             request = read_request(content, largest=self.rules.largest_message)
-            return self._answer(request, remember=remember)
+            if remember:
+                self._refuse_if_paused()
+            answered = self._answer(request, remember=remember)
+            if remember and self._log is not None:
+                left = self.guard.left(request.run)
+                self._log.write(Entry.of(request, answered, left=left))
+            return answered
         except Exception as error:
             reason, own = _reason(error), self.schema.hash
-            refused = refusal(
+            answer = refusal(
                 request, version=OURS, silo=self.name, schema=own, reason=reason
             )
-            if remember:
-                self._log_refusal(request, refused.refusal)
-            return write_answer(refused)
+            refused = write_answer(answer)
+            if remember and self._log is not None:
+                with suppress(ArtefactError):  # a full disk keeps no refusal back
+                    self._log.write(Entry.of(request, refused, refused=answer.refusal))
+            return refused
 
     def preview(self, content: bytes) -> bytes:
         """Return the bytes that would leave, and remember nothing of it."""
@@ -199,22 +206,10 @@ class Site:
         # Secure sums and noise will be applied here, to the total, and nowhere else.
         return total_body(question, total, int(hidden.sum()))
 
-    def _log_refusal(self, request: Request | None, reason: str) -> None:
-        """Say when, who asked, what, and why not; no figures.
-
-        A full disk does not keep the refusal from being sent.
-        """
-        if self._log is None:
-            return
-        line = {
-            "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            "run": request.run if request else None,
-            "number": list(request.number) if request else None,
-            "question": request.kind if request else None,
-            "refused": reason,
-        }
-        with suppress(ArtefactError):
-            files.append(self._log, line, private=True, largest=LARGEST_LOG)
+    def _refuse_if_paused(self) -> None:
+        pause = None if self._log is None else paused(self._log.path.parent)
+        if pause is not None:
+            raise Refused(f"the site is {pause}")
 
 
 def answer(question: Question[Any], view: View, hidden: BoolArray) -> Total:

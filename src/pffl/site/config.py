@@ -126,7 +126,7 @@ class SiteConfig:
     ----------
     folder
         Where the file lies: relative paths start there, and the guard's memory and
-        the log of refusals lie there.
+        the log lie there.
     place, split, rules
         Its sections [site], [split] and [limits].
     columns

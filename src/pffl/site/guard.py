@@ -85,10 +85,19 @@ class Guard:
     ) -> None:
         """Enter the questions of a message into its run, or raise `Refused`."""
         with self._turn, self._lock() if remember else nullcontext():
-            runs = self._load()
+            runs = self.runs()
             self._enter(runs, request, questions)
             if remember:
                 self._save(runs)
+
+    def left(self, run: str) -> dict[str, float]:
+        """Return how many questions a run may still ask, and runs the site takes."""
+        runs = self.runs()
+        asked = runs[run].questions if run in runs else 0
+        return {
+            "questions": max(self.rules.questions - asked, 0),
+            "runs": max(self.rules.runs - len(runs), 0),
+        }
 
     def _enter(
         self,
@@ -148,7 +157,8 @@ class Guard:
         except files.Locked as error:
             raise Refused("the site is busy with other questions") from error
 
-    def _load(self) -> dict[str, RunMemory]:
+    def runs(self) -> dict[str, RunMemory]:
+        """Return what all runs have asked so far."""
         if self.path is None:
             return deepcopy(self._memory)
         if not self.path.exists():

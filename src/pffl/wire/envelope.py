@@ -85,11 +85,15 @@ class Request(Message):
     relay: tuple[bytes, ...] = ()
 
     @property
-    def kind(self) -> str:
+    def kinds(self) -> tuple[str, ...]:
         """What is asked for, by name."""
-        if not self.bodies:
-            return HELLO
-        return kind_of([str(body.header.get("question"))[:40] for body in self.bodies])
+        named = (str(body.header.get("question"))[:40] for body in self.bodies)
+        return tuple(shown(name) for name in named)
+
+    @property
+    def kind(self) -> str:
+        """What to call the message."""
+        return kind_of(self.kinds) if self.bodies else HELLO
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,102 @@
+"""What an administrator sees: a line for every message, pauses, sums by run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pffl.errors import ArtefactError
+from pffl.site import Rules, log
+from pffl.site.log import Log
+from pffl.site.pause import FILE, pause, paused, resume
+from pffl.site.status import by_run
+from pffl.wire import read_answer
+from tests.site.sites import OPEN, census, message, refusals_of, send, small_site
+
+LIMITED = Rules(floor=1, questions=7, runs=3)
+
+
+def test_every_answer_and_refusal_has_a_line(tmp_path: Path) -> None:
+    site = small_site(LIMITED, tmp_path)
+    sent = [site.answer(message(site, census(site), (0, n))) for n in (1, 2, 2)]
+    sent.append(site.answer(b"nonsense"))
+    entries = Log(tmp_path).read()
+    assert [entry.size for entry in entries] == [len(content) for content in sent]
+    refused = [read_answer(content).refusal for content in sent]
+    assert [entry.refused for entry in entries] == refused
+    assert [entry.number for entry in entries] == [(0, 1), (0, 2), (0, 2), None]
+    assert entries[0].left == {"questions": 7, "runs": 2}
+
+
+def test_a_preview_leaves_no_line(tmp_path: Path) -> None:
+    site = small_site(OPEN, tmp_path)
+    site.preview(message(site, census(site)))
+    site.preview(b"nonsense")
+    assert Log(tmp_path).read() == []
+
+
+def test_what_cannot_be_logged_does_not_leave(tmp_path: Path) -> None:
+    site = small_site(OPEN, tmp_path)
+    (tmp_path / log.FILE).mkdir()
+    assert send(site, census(site)).refusal == "ArtefactError at the site"
+
+
+def test_a_line_cut_short_by_a_crash_is_none_and_damage_is_refused(
+    tmp_path: Path,
+) -> None:
+    site = small_site(OPEN, tmp_path)
+    send(site, census(site))
+    path = tmp_path / log.FILE
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:20])
+    assert len(Log(tmp_path).read()) == 1
+    path.write_bytes(whole[:20] + b"\n" + whole)
+    with pytest.raises(ArtefactError, match="line 1"):
+        Log(tmp_path).read()
+
+
+def test_a_long_log_is_put_aside_and_still_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "LARGEST", 100)
+    site = small_site(OPEN, tmp_path)
+    for number in range(1, 4):
+        send(site, census(site), (0, number))
+    assert (tmp_path / f"{log.FILE}.1").exists()
+    assert [entry.number for entry in Log(tmp_path).read()] == [(0, 2), (0, 3)]
+
+
+def test_a_paused_site_answers_nobody_and_loses_no_number(tmp_path: Path) -> None:
+    site = small_site(OPEN, tmp_path)
+    begun = pause(tmp_path, "backup")
+    assert pause(tmp_path, "another reason") == begun
+    refusal = send(site, census(site)).refusal
+    assert refusal == f"the site is {begun}"
+    assert refusal.endswith(": backup")
+    assert not read_answer(site.preview(message(site, census(site)))).refusal
+    assert [entry.refused for entry in refusals_of(tmp_path)] == [refusal]
+    resume(tmp_path)
+    resume(tmp_path)
+    assert paused(tmp_path) is None
+    assert not send(site, census(site)).refusal
+
+
+def test_a_damaged_pause_is_a_pause(tmp_path: Path) -> None:
+    site = small_site(OPEN, tmp_path)
+    (tmp_path / FILE).write_text("{")
+    assert send(site, census(site)).refusal
+
+
+def test_sums_by_run(tmp_path: Path) -> None:
+    site = small_site(LIMITED, tmp_path)
+    both = [census(site), census(site, "test")]
+    sizes = [
+        len(site.answer(message(site, both, (0, n), run=run)))
+        for n, run in ((1, "a"), (1, "b"), (2, "a"), (2, "a"))
+    ]
+    first, second = by_run(Log(tmp_path).read())
+    assert (first.run, first.answered, first.refused, first.questions) == ("a", 2, 1, 4)
+    assert first.size == sizes[0] + sizes[2] + sizes[3]
+    assert first.left == {"questions": 7, "runs": 1}
+    assert (second.run, second.answered, second.refused) == ("b", 1, 0)
