@@ -13,6 +13,7 @@ import pytest
 from pffl.questions import Census, Curvature, Evaluate
 from pffl.site import Rules, Site
 from pffl.wire import read_answer
+from pffl.wire.envelope import PROTOCOL
 from tests.site.sites import (
     OPEN,
     ask,
@@ -133,9 +134,11 @@ def test_057_other_version_is_refused_and_both_are_shown(tmp_path: Path) -> None
 def test_057_other_protocol_is_refused() -> None:
     site = small_site()
     content = message(site, census(site))
-    other = content.replace(b'\\"protocol\\": 2', b'\\"protocol\\": 3')
+    ours, theirs = (f'\\"protocol\\": {n}'.encode() for n in (PROTOCOL, PROTOCOL + 1))
+    other = content.replace(ours, theirs)
     assert other != content
-    assert "this is protocol 2" in read_answer(site.answer(other)).refusal
+    refusal = read_answer(site.answer(other)).refusal
+    assert f"this is protocol {PROTOCOL}" in refusal
 
 
 def test_057_other_schema_is_refused_and_both_are_shown() -> None:
