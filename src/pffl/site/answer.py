@@ -10,6 +10,7 @@ The guard (`site.guard`) says which questions are answered.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
@@ -23,23 +24,31 @@ from pffl.data.schema import Schema, withheld
 from pffl.data.silo import Silo
 from pffl.errors import ArtefactError, Malformed, Refused, UsageError
 from pffl.parcel import Parcel
-from pffl.questions import ModelQuestion, Question, Total, View, read_question
+from pffl.questions import ModelQuestion, Place, Question, Total, View, read_question
 from pffl.questions.base import Rebuild
 from pffl.site import store
+from pffl.site.agreement import Agreement
 from pffl.site.config import Rules, SiteConfig
 from pffl.site.guard import Guard, check_ball, check_batches
 from pffl.site.log import Entry, Log
+from pffl.site.masking import FOLDER as RUNS
+from pffl.site.masking import Member, Standing
 from pffl.site.pause import paused
 from pffl.typing import BoolArray, IntArray
 from pffl.wire import (
     Answer,
     Request,
     bodies_digest,
+    masked_body,
+    masks,
     read_request,
     refusal,
+    signed_content,
     total_body,
     write_answer,
 )
+from pffl.wire.keys import FILE as KEY
+from pffl.wire.keys import SiteKeys
 
 GUARD = "guard.json"
 OURS = version("pffl")
@@ -61,6 +70,11 @@ class Site:
         remember in this process, without a log.
     own_model
         Rebuilds models with a module of the user's own.
+    agreement
+        All that the federation agreed on, where that is more than the schema: under
+        secure sums nothing but masked answers leaves the site.
+    keys
+        The site's own, to sign its answers with, and to mask them.
     """
 
     def __init__(
@@ -71,6 +85,8 @@ class Site:
         state: Path | None = None,
         *,
         own_model: Rebuild | None = None,
+        agreement: Agreement | None = None,
+        keys: SiteKeys | None = None,
     ) -> None:
         self.silo, self.name = silo, silo.name
         self.schema = schema
@@ -78,6 +94,16 @@ class Site:
         self.guard = Guard(rules, None if state is None else state / GUARD)
         self.own_model = own_model
         self._log = None if state is None else Log(state)
+        self._keys = keys
+        self._member: Member | None = None
+        if agreement is not None and agreement.secure_sum:
+            self._member = Member(
+                self.name,
+                agreement,
+                keys,
+                rows=store.digest(silo),
+                folder=None if state is None else state / RUNS,
+            )
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Site:
@@ -87,9 +113,12 @@ class Site:
     @classmethod
     def configured(cls, config: SiteConfig) -> Site:
         """Return the site that a configuration describes, over prepared rows."""
-        schema = config.agreement().schema
+        agreed = config.agreement()
+        schema, path = agreed.schema, config.folder / KEY
         silo = store.read(config.prepared, name=config.name, schema_hash=schema.hash)
-        return cls(silo, schema, config.rules, config.folder)
+        keys = SiteKeys.read(path) if path.exists() else None
+        rules, folder = config.rules, config.folder
+        return cls(silo, schema, rules, folder, agreement=agreed, keys=keys)
 
     def answer(self, content: bytes, *, remember: bool = True) -> bytes:
         """Answer a message; what is wrong with it is the answer, and no exception."""
@@ -143,29 +172,122 @@ class Site:
 
     def _answer(self, request: Request, *, remember: bool) -> bytes:
         self._shake_hands(request)
-        own = self.own_model
-        posed = [
-            read_question(body.header, body.arrays, self.schema, own_model=own)
-            for body in request.bodies
-        ]
+        if self._member is not None and request.bodies:
+            return self._add(self._member, request, remember=remember)
+        if request.step:
+            raise Refused("a step of a secure sum, which this site did not agree to")
+        posed = [self._read(body) for body in request.bodies]
         for question, _ in posed:
             self._check(question)
         asked = [question for question, _ in posed]
         self.guard.admit(request, asked, remember=remember)
         views: dict[tuple[str, str], View] = {}
         bodies = [self._body(question, index, views) for question, index in posed]
-        return write_answer(
-            Answer(
-                request.run,
-                *request.number,
-                OURS,
-                self.schema.hash,
-                tuple(bodies),
-                self.name,
-                tuple(self.silo.splits),
-                asked=bodies_digest(request.bodies),
-            )
+        return self._write(request, tuple(bodies))
+
+    def _read(
+        self, body: Parcel, place: Place | None = None
+    ) -> tuple[Question[Any], int]:
+        own = self.own_model
+        header, arrays = body.header, body.arrays
+        return read_question(header, arrays, self.schema, own_model=own, place=place)
+
+    def _write(
+        self, request: Request, bodies: tuple[Parcel, ...], transcript: str = ""
+    ) -> bytes:
+        """Return the bytes of an answer, signed if the site has a key."""
+        answer = Answer(
+            request.run,
+            *request.number,
+            OURS,
+            self.schema.hash,
+            bodies,
+            self.name,
+            tuple(self.silo.splits),
+            asked=bodies_digest(request.bodies),
+            step=request.step,
+            transcript=transcript,
         )
+        if self._keys is not None:
+            signature = self._keys.sign(signed_content(answer))
+            answer = replace(answer, signature=signature)
+        return write_answer(answer)
+
+    # Under secure sums
+
+    def _add(self, member: Member, request: Request, *, remember: bool) -> bytes:
+        """Answer a step of a secure sum, or repeat what was answered to it."""
+        with member.turn(request.run):
+            standing = member.standing(request.run) or self._begin(member, request)
+            if not member.answered(standing, request):
+                standing = self._step(member, standing, request, remember=remember)
+        body = masked_body(standing.masked)
+        return self._write(request, (body,), standing.transcript)
+
+    def _begin(self, member: Member, request: Request) -> Standing:
+        """Begin a run; not one of which the guard knows, and nothing else is left."""
+        if request.run in self.guard.runs():
+            raise Refused(
+                f"what the site remembers of the run is gone from '{RUNS}': it does "
+                "not go on, and does not begin again"
+            )
+        return member.begin(request.run)
+
+    def _step(
+        self, member: Member, standing: Standing, request: Request, *, remember: bool
+    ) -> Standing:
+        """Answer a step that was not answered; return where the run then stands."""
+        place = self._place(member, standing)
+        standing, _ = member.hear(
+            standing, request, lambda body: self._read(body, place)[0]
+        )
+        place = self._place(member, standing)
+        asked = [self._read(body, place)[0] for body in request.bodies]
+        for question in asked:
+            member.admit(standing, question)
+            self._check(question)
+        if remember and not standing.step:
+            member.save(request.run, standing)  # before the guard knows of the run
+        self.guard.admit(request, asked, remember=remember)
+        views: dict[tuple[str, str], View] = {}
+        totals = [
+            self._pooled(question, member.index, standing.hidden, views)
+            for question in asked
+        ]
+        standing = member.mask(standing, request, masks.encode_all(asked, totals))
+        if remember:
+            member.save(request.run, standing)
+        return standing
+
+    def _place(self, member: Member, standing: Standing) -> Place:
+        shown = self._shown("train", standing.hidden)
+        weights = self.silo.rows("train").weights
+        return Place(member.index, float(weights[shown].sum()))
+
+    def _shown(self, split: str, hidden: Mapping[str, BoolArray]) -> IntArray:
+        """Return which rows are in no hidden atom: all others are as if not there."""
+        rows, none = self.silo.rows(split), np.zeros(self.schema.n_atoms, dtype=bool)
+        atoms = self.schema.atoms(rows.group, rows.y)
+        return np.flatnonzero(~hidden.get(split, none)[atoms])
+
+    def _pooled(
+        self,
+        question: Question[Any],
+        index: int,
+        hidden: Mapping[str, BoolArray],
+        views: dict[tuple[str, str], View],
+    ) -> Total:
+        """Answer a question to the pool; rows are scaled once a message."""
+        key = _scaling(question)
+        if key not in views:
+            model = None if question.task is None else question.task.model
+            rows, split = self.silo.rows(question.split), question.split
+            shown = self._shown(split, hidden)
+            rows = rows if len(shown) == len(rows) else rows.take(shown)
+            silo = replace(self.silo, splits={split: rows})
+            views[key] = View.of(silo, self.schema, model, split)
+        total: Total = question.answer(replace(views[key], index=index))
+        return total
 
     def _shake_hands(self, request: Request) -> None:
         """Refuse another version or schema, and show both."""
@@ -196,14 +318,12 @@ class Site:
         self, question: Question[Any], index: int, views: dict[tuple[str, str], View]
     ) -> Parcel:
         """Answer a question; rows are scaled once a message, split and scaling."""
-        model = None if question.task is None else question.task.model
-        inputs = () if model is None else (model.inputs.mean, model.inputs.scale)
-        key = (question.split, files.digest_arrays(*inputs))
+        key = _scaling(question)
         if key not in views:
+            model = None if question.task is None else question.task.model
             views[key] = View.of(self.silo, self.schema, model, question.split)
         hidden = self.hidden(question.split)
         total = answer(question, replace(views[key], index=index), hidden)
-        # Secure sums and noise will be applied here, to the total, and nowhere else.
         return total_body(question, total, int(hidden.sum()))
 
     def _refuse_if_paused(self) -> None:
@@ -222,6 +342,13 @@ def answer(question: Question[Any], view: View, hidden: BoolArray) -> Total:
     moved = replace(view, atom=np.where(hidden[view.atom], n_atoms, view.atom))
     total = question.padded().answer(moved)
     return total.cut("atoms", n_atoms)
+
+
+def _scaling(question: Question[Any]) -> tuple[str, str]:
+    """Return what tells the rows of a question from those of others in a message."""
+    model = None if question.task is None else question.task.model
+    inputs = () if model is None else (model.inputs.mean, model.inputs.scale)
+    return question.split, files.digest_arrays(*inputs)
 
 
 def _reason(error: Exception) -> str:

@@ -122,6 +122,23 @@ class Stored(Mapping[str, Rows]):
             raise ArtefactError(f"'{path}' cannot be read: {error}") from error
 
 
+def digest(silo: Silo) -> str:
+    """Return a hash of a silo's rows: of prepared ones, that of their files' hashes."""
+    splits = silo.splits
+    if isinstance(splits, Stored):
+        return files.digest(
+            json.dumps(
+                {n: asdict(of) for n, of in splits.splits.items()}, sort_keys=True
+            )
+        )
+    parts = []
+    for name in sorted(splits):
+        rows = splits[name]
+        arrays = [*saved(rows.X).values(), rows.y, rows.group, rows.weights]
+        parts += [name, files.digest_arrays(*arrays)]
+    return files.digest(*parts)
+
+
 def read(folder: Path, *, name: str, schema_hash: str) -> Silo:
     """Open prepared rows; refuse those of another site or schema."""
     path = folder / MANIFEST

@@ -1,0 +1,306 @@
+"""A site's part in a secure sum: each step of a run is answered once, under masks.
+
+A request brings what all sites answered to the step before, signed. The site checks
+these answers, adds them up itself, and goes on with the transcript of all that was
+said: masks depend on it, so sites that were shown different things do not add up.
+
+What a run has come to lies in one file, which is forced to the disk before an answer
+leaves. An answered step that is asked again, byte for byte, gets the very same masked
+numbers; anything else at that step gets none.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pffl import files
+from pffl.checkpoint import (
+    Damaged,
+    Tree,
+    Unreadable,
+    content_of,
+    differences,
+    read_file,
+    take_up,
+)
+from pffl.errors import Malformed, Refused, UsageError
+from pffl.parcel import Parcel
+from pffl.questions import CensusTotal, Presence, PresenceTotal, Question, Total
+from pffl.site.agreement import Agreement
+from pffl.typing import BoolArray, IntArray
+from pffl.wire import Answer, Request, masks, read_answer, read_masked, signed_content
+from pffl.wire.envelope import bodies_digest, first_transcript, next_transcript
+from pffl.wire.keys import SiteKeys
+
+FOLDER = "runs"  # of a site: a file for each run under secure sums
+SECONDS = 30.0  # to wait for another process that answers at the same time
+
+Read = Callable[[Parcel], Question[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """Where a run stands at a site, after its last answer.
+
+    Attributes
+    ----------
+    step
+        The last step that was answered; 0 before the first.
+    transcript
+        What was said before it.
+    asked, bodies
+        Digest of its questions, and the questions as they came.
+    masked
+        What the site answered.
+    hidden, counts
+        Which atoms nobody is told of, by split, and how many rows the others have at
+        all sites together.
+    """
+
+    step: int
+    transcript: str
+    asked: str = ""
+    bodies: tuple[Parcel, ...] = ()
+    masked: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
+    hidden: Mapping[str, BoolArray] = field(default_factory=dict)
+    counts: Mapping[str, IntArray] = field(default_factory=dict)
+
+    def tree(self) -> Tree:
+        """Plain form, for the file."""
+        bodies = [
+            {"header": dict(body.header), "arrays": dict(body.arrays)}
+            for body in self.bodies
+        ]
+        return {**vars(self), "bodies": bodies, "masked": self.masked.view(np.int64)}
+
+    @classmethod
+    def of(cls, tree: Tree) -> Standing:
+        """Rebuild from the plain form."""
+        bodies = tuple(Parcel(one["header"], one["arrays"]) for one in tree["bodies"])
+        masked = tree["masked"].view(np.uint64)
+        return cls(**{**tree, "bodies": bodies, "masked": masked})
+
+
+class Member:
+    """One site of a secure sum.
+
+    Parameters
+    ----------
+    name, agreement, keys
+        Which of the sites it is, what they agreed on, and its own keys.
+    rows
+        Digest of the site's rows: a run does not go on over others.
+    folder
+        Where runs are remembered; None for the memory of this process.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        agreement: Agreement,
+        keys: SiteKeys | None,
+        *,
+        rows: str,
+        folder: Path | None,
+    ) -> None:
+        if keys is None:
+            raise UsageError(
+                f"site '{name}' takes part in secure sums and has no key: make one "
+                "with pffl site key"
+            )
+        if agreement.keys[name] != keys.public:
+            raise UsageError(
+                f"the key of site '{name}' is not the one in federation.json: the "
+                "sites must agree on its public part"
+            )
+        self.name, self.agreement, self.keys = name, agreement, keys
+        self.index = agreement.sites.index(name)
+        self._rows, self._folder = rows, folder
+        self._memory: dict[str, Standing] = {}
+        self._turn = threading.Lock()
+
+    @contextmanager
+    def turn(self, run: str) -> Iterator[None]:
+        """Let one process at a time answer for a run."""
+        path = self._path(run)
+        with self._turn:
+            if path is None:
+                yield
+                return
+            files.folder(path.parent, private=True)
+            lock = path.with_name(f".{path.name}.lock")
+            try:
+                with files.lock(lock, seconds=SECONDS, private=True):
+                    yield
+            except files.Locked as error:
+                raise Refused("the site is busy with the same run") from error
+
+    def standing(self, run: str) -> Standing | None:
+        """Return where a run stands; None if the site knows nothing of it."""
+        path = self._path(run)
+        if path is None or not path.exists():
+            return self._memory.get(run)
+        try:
+            parcel = read_file(path)
+            self._refuse_other(parcel.header["identity"], run)
+            return Standing.of(take_up(parcel.header["tree"], parcel.arrays))
+        except (Damaged, Unreadable, KeyError, TypeError, AttributeError) as error:
+            raise Refused(
+                f"what the site remembers of the run cannot be read ('{path.name}'): "
+                "it does not go on"
+            ) from error
+
+    def begin(self, run: str) -> Standing:
+        """Return where a run stands before its first step: nothing was said."""
+        return Standing(0, first_transcript(self.agreement.hash, run))
+
+    def save(self, run: str, standing: Standing) -> None:
+        """Remember where a run stands; on disk when it returns."""
+        path = self._path(run)
+        if path is None:
+            self._memory[run] = standing
+            return
+        content = content_of(standing.tree(), self._identity(run))
+        files.write(path, content, private=True)
+
+    def answered(self, standing: Standing, request: Request) -> bool:
+        """Whether a request repeats the last step; refuse steps out of their order."""
+        if request.step == standing.step > 0:
+            if bodies_digest(request.bodies) == standing.asked:
+                return True
+            raise Refused(
+                f"step {request.step} was answered, and is asked again with other "
+                "questions: each step is answered once"
+            )
+        if request.step != standing.step + 1:
+            raise Refused(
+                f"step {request.step} is not the one after {standing.step}, the last "
+                "that this site answered in the run"
+            )
+        return False
+
+    def hear(
+        self, standing: Standing, request: Request, read: Read
+    ) -> tuple[Standing, list[Total]]:
+        """Check and add the answers to the last step: return what all sites said.
+
+        The standing that is returned has the transcript of the step that is asked.
+        """
+        if standing.step == 0:
+            if request.relay:
+                raise Refused("answers to a step before the first were relayed")
+            return standing, []
+        asked = [read(body) for body in standing.bodies]
+        flats = self._relayed(standing, request)
+        totals = masks.decode_all(asked, masks.add(flats), len(flats))
+        hidden, counts = dict(standing.hidden), dict(standing.counts)
+        for question, total in zip(asked, totals, strict=True):
+            if isinstance(total, PresenceTotal):
+                hidden[question.split] = total.hidden(self.agreement.floor)
+            elif isinstance(total, CensusTotal):
+                counts[question.split] = total.counts[0]
+        transcript = next_transcript(standing.transcript, standing.asked, flats)
+        found = replace(standing, transcript=transcript, hidden=hidden, counts=counts)
+        return found, totals
+
+    def admit(self, standing: Standing, question: Question[Any]) -> None:
+        """Refuse a question of another set of sites, or about rows that may be few."""
+        floor, split = self.agreement.floor, question.split
+        if isinstance(question, Presence):
+            if question.floor != floor:
+                raise Refused(
+                    f"a floor of {question.floor}, and the agreed one is {floor}"
+                )
+        elif floor > 1 and split not in standing.hidden:
+            raise Refused(f"'presence' comes before all that is asked about '{split}'")
+        pool = None if question.task is None else question.task.pool
+        if pool is not None and pool.silos != len(self.agreement.sites):
+            raise Refused(
+                f"a sum over {pool.silos} sites, and {len(self.agreement.sites)} agreed"
+            )
+
+    def mask(
+        self, standing: Standing, request: Request, flat: NDArray[np.uint64]
+    ) -> Standing:
+        """Return where the run stands once these numbers are sent, under masks."""
+        asked = bodies_digest(request.bodies)
+        info = files.digest(standing.transcript, asked, str(request.step))
+        others = {n: k for n, k in self.agreement.keys.items() if n != self.name}
+        noise = masks.mask(self.keys, self.name, others, info.encode(), len(flat))
+        return replace(
+            standing,
+            step=request.step,
+            asked=asked,
+            bodies=request.bodies,
+            masked=masks.add([flat, noise]),
+        )
+
+    def _relayed(
+        self, standing: Standing, request: Request
+    ) -> list[NDArray[np.uint64]]:
+        """Return every site's masked numbers, in the sites' order."""
+        sites, step = self.agreement.sites, standing.step
+        if len(request.relay) != len(sites):
+            raise Refused(
+                f"{len(request.relay)} answers to step {step} were relayed, and there "
+                f"are {len(sites)} sites"
+            )
+        flats = []
+        for site, content in zip(sites, request.relay, strict=True):
+            try:
+                answer = read_answer(content)
+                self._judge(site, answer, request.run, standing)
+                flats.append(read_masked(answer, len(standing.masked)))
+            except Malformed as error:
+                raise Refused(
+                    f"what was relayed as the answer of '{site}' to step {step} is "
+                    f"none: {error}"
+                ) from error
+        if not np.array_equal(flats[self.index], standing.masked):
+            raise Refused(
+                f"what was relayed as this site's answer to step {step} is not"
+            )
+        return flats
+
+    def _judge(self, site: str, answer: Answer, run: str, standing: Standing) -> None:
+        """Refuse an answer that is not the one site's, to the very same questions."""
+        wanted = {
+            "silo": site,
+            "run": run,
+            "step": standing.step,
+            "transcript": standing.transcript,
+            "asked": standing.asked,
+            "schema": self.agreement.schema.hash,
+            "refusal": "",
+        }
+        for name, value in wanted.items():
+            if getattr(answer, name) != value:
+                raise Malformed(f"its '{name}' is another")
+        key = self.agreement.keys[site]
+        if not key.verify(signed_content(answer), answer.signature):
+            raise Malformed("it is not signed with the key that this site knows")
+
+    def _path(self, run: str) -> Path | None:
+        """Where a run is remembered: its name is the server's to choose."""
+        if self._folder is None:
+            return None
+        return self._folder / f"{files.digest(run)[:32]}.safetensors"
+
+    def _identity(self, run: str) -> dict[str, str]:
+        known = {"site": self.name, "run": run, "rows": self._rows}
+        return {**known, "federation": self.agreement.hash}
+
+    def _refuse_other(self, identity: Mapping[str, Any], run: str) -> None:
+        found = [key for key, *_ in differences(identity, self._identity(run))]
+        if found:
+            raise Refused(
+                f"the run began with another {' and '.join(found)}: it does not go on"
+            )

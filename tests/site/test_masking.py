@@ -1,0 +1,356 @@
+"""A site's part in a secure sum: answered once, added by every site itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.engines import Reference
+from pffl.errors import Refused, UsageError
+from pffl.questions import Census, Pool, Presence, Slopes
+from pffl.site import Site
+from pffl.wire import (
+    masked_body,
+    masks,
+    read_answer,
+    read_masked,
+    signed_content,
+    write_answer,
+)
+from pffl.wire.keys import SiteKeys
+from tests.helpers import make_federation, make_problem
+from tests.site.secure import Server, agree, keys_of, sites_of
+from tests.site.sites import OPEN
+
+SIZES = (60, 80, 50)
+FEDERATION = make_federation(3, sizes=SIZES, test=20)
+NAMES = FEDERATION.silo_names
+CENSUS = Census(FEDERATION.schema, "train")
+PROBLEM = make_problem(Reference(FEDERATION), pffl.BoundedGroupLoss(0.6))
+
+
+def serve(folder: Path | None = None, **agreed: Any) -> Server:
+    sites = sites_of(FEDERATION, agree(FEDERATION, **agreed), folder=folder)
+    return Server(sites, FEDERATION.schema.hash)
+
+
+def slopes(w: float = 0.1, silos: int = len(SIZES)) -> Slopes:
+    """A question to the pool about the model at (w, w, …)."""
+    task = replace(PROBLEM.task, pool=Pool(silos, False, float(sum(SIZES))))
+    return Slopes(task, np.full(PROBLEM.n_parameters, w))
+
+
+def test_the_sum_under_masks_is_the_sum() -> None:
+    server = serve()
+    (counted,) = server.ask([CENSUS])
+    plain = Reference(FEDERATION).ask(CENSUS)
+    assert counted.rows.tolist() == [sum(SIZES)]
+    assert (counted.counts[0] == plain.counts.sum(axis=0)).all()
+    np.testing.assert_allclose(counted.feature_sums, plain.feature_sums, rtol=1e-14)
+    asked = slopes()
+    found, again = server.ask([asked, slopes(0.2)])
+    own = PROBLEM.task
+    wanted = Reference(FEDERATION).ask(replace(asked, task=own))
+    np.testing.assert_allclose(found.risk, wanted.risk, rtol=1e-13)
+    np.testing.assert_allclose(found.cell_losses, wanted.cell_losses, rtol=1e-13)
+    assert again.risk != found.risk
+
+
+def test_an_answer_is_signed_also_a_plain_one_and_a_hello() -> None:
+    server = serve()
+    answers = [server.send(NAMES[0], server.request([CENSUS]))]
+    answers.append(server.send(NAMES[0], server.request([], step=0)))
+    plain = replace(agree(FEDERATION), secure_sum=False)
+    server.sites = sites_of(FEDERATION, plain)
+    answers.append(server.send(NAMES[0], server.request([CENSUS], step=0)))
+    known = keys_of(NAMES[0]).public
+    for answer in answers:
+        assert not answer.refusal
+        assert known.verify(signed_content(answer), answer.signature)
+        other = replace(answer, sequence=answer.sequence + 1)
+        assert not known.verify(signed_content(other), answer.signature)
+
+
+def test_a_step_that_is_asked_again_gets_the_very_same_numbers() -> None:
+    server = serve()
+    request = server.request([CENSUS])
+    first = server.send(NAMES[0], request)
+    again = server.send(NAMES[0], replace(request, session=1, sequence=0))
+    assert first.bodies[0].arrays["masked"].tolist() == (
+        again.bodies[0].arrays["masked"].tolist()
+    )
+    assert again.number == (1, 0)
+    assert again.signature != first.signature
+    guard = server.sites[NAMES[0]].guard
+    assert guard.runs()["run"].last == request.number  # nothing new was asked
+
+
+def test_masks_hide_a_sites_sum_and_differ_from_step_to_step() -> None:
+    server = serve()
+    flats = []
+    for _ in range(2):
+        server.ask([CENSUS])
+        answer = read_answer(server.relay[0])
+        flats.append(answer.bodies[0].arrays["masked"].view(np.uint64))
+    assert (flats[0] != flats[1]).mean() > 0.99
+    bits = np.unpackbits(np.concatenate(flats).view(np.uint8))
+    assert abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(len(bits))
+
+
+def changed(content: bytes, **changes: Any) -> bytes:
+    """Another site's answer with something changed in it, and its signature kept."""
+    return write_answer(replace(read_answer(content), **changes))
+
+
+def forged(content: bytes, keys: SiteKeys, **changes: Any) -> bytes:
+    """The same, signed anew."""
+    answer = replace(read_answer(content), signature="", **changes)
+    return write_answer(replace(answer, signature=keys.sign(signed_content(answer))))
+
+
+def other_numbers(content: bytes) -> dict[str, Any]:
+    flat = read_answer(content).bodies[0].arrays["masked"].view(np.uint64).copy()
+    flat[0] += np.uint64(1)
+    return {"bodies": (masked_body(flat),)}
+
+
+@pytest.mark.parametrize(
+    ("lie", "said"),
+    [
+        (lambda relay: relay[:2], "2 answers to step 1 were relayed, and there are 3"),
+        (lambda relay: (*relay, relay[0]), "4 answers to step 1"),
+        (lambda relay: (), "0 answers"),
+        (lambda relay: (relay[0], relay[2], relay[1]), "its 'silo' is another"),
+        (lambda relay: (relay[0], b"", relay[2]), "is none"),
+        (
+            lambda relay: (relay[0], changed(relay[1], run="x"), relay[2]),
+            "its 'run' is another",
+        ),
+        (
+            lambda relay: (relay[0], changed(relay[1], step=2), relay[2]),
+            "its 'step' is another",
+        ),
+        (
+            lambda relay: (relay[0], changed(relay[1], asked="x"), relay[2]),
+            "its 'asked' is another",
+        ),
+        (
+            lambda relay: (relay[0], changed(relay[1], transcript="x"), relay[2]),
+            "its 'transcript' is another",
+        ),
+        (  # totals that the server invents
+            lambda relay: (
+                relay[0],
+                changed(relay[1], **other_numbers(relay[1])),
+                relay[2],
+            ),
+            "not signed with the key that this site knows",
+        ),
+        (  # signed, but with a key that is not pinned
+            lambda relay: (
+                relay[0],
+                forged(relay[1], keys_of("mallory"), **other_numbers(relay[1])),
+                relay[2],
+            ),
+            "not signed with the key that this site knows",
+        ),
+        (
+            lambda relay: (relay[0], changed(relay[1], signature=""), relay[2]),
+            "not signed",
+        ),
+        (  # a colluding site says two things: this one knows what it said itself
+            lambda relay: (
+                forged(relay[0], keys_of(NAMES[0]), **other_numbers(relay[0])),
+                *relay[1:],
+            ),
+            "what was relayed as this site's answer to step 1 is not",
+        ),
+    ],
+)
+def test_what_was_relayed_is_checked(lie: Any, said: str) -> None:
+    server = serve()
+    server.ask([CENSUS])
+    answer = server.send(NAMES[0], server.request([CENSUS], relay=lie(server.relay)))
+    assert said in answer.refusal
+    assert answer.bodies == ()
+    assert not server.send(NAMES[0], server.request([CENSUS])).refusal
+
+
+@pytest.mark.parametrize(
+    ("step", "relayed", "said"),
+    [
+        (1, True, "step 1 is not the one after 2"),
+        (4, True, "step 4 is not the one after 2"),
+        (0, False, "step 0 is not the one after 2"),
+    ],
+)
+def test_steps_come_in_their_order(step: int, relayed: bool, said: str) -> None:
+    server = serve()
+    server.ask([CENSUS])
+    server.ask([slopes()])
+    relay = server.relay if relayed else ()
+    request = server.request([slopes(0.3)], step=step, relay=relay)
+    assert said in server.send(NAMES[0], request).refusal
+
+
+def test_a_step_is_answered_once() -> None:
+    server = serve()
+    server.ask([CENSUS])
+    server.ask([slopes()])
+    request, _ = server.log[-1]
+    other = replace(request, sequence=99, bodies=server.request([slopes(0.3)]).bodies)
+    refused = server.send(NAMES[0], other)
+    assert "step 2 was answered, and is asked again with other" in refused.refusal
+    again = server.send(NAMES[0], replace(request, sequence=100))
+    assert not again.refusal
+
+
+def test_a_first_step_has_nothing_before_it() -> None:
+    server = serve()
+    server.ask([CENSUS])
+    request = server.request([CENSUS], run="another", step=1)
+    assert "before the first" in server.send(NAMES[0], request).refusal
+
+
+def test_sites_that_were_shown_different_things_do_not_add_up() -> None:
+    """A server and site 2 collude: site 2 signs another answer, for site 0 alone."""
+    server = serve()
+    server.ask([CENSUS])
+    other = forged(server.relay[2], keys_of(NAMES[2]), **other_numbers(server.relay[2]))
+    request, shown = server.request([slopes()]), (*server.relay[:2], other)
+    answers = [server.send(NAMES[0], replace(request, relay=shown))]
+    answers += [server.send(name, request) for name in NAMES[1:]]
+    assert not any(answer.refusal for answer in answers)
+    assert answers[0].transcript != answers[1].transcript == answers[2].transcript
+    flats = [read_masked(answer, masks.size(slopes())) for answer in answers]
+    with pytest.raises(Refused, match="do not cancel"):
+        masks.decode(slopes(), masks.add(flats), 3)
+
+
+def test_another_set_of_sites_is_refused() -> None:
+    server = serve()
+    server.ask([CENSUS])
+    refused = server.send(NAMES[0], server.request([slopes(silos=4)]))
+    assert "a sum over 4 sites, and 3 agreed" in refused.refusal
+
+
+def test_steps_need_an_agreement_and_an_agreement_needs_steps() -> None:
+    server = serve()
+    asked = server.request([CENSUS], step=0)
+    assert "step 0 is not the one after 0" in server.send(NAMES[0], asked).refusal
+    server.sites = sites_of(FEDERATION, replace(agree(FEDERATION), secure_sum=False))
+    refused = server.send(NAMES[0], server.request([CENSUS]))
+    assert "which this site did not agree to" in refused.refusal
+
+
+def test_the_sites_key_is_the_one_that_others_know() -> None:
+    agreed, silo = agree(FEDERATION), FEDERATION.silos[0]
+    with pytest.raises(UsageError, match="is not the one in federation"):
+        Site(silo, FEDERATION.schema, OPEN, agreement=agreed, keys=keys_of("mallory"))
+    with pytest.raises(UsageError, match="has no key"):
+        Site(silo, FEDERATION.schema, OPEN, agreement=agreed)
+
+
+# Small groups
+
+
+def test_presence_comes_first_and_what_is_small_is_as_if_not_there() -> None:
+    floor = int(np.sort([counts_of(k).min() for k in range(3)])[1]) + 1
+    server = serve(floor=floor)
+    assert "'presence' comes before" in (
+        server.send(NAMES[0], server.request([CENSUS])).refusal
+    )
+    asked = Presence(FEDERATION.schema, "train", floor + 1)
+    assert f"a floor of {floor + 1}, and the agreed one is {floor}" in (
+        server.send(NAMES[0], server.request([asked])).refusal
+    )
+    (there,) = server.ask([Presence(FEDERATION.schema, "train", floor)])
+    everybody = sum(counts_of(k) for k in range(3))
+    assert there.counts.tolist() == everybody.tolist()
+    hidden = there.hidden(floor)
+    assert 2 <= hidden.sum() < len(hidden)
+    (counted,) = server.ask([CENSUS])
+    assert counted.counts[0].tolist() == np.where(hidden, 0, everybody).tolist()
+    assert counted.rows.sum() == counted.counts.sum()
+    task = replace(PROBLEM.task, pool=Pool(3, True, float(counted.rows.sum())))
+    (found,) = server.ask([Slopes(task, np.zeros(PROBLEM.n_parameters))])
+    np.testing.assert_allclose(found.risk, np.log(2), rtol=1e-13)  # nobody is in F
+    told = task.cells.membership @ np.where(hidden, 0, everybody)
+    np.testing.assert_allclose(found.cell_losses, told * np.log(2), rtol=1e-13)
+
+
+def counts_of(k: int) -> Any:
+    rows, schema = FEDERATION.silos[k].rows("train"), FEDERATION.schema
+    return np.bincount(schema.atoms(rows.group, rows.y), minlength=schema.n_atoms)
+
+
+# A process per message
+
+
+def test_a_process_per_message_goes_on_and_forgets_nothing(tmp_path) -> None:
+    server = serve(tmp_path)
+    server.ask([CENSUS])
+    for w in (0.1, 0.2):
+        server.sites = serve(tmp_path).sites
+        server.ask([slopes(w)])
+    kept = serve()
+    kept.ask([CENSUS])
+    for w in (0.1, 0.2):
+        kept.ask([slopes(w)])
+    assert server.relay == kept.relay  # the same bytes as from one process
+    server.sites = serve(tmp_path).sites
+    request, content = server.log[-1]
+    again = server.send(NAMES[0], replace(request, sequence=99))
+    first = read_answer(content[0])
+    assert np.array_equal(
+        first.bodies[0].arrays["masked"], again.bodies[0].arrays["masked"]
+    )
+    assert list((tmp_path / NAMES[0] / "runs").glob("*.safetensors"))
+
+
+def test_a_run_goes_on_with_the_same_rows_and_agreement_only(tmp_path) -> None:
+    server = serve(tmp_path)
+    server.ask([CENSUS])
+    request = server.request([slopes()])
+    others = make_federation(4, sizes=SIZES, test=20)
+    server.sites = sites_of(others, agree(FEDERATION), folder=tmp_path)
+    assert "began with another rows" in server.send(NAMES[0], request).refusal
+    server.sites = serve(tmp_path, floor=2).sites
+    assert "began with another federation" in server.send(NAMES[0], request).refusal
+
+
+def test_what_is_damaged_or_gone_does_not_begin_again(tmp_path) -> None:
+    server = serve(tmp_path)
+    server.ask([CENSUS])
+    request = server.request([slopes()])
+    (path,) = (tmp_path / NAMES[0] / "runs").glob("*.safetensors")
+    path.write_bytes(path.read_bytes()[:-1])
+    refused = server.send(NAMES[0], request).refusal
+    assert "cannot be read" in refused
+    path.unlink()
+    for asked in (request, server.request([CENSUS], step=1, relay=())):
+        assert "is gone" in server.send(NAMES[0], asked).refusal
+
+
+def test_a_site_that_dies_before_its_answer_leaves_can_be_asked_again(
+    tmp_path, monkeypatch
+) -> None:
+    server = serve(tmp_path)
+    died = []
+
+    def die(*_: object) -> None:
+        died.append(1)
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pffl.site.masking.Member.mask", die)
+        assert server.send(NAMES[0], server.request([CENSUS])).refusal
+    assert died
+    server.sites = serve(tmp_path).sites
+    server.ask([CENSUS])
+    server.ask([slopes()])
