@@ -41,6 +41,10 @@ class Engine(Protocol):
         """Whether a round of training may do without some of the silos."""
 
     @property
+    def pooled(self) -> int:
+        """How many sites answer as one silo, under secure sums; 0 if none do."""
+
+    @property
     def schema(self) -> Schema:
         """What the silos agree on."""
 

@@ -32,6 +32,7 @@ class Reference:
 
     notes: tuple[str, ...] = ()
     partial = False  # every round of training needs all silos
+    pooled = 0  # silos are told apart
 
     def __init__(self, federation: Federation) -> None:
         self.federation, self.name = federation, federation.name

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from pffl.data.checks import listing
 from pffl.data.encoding import TableEncoding
+from pffl.data.federation import Federation
 from pffl.data.schema import Schema
 from pffl.engines.remote.exchange import (
     Entry,
@@ -33,7 +34,8 @@ from pffl.errors import DataError, FederationError, Malformed, Refused, UsageErr
 from pffl.parcel import Parcel
 from pffl.questions import Census, CensusTotal, Question, Total, add_all
 from pffl.wire import Answer, Gate, Policy, Verdict, question_body, read_total
-from pffl.wire.envelope import MOST_QUESTIONS
+from pffl.wire.envelope import HELLO, MOST_QUESTIONS
+from pffl.wire.keys import PublicKeys
 
 EARLY = ("test",)  # splits whose census is not waited for
 T = TypeVar("T", bound=Total)
@@ -67,9 +69,12 @@ class Remote:
     run, session
         Name of the run (drawn if None), and how often its server was started before:
         numbers of messages only grow.
+    keys
+        Public keys by site, by which answers must be signed; None where they are not.
     """
 
-    federation = None  # the rows are elsewhere
+    federation: Federation | None = None  # the rows are elsewhere
+    pooled = 0  # silos are told apart
 
     def __init__(
         self,
@@ -83,6 +88,7 @@ class Remote:
         name: str = "data",
         run: str | None = None,
         session: int = 0,
+        keys: Mapping[str, PublicKeys] | None = None,
     ) -> None:
         names = tuple(silo_names)
         if not names or len(set(names)) < len(names):
@@ -95,8 +101,15 @@ class Remote:
         self.name = name
         self.run = run or secrets.token_hex(8)
         self.gate = Gate(self.policy, schema)
-        largest = self.policy.largest_message
-        self._session = Session(self.run, session, schema.hash, largest, self._body)
+        self._session = Session(
+            self.run,
+            session,
+            schema.hash,
+            self.policy.largest_message,
+            self._body,
+            self._greeting(),
+            keys or {},
+        )
         self._nodes = Nodes(
             self._session,
             names,
@@ -194,6 +207,10 @@ class Remote:
             for q in questions
         ]
 
+    def _greeting(self) -> tuple[Question[Any], ...]:
+        """Return what a node is asked first."""
+        return (Census(self.schema),)
+
     def _body(self, question: Question[Any], index: int) -> Parcel:
         """Write a question for one of those who are asked."""
         return question_body(question, index)
@@ -239,12 +256,12 @@ class Remote:
         if len(self._splits) == len(every):
             return
         entry, started = Entry(asked=list(self._members)), time.monotonic()
-        census = Census(self.schema)
         try:
-            yield from self._nodes.find(every, census, self.policy.join_seconds, entry)
+            yield from self._nodes.find(every, self.policy.join_seconds, entry)
         finally:
             entry.answered = [self._members[k] for k in sorted(self._splits)]
-            self._write("census", entry, started)
+            kind = next((q.kind for q in self._session.greeting), HELLO)
+            self._write(kind, entry, started)
         missing = [k for k in every if k not in self._splits]
         if missing:
             waited = f"after {self.policy.join_seconds:g} s"
@@ -288,7 +305,6 @@ class Remote:
 
         Return, by silo, its total for each question's place in the message.
         """
-        started = time.monotonic()
         places: dict[int, list[int]] = {k: [] for k in range(len(self._members))}
         for i, question in enumerate(questions):
             for k in self._asked(question):
@@ -302,9 +318,19 @@ class Remote:
             {k: [questions[i] for i in places[k]] for k in asked},
             Entry(asked=[self._members[k] for k in asked]),
         )
-        found, entry = exchange.found, exchange.entry
+        found = exchange.found
         partly = all(question.quorum for question in questions)
         needed = self.policy.needed(len(asked)) if partly else len(asked)
+        yield from self._carry_out(exchange, asked, needed)
+        if partly:
+            self._be_patient(exchange, asked)
+        return {k: dict(zip(places[k], found[k], strict=True)) for k in found}
+
+    def _carry_out(
+        self, exchange: Exchange, asked: Sequence[int], needed: int
+    ) -> Steps[None]:
+        """Send an exchange's messages, again to those who do not answer; record it."""
+        found, entry, started = exchange.found, exchange.entry, time.monotonic()
         try:
             for attempt in range(1 + self.policy.retries):
                 missing = [k for k in asked if k not in found]
@@ -316,9 +342,6 @@ class Remote:
         finally:
             self._write(exchange.kind, entry, started)
         self._demand(exchange, asked, needed)
-        if partly:
-            self._be_patient(exchange, asked)
-        return {k: dict(zip(places[k], found[k], strict=True)) for k in found}
 
     def _look(self, missing: Sequence[int], entry: Entry, *, wait: bool) -> Steps[None]:
         """Call new nodes, and wait for silos that have none, if they were there.
@@ -332,7 +355,7 @@ class Remote:
             return
         patient = wait and any(self._absent[k] == 0 for k in missing)
         seconds = self.policy.seconds if patient else 0.0
-        yield from nodes.find(missing, Census(self.schema), seconds, entry)
+        yield from nodes.find(missing, seconds, entry)
 
     def _demand(self, exchange: Exchange, asked: Sequence[int], needed: int) -> None:
         """Go on only with a quorum (fault 41)."""

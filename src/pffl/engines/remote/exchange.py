@@ -4,8 +4,9 @@ Who asks sites is a generator that does nothing by itself: it yields a `Look`, a
 or a `Post`, and receives what came of it. `carry` does so with a transport, and the
 strategy of `pffl.flower` in Flower's own loop.
 
-Which silo answers at which address is found by asking a node for its census: the answer
-names the silo. A restarted node has a new address and is found the same way.
+Which silo answers at which address is found by greeting a node, with a question for its
+census: the answer names the silo. A restarted node has a new address and is found the
+same way.
 
 The record has one JSON line for each message, for audit. It says who was asked, who
 answered, what was refused and why, and the SHA-256 of every message. No figure of a
@@ -35,15 +36,18 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from pffl import files
 from pffl.errors import FederationError, PFFLError, Refused
 from pffl.parcel import Parcel
-from pffl.questions import Census, Question
+from pffl.questions import Question
 from pffl.wire import (
     Answer,
     Request,
     Verdict,
+    bodies_digest,
     read_answer,
+    signed_content,
     write_request,
 )
-from pffl.wire.envelope import LONGEST, kind_of, shown
+from pffl.wire.envelope import HELLO, LONGEST, kind_of, shown
+from pffl.wire.keys import PublicKeys
 
 PAUSE = 0.05  # seconds between looks for new nodes, at first
 LONGEST_PAUSE = 1.0
@@ -185,6 +189,12 @@ class Session:
         Bytes of an answer.
     body
         Writes a question for one of those who are asked.
+    greeting
+        What a node is asked first.
+    keys
+        By which answers are signed, if they are.
+    step, relay
+        Under secure sums: the step of the run, and all answers to the one before.
     version
         Of the package, which every answer must have, too.
     """
@@ -194,7 +204,11 @@ class Session:
     schema: str
     largest: int
     body: Callable[[Question[Any], int], Parcel]
+    greeting: tuple[Question[Any], ...]
+    keys: Mapping[str, PublicKeys]
     sequence: int = 0
+    step: int = 0
+    relay: tuple[bytes, ...] = ()
     version: str = field(default_factory=lambda: version("pffl"))
 
     @property
@@ -207,11 +221,24 @@ class Session:
         self.sequence += 1
         return self.number
 
+    def hello(self) -> bytes:
+        """Put the greeting into an envelope with the last number: no step of a run."""
+        return self._written(self.bodies(self.greeting, 0))
+
     def write(self, questions: Sequence[Question[Any]], index: int) -> bytes:
         """Put questions to a silo into an envelope with the last number."""
-        bodies = tuple(self.body(question, index) for question in questions)
+        bodies = self.bodies(questions, index)
+        return self._written(bodies, step=self.step, relay=self.relay)
+
+    def bodies(
+        self, questions: Sequence[Question[Any]], index: int
+    ) -> tuple[Parcel, ...]:
+        """Write questions to a silo."""
+        return tuple(self.body(question, index) for question in questions)
+
+    def _written(self, bodies: tuple[Parcel, ...], **more: Any) -> bytes:
         head = (self.run, *self.number, self.version, self.schema)
-        return write_request(Request(*head, bodies))
+        return write_request(Request(*head, bodies, **more))
 
     def read(self, content: bytes, numbers: Collection[Number]) -> Answer:
         """Open an answer to one of these numbers, or raise why it does not count."""
@@ -228,6 +255,10 @@ class Session:
             if answer.number <= self.number:
                 raise Late("late: an answer to an earlier question")
             raise Refused("an answer to a question that was never asked")
+        if self.keys:
+            key = self.keys.get(answer.silo)
+            if key is None or not key.verify(signed_content(answer), answer.signature):
+                raise Refused("an answer that is not signed with the site's key")
         return answer
 
     def check_hand(self, answer: Answer) -> None:
@@ -261,7 +292,7 @@ class Nodes:
     session, names
         Numbers of messages, and the silos that are expected.
     admit
-        Takes the census of silo `index` at its first call, or refuses it.
+        Takes what silo `index` answers to the greeting, or refuses it.
     seconds, tries
         How long one call may take, and how often an address may answer nonsense.
     address
@@ -289,7 +320,7 @@ class Nodes:
         self._places = {name: k for k, name in enumerate(self.names)}
 
     def find(
-        self, wanted: Collection[int], census: Census, seconds: float, entry: Entry
+        self, wanted: Collection[int], seconds: float, entry: Entry
     ) -> Steps[None]:
         """Look for silos, until all are found or the time is over.
 
@@ -305,7 +336,7 @@ class Nodes:
             if new and any(k not in self.address or k in self.silent for k in wanted):
                 left = max(deadline - time.monotonic(), 0.0) or self.seconds
                 seconds = min(left, self.seconds)
-                yield from self._call(sorted(new), census, seconds, entry)
+                yield from self._call(sorted(new), seconds, entry)
             lacking = [k for k in wanted if k not in self.address]
             left = deadline - time.monotonic()
             if not lacking or left <= 0:
@@ -315,16 +346,15 @@ class Nodes:
             yield Pause(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _call(
-        self, addresses: list[str], census: Census, seconds: float, entry: Entry
-    ) -> Steps[None]:
+    def _call(self, addresses: list[str], seconds: float, entry: Entry) -> Steps[None]:
         number, deadline = self.session.turn(), time.monotonic() + seconds
-        content = self.session.write([census], 0)
+        content = self.session.hello()
         for address in addresses:
             entry.out(address, content)
         requests = dict.fromkeys(addresses, content)
         waiting = set(addresses)
-        replies: Iterable[Reply] = yield Post(requests, seconds, census.kind)
+        kind = next((q.kind for q in self.session.greeting), HELLO)
+        replies: Iterable[Reply] = yield Post(requests, seconds, kind)
         for reply in replies:
             if time.monotonic() > deadline:
                 return
@@ -461,6 +491,10 @@ class Exchange:
             raise Refused(f"an answer of '{shown(answer.silo)}' from another's node")
         if index in self.found:
             raise Refused("duplicate: counted once")
+        if self.session.keys:
+            asked = self.session.bodies(self.questions[index], index)
+            if answer.asked != bodies_digest(asked):
+                raise Refused("an answer to other questions than these")
         verdicts = self.admit(self.questions[index], index, answer)
         self.found[index] = [verdict.total for verdict in verdicts]
         return verdicts

@@ -1,0 +1,233 @@
+"""The engine for secure sums: all sites answer under masks, and only totals are read.
+
+To everybody above, the sites are one silo. Every step asks all of them the same, brings
+them what all answered to the step before, and needs all of their answers: a sum over
+fewer does not exist, since the masks of those who are missing do not cancel. Those who
+did not answer are asked again, byte for byte; a site that stays away ends the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pffl.data.encoding import TableEncoding
+from pffl.engines.remote.engine import Remote
+from pffl.engines.remote.exchange import Entry, Exchange, Record, Steps, Transport
+from pffl.engines.remote.transcript import Transcript
+from pffl.errors import DataError, FederationError, Malformed, Refused, UsageError
+from pffl.questions import Census, CensusTotal, Question
+from pffl.wire import Answer, Policy, Verdict, bodies_digest, masks, read_masked
+from pffl.wire.envelope import kind_of
+from pffl.wire.keys import PublicKeys
+from pffl.wire.steps import Course
+
+LOST = (
+    "Under secure sums nobody can tell whose answer is at fault: compare the sites' "
+    "logs and versions, or run without secure sums to find out"
+)
+
+
+class Secured(Remote):
+    """Ask sites whose answers are added under masks.
+
+    Parameters
+    ----------
+    transport
+        Carries the messages.
+    encoding
+        How the sites read their tables, with the schema that they agree on.
+    sites, keys
+        Who takes part, in order, and the public keys by which each signs.
+    agreement
+        Hash of what all sites agreed on.
+    splits, floor
+        Splits that every site has, and the fewest rows of a (group, label), over all
+        sites, that anybody is told of.
+    policy, record, name, run, session
+        As for `Remote`.
+    folder
+        Where to keep what a stopped server needs to go on; None for memory only.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        encoding: TableEncoding,
+        sites: Sequence[str],
+        keys: Mapping[str, PublicKeys],
+        *,
+        agreement: str,
+        splits: Sequence[str] = ("train", "test"),
+        floor: int = 1,
+        policy: Policy | None = None,
+        record: Record | None = None,
+        name: str = "data",
+        run: str | None = None,
+        session: int = 0,
+        folder: Path | None = None,
+    ) -> None:
+        _check(sites, keys, policy or Policy())
+        super().__init__(
+            transport,
+            encoding.schema,
+            sites,
+            encoding=encoding,
+            policy=policy,
+            record=record,
+            name=name,
+            run=run,
+            session=session,
+            keys=keys,
+        )
+        self.pooled = len(self._members)
+        self.silo_names = (f"all {self.pooled} sites",)
+        self._course = Course(encoding.schema, splits, floor)
+        self._transcript = Transcript(agreement, self.run, folder)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Splits that every site has, as they agreed on."""
+        return self._course.splits
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know of the sites, for the result."""
+        notes = [
+            f"every answer is a secure sum of {self.pooled} sites: nobody, the server "
+            "included, saw the figures of a single one; so whether a single site's "
+            "answers can be true was not checked, only whether their sums can, and "
+            "what one site could have done to a bound is not known"
+        ]
+        for split, hidden in self._course.hidden.items():
+            if hidden.any():
+                few = f"fewer than {self._course.floor} rows, or rows at few sites"
+                notes.append(
+                    f"{split} rows of {int(hidden.sum())} (group, label)s are left out "
+                    f"everywhere, of those with {few}: they train nothing, and no "
+                    "statement speaks of people like them"
+                )
+        return tuple(notes)
+
+    def withheld(self, split: str) -> int:
+        """How many (group, label)s of a split nobody is told of."""
+        hidden = self._course.hidden.get(split)
+        return 0 if hidden is None else int(hidden.sum())
+
+    def asking(self, questions: Sequence[Question[Any]]) -> Steps[list[Any]]:
+        """Ask several questions, in as many steps as they need; return the totals."""
+        yield from self.meeting()
+        for question in questions:
+            if question.split not in self._course.splits:
+                raise UsageError(f"not every site has a split '{question.split}'")
+        steps = self._course.steps(questions)
+        try:
+            asked = next(steps)
+            while True:
+                told = yield from self._step(asked)
+                asked = steps.send(told)
+        except StopIteration as done:
+            found: list[Any] = done.value
+            return found
+
+    def _step(self, asked: Sequence[Question[Any]]) -> Steps[list[Any]]:
+        """Ask all sites one step, or recall it; judge the totals."""
+        digest = bodies_digest(self._session.bodies(asked, 0))
+        total = self._transcript.recalled(digest)
+        if total is None:
+            answers = yield from self._answers(asked)
+            length = _length(asked)
+            total = self._transcript.add(digest, answers, length)
+        kind = kind_of([question.kind for question in asked])
+        try:
+            found = masks.decode_all(asked, total, self.pooled)
+            return [self._judged(q, one) for q, one in zip(asked, found, strict=True)]
+        except (Refused, Malformed) as error:
+            raise FederationError(
+                f"round {self._round} ({kind}): the sum of {self.pooled} sites' "
+                f"answers cannot be true: {error}. {LOST}"
+            ) from error
+
+    def _answers(self, asked: Sequence[Question[Any]]) -> Steps[list[Answer]]:
+        """Have all sites answer a step, in their order."""
+        every = range(self.pooled)
+        self._session.step = self._transcript.step
+        self._session.relay = self._transcript.relay
+        exchange = Exchange(
+            self._session,
+            self._nodes,
+            self.policy.seconds,
+            self._admit,
+            dict.fromkeys(every, asked),
+            Entry(asked=list(self._members)),
+        )
+        yield from self._carry_out(exchange, every, self.pooled)
+        return [exchange.found[k][0] for k in every]
+
+    def _admit(
+        self, questions: Sequence[Question[Any]], index: int, answer: Answer
+    ) -> list[Verdict]:
+        """Take a masked answer to the very same step, after the very same answers."""
+        if answer.step != self._transcript.step:
+            raise Refused(f"an answer to step {answer.step}, and not to this one")
+        if answer.transcript != self._transcript.hash:
+            raise Refused("the site was told other answers than this server has")
+        try:
+            read_masked(answer, _length(questions))
+        except Malformed as error:
+            raise Refused(str(error)) from error
+        return [Verdict(answer)]
+
+    def _judged(self, question: Question[Any], total: Any) -> Any:
+        """Judge a total as that of one silo, which all sites are together."""
+        if isinstance(question, Census):
+            return self._frozen(question, total)
+        verdict = self.gate.report(question, 0, total)
+        if verdict.flags or verdict.clipped:
+            odd = [*verdict.flags, *["clipped"] * verdict.clipped]
+            self.record.write({"event": "odd", "round": self._round, "flags": odd})
+        return verdict.total
+
+    def _frozen(self, question: Census, total: CensusTotal) -> CensusTotal:
+        if question.split == "train" and not total.rows.any():
+            raise DataError("no site has training rows that anybody is told of")
+        return self.gate.census(0, question.split, total, 0)
+
+    def _greeting(self) -> tuple[Question[Any], ...]:
+        """Ask nothing of a node, but who is there."""
+        return ()
+
+    def _joined(self, index: int, answer: Answer) -> None:
+        """Take a site that is there, if it has all splits."""
+        lacking = [s for s in self._course.splits if s not in answer.splits]
+        if lacking:
+            raise Refused(f"it has no split '{lacking[0]}', and all sites must")
+        self._splits[index] = answer.splits
+
+
+def _length(questions: Sequence[Question[Any]]) -> int:
+    """How many limbs an answer to all of them takes."""
+    return sum(masks.size(question) for question in questions)
+
+
+def _check(
+    sites: Sequence[str], keys: Mapping[str, PublicKeys], policy: Policy
+) -> None:
+    """Refuse sites that cannot add under masks."""
+    if len(sites) < masks.FEWEST_SITES:
+        raise UsageError(
+            f"a secure sum needs {masks.FEWEST_SITES} sites or more, and there are "
+            f"{len(sites)}: of two, each would know the other's answers"
+        )
+    without = [site for site in sites if site not in keys]
+    if without:
+        raise UsageError(
+            f"site '{without[0]}' has no key in federation.json, and secure sums need "
+            "every site's: pffl site key"
+        )
+    if policy.needed(len(sites)) < len(sites):
+        raise UsageError(
+            f"a quorum of {policy.quorum} asks for some of the sites, and a secure sum "
+            "is always over all of them: leave the quorum out"
+        )
