@@ -114,11 +114,16 @@ def people(
     return Silo("north", 0, {"train": rows, "test": rows}), schema
 
 
-def found(rows: np.ndarray, guesses: Sequence[np.ndarray], tolerance: float) -> int:
+def found(
+    rows: np.ndarray,
+    guesses: Sequence[np.ndarray],
+    tolerance: float,
+    spread: np.ndarray | None = None,
+) -> int:
     """Count the rows that some guess is, in units of each input's spread."""
     if not len(guesses):
         return 0
-    spread = rows.std(axis=0)
+    spread = rows.std(axis=0) if spread is None else spread
     scaled = np.asarray(guesses) / spread
     near = [np.abs(scaled - row / spread).max(axis=1).min() for row in rows]
     return int((np.array(near) < tolerance).sum())

@@ -1,0 +1,65 @@
+"""What counting does not stop, so that nobody says it does.
+
+Inputs that are yes or no have few possible rows, whatever the number of people is: sums
+over a cell are linear in how many people have each of them. Only noise hides these.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+from scipy.optimize import nnls
+from scipy.special import expit
+
+from pffl.data import Rows, Silo
+from pffl.site import Rules, Site
+from tests.attacks.askers import Former, Real, tell
+from tests.attacks.rebuilding import Told, Trained, of_cell
+from tests.helpers import make_schema
+from tests.site.sites import problem_of
+
+
+def table_of(told: list[Told], patterns: np.ndarray, label: float) -> np.ndarray:
+    """How many people of a cell have each pattern, from sums of losses and slopes."""
+    sides, sums = [], []
+    for t in told:
+        z = patterns @ t.w
+        losses = np.logaddexp(0, z) - label * z
+        sides += [losses[None], ((expit(z) - label)[:, None] * patterns).T]
+        sums += [[t.loss], t.gradient]
+    return np.rint(nnls(np.concatenate(sides), np.concatenate(sums))[0])
+
+
+def test_a_table_of_yes_and_no_is_read_within_the_allowance() -> None:
+    rng = np.random.default_rng(0)
+    schema = make_schema(features=4)
+    X = rng.integers(0, 2, (200, 4)).astype(float)
+    y = (rng.random(200) < expit(X @ [2.0, -1.0, 1.0, -2.0])).astype(float)
+    rows = Rows.of(X, y, rng.integers(0, 2, 200))
+    silo = Silo("north", 0, {"train": rows, "test": rows})
+    site = Site(silo, schema, Rules())
+    task = problem_of(site).task
+    every = np.array(list(product([0.0, 1.0], repeat=4)))
+    scaled = (every - task.model.inputs.mean) / task.model.inputs.scale
+    patterns = np.column_stack([scaled, np.ones(16)])
+
+    cell = 1
+    (atom,) = np.flatnonzero(task.cells.membership[cell])
+    mine = X[schema.atoms(rows.group, rows.y) == atom]
+    truth = np.array([(mine == pattern).all(axis=1).sum() for pattern in every])
+    label = float(y[schema.atoms(rows.group, rows.y) == atom][0])
+
+    read = []
+    for ask in (Former(silo, schema), Real(site)):
+        told = Trained(task, np.zeros(4)).descent(ask, 6)
+        shown = [of_cell(w, total, cell) for w, total in told]
+        counts = table_of(shown, patterns, label)
+        read.append(int(truth[counts == truth].sum()))
+    n = len(mine)
+    tell(
+        f"four yes-or-no inputs, {n} people, one run of {len(told)} gradients",
+        f"{read[0]} of {n} people",
+        f"{read[1]} of {n}: a limit of counting",
+    )
+    assert read[0] == n
