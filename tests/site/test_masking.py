@@ -76,6 +76,13 @@ def test_an_answer_is_signed_also_a_plain_one_and_a_hello() -> None:
         assert not known.verify(signed_content(other), answer.signature)
 
 
+def test_who_asks_who_is_there_has_not_begun_the_run() -> None:
+    server = serve()
+    for name in NAMES:
+        assert not server.send(name, server.request([], step=0)).refusal
+    assert server.ask([CENSUS])
+
+
 def test_a_step_that_is_asked_again_gets_the_very_same_numbers() -> None:
     server = serve()
     request = server.request([CENSUS])

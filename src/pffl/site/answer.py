@@ -180,7 +180,8 @@ class Site:
         for question, _ in posed:
             self._check(question)
         asked = [question for question, _ in posed]
-        self.guard.admit(request, asked, remember=remember)
+        if asked:  # who asks only who is there has not begun a run
+            self.guard.admit(request, asked, remember=remember)
         views: dict[tuple[str, str], View] = {}
         bodies = [self._body(question, index, views) for question, index in posed]
         return self._write(request, tuple(bodies))

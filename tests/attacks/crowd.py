@@ -1,0 +1,153 @@
+"""Four sites behind secure sums, and a server that twists what it asks them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+import pffl
+from pffl.data import Federation, Silo
+from pffl.engines import Reference
+from pffl.engines.remote import InMemory
+from pffl.engines.remote.secure import Secured
+from pffl.questions import Pool, Question, Task
+from pffl.site import Agreement, Site
+from pffl.wire import (
+    Answer,
+    Request,
+    masks,
+    question_body,
+    read_answer,
+    read_masked,
+    read_request,
+    write_request,
+)
+from tests.attacks.askers import people
+from tests.helpers import make_problem
+from tests.site.secure import VERSION, agree, keys_of, sites_of
+
+RUN: Mapping[str, Any] = {
+    "constraint": {"kind": "bgl", "bound": 0.68},
+    "method": {"kind": "first-order"},
+    "run": {"seed": 0},
+}
+NAME = "a run"
+
+
+@cache
+def crowd(inputs: int = 4) -> Federation:
+    """Four sites with people who are alone with their age in their cell."""
+    drawn = [people(300, seed=k, inputs=inputs) for k in range(4)]
+    silos = [Silo(f"site {k}", k, silo.splits) for k, (silo, _) in enumerate(drawn)]
+    return Federation(drawn[0][1], tuple(silos), "crowd")
+
+
+@cache
+def pooled_task() -> Task:
+    """What a server knows of the crowd after the census, by (group, label)."""
+    federation = crowd()
+    engine = Reference(federation)
+    problem = make_problem(engine, pffl.ConditionalBoundedGroupLoss(0.7))
+    rows = sum(len(silo.rows("train")) for silo in federation.silos)
+    return replace(problem.task, pool=Pool(len(federation.silos), False, float(rows)))
+
+
+class Masked:
+    """Asks all sites of a secure sum whatever it likes, and reads the sums."""
+
+    def __init__(self, sites: Mapping[str, Site], run: str = NAME) -> None:
+        self.sites, self.run, self.step = sites, run, 0
+        self.relay: tuple[bytes, ...] = ()
+        self.refusals: list[str] = []
+
+    def __call__(self, question: Question[Any]) -> Any:
+        schema = next(iter(self.sites.values())).schema.hash
+        asked = Request(
+            self.run,
+            0,
+            self.step + 1,
+            VERSION,
+            schema,
+            (question_body(question, 0),),
+            step=self.step + 1,
+            relay=self.relay,
+        )
+        content = tuple(s.answer(write_request(asked)) for s in self.sites.values())
+        answers = [read_answer(one) for one in content]
+        self.refusals += [one.refusal for one in answers if one.refusal]
+        if any(one.refusal for one in answers):
+            return None
+        self.step, self.relay = asked.step, content
+        flats = [read_masked(one, masks.size(question)) for one in answers]
+        return masks.decode(question, masks.add(flats), len(flats))
+
+
+def agreed(*, follow: bool, **changes: Any) -> Agreement:
+    """What the crowd agrees on."""
+    return agree(crowd(), **({"run": RUN} if follow else {}), **changes)
+
+
+class Overheard:
+    """An honest run, and every message of it."""
+
+    def __init__(self) -> None:
+        self.steps: list[Request] = []
+        sites = sites_of(crowd(), agreed(follow=True))
+        heard = {name: self._heard(site) for name, site in sites.items()}
+        federation = crowd()
+        names = federation.silo_names
+        engine = Secured(
+            InMemory(heard),
+            federation.encoding,
+            names,
+            {name: keys_of(name).public for name in names},
+            agreement=agreed(follow=True).hash,
+            run=NAME,
+        )
+        method = pffl.FirstOrder()
+        self.solution = pffl.solve(
+            engine, pffl.BoundedGroupLoss(0.68), method=method, seed=0
+        )
+
+    def _heard(self, site: Site) -> Any:
+        def answer(content: bytes) -> bytes:
+            request = read_request(content)
+            if request.bodies and site.name == crowd().silo_names[0]:
+                self.steps.append(request)
+            return site.answer(content)
+
+        return answer
+
+    def until(self, sites: Mapping[str, Site], step: int) -> None:
+        """Ask fresh sites all that comes before a step, as it was asked."""
+        for request in self.steps[: step - 1]:
+            answers = tell_all(sites, [request] * len(sites))
+            assert not any(one.refusal for one in answers), answers[0].refusal
+
+
+def tell_all(sites: Mapping[str, Site], requests: Sequence[Request]) -> list[Answer]:
+    """Send each site a request of its own."""
+    return [
+        read_answer(site.answer(write_request(request)))
+        for site, request in zip(sites.values(), requests, strict=True)
+    ]
+
+
+@cache
+def overheard() -> Overheard:
+    """One honest run for all tests."""
+    return Overheard()
+
+
+def counts_in_all(task: Task, values: np.ndarray) -> np.ndarray:
+    """People of all sites per cell and value of the first input."""
+    from tests.attacks.chosen import counts_by_value
+
+    rows = [silo.rows("train") for silo in crowd().silos]
+    first = np.concatenate([np.asarray(r.X)[:, 0] for r in rows])
+    atoms = np.concatenate([crowd().schema.atoms(r.group, r.y) for r in rows])
+    return counts_by_value(task, first, atoms, values)
