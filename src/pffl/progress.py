@@ -192,15 +192,23 @@ class Rounds(Callback):
             self.questions = 0
             self.shown = Progress(_measured, patience=EVERY).__enter__()
         self.questions += 1
-        first = dict.fromkeys(PARTS.get(part[0]) for part in parts if part)
-        told = [what for what in first if what is not None]
-        self.shown("; ".join(told) or "the model", self.questions)
+        self.shown(measured(parts), self.questions)
 
     def ended(self) -> None:
         """End."""
         if self.shown is not None:
             self.shown.__exit__(None, None, None)
         self.shown = None
+
+
+def measured(parts: Sequence[tuple[str, ...]]) -> str:
+    """Say what the stages of a run measure that ask a message's questions.
+
+    >>> measured([("gap", "5"), ("heldout",), ("heldout",)])
+    'the duality gap; held-out rows'
+    """
+    first = dict.fromkeys(PARTS.get(part[0]) for part in parts if part)
+    return "; ".join(what for what in first if what is not None) or "the model"
 
 
 def _measured(what: str, done: int, total: int | None) -> str:

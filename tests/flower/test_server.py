@@ -121,9 +121,12 @@ def test_leaves_the_run_directory_of_a_local_run(tmp_path, federation, folder, c
     }
     assert not any("checkpoint" in name for name in names)
     said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("round 1 · 3 of 3 silos · worst ")
+    assert said[0] == "asking: counting rows"
+    rounds = [line for line in said if line.startswith("round ")]
+    assert rounds[0].startswith("round 1 · 3 of 3 silos · worst ")
+    assert "gap" in rounds[1]
+    assert said[-2] == "asking: held-out rows"  # the rounds are over, and it goes on
     assert said[-1].startswith("pffl: exit status 4: ")
-    assert "gap" in said[1]
 
 
 def test_what_is_saved_repeats_the_run(tmp_path, federation, folder):

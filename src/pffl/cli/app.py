@@ -20,6 +20,7 @@ from pffl.cli import (
     site,
     site_status,
     study,
+    watch,
 )
 
 app = typer.Typer(
@@ -43,6 +44,7 @@ app.command()(study.reproduce)
 app.command()(study.report)
 app.command()(card.card)
 app.command()(deploy.deploy)
+app.command()(watch.watch)
 site.app.command()(site_status.status)
 site.app.command()(site_status.log)
 site.app.command()(site_status.pause)

@@ -83,13 +83,14 @@ def launch(spec: RunSpec, planned: Launch, *, quiet: bool) -> int:
 
 
 def _show(entry: Mapping[str, Any]) -> None:
-    """Show a round, and what was refused."""
-    from pffl.flower.live import ROUND, line
+    """Show a round, what is measured beside the rounds, and what was refused."""
+    from pffl.flower.live import told
 
-    if entry.get("event") == ROUND:
-        console.stderr().print(console.clean(line(entry)), soft_wrap=True)
-    if entry.get("refused"):
-        console.note("; ".join(f"{who}: {why}" for who, why in entry["refused"]))
+    text = told(entry)
+    if text and entry.get("refused"):
+        console.note(text)
+    elif text:
+        console.stderr().print(console.clean(text), soft_wrap=True)
 
 
 def _say_how_to_go_on(planned: Launch) -> None:

@@ -96,7 +96,8 @@ class Launch:
             "policy": lambda s: s.policy,
         }
         other = [f"[{name}]" for name, of in parts.items() if of(spec) != of(there)]
-        if there.settings.seed not in (None, spec.settings.seed):
+        seeds = {s.settings.seed for s in (spec, there)} - {None}
+        if len(seeds) > 1:  # deploy draws one where the run file has none
             other.append("the seed")
         if other:
             raise UsageError(
@@ -168,14 +169,14 @@ class Launch:
         return [] if self.superlink is None else [self.superlink]
 
 
-def follow(directory: Path) -> Iterator[dict[str, Any] | None]:
+def follow(directory: Path, *, whole: bool = False) -> Iterator[dict[str, Any] | None]:
     """Return the entries that a record gets from now on; None when there is no more.
 
-    What an earlier run left there is passed over. A new run begins a new file, which is
-    known by its first line.
+    What was there before is passed over, unless the `whole` record is wanted. A new run
+    begins a new file, which is known by its first line.
     """
     path = directory / RECORD
-    return _entries(path, *_seen(path, 0))
+    return _entries(path, *((b"", b"") if whole else _seen(path, 0)))
 
 
 def _entries(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
@@ -15,13 +15,14 @@ import numpy as np
 from pffl.callbacks import Callback, Round
 from pffl.engines.remote import Record
 from pffl.problem import Problem
+from pffl.progress import measured
 
-ROUND, ENDED = "round", "ended"
+BEGUN, ROUND, ASKING, ENDED = "begun", "round", "asking", "ended"
 
 
 @dataclass
 class Live(Callback):
-    """Write a line and an entry after each round.
+    """Write a line and an entry after each round, and for what is measured beside them.
 
     The figures are totals over all silos, as in `history.csv`; none is of one silo.
     """
@@ -31,10 +32,23 @@ class Live(Callback):
     stream: TextIO = field(default_factory=lambda: sys.stdout)
     _planned: int | None = field(default=None, init=False)
     _first: tuple[int, float] | None = field(default=None, init=False)
+    _training: bool = field(default=False, init=False)
 
     def before(self, problem: Problem, planned_rounds: int | None) -> None:
         """Note how many rounds are planned."""
-        self._planned = planned_rounds
+        self._planned, self._training = planned_rounds, True
+
+    def after(self, problem: Problem) -> None:
+        """Note that the rounds are over."""
+        self._training = False
+
+    def asking(self, parts: Sequence[tuple[str, ...]]) -> None:
+        """Write what is asked; in the log only beside the rounds, which tell of it."""
+        what = "the next round" if self._training else measured(parts)
+        entry = {"event": ASKING, "what": what, "training": self._training}
+        self.record.write(entry)
+        if not self._training:
+            print(f"asking: {what}", file=self.stream, flush=True)
 
     def after_round(self, problem: Problem, row: Round) -> bool:
         """Tell how the run goes."""
@@ -75,6 +89,19 @@ class Live(Callback):
             return None
         pace = (row.seconds - seconds) / (row.number - number)
         return round((self._planned - row.number) * pace, 1)
+
+
+def told(entry: Mapping[str, Any]) -> str:
+    """Say what an entry of a record tells an operator; empty if it is nothing new."""
+    texts = []
+    if entry.get("event") == ROUND:
+        texts.append(line(entry))
+    if entry.get("event") == ASKING and not entry["training"]:
+        texts.append(f"asking: {entry['what']}")
+    if entry.get("event") == ENDED:
+        texts.append(f"ended: {entry['message']}")
+    texts += [f"{who}: {why}" for who, why in entry.get("refused", ())]
+    return "; ".join(texts)
 
 
 def line(entry: Mapping[str, Any]) -> str:

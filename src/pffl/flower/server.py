@@ -14,7 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 from pffl import files, records, running, spec
 from pffl.engines.remote import Record, Remote, Transport
 from pffl.errors import PFFLError, UsageError
-from pffl.flower.live import ENDED, Live
+from pffl.flower.live import BEGUN, ENDED, Live
 from pffl.flower.transport import GridTransport
 from pffl.runs.directory import RECORD, SESSION, SPEC, lock
 from pffl.site import Agreement
@@ -86,6 +86,15 @@ def run(
             if seconds is not None:
                 job = replace(job, policy=replace(job.policy, seconds=seconds))
             agreed = Agreement.read(Path(folder) / FEDERATION)
+            record.write(
+                {
+                    "event": BEGUN,
+                    "run": session.run,
+                    "session": session.session,
+                    "data": agreed.name,
+                    "sites": list(agreed.sites),
+                }
+            )
             engine = Remote(
                 transport,
                 agreed.schema,

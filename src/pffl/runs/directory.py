@@ -280,6 +280,20 @@ def _me() -> bytes:
     return json.dumps(plain).encode()
 
 
+def abandoned(place: Path) -> bool:
+    """Whether a run was left by a process of this machine that is gone."""
+    try:
+        owner = json.loads((place / OWNER).read_bytes())
+        if owner["machine"] != platform.node():
+            return False
+        os.kill(owner["process"], 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return False
+
+
 def _owner(place: Path) -> str:
     try:
         owner = json.loads((place / OWNER).read_bytes())
