@@ -28,7 +28,7 @@ from pffl.models.base import Model
 from pffl.models.linear import LinearModel
 from pffl.models.predictor import Predictor
 from pffl.models.scaled import row_squares
-from pffl.preparation import count, deviations, sizes_of, stored_of, task_of, withholds
+from pffl.preparation import count, deviations, sizes_of, stored_of, task_of
 from pffl.problem import Point, Problem
 from pffl.solving import evidence_of, open_engine, setting_of
 from pffl.typing import FloatArray
@@ -315,7 +315,6 @@ def problem_of(engine: Engine, evidence: Evidence, model: Model) -> Problem:
         terms.multiplier_bound,
         terms.radius,
         0 if isinstance(run, Missing) else run.seed,
-        withholds(census),
         terms.fixed_ball,
         stored=stored_of(census),
         access=access,

@@ -240,7 +240,7 @@ def begin(
         raise UsageError(
             "bound = 'auto' is for one run over rows that are at hand: give a number"
         )
-    cells, counts, notes = _covered(cells, census, options)
+    cells, counts, notes = _covered(cells, census, options, setting.access)
     if cells.unbounded:
         notes += (f"no bound was given for {listing(cells.unbounded)}",)
     if options.weighting == "silos":
@@ -261,7 +261,6 @@ def begin(
         multiplier_bound,
         options.radius or radius_of(counted, bound),
         seed,
-        withholds(census),
         options.radius is not None,
         stored=stored_of(census),
         access=setting.access,
@@ -422,15 +421,9 @@ def stored_of(census: CensusTotal) -> int:
 def target_of(counted: Counted, model: Model) -> Target:
     """Return the scaling of a numeric target."""
     census, targets = counted.census, counted.targets
-    rest = census.rows - census.counts.sum(axis=1)  # in no group that is shown
-    rows = np.append(census.counts, rest[:, None], axis=1)
-    rest = census.weight - census.weights.sum(axis=1)
-    masses = np.append(census.weights, rest[:, None], axis=1)
-    shown = targets.sum(axis=1, keepdims=True)
-    sums = np.append(targets, counted.target[:, None] - shown, axis=1)
-    there, centre = (rows > 0) & (masses > 0), float(counted.centre[0])
+    there, centre = census.counts > 0, float(counted.centre[0])
     return Target.from_sums(
-        masses[there], sums[there], centre=centre, robust=model.robust
+        census.weights[there], targets[there], centre=centre, robust=model.robust
     )
 
 
@@ -443,11 +436,6 @@ def deviations(counted: Counted) -> FloatArray:
     total, squares = np.moveaxis(counted.targets, -1, 0)
     centred = squares - 2 * mean * total + n * mean**2
     return np.stack([total - n * mean, np.maximum(centred, 0.0)], axis=-1)
-
-
-def withholds(census: CensusTotal) -> bool:
-    """Whether some rows are in no count, being few at their site."""
-    return bool(census.rows.sum() > census.counts.sum())
 
 
 def _check_quorum(setting: Setting, method: Method[Any]) -> None:
@@ -532,7 +520,7 @@ def shares(census: CensusTotal, weighting: Weighting) -> FloatArray:
 
 
 def _covered(
-    cells: Cells, census: CensusTotal, options: Options
+    cells: Cells, census: CensusTotal, options: Options, access: Access
 ) -> tuple[Cells, FloatArray, tuple[str, ...]]:
     """Count the cells' rows; refuse or remove those without any (faults 3, 4)."""
     counts = cells.totals(census.counts.astype(np.float64))
@@ -542,7 +530,7 @@ def _covered(
     if not empty:
         return cells, counts, ()
     if options.empty_cells == "refuse":
-        few = " (sites withhold small counts)" if withholds(census) else ""
+        few = " (sites leave out small groups)" if access.elsewhere else ""
         raise DataError(
             f"no training rows in any silo for {listing(empty)}{few}: a promise to "
             "nobody cannot be kept or broken (`empty_cells='remove'` leaves these "

@@ -140,7 +140,7 @@ class Problem:
     silo_counts, silo_weights
         Rows per (silo, atom), shape (K, atoms), and their weight Σs_i.
     masses
-        m_k: weight of all rows of each silo, also of those in no atom that is shown.
+        m_k: weight of all rows of each silo.
     silo_targets
         Σs(y − ȳ) and Σs(y − ȳ)² of a numeric target per (silo, atom), ȳ the mean of
         all, shape (K, atoms, 2); (K, atoms, 0) of classes.
@@ -154,8 +154,6 @@ class Problem:
         declared. Otherwise it is where to begin, and grows where models come near it.
     seed
         Seed of the run.
-    withheld
-        Whether sites withhold small counts: rows that are in F and in no cell.
     stored
         Most inputs that a row stores, where silos keep rows sparse; 0: all are dense.
     alone
@@ -178,7 +176,6 @@ class Problem:
     multiplier_bound: float
     radius: float
     seed: int = 0
-    withheld: bool = False
     fixed_ball: bool = True
     stored: int = 0
     alone: tuple[Lowest, ...] = ()

@@ -117,7 +117,7 @@ def test_a_guarded_site_withholds_small_cells_and_passes_the_gate():
     solution = run(engine, CONSTRAINTS["bgl"], short("pffl"))
     assert np.isfinite(solution.w).all()
     assert not any(entry["refused"] for entry in engine.record.entries)
-    withheld = [note for note in engine.notes if "withhold small" in note]
+    withheld = [note for note in engine.notes if "leave out train rows" in note]
     assert any("'site 1'" in note for note in withheld)
     shown = counted(engine).counts
     true = Local(federation).ask(Census(federation.schema)).counts
@@ -125,8 +125,7 @@ def test_a_guarded_site_withholds_small_cells_and_passes_the_gate():
     assert (shown != true).any()
 
 
-def test_what_is_withheld_is_said_of_every_split_and_bounds_no_risk():
-    """Rows in no cell are in F: the bounds imply nothing about them."""
+def test_what_is_withheld_is_said_of_every_split():
     federation = biased(0)
     found = {}
     for floor in (0, 14):
@@ -137,19 +136,19 @@ def test_what_is_withheld_is_said_of_every_split_and_bounds_no_risk():
         }
         found[floor] = run(remote(federation, sites), CONSTRAINTS["bgl"], pffl.Exact())
     assert found[0].notes == ()
-    assert any("train rows are in no cell" in note for note in found[14].notes)
-    assert any("test rows are in no cell" in note for note in found[14].notes)
+    for split in ("train", "test"):
+        assert any(f"leave out {split} rows" in note for note in found[14].notes)
 
 
 def test_a_cell_that_every_site_withholds_is_refused_as_such():
-    federation = biased(0)
+    federation = biased(0, sizes=(120, 150, 200))
     counts = Local(federation).ask(Census(federation.schema)).counts
     rows = min(int(n) for n in counts.max(axis=0) if n)
     sites = {
         silo.name: Site(silo, federation.schema, Rules(floor=rows + 1)).answer
         for silo in federation.silos
     }
-    with pytest.raises(DataError, match="sites withhold small counts"):
+    with pytest.raises(DataError, match="sites leave out small groups"):
         run(remote(federation, sites), CONSTRAINTS["cbgl"], pffl.Exact())
 
 

@@ -138,8 +138,8 @@ def _show(summary: Summary) -> None:
     floor = summary.site.rules.floor
     if any(hidden.any() for hidden in summary.hidden.values()):
         target.print(
-            f"Withheld: fewer than {floor} rows, or needed to hide those. They train "
-            "the model, and no sum over them is reported.",
+            f"Withheld: fewer than {floor} rows, or needed to hide those. They are "
+            "left out of everything that is answered, and train nothing.",
             soft_wrap=True,
         )
 

@@ -47,7 +47,7 @@ from pffl.questions.declared import (
     vector,
     whole,
 )
-from pffl.typing import FloatArray, IntArray
+from pffl.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     from pffl.questions.plausible import Known
@@ -244,6 +244,20 @@ class View:
             rows.weight,
         )
 
+    def without(self, atoms: BoolArray) -> View:
+        """Return the rows of all other atoms, as if these were not there."""
+        if not atoms.any():
+            return self
+        kept = np.flatnonzero(~atoms[self.atom])
+        return replace(
+            self,
+            X=self.X[kept],
+            y=self.y[kept],
+            atom=self.atom[kept],
+            person=None if self.person is None else self.person[kept],
+            weight=None if self.weight is None else self.weight[kept],
+        )
+
     def __len__(self) -> int:
         return len(self.y)
 
@@ -353,10 +367,6 @@ class Question(Generic[T_co]):
         """How many passes over a silo's rows compute a gradient."""
         return 0.0
 
-    def padded(self) -> Self:
-        """Return the question for rows with one more atom, which is in no cell."""
-        return self
-
     def pooled(self, total: Any, views: Sequence[View]) -> Any:
         """Return the total of silos whose rows are all at hand, put right by that."""
         return total
@@ -438,13 +448,6 @@ class ModelQuestion(Question[T_co]):
     def gradients(self, rows: float) -> float:
         """How many passes over a silo's rows compute a gradient."""
         return 1.0
-
-    def padded(self) -> Self:
-        """Return the question for rows with one more atom, which is in no cell."""
-        cells = self.task.cells
-        wider = np.pad(cells.membership, ((0, 0), (0, 1)))
-        task = replace(self.task, cells=replace(cells, membership=wider))
-        return replace(self, task=task)
 
     def plain(self, index: int) -> tuple[dict[str, Any], Arrays]:
         """Return what is sent to the silo at `index`: plain values, and arrays."""

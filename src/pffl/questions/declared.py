@@ -296,17 +296,6 @@ class Total:
                 n = many[axis].reshape(-1, *[1] * (inner - (len(of.rows) > 1)))
                 _check_row(column, n, row, scales)
 
-    def cut(self, axis: str, length: int) -> Self:
-        """Keep the first entries of an axis, wherever it occurs."""
-        return replace(
-            self,
-            **{
-                name: np.take(getattr(self, name), range(length), of.axes.index(axis))
-                for name, of in self.declared.items()
-                if axis in of.axes
-            },
-        )
-
 
 T = TypeVar("T", bound=Total)
 

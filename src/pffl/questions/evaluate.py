@@ -379,7 +379,7 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         self._check_bounded_risk(here, total)
         self._check_sums(here, total)
         here.mean_loss(self.w, total.risk, total.column("loss", of="cells"))
-        if share and known.uneven == 1 and known.counts.sum() == known.rows:
+        if share and known.uneven == 1:
             whole = total.risk / share * known.mass
             sums = float(table["loss"].sum())
             same = abs(whole - sums) <= ROUNDING * (known.mass * unit + sums)
@@ -424,8 +424,7 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
             require(same, "a bounded risk")
             return
         require(0 <= mine <= known.share * M * (1 + ROUNDING), "a bounded risk")
-        in_atoms = known.counts.sum() == known.rows
-        if known.share and known.uneven == 1 and in_atoms:
+        if known.share and known.uneven == 1:
             whole = mine / known.share * known.mass
             sums = float(total.column("bounded_loss").sum())
             size = known.mass * known.ceilings.unit + sums

@@ -184,7 +184,7 @@ class Known:
     Attributes
     ----------
     rows, counts
-        Rows, and rows per atom, both frozen at the census; withheld atoms count 0.
+        Rows, and rows per atom, both frozen at the census.
     weights
         What the rows of each atom weigh together; of all rows: `ceilings.mass`.
     share
@@ -249,13 +249,6 @@ class Known:
         """Whether rows do not count alike."""
         return self.mass != self.rows or bool((self.weights != self.counts).any())
 
-    @property
-    def elsewhere(self) -> float:
-        """What the rows that are in no atom weigh together."""
-        if self.counts.sum() == self.rows:
-            return 0.0
-        return max(0.0, self.mass - float(self.weights.sum()))
-
     def check_share(self, share: float) -> None:
         """Refuse another Σp_k than the agreed one, which several sites round."""
         agreed = share == self.share or (self.sites > 1 and near(share, self.share))
@@ -289,7 +282,7 @@ class Known:
         require(parts, "a cell's loss is more than that of all rows")
         cover = self.member.sum(axis=0)[self.counts > 0]
         times = float(cover[0]) if len(cover) else 0.0
-        if times and (cover == times).all() and self.counts.sum() == self.rows:
+        if times and (cover == times).all():
             sums = float(cells.sum())
             same = abs(sums - times * whole[0]) <= times * slack
             require(same, "the cells' losses do not add up to that of all rows")

@@ -409,8 +409,8 @@ def _slopes(
         return math.inf, 0.0
     in_risk = risk_weight * known.uneven / known.mass
     per_atom = cell_weights @ known.member
-    row_weights = np.append(in_risk + per_atom / known.share, in_risk)
-    masses = np.append(known.weights, known.elsewhere)
+    row_weights = in_risk + per_atom / known.share
+    masses = known.weights
     # Of a batch of weighted rows nothing is known but that it is some of them.
     drawn_mass = known.mass if known.weighted else float(n)
     drawn = n if batch is None else min(batch, n)

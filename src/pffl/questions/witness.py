@@ -116,8 +116,8 @@ class Witness(ModelQuestion[WitnessTotal]):
         """Judge both sums: entropies are bounded, and so are slopes."""
         total.check_ranges(known.in_each, self.scales, known.in_weight)
         in_risk = self.risk_weight * known.in_risk
-        weights = np.append(self.cell_weights @ known.member, 0.0) + in_risk
-        masses = np.append(known.weights, known.elsewhere)
+        weights = self.cell_weights @ known.member + in_risk
+        masses = known.weights
         shape, most = known.ceilings.shape, float(weights @ masses)
         if shape is not None and shape.at_zero is not None:  # an entropy
             room = np.array(shape.at_zero * most * (1 + ROUNDING))

@@ -1,8 +1,8 @@
 """A site answers: bytes in, bytes out, and nothing else ever leaves it.
 
 Cells are unions of atoms (group × label), so no difference of cells is smaller than an
-atom, and the floor acts on atoms. Rows of a withheld atom get an extra code that
-belongs to no cell: they count in F, and in nothing else.
+atom, and the floor acts on atoms. Rows of a withheld atom are as if not there: were
+they in F, then F less the cells would be theirs.
 
 The guard (`site.guard`) says which questions are answered.
 """
@@ -10,7 +10,6 @@ The guard (`site.guard`) says which questions are answered.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
@@ -24,7 +23,15 @@ from pffl.data.schema import Schema, withheld
 from pffl.data.silo import Silo
 from pffl.errors import ArtefactError, Malformed, Refused, UsageError
 from pffl.parcel import Parcel
-from pffl.questions import ModelQuestion, Place, Question, Total, View, read_question
+from pffl.questions import (
+    ModelQuestion,
+    Place,
+    Presence,
+    Question,
+    Total,
+    View,
+    read_question,
+)
 from pffl.questions.base import Rebuild
 from pffl.site import store
 from pffl.site.agreement import Agreement
@@ -170,6 +177,10 @@ class Site:
             counts = np.minimum(counts, np.floor(alike * (1 + 1e-9)).astype(np.int64))
         return withheld(counts, counts < self.rules.floor, self.rules.floor)
 
+    def shown(self, split: str) -> IntArray:
+        """Count the rows of each atom of a split that is not withheld."""
+        return np.where(self.hidden(split), 0, self.counts(split))
+
     def _answer(self, request: Request, *, remember: bool) -> bytes:
         self._shake_hands(request)
         if self._member is not None and request.bodies:
@@ -178,7 +189,8 @@ class Site:
             raise Refused("a step of a secure sum, which this site did not agree to")
         posed = [self._read(body) for body in request.bodies]
         for question, _ in posed:
-            self._check(question)
+            self._check_floor(question)
+            self._check(question, int(self.shown(question.split).sum()))
         asked = [question for question, _ in posed]
         if asked:  # who asks only who is there has not begun a run
             self.guard.admit(request, asked, remember=remember)
@@ -246,13 +258,16 @@ class Site:
         asked = [self._read(body, place)[0] for body in request.bodies]
         for question in asked:
             member.admit(standing, question)
-            self._check(question)
+            hidden = self._hidden(question.split, standing)
+            self._check(question, int(self.counts(question.split)[~hidden].sum()))
         if remember and not standing.step:
             member.save(request.run, standing)  # before the guard knows of the run
         self.guard.admit(request, asked, remember=remember)
         views: dict[tuple[str, str], View] = {}
         totals = [
-            self._pooled(question, member.index, standing.hidden, views)
+            self._total(
+                question, member.index, self._hidden(question.split, standing), views
+            )
             for question in asked
         ]
         standing = member.mask(standing, request, masks.encode_all(asked, totals))
@@ -261,34 +276,14 @@ class Site:
         return standing
 
     def _place(self, member: Member, standing: Standing) -> Place:
-        shown = self._shown("train", standing.hidden)
-        weights = self.silo.rows("train").weights
-        return Place(member.index, float(weights[shown].sum()))
+        rows = self.silo.rows("train")
+        hidden = self._hidden("train", standing)[self.schema.atoms(rows.group, rows.y)]
+        return Place(member.index, float(rows.weights[~hidden].sum()))
 
-    def _shown(self, split: str, hidden: Mapping[str, BoolArray]) -> IntArray:
-        """Return which rows are in no hidden atom: all others are as if not there."""
-        rows, none = self.silo.rows(split), np.zeros(self.schema.n_atoms, dtype=bool)
-        atoms = self.schema.atoms(rows.group, rows.y)
-        return np.flatnonzero(~hidden.get(split, none)[atoms])
-
-    def _pooled(
-        self,
-        question: Question[Any],
-        index: int,
-        hidden: Mapping[str, BoolArray],
-        views: dict[tuple[str, str], View],
-    ) -> Total:
-        """Answer a question to the pool; rows are scaled once a message."""
-        key = _scaling(question)
-        if key not in views:
-            model = None if question.task is None else question.task.model
-            rows, split = self.silo.rows(question.split), question.split
-            shown = self._shown(split, hidden)
-            rows = rows if len(shown) == len(rows) else rows.take(shown)
-            silo = replace(self.silo, splits={split: rows})
-            views[key] = View.of(silo, self.schema, model, split)
-        total: Total = question.answer(replace(views[key], index=index))
-        return total
+    def _hidden(self, split: str, standing: Standing) -> BoolArray:
+        """Say which atoms of a split nobody is told of."""
+        none = np.zeros(self.schema.n_atoms, dtype=bool)
+        return standing.hidden.get(split, none)
 
     def _shake_hands(self, request: Request) -> None:
         """Refuse another version or schema, and show both."""
@@ -303,46 +298,49 @@ class Site:
                 f"{self.schema.hash[:12]}: use the same federation.json everywhere"
             )
 
-    def _check(self, question: Question[Any]) -> None:
+    def _check_floor(self, question: Question[Any]) -> None:
+        """Refuse what tells of fewer rows than the floor."""
+        if isinstance(question, Presence):
+            raise Refused("small counts are told in secure sums only")
+        if question.split == "train" and not self.shown("train").any():
+            raise Refused(
+                "every (group, label) has fewer training rows than the site's floor"
+            )
+
+    def _check(self, question: Question[Any], shown: int) -> None:
         """Refuse what is not answered whoever asks, and however often."""
         rows = self.silo.rows(question.split)
-        least = max(self.rules.floor, 1)
-        if len(rows) < least and (len(rows) > 0 or question.split == "train"):
-            raise Refused(
-                f"split '{question.split}' has fewer rows than the site's floor"
-            )
         if isinstance(question, ModelQuestion):
             check_ball(question, self.rules.radius, rows.spread)
-            check_batches(question, self.rules, len(rows))
+            check_batches(question, self.rules, shown)
 
     def _body(
         self, question: Question[Any], index: int, views: dict[tuple[str, str], View]
     ) -> Parcel:
-        """Answer a question; rows are scaled once a message, split and scaling."""
+        hidden = self.hidden(question.split)
+        total = self._total(question, index, hidden, views)
+        return total_body(question, total, int(hidden.sum()))
+
+    def _total(
+        self,
+        question: Question[Any],
+        index: int,
+        hidden: BoolArray,
+        views: dict[tuple[str, str], View],
+    ) -> Total:
+        """Answer a question without hidden rows; rows are scaled once a message."""
         key = _scaling(question)
         if key not in views:
             model = None if question.task is None else question.task.model
-            views[key] = View.of(self.silo, self.schema, model, question.split)
-        hidden = self.hidden(question.split)
-        total = answer(question, replace(views[key], index=index), hidden)
-        return total_body(question, total, int(hidden.sum()))
+            whole = View.of(self.silo, self.schema, model, question.split)
+            views[key] = whole.without(hidden)
+        total: Total = question.answer(replace(views[key], index=index))
+        return total
 
     def _refuse_if_paused(self) -> None:
         pause = None if self._log is None else paused(self._log.path.parent)
         if pause is not None:
             raise Refused(f"the site is {pause}")
-
-
-def answer(question: Question[Any], view: View, hidden: BoolArray) -> Total:
-    """Answer without the withheld atoms; the extra one is taken off again."""
-    total: Total
-    if not hidden.any():
-        total = question.answer(view)
-        return total
-    n_atoms = len(hidden)
-    moved = replace(view, atom=np.where(hidden[view.atom], n_atoms, view.atom))
-    total = question.padded().answer(moved)
-    return total.cut("atoms", n_atoms)
 
 
 def _scaling(question: Question[Any]) -> tuple[str, str]:

@@ -112,7 +112,7 @@ class Verdict:
 
 @dataclass(frozen=True, eq=False)
 class Frozen:
-    """A silo's census of one split, and how many counts it withholds."""
+    """A silo's census of one split, and how many (group, label)s it leaves out."""
 
     total: CensusTotal
     withheld: int

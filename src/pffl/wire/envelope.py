@@ -136,7 +136,7 @@ def question_body(question: Question[Any], index: int) -> Parcel:
 
 
 def total_body(question: Question[T], total: T, withheld: int = 0) -> Parcel:
-    """Write one silo's answer, which withholds so many (group, label) counts."""
+    """Write one silo's answer, which leaves out so many (group, label)s."""
     header = {"total": question.kind, "withheld": withheld}
     return Parcel(header, total.sent())
 

@@ -139,23 +139,21 @@ class Remote:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What to know of the sites, for the result: who withholds what (fault 23)."""
+        """What to know of the sites, for the result: who leaves out whom (fault 23)."""
         notes = []
         for split in ("train", "test", "validation"):
             known = [self.gate.frozen(k, split) for k in range(len(self._members))]
             cut = [k for k, census in enumerate(known) if census and census.withheld]
             if cut:
-                rows = sum(int(c.total.rows.sum()) for c in known if c)
-                counted = sum(int(c.total.counts.sum()) for c in known if c)
                 notes.append(
-                    f"{self._listing(cut)} withhold small (group, label) counts: "
-                    f"{rows - counted:,} of all {rows:,} {split} rows are in no cell, "
-                    "and no statement speaks of people like them"
+                    f"{self._listing(cut)} leave out {split} rows of (group, label)s "
+                    "that have few: they train nothing, and no statement speaks of "
+                    "people like them"
                 )
         return tuple(notes)
 
     def withheld(self, split: str) -> int:
-        """How many (group, label) counts of a split sites keep to themselves."""
+        """How many (group, label)s of a split sites leave out."""
         known = [self.gate.frozen(k, split) for k in range(len(self._members))]
         return sum(census.withheld for census in known if census)
 
