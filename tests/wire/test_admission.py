@@ -513,34 +513,17 @@ def test_a_census_that_cannot_be_is_refused(lie):
         gate.census(0, "train", moved, 0)
 
 
-def test_withheld_counts_may_be_missing_but_not_more():
+def test_rows_are_those_of_the_counts_whoever_is_left_out():
     federation = make_federation(0)
     total = counted(federation.silos[0], federation.schema)
     short = recounted(total, total.counts * [[0, 1, 1, 0]])
-    assert Gate(Policy(), federation.schema).census(0, "train", short, 2) is short
-    for withheld in (0, 3):
-        with pytest.raises(Refused):
-            Gate(Policy(), federation.schema).census(0, "train", short, withheld)
-
-
-def test_rows_of_withheld_atoms_count_in_the_risk_and_in_no_cell():
-    federation, problem, w, _ = setting()
+    rows = short.counts.sum(keepdims=True)[0]
+    fits = replace(short, rows=rows, weight=rows.astype(float))
     gate = Gate(Policy(), federation.schema)
-    census = counted(federation.silos[0], federation.schema)
-    short = census.counts * [[0, 1, 0, 1]]
-    gate.census(0, "train", recounted(census, short), 2)
-    question = train_question(problem, w, np.ones(2))
-    whole = answer(federation, question, 0)
-    atoms = Evaluate(problem.task, w, "train")
-    table = answer(federation, atoms, 0)
-    kept = table.atoms * np.array([0, 1, 0, 1])[:, None]
-    cells = problem.cells.of_silo(0) @ kept
-    gate.report(atoms, 0, replace(table, atoms=kept, cells=cells))
-    gate.report(question, 0, replace(whole, cell_losses=cells[:, 1]))
-    with pytest.raises(Refused):
-        gate.report(question, 0, replace(whole, cell_losses=100 * cells[:, 1]))
-    with pytest.raises(Refused, match="changed"):
-        gate.report(atoms, 0, table)
+    with pytest.raises(Refused, match="counts do not add up to the rows"):
+        gate.census(0, "train", short, 2)
+    with pytest.raises(Refused, match="withheld and given"):
+        gate.census(0, "train", fits, 3)
 
 
 def test_a_loss_bound_of_ones_own_replaces_none():
