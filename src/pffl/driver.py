@@ -107,7 +107,8 @@ def drive(
     keeper: Keeper | None = None,
 ) -> R:
     """Carry a flow's questions to an engine; return what the flow returns."""
-    driver = Driver(len(engine.silo_names), callbacks=callbacks, keeper=keeper)
+    silos = engine.pooled or len(engine.silo_names)
+    driver = Driver(silos, callbacks=callbacks, keeper=keeper)
     return driver.run(flow, engine)
 
 

@@ -211,6 +211,7 @@ def begin(
     seed: int,
 ) -> Flow[tuple[Problem, tuple[str, ...]]]:
     """Ask the census and build the problem; `settle` is what is left of `prepare`."""
+    check_pooled(setting, constraint, method, options)
     if options.l2 == "auto":
         raise UsageError(
             "l2 = 'auto' is for one run over rows that are at hand: give a number"
@@ -221,7 +222,6 @@ def begin(
             "that has the bound 'auto'"
         )
     _check_quorum(setting, method)
-    check_pooled(setting, constraint, method)
     schema = setting.schema
     counted = yield from stage("census", count(schema))
     census, sums = counted.census, (counted.feature_sums, counted.feature_squares)
@@ -469,7 +469,10 @@ def reprice(problem: Problem, bounds: FloatArray, beta: float, bound: float) -> 
 
 
 def check_pooled(
-    setting: Setting, constraint: Constraint | None, method: Method[Any]
+    setting: Setting,
+    constraint: Constraint | None,
+    method: Method[Any],
+    options: Options,
 ) -> None:
     """Refuse what needs figures of single silos, where secure sums show totals only."""
     if not setting.access.pooled:
@@ -488,14 +491,20 @@ def check_pooled(
             f"participation = {method.participation:g} asks some of the silos in a "
             "round, and a secure sum is always over all of them: participation=1"
         )
-    if constraint is not None and not constraint.open:
-        cells = constraint.cells(setting.schema, setting.silo_names)
-        own = [z for z in range(len(cells)) if not cells.everywhere[z]]
-        if own:
-            raise UsageError(
-                f"bounds for single silos (per-silo) need their own losses, {only}: "
-                "bound groups over all sites, or use no secure sum"
-            )
+    chosen = "l2" if options.l2 == "auto" else None
+    chosen = "bound" if constraint is not None and constraint.open else chosen
+    if chosen is not None:
+        raise UsageError(
+            f"{chosen} = 'auto' is chosen on rows that are set aside, and sites follow "
+            "one run that is agreed on beforehand: give a number, or use no secure sum"
+        )
+    if constraint is None:
+        return
+    if not constraint.cells(setting.schema, setting.silo_names).everywhere.all():
+        raise UsageError(
+            f"bounds for single silos (per-silo) need their own losses, {only}: bound "
+            "groups over all sites, or use no secure sum"
+        )
 
 
 def task_of(

@@ -55,6 +55,7 @@ from pffl.preparation import (
     Options,
     Setting,
     begin,
+    check_pooled,
     default_model,
     prepare,
     prices,
@@ -83,6 +84,7 @@ def solve(
     gap_every: int = 0,
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     about: About | None = None,
+    secure_sum: bool = False,
 ) -> Solution:
     """Train one model under a bound per cell, and say how far the promise holds.
 
@@ -111,8 +113,15 @@ def solve(
         finished; those of a `Checkpoint` stay, until its owner removes them.
     about
         Purpose, owner and date of the model, for its card.
+    secure_sum
+        Whether silos' answers are added under masks, so that nobody reads a single
+        silo's: what a federation of three sites and more does over machines.
     """
-    asker = open_engine(federation, engine)
+    asker = (
+        open_secured(federation, engine, model)
+        if secure_sum
+        else open_engine(federation, engine)
+    )
     keeper = (
         checkpoint
         if checkpoint is None or isinstance(checkpoint, Checkpoint)
@@ -124,6 +133,7 @@ def solve(
     free = constraint is not None and constraint.open
     bare = model or default_model(setting.schema)
     used = default_method(bare) if method is None else method_of(method)
+    check_pooled(setting, constraint, used, settings)
     if settings.l2 == "auto":  # first, and without the bound that is yet to be chosen
         model, note = choose_l2(
             asker.federation,
@@ -427,11 +437,29 @@ def open_engine(federation: Federation | Engine, engine: str) -> Engine:
     return ENGINES[engine](federation)
 
 
+def open_secured(
+    federation: Federation | Engine, engine: str, model: Model | None
+) -> Engine:
+    """Return an engine for secure sums: over sites made here, or the one given."""
+    from pffl.site.at_hand import secured
+
+    if isinstance(federation, Federation):
+        if engine != "local":
+            raise UsageError(
+                f"secure sums have sites of their own, and engine '{engine}' has none: "
+                "leave the engine out"
+            )
+        return secured(federation, model)
+    if not federation.pooled:
+        raise UsageError("the engine given does not add answers under masks")
+    return federation
+
+
 def setting_of(engine: Engine) -> Setting:
     """Say what is known of the silos that an engine reaches."""
-    here = engine.federation
+    here, pooled = engine.federation, engine.pooled
     data = Data(
-        engine.name, len(engine.silo_names), engine.schema.hash, None
+        engine.name, pooled or len(engine.silo_names), engine.schema.hash, None
     )  # rows that are elsewhere: not known whether they are synthetic
     if here is not None:
         data = replace(
@@ -447,6 +475,9 @@ def setting_of(engine: Engine) -> Setting:
             weights=here.weight_range,
             splits=dict(here.held_out),
         )
+    if pooled:
+        known = Setting.pooled(engine.name, engine.encoding, engine.splits, pooled)
+        return replace(known, data=data)
     return Setting(
         engine.schema,
         engine.silo_names,

@@ -183,7 +183,9 @@ class Site:
 
     def _answer(self, request: Request, *, remember: bool) -> bytes:
         self._shake_hands(request)
-        if self._member is not None and request.bodies:
+        if not request.bodies:  # who is there: the guard need not know of it
+            return self._write(request, ())
+        if self._member is not None:
             return self._add(self._member, request, remember=remember)
         if request.step:
             raise Refused("a step of a secure sum, which this site did not agree to")

@@ -1,0 +1,87 @@
+"""Secure sums in one process: sites over silos that are at hand, each with its keys.
+
+The same messages, masks and checks as between machines. Nothing is kept from anybody
+here, since whoever runs it has the rows: no limit applies, and no site follows the run.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from pffl.data.federation import Federation
+from pffl.engines.remote import InMemory, Secured
+from pffl.models import rebuild
+from pffl.models.base import Model
+from pffl.parcel import LARGEST
+from pffl.questions import Question
+from pffl.questions.base import Rebuild
+from pffl.site.agreement import Agreement
+from pffl.site.answer import Site
+from pffl.site.config import Rules
+from pffl.wire import Policy
+from pffl.wire.keys import SiteKeys
+
+ALL = 1 << 50  # more than is ever asked
+FOR_EVER = 1e9  # seconds: there is nothing to wait for
+OPEN = Rules(
+    floor=1, questions=ALL, runs=ALL, batches=True, layouts=ALL, largest_message=LARGEST
+)
+
+
+class Unguarded(Site):
+    """A site that answers whatever is asked under masks."""
+
+    def _check(self, question: Question[Any]) -> None:
+        """Refuse nothing: whoever asks has the rows."""
+
+
+def secured(federation: Federation, model: Model | None = None) -> Secured:
+    """Return an engine that asks a federation's silos for secure sums.
+
+    `model` is the one that is trained, which may be one of the user's own.
+    """
+    keys = {name: SiteKeys.generate() for name in federation.silo_names}
+    public = {name: own.public for name, own in keys.items()}
+    agreed = replace(Agreement.of(federation), keys=public, secure_sum=True, floor=1)
+    sites = {
+        silo.name: Unguarded(
+            silo,
+            agreed.schema,
+            OPEN,
+            own_model=_rebuilding(model),
+            agreement=agreed,
+            keys=keys[silo.name],
+        )
+        for silo in federation.silos
+    }
+    engine = Secured(
+        InMemory({name: site.answer for name, site in sites.items()}),
+        agreed.encoding,
+        agreed.sites,
+        agreed.keys,
+        agreement=agreed.hash,
+        splits=agreed.splits,
+        floor=agreed.floor,
+        policy=Policy(weight_bound=_heaviest(federation), seconds=FOR_EVER),
+        name=federation.name,
+    )
+    engine.federation = federation
+    return engine
+
+
+def _rebuilding(model: Model | None) -> Rebuild | None:
+    """Return what rebuilds the model from its description, and others of ours."""
+    if model is None:
+        return None
+    known = json.loads(json.dumps(dict(model.describe())))
+    return lambda found, size: model if found == known else rebuild(found, size)
+
+
+def _heaviest(federation: Federation) -> float | None:
+    """Return the largest weight of any row; None where all count alike."""
+    if not federation.weighted:
+        return None
+    parts = [rows for silo in federation.silos for rows in silo.splits.values()]
+    return max(float(rows.weights.max(initial=0.0)) for rows in parts)
