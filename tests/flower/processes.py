@@ -29,6 +29,7 @@ SWITCHES = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
     "OMP_NUM_THREADS": "1",
+    "PFFL_ALLOW_ROOT": "1",  # CI is a container
     "NO_PROXY": "127.0.0.1",
     "no_proxy": "127.0.0.1",
 }
@@ -149,23 +150,31 @@ class Net:
             assert call.returncode == 0, said
 
     def start_node(self, name: str, **given: object) -> subprocess.Popen[bytes]:
-        """Start a SuperNode; `given` replaces what it presents or believes."""
+        """Start a node as start.sh does; `given` replaces what it presents or believes.
+
+        With ``plain=True`` it is Flower's own.
+        """
         site = self.sites[name]
         key = given.get("key", site / "node_key")
         authority = given.get("authority", site / "ca.crt")
         secure = [f"--root-certificates={authority}"] if authority else ["--insecure"]
+        program = ["python", "-m", "pffl.flower.node"]
+        if given.get("plain"):
+            program = ["flower-supernode", "--host=127.0.0.1"]
         return self.spawn(
             str(given.get("log", name)),
-            "flower-supernode",
+            *program,
             f"--superlink={self.address}",
-            "--host=127.0.0.1",
             f"--port={free_port()}",
             f"--node-config=site='{site}'",
             *secure,
             *([f"--auth-supernode-private-key={key}"] if key else []),
+            folder=site,
         )
 
-    def spawn(self, name: str, program: str, *rest: str) -> subprocess.Popen[bytes]:
+    def spawn(
+        self, name: str, program: str, *rest: str, folder: Path | None = None
+    ) -> subprocess.Popen[bytes]:
         """Start a process that writes to a log of its own."""
         command = [str(Path(sys.executable).parent / program), *rest]
         with open(self.log_path(name), "ab") as log:
@@ -175,7 +184,7 @@ class Net:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 env=self.environment,
-                cwd=self.folder,
+                cwd=folder or self.folder,
             )
         self.processes[name] = process
         self.started.append(process)

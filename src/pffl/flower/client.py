@@ -19,7 +19,7 @@ from pffl.data.partition import split_rows
 from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
 from pffl.errors import PFFLError, UsageError
-from pffl.flower.transport import OWN_TYPES, unwrap, wrap
+from pffl.flower.message import OWN_TYPES, unwrap, wrap
 from pffl.processors import blas_threads, processors
 from pffl.questions import Question
 from pffl.questions.base import Rebuild

@@ -15,6 +15,7 @@ from pffl import files, records, running, spec
 from pffl.engines.remote import Record, Remote, Transport
 from pffl.errors import PFFLError, UsageError
 from pffl.flower.live import BEGUN, ENDED, Live
+from pffl.flower.pauses import known, shorten
 from pffl.flower.transport import GridTransport
 from pffl.runs.directory import RECORD, SESSION, SPEC, lock
 from pffl.site import Agreement
@@ -38,6 +39,8 @@ def server_app(folder: str | os.PathLike[str]) -> ServerApp:
         out = config.get("out")
         if not isinstance(out, str) or not out:
             raise UsageError("the run needs a directory: flwr run … -c 'out=\"DIR\"'")
+        if known():
+            shorten("flwr.superlink.grid.http_grid")
         run(
             GridTransport(grid),
             folder,

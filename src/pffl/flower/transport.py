@@ -1,30 +1,22 @@
-"""A transport over Flower's Grid: push, then pull with a short pause between.
-
-One of our messages lies in one of Flower's as bytes under one key, both ways. Flower's
-type of it is `train` or `evaluate` where all its questions are of that kind, and
-`query.…` otherwise.
-"""
+"""A transport over Flower's Grid: push, then pull with a short pause between."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import httpx
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Message
+from flwr.serverapp import Grid
 
 from pffl.engines.remote import Reply
 from pffl.errors import FederationError
+from pffl.flower.message import type_of, unwrap, wrap
 
-if TYPE_CHECKING:  # a site needs none of it
-    from flwr.serverapp import Grid
-
-PAUSE = 0.2  # seconds between two looks for replies
+PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds between two looks for replies
+SHARE = 10  # a pause is at least that part of the time waited so far
 GRACE = 3600.0  # seconds by which a site's clock may be wrong
 LONGEST = 300  # characters of Flower's own error that are kept
-RECORD, KEY = "pffl", "parcel"
-OWN_TYPES = ("train", "evaluate")  # those that Flower has a type for
 
 
 class GridTransport:
@@ -39,7 +31,7 @@ class GridTransport:
     grid
         What Flower gives to a ServerApp.
     pause
-        Seconds between two looks for replies.
+        Seconds between two looks for replies, at first.
     """
 
     def __init__(self, grid: Grid, *, pause: float = PAUSE) -> None:
@@ -57,7 +49,7 @@ class GridTransport:
         self, requests: Mapping[str, bytes], seconds: float, kind: str
     ) -> Iterator[Reply]:
         """Send all at once, and yield replies as they come, until the deadline."""
-        deadline = time.monotonic() + seconds
+        begun = time.monotonic()
         messages = messages_of(requests, seconds, kind)
         try:
             pushed = set(self._grid.push_messages(list(messages.values())))
@@ -72,11 +64,12 @@ class GridTransport:
                     found = waiting.pop(message.metadata.reply_to_message_id, None)
                     if found is not None:
                         yield reply_of(found, message)
-                left = deadline - time.monotonic()
-                if left <= 0:
+                waited = time.monotonic() - begun
+                if waited >= seconds:
                     return
                 if waiting:
-                    time.sleep(min(self._pause, left))
+                    pause = max(self._pause, min(waited / SHARE, LONGEST_PAUSE))
+                    time.sleep(min(pause, seconds - waited))
         except httpx.HTTPError as error:
             raise _unreachable(error) from error
 
@@ -103,24 +96,3 @@ def reply_of(address: str, message: Message) -> Reply:
 
 def _unreachable(error: httpx.HTTPError) -> FederationError:
     return FederationError(f"the SuperLink does not answer: {type(error).__name__}")
-
-
-def type_of(kind: str) -> str:
-    """Return Flower's type of a message with questions of this kind."""
-    return kind if kind in OWN_TYPES else f"query.{kind}"
-
-
-def wrap(content: bytes) -> RecordDict:
-    """Return what a Flower message holds."""
-    return RecordDict({RECORD: ConfigRecord({KEY: content})})
-
-
-def unwrap(message: Message) -> bytes | None:
-    """Return our bytes; None if there is anything else in the message."""
-    if not message.has_content() or list(message.content) != [RECORD]:
-        return None
-    record = message.content[RECORD]
-    if not isinstance(record, ConfigRecord) or list(record) != [KEY]:
-        return None
-    content = record[KEY]
-    return content if isinstance(content, bytes) else None

@@ -23,25 +23,6 @@ for file in site.toml federation.json prepared/manifest.json ca.crt node_key; do
     fi
 done
 
-# Only the apps that lie here as .fab files are run: the server sends its app along
-# with its questions, and one that is not installed cannot be installed.
-if ls ./*.fab >/dev/null 2>&1; then
-    if [ -d flwr/apps ]; then
-        chmod -R u+w flwr/apps
-        rm -r flwr/apps
-    fi
-    mkdir -p flwr/apps
-    for app in ./*.fab; do
-        flwr install "$app"
-    done
-    chmod -R a-w flwr/apps
-    if [ "$(id -u)" -eq 0 ]; then
-        echo "start.sh: root can write everywhere, so any app is run: use another user" >&2
-    fi
-else
-    echo "start.sh: there is no .fab file here, so any app of the server is run" >&2
-fi
-
 node=
 stop() {
     if [ -n "$node" ]; then
@@ -53,14 +34,18 @@ stop() {
 trap stop TERM INT
 
 while true; do
-    flower-supernode \
+    python -m pffl.flower.node \
         --superlink "$server" \
         --root-certificates ca.crt \
         --auth-supernode-private-key node_key \
-        --host 127.0.0.1 --port "$port" \
+        --port "$port" \
         --node-config "site='$here'" &
     node=$!
-    wait "$node" || true
+    status=0
+    wait "$node" || status=$?
+    if [ "$status" -eq 2 ]; then # refused, and would be refused again
+        exit 2
+    fi
     echo "start.sh: the node has ended; it is started again in 20 seconds" >&2
     sleep 20 &
     node=$!

@@ -1,0 +1,180 @@
+"""A site's node: Flower's SuperNode, without its waits, its open door and foreign code.
+
+`start.sh` runs this module in the place of ``flower-supernode``; it takes the same
+arguments. Beside it runs `executor`, which alone holds the secret that the node asks
+for: another account of the machine gets no task (fault 94). Neither runs what the
+server sends (fault 95).
+
+Both reach into modules of Flower's that are its own business, so they are for the
+versions that they were tried with. With another one, Flower's own node is started, with
+the apps that lie in the site's folder and no others, and it is said aloud.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pffl import files
+from pffl.errors import PFFLError, UsageError
+from pffl.flower.pauses import KNOWN, known, shorten
+
+ALLOW_ROOT = "PFFL_ALLOW_ROOT"
+LOOPBACK = "127.0.0.1"
+SECRET = "executor_secret"  # noqa: S105 - the name of its file
+SHORTEST, LONGEST = 0.1, 1.0  # seconds between two looks for a message
+SHARE = 4  # a pause is that part of the silence so far, so that an idle node is no load
+REPLY = 0.01  # seconds between two looks for a reply that is being made here
+
+
+class Pauses:
+    """Flower's `time` in its node: short while a run asks, and no busier than needed.
+
+    Parameters
+    ----------
+    executor, bell
+        The process that answers, and the pipe that wakes it.
+    """
+
+    def __init__(self, executor: int, bell: int) -> None:
+        self.executor, self.bell = executor, bell
+        self.heard = time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for a message (Flower: 3 seconds) or for a reply (0.5)."""
+        if os.waitpid(self.executor, os.WNOHANG)[0]:
+            _say("the process that answers has ended, and so does the node")
+            signal.raise_signal(signal.SIGTERM)
+        silence = time.monotonic() - self.heard
+        idle = min(LONGEST, max(SHORTEST, silence / SHARE))
+        time.sleep(REPLY if seconds < 1 else idle)
+
+    def ring(self) -> None:
+        """Tell the executor that there is a message."""
+        self.heard = time.monotonic()
+        os.write(self.bell, b".")
+
+
+def main() -> None:
+    """Run the node, or say why not."""
+    try:
+        run(sys.argv[1:])
+    except PFFLError as error:
+        _say(str(error))
+        raise SystemExit(error.exit_code) from None
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run a node in the site's folder, which is the current one.
+
+    Parameters
+    ----------
+    arguments
+        Those of ``flower-supernode``.
+    """
+    check_user()
+    os.environ.setdefault("FLWR_HOME", str(Path("flwr").resolve()))
+    here = [*arguments, "--host", LOOPBACK]
+    if known():
+        quick(here)
+    else:
+        flowers_own(here)
+
+
+def check_user() -> None:
+    """Refuse root, who may do everything on this machine."""
+    if os.geteuid() != 0:
+        return
+    if os.environ.get(ALLOW_ROOT) != "1":
+        raise UsageError(
+            "a site's node is not run as root: whoever finds a way into it would have "
+            "the whole machine. Use an account of its own (README.md, step 1); if this "
+            f"is a container that holds nothing else: {ALLOW_ROOT}=1"
+        )
+    _say(f"running as root ({ALLOW_ROOT}=1): the whole machine trusts this process")
+
+
+def quick(arguments: Sequence[str]) -> None:
+    """Run Flower's SuperNode with an executor of ours."""
+    from pffl.flower import executor
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--port", type=int, required=True)
+    port = parser.parse_known_args(arguments)[0].port
+    secret = secrets.token_bytes(32)
+    files.write(Path(SECRET), secret, private=True)
+    pauses = Pauses(*executor.start(f"{LOOPBACK}:{port}", secret))
+
+    from flwr.supernode import start_client_internal
+    from flwr.supernode.cli.flower_supernode import flower_supernode
+
+    node: Any = start_client_internal
+    pull = node._pull_and_store_message
+
+    def pulled(**given: Any) -> int | None:
+        run: int | None = pull(**given)
+        if run is not None:
+            pauses.ring()
+        return run
+
+    node._pull_and_store_message = pulled
+    shorten(node.__name__)
+    node.time = pauses
+    sys.argv[1:] = [
+        *arguments,
+        "--isolation=process",
+        f"--superexec-auth-secret-file={SECRET}",
+    ]
+    flower_supernode()
+
+
+def flowers_own(arguments: Sequence[str]) -> None:
+    """Run Flower's own node, with the apps of this folder only."""
+    _say(
+        f"flwr {version('flwr')} is not one that pffl's node was tried with "
+        f"({', '.join(f'{start}x' for start in KNOWN)}): Flower's own node is started. "
+        "It is slow, and other accounts of this machine can answer in the site's name"
+    )
+    apps = sorted(Path().glob("*.fab"))
+    if os.geteuid() == 0 or not apps:
+        raise UsageError(
+            "Flower's own node runs every app that the server sends, unless the app of "
+            "the run lies here as a .fab file and the node is not run as root"
+        )
+    pin(apps, Path(os.environ["FLWR_HOME"]) / "apps")
+    from flwr.supernode.cli import flower_supernode
+
+    sys.argv[1:] = arguments
+    flower_supernode()
+
+
+def pin(apps: Sequence[Path], place: Path) -> None:
+    """Install apps where Flower looks for them, so that no other can be installed."""
+    from flwr.cli.install import install_from_fab
+
+    if place.exists():
+        for path in (place, *place.rglob("*")):
+            path.chmod(path.stat().st_mode | 0o200)
+        shutil.rmtree(place)
+    files.folder(place, private=True)
+    for app in apps:
+        install_from_fab(app.read_bytes(), skip_prompt=True)
+    for path in (place, *place.rglob("*")):
+        path.chmod(path.stat().st_mode & ~0o222)
+
+
+def _say(text: str) -> None:
+    print(f"pffl: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""A site's node: who may start it, what it asks Flower for, and which code it runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pffl.errors import UsageError
+
+pytest.importorskip("flwr")
+if sys.platform != "linux":
+    pytest.skip("a node forks", allow_module_level=True)
+
+from pffl.flower import node
+from pffl.flower.pauses import known
+
+ARGUMENTS = ["--superlink=127.0.0.1:1", "--port=9094"]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]:
+    """What is started in the place of a node, by a user who is not root."""
+    calls: list[object] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.delenv(node.ALLOW_ROOT, raising=False)
+    monkeypatch.setattr(node, "quick", lambda given: calls.append(("ours", given)))
+    monkeypatch.setattr(node, "pin", lambda apps, _: calls.append(("pin", apps)))
+    monkeypatch.setattr(sys, "argv", ["node", *ARGUMENTS])
+    import flwr.supernode.cli
+
+    flower = lambda: calls.append(("Flower's", sys.argv[1:]))  # noqa: E731
+    monkeypatch.setattr(flwr.supernode.cli, "flower_supernode", flower)
+    return calls
+
+
+def test_the_installed_flower_is_known() -> None:
+    assert known(), "try the node with this version, then list it in pauses.py"
+
+
+def test_root_is_refused_unless_one_insists(started, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    for value in (None, "", "0", "yes"):
+        if value is not None:
+            monkeypatch.setenv(node.ALLOW_ROOT, value)
+        with pytest.raises(SystemExit) as stopped:
+            node.main()
+        assert stopped.value.code == UsageError.exit_code
+        assert "PFFL_ALLOW_ROOT=1" in capsys.readouterr().err
+    assert not started
+    monkeypatch.setenv(node.ALLOW_ROOT, "1")
+    node.main()
+    assert "the whole machine trusts this process" in capsys.readouterr().err
+    assert started == [("ours", [*ARGUMENTS, "--host", "127.0.0.1"])]
+
+
+def test_with_another_flower_its_own_node_is_started_aloud(
+    started, monkeypatch, capsys, tmp_path
+) -> None:
+    monkeypatch.setattr(node, "known", lambda: False)
+    with pytest.raises(SystemExit):
+        node.main()
+    assert "runs every app that the server sends" in capsys.readouterr().err
+    (tmp_path / "run.fab").touch()
+    node.main()
+    said = capsys.readouterr().err
+    assert "Flower's own node is started" in said
+    assert "1.41.x" in said
+    apps, (name, arguments) = started
+    assert apps == ("pin", [Path("run.fab")])
+    assert name == "Flower's"
+    assert "--host" in arguments
+    monkeypatch.setenv(node.ALLOW_ROOT, "1")  # does not help: root can write anywhere
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(SystemExit):
+        node.main()
+    assert len(started) == 2
+
+
+def test_a_busy_node_looks_often_and_an_idle_one_seldom(monkeypatch) -> None:
+    clock, pauses = [0.0], []
+    fake = SimpleNamespace(monotonic=lambda: clock[0], sleep=pauses.append)
+    monkeypatch.setattr(node, "time", fake)
+    monkeypatch.setattr(os, "waitpid", lambda *_: (0, 0))
+    waits = node.Pauses(0, 0)
+    for silence in (0.0, 2.0, 3600.0):
+        clock[0] = silence
+        waits.sleep(3)
+    assert pauses == [node.SHORTEST, 0.5, node.LONGEST]
+    waits.sleep(0.5)
+    assert pauses[-1] == node.REPLY
+
+
+LOADED = """
+import sys
+import pffl.flower.executor
+server = ("pffl.flower.server", "pffl.flower.transport", "pffl.flower.strategy",
+          "pffl.cli", "pffl.reports", "pffl.datasets", "pffl.runs", "pffl.running")
+print([name for name in sys.modules if name.startswith(server)])
+"""
+
+
+def test_a_site_loads_no_code_of_the_server() -> None:
+    command = [sys.executable, "-c", LOADED]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
