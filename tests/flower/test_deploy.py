@@ -66,6 +66,9 @@ def test_folders_and_their_files(trial: Path) -> None:
         "ca.crt",
         "node_key",
         "node_key.pub",
+        "site_key",
+        "site_key.pub",
+        "agreed.json",
         "rows.csv",
     }
     assert {path.name for path in (trial / "app").iterdir()} == {

@@ -2,11 +2,19 @@
 
 import json
 import os
+import re
 
 import pytest
 
-from pffl.errors import ArtefactError, Malformed, Refused
-from pffl.wire.keys import FILE, PUBLIC_FILE, PublicKeys, SiteKeys, read_public
+from pffl.errors import ArtefactError, Malformed, Refused, UsageError
+from pffl.wire.keys import (
+    FILE,
+    PUBLIC_FILE,
+    PublicKeys,
+    SiteKeys,
+    collect,
+    read_public,
+)
 
 
 def test_a_signature_is_of_one_content_and_one_key() -> None:
@@ -97,3 +105,35 @@ def test_a_fingerprint_is_of_both_keys() -> None:
 def test_what_is_no_public_key_is_refused(plain: object) -> None:
     with pytest.raises(Malformed):
         PublicKeys.from_dict(plain)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("missing", "no public key of site 'b'"),
+        ("stranger", "'other.pub' is of 'z', which is no site here"),
+        ("twice", "'other.pub' is a second key of site 'b'"),
+        ("forged", "was changed after its site had signed it"),
+        ("nothing", "is no folder with the sites' public keys"),
+    ],
+)
+def test_keys_of_all_sites_and_of_nobody_else(tmp_path, change, said) -> None:
+    keys = {name: SiteKeys.generate() for name in "ab"}
+    for name, own in keys.items():
+        own.write_public(tmp_path / f"from {name}.pub", name)
+    public = {name: own.public for name, own in keys.items()}
+    assert collect(tmp_path, ["b", "a"]) == public
+    folder = tmp_path
+    if change == "missing":
+        (tmp_path / "from b.pub").unlink()
+    elif change in ("stranger", "twice"):
+        name = "z" if change == "stranger" else "b"
+        SiteKeys.generate().write_public(tmp_path / "other.pub", name)
+    elif change == "forged":  # a key of the server, in the middle
+        path = tmp_path / "from a.pub"
+        mask = SiteKeys.generate().public.mask
+        path.write_text(path.read_text().replace(public["a"].mask, mask))
+    else:
+        folder = tmp_path / "elsewhere"
+    with pytest.raises((UsageError, ArtefactError), match=re.escape(said)):
+        collect(folder, ["a", "b"])

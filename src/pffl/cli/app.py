@@ -18,6 +18,7 @@ from pffl.cli import (
     predict,
     run,
     site,
+    site_keys,
     site_status,
     study,
     watch,
@@ -49,6 +50,8 @@ site.app.command()(site_status.status)
 site.app.command()(site_status.log)
 site.app.command()(site_status.pause)
 site.app.command()(site_status.resume)
+site.app.command()(site_keys.key)
+site.app.command()(site_keys.agree)
 app.add_typer(site.app, name="site")
 app.add_typer(data.app, name="data")
 

@@ -25,6 +25,10 @@ def deploy(
             help="Where sites reach the server: one interface.", metavar="HOST:PORT"
         ),
     ] = "127.0.0.1:8000",
+    keys: Annotated[
+        Path | None,
+        typer.Option(help="Folder with the sites' public keys (pffl site key)."),
+    ] = None,
     trial_certificates: Annotated[
         bool,
         typer.Option(
@@ -54,6 +58,7 @@ def deploy(
             out,
             address=Address.parse(address),
             sites=None if sites is None else site_names(sites),
+            keys=keys,
             trial_certificates=trial_certificates,
             trial_data=trial_data,
             progress=show,

@@ -28,10 +28,13 @@ from pffl.errors import Problems, UsageError
 from pffl.methods import METHODS, Auto, Exact, FirstOrder, Method
 from pffl.methods.auto import hessians_fit
 from pffl.problem import Access
-from pffl.site import Agreement, Rules
+from pffl.site import Agreement, Rules, SiteConfig, consent
 from pffl.site.agreement import FILE as FEDERATION
 from pffl.site.agreement import RUN
 from pffl.spec import RunSpec, dumps
+from pffl.wire.keys import FILE as KEY
+from pffl.wire.keys import PUBLIC_FILE as PUBLIC_KEY
+from pffl.wire.keys import SiteKeys, collect
 
 RUN_FILE = "spec.toml"
 FIRST_PORT = 9094  # of the nodes' loopback interfaces, one for each
@@ -87,6 +90,7 @@ def deploy(
     *,
     address: Address,
     sites: Sequence[str] | None = None,
+    keys: str | os.PathLike[str] | None = None,
     trial_certificates: bool = False,
     trial_data: bool = False,
     progress: object = None,
@@ -103,8 +107,12 @@ def deploy(
         Where the server will be reached.
     sites
         Names of the sites, in the order of the silos; default: the silos' own.
+    keys
+        Folder with the public keys that the sites made (`pffl site key`): they are
+        pinned in federation.json.
     trial_certificates
-        Make a certificate authority, a server's certificate and the nodes' keys.
+        Make a certificate authority, a server's certificate and the nodes' keys; and,
+        unless `keys` are given, the sites' own and their consent.
     trial_data
         Write each silo's rows into its site's folder. Otherwise no rows are written;
         the data are opened for their names only.
@@ -123,8 +131,13 @@ def deploy(
         )
     sections = _seeded(spec, sections)
     agreed, federation = _agreement(spec, sites, rows=trial_data, progress=progress)
+    made = _site_keys(agreed.sites) if trial_certificates and keys is None else {}
+    public = {name: own.public for name, own in made.items()}
     agreed = replace(
         agreed,
+        keys=public or agreed.keys
+        if keys is None
+        else collect(Path(keys), agreed.sites),
         run={name: sections[name] for name in RUN if name in sections},
         packages=_packages(spec),
     )
@@ -142,6 +155,10 @@ def deploy(
             _write_site(folder, agreed, spec, silo, values | own)
             if app is not None:
                 (folder / app[0]).write_bytes(app[1])
+            if name in made:
+                made[name].write(folder / KEY)
+                made[name].write_public(folder / PUBLIC_KEY, name)
+                consent.give(SiteConfig.load(folder), agreed)
         if trial_certificates:
             _write_keys(place / "server", paths.values(), address)
         _write_all(place, {"README.md": "README.md"}, values)
@@ -154,6 +171,11 @@ def _seeded(spec: RunSpec, sections: Mapping[str, Any]) -> dict[str, Any]:
     seed = spec.settings.seed
     seed = secrets.randbits(32) if seed is None else seed
     return {**sections, "run": {**sections.get("run", {}), "seed": seed}}
+
+
+def _site_keys(names: Sequence[str]) -> dict[str, SiteKeys]:
+    """Make the sites' own keys, for a trial: nobody else may know them otherwise."""
+    return {name: SiteKeys.generate() for name in names}
 
 
 def _packages(spec: RunSpec) -> dict[str, str]:

@@ -154,13 +154,21 @@ class SiteConfig:
         """File with the rows."""
         return None if self.place.table is None else self.folder / self.place.table
 
-    def agreement(self) -> Agreement:
-        """Read what the sites agreed on; refuse a site that is not among them."""
-        path = self.folder / self.place.federation
-        agreed = Agreement.read(path)
+    @property
+    def federation(self) -> Path:
+        """File with what the sites agreed on."""
+        return self.folder / self.place.federation
+
+    def agreement(self, path: Path | None = None) -> Agreement:
+        """Read what the sites agreed on, here or in a file that proposes it.
+
+        Refuse a site that is not among them.
+        """
+        place = self.federation if path is None else path
+        agreed = Agreement.read(place)
         if self.name not in agreed.sites:
             hint = suggestion(self.name, agreed.sites)
-            raise UsageError(f"'{path}' knows no site '{self.name}': {hint}")
+            raise UsageError(f"'{place}' knows no site '{self.name}': {hint}")
         return agreed
 
     @classmethod

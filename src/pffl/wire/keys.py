@@ -12,14 +12,21 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from pffl import files
-from pffl.errors import ArtefactError, Malformed, MissingExtraError, Refused
+from pffl.errors import (
+    ArtefactError,
+    Malformed,
+    MissingExtraError,
+    Problems,
+    Refused,
+    UsageError,
+)
 
 FILE = "site_key"
 PUBLIC_FILE = "site_key.pub"
@@ -149,6 +156,28 @@ def read_public(path: Path) -> tuple[str, PublicKeys]:
     if not texts or not keys.verify(_text(PUBLIC, plain), signature):
         raise ArtefactError(f"'{path}' was changed after its site had signed it")
     return str(site), keys
+
+
+def collect(folder: Path, sites: Sequence[str]) -> dict[str, PublicKeys]:
+    """Read every site's public keys from the files of a folder, whatever their names.
+
+    Each must be there once, and nobody else's.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"'{folder}' is no folder with the sites' public keys")
+    found: dict[str, PublicKeys] = {}
+    with Problems(str(folder), UsageError) as problems:
+        for path in sorted(folder.rglob("*.pub")):
+            site, keys = read_public(path)
+            if site in found:
+                problems.add(f"'{path.name}' is a second key of site '{site}'")
+            elif site not in sites:
+                problems.add(f"'{path.name}' is of '{site}', which is no site here")
+            found[site] = keys
+        for site in sites:
+            if site not in found:
+                problems.add(f"no public key of site '{site}'")
+    return {site: found[site] for site in sites}
 
 
 @lru_cache(maxsize=4096)

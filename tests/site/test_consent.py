@@ -1,0 +1,149 @@
+"""What a site agreed to: what changed is said, and nothing else is in force."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pffl.errors import ArtefactError, UsageError
+from pffl.site import Agreement, SiteConfig, consent
+from pffl.wire.keys import FILE, SiteKeys
+from tests.helpers import make_federation
+
+SITES = ("north", "south", "west")
+KEYS = {name: SiteKeys.generate() for name in (*SITES, "east")}
+RUN = {"method": {"kind": "exact"}, "run": {"seed": 3}}
+
+
+def agreement(sites: tuple[str, ...] = SITES, **changes: object) -> Agreement:
+    plain = replace(
+        Agreement.of(make_federation()),
+        sites=sites,
+        keys={name: KEYS[name].public for name in sites},
+        secure_sum=True,
+        run=RUN,
+    )
+    return replace(plain, **changes)
+
+
+def config(folder: Path, name: str = "north") -> SiteConfig:
+    return SiteConfig.parse({"site": {"name": name}}, folder)
+
+
+def test_what_is_agreed_to_is_in_force_and_nothing_else(tmp_path: Path) -> None:
+    site, first = config(tmp_path), agreement()
+    with pytest.raises(UsageError, match="nobody at site 'north' has agreed"):
+        consent.check(site, first)
+    consent.give(site, first)
+    consent.check(site, site.agreement())
+    consent.check(site, first)
+    assert (tmp_path / consent.FILE).stat().st_mode & 0o777 == 0o600
+    others = [
+        agreement(floor=9),
+        agreement(run={**RUN, "run": {"seed": 4}}),
+        agreement(keys={**first.keys, "west": KEYS["east"].public}),
+        agreement((*SITES, "east")),
+        agreement(("south", "north", "west")),
+        agreement(packages={"their-method": "1.0"}),
+        agreement(name="another"),
+    ]
+    for other in others:  # as if somebody had put another file there
+        with pytest.raises(UsageError, match="nobody at site 'north' has agreed"):
+            consent.check(site, other)
+    consent.check(site, agreement(secure_sum=False, keys={}))  # masks protect nothing
+
+
+def test_consent_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+    site = config(tmp_path)
+    consent.give(site, agreement())
+    path = tmp_path / consent.FILE
+    plain = json.loads(path.read_text())
+    for wrong in ({**plain, "version": 2}, {}, [], {**plain, "federation": {}}):
+        path.write_text(json.dumps(wrong))
+        with pytest.raises(ArtefactError, match="agree again"):
+            consent.given(tmp_path)
+    path.write_text("{")
+    with pytest.raises(ArtefactError, match="agree again"):
+        consent.check(site, agreement())
+
+
+def test_every_change_is_said() -> None:
+    before = agreement()
+    assert consent.changes(before, before) == []
+    cases = {
+        "site 'east' joins": agreement((*SITES, "east")),
+        "site 'west' leaves": agreement(SITES[:2]),
+        "the sites stand in another order": agreement(("south", "north", "west")),
+        "site 'south' has a NEW KEY": agreement(
+            keys={**before.keys, "south": KEYS["east"].public}
+        ),
+        "NO keys are named now": agreement(keys={}),
+        "secure sums END": agreement(secure_sum=False),
+        "the floor: 10 becomes 3 rows": agreement(floor=3),
+        "run: seed 3 becomes 4": agreement(run={**RUN, "run": {"seed": 4}}),
+        "method: kind exact becomes not given": agreement(run={"run": {"seed": 3}}),
+        "'packages' is another": agreement(packages={"their-method": "1.0"}),
+        "'splits' is another": agreement(splits=("train",)),
+        "'name' is another": agreement(name="another"),
+    }
+    for words, after in cases.items():
+        found = consent.changes(before, after)
+        assert any(line.startswith(words) for line in found), (words, found)
+        assert before.hash != after.hash
+    assert consent.changes(agreement(keys={}), before) == ["sites' keys are named now"]
+
+
+def test_no_field_of_an_agreement_changes_silently() -> None:
+    """Whatever makes another file makes a sentence: also what is not known here."""
+    before = agreement()
+    for name in before.as_dict():
+        after = replace(before)
+        other = {**before.as_dict(), name: [] if name == "sites" else {}}
+        if name in ("keys", "secure_sum", "floor", "run", "sites"):
+            continue  # above, from the attributes
+        after.__dict__["as_dict"] = lambda other=other: other
+        assert consent.changes(before, after) == [f"'{name}' is another"] or (
+            before.as_dict()[name] == {}
+        )
+
+
+def test_two_sets_of_sites_are_warned_of() -> None:
+    before = agreement()
+    joined = consent.differencing(before, agreement((*SITES, "east")), "north")
+    assert "the rows of 'east' alone" in joined
+    left = consent.differencing(before, agreement(SITES[:2]), "north")
+    assert "the rows of 'west' alone" in left
+    swapped = agreement(("north", "south", "east"))
+    both = consent.differencing(before, swapped, "north")
+    assert "the rows of 'east' and 'west' alone" in both
+    assert "without 'north'" in consent.differencing(None, before, "north")
+    same = agreement(run={**RUN, "run": {"seed": 4}})
+    assert consent.differencing(before, same, "north") == ""
+    plain = agreement(secure_sum=False)  # every site's sums were read already
+    assert consent.differencing(plain, agreement((*SITES, "east")), "north") == ""
+    assert consent.differencing(before, plain, "north") == ""
+
+
+def test_a_site_answers_under_the_key_that_was_agreed_on(tmp_path: Path) -> None:
+    site, agreed = config(tmp_path), agreement()
+    with pytest.raises(UsageError, match="is not there: put it back"):
+        consent.own_keys(site, agreed)
+    assert consent.own_keys(site, agreement(keys={}, secure_sum=False)) is None
+    KEYS["east"].write(tmp_path / FILE)
+    with pytest.raises(UsageError, match="another key of 'north'"):
+        consent.own_keys(site, agreed)
+    KEYS["north"].write(tmp_path / FILE)
+    assert consent.own_keys(site, agreed) == KEYS["north"]
+
+
+def test_the_run_is_said_in_words() -> None:
+    both = [{"kind": "bgl", "bound": 0.6}, {"kind": "cbgl"}]
+    run = {"constraint": both, "method": {"kind": "exact"}, "model": {}}
+    assert consent.lines(agreement(run=run)) == [
+        "constraint: kind (1) bgl, bound (1) 0.6, kind (2) cbgl",
+        "method: kind exact",
+        "model: as pffl chooses",
+    ]
