@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from pffl.errors import ArtefactError, UsageError
-from pffl.site import Agreement, SiteConfig, consent
+from pffl.site import Agreement, Site, SiteConfig, consent, prepare
 from pffl.wire.keys import FILE, SiteKeys
 from tests.helpers import make_federation
+from tests.site.sites import write_site
 
 SITES = ("north", "south", "west")
 KEYS = {name: SiteKeys.generate() for name in (*SITES, "east")}
@@ -147,3 +148,28 @@ def test_the_run_is_said_in_words() -> None:
         "method: kind exact",
         "model: as pffl chooses",
     ]
+
+
+def test_a_site_does_not_open_under_what_nobody_agreed_to(tmp_path: Path) -> None:
+    folder = write_site(tmp_path)
+    federation = folder / "federation.json"
+    plain = Agreement.read(federation)
+    made = {name: SiteKeys.generate() for name in (*plain.sites, "x", "y")}
+    secure = replace(
+        plain,
+        sites=tuple(made),
+        keys={name: own.public for name, own in made.items()},
+        secure_sum=True,
+        run=RUN,
+    )
+    federation.write_text(secure.text())
+    site = SiteConfig.load(folder)
+    prepare(site)  # which shows nothing to anybody
+    made[site.name].write(folder / FILE)
+    with pytest.raises(UsageError, match="nobody at site 'north' has agreed"):
+        Site.open(folder)
+    consent.give(site, secure)
+    assert Site.open(folder).name == "north"
+    federation.write_text(replace(secure, floor=2).text())  # by whoever runs the server
+    with pytest.raises(UsageError, match="nobody at site 'north' has agreed"):
+        Site.open(folder)

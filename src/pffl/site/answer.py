@@ -33,7 +33,7 @@ from pffl.questions import (
     read_question,
 )
 from pffl.questions.base import Rebuild
-from pffl.site import store
+from pffl.site import consent, store
 from pffl.site.agreement import Agreement
 from pffl.site.config import Rules, SiteConfig
 from pffl.site.guard import Guard, check_ball, check_batches
@@ -54,7 +54,6 @@ from pffl.wire import (
     total_body,
     write_answer,
 )
-from pffl.wire.keys import FILE as KEY
 from pffl.wire.keys import SiteKeys
 
 GUARD = "guard.json"
@@ -121,9 +120,10 @@ class Site:
     def configured(cls, config: SiteConfig) -> Site:
         """Return the site that a configuration describes, over prepared rows."""
         agreed = config.agreement()
-        schema, path = agreed.schema, config.folder / KEY
+        consent.check(config, agreed)
+        schema = agreed.schema
         silo = store.read(config.prepared, name=config.name, schema_hash=schema.hash)
-        keys = SiteKeys.read(path) if path.exists() else None
+        keys = consent.own_keys(config, agreed)
         rules, folder = config.rules, config.folder
         return cls(silo, schema, rules, folder, agreement=agreed, keys=keys)
 

@@ -33,7 +33,7 @@ class Summary:
     Attributes
     ----------
     site
-        The site, ready to answer.
+        The site, over its rows.
     counts, hidden
         Per split: rows of each (group, label), and which of them are withheld.
     notes
@@ -56,7 +56,9 @@ def prepare(config: SiteConfig) -> Summary:
         _check(splits, config, agreed)
         silo = Silo(config.name, 0, splits)
         store.write(config.prepared, silo, agreed.schema.hash)
-    return _summary(Site.configured(config), tuple(notes))
+    schema = agreed.schema
+    silo = store.read(config.prepared, name=config.name, schema_hash=schema.hash)
+    return _summary(Site(silo, schema, config.rules), tuple(notes))
 
 
 def _summary(site: Site, notes: tuple[str, ...]) -> Summary:
