@@ -121,7 +121,6 @@ def test_five_times_p_rows_and_several_runs(p: int, seed: int) -> None:
     fitted(Target(5 * p, p, seed=seed), 8, 10, curved=True)
 
 
-@LATER
 def test_those_who_are_left_out_are_not_f_less_the_cells() -> None:
     """Few of one (group, label) are withheld with the next few, and all were in F."""
     target = Target(9, 24, third=12)
