@@ -22,7 +22,8 @@ from pffl.engines import Local
 from pffl.errors import NotMetError, UsageError
 from pffl.evidence.choice import table
 from pffl.evidence.evidence import Choice, Training, Trial
-from pffl.flower.deploy import Address, deploy
+from pffl.flower.address import Address
+from pffl.flower.deploy import deploy
 from pffl.preparation import Options
 from pffl.solving import prepared, setting_of
 from pffl.spec import parse

@@ -13,7 +13,8 @@ import pffl
 from pffl import runs
 from pffl.data import Federation, Rows
 from pffl.errors import UsageError
-from pffl.flower.deploy import Address, deploy
+from pffl.flower.address import Address
+from pffl.flower.deploy import deploy
 from pffl.spec import parse
 from pffl.tuning import GRID, set_aside
 from tests.cli.helpers import SMALL

@@ -11,7 +11,8 @@ from pffl import spec
 from pffl.cli.deployed import launch
 from pffl.errors import FederationError
 from pffl.flower import launch as launching
-from pffl.flower.deploy import Address, deploy
+from pffl.flower.address import Address
+from pffl.flower.deploy import deploy
 from pffl.flower.launch import Launch, follow
 from pffl.records import read_toml
 from tests.cli.helpers import one_line, pffl

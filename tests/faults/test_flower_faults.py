@@ -12,7 +12,7 @@ import pytest
 
 from pffl import runs
 from pffl.flower import tls
-from pffl.flower.deploy import Address
+from pffl.flower.address import Address
 
 pytest.importorskip("flwr")
 if sys.platform != "linux":

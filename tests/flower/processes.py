@@ -19,7 +19,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pffl import spec
-from pffl.flower.deploy import Address, deploy
+from pffl.flower.address import Address
+from pffl.flower.deploy import deploy
 from pffl.records import read_toml
 from pffl.site import SiteConfig, prepare
 

@@ -23,7 +23,8 @@ import pytest
 from pffl import files
 from pffl.data import Federation
 from pffl.errors import ArtefactError, MissingExtraError, UsageError
-from pffl.flower.deploy import PLACE, Address, deploy, folders, site_names, table_of
+from pffl.flower.address import Address
+from pffl.flower.deploy import PLACE, deploy, folders, site_names, table_of
 from pffl.site import Agreement, Site, SiteConfig, prepare
 from pffl.site.agreement import RUN
 from pffl.spec import load, parse

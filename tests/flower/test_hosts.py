@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from pffl import runs, spec
-from pffl.flower.deploy import Address, deploy
+from pffl.flower.address import Address
+from pffl.flower.deploy import deploy
 from pffl.records import read_toml
 from pffl.site import SiteConfig, prepare
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pffl.flower import tls
-from pffl.flower.deploy import Address
+from pffl.flower.address import Address
 
 x509 = pytest.importorskip("cryptography.x509", reason="cryptography is missing")
 

@@ -46,8 +46,9 @@ def deploy(
 
     Example: pffl deploy spec.toml -o deployment --address fl.example.org:8443
     """
-    from pffl.flower.deploy import Address, site_names
+    from pffl.flower.address import Address
     from pffl.flower.deploy import deploy as write
+    from pffl.flower.deploy import site_names
     from pffl.progress import arriving
 
     spec = draft.check()

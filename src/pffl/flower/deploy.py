@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import secrets
@@ -24,7 +23,8 @@ from pffl.constraints.base import Cells
 from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.silo import Rows, Silo
-from pffl.errors import Problems, UsageError
+from pffl.errors import UsageError
+from pffl.flower.address import Address
 from pffl.methods import METHODS, Auto, Exact, FirstOrder, Method
 from pffl.methods.auto import hessians_fit
 from pffl.problem import Access
@@ -56,8 +56,6 @@ SERVER = {
 }
 SITE = {"README.md": "site_README.md", "start.sh": "site_start.sh"}
 PLACE = re.compile(r"@([A-Z_]+)@")
-EVERYWHERE = ("0.0.0.0", "::", "*", "")  # noqa: S104 - refused, not bound
-HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 UNPINNED = (
     "Flower is not installed here, so the sites get no .fab file and would run any app "
     "of the server: pip install 'pffl[flower]' and deploy again"
@@ -430,44 +428,7 @@ def _decoded(rows: Rows, encoding: TableEncoding) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-# Names of sites and addresses
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where the server is reached: the one interface it listens on."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> Address:
-        """Read HOST:PORT; all interfaces at once are refused."""
-        host, _, port = text.rpartition(":")
-        host = host.strip("[]")
-        with Problems("--address", UsageError) as problems:
-            if not port.isdecimal() or not 0 < int(port) < 65536:
-                problems.add(f"must be HOST:PORT. Got {text!r} instead.")
-            elif host in EVERYWHERE:
-                problems.add(
-                    f"'{host}' is every interface: name the one that sites reach"
-                )
-            elif not _is_ip(host) and not HOST.fullmatch(host):
-                problems.add(f"'{host}' is neither a name nor an address of a machine")
-        return cls(host, int(port))
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else self.short
-
-    @property
-    def short(self) -> str:
-        """Host and port."""
-        return f"{self.host}:{self.port}"
-
-    @property
-    def is_ip(self) -> bool:
-        """Whether the host is an address, and not a name."""
-        return _is_ip(self.host)
+# Names of sites
 
 
 def site_names(text: str) -> tuple[str, ...]:
@@ -493,11 +454,3 @@ def folders(names: Sequence[str]) -> dict[str, str]:
             folder = f"{stem}-{number}"
         plain[name] = folder
     return plain
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -12,7 +12,7 @@ from typing import Any
 
 from pffl import files
 from pffl.errors import MissingExtraError
-from pffl.flower.deploy import Address
+from pffl.flower.address import Address
 
 try:
     from cryptography import x509

@@ -11,15 +11,23 @@ export FLWR_DISABLE_UPDATE_CHECK=1
 export FLWR_HOME="$here/flwr"
 export PATH="$bin:$PATH"
 
+server=${PFFL_SERVER:-@ADDRESS@}
 mkdir -p "$FLWR_HOME"
 cat >"$FLWR_HOME/config.toml" <<CONFIG
 [superlink]
 default = "pffl"
 
 [superlink.pffl]
-address = "${PFFL_SERVER:-@ADDRESS@}"
+address = "$server"
 root-certificates = "$here/ca.crt"
 insecure = false
 CONFIG
+
+# The server takes some seconds to start: wait until it answers.
+case "${1:-}" in
+run | list | log | stop | supernode | federation)
+    python -m pffl.flower.health "$server" "$here/ca.crt"
+    ;;
+esac
 
 exec flwr "$@"
