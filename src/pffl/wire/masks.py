@@ -18,7 +18,7 @@ The last limb counts the sites: where a mask is left over, it is not their numbe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -143,7 +143,7 @@ def add(flats: Sequence[Limbs]) -> Limbs:
     """Add answers, or an answer and its mask, mod 2^(64·length)."""
     if len({flat.shape for flat in flats}) != 1:
         raise Malformed("answers of different lengths")
-    return _limbs(_total(flats), len(flats[0]))
+    return _limbs(_total(flats, len(flats[0])), len(flats[0]))
 
 
 def mask(
@@ -156,11 +156,14 @@ def mask(
     _check_sites(1 + len(others))
     if own in others or keys.public in others.values():
         raise Refused("a site cannot mask its answer with itself")
-    streams: tuple[list[Limbs], list[Limbs]] = ([], [])
-    for name, theirs in others.items():
-        pair = _stream(keys.shared(theirs.mask), info, sorted((own, name)), length)
-        streams[own > name].append(pair)
-    return _limbs(_total(streams[0]) - _total(streams[1]), length)
+
+    def streams() -> Iterator[Limbs]:
+        for name, theirs in others.items():
+            pair = _stream(keys.shared(theirs.mask), info, sorted((own, name)), length)
+            yield ~pair if own > name else pair
+
+    taken_off = sum(own > name for name in others)  # −x is ~x + 1
+    return _limbs(_total(streams(), length) + taken_off, length)
 
 
 def _stream(shared: bytes, info: bytes, names: list[str], length: int) -> Limbs:
@@ -179,11 +182,9 @@ def _stream(shared: bytes, info: bytes, names: list[str], length: int) -> Limbs:
     return np.frombuffer(cipher.update(bytes(LIMB.itemsize * length)), LIMB)
 
 
-def _total(flats: Sequence[Limbs]) -> int:
+def _total(flats: Iterable[Limbs], length: int) -> int:
     """Add whole numbers of many limbs: lanes of 32 bits first, and carries once."""
-    if not flats:
-        return 0
-    lanes = np.zeros(2 * len(flats[0]), np.uint64)
+    lanes = np.zeros(2 * length, np.uint64)
     for flat in flats:
         lanes += np.ascontiguousarray(flat, LIMB).view(LANE)
     low, high = lanes & np.uint64(2**32 - 1), lanes >> np.uint64(32)
