@@ -125,6 +125,7 @@ def run(
             gap_every=gap_every(job),
             checkpoint=checkpoint,
             about=job.about,
+            secure_sum=job.secure_sum,
         )
         looks = Looks.of(place.directory)
         solution = replace(solution, evidence=looks.counted(solution.evidence))

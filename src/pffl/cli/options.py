@@ -229,6 +229,12 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         ),
         Shared("reach", bool, "Also find how low each cell alone can go (20 at most)."),
         Shared("confidence", float, "Of statements about unseen people."),
+        Shared(
+            "secure-sum",
+            bool,
+            "Add silos' answers under masks: nobody reads a single one's.",
+            keys=("privacy.secure_sum",),
+        ),
     ),
     "about": (
         Shared("purpose", str, "What the model is to be used for: for its card."),

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from pffl import files, records, running, spec
-from pffl.engines.remote import Record, Remote, Transport
+from pffl.engines.remote import Record, Remote, Secured, Transport
 from pffl.errors import PFFLError, UsageError
 from pffl.flower.live import BEGUN, ENDED, Live
 from pffl.flower.pauses import known, shorten
 from pffl.flower.transport import GridTransport
-from pffl.runs.directory import RECORD, SESSION, SPEC, lock
+from pffl.runs.directory import RECORD, SESSION, SPEC, STEPS, RunDirectory, lock
 from pffl.site import Agreement
 from pffl.site.agreement import FILE as FEDERATION
 from pffl.solution import Solution
@@ -82,6 +84,7 @@ def run(
     with lock(out, unfinished=resume) as place:
         if not resume:
             (place.directory / RECORD).unlink(missing_ok=True)
+            shutil.rmtree(place.directory / STEPS, ignore_errors=True)
         record = Record(place.directory / RECORD)
         session = Session.begin(place.directory, resume=resume)
         try:
@@ -98,17 +101,7 @@ def run(
                     "sites": list(agreed.sites),
                 }
             )
-            engine = Remote(
-                transport,
-                agreed.schema,
-                agreed.sites,
-                encoding=agreed.encoding,
-                policy=job.policy,
-                record=record,
-                name=agreed.name,
-                run=session.run,
-                session=session.session,
-            )
+            engine = _engine(transport, agreed, job, record, session, place)
             solution = running.run(
                 job.over(engine),
                 place,
@@ -122,8 +115,46 @@ def run(
             _ended(record, code, str(error) if known else type(error).__name__)
             raise
         _ended(record, solution.exit_code, solution.message, solution.status)
+        if solution.status != "interrupted":
+            shutil.rmtree(place.directory / STEPS, ignore_errors=True)
         place.add(RECORD, (place.directory / RECORD).read_bytes())
     return solution
+
+
+def _engine(
+    transport: Transport,
+    agreed: Agreement,
+    job: spec.RunSpec,
+    record: Record,
+    session: Session,
+    place: RunDirectory,
+) -> Remote:
+    """Return what asks the sites, under masks if they agreed on that."""
+    known: dict[str, Any] = {
+        "encoding": agreed.encoding,
+        "policy": job.policy,
+        "record": record,
+        "name": agreed.name,
+        "run": session.run,
+        "session": session.session,
+        "keys": agreed.keys,
+    }
+    if not agreed.secure_sum:
+        if job.privacy.secure_sum:
+            raise UsageError(
+                "[privacy] secure_sum = true, and the sites agreed on no secure sums: "
+                "deploy again with their keys (pffl deploy --keys)"
+            )
+        return Remote(transport, agreed.schema, agreed.sites, **known)
+    return Secured(
+        transport,
+        sites=agreed.sites,
+        agreement=agreed.hash,
+        splits=agreed.splits,
+        floor=agreed.floor,
+        folder=place.directory / STEPS,
+        **known,
+    )
 
 
 @dataclass(frozen=True)

@@ -194,8 +194,7 @@ class Site:
             self._check_floor(question)
             self._check(question, int(self.shown(question.split).sum()))
         asked = [question for question, _ in posed]
-        if asked:  # who asks only who is there has not begun a run
-            self.guard.admit(request, asked, remember=remember)
+        self.guard.admit(request, asked, remember=remember)
         views: dict[tuple[str, str], View] = {}
         bodies = [self._body(question, index, views) for question, index in posed]
         return self._write(request, tuple(bodies))

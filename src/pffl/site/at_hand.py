@@ -33,7 +33,7 @@ OPEN = Rules(
 class Unguarded(Site):
     """A site that answers whatever is asked under masks."""
 
-    def _check(self, question: Question[Any]) -> None:
+    def _check(self, question: Question[Any], shown: int) -> None:
         """Refuse nothing: whoever asks has the rows."""
 
 

@@ -6,6 +6,7 @@
 [method]       kind and parameters
 [run]          engine, seed, weighting, confidence, …
 [policy]       of a deployed run: quorum, seconds, …
+[privacy]      secure_sum: whether silos' answers are added under masks
 [about]        purpose, owner and date of the model, contact, license: for its card
 """
 
@@ -37,8 +38,22 @@ from pffl.spec.data import SPEC, DataSource, other_data, read_data
 from pffl.wire import Policy
 
 F = TypeVar("F", Federation, Engine)
-TABLES = ("data", "model", "method", "run", "policy", "about")
+TABLES = ("data", "model", "method", "run", "policy", "privacy", "about")
 SECTIONS = (*TABLES, "constraint")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """The [privacy] section.
+
+    Parameters
+    ----------
+    secure_sum
+        Whether silos' answers are added under masks, so that nobody reads a single
+        one's. None: in deployed federations of three sites and more.
+    """
+
+    secure_sum: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +68,8 @@ class Job(Generic[F]):
         Where the data came from.
     policy
         What a deployed run asks of its sites.
+    privacy
+        What is kept from whom.
     about
         Purpose, owner and date of the model.
     """
@@ -66,7 +83,15 @@ class Job(Generic[F]):
     seed: int | None
     source: DataSource
     policy: Policy | None = None
+    privacy: Privacy = field(default_factory=Privacy)
     about: About = field(default_factory=About)
+
+    @property
+    def secure_sum(self) -> bool:
+        """Whether answers are added under masks; over machines, as sites agreed on."""
+        if isinstance(self.federation, Federation):
+            return bool(self.privacy.secure_sum)
+        return self.federation.pooled > 0
 
     def dump(self, directory: str | os.PathLike[str], *, seed: int) -> str:
         """Write the run file of this job, every default spelt out.
@@ -89,6 +114,7 @@ class Job(Generic[F]):
                 "method": self.method.describe(),
                 "run": run,
                 "policy": None if self.policy is None else asdict(self.policy),
+                "privacy": {"secure_sum": True} if self.secure_sum else None,
                 "about": about_section(self.about),
             }
         )
@@ -104,12 +130,15 @@ class RunSpec(Plan):
         Where the rows come from.
     policy
         What a deployed run asks of its sites.
+    privacy
+        What is kept from whom.
     about
         Purpose, owner and date of the model.
     """
 
     data: DataSource
     policy: Policy = field(default_factory=Policy)
+    privacy: Privacy = field(default_factory=Privacy)
     about: About = field(default_factory=About)
 
     def build(self, progress: object = None) -> Job[Federation]:
@@ -128,6 +157,7 @@ class RunSpec(Plan):
             seed=self.settings.seed,
             source=self.data,
             policy=None if isinstance(federation, Federation) else self.policy,
+            privacy=self.privacy,
             about=self.about,
         )
 
@@ -196,13 +226,15 @@ def parse(
     policy = construct(
         Policy, check(tables["policy"], Policy, "[policy]", problems).values, problems
     )
+    private = check(tables["privacy"], Privacy, "[privacy]", problems).values
+    privacy = construct(Privacy, private, problems)
     about = _read_about(tables["about"], problems)
     problems.raise_if_any()
-    if not (data and plan and policy and about):
+    if not (data and plan and policy and privacy and about):
         raise UsageError(f"{source}: incomplete")
     if policy.weight_bound is None:  # what is assumed of rows is asked of sites
         policy = replace(policy, weight_bound=plan.options.weight_bound)
-    return RunSpec(**vars(plan), data=data, policy=policy, about=about)
+    return RunSpec(**vars(plan), data=data, policy=policy, privacy=privacy, about=about)
 
 
 def _read_about(values: Mapping[str, object], problems: Problems) -> About | None:

@@ -95,10 +95,10 @@ class Secured(Remote):
     def notes(self) -> tuple[str, ...]:
         """What to know of the sites, for the result."""
         notes = [
-            f"every answer is a secure sum of {self.pooled} sites: nobody, the server "
-            "included, saw the figures of a single one; so whether a single site's "
-            "answers can be true was not checked, only whether their sums can, and "
-            "what one site could have done to a bound is not known"
+            f"every answer is a secure sum of {self.pooled} sites, and shows nobody "
+            "the figures of a single one: whether the sums can be true was checked, "
+            "whether a single site's answers can was not, and what one site could have "
+            "done to a bound is not known"
         ]
         for split, hidden in self._course.hidden.items():
             if hidden.any():
