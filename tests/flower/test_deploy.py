@@ -25,7 +25,7 @@ from pffl.data import Federation
 from pffl.errors import ArtefactError, MissingExtraError, UsageError
 from pffl.flower.address import Address
 from pffl.flower.deploy import PLACE, deploy, folders, site_names, table_of
-from pffl.site import Agreement, Site, SiteConfig, prepare
+from pffl.site import Agreement, Site, SiteConfig, consent, prepare
 from pffl.site.agreement import RUN
 from pffl.spec import load, parse
 from tests.site.sites import census, send
@@ -556,7 +556,7 @@ def commands(readme: str, *steps: str) -> list[str]:
 
 
 def test_the_site_readme_is_followed_word_by_word(tmp_path: Path) -> None:
-    """Steps 4 and 5; what step 2 installs is the environment of these tests."""
+    """Steps 4 to 6; what step 2 installs is the environment of these tests."""
     if shutil.which("ssh-keygen") is None:
         pytest.skip("ssh-keygen is not installed")
     environment = Path(sys.executable).parent.parent
@@ -568,8 +568,9 @@ def test_the_site_readme_is_followed_word_by_word(tmp_path: Path) -> None:
     assert install[0] == "python3 -m venv venv"
     assert install[1].startswith("venv/bin/pip install 'pffl[flower]==")
     (site / "venv").symlink_to(environment)
-    done = commands(readme, "4", "5")
-    assert len(done) == 3
+    done = commands(readme, "4", "5", "6")
+    assert len(done) == 5
+    done[-1] += " --yes"  # nobody sits there
     for command in done:
         run = subprocess.run(
             ["sh", "-c", command], cwd=site, capture_output=True, text=True, check=False
@@ -581,7 +582,8 @@ def test_the_site_readme_is_followed_word_by_word(tmp_path: Path) -> None:
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
     assert load_ssh_private_key((site / "node_key").read_bytes(), None).key_size == 384
-    assert [line for line in commands(readme, "6") if line == "./start.sh"]
+    assert consent.given(site) == Agreement.read(site / "federation.json")
+    assert [line for line in commands(readme, "7") if line == "./start.sh"]
 
 
 def test_the_server_readme_names_every_site(trial: Path) -> None:

@@ -40,7 +40,7 @@ def key(
     from pffl import files
     from pffl.wire.keys import FILE, PUBLIC_FILE, SiteKeys
 
-    folder, name = _place(path, name)
+    folder, name, agreed = _place(path, name)
     place = folder / FILE
     new = rotate or not place.exists()
     if new:
@@ -61,10 +61,12 @@ def key(
     console.show(f"Fingerprint: {keys.public.fingerprint}")
     console.show(f"Send {public} to whoever deploys (pffl deploy --keys FOLDER).")
     console.show("Read the fingerprint to the other sites yourself, not by the server.")
-    if rotate:
+    if agreed is not None and agreed.keys.get(name, keys.public) != keys.public:
         console.note(
-            "the old key is gone: this site answers again once all sites have agreed "
-            "to a federation.json with the new one, and runs under way end"
+            f"federation.json has another key of this site "
+            f"({agreed.keys[name].fingerprint}): the site answers nothing until all "
+            "sites have agreed to one with this key, and runs under way end; or put "
+            f"the key that belongs to it back into {place}"
         )
 
 
@@ -102,8 +104,8 @@ def agree(
     console.show(f"Agreed: {config.federation} is in force.")
 
 
-def _place(path: Path, name: str | None) -> tuple[Path, str]:
-    """Return the folder of a site's key, and the site's name."""
+def _place(path: Path, name: str | None) -> tuple[Path, str, Agreement | None]:
+    """Return the folder of a site's key, its name, and what it agreed to, if any."""
     from pffl.errors import UsageError
     from pffl.site import SiteConfig
     from pffl.site.config import FILE
@@ -112,11 +114,12 @@ def _place(path: Path, name: str | None) -> tuple[Path, str]:
     if not file.exists():
         if name is None:
             raise UsageError(f"'{file}' is not there: give the site's name with --name")
-        return path, name
+        return path, name, None
     config = SiteConfig.load(file)
     if name not in (None, config.name):
         raise UsageError(f"--name: '{file}' says that the site is '{config.name}'")
-    return config.folder, config.name
+    agreed = config.agreement() if config.federation.exists() else None
+    return config.folder, config.name, agreed
 
 
 def _show(config: SiteConfig, agreed: Agreement, before: Agreement | None) -> None:
