@@ -271,6 +271,7 @@ def test_the_run_file_names_the_federation_and_no_rows(trial: Path) -> None:
     with pytest.raises(UsageError, match="stay with the sites"):
         spec.data.open()
     assert spec.method.multiplier_bound == 10.0  # type: ignore[attr-defined]
+    assert spec.settings.engine == "flower"  # so that --resume needs no option
 
 
 def test_without_trial_data_no_rows_are_written(tmp_path: Path) -> None:

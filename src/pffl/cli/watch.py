@@ -42,7 +42,7 @@ def watch(
     from pffl.runs.directory import RECORD, abandoned
 
     if not directory.is_dir():
-        raise UsageError(f"'{directory}' is no run directory (where is --out?)")
+        raise UsageError(f"there is no run in '{directory}' yet")
     if not (directory / RECORD).exists() and (directory / "result.json").exists():
         raise UsageError(f"'{directory}' holds a run in process, which has no record")
     entries, overview = follow(directory, whole=True), Overview()

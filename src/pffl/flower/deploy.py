@@ -23,6 +23,7 @@ from pffl.constraints.base import Cells
 from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.silo import Rows, Silo
+from pffl.engines import DEPLOYED
 from pffl.errors import UsageError
 from pffl.flower.address import Address
 from pffl.methods import METHODS, Auto, Exact, FirstOrder, Method
@@ -211,7 +212,8 @@ def _write_app(
 ) -> tuple[str, bytes] | None:
     """Write the Flower app; return its bundle, if Flower is here to make it."""
     folder.mkdir()
-    run = {**sections, "data": {"federation": FEDERATION}}
+    engine = {"run": {**sections["run"], "engine": DEPLOYED}}  # also when it is resumed
+    run = {**sections, "data": {"federation": FEDERATION}, **engine}
     _write(folder / RUN_FILE, dumps(run))
     _write(folder / FEDERATION, agreed.text())
     project = {

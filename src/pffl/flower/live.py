@@ -101,7 +101,7 @@ def told(entry: Mapping[str, Any]) -> str:
     if entry.get("event") == ENDED:
         texts.append(f"ended: {entry['message']}")
     texts += [f"{who}: {why}" for who, why in entry.get("refused", ())]
-    return "; ".join(texts)
+    return "; ".join(dict.fromkeys(texts))
 
 
 def line(entry: Mapping[str, Any]) -> str:

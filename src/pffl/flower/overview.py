@@ -106,7 +106,7 @@ class Overview:
             told.append(f"ended: {self.ended['message']}")
         elif self.asking is not None:
             out = _ago(self.asking["time"], now)
-            state = "answered" if self.asking.get("answered") else f"asked {out}"
+            state = "answers are in" if self.asking.get("answered") else f"asked {out}"
             told.append(f"now: {self.asking['what']}, {state}")
         else:
             told.append("now: waiting until every site has answered once")

@@ -341,7 +341,7 @@ class Site:
     def _refuse_if_paused(self) -> None:
         pause = None if self._log is None else paused(self._log.path.parent)
         if pause is not None:
-            raise Refused(f"the site is {pause}")
+            raise Refused(str(pause))
 
 
 def _scaling(question: Question[Any]) -> tuple[str, str]:
