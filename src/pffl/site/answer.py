@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -55,6 +55,9 @@ from pffl.wire import (
     write_answer,
 )
 from pffl.wire.keys import SiteKeys
+
+if TYPE_CHECKING:
+    from pffl.site.follow import Follower
 
 GUARD = "guard.json"
 OURS = version("pffl")
@@ -102,6 +105,12 @@ class Site:
         self._log = None if state is None else Log(state)
         self._keys = keys
         self._member: Member | None = None
+        self._follower: Follower | None = None
+        if agreement is not None and agreement.secure_sum and agreement.run:
+            # A site that follows no run loads no solver.
+            from pffl.site.follow import Follower
+
+            self._follower = Follower(agreement, rules)
         if agreement is not None and agreement.secure_sum:
             self._member = Member(
                 self.name,
@@ -252,11 +261,14 @@ class Site:
     ) -> Standing:
         """Answer a step that was not answered; return where the run then stands."""
         place = self._place(member, standing)
-        standing, _ = member.hear(
+        standing, heard = member.hear(
             standing, request, lambda body: self._read(body, place)[0]
         )
         place = self._place(member, standing)
         asked = [self._read(body, place)[0] for body in request.bodies]
+        if self._follower is not None:
+            replay = self._follower.next(standing.replay, heard, request.bodies)
+            standing = replace(standing, replay=replay)
         for question in asked:
             member.admit(standing, question)
             hidden = self._hidden(question.split, standing)

@@ -42,6 +42,9 @@ class Rules:
         Ways to cut the rows into cells that a run may use.
     largest_message
         Bytes.
+    replay_seconds, replay_memory
+        Processor time that following a run may take in all, and bytes of the totals of
+        a step that it may hold (secure sums only).
     """
 
     floor: int = 10
@@ -51,6 +54,8 @@ class Rules:
     batches: bool = False
     layouts: int = 4
     largest_message: int = 64 << 20
+    replay_seconds: int = 600
+    replay_memory: int = 1 << 30
 
     def __post_init__(self) -> None:
         with Problems("limits", UsageError) as problems:

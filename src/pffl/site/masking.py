@@ -63,6 +63,8 @@ class Standing:
     hidden, counts
         Which atoms nobody is told of, by split, and how many rows the others have at
         all sites together.
+    replay
+        Where the site's own replay of the run stands, if it follows it.
     """
 
     step: int
@@ -72,6 +74,7 @@ class Standing:
     masked: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
     hidden: Mapping[str, BoolArray] = field(default_factory=dict)
     counts: Mapping[str, IntArray] = field(default_factory=dict)
+    replay: Tree = None
 
     def tree(self) -> Tree:
         """Plain form, for the file."""

@@ -1,0 +1,64 @@
+"""A server that runs what was agreed on, over sites that follow it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Any
+
+from pffl.callbacks import Callback
+from pffl.driver import Driver
+from pffl.errors import Problems, UsageError
+from pffl.preparation import Setting
+from pffl.questions import Question, Total
+from pffl.sections import read_plan
+from pffl.site import Agreement
+from pffl.solution import Solution
+from pffl.solving import solving
+from pffl.wire.steps import Course
+
+
+def run(
+    server: Any,
+    agreed: Agreement,
+    *,
+    callbacks: Sequence[Callback] = (),
+    ask: Callable[[list[Question[Any]]], list[Total]] | None = None,
+    sections: dict[str, Any] | None = None,
+) -> Solution:
+    """Run the agreed sections, or others, over sites; `ask` may lie about a step."""
+    with Problems("run", UsageError) as problems:
+        plan = read_plan(sections or agreed.run, problems)
+    assert plan is not None
+    k = len(agreed.sites)
+    flow = solving(
+        Setting.pooled(agreed.name, agreed.encoding, agreed.splits, k),
+        plan.constraint,
+        model=plan.model_for(agreed.schema),
+        method=plan.method,
+        options=plan.options,
+        seed=plan.settings.seed or 0,
+    )
+    course = Course(agreed.schema, agreed.splits, agreed.floor)
+    driver = Driver(1, callbacks=callbacks)
+    with warnings.catch_warnings(), closing(driver.exchanges(flow)) as exchanges:
+        warnings.simplefilter("ignore")
+        questions = next(exchanges)
+        while True:
+            totals = _through(course.steps(questions), ask or server.ask)
+            try:
+                questions = exchanges.send(totals)
+            except StopIteration as done:
+                solution: Solution = done.value
+                return solution
+
+
+def _through(steps: Any, ask: Callable[[list[Any]], list[Any]]) -> list[Any]:
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(ask(step))
+    except StopIteration as done:
+        found: list[Any] = done.value
+        return found
