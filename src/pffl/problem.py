@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from pffl.bounds import gap
-from pffl.bounds.rounding import Errors, Sizes, Sparse
+from pffl.bounds.rounding import Errors, Sizes
 from pffl.constraints.base import Cells
 from pffl.data.schema import Schema
-from pffl.models.base import Inputs
 from pffl.numerics import divisors
 from pffl.questions.base import Task
 from pffl.questions.curvature import CurvatureTotal
 from pffl.questions.evaluate import EvaluateTotal
-from pffl.questions.plausible import SHAPES
+from pffl.questions.plausible import SHAPES, sparse_sizes
 from pffl.questions.slopes import SlopesTotal
 from pffl.questions.train import TrainTotal
 from pffl.typing import FloatArray, IntArray
@@ -382,12 +381,12 @@ class Problem:
         known = SHAPES.get(type(model))
         if known is None:
             return Errors(0.0, np.zeros(self.n_cells), np.zeros(1 + self.n_cells))
-        shape, cells = known(model), self.cells.bounds
+        shape, cells, columns = known(model), self.cells.bounds, self.column_sizes
         in_risk, pool = (self.task.shares / self.masses).max(), self.task.pool
         if pool is not None:  # which does not say what a silo's rows weigh
             in_risk *= pool.uneven("train")
         sizes = Sizes(
-            self.column_sizes,
+            columns,
             self.target_size,
             np.append(float(self.silo_counts.sum()), self.rows),
             np.append(in_risk, 1 / self.counts),
@@ -395,22 +394,10 @@ class Problem:
             shape.slope,
             shape.curvature,
             self.weighted,
-            self._sparse(model.inputs),
+            sparse_sizes(self.stored, model.inputs, len(columns), self.masses.sum()),
         )
         losses = np.append(at.risk - self.ridge(at.w), at.violation + cells)
         return sizes.errors(at.w, losses, cells, mu=self.mu)
-
-    def _sparse(self, inputs: Inputs) -> Sparse | None:
-        """Return what rounding does otherwise where silos keep rows sparse."""
-        if self.stored == 0:
-            return None
-        shifts = np.zeros_like(self.column_sizes)
-        mean, scale = np.abs(inputs.mean), inputs.scale
-        apart = mean < scale  # others are stored in every row, centred
-        shifts[: len(mean)] = np.where(apart, mean / scale, 0.0)
-        entries = self.stored + int((~apart).sum()) + len(shifts) - len(mean)
-        shifts *= np.sqrt(self.masses.sum())
-        return Sparse(min(entries, len(shifts)), shifts)
 
 
 def value(

@@ -8,9 +8,11 @@ its own part of the cells, and no names or bounds.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, field, fields, replace
+from functools import cached_property
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -30,6 +32,7 @@ from pffl.data.schema import Schema
 from pffl.data.silo import Silo
 from pffl.data.sparse import Matrix
 from pffl.errors import Malformed, PFFLError, Refused
+from pffl.files import digest_arrays
 from pffl.models import Inputs, Model, Target, rebuild
 from pffl.models.base import UNSCALED
 from pffl.models.scaled import Design, ScaledRows
@@ -50,7 +53,7 @@ from pffl.questions.declared import (
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from pffl.questions.plausible import Known
+    from pffl.questions.plausible import Known, Touched
     from pffl.questions.train import LocalReport
 
 MOST_CELLS = 10_000
@@ -137,6 +140,16 @@ class Task:
     shares: FloatArray
     first: int = 0
     pool: Pool | None = None
+
+    @cached_property
+    def scoring(self) -> str:
+        """Hash of what the losses of rows depend on, beside w."""
+        model = self.model
+        plain = {k: v for k, v in model.describe().items() if k != "l2"}
+        text = json.dumps(plain, sort_keys=True, default=str).encode()
+        target = np.array([model.target.mean, model.target.scale])
+        inputs = (model.inputs.mean, model.inputs.scale)
+        return digest_arrays(*inputs, target, np.frombuffer(text, np.uint8))
 
     def plain(self, index: int) -> tuple[dict[str, Any], Arrays]:
         """Return what the silo at `index` is to know of it."""
@@ -509,6 +522,10 @@ class ModelQuestion(Question[T_co]):
 
     def losses(self, total: Any) -> FloatArray | None:
         """Return the loss sums of the cells at w, if the answer has them."""
+        return None
+
+    def touched(self, total: Any) -> Touched | None:
+        """Return losses at w, with what gradients there are, if the answer has any."""
         return None
 
     def descent(self, known: Known, total: Any) -> LocalReport | None:

@@ -29,7 +29,7 @@ from pffl.questions.declared import (
     table,
     text,
 )
-from pffl.questions.plausible import LOSS, Known, require, within
+from pffl.questions.plausible import LOSS, Known, Touched, require, within
 from pffl.questions.stakes import STAKES, Stakes, check_log_sums, check_stakes, means
 from pffl.typing import BoolArray, FloatArray, IntArray
 
@@ -348,6 +348,10 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
     def losses(self, total: EvaluateTotal) -> FloatArray:
         """Return the loss sums of the cells at w."""
         return total.column("loss", of="cells")
+
+    def touched(self, total: EvaluateTotal) -> Touched:
+        """Return the model's own losses at w."""
+        return Touched.of(total.risk, self.losses(total))
 
     def check(self, known: Known, total: EvaluateTotal) -> EvaluateTotal:
         """Judge counts, losses and predictions of one silo."""

@@ -28,7 +28,7 @@ from pffl.questions.declared import (
     vector,
     whole,
 )
-from pffl.questions.plausible import LOSS, Known, check_length, near, require
+from pffl.questions.plausible import LOSS, Known, Touched, check_length, near, require
 from pffl.typing import FloatArray, IntArray
 
 MOST_STEPS = 1_000_000
@@ -283,6 +283,17 @@ class Train(ModelQuestion[TrainTotal]):
     def losses(self, total: TrainTotal) -> FloatArray:
         """Return the loss sums of the cells at w."""
         return total.cell_losses
+
+    def touched(self, total: TrainTotal) -> Touched:
+        """Return losses at w, and the gradient of βF + Σλ_z/m_z·L_z, where asked for.
+
+        It touches nothing where a cell counts below 0: the sum is not convex then.
+        """
+        alone = Touched.of(total.risk, total.cell_losses)
+        if not self.slope or (self.cell_weights < 0).any():
+            return alone
+        weights = np.append(self.risk_weight, self.cell_weights)
+        return Touched(alone.values, weights[None], total.gradient[None])
 
     def descent(self, known: Known, total: TrainTotal) -> LocalReport | None:
         """Return the report as a statement on the silo's own objective.

@@ -20,7 +20,7 @@ import numpy as np
 from pffl import files
 from pffl.errors import Refused
 from pffl.models import LinearModel
-from pffl.questions import ModelQuestion, Question, Task
+from pffl.questions import ModelQuestion, Question
 from pffl.records import Record, read
 from pffl.site.config import Rules
 from pffl.typing import FloatArray
@@ -128,7 +128,8 @@ class Guard:
                 f"the run has asked {self.rules.questions} questions, which is the "
                 "site's budget ('questions' in site.toml)"
             )
-        kept = {"the input scaling or model": _scaling(question.task), **question.kept}
+        scoring = question.task.scoring
+        kept = {"the input scaling or model": scoring, **question.kept}
         for what, value in kept.items():
             if asked.kept.setdefault(what, value) != value:
                 raise Refused(f"{what} changed within the run")
@@ -221,12 +222,3 @@ def check_ball(question: ModelQuestion[Any], radius: float, spread: FloatArray) 
             f"parameters outside the site's norm ball of {radius:g} ('radius' in "
             "site.toml)"
         )
-
-
-def _scaling(task: Task) -> str:
-    plain = {k: v for k, v in task.model.describe().items() if k != "l2"}
-    text = json.dumps(plain, sort_keys=True, default=str).encode()
-    inputs = task.model.inputs
-    target = np.array([task.model.target.mean, task.model.target.scale])
-    described = np.frombuffer(text, np.uint8)
-    return files.digest_arrays(inputs.mean, inputs.scale, target, described)

@@ -1,8 +1,8 @@
 """Admission: how many sites must answer, and whether what they say can be true.
 
-The gate freezes the census, judges every report against it, and remembers what each
-silo has reported so far. Flags refuse nothing: an honest silo may earn one. They are
-named in the run record, without figures.
+The gate freezes the census, and judges every report against it and against what the
+silo has reported so far (`convexity`). Flags refuse nothing: an honest silo may earn
+one. They are named in the run record, without figures.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pffl.questions import Census, CensusTotal, ModelQuestion, Moments, Question
 from pffl.questions.plausible import Ceilings, Known
 from pffl.questions.train import LocalReport
 from pffl.typing import FloatArray
+from pffl.wire.convexity import Convexity
 
 LONGEST = 200  # values kept of a series
 FEWEST = 10  # changes before a change can be unusual
@@ -133,6 +134,7 @@ class Gate:
         self._ceilings: dict[tuple[int, str], tuple[Model, Ceilings]] = {}
         self._series: dict[tuple[int, str, bytes], Series] = {}
         self._updates = Updates()
+        self._convexity = Convexity()
 
     def census(
         self, index: int, split: str, total: CensusTotal, withheld: int
@@ -170,6 +172,7 @@ class Gate:
         known = self.known(question, index)
         with np.errstate(over="ignore", invalid="ignore"):
             admitted = question.check(known, total)
+            self._convexity.judge(question, index, known, total)
             flags = self._flags(question, index, known, total)
         return Verdict(admitted, admitted is not total, flags)
 
