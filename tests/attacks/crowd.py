@@ -94,9 +94,10 @@ def agreed(*, follow: bool, **changes: Any) -> Agreement:
 class Overheard:
     """An honest run, and every message of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, follow: bool) -> None:
         self.steps: list[Request] = []
-        sites = sites_of(crowd(), agreed(follow=True))
+        self.agreement = agreed(follow=follow)
+        sites = sites_of(crowd(), self.agreement)
         heard = {name: self._heard(site) for name, site in sites.items()}
         federation = crowd()
         names = federation.silo_names
@@ -105,7 +106,7 @@ class Overheard:
             federation.encoding,
             names,
             {name: keys_of(name).public for name in names},
-            agreement=agreed(follow=True).hash,
+            agreement=self.agreement.hash,
             run=NAME,
         )
         method = pffl.FirstOrder()
@@ -122,11 +123,13 @@ class Overheard:
 
         return answer
 
-    def until(self, sites: Mapping[str, Site], step: int) -> None:
-        """Ask fresh sites all that comes before a step, as it was asked."""
+    def until(self, step: int) -> Mapping[str, Site]:
+        """Return fresh sites that were asked all that comes before a step."""
+        sites = sites_of(crowd(), self.agreement)
         for request in self.steps[: step - 1]:
             answers = tell_all(sites, [request] * len(sites))
             assert not any(one.refusal for one in answers), answers[0].refusal
+        return sites
 
 
 def tell_all(sites: Mapping[str, Site], requests: Sequence[Request]) -> list[Answer]:
@@ -138,9 +141,9 @@ def tell_all(sites: Mapping[str, Site], requests: Sequence[Request]) -> list[Ans
 
 
 @cache
-def overheard() -> Overheard:
+def overheard(*, follow: bool) -> Overheard:
     """One honest run for all tests."""
-    return Overheard()
+    return Overheard(follow=follow)
 
 
 def counts_in_all(task: Task, values: np.ndarray) -> np.ndarray:
