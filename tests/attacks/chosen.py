@@ -23,7 +23,6 @@ AWAY = 1e7  # spreads: a column with such a mean is a second intercept, and free
 class Read:
     """What a window read: people per cell and value, and the sums of their inputs."""
 
-    values: np.ndarray
     counts: np.ndarray
     sums: np.ndarray
 
@@ -67,7 +66,7 @@ def window(
     n_cells, p = len(task.cells), task.model.n_parameters
     if not hessians:
         none = np.zeros((n_cells, len(values)))
-        return Read(values, none, np.zeros((*none.shape, p - 1)))
+        return Read(none, np.zeros((*none.shape, p - 1)))
     flat = np.reshape(hessians, (len(hessians), -1))
     sums = np.linalg.lstsq(np.array(kernel), flat, rcond=1e-14)[0]
     sums = np.moveaxis(sums.reshape(len(values), n_cells, p), 0, 1)
@@ -77,7 +76,7 @@ def window(
         rows = scaled * inputs.scale + (inputs.mean if back is None else back)
     if back is not None:
         rows[..., -1] -= AWAY * inputs.scale[-1]
-    return Read(values, counts, np.nan_to_num(rows, nan=np.inf))
+    return Read(counts, np.nan_to_num(rows, nan=np.inf))
 
 
 def _with_free_intercept(task: Task) -> tuple[Task, np.ndarray]:

@@ -11,7 +11,7 @@ import pytest
 
 from pffl.errors import Refused
 from pffl.parcel import Parcel
-from pffl.questions import Census, Place, read_question
+from pffl.questions import Place, read_question
 from pffl.site import Site
 from pffl.wire import (
     Answer,
@@ -23,40 +23,43 @@ from pffl.wire import (
     write_answer,
 )
 from tests.attacks.askers import found, tell
-from tests.attacks.chosen import window
+from tests.attacks.chosen import Read, window
 from tests.attacks.crowd import (
     Masked,
-    agreed,
     counts_in_all,
     crowd,
     overheard,
     pooled_task,
     tell_all,
 )
-from tests.site.secure import keys_of, sites_of
+from tests.site.secure import keys_of
 
-AGES = np.arange(18.0, 81.0)
+AGES = np.arange(50.0, 81.0)
+FEW = slice(8, None)  # of these ages; windows at the edge see younger people, too
 LATER = pytest.mark.xfail(reason="sites do not follow yet", strict=False)
 
 
 @LATER
-@pytest.mark.parametrize("moved", [False, True], ids=["ball", "moved mean"])
+@pytest.mark.parametrize(
+    "moved", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["ball", "mean"]
+)
 def test_a_window_on_the_totals(moved: bool) -> None:
     """Masks alone do not stop it: it reads the sum over all sites."""
-    task, truth = pooled_task(), counts_in_all(pooled_task(), AGES)
+    task = pooled_task()
+    truth = counts_in_all(task, AGES)[:, FEW]
     inputs = np.concatenate([np.asarray(s.rows("train").X) for s in crowd().silos])
     figures = []
     for follow in (False, True):
-        ask = Masked(sites_of(crowd(), agreed(follow=follow)))
-        assert ask(Census(crowd().schema, "train")) is not None
+        ask = Masked(overheard(follow=follow), step=2)  # after the census
         read = window(ask, task, AGES, radius=80.0, moved=moved)
+        read = Read(read.counts[:, FEW], read.sums[:, FEW])
         right, small = read.exact(truth)
         figures.append((right, found(inputs, read.alone(), 1e-2)))
     alone = int((truth == 1).sum())
     assert figures[0] == (small, alone)
-    assert small > 50
+    assert small > 40
     assert alone > 10
-    what = f"window on age{', mean moved' if moved else ''}, sum of 4 sites"
+    what = f"window on age{', mean moved' if moved else ''}, sum of 3 sites"
     tell(
         what,
         f"{figures[0][0]} of {small} small counts, {figures[0][1]} of {alone} people",
@@ -67,12 +70,15 @@ def test_a_window_on_the_totals(moved: bool) -> None:
 
 
 def with_array(name: str, change: Callable[[Any], Any]) -> Callable[[Request], Request]:
-    """Change an array of the first question."""
+    """Change an array of every question that has it."""
 
     def twist(request: Request) -> Request:
-        first, *others = request.bodies
-        arrays = {**first.arrays, name: change(first.arrays[name].copy())}
-        return replace(request, bodies=(Parcel(first.header, arrays), *others))
+        bodies = [
+            Parcel(body.header, body.arrays | {name: change(body.arrays[name].copy())})
+            for body in request.bodies
+            if name in body.arrays
+        ]
+        return replace(request, bodies=tuple(bodies))
 
     return twist
 
@@ -96,18 +102,17 @@ def invented(request: Request) -> Request:
     return replace(request, relay=(*request.relay[:-1], forged))
 
 
-STEP = 4  # in the middle of training
+FIRST, STEP = 2, 4  # with a model, and in the middle of training
+MEAN = "the mean moved"  # at first: a run has one scaling
 CHOSEN = {
     "w a little off": with_array("w", shifted(1e-2)),
     "w far out": with_array("w", lambda w: 90 * np.eye(len(w))[0]),
-    "the mean moved": with_array("input_mean", shifted(1.0)),
+    MEAN: with_array("input_mean", shifted(1.0)),
     "other cells": with_array("membership", lambda m: 1 - m),
 }
 SHOWN = {
     "an invented total": invented,
-    "an unsigned answer": lambda r: replace(
-        r, relay=tuple(_unsigned(one) for one in r.relay)
-    ),
+    "unsigned answers": lambda r: replace(r, relay=tuple(map(_unsigned, r.relay))),
     "a total over fewer sites": lambda r: replace(r, relay=r.relay[:-1]),
     "one site's answer twice": lambda r: replace(r, relay=(*r.relay[:-1], r.relay[0])),
     "no totals": lambda r: replace(r, relay=()),
@@ -125,20 +130,22 @@ def _unsigned(content: bytes) -> bytes:
 def test_a_server_that_twists_the_run_is_answered_by_nobody() -> None:
     alone, run = (overheard(follow=follow) for follow in (False, True))
     assert len(run.steps) > STEP
-    asked = run.steps[STEP - 1]
-    for name, twist in (CHOSEN | SHOWN).items():
-        if name in CHOSEN:  # what masks alone let through
-            answers = everybody(alone.until(STEP), twist(alone.steps[STEP - 1]))
-            assert not any(one.refusal for one in answers), name
-        sites = run.until(STEP)
-        answers = everybody(sites, twist(asked))
-        assert all(one.refusal for one in answers), name
-        before = "answered" if name in CHOSEN else "–"
-        tell(f"server asks with {name}", before, answers[0].refusal)
-    # The honest question is answered still, and a second one at its step is not.
-    assert not any(one.refusal for one in everybody(sites, asked))
-    other = CHOSEN["w a little off"](asked)
-    assert all("answered once" in one.refusal for one in everybody(sites, other))
+    for name, twist in CHOSEN.items():  # masks alone let them through
+        step = FIRST if name == MEAN else STEP
+        answers = everybody(alone.until(step), twist(alone.steps[step - 1]))
+        assert not any(one.refusal for one in answers), name
+    for step in (FIRST, STEP):
+        sites, asked = run.until(step), run.steps[step - 1]
+        for name, twist in (CHOSEN | SHOWN).items():
+            answers = everybody(sites, twist(asked))
+            assert all(one.refusal for one in answers), name
+            if step == STEP:
+                before = "answered" if name in CHOSEN else "–"
+                tell(f"server asks with {name}", before, answers[0].refusal)
+        # The honest question is answered still, and a second one at its step is not.
+        assert not any(one.refusal for one in everybody(sites, asked))
+        other = CHOSEN["w a little off"](asked)
+        assert all("answered once" in one.refusal for one in everybody(sites, other))
 
 
 def everybody(sites: Mapping[str, Site], request: Request) -> list[Answer]:
@@ -146,7 +153,6 @@ def everybody(sites: Mapping[str, Site], request: Request) -> list[Answer]:
     return tell_all(sites, [request] * len(sites))
 
 
-@LATER
 def test_totals_shown_differently_to_two_sites() -> None:
     """With a site's help the server has two signed answers to show; masks depend on it.
 
@@ -162,17 +168,17 @@ def test_totals_shown_differently_to_two_sites() -> None:
     signature = keys_of(crowd().silo_names[-1]).sign(signed_content(other))
     signed = write_answer(replace(other, signature=signature))
     shown = replace(asked, relay=(*asked.relay[:-1], signed))
-    answers = tell_all(run.until(STEP), [asked, asked, shown, asked])
+    answers = tell_all(run.until(STEP), [asked, shown, asked])
     assert not any(one.refusal for one in answers)
     with pytest.raises(Refused, match="masks do not cancel"):
         summed(asked, answers)
     # All were told the same, and the sum is there; of all, and of no others.
     answers = everybody(run.until(STEP), asked)
     assert summed(asked, answers)
-    with pytest.raises(Refused, match="masks do not cancel"):
-        summed(asked, answers[:3])
+    with pytest.raises(Refused, match="of 3 to"):
+        summed(asked, answers[:2])
     tell("totals shown differently to two sites", "–", "the masks do not cancel")
-    tell("a sum over three of four sites", "–", "the masks do not cancel")
+    tell("a sum over two of three sites", "–", "the masks do not cancel")
 
 
 def summed(request: Request, answers: Sequence[Answer]) -> list[Any]:
