@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from pffl.constraints.base import EVERY_SILO, Cells
 from pffl.data import Rows, Silo
-from pffl.questions import Task
+from pffl.questions import Curvature, Task
 from pffl.site import Rules, Site
 from tests.attacks.askers import Ask, Former, Real, found, reason, tell
 from tests.attacks.rebuilding import (
@@ -27,12 +29,14 @@ LATER = pytest.mark.xfail(reason="release is not counted yet", strict=False)
 
 
 class Target:
-    """Two groups with two labels, 60 people each but the last n; p parameters."""
+    """Two groups with two labels, n people of the last; p parameters."""
 
-    def __init__(self, n: int, p: int, *, third: int = 60, seed: int = 0) -> None:
+    def __init__(
+        self, n: int, p: int, others: Sequence[int] = (60, 60, 60), seed: int = 0
+    ) -> None:
         rng = np.random.default_rng(seed)
         self.n, self.schema = n, make_schema(features=p - 1)
-        sizes = [60, 60, third, n]
+        sizes = [*others, n]
         group, y = np.repeat([[0, 0, 1, 1], [0, 1, 0, 1]], sizes, axis=1)
         shifts = rng.normal(size=(4, p - 1))[2 * group + y]
         rows = Rows.of(rng.normal(size=(len(y), p - 1)) + shifts, y, group)
@@ -86,13 +90,12 @@ def test_joint_diagonalisation(n: int) -> None:
 def fitted(target: Target, runs: int, rounds: int, *, curved: bool) -> None:
     """Rebuild the small cell from all that is told, before and now."""
     told = target.runs(former(target, runs), rounds, curved=curved)
-    unknown = target.rows.size
     before = found(target.rows, by_fit(told, target.n, 1.0, seed=0), 1e-3)
     assert before == target.n
     askers = real(target, runs)
     shown = target.runs(askers, rounds, curved=curved)
     now = found(target.rows, by_fit(shown, target.n, 1.0, seed=0), 0.1)
-    ratios = [sum(one.numbers for one in all_) / unknown for all_ in (told, shown)]
+    ratios = [numbers(all_) / target.rows.size for all_ in (told, shown)]
     kind = "Hessians" if curved else "gradients only"
     n, p = target.rows.shape
     tell(
@@ -102,6 +105,12 @@ def fitted(target: Target, runs: int, rounds: int, *, curved: bool) -> None:
     )
     assert now == 0
     assert ratios[1] < 0.5
+
+
+def numbers(told: Sequence[Told]) -> int:
+    """How many numbers were told; the same one twice is one."""
+    distinct = {one.w.tobytes(): one.numbers for one in told}
+    return sum(distinct.values())
 
 
 @LATER
@@ -123,7 +132,7 @@ def test_five_times_p_rows_and_several_runs(p: int, seed: int) -> None:
 
 def test_those_who_are_left_out_are_not_f_less_the_cells() -> None:
     """Few of one (group, label) are withheld with the next few, and all were in F."""
-    target = Target(9, 24, third=12)
+    target = Target(9, 24, (60, 60, 12))
     rows = target.inputs[np.isin(target.atoms, (2, SMALL))]
     run = Trained(target.task, np.zeros(4))
 
@@ -136,4 +145,40 @@ def test_those_who_are_left_out_are_not_f_less_the_cells() -> None:
     assert before == len(rows)
     now = found(rows, rebuilt(Real(target.site())), 0.1)
     tell(f"F less all cells, {len(rows)} rows withheld", f"{before} rows", f"{now}")
+    assert now == 0
+
+
+def with_cells(task: Task, *cells: Sequence[int]) -> Task:
+    """The task with cells of these (group, label)s."""
+    member = np.array([np.isin(range(4), cell) for cell in cells])
+    names = tuple(str(k) for k in range(len(cells)))
+    nothing = np.zeros(len(cells))
+    every = np.full(len(cells), EVERY_SILO)
+    return replace(task, cells=Cells(names, nothing, member, every))
+
+
+@LATER
+def test_differences_between_layouts_of_cells() -> None:
+    """Two questions at one w, with cells that differ by the small (group, label)."""
+    n = 20
+    target = Target(n, 24, (600, 600, 600))
+    first = with_cells(target.task, [0], [1, SMALL], [2])
+    second = with_cells(target.task, [0], [1], [2, SMALL])
+    w = 0.3 * np.random.default_rng(0).normal(size=24)
+
+    def rebuilt(ask: Ask) -> list[np.ndarray]:
+        told = []
+        for at in (np.zeros(24), w):
+            with_small, without = (ask(Curvature(t, at)) for t in (first, second))
+            if with_small is None or without is None:
+                return []
+            a, b = (of_cell(at, total, 1) for total in (with_small, without))
+            told.append(replace(a, hessian=a.hessian - b.hessian))
+        return by_eigenvectors(told, n)
+
+    before = found(target.rows, rebuilt(Former(target.silo, target.schema)), 1e-3)
+    assert before == n
+    asker = Real(target.site())
+    now = found(target.rows, rebuilt(asker), 0.1)
+    tell(f"cells that differ by {n} rows", f"{before} rows", f"{now}: {reason(asker)}")
     assert now == 0
