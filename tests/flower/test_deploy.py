@@ -556,6 +556,9 @@ def commands(readme: str, *steps: str) -> list[str]:
     return [line.strip() for line in lines if line.startswith("    ")]
 
 
+LOOKING_AFTER = ("status", "log", "pause", "resume")  # tests/cli/test_site_cli.py
+
+
 def test_the_site_readme_is_followed_word_by_word(tmp_path: Path) -> None:
     """Steps 4 to 6; what step 2 installs is the environment of these tests."""
     if shutil.which("ssh-keygen") is None:
@@ -585,6 +588,8 @@ def test_the_site_readme_is_followed_word_by_word(tmp_path: Path) -> None:
     assert load_ssh_private_key((site / "node_key").read_bytes(), None).key_size == 384
     assert consent.given(site) == Agreement.read(site / "federation.json")
     assert [line for line in commands(readme, "7") if line == "./start.sh"]
+    after = [f"venv/bin/pffl site {what} ." for what in LOOKING_AFTER]
+    assert commands(readme, "8") == after
 
 
 def test_the_server_readme_names_every_site(trial: Path) -> None:
