@@ -55,6 +55,7 @@ class Net:
         self.home = folder / "flwr"
         self.home.mkdir(parents=True)
         self.port = free_port()
+        self.ports: dict[str, int] = {}  # of the nodes, by name
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.started: list[subprocess.Popen[bytes]] = []
         self.app, self.sites = self.write(run_file, "deployment", data=True)
@@ -162,11 +163,12 @@ class Net:
         program = ["python", "-m", "pffl.flower.node"]
         if given.get("plain"):
             program = ["flower-supernode", "--host=127.0.0.1"]
+        self.ports[name] = free_port()
         return self.spawn(
             str(given.get("log", name)),
             *program,
             f"--superlink={self.address}",
-            f"--port={free_port()}",
+            f"--port={self.ports[name]}",
             f"--node-config=site='{site}'",
             *secure,
             *([f"--auth-supernode-private-key={key}"] if key else []),

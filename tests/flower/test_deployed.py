@@ -1,8 +1,18 @@
-"""Real processes: a SuperLink and three SuperNodes, with TLS and registered keys."""
+"""Real processes: a SuperLink and three nodes, with TLS and registered keys.
+
+During the first run another account of the machine tries to answer for the sites, and
+the app that the server sends with its questions is a foreign one.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,10 +26,83 @@ pytest.importorskip("flwr")
 if sys.platform != "linux":
     pytest.skip("processes are looked after by /proc", allow_module_level=True)
 
-from tests.flower.processes import entries, running
+from tests.flower.processes import Net, entries, running
 from tests.flower.runs import BGL, CBGL, EXACT, PFFL, local, run_file
 
 SLOW = pytest.mark.slow
+
+
+INTRUDER = """
+import json, os, sys, time
+from pathlib import Path
+import httpx
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore.interceptors import (
+    RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
+)
+from flwr.supercore.runtime import RuntimeHttpClient
+
+secret, *ports = sys.argv[1:]
+if os.geteuid() == 0:
+    os.setgid(65534); os.setuid(65534)
+named = RuntimeVersionHttpInterceptor(component_name="SuperExec")
+guess = SuperExecAuthHttpInterceptor(
+    master_secret=b"x" * 32, protected_methods={"/flwr.proto.Runtime/AcquireTask"}
+)
+clients = [
+    RuntimeHttpClient.from_server_address(f"127.0.0.1:{port}", True, None, interceptors)
+    for port in ports for interceptors in ([named], [named, guess])
+]
+found = {"tasks": 0, "tokens": 0, "answers": {}}
+try:
+    found["read"] = len(Path(secret).read_bytes())
+except OSError as error:
+    found["read"] = type(error).__name__
+parent = os.getppid()
+while os.getppid() == parent:
+    for client in clients:
+        request = AcquireTaskRequest(supported_task_types=["flwr-clientapp"])
+        try:
+            task = client.AcquireTask(request)
+            found["tasks"] += bool(task.token)
+            said = "200"
+        except httpx.HTTPStatusError as error:
+            said = str(error.response.status_code)
+        except httpx.HTTPError as error:
+            said = type(error).__name__
+        found["answers"][said] = found["answers"].get(said, 0) + 1
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        if path.parent.name == str(os.getpid()):
+            continue
+        try:
+            line = path.read_text()
+        except OSError:
+            continue
+        found["tokens"] += "--token" in line and any(port in line for port in ports)
+    print(json.dumps(found), flush=True)
+    time.sleep(1.0)
+"""
+FOREIGN = """
+from pathlib import Path
+Path({marker!r}).touch()
+app = None
+raise SystemExit("foreign code")
+"""
+
+
+@contextmanager
+def intruder(net: Net, log: Path) -> Iterator[None]:
+    """Another account of the sites' machine, which asks their nodes for work."""
+    secret = next(iter(net.sites.values())) / "executor_secret"
+    command = [sys.executable, "-c", INTRUDER, secret, *map(str, net.ports.values())]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, env=net.environment, stdout=out)
+    net.started.append(process)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait(10)
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +125,12 @@ def test_deployed_run_is_the_local_run(net, name, method, constraint):
     text = run_file(net.folder, method=method, constraint=constraint)
     app, _ = net.write(text, name)
     path, out = net.folder / f"{name}.toml", net.folder / f"{name}-out"
-    done = net.pffl(
-        "run", str(path), "--app", str(app), "--out", str(out), "--no-extras"
-    )
+    marker, log = net.folder / f"{name}-foreign", net.folder / f"{name}-intruder.txt"
+    (app / "client_app.py").write_text(FOREIGN.format(marker=str(marker)))
+    with intruder(net, log):
+        done = net.pffl(
+            "run", str(path), "--app", str(app), "--out", str(out), "--no-extras"
+        )
     here = local(path)
     assert done.returncode == (0 if here.status == "met" else 4), (
         done.stdout + done.stderr + net.logs()
@@ -63,6 +149,13 @@ def test_deployed_run_is_the_local_run(net, name, method, constraint):
 
     record = entries(out)
     assert all(e["missing"] == e["refused"] == [] for e in record if "missing" in e)
+
+    assert not marker.exists(), "a site ran code of the server"
+    got = json.loads(log.read_text().split("\n")[-2])
+    assert (got["tasks"], got["tokens"]) == (0, 0)
+    assert got["read"] == "PermissionError" or os.geteuid() != 0
+    assert set(got["answers"]) == {"401"}
+    assert got["answers"]["401"] >= 6
 
     federation = load(path).build().federation
     census = Local(federation).ask(Census(federation.schema))
