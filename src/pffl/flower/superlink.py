@@ -13,11 +13,14 @@ import ipaddress
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 
+from pffl.flower.pauses import known, seldom
+
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Any]]
 Send: TypeAlias = Callable[[Scope], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+EXPIRY = 1.0  # seconds between two looks for tasks whose time is over
 NODES = "/v1/fleet/"
 HEALTH = "/health"
 FORWARDED = (b"forwarded", b"x-forwarded-for")  # a proxy speaks for someone else
@@ -80,6 +83,12 @@ def main() -> None:
 
     # Every server of uvicorn's in this process loads its app here.
     uvicorn.Config.load = guarded  # type: ignore[method-assign]
+    if known():
+        from flwr.supercore.corestate.sql_corestate import SqlCoreState
+
+        tasks: Any = SqlCoreState
+        expire = tasks._cleanup_expired_task_tokens
+        tasks._cleanup_expired_task_tokens = seldom(expire, EXPIRY)
     flower_superlink()
 
 
