@@ -12,7 +12,8 @@ import pytest
 from pffl.errors import Refused
 from pffl.parcel import Parcel
 from pffl.questions import Place, read_question
-from pffl.site import Site
+from pffl.site import Rules, Site
+from pffl.site.follow import Follower
 from pffl.wire import (
     Answer,
     Request,
@@ -36,10 +37,8 @@ from tests.site.secure import keys_of
 
 AGES = np.arange(50.0, 81.0)
 FEW = slice(8, None)  # of these ages; windows at the edge see younger people, too
-LATER = pytest.mark.xfail(reason="sites do not follow yet", strict=False)
 
 
-@LATER
 @pytest.mark.parametrize(
     "moved", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["ball", "mean"]
 )
@@ -126,7 +125,6 @@ def _unsigned(content: bytes) -> bytes:
     return write_answer(replace(read_answer(content), signature=""))
 
 
-@LATER
 def test_a_server_that_twists_the_run_is_answered_by_nobody() -> None:
     alone, run = (overheard(follow=follow) for follow in (False, True))
     assert len(run.steps) > STEP
@@ -179,6 +177,22 @@ def test_totals_shown_differently_to_two_sites() -> None:
         summed(asked, answers[:2])
     tell("totals shown differently to two sites", "–", "the masks do not cancel")
     tell("a sum over two of three sites", "–", "the masks do not cancel")
+
+
+def test_who_believes_invented_totals_is_steered() -> None:
+    """Why answers are relayed and added: a follower asks whatever totals lead to."""
+    run = overheard(follow=True)
+    follower, journal = Follower(run.agreement, Rules()), None
+    said: list[Any] = []
+    for request, following in zip(run.steps[: STEP - 1], run.steps[1:], strict=False):
+        journal = follower.next(journal, said, request.bodies)
+        said = summed(request, [read_answer(one) for one in following.relay])
+    asked = run.steps[STEP - 1]
+    follower.next(journal, said, asked.bodies)
+    first = said[0]
+    steeper = replace(first, risk_gradient=first.risk_gradient + 0.1)
+    with pytest.raises(Refused, match="'w' of question 1"):
+        follower.next(journal, [steeper, *said[1:]], asked.bodies)
 
 
 def summed(request: Request, answers: Sequence[Answer]) -> list[Any]:
