@@ -35,6 +35,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         keys.write_public(public / f"{name}.pub", name)
     run = ("deploy", *SMALL, "--bound", "0.6", "--sites", ",".join(SITES))
     run += ("--keys", str(public), "-o", str(folder / "out"))
+    run += ("--set", "privacy.secure_sum=false")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pffl.flower.deploy.bundle", lambda app: None)  # takes long
         with pytest.raises(SystemExit, match="0"):

@@ -34,6 +34,7 @@ SECTIONS: dict[str, Any] = {
     "data": {"name": "synthetic", "rows": 900, "silos": 3, "seed": 1},
     "constraint": {"kind": "bgl", "bound": 0.62},
     "method": {"kind": "exact", "multiplier_bound": 10.0},
+    "privacy": {"secure_sum": False},
 }
 LOCAL = Address("127.0.0.1", 8441)
 
@@ -299,6 +300,26 @@ def test_trial_sites_answer_as_the_silos_do(trial: Path) -> None:
         assert not answer.refusal
 
 
+def test_three_sites_and_more_answer_under_masks(tmp_path: Path) -> None:
+    sections = {k: v for k, v in SECTIONS.items() if k != "privacy"}
+    out = made(tmp_path / "out", sections, trial_certificates=True)
+    for path in out.rglob("federation.json"):
+        assert Agreement.read(path).secure_sum
+    with pytest.raises(UsageError, match="pffl site key"):
+        made(tmp_path / "b", sections)
+    silos = {"data": {**sections["data"], "silos": 2}}
+    out = made(tmp_path / "c", sections | silos, trial_certificates=True)
+    assert not Agreement.read(out / "app" / "federation.json").secure_sum
+    asked = sections | silos | {"privacy": {"secure_sum": True}}
+    with pytest.raises(UsageError, match="3 sites or more"):
+        made(tmp_path / "d", asked, trial_certificates=True)
+    per_silo = {"constraint": {"kind": "per-silo", "bound": 0.62}}
+    quorum = {"policy": {"quorum": 2}}
+    for other, said in ((per_silo, "single silos"), (quorum, "over all sites")):
+        with pytest.raises(UsageError, match=said):
+            made(tmp_path / "e", sections | other, trial_certificates=True)
+
+
 def test_deploying_from_a_federation_file(trial: Path, tmp_path: Path) -> None:
     shutil.copy(trial / "app" / "federation.json", tmp_path / "agreed.json")
     sections = SECTIONS | {"data": {"federation": str(tmp_path / "agreed.json")}}
@@ -364,7 +385,7 @@ def test_questions_are_enough_for_a_method_without_a_plan(
 def test_questions_are_enough_for_what_auto_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sections = {key: SECTIONS[key] for key in ("data", "constraint")}
+    sections = {key: SECTIONS[key] for key in ("data", "constraint", "privacy")}
     few = made(tmp_path / "few", sections)
     monkeypatch.setattr("pffl.methods.auto.LARGEST", 2)
     many = made(tmp_path / "many", sections)

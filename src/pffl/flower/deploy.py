@@ -28,10 +28,11 @@ from pffl.errors import UsageError
 from pffl.flower.address import Address
 from pffl.methods import METHODS, Auto, Exact, FirstOrder, Method
 from pffl.methods.auto import hessians_fit
+from pffl.preparation import Setting, check_pooled
 from pffl.problem import Access
 from pffl.site import Agreement, Rules, SiteConfig, consent
+from pffl.site.agreement import FEWEST, RUN
 from pffl.site.agreement import FILE as FEDERATION
-from pffl.site.agreement import RUN
 from pffl.spec import RunSpec, dumps
 from pffl.wire.keys import FILE as KEY
 from pffl.wire.keys import PUBLIC_FILE as PUBLIC_KEY
@@ -140,6 +141,7 @@ def deploy(
         run={name: sections[name] for name in RUN if name in sections},
         packages=_packages(spec),
     )
+    agreed = replace(agreed, secure_sum=_secured(spec, agreed))
     names, values = folders(agreed.sites), _values(address)
     values |= _listings(agreed, names)
     with files.whole_folder(Path(out)) as place:
@@ -170,6 +172,36 @@ def _seeded(spec: RunSpec, sections: Mapping[str, Any]) -> dict[str, Any]:
     seed = spec.settings.seed
     seed = secrets.randbits(32) if seed is None else seed
     return {**sections, "run": {**sections.get("run", {}), "seed": seed}}
+
+
+def _secured(spec: RunSpec, agreed: Agreement) -> bool:
+    """Whether answers are added under masks: from three sites on, unless refused."""
+    asked, many = spec.privacy.secure_sum, len(agreed.sites)
+    if asked is False or (asked is None and many < FEWEST):
+        return False
+    if many < FEWEST:
+        raise UsageError(
+            f"[privacy] secure_sum = true: a secure sum is of {FEWEST} sites or more, "
+            f"and there are {many}"
+        )
+    if spec.policy.quorum is not None:
+        raise UsageError(
+            "[policy] quorum: a secure sum is over all sites, in every round; leave it "
+            "out"
+        )
+    setting = Setting.pooled(agreed.name, agreed.encoding, agreed.splits, many)
+    otherwise = "or '[privacy] secure_sum = false': the server reads each site's sums"
+    try:
+        check_pooled(setting, spec.constraint, spec.method, spec.options)
+    except UsageError as error:
+        raise UsageError(f"{error}; {otherwise}") from error
+    if not agreed.keys:
+        raise UsageError(
+            f"{many} sites: their answers are added under masks, and for that every "
+            "site makes a key: 'pffl site key' there, and --keys FOLDER with what it "
+            f"writes here (for a trial, --trial-certificates); {otherwise}"
+        )
+    return True
 
 
 def _site_keys(names: Sequence[str]) -> dict[str, SiteKeys]:
