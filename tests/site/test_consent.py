@@ -50,11 +50,16 @@ def test_what_is_agreed_to_is_in_force_and_nothing_else(tmp_path: Path) -> None:
         agreement(("south", "north", "west")),
         agreement(packages={"their-method": "1.0"}),
         agreement(name="another"),
+        agreement(secure_sum=False),
+        agreement(secure_sum=False, keys={}),
     ]
     for other in others:  # as if somebody had put another file there
         with pytest.raises(UsageError, match="nobody at site 'north' has agreed"):
             consent.check(site, other)
-    consent.check(site, agreement(secure_sum=False, keys={}))  # masks protect nothing
+    plain = agreement(secure_sum=False, keys={})
+    consent.give(site, plain)
+    consent.check(site, plain)
+    consent.check(site, replace(plain, floor=9))  # there is nothing to protect
 
 
 def test_consent_that_cannot_be_read_is_none(tmp_path: Path) -> None:

@@ -57,10 +57,14 @@ def give(config: SiteConfig, agreed: Agreement) -> None:
 
 
 def check(config: SiteConfig, agreed: Agreement) -> None:
-    """Refuse to answer under secure sums that nobody at the site agreed to."""
-    if not agreed.secure_sum:
-        return
+    """Refuse to answer under secure sums that nobody at the site agreed to.
+
+    And without them, where what was agreed to has them: or whoever writes the file
+    could end them.
+    """
     last = given(config.folder)
+    if not agreed.secure_sum and (last is None or not last.secure_sum):
+        return
     if last is None or last.hash != agreed.hash:
         raise UsageError(
             f"nobody at site '{config.name}' has agreed to '{config.federation}' as "
