@@ -85,6 +85,7 @@ class Secured(Remote):
         self.silo_names = (f"all {self.pooled} sites",)
         self._course = Course(encoding.schema, splits, floor)
         self._transcript = Transcript(agreement, self.run, folder)
+        self._interrupted = False
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -114,6 +115,19 @@ class Secured(Remote):
         """How many (group, label)s of a split nobody is told of."""
         hidden = self._course.hidden.get(split)
         return 0 if hidden is None else int(hidden.sum())
+
+    def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
+        """Ask several questions; nothing more after an interruption.
+
+        What is asked of an unfinished model is no part of the run that sites follow.
+        """
+        if self._interrupted and self.federation is None:
+            raise KeyboardInterrupt
+        try:
+            return super().ask_many(questions)
+        except KeyboardInterrupt:
+            self._interrupted = True
+            raise
 
     def asking(self, questions: Sequence[Question[Any]]) -> Steps[list[Any]]:
         """Ask several questions, in as many steps as they need; return the totals."""
@@ -184,9 +198,11 @@ class Secured(Remote):
         if isinstance(question, Census):
             return self._frozen(question, total)
         verdict = self.gate.report(question, 0, total)
-        if verdict.flags or verdict.clipped:
-            odd = [*verdict.flags, *["clipped"] * verdict.clipped]
-            self.record.write({"event": "odd", "round": self._round, "flags": odd})
+        if verdict.clipped:  # sites know the sum as it is
+            raise Refused("an update longer than its steps allow")
+        if verdict.flags:
+            flags = list(verdict.flags)
+            self.record.write({"event": "odd", "round": self._round, "flags": flags})
         return verdict.total
 
     def _frozen(self, question: Census, total: CensusTotal) -> CensusTotal:
@@ -230,4 +246,9 @@ def _check(
         raise UsageError(
             f"a quorum of {policy.quorum} asks for some of the sites, and a secure sum "
             "is always over all of them: leave the quorum out"
+        )
+    if policy.update_clip is not None:
+        raise UsageError(
+            "update_clip shortens single sites' updates, and a secure sum shows none: "
+            "leave it out"
         )
