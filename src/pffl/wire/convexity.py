@@ -14,7 +14,7 @@ whatever its rows are; of a model of one's own it is not known, and nothing is j
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from pffl.typing import FloatArray, IntArray
 MOST_ANSWERS = 100  # kept of one silo, split and layout of cells
 MOST_NUMBERS = 1 << 20  # in all of them, but of the last two
 UNKNOWN = 1e300  # how far off a number is of which nothing is known
+
+Layout: TypeAlias = tuple[int, str, str, bool, bytes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +150,7 @@ class Convexity:
     """
 
     def __init__(self) -> None:
-        self._told: dict[tuple[int, str, str, bytes], Told] = {}
+        self._told: dict[Layout, Told] = {}
 
     def judge(
         self, question: ModelQuestion[Any], index: int, known: Known, total: Any
@@ -160,12 +162,14 @@ class Convexity:
         told = Told.of(question.w, touched, known)
         if told is None:
             return
-        place = (index, question.split, question.task.scoring)
+        pool = question.task.pool  # of which a method may change the shares in F
+        alike = pool is not None and not pool.by_rows
+        place = (index, question.split, question.task.scoring, alike)
         layouts = {b"": told.risk, known.member.tobytes(): told}
         for layout, new in layouts.items():
             self._add((*place, layout), new)
 
-    def _add(self, place: tuple[int, str, str, bytes], new: Told) -> None:
+    def _add(self, place: Layout, new: Told) -> None:
         before = self._told.get(place)
         if before is None:
             self._told[place] = new
