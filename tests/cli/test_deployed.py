@@ -28,6 +28,9 @@ bound = 0.6
 
 [run]
 engine = "flower"
+
+[privacy]
+secure_sum = false
 """
 
 

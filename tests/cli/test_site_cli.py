@@ -107,6 +107,7 @@ def test_from_a_run_file_to_an_answer(
     spec.write_text(
         '[data]\nname = "synthetic"\nrows = 900\nsilos = 3\n'
         '[constraint]\nkind = "bgl"\nbound = 0.62\n'
+        "[privacy]\nsecure_sum = false\n"
     )
     out = tmp_path / "out"
     trial = ("--trial-data", "--sites", "a,b,c", "--address", "127.0.0.1:8441")
@@ -116,7 +117,9 @@ def test_from_a_run_file_to_an_answer(
     assert pffl(capsys, "site", "prepare", out / "sites" / "b").code == 0
     answer = pffl(capsys, "site", "answer", out / "sites" / "b", "--dry-run", "--json")
     assert answer.json["header"]["silo"] == "b"
-    run = pffl(capsys, "run", out / "app" / "spec.toml", "--out", tmp_path / "run")
+    file = out / "app" / "spec.toml"
+    here = ("--engine", "local", "--out", tmp_path / "run")
+    run = pffl(capsys, "run", file, *here)
     assert run.code == 2
     assert "stay with the sites" in one_line(run.err)
 
@@ -130,7 +133,8 @@ def test_deploy_refuses_every_interface_and_a_full_folder(
     assert seen.code == 2
     assert "every interface" in seen.err
     (tmp_path / "mine").write_text(json.dumps({}))
-    seen = pffl(capsys, "deploy", "synthetic", "-o", tmp_path)
+    plain = ("--set", "privacy.secure_sum=false")
+    seen = pffl(capsys, "deploy", "synthetic", "-o", tmp_path, *plain)
     assert seen.code == 6
 
 

@@ -15,7 +15,12 @@ CBGL = 'kind = "cbgl"\nbound = 0.7'
 
 
 def run_file(
-    folder: Path, *, method: str = EXACT, constraint: str = BGL, policy: str = ""
+    folder: Path,
+    *,
+    method: str = EXACT,
+    constraint: str = BGL,
+    policy: str = "",
+    secure_sum: bool = False,
 ) -> str:
     """Return a run file over COMPAS in three silos.
 
@@ -50,6 +55,9 @@ baseline = false
 
 [policy]
 {policy}
+
+[privacy]
+secure_sum = {str(secure_sum).lower()}
 """
 
 
