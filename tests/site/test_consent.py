@@ -62,6 +62,17 @@ def test_what_is_agreed_to_is_in_force_and_nothing_else(tmp_path: Path) -> None:
     consent.check(site, replace(plain, floor=9))  # there is nothing to protect
 
 
+def test_a_site_s_own_floor_is_not_undercut(tmp_path: Path) -> None:
+    site, low = config(tmp_path), agreement(floor=1)
+    consent.give(site, low)
+    with pytest.raises(UsageError, match="the floor of 'north' is 10"):
+        consent.check(site, low)
+    lower = SiteConfig.parse(
+        {"site": {"name": "north"}, "limits": {"floor": 1}}, tmp_path
+    )
+    consent.check(lower, low)
+
+
 def test_consent_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     site = config(tmp_path)
     consent.give(site, agreement())

@@ -70,6 +70,12 @@ def check(config: SiteConfig, agreed: Agreement) -> None:
             f"nobody at site '{config.name}' has agreed to '{config.federation}' as "
             f"it is: look at it with 'pffl site agree {config.folder}'"
         )
+    if agreed.secure_sum and agreed.floor < config.rules.floor:
+        raise UsageError(
+            f"the sites agree to tell of (group, label)s with {agreed.floor} rows, and "
+            f"the floor of '{config.name}' is {config.rules.floor} ('floor' in "
+            "site.toml): whoever deploys must raise the floor of federation.json"
+        )
 
 
 def own_keys(config: SiteConfig, agreed: Agreement) -> SiteKeys | None:
