@@ -149,7 +149,12 @@ def test_agree_shows_who_takes_part_and_what_changed(run: Command, site: Path) -
     key = SiteKeys.generate().public
     four = replace(secure, sites=(*SITES, "east"), keys={**secure.keys, "east": key})
     path.write_text(four.text())
-    third = run("site", "agree", site, path, "--yes")
+    refused = run("site", "agree", site, path, "--yes")
+    assert refused.code == 2
+    assert "add --other-sites" in one_line(refused.err)
+    assert consent.given(site) == secure
+    third = run("site", "agree", site, path, "--yes", "--other-sites")
+    assert third.code == 0
     assert "site 'east' joins" in third.out
     assert "the rows of 'east' alone" in one_line(third.err)
     again = run("site", "agree", site, "--yes")

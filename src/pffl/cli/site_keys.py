@@ -82,11 +82,16 @@ def agree(
     yes: Annotated[
         bool, typer.Option("--yes", help="Agree without being asked.")
     ] = False,
+    other_sites: Annotated[
+        bool,
+        typer.Option("--other-sites", help="With --yes: also to another set of sites."),
+    ] = False,
 ) -> None:
     """Show who takes part, the agreed run and what changed; put it in force.
 
     Example: pffl site agree north federation.json
     """
+    from pffl.errors import UsageError
     from pffl.site import SiteConfig, consent
 
     config = SiteConfig.load(path)
@@ -97,6 +102,8 @@ def agree(
     warning = consent.differencing(before, agreed, config.name)
     if warning:
         console.note(warning)
+    if warning and before is not None and yes and not other_sites:
+        raise UsageError("--yes does not agree to other sites: add --other-sites")
     if not (yes or _asked()):
         console.show("Nothing was changed.")
         raise typer.Exit(1)
