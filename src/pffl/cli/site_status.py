@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -142,7 +143,10 @@ def _run(run: RunStatus) -> str:
 
 
 def _asked(entry: Entry) -> str:
-    return ", ".join(dict.fromkeys(entry.questions)) or "nothing that could be read"
+    if not entry.questions:
+        return "a greeting" if entry.run else "nothing that could be read"
+    counted = Counter(entry.questions).items()
+    return ", ".join(kind if n == 1 else f"{n} {kind}" for kind, n in counted)
 
 
 def _left(left: dict[str, float]) -> str:
