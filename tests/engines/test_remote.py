@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from dataclasses import replace
 from itertools import pairwise
@@ -110,7 +111,9 @@ def test_a_network_ends_where_it_ends_locally():
 def test_a_guarded_site_withholds_small_cells_and_passes_the_gate():
     federation = biased(0)
     sites = {
-        silo.name: Site(silo, federation.schema, Rules(floor=14)).answer
+        silo.name: Site(
+            silo, federation.schema, Rules(floor=14, release=math.inf)
+        ).answer
         for silo in federation.silos
     }
     engine = remote(federation, sites)
@@ -129,7 +132,7 @@ def test_what_is_withheld_is_said_of_every_split():
     federation = biased(0)
     found = {}
     for floor in (0, 14):
-        rules = Rules(floor=floor)
+        rules = Rules(floor=floor, release=math.inf)
         sites = {
             silo.name: Site(silo, federation.schema, rules).answer
             for silo in federation.silos

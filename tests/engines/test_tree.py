@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -105,11 +106,13 @@ def test_the_site_that_fails_is_named_through_the_tree(federation):
 
 def test_a_site_that_refuses_says_why_through_the_tree(federation):
     sites = {
-        s.name: Site(s, federation.schema, Rules(floor=1, questions=10**6)).answer
+        s.name: Site(
+            s, federation.schema, Rules(floor=1, questions=10**6, release=math.inf)
+        ).answer
         for s in federation.silos
     }
     sites["site 9"] = Site(
-        federation.silos[9], federation.schema, Rules(floor=50)
+        federation.silos[9], federation.schema, Rules(floor=50, release=math.inf)
     ).answer
     engine = tree(federation, sites, policy=replace(QUICK, retries=0, join_seconds=1))
     with pytest.raises(FederationError, match=r"'site 9'.*fewer training rows than"):
@@ -138,7 +141,9 @@ def test_a_sum_over_fewer_sites_is_refused(federation):
 
 def test_withheld_counts_are_told_through_the_tree(federation):
     sites = {
-        s.name: Site(s, federation.schema, Rules(floor=2, questions=10**6)).answer
+        s.name: Site(
+            s, federation.schema, Rules(floor=2, questions=10**6, release=math.inf)
+        ).answer
         for s in federation.silos
     }
     flat, high = remote(federation, sites), tree(federation, sites, fan_out=4)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -60,13 +62,13 @@ def test_060_without_rules_the_probe_reads_a_record() -> None:
 
 
 def test_060_floor_stops_the_probe() -> None:
-    learnt, refusals = attack(small_site(Rules(), f1=1))
+    learnt, refusals = attack(small_site(Rules(release=math.inf), f1=1))
     assert refusals == []
     assert np.isnan(learnt).all()
 
 
 def test_060_budget_stops_the_probe() -> None:
-    learnt, refusals = attack(small_site(Rules(floor=1, questions=2), f1=1))
+    learnt, refusals = attack(small_site(replace(OPEN, questions=2), f1=1))
     assert np.isfinite(learnt).sum() == 2
     assert len(refusals) == 2
     assert all("budget" in refusal for refusal in refusals)

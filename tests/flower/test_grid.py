@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import numpy as np
@@ -229,7 +230,7 @@ def test_arrays_of_the_users_own_are_split_alike_in_every_process(tmp_path):
         app = client_app(
             lambda _, rows=rows: (rows.X, rows.y, rows.group),
             schema=federation.schema,
-            rules=Rules(floor=0),
+            rules=Rules(floor=0, release=math.inf),
         )
         state = tmp_path / silo.name
         state.mkdir()

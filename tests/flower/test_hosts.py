@@ -19,13 +19,13 @@ from pffl import runs, spec
 from pffl.flower.address import Address
 from pffl.flower.deploy import deploy
 from pffl.records import read_toml
-from pffl.site import SiteConfig, prepare
+from pffl.site import prepare
 
 pytest.importorskip("flwr")
 if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("ip") is None:
     pytest.skip("needs root and `ip netns`", allow_module_level=True)
 
-from tests.flower.processes import MINUTES, end_tree, entries, wait_for
+from tests.flower.processes import MINUTES, end_tree, entries, unlimited, wait_for
 from tests.flower.runs import local, run_file
 
 pytestmark = pytest.mark.netns
@@ -149,7 +149,7 @@ def test_three_sites_on_their_own_hosts_one_of_them_cut_off_and_back(hosts, tmp_
     listening = ("sh", "-c", f"ss -ltn | grep -q '{SERVER}:8443'")
     wait_for(lambda: hosts.call(host, *listening).returncode == 0, "the server", 60)
     for number, site in enumerate(made.sites.values(), start=2):
-        prepare(SiteConfig.load(site))
+        prepare(unlimited(site))
         key = server / "keys" / f"{site.name}.pub"
         done = hosts.call(
             host, str(server / "flwr.sh"), "supernode", "register", str(key)

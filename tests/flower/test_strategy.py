@@ -207,8 +207,8 @@ def test_the_example_of_the_documentation(tmp_path, capsys):
     rng = np.random.default_rng(0)
     nodes = {}
     for node, name in enumerate(["north", "south"], start=5):
-        group, age, income = rng.integers(2, size=300), *rng.normal(size=(2, 300))
-        label = (age + 0.5 * group + rng.normal(size=300) > 0).astype(int)
+        group, age, income = rng.integers(2, size=3000), *rng.normal(size=(2, 3000))
+        label = (age + 0.5 * group + rng.normal(size=3000) > 0).astype(int)
         table, state = tmp_path / f"{name}.csv", tmp_path / name
         np.savetxt(table, np.stack([age, income, label, group], 1), delimiter=",")
         state.mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import field, replace
 from typing import ClassVar
 
@@ -107,7 +108,7 @@ def test_a_question_of_ones_own_is_asked_by_every_engine(federation, question):
     assert total.own.shape == (3, 4)
     equal(total, Local(federation).ask(question))
     equal(total, remote(federation).ask(question))
-    open_to_all = Rules(floor=1)
+    open_to_all = Rules(floor=1, release=math.inf)
     sites = {
         silo.name: Site(silo, federation.schema, open_to_all).answer
         for silo in federation.silos
@@ -157,7 +158,9 @@ def test_false_answers_to_a_question_of_ones_own_are_refused(
 def test_small_cells_are_withheld_of_any_question(federation, question):
     silo, schema = federation.silos[1], federation.schema
     counts = Site(silo, schema, Rules(floor=1)).counts("train")
-    site = Site(silo, schema, Rules(floor=int(np.sort(counts)[0]) + 1))
+    site = Site(
+        silo, schema, Rules(floor=int(np.sort(counts)[0]) + 1, release=math.inf)
+    )
     hidden = site.hidden("train")
     assert hidden.any()
     assert not hidden.all()

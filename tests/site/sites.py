@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from importlib.metadata import version
 from pathlib import Path
@@ -28,7 +29,7 @@ from pffl.wire import (
 from tests.driving import prepare
 from tests.helpers import make_federation, make_rows, make_schema
 
-OPEN = Rules(floor=1, questions=10_000, batches=True)
+OPEN = Rules(floor=1, questions=10_000, batches=True, release=math.inf)
 
 
 def make_silo(

@@ -41,6 +41,8 @@ class Row:
         Whether it is that times the row's weight s_i.
     called
         What a refusal calls the sum.
+    inputs
+        Whether it depends on the row's inputs, and so tells of them.
     """
 
     low: Bound = -UNBOUNDED
@@ -48,6 +50,7 @@ class Row:
     whole: bool = False
     weighted: bool = False
     called: str = "a number"
+    inputs: bool = True
 
     def range(self, scales: Mapping[str, float]) -> tuple[float, float]:
         """Return `low` and `high` as numbers."""
@@ -57,7 +60,7 @@ class Row:
 
 
 ANYTHING = Row()
-NOTHING = Row(0.0, 0.0)  # agreed on before: no row changes it
+NOTHING = Row(0.0, 0.0, inputs=False)  # agreed on before: no row changes it
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,8 @@ class AnswerField:
         not sent by a site.
     agreed
         What is agreed on, for a text.
+    implied
+        Whether it is computed from other fields, and tells nothing beside them.
     """
 
     axes: tuple[str | int, ...] = ()
@@ -87,6 +92,7 @@ class AnswerField:
     symmetric: bool = False
     envelope: bool = False
     agreed: str = ""
+    implied: bool = False
 
     @property
     def dtype(self) -> type[Any]:
@@ -131,12 +137,15 @@ def array(
     row: Row | Sequence[Row] = ANYTHING,
     per_silo: bool = False,
     symmetric: bool = False,
+    implied: bool = False,
 ) -> Any:
     """Declare an array of an answer; see `AnswerField`."""
     rows = (row,) if isinstance(row, Row) else tuple(row)
     if per_silo:
         axes = ("K", *axes)
-    return _declared(AnswerField(axes, rows, per_silo=per_silo, symmetric=symmetric))
+    return _declared(
+        AnswerField(axes, rows, per_silo=per_silo, symmetric=symmetric, implied=implied)
+    )
 
 
 def number(row: Row = ANYTHING) -> Any:

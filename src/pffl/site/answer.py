@@ -10,8 +10,10 @@ The guard (`site.guard`) says which questions are answered.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +43,7 @@ from pffl.site.log import Entry, Log
 from pffl.site.masking import FOLDER as RUNS
 from pffl.site.masking import Member, Standing
 from pffl.site.pause import paused
+from pffl.site.release import GUARD, Bearing, Ledger
 from pffl.typing import BoolArray, IntArray
 from pffl.wire import (
     Answer,
@@ -59,7 +62,6 @@ from pffl.wire.keys import SiteKeys
 if TYPE_CHECKING:
     from pffl.site.follow import Follower
 
-GUARD = "guard.json"
 OURS = version("pffl")
 
 
@@ -101,6 +103,7 @@ class Site:
         self.schema = schema
         self.rules = rules
         self.guard = Guard(rules, None if state is None else state / GUARD)
+        self.ledger = Ledger(rules.release, silo, schema, state)
         self.own_model = own_model
         self._log = None if state is None else Log(state)
         self._keys = keys
@@ -203,10 +206,35 @@ class Site:
             self._check_floor(question)
             self._check(question, int(self.shown(question.split).sum()))
         asked = [question for question, _ in posed]
-        self.guard.admit(request, asked, remember=remember)
+        self._admit(request, asked, self._own_rows, remember=remember)
         views: dict[tuple[str, str], View] = {}
         bodies = [self._body(question, index, views) for question, index in posed]
         return self._write(request, tuple(bodies))
+
+    def _admit(
+        self,
+        request: Request,
+        asked: Sequence[Question[Any]],
+        bearing: Callable[[str], Bearing],
+        *,
+        remember: bool,
+    ) -> None:
+        """Count the questions of a message, and what their answers let out."""
+        digests = [bodies_digest((body,)) for body in request.bodies]
+        with self.guard.turn(remember=remember):
+            charge = self.ledger.charge(list(zip(asked, digests, strict=True)), bearing)
+            if remember and self.ledger.fresh:
+                self.ledger.begin()
+            self.guard.admit(request, asked, remember=remember)
+            if remember:
+                self.ledger.keep(request, charge)
+
+    def _own_rows(self, split: str) -> Bearing:
+        return Bearing.own(self.shown(split))
+
+    def _others(self, standing: Standing, split: str) -> Bearing:
+        total, own = standing.counts.get(split), self.counts(split)
+        return Bearing.others(total, own, self._hidden(split, standing))
 
     def _read(
         self, body: Parcel, place: Place | None = None
@@ -275,7 +303,8 @@ class Site:
             self._check(question, int(self.counts(question.split)[~hidden].sum()))
         if remember and not standing.step:
             member.save(request.run, standing)  # before the guard knows of the run
-        self.guard.admit(request, asked, remember=remember)
+        others = partial(self._others, standing)
+        self._admit(request, asked, others, remember=remember)
         views: dict[tuple[str, str], View] = {}
         totals = [
             self._total(

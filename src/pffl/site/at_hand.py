@@ -7,6 +7,7 @@ here, since whoever runs it has the rows: no limit applies, and no site follows 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +27,13 @@ from pffl.wire.keys import SiteKeys
 ALL = 1 << 50  # more than is ever asked
 FOR_EVER = 1e9  # seconds: there is nothing to wait for
 OPEN = Rules(
-    floor=1, questions=ALL, runs=ALL, batches=True, layouts=ALL, largest_message=LARGEST
+    floor=1,
+    questions=ALL,
+    runs=ALL,
+    batches=True,
+    layouts=ALL,
+    release=math.inf,
+    largest_message=LARGEST,
 )
 
 

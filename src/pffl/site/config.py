@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -40,6 +41,10 @@ class Rules:
         and a cell may have one row in a batch: its gradient is that row.
     layouts
         Ways to cut the rows into cells that a run may use.
+    release
+        Numbers that may leave about any set of rows, over their life and all runs, per
+        row and input of it. At 1 there are as many as unknowns, and whoever has them
+        can compute the rows; at a quarter no attack that was tried found any.
     largest_message
         Bytes.
     replay_seconds, replay_memory
@@ -53,6 +58,7 @@ class Rules:
     radius: float = 100.0
     batches: bool = False
     layouts: int = 4
+    release: float = 0.25
     largest_message: int = 64 << 20
     replay_seconds: int = 600
     replay_memory: int = 1 << 30
@@ -66,8 +72,9 @@ class Rules:
                 value = getattr(self, field.name)
                 if field.name == "batches":
                     continue
-                whole = field.name != "radius"
-                good = is_number(value) and value >= 0
+                whole = field.name not in ("radius", "release")
+                endless = field.name == "release" and value == math.inf
+                good = endless or (is_number(value) and value >= 0)
                 if not good or (whole and type(value) is not int):
                     wanted = f"a {'whole ' if whole else ''}number ≥ 0"
                     problems.add(wrong(field.name, "[limits]", wanted, value))

@@ -80,15 +80,23 @@ class Guard:
         self._memory: dict[str, RunMemory] = {}
         self._turn = threading.Lock()
 
+    @contextmanager
+    def turn(self, *, remember: bool) -> Iterator[None]:
+        """Let one message at a time be admitted."""
+        with self._turn, self._lock() if remember else nullcontext():
+            yield
+
     def admit(
         self, request: Request, questions: Sequence[Question[Any]], *, remember: bool
     ) -> None:
-        """Enter the questions of a message into its run, or raise `Refused`."""
-        with self._turn, self._lock() if remember else nullcontext():
-            runs = self.runs()
-            self._enter(runs, request, questions)
-            if remember:
-                self._save(runs)
+        """Enter the questions of a message into its run, or raise `Refused`.
+
+        In its turn.
+        """
+        runs = self.runs()
+        self._enter(runs, request, questions)
+        if remember:
+            self._save(runs)
 
     def left(self, run: str) -> dict[str, float]:
         """Return how many questions a run may still ask, and runs the site takes."""

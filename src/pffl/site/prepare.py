@@ -13,12 +13,14 @@ from pffl.data.partition import split_rows
 from pffl.data.reading import read_table
 from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
-from pffl.errors import DataError, Problems
+from pffl.errors import ArtefactError, DataError, Problems
 from pffl.records import suggestion
 from pffl.site import store
 from pffl.site.agreement import Agreement
 from pffl.site.answer import Site
 from pffl.site.config import SiteConfig
+from pffl.site.release import FILE as LEDGER
+from pffl.site.release import GUARD, Ledger
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -48,8 +50,15 @@ class Summary:
 
 def prepare(config: SiteConfig) -> Summary:
     """Read, check, split and store the rows; or check those stored already."""
-    agreed = config.agreement()
+    agreed, path = config.agreement(), config.folder / LEDGER
     notes: list[str] = []
+    before = (config.prepared / store.MANIFEST, config.folder / GUARD)
+    if any(one.exists() for one in before) and not path.exists():
+        raise ArtefactError(
+            f"'{path}', the account of what left this site, is gone: put it back from "
+            "a copy. Only if nothing was ever answered about these rows, remove "
+            f"'{before[0]}' and '{before[1]}', and prepare again"
+        )
     if config.table is not None:
         frame, notes = read_table(config.table)
         splits = _split(frame, config, agreed)
@@ -58,7 +67,23 @@ def prepare(config: SiteConfig) -> Summary:
         store.write(config.prepared, silo, agreed.schema.hash)
     schema = agreed.schema
     silo = store.read(config.prepared, name=config.name, schema_hash=schema.hash)
+    ledger = Ledger(config.rules.release, silo, schema, config.folder)
+    notes += _accounted(ledger)
     return _summary(Site(silo, schema, config.rules), tuple(notes))
+
+
+def _accounted(ledger: Ledger) -> list[str]:
+    """Begin the account of rows that are new; say if others must be approved."""
+    if ledger.path is None or not ledger.path.exists():
+        ledger.begin()
+    elif not ledger.approved:
+        if ledger.read().spent:
+            return [
+                "the rows have changed since they were last answered about: nothing "
+                "is answered until an administrator approves them (pffl site approve)"
+            ]
+        ledger.approve(0)  # nothing left that could be told from them
+    return []
 
 
 def _summary(site: Site, notes: tuple[str, ...]) -> Summary:

@@ -1,0 +1,218 @@
+"""What left a site is counted, over the life of its rows: sets, and differences."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pffl
+from pffl.data import Silo
+from pffl.errors import Refused
+from pffl.questions import Census, Curvature, Evaluate, Slopes, Train, Witness
+from pffl.questions.released import Numbers, bears, charges_of
+from pffl.site import Rules, Site
+from pffl.site.release import Bearing, Ledger
+from tests.helpers import make_schema
+from tests.site.sites import make_silo, problem_of, send, small_site
+
+BGL = pffl.BoundedGroupLoss(0.7)
+EVERYBODY = (0, 1, 2, 3)
+
+
+def charged(question: Any) -> dict[tuple[int, ...], int]:
+    return charges_of(question, np.ones(4, dtype=bool))
+
+
+def test_what_is_told_of_whom_follows_from_the_declared_fields() -> None:
+    """By hand, for p = 4 and two groups of two labels each."""
+    problem = problem_of(small_site(), BGL)
+    task, w, ones = problem.task, np.zeros(4), np.ones(2)
+    women_and_men = {(0, 1), (2, 3)}
+    for question, many in (
+        (Curvature(task, w), 1 + 4 + 10),
+        (Slopes(task, w), 1 + 4),
+        (Slopes(task, w, np.eye(4)[:, :2]), 1 + 4 + 2 * 4),
+        # What the server weighs by cell is told of each, at the next weights.
+        (Train(task, w, 1.0, ones, ones), 4 + 1 + 1 + 2),
+        (Train(task, w, 1.0, ones, ones, slope=True), 4 + 1 + 1 + 2 + 4),
+        (Witness(task, w, 1.0, ones, w), 1 + 4 + 2),
+    ):
+        assert charged(question) == dict.fromkeys(women_and_men, many), question.kind
+    none = replace(task, cells=pffl.constraints.base.Cells.none(problem.schema))
+    assert charged(Slopes(none, w)) == {EVERYBODY: 5}
+    assert charged(Census(problem.schema)) == {EVERYBODY: 3 + 3 + 1}
+    # Losses, squares, both bounded, correct, positive of each (group, label).
+    assert Numbers.of(Evaluate(task, w, "train")).of_atom == 6
+
+
+def test_what_is_left_of_all_is_told_as_well() -> None:
+    """Of one group only and of everybody: the other group is the difference."""
+    problem = problem_of(small_site(), BGL)
+    one = replace(problem.task, cells=problem.cells.take(np.array([0])))
+    assert charged(Slopes(one, np.zeros(4))) == {(0, 1): 5, (2, 3): 5}
+
+
+SETS = [s for n in range(1, 5) for s in itertools.combinations(range(4), n)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(SETS), st.integers(0, 30), max_size=6),
+    st.lists(st.integers(0, 30), min_size=4, max_size=4),
+)
+def test_no_union_of_atoms_is_told_of_in_more_than_it_bears(
+    charges: dict[tuple[int, ...], int], room: list[int]
+) -> None:
+    """Against every union, one by one."""
+    good = all(
+        sum(n for atoms, n in charges.items() if set(atoms) <= set(union))
+        <= sum(room[atom] for atom in union)
+        for union in SETS
+    )
+    assert bears(charges, np.array(room, dtype=float)) == good
+
+
+def test_large_numbers_are_compared_with_care() -> None:
+    room = np.array([3e9, 3e9])
+    assert bears({(0, 1): 5 * 10**9}, room)
+    assert not bears({(0, 1): 5 * 10**9, (0,): 2 * 10**9}, room)
+
+
+@cache
+def task() -> Any:
+    return problem_of(small_site(), BGL).task
+
+
+def slopes(k: int) -> Slopes:
+    return Slopes(task(), np.full(4, 0.01 * k))
+
+
+def test_it_is_counted_over_runs_and_processes(tmp_path: Path) -> None:
+    """80 rows of 3 inputs bear 60 numbers: 12 gradients with their losses."""
+    answered = 0
+    for k in range(20):
+        site = small_site(Rules(floor=1), tmp_path)
+        answered += not send(site, slopes(k), run=f"run {k}").refusal
+    assert answered == 12
+    refusal = send(site, slopes(99), run="other").refusal
+    assert "65 numbers would have left about the train rows of" in refusal
+    assert "need 87 rows" in refusal
+
+
+def test_a_question_that_was_answered_tells_nothing_new(tmp_path: Path) -> None:
+    site = small_site(Rules(floor=1, questions=1000), tmp_path)
+    for number in range(1, 41):
+        assert not send(site, slopes(number % 12), (0, number)).refusal
+    assert "would have left" in send(site, slopes(13), (0, 41)).refusal
+
+
+def test_what_is_refused_costs_nothing() -> None:
+    site = small_site(Rules(floor=1))
+    many = [slopes(k) for k in range(13)]
+    assert "would have left" in send(site, many).refusal
+    assert not send(site, many[:12], (0, 2)).refusal
+
+
+def test_without_its_account_a_site_answers_nothing(tmp_path: Path) -> None:
+    site = small_site(Rules(floor=1), tmp_path)
+    assert not send(site, slopes(1)).refusal
+    (tmp_path / "release.jsonl").unlink()
+    assert "is gone" in send(site, slopes(2), (0, 2)).refusal
+
+
+def test_a_line_that_a_crash_cut_short_did_not_count(tmp_path: Path) -> None:
+    site = small_site(Rules(floor=1), tmp_path)
+    send(site, slopes(1))
+    with (tmp_path / "release.jsonl").open("ab") as stream:
+        stream.write(b'{"asked": ["')
+    assert not send(site, slopes(2), (0, 2)).refusal
+    lines = (tmp_path / "release.jsonl").read_bytes().splitlines()
+    assert [set(json.loads(line)) for line in lines[2:]] == [
+        {"time", "run", "number", "asked", "spent"}
+    ] * 2
+
+
+def test_nothing_of_the_rows_is_in_the_account(tmp_path: Path) -> None:
+    site = small_site(Rules(floor=1), tmp_path)
+    send(site, slopes(1))
+    text = (tmp_path / "release.jsonl").read_text()
+    assert not any(f"{x:.4g}" in text for x in site.silo.rows().X.ravel() if x)
+
+
+def changed(site: Site, folder: Path, **more: int) -> Site:
+    """The same site with some rows more."""
+    schema, rows = site.schema, site.silo.rows("train")
+    new = make_silo({(0, 1): more.get("f1", 0), (1, 0): more.get("m0", 0)}, schema, 9)
+    joined = type(rows).joined([rows, new.rows("train")])
+    splits = {"train": joined, "test": site.silo.rows("test")}
+    return Site(Silo(site.name, 0, splits), schema, Rules(), folder)
+
+
+def test_rows_that_changed_are_not_answered_about_unless_enough_did(
+    tmp_path: Path,
+) -> None:
+    """Two honest runs around one row: their difference would be that row."""
+    site = small_site(Rules(), tmp_path)
+    assert not send(site, slopes(0)).refusal
+    for more in ({"f1": 1}, {"f1": 12, "m0": 9}):
+        other = changed(site, tmp_path, **more)
+        assert "pffl site approve" in send(other, slopes(1), (0, 2)).refusal
+        with pytest.raises(Refused, match="fewer than 10 rows have changed of "):
+            other.ledger.approve(other.rules.floor)
+    other = changed(site, tmp_path, f1=12, m0=10)
+    found = other.ledger.approve(other.rules.floor)
+    assert found[0]["train"].tolist() == [0, 12, 10, 0]
+    assert found[0]["test"].tolist() == [0, 0, 0, 0]
+    assert not send(other, slopes(1), (0, 2)).refusal
+    # As it was, it is another change of as many rows.
+    assert "pffl site approve" in send(site, slopes(2), (0, 3)).refusal
+
+
+def test_what_two_runs_tell_apart_is_counted_too(tmp_path: Path) -> None:
+    """12 changed rows of 3 inputs bear 9 numbers: one gradient and its loss."""
+    site = small_site(Rules(), tmp_path)
+    for k in range(3):
+        assert not send(site, slopes(k), (0, k + 1)).refusal
+    other = changed(site, tmp_path, f1=12, m0=12)
+    other.ledger.approve(10)
+    assert not send(other, slopes(0), (0, 4)).refusal
+    refusal = send(other, slopes(1), (0, 5)).refusal
+    assert "10 numbers would have left about the train changed rows of" in refusal
+    assert not send(other, slopes(7), (0, 6)).refusal
+
+
+def test_another_schema_does_not_begin_again(tmp_path: Path) -> None:
+    site = small_site(Rules(floor=1), tmp_path)
+    for k in range(12):
+        send(site, slopes(k), (0, k + 1))
+    schema = make_schema(features=3, attributes=(("sex", ("f", "m", "x")),))
+    other = Site(site.silo, schema, Rules(floor=1), tmp_path)
+    other.ledger.approve(1)
+    spent = other.ledger.read().spent["train"]
+    assert spent == {tuple(range(6)): 12 * 2 * 5}
+
+
+def test_in_a_secure_sum_the_others_rows_bear_it() -> None:
+    """As any site but the largest could take its own rows off the total."""
+    site = small_site(Rules(floor=1))
+    ledger = Ledger(0.25, site.silo, site.schema, None)
+    own, none = site.counts("train"), np.zeros(4, dtype=bool)
+    question = Curvature(problem_of(site, BGL).task, np.zeros(4))
+    posed = [(question, f"{1:032d}")]
+    for others, good in ((19, False), (20, True)):  # 10 + 4 + 1 = 15 numbers
+        total = own + np.array([others, 0, others, 0])
+        bearing = Bearing.others(total, own, none)
+        if good:
+            assert ledger.charge(posed, lambda _, b=bearing: b).asked
+        else:
+            with pytest.raises(Refused, match="need 20 rows"):
+                ledger.charge(posed, lambda _, b=bearing: b)
