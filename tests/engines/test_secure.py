@@ -19,6 +19,7 @@ from pffl.preparation import Options
 from pffl.questions import (
     Census,
     Evaluate,
+    Moments,
     Pool,
     Presence,
     PresenceTotal,
@@ -416,7 +417,7 @@ def test_an_answer_of_another_key_step_or_transcript_is_not_taken():
     changes = {
         "not signed with the site's key": lambda a: replace(a, signature="00" * 64),
         "to step 7": lambda a: signed(replace(a, step=7)),
-        "other answers": lambda a: signed(replace(a, transcript="0" * 64)),
+        "another federation.json": lambda a: signed(replace(a, transcript="0" * 64)),
         "other questions": lambda a: signed(replace(a, asked="0" * 64)),
         "masked": lambda a: signed(replace(a, bodies=())),
     }
@@ -432,6 +433,25 @@ def test_an_answer_of_another_key_step_or_transcript_is_not_taken():
         engine = engine_of(federation, sites, agreed, transport=InMemory(answers))
         with pytest.raises(FederationError, match=said):
             engine.ask(Census(federation.schema))
+
+
+def test_a_site_that_was_told_other_answers_is_not_added():
+    federation = make_federation(3)
+    agreed = agree(federation)
+    sites = sites_of(federation, agreed)
+    answers = {name: site.answer for name, site in sites.items()}
+
+    def other(content, inner=answers["site 1"]):
+        found = read_answer(inner(content))
+        astray = signed(replace(found, transcript="0" * 64))
+        return write_answer(astray if found.step == 2 else found)
+
+    answers["site 1"] = other
+    engine = engine_of(federation, sites, agreed, transport=InMemory(answers))
+    engine.ask(Census(federation.schema))
+    centre = np.zeros(1 + federation.schema.n_features)
+    with pytest.raises(FederationError, match=r"'site 1' .*told other answers"):
+        engine.ask(Moments(federation.schema, centre))
 
 
 def signed(answer):

@@ -186,7 +186,9 @@ class Secured(Remote):
         if answer.step != self._transcript.step:
             raise Refused(f"an answer to step {answer.step}, and not to this one")
         if answer.transcript != self._transcript.hash:
-            raise Refused("the site was told other answers than this server has")
+            agreed = "it agreed to another federation.json (pffl site agree)"
+            told = "it was told other answers than this server has"
+            raise Refused(agreed if answer.step == 1 else told)
         try:
             read_masked(answer, _length(questions))
         except Malformed as error:
