@@ -46,6 +46,7 @@ from pffl.evidence.measure import (
     training_sample,
 )
 from pffl.evidence.response import measure_gap
+from pffl.evidence.sites import by_site
 from pffl.evidence.training import tolerance
 from pffl.evidence.vector import kept
 from pffl.flow import (
@@ -232,7 +233,8 @@ def _seen(at: Fit, shown: Problem) -> Flow[tuple[Fit, Sample]]:
     total = yield from ask(
         Evaluate(shown.task, w, "train", first, trials=tried, weight_bound=heaviest)
     )
-    seen = sample(["train"], total)
+    sites = by_site([total], len(shown.silo_names), first)
+    seen = replace(sample(["train"], total), sites=sites)
     costs = [seen.means, *(total.trials / seen.of_cells("weight")[:, None]).T]
     M = choose(seen.uncut_means, costs, (first, *others))
     if first != M:

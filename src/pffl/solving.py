@@ -43,6 +43,7 @@ from pffl.evidence.measure import (
     model_facts,
     reported,
 )
+from pffl.evidence.sites import sites_of
 from pffl.fitting import fit
 from pffl.flow import Billed, Clock, Flow, Identified, stage
 from pffl.methods import method_of
@@ -323,6 +324,7 @@ def evidence_of(
         proofs=measured.proofs,
         notes=list(notes),
         versions=dict(versions()),
+        sites=sites_of(problem),
     )
 
 

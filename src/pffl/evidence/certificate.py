@@ -41,6 +41,7 @@ TITLES = {
     "empirical": "Bounds, on the rows at hand",
     "infeasible": "Impossible bounds",
     "attainable": "Smallest bound",
+    "sites": "If one site did not tell the truth",
     "holdout": "Unseen people: loss",
     "holdout_error": "Unseen people: errors",
     "dp_gap": "Unseen people: demographic parity",

@@ -34,6 +34,7 @@ FORMAT = "pffl.evidence"
 VERSION = 1
 WEIGHTED = "needs rows that count alike, and these have weights"
 PEOPLE = ("count", "bounded_loss", "bounded_loss_squared")
+SITES = ("count", "unknown", "lowest", "highest")
 HEAVIER = 1.5  # times the largest weight of the training rows: s_max
 
 Stopped: TypeAlias = Literal["diverged", "interrupted"] | None
@@ -45,6 +46,9 @@ class Missing(Record):
     """A part that is not available, and why."""
 
     missing: str
+
+
+AT_HAND = Missing("the silos were in one process: nobody else answered")
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,11 @@ class Sample(Record):
         (how many they are, how many rows are above s_max, and moments of t = weight /
         s_max and x), the losses at which bets are tested, and Σ log(1 − γu) for each
         bet and level, u = tx + (1 − t)·level/M.
+    sites
+        Where sites answered one by one, a number per cell: how many have rows in it
+        (`count`), by how much its loss sum would be larger if all that is not known,
+        were one of them not to be believed, were so (`unknown`), and the `lowest` and
+        `highest` mean loss of a site, where it may be shown.
     """
 
     splits: list[str]
@@ -125,6 +134,7 @@ class Sample(Record):
     stakes: dict[str, list[float]] = field(default_factory=dict)
     levels: list[list[float]] = field(default_factory=list)
     diluted: list[list[list[float]]] = field(default_factory=list)
+    sites: dict[str, list[float | None]] = field(default_factory=dict)
 
     def column(self, name: str, *, of: str = "atoms") -> FloatArray:
         """One column by name, per atom or (``of="cells"``) per cell."""
@@ -181,9 +191,9 @@ class Sample(Record):
 
     @property
     def plain(self) -> Sample:
-        """The same without what is there for statements on unseen people."""
+        """The same without what is there for statements on unseen people, and sites."""
         none = replace(self, bets=[], bet_weights=[], people={}, below=[], above=[])
-        return replace(none, stakes={}, levels=[], diluted=[])
+        return replace(none, stakes={}, levels=[], diluted=[], sites={})
 
     def fits(self, cells: int) -> bool:
         """Whether bets, weights and sums are of one shape, or all missing."""
@@ -192,10 +202,12 @@ class Sample(Record):
         tables: tuple[list[list[Any]], ...] = (self.bets, self.bet_weights, *sums)
         widths = {len(row) for table in tables for row in table}
         lengths = {len(table) for table in tables}
-        people = [*self.people.values(), *self.stakes.values()]
+        columns = [*self.people.values(), *self.stakes.values()]
+        people: list[list[Any]] = [*columns, *self.sites.values()]
         same = all(len(column) == cells for column in people)
         known = set(self.people) == (set(PEOPLE) if self.bets and not weighs else set())
         known = known and set(self.stakes) in (set(), set(STAKES))
+        known = known and set(self.sites) in (set(), set(SITES))
         tested = {len(sums) for cell in self.diluted for sums in cell}
         tested |= {len(row) for row in self.levels}
         fit = lengths in ({0}, {cells}) and len(widths) <= 1 and len(tested) <= 1
@@ -609,6 +621,14 @@ class Training(Record):
 
 
 @dataclass(frozen=True)
+class Sites(Record):
+    """Who answered from elsewhere; under masks how many sites, as one."""
+
+    names: list[str]
+    masked: int = 0
+
+
+@dataclass(frozen=True)
 class About(Record):
     """Who answers for a model, and what for: stated by people, and not checked.
 
@@ -673,7 +693,9 @@ class Evidence(Record):
         The same model fitted without bounds, on training and test rows.
     about
         Purpose, owner and date, as somebody stated them.
-    path, sites, privacy
+    sites
+        Who answered, where rows are elsewhere.
+    path, privacy
         Room for what later versions measure.
     """
 
@@ -694,7 +716,7 @@ class Evidence(Record):
     versions: dict[str, str] = field(default_factory=dict)
     about: About = About()
     path: Missing = Missing("not asked for")
-    sites: Missing = Missing("the silos were in one process, or told nothing more")
+    sites: Sites | Missing = AT_HAND
     privacy: Missing = Missing("no noise was added")
 
     format: ClassVar[str] = FORMAT

@@ -33,6 +33,7 @@ from pffl.evidence.evidence import (
     Sample,
 )
 from pffl.evidence.response import measure_gap
+from pffl.evidence.sites import by_site
 from pffl.flow import (
     Flow,
     Start,
@@ -203,8 +204,11 @@ def _unusable(problem: Problem, point: Point) -> Missing | None:
 def training_sample(shown: Problem, w: FloatArray, wanted: Wanted) -> Flow[Sample]:
     """Evaluate w on the training rows."""
     heaviest = wanted.heaviest(shown)
-    asked = Evaluate(shown.task, w, "train", wanted.cap(shown), weight_bound=heaviest)
-    return sample(["train"], (yield from ask(asked)))
+    M = wanted.cap(shown)
+    asked = Evaluate(shown.task, w, "train", M, weight_bound=heaviest)
+    total = yield from ask(asked)
+    sites = by_site([total], len(shown.silo_names), M)
+    return replace(sample(["train"], total), sites=sites)
 
 
 def heldout_sample(
@@ -240,7 +244,8 @@ def heldout_sample(
     ]
     totals = yield from ask_all(asked)
     pairs = zip(splits, totals, strict=True)
-    return _added({s: sample([s], total, bets, levels) for s, total in pairs}, splits)
+    held = _added({s: sample([s], total, bets, levels) for s, total in pairs}, splits)
+    return replace(held, sites=by_site(totals, len(shown.silo_names), M))
 
 
 def sample(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pffl.evidence import training, unseen
+from pffl.evidence import sites, training, unseen
 from pffl.evidence.advice import asks_most
 from pffl.evidence.certificate import Certificate, Status
 from pffl.evidence.evidence import Evidence, Missing, Pair, Sample, Training, known
@@ -351,7 +351,7 @@ def certificate(e: Evidence) -> Certificate:
     """Return everything that is claimed, with its grounds."""
     status, sentence = judge(e)
     return Certificate(
-        (*training.statements(e), *unseen.statements(e)),
+        (*training.statements(e), *sites.statements(e), *unseen.statements(e)),
         status,
         sentence,
         e.terms.confidence,
@@ -374,6 +374,21 @@ class Facts(Record):
 
 
 @dataclass(frozen=True)
+class SiteResult(Record):
+    """What any one site could have hidden, in words and for each cell.
+
+    `cells` have for each: how many sites have rows in it, the lowest and highest mean
+    loss of a site, where it may be shown, and its mean loss at most; none of them where
+    the figures of single sites are not known, as under masks.
+    """
+
+    names: list[str]
+    masked: int
+    sentence: str
+    cells: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
 class Result(Record):
     """What result.json holds: the verdicts, and every number that is shown of a run.
 
@@ -389,6 +404,8 @@ class Result(Record):
         Weights of the cells that prove the bounds impossible.
     smallest_bound
         See the function of that name.
+    sites
+        What any one site could have hidden, where rows are elsewhere.
     """
 
     status: Status
@@ -416,9 +433,18 @@ class Result(Record):
     radius: float
     witness: dict[str, float] | None
     smallest_bound: float | None
+    sites: SiteResult | None
     data: Facts
     notes: list[str]
     versions: dict[str, str]
+
+
+def site_result(e: Evidence) -> SiteResult | None:
+    """Return what is said of sites; None where silos are in one process."""
+    if isinstance(e.sites, Missing):
+        return None
+    text = sites.statement(e).text
+    return SiteResult(e.sites.names, e.sites.masked, text, sites.rows_of(e))
 
 
 def result(e: Evidence) -> dict[str, Any]:
@@ -455,6 +481,7 @@ def result(e: Evidence) -> dict[str, Any]:
         if found is None
         else dict(zip(e.names, found.multipliers, strict=True)),
         smallest_bound=smallest_bound(e),
+        sites=site_result(e),
         data=Facts(**{f.name: getattr(e.data, f.name) for f in fields(Facts)}),
         notes=e.notes,
         versions=e.versions,

@@ -979,6 +979,34 @@ def check_bound(e: Json) -> Iterator[Check]:
     yield from compare("the bound that was chosen", choice["bound"], best["bound"])
 
 
+def check_sites(e: Json) -> Iterator[Check]:
+    """Find doubts about sites that so many of them can give, and no less.
+
+    The largest of some is at least their mean, and at most their sum; and the mean loss
+    of all is between those of single sites, where all of these are known.
+    """
+    told, M = known(e["sites"]), e["terms"]["loss_bound"]
+    for sample in (e["seen"], known(e["heldout"]) or {"sites": {}}):
+        if not sample["sites"]:
+            continue
+        if told is None or told["masked"] or M is None:
+            yield Check("doubts about sites", sample["sites"], "not known", False)
+            continue
+        own, cells = sample["sites"], sample["cells"]
+        table = zip(*own.values(), cells["bounded_loss"], cells["weight"], strict=True)
+        for name, (count, doubt, low, high, loss, weight) in zip(
+            (cell["cell"] for cell in e["cells"]), table, strict=True
+        ):
+            all_of_it, slack = M * weight - loss, CLOSE * M * weight
+            good = count <= len(told["names"]) and (count > 0) == (weight > 0)
+            good = (
+                good and all_of_it / max(count, 1) - slack <= doubt <= all_of_it + slack
+            )
+            good = good and (low is None) == (high is None)
+            good = good and (low is None or 0 <= low <= high <= M * (1 + CLOSE))
+            yield Check(f"doubts about sites, {name}", doubt, all_of_it, good)
+
+
 def check_floors(e: Json) -> Iterator[Check]:
     """Find again what bounds count from: what a cell alone can reach, as proved."""
     alone = {one["cell"]: one for one in e["proofs"]["reach"]}
@@ -1361,6 +1389,8 @@ class Told:
             out["attainable"] = self.attainable(self.proofs["least"])
             for one in self.proofs["lowest"]:
                 out[f"attainable {one['cell']}"] = self.attainable(one)
+            if known(e["sites"]):
+                out["sites"] = self.sites()
         out["holdout"] = self.holdout()
         if e["labels"]:
             out["holdout_error"] = self.holdout_error()
@@ -1460,6 +1490,44 @@ class Told:
         shown += self.among(one, reach) if low > 0 else []
         grounds = [["checked"], ["checked", down(reach)], ["assumed"]]
         return high, None, figures, None, shown, grounds
+
+    def sites(self) -> Any:
+        """What any one site could have hidden."""
+        told, rows = self.e["sites"], self.of_sites()
+        if told["masked"]:
+            return "under masks nobody sees what a single site says"
+        if not rows:
+            lost = "the sites' answers were added on the way"
+            return "needs losses that are bounded" if self.M is None else lost
+        bounds = self.bounds if self.promise else [0.0] * len(rows)
+        most = [row["train at most"] for row in rows]
+        over = [-math.inf if x is None else x for x in most]
+        over = [x - b for x, b in zip(over, bounds, strict=True)]
+        z = max(range(len(over)), key=over.__getitem__)
+        shown = [f"{len(told['names'])}", self.names[z], up(most[z])]
+        grounds = [["assumed"], ["checked"]]
+        if self.e["model"]["kind"] not in LINEAR:
+            grounds.append(["could not be checked"])
+        return over[z], None, {"sites": told["names"]}, rows, shown, grounds
+
+    def of_sites(self) -> list[Json]:
+        """Each cell's mean loss, were the largest doubt about a site true."""
+        seen, held = self.e["seen"], self.held
+        if missing(self.e["sites"]) or not seen["sites"]:
+            return []
+        own = seen["sites"]
+        columns: dict[str, Sequence[Any]] = {"sites": own["count"]}
+        columns |= {key: own[key] for key in ("lowest", "highest")}
+        samples = {"train": seen}
+        if held and held["sites"]:
+            samples["+".join(held["splits"])] = held
+        for mark, s in samples.items():
+            sums, weights = s["cells"][self.column], s["cells"]["weight"]
+            columns[f"{mark} at most"] = [
+                (x + more) / n if n > 0 else None
+                for x, more, n in zip(sums, s["sites"]["unknown"], weights, strict=True)
+            ]
+        return self.table(**columns)
 
     def separate(self) -> list[str]:
         """Whether held-out rows were used in training."""
@@ -1754,9 +1822,18 @@ class Told:
             "test": None if held is None else self.metrics(held),
             "witness": witness if self.proved > 0 else None,
             "smallest_bound": self.smallest_bound(),
+            "sites": None if missing(e["sites"]) else self.site_figures(),
             "data": {key: data[key] for key in facts},
             "notes": e["notes"],
             "versions": e["versions"],
+        }
+
+    def site_figures(self) -> Json:
+        """What is said of sites, but for the sentence."""
+        told = self.e["sites"]
+        return {
+            **{key: told[key] for key in ("names", "masked")},
+            "cells": self.of_sites(),
         }
 
     def verdicts(self) -> Json:
@@ -1947,7 +2024,15 @@ def check_result(told: Told, stated: Json) -> Iterator[Check]:
     """Compare result.json with the figures that follow from evidence."""
     found, said = told.result(), stated["verdicts"]
     plain = {key: value for key, value in stated.items() if key in found}
+    sites, text = plain["sites"], ""
+    if sites is not None:
+        plain["sites"] = {k: v for k, v in sites.items() if k != "sentence"}
+        text = sites["sentence"]
     yield from compare("result.json", plain, found)
+    hidden = told.statements().get("sites")
+    if isinstance(hidden, tuple):
+        shown = shown_in(text, told.known_names)
+        yield from compare("result.json, sites shows", shown, hidden[4])
     words = {key: part["verdict"] for key, part in said.items()}
     words["above"] = said["heldout"].get("above", [])
     yield from compare("result.json, verdicts", words, told.verdicts())
@@ -2329,7 +2414,7 @@ def verify(directory: str | Path, rows: str | Path | None = None) -> list[Check]
         model = Model.read(weights) if weights.is_file() else None
         out += [] if model is None else check_model(e, model)
         out += check_looks(e, place / "looks.jsonl")
-        out += [*check_bets(e), *check_bound(e), *check_floors(e)]
+        out += [*check_bets(e), *check_bound(e), *check_floors(e), *check_sites(e)]
         kind = e["model"]["kind"]
         if rows is None:
             out.append(skipped("no rows were given"))

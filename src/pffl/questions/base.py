@@ -392,6 +392,10 @@ class Question(Generic[T_co]):
         """Return the sum of so many sites' `addend` as the total of one silo."""
         return total
 
+    def keeping(self, total: Any, parts: Sequence[Any]) -> Any:
+        """Return the total with what is kept of each silo's answer, in their order."""
+        return total
+
     def lacking(self, total: Any, rows: FloatArray) -> Any:
         """Mark what the missing silos, with `rows` in each cell, leave open."""
         return total

@@ -78,8 +78,8 @@ class AnswerField:
     symmetric
         Whether the last two axes are a symmetric matrix: it travels as a triangle.
     envelope
-        Who answers, or what was agreed on: compared or put in order, never added, and
-        not sent by a site.
+        Who answers, what was agreed on, or what the server keeps of each silo:
+        compared or put in order, never added, and not sent by a site.
     agreed
         What is agreed on, for a text.
     implied
@@ -159,6 +159,13 @@ def places() -> Any:
     return _declared(AnswerField(("K",), (whole,), per_silo=True, envelope=True))
 
 
+def kept(*axes: str | int) -> Any:
+    """Declare what whoever adds answers keeps of each silo; nothing unless he does."""
+    empty = tuple(n if isinstance(n, int) else 0 for n in ("K", *axes))
+    what = AnswerField(("K", *axes), per_silo=True, envelope=True)
+    return field(default_factory=lambda: np.zeros(empty), metadata={DECLARED: what})
+
+
 def agreed(what: str) -> Any:
     """Declare a text that all silos must have in common."""
     return _declared(AnswerField(("length",), envelope=True, agreed=what))
@@ -167,7 +174,7 @@ def agreed(what: str) -> Any:
 @dataclass_transform(
     eq_default=False,
     frozen_default=True,
-    field_specifiers=(array, number, places, agreed),
+    field_specifiers=(array, number, places, kept, agreed),
 )
 class Total:
     """An answer, or a sum of answers: a frozen class of declared fields."""
@@ -191,10 +198,8 @@ class Total:
     def in_order(self) -> Self:
         """Put what silos say of themselves in the order of the federation."""
         own = [name for name, of in self.declared.items() if of.per_silo]
-        order = next(
-            (np.argsort(getattr(self, n)) for n in own if self.declared[n].envelope),
-            None,
-        )
+        named = (getattr(self, n) for n in own if self.declared[n].envelope)
+        order = next((np.argsort(who) for who in named if who.ndim == 1), None)
         if order is None:
             return self
         return replace(self, **{name: getattr(self, name)[order] for name in own})
@@ -237,7 +242,7 @@ class Total:
                 raise Malformed(f"'{name}' has numbers that are not finite")
             if (of := cls.declared[name]).symmetric:
                 values[name] = _unfolded(values[name], dims[str(of.axes[-1])])
-        known = {name: envelope[name] for name in cls.declared if name not in sent}
+        known = {name: envelope[name] for name in cls.declared if name in envelope}
         return cls(**values, **known)
 
     @property

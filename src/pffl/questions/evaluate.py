@@ -24,6 +24,7 @@ from pffl.questions.declared import (
     Total,
     array,
     empty,
+    kept,
     number,
     scalar,
     table,
@@ -47,6 +48,7 @@ ROWS = {
     "weight": WEIGHT,
 }
 COLUMNS = tuple(ROWS)
+OF_SILOS = ("count", "weight", "bounded_loss")
 TRIED = replace(BOUNDED, high="largest M")
 PEOPLE = (COUNT, *(replace(BOUNDED, high=most, weighted=False) for most in ("M", "M²")))
 LOG_SUM = Row("log(1 − γ)", 0.0, called="a log-sum")
@@ -81,6 +83,8 @@ class EvaluateTotal(Total):
     stakes, diluted
         Where rows have weights, instead of the last three: sums of `STAKES` per cell,
         and Σ log(1 − γu) per cell, bet and level; see `bounds.weighted`.
+    of_silos
+        `OF_SILOS` per silo and cell, where answers came one by one, (K, Z, 3).
     """
 
     atoms: FloatArray = array("atoms", len(COLUMNS), row=tuple(ROWS.values()))
@@ -94,6 +98,7 @@ class EvaluateTotal(Total):
     above: FloatArray = array("z", "bets", row=LOG_SUM)
     stakes: FloatArray = array("z", "stakes", row=STAKE)
     diluted: FloatArray = array("z", "tests", "levels", row=LOG_SUM)
+    of_silos: FloatArray = kept("told", len(OF_SILOS))
 
     def column(self, name: str, *, of: str = "atoms") -> FloatArray:
         """One column by name, per atom or (``of="cells"``) per cell."""
@@ -344,6 +349,13 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
             stakes=stakes,
             diluted=diluted,
         )
+
+    def keeping(
+        self, total: EvaluateTotal, parts: Sequence[EvaluateTotal]
+    ) -> EvaluateTotal:
+        """Return the total with each silo's part of the cells."""
+        columns = [COLUMNS.index(name) for name in OF_SILOS]
+        return replace(total, of_silos=np.stack([p.cells[:, columns] for p in parts]))
 
     def losses(self, total: EvaluateTotal) -> FloatArray:
         """Return the loss sums of the cells at w."""

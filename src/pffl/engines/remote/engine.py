@@ -235,7 +235,8 @@ class Remote:
     def _added(self, question: Question[Any], found: dict[int, Any]) -> Any:
         """Add the silos' answers to one question of a message."""
         # Secure sums and noise on totals belong here.
-        total = add_all(list(found.values()))
+        parts = list(found.values())
+        total = question.keeping(add_all(parts), parts)
         missing = [k for k in self._asked(question) if k not in found]
         if not missing or question.task is None:
             return total
