@@ -55,7 +55,7 @@ class Counting:
 
     def __init__(self, engine):
         self.engine, self.asked = engine, 0
-        self.silo_names = engine.silo_names
+        self.silo_names, self.pooled = engine.silo_names, 0
 
     def ask_many(self, questions):
         self.asked += len(questions)
