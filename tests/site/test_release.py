@@ -18,7 +18,7 @@ import pffl
 from pffl.data import Silo
 from pffl.errors import Refused
 from pffl.questions import Census, Curvature, Evaluate, Slopes, Train, Witness
-from pffl.questions.released import Numbers, bears, charges_of
+from pffl.questions.released import Numbers, bears, charges_of, crossed, told_by
 from pffl.site import Rules, Site
 from pffl.site.release import Bearing, Ledger
 from tests.helpers import make_schema
@@ -29,7 +29,7 @@ EVERYBODY = (0, 1, 2, 3)
 
 
 def charged(question: Any) -> dict[tuple[int, ...], int]:
-    return charges_of(question, np.ones(4, dtype=bool))
+    return charges_of(told_by(question, np.ones(4, dtype=bool)))
 
 
 def test_what_is_told_of_whom_follows_from_the_declared_fields() -> None:
@@ -79,6 +79,20 @@ def test_no_union_of_atoms_is_told_of_in_more_than_it_bears(
         for union in SETS
     )
     assert bears(charges, np.array(room, dtype=float)) == good
+
+
+def test_sets_that_overlap_in_part_are_told_apart() -> None:
+    """{1, 3} less {1} is 3, though it was no set of its own."""
+    one, two = ((0,), (1, 3), (2,)), ((0,), (1,), (2, 3))
+    everybody, single = ((0, 1, 2, 3),), ((0,), (1,), (2,), (3,))
+    assert crossed({everybody: 5, one: 7, single: 2}) == {}
+    assert crossed({everybody: 5, one: 7, two: 4}) == dict.fromkeys(single_sets(4), 16)
+    few = ((0, 1, 2),)  # once without those of 3, who are few
+    assert crossed({everybody: 5, few: 5}) == {(0, 1, 2): 10, (3,): 10}
+
+
+def single_sets(n: int) -> list[tuple[int]]:
+    return [(atom,) for atom in range(n)]
 
 
 def test_large_numbers_are_compared_with_care() -> None:
@@ -198,7 +212,7 @@ def test_another_schema_does_not_begin_again(tmp_path: Path) -> None:
     other = Site(site.silo, schema, Rules(floor=1), tmp_path)
     other.ledger.approve(1)
     spent = other.ledger.read().spent["train"]
-    assert spent == {tuple(range(6)): 12 * 2 * 5}
+    assert spent == {(tuple(range(6)),): 12 * 2 * 5}
 
 
 def test_in_a_secure_sum_the_others_rows_bear_it() -> None:

@@ -3,14 +3,16 @@
 It follows from the declared fields. A number about all rows, a cell or an atom is one
 equation in the inputs of its rows, so a site can count equations against unknowns
 (`site.release`). Differences are counted, too: what a message says of F and of some
-cells says as much of every set of rows that these cut out.
+cells says as much of every set of rows that these cut out, and so do messages whose
+cells cut the rows in different ways.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,6 +25,8 @@ from pffl.typing import BoolArray, FloatArray, IntArray
 
 Atoms: TypeAlias = tuple[int, ...]  # codes, in order: a set of rows
 Charges: TypeAlias = dict[Atoms, int]  # numbers about each
+Layout: TypeAlias = tuple[Atoms, ...]  # sets that do not overlap, in order
+Told: TypeAlias = dict[Layout, int]  # numbers about every set of each
 LARGEST = 2**30  # of what the flow is computed with, in 32 bits
 
 
@@ -64,37 +68,74 @@ def _numbers(field: AnswerField, lengths: Mapping[str, int]) -> int:
     return math.prod(sizes)
 
 
-def charges_of(question: Question[Any], shown: BoolArray) -> Charges:
-    """Return how many numbers an answer tells of which rows.
+def told_by(question: Question[Any], shown: BoolArray) -> Told:
+    """Return how many numbers an answer tells of which sets of rows.
 
     Cells and F cut the shown atoms into blocks, and what is told of them all is told of
     each block, in differences. Where the server weighs the cells, as in `train`, what
     is told of all rows is told of a block at the next weights. Single atoms bear what
     is told of them beside that.
     """
-    numbers, found = Numbers.of(question), Charges()
-    there = np.flatnonzero(shown)
-    if not len(there):
-        return found
-
-    def add(atoms: IntArray, many: int) -> None:
-        if many:
-            key = tuple(atoms.tolist())
-            found[key] = found.get(key, 0) + many
-
+    numbers, there = Numbers.of(question), np.flatnonzero(shown)
     cells = None if question.task is None else question.task.cells.membership
+    whole: Layout = (tuple(there.tolist()),)
     if cells is None or not len(cells):
-        add(there, numbers.of_all)
+        found = [(whole, numbers.of_all)]
     else:
         weighed = any("z" in (of.axes or ()) for of in question.asked.values())
         in_block = numbers.of_cell + weighed * numbers.of_all
-        _, block = np.unique(cells[:, there], axis=1, return_inverse=True)
-        for code in range(int(block.max()) + 1):
-            add(there[block.reshape(-1) == code], in_block)
-        add(there, max(numbers.of_all - in_block, 0))
-    for atom in there:
-        add(np.array([atom]), numbers.of_atom)
+        found = [(whole, numbers.of_all - in_block), (_alike(cells, there), in_block)]
+    found.append((tuple((atom,) for atom in there.tolist()), numbers.of_atom))
+    return summed({layout: many} for layout, many in found if many > 0 and len(there))
+
+
+def _alike(cells: BoolArray, there: IntArray) -> Layout:
+    """Cut atoms into those that are in the same cells."""
+    _, code = np.unique(cells[:, there], axis=1, return_inverse=True)
+    codes = code.reshape(-1)
+    blocks = [there[codes == one].tolist() for one in range(codes.max(initial=-1) + 1)]
+    return tuple(sorted(map(tuple, blocks)))
+
+
+def summed(parts: Iterable[Told]) -> Told:
+    """Add what was told."""
+    found: Told = {}
+    for part in parts:
+        for layout, many in part.items():
+            found[layout] = found.get(layout, 0) + many
     return found
+
+
+def charges_of(told: Told) -> Charges:
+    """Return how many numbers were told of each set, as such."""
+    found: Charges = {}
+    for layout, many in told.items():
+        for atoms in layout:
+            found[atoms] = found.get(atoms, 0) + many
+    return found
+
+
+def crossed(told: Told) -> Charges:
+    """Return what was told in differences between layouts that cut across each other.
+
+    As long as every layout only cuts up the sets of another, sums over these sets are
+    all that there is. Sets that overlap in part are told apart where both are told of
+    at one w: then every part bears what was told of all.
+    """
+    layouts = sorted(told, key=len)
+    if all(_cuts_up(fine, coarse) for coarse, fine in pairwise(layouts)):
+        return {}
+    parts: dict[Layout, list[int]] = {}
+    for atom in sorted({atom for layout in told for one in layout for atom in one}):
+        around = tuple(one for layout in layouts for one in layout if atom in one)
+        parts.setdefault(around, []).append(atom)
+    return {tuple(atoms): sum(told.values()) for atoms in parts.values()}
+
+
+def _cuts_up(fine: Layout, coarse: Layout) -> bool:
+    """Whether every set of one layout is made of sets of the other."""
+    same = sorted(chain(*fine)) == sorted(chain(*coarse))
+    return same and all(any(set(f) <= set(c) for c in coarse) for f in fine)
 
 
 def bears(charges: Mapping[Atoms, int], room: FloatArray) -> bool:

@@ -32,7 +32,16 @@ from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
 from pffl.errors import ArtefactError, Refused
 from pffl.questions import Question
-from pffl.questions.released import Atoms, Charges, bears, charges_of
+from pffl.questions.released import (
+    Atoms,
+    Charges,
+    Told,
+    bears,
+    charges_of,
+    crossed,
+    summed,
+    told_by,
+)
 from pffl.site import store
 from pffl.typing import BoolArray, FloatArray, IntArray
 from pffl.wire import Request
@@ -112,14 +121,12 @@ class Account:
     key: str = ""
     approvals: list[Approval] = field(default_factory=list)
     asked: dict[str, list[int]] = field(default_factory=dict)
-    spent: dict[str, Charges] = field(default_factory=dict)
+    spent: dict[str, Told] = field(default_factory=dict)
 
-    def add(self, spent: Mapping[str, Charges]) -> None:
-        """Enter charges."""
-        for name, charges in spent.items():
-            known = self.spent.setdefault(name, {})
-            for atoms, many in charges.items():
-                known[atoms] = known.get(atoms, 0) + many
+    def add(self, spent: Mapping[str, Told]) -> None:
+        """Enter what was told."""
+        for name, told in spent.items():
+            self.spent[name] = summed([self.spent.get(name, {}), told])
 
     def approve(self, approval: Approval) -> None:
         """Put rows in force; under another schema sets of rows are not the same."""
@@ -127,8 +134,8 @@ class Account:
         if before.schema != approval.schema:
             everybody = tuple(range(approval.atoms))
             self.spent = {
-                name: {everybody: sum(charges.values())}
-                for name, charges in self.spent.items()
+                name: {(everybody,): sum(charges_of(told).values())}
+                for name, told in self.spent.items()
             }
         self.approvals.append(approval)
 
@@ -138,7 +145,7 @@ class Charge:
     """What a message would add to the account."""
 
     asked: tuple[str, ...]
-    spent: dict[str, Charges]
+    spent: dict[str, Told]
 
 
 class Ledger:
@@ -187,7 +194,7 @@ class Ledger:
         account = self.account()
         now = len(account.approvals) - 1
         rows: dict[str, Bearing] = {}
-        spent: dict[str, Charges] = {}
+        spent: dict[str, Told] = {}
         asked: list[str] = []
         for question, digest in posed:
             short, split = digest[:SHORT], question.split
@@ -202,11 +209,10 @@ class Ledger:
                 changed = np.array(since.get(split, []), dtype=np.int64)
                 told[f"{split} since {number}"] = Bearing.own(changed)
             for name, of in told.items():
-                rows[name], known = of, spent.setdefault(name, {})
-                for atoms, many in charges_of(question, of.shown).items():
-                    known[atoms] = known.get(atoms, 0) + many
-        for name, charges in spent.items():
-            self._check(name, account.spent.get(name, {}), charges, rows[name])
+                rows[name], more = of, told_by(question, of.shown)
+                spent[name] = summed([spent.get(name, {}), more])
+        for name, more in spent.items():
+            self._check(name, summed([account.spent.get(name, {}), more]), rows[name])
         return Charge(tuple(asked), spent)
 
     def keep(self, request: Request, charge: Charge) -> None:
@@ -219,7 +225,7 @@ class Ledger:
                 "run": request.run,
                 "number": list(request.number),
                 "asked": list(charge.asked),
-                "spent": {n: _texts(charges) for n, charges in charge.spent.items()},
+                "spent": {name: _texts(told) for name, told in charge.spent.items()},
             }
         )
 
@@ -333,20 +339,17 @@ class Ledger:
                 f"changed: {error}"
             ) from error
 
-    def _check(
-        self, name: str, before: Charges, more: Charges, bearing: Bearing
-    ) -> None:
+    def _check(self, name: str, total: Told, bearing: Bearing) -> None:
         """Refuse what the rows of an account cannot bear."""
         if bearing.rows is None or math.isinf(self.release):
             return
-        total = dict(before)
-        for atoms, many in more.items():
-            total[atoms] = total.get(atoms, 0) + many
         split = name.partition(" ")[0]
         room = self.room(split, bearing.rows)
-        if bears(total, room):
+        both = (charges_of(total), crossed(total))
+        heavy = next((charges for charges in both if not bears(charges, room)), None)
+        if heavy is None:
             return
-        atoms, told = _fullest(total, room)
+        atoms, told = _fullest(heavy, room)
         per_row = self.release * inputs_of(self.silo.rows(split))
         needed = f"{math.ceil(told / per_row):,} rows" if per_row else "no release at 0"
         who = "rows" if name == split else "changed rows"
@@ -446,8 +449,16 @@ def _fullest(charges: Charges, room: FloatArray) -> tuple[Atoms, int]:
     return fullest, told(fullest)
 
 
-def _texts(charges: Charges) -> dict[str, int]:
-    return {" ".join(map(str, atoms)): many for atoms, many in charges.items()}
+def _texts(told: Told) -> dict[str, int]:
+    """Write layouts as texts: `0 1 | 2` has atoms 0 and 1 together, and 2 alone."""
+    return {
+        " | ".join(" ".join(map(str, atoms)) for atoms in layout): many
+        for layout, many in told.items()
+    }
+
+
+def _layout(text: str) -> tuple[Atoms, ...]:
+    return tuple(tuple(map(int, atoms.split())) for atoms in text.split("|"))
 
 
 def _account(path: Path) -> Account:
@@ -479,7 +490,7 @@ def _enter(account: Account, line: Mapping[str, Any]) -> None:
             account.asked.setdefault(digest, []).append(now)
         account.add(
             {
-                name: {tuple(map(int, atoms.split())): n for atoms, n in of.items()}
+                name: {_layout(text): many for text, many in of.items()}
                 for name, of in line["spent"].items()
             }
         )
