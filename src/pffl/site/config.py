@@ -17,6 +17,7 @@ from pffl.site import agreement
 from pffl.site.agreement import Agreement
 
 FILE = "site.toml"
+PARTS = ("radius", "release", "replay_tolerance")  # limits that need not be whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,10 @@ class Rules:
     replay_seconds, replay_memory
         Processor time that following a run may take in all, and bytes of the totals of
         a step that it may hold (secure sums only).
+    replay_tolerance
+        By how much numbers that the run computes may differ from the site's own, as
+        other processors round them: relative to the largest of them, of w also to 1.
+        Where columns are nearly dependent, that was up to 5e-4.
     """
 
     floor: int = 10
@@ -62,6 +67,7 @@ class Rules:
     largest_message: int = 64 << 20
     replay_seconds: int = 600
     replay_memory: int = 1 << 30
+    replay_tolerance: float = 1e-3
 
     def __post_init__(self) -> None:
         with Problems("limits", UsageError) as problems:
@@ -72,7 +78,7 @@ class Rules:
                 value = getattr(self, field.name)
                 if field.name == "batches":
                     continue
-                whole = field.name not in ("radius", "release")
+                whole = field.name not in PARTS
                 endless = field.name == "release" and value == math.inf
                 good = endless or (is_number(value) and value >= 0)
                 if not good or (whole and type(value) is not int):

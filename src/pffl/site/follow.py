@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -42,7 +42,6 @@ from pffl.typing import BoolArray
 from pffl.wire import masks
 from pffl.wire.steps import Course
 
-TOLERANCE = 1e-4  # of what a run computes, relative; of w, beside 1
 COPIES = 5  # of a total, in a replay
 ROUNDING = 1e-9  # of an input's scale: sums that everybody adds in one way
 EXACT = ("membership",)
@@ -128,10 +127,11 @@ class Follower:
         at = replace(at, given=[*at.given, list(totals)] if totals else at.given)
         began, watch = time.process_time(), Watch()
         found, asked = self._advance(at, watch)
-        differs = difference(asked, bodies)
+        allowed = self._rules.replay_tolerance
+        differs = difference(asked, bodies, allowed)
         if differs and watch.seen:  # a server may end the training here
             ended, asked = self._advance(at, Watch(stop=True))
-            if not difference(asked, bodies):
+            if not difference(asked, bodies, allowed):
                 found, differs = ended, None
         if differs:
             raise Refused(f"not what the agreed run asks next: {differs}")
@@ -287,7 +287,9 @@ def check_packages(packages: Mapping[str, str]) -> None:
 # What is asked, beside what the run asks
 
 
-def difference(own: Sequence[Question[Any]], posed: Sequence[Parcel]) -> str | None:
+def difference(
+    own: Sequence[Question[Any]], posed: Sequence[Parcel], tolerance: float
+) -> str | None:
     """Say where questions first differ from the agreed run's; None if nowhere."""
     kinds = [question.kind for question in own]
     asked = [str(body.header.get("question"))[:40] for body in posed]
@@ -296,9 +298,10 @@ def difference(own: Sequence[Question[Any]], posed: Sequence[Parcel]) -> str | N
     for number, (question, body) in enumerate(zip(own, posed, strict=True), start=1):
         header, arrays = question.plain(0)
         plain = json.loads(json.dumps(header))  # as it reads in a message
-        found = _other_value(plain, body.header) or _other_array(arrays, body.arrays)
-        if found:
-            return f"'{found}' of question {number} ({question.kind}) is another"
+        for name, far in _far(plain, arrays, body):
+            if not far <= tolerance:
+                by = f", by {far:.1e}" if np.isfinite(far) else ""
+                return f"'{name}' of question {number} ({question.kind}) is another{by}"
     return None
 
 
@@ -306,39 +309,37 @@ def _named(kinds: Sequence[str]) -> str:
     return " and ".join(kinds) or "nothing"
 
 
-def _other_value(own: Mapping[str, Any], posed: Mapping[str, Any]) -> str | None:
-    """Return the name of the first plain value that differs."""
-    for name in sorted(own.keys() | posed.keys()):
-        if name not in own or name not in posed:
-            return name
-        mine, theirs = own[name], posed[name]
+def _far(
+    header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], posed: Parcel
+) -> Iterator[tuple[str, float]]:
+    """Yield by how much each field differs; by infinitely much if it may not at all."""
+    for name in sorted(header.keys() | posed.header.keys()):
+        mine, theirs = header.get(name), posed.header.get(name)
         if type(mine) is float and type(theirs) is float:
-            if not abs(mine - theirs) <= TOLERANCE * abs(mine):
-                return name
-        elif mine != theirs or type(mine) is not type(theirs):
-            return name
-    return None
+            yield name, _ratio(abs(mine - theirs), abs(mine))
+        else:
+            there = (name in header) == (name in posed.header)
+            same = there and mine == theirs and type(mine) is type(theirs)
+            yield name, 0.0 if same else np.inf
+    for name in sorted(arrays.keys() | posed.arrays.keys()):
+        yield name, _apart(name, arrays, posed.arrays.get(name))
 
 
-def _other_array(
-    own: Mapping[str, NDArray[Any]], posed: Mapping[str, NDArray[Any]]
-) -> str | None:
-    """Return the name of the first array that differs by more than rounding."""
-    for name in sorted(own.keys() | posed.keys()):
-        if name not in own or name not in posed:
-            return name
-        mine, theirs = own[name], posed[name]
-        if mine.shape != theirs.shape:
-            return name
-        if mine.size and not (np.abs(mine - theirs) <= _allowed(name, own)).all():
-            return name
-    return None
-
-
-def _allowed(name: str, own: Mapping[str, NDArray[Any]]) -> Any:
-    """Return by how much an array may differ from one's own."""
+def _apart(
+    name: str, own: Mapping[str, NDArray[Any]], theirs: NDArray[Any] | None
+) -> float:
+    """Return by how much an array differs from one's own."""
+    mine = own.get(name)
+    if mine is None or theirs is None or mine.shape != theirs.shape:
+        return np.inf
+    gap = np.abs(mine - theirs)
     if name in SCALING:
         scale = own["target"][1] if name == "target" else own["input_scale"]
-        return ROUNDING * scale
-    size = 0.0 if name in EXACT else float(np.abs(own[name]).max())
-    return TOLERANCE * (max(1.0, size) if name == W else size)
+        return 0.0 if (gap <= ROUNDING * scale).all() else np.inf
+    largest = float(np.abs(mine).max(initial=0.0))
+    size = 0.0 if name in EXACT else max(1.0, largest) if name == W else largest
+    return _ratio(float(gap.max(initial=0.0)), size)
+
+
+def _ratio(gap: float, size: float) -> float:
+    return 0.0 if gap == 0 else gap / size if size else np.inf
