@@ -362,3 +362,20 @@ def test_a_site_that_dies_before_its_answer_leaves_can_be_asked_again(
     server.sites = serve(tmp_path).sites
     server.ask([CENSUS])
     server.ask([slopes()])
+
+
+def test_a_site_judges_its_own_answer_before_it_is_masked(monkeypatch) -> None:
+    """Under masks nobody else can."""
+    server = serve()
+    server.ask([CENSUS])
+    answer = Slopes.answer
+
+    def wrong(question: Slopes, view: Any) -> Any:
+        total = answer(question, view)
+        return replace(total, cell_losses=-total.cell_losses)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Slopes, "answer", wrong)
+        refused = server.send(NAMES[0], server.request([slopes()]))
+    assert "outside what is possible" in refused.refusal
+    server.ask([slopes()])

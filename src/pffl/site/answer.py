@@ -26,6 +26,7 @@ from pffl.data.silo import Silo
 from pffl.errors import ArtefactError, Malformed, Refused, UsageError
 from pffl.parcel import Parcel
 from pffl.questions import (
+    Census,
     ModelQuestion,
     Place,
     Presence,
@@ -47,6 +48,8 @@ from pffl.site.release import GUARD, Bearing, Ledger
 from pffl.typing import BoolArray, IntArray
 from pffl.wire import (
     Answer,
+    Gate,
+    Policy,
     Request,
     bodies_digest,
     masked_body,
@@ -305,17 +308,32 @@ class Site:
             member.save(request.run, standing)  # before the guard knows of the run
         others = partial(self._others, standing)
         self._admit(request, asked, others, remember=remember)
-        views: dict[tuple[str, str], View] = {}
-        totals = [
-            self._total(
-                question, member.index, self._hidden(question.split, standing), views
-            )
-            for question in asked
-        ]
+        totals = self._totals(asked, member.index, standing)
         standing = member.mask(standing, request, masks.encode_all(asked, totals))
         if remember:
             member.save(request.run, standing)
         return standing
+
+    def _totals(
+        self, asked: Sequence[Question[Any]], index: int, standing: Standing
+    ) -> list[Total]:
+        """Answer, and judge the answers as a server would that could read them.
+
+        Under masks nobody else can.
+        """
+        views: dict[tuple[str, str], View] = {}
+        gate, totals = Gate(Policy(), self.schema), []
+        for question in asked:
+            split, hidden = question.split, self._hidden(question.split, standing)
+            if gate.frozen(index, split) is None:
+                counting = Census(self.schema, split)
+                census: Any = self._total(counting, index, hidden, views)
+                gate.freeze(index, split, census, 0)
+            totals.append(self._total(question, index, hidden, views))
+            if isinstance(question, ModelQuestion):  # as to a silo by itself
+                question = replace(question, task=replace(question.task, pool=None))
+            gate.report(question, index, totals[-1])
+        return totals
 
     def _place(self, member: Member, standing: Standing) -> Place:
         rows = self.silo.rows("train")
