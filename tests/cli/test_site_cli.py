@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pffl.site import Agreement, Site
+from pffl.site.release import Ledger
 from pffl.wire import read_answer
 from tests.cli.helpers import one_line, pffl
 from tests.site.sites import census, message, write_site
@@ -155,6 +156,8 @@ def test_status_log_pause_and_resume(
     seen = pffl(capsys, "site", "status", folder)
     assert "ready to answer; rows: train 160, test 40" in seen.out
     assert "answered 1 messages, refused 1" in seen.out
+    released = Ledger(0.25, site.silo, site.schema, folder).account().spent["train"]
+    assert f"over all runs: train {sum(released.values())}, test 0" in seen.out
     assert "run run, 20" in seen.out
     plain = pffl(capsys, "site", "status", folder, "--json").json
     assert plain["runs"][0]["size"] == len(first)
@@ -165,6 +168,8 @@ def test_status_log_pause_and_resume(
     ]
     seen = pffl(capsys, "site", "log", folder, "--refused", "--json")
     assert json.loads(seen.out)["refused"] == "2 bytes are no parcel"
+    (folder / "release.jsonl").unlink()
+    assert "is gone" in pffl(capsys, "site", "status", folder).out
     assert pffl(capsys, "site", "pause", folder, "--because", "backup").code == 0
     assert "paused since" in pffl(capsys, "site", "status", folder).out
     assert "answers again" in pffl(capsys, "site", "resume", folder).out

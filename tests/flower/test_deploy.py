@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -575,6 +576,37 @@ def commands(readme: str, *steps: str) -> list[str]:
     parts = {part.partition("\n")[0][:1]: part for part in readme.split("\n## ")[1:]}
     lines = [line for step in steps for line in parts[step].splitlines()]
     return [line.strip() for line in lines if line.startswith("    ")]
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"
+
+
+def test_the_run_files_of_the_page_can_be_deployed(tmp_path: Path) -> None:
+    texts = re.findall(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert len(texts) == 2
+    for text in texts:
+        parse(tomllib.loads(text))
+    sections = tomllib.loads(texts[0])
+    (tmp_path / "federation.json").write_text(
+        Agreement.of(parse(SECTIONS).data.open(), ("a", "b", "c")).text()
+    )
+    sections["data"]["federation"] = str(tmp_path / "federation.json")
+    out = made(tmp_path / "out", sections, trial_certificates=True)
+    agreed = Agreement.read(out / "sites" / "a" / "federation.json")
+    assert agreed.secure_sum
+    assert agreed.run["run"]["seed"] == 7
+
+
+def test_the_pages_name_commands_that_there_are(trial: Path) -> None:
+    from pffl.cli.app import app, site
+
+    pages = [PAGE, PAGE.parents[1] / "SECURITY.md", *trial.rglob("README.md")]
+    text = "\n".join(page.read_text("utf-8") for page in pages)
+    for group, home in (("site ", site.app), ("", app)):
+        known = {str(one.callback.__name__) for one in home.registered_commands}
+        found = set(re.findall(rf"`(?:\S*/)?pffl {group}([a-z]+) ", text))
+        assert len(found) > 1
+        assert found <= known | {"site"}
 
 
 LOOKING_AFTER = ("status", "log", "pause", "resume")  # tests/cli/test_site_cli.py

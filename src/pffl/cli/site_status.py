@@ -35,10 +35,13 @@ def status(path: File, json: JSON = False) -> None:
     others = [name for name in found.sites if name != found.site]
     console.show(f"site '{found.site}' of '{found.data}', with {', '.join(others)}")
     if found.trouble:
-        console.show(f"cannot answer: {found.trouble}")
+        state = f"; {found.paused}" if found.paused else ""
+        console.show(f"cannot answer: {found.trouble}{state}")
     else:
         rows = ", ".join(f"{split} {n:,}" for split, n in found.rows.items())
         console.show(f"{found.paused or 'ready to answer'}; rows: {rows}")
+        numbers = ", ".join(f"{split} {n:,}" for split, n in found.released.items())
+        console.show(f"numbers that left about them, over all runs: {numbers}")
     if found.last is None:
         console.show("nothing was asked yet")
         return
