@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pffl.constraints.base import EVERY_SILO, Cells
-from pffl.data import Rows, Silo
-from pffl.questions import Curvature, Task
+from pffl.data import Federation, Rows, Silo
+from pffl.questions import Census, Curvature, Pool, Presence, Question, Task
 from pffl.site import Rules, Site
 from tests.attacks.askers import Ask, Former, Real, found, reason, tell
 from tests.attacks.rebuilding import (
@@ -22,6 +23,7 @@ from tests.attacks.rebuilding import (
     of_cell,
 )
 from tests.helpers import make_schema
+from tests.site.secure import Server, agree, sites_of
 from tests.site.sites import problem_of
 
 SMALL = 3  # the (group, label) that is attacked
@@ -176,3 +178,43 @@ def test_differences_between_layouts_of_cells() -> None:
     now = found(target.rows, rebuilt(asker), 0.1)
     tell(f"cells that differ by {n} rows", f"{before} rows", f"{now}: {reason(asker)}")
     assert now == 0
+
+
+class Pooled:
+    """Asks sites of a secure sum step by step; refusals are kept."""
+
+    def __init__(self, federation: Federation, rules: Rules) -> None:
+        sites = sites_of(federation, agree(federation, floor=rules.floor), rules=rules)
+        self.server = Server(sites, federation.schema.hash)
+        self.refusals: list[str] = []
+        schema, splits = federation.schema, federation.splits
+        self.server.ask([Presence(schema, split, rules.floor) for split in splits])
+        self.server.ask([Census(schema, split) for split in splits])
+
+    def __call__(self, question: Question[Any]) -> Any:
+        try:
+            return self.server.ask([question])[0]
+        except AssertionError as error:  # a site refused
+            self.refusals.append(str(error))
+            return None
+
+
+def test_two_hessians_of_a_secure_sum() -> None:
+    """Few rows at each of three sites are few rows in all: masks do not change that."""
+    targets = [Target(8, 24, seed=k) for k in range(3)]
+    silos = [Silo(f"site {k}", k, t.silo.splits) for k, t in enumerate(targets)]
+    federation = Federation(targets[0].schema, tuple(silos), "three")
+    pool = Pool(3, False, float(sum(len(t.inputs) for t in targets)))
+    task, few = replace(targets[0].task, pool=pool), []
+    for target in targets:
+        inputs = np.asarray(task.model.inputs.apply(target.silo.rows("train").X))
+        few += list(inputs[target.atoms == SMALL])
+    read = []
+    for release in (np.inf, Rules().release):
+        ask = Pooled(federation, Rules(floor=5, release=release))
+        told = Trained(task, np.zeros(4)).newton(ask, 4)
+        cell = [of_cell(w, total, targets[0].cell) for w, total in told]
+        read.append(found(np.array(few), by_eigenvectors(cell, len(few)), 1e-3))
+    assert read == [len(few), 0]
+    assert "numbers would have left" in ask.refusals[0]
+    tell("two Hessians of 3 × 8 rows, secure sum, p = 24", f"{read[0]} rows", "0")
