@@ -111,6 +111,10 @@ def test_the_words_and_the_checks_are_those_of_what_was_possible():
     assert found.figures["sites"] == list(rows().silo_names)
     assert [a.state for a in found.assumptions] == ["assumed", "checked"]
     assert "one convex function" in found.assumptions[1].text
+    apart = [(row["highest"] - row["lowest"], row["cell"]) for row in found.per_cell]
+    assert (
+        f"Between sites the mean loss of '{max(apart)[1]}' differs most" in found.text
+    )
     worst = max(row["train at most"] - 0.6 for row in found.per_cell)
     assert found.value == pytest.approx(worst)
     assert verdict.result(run().evidence)["sites"]["sentence"] == found.text

@@ -22,7 +22,7 @@ from pffl.models.linear import LinearModel
 from pffl.problem import Problem
 from pffl.questions.evaluate import EvaluateTotal
 from pffl.questions.plausible import SHAPES
-from pffl.text import up
+from pffl.text import up, words
 from pffl.typing import FloatArray
 
 FLOOR = 10  # rows that a site has of a cell, for its mean loss to be shown
@@ -153,6 +153,7 @@ def statement(e: Evidence) -> Statement:
         f"the mean loss of '{e.names[z]}' on the training rows is at most {up(most)}"
     )
     text += ", and no cell can stand worse." if len(rows) > 1 else "."
+    text += _differing(rows)
     return Statement(
         "sites",
         text,
@@ -160,6 +161,18 @@ def statement(e: Evidence) -> Statement:
         assumptions=tuple(grounds),
         figures={"sites": told.names},
         per_cell=tuple(rows),
+    )
+
+
+def _differing(rows: Sequence[dict[str, Any]]) -> str:
+    """Say which cell's mean loss differs most between sites, where it is shown."""
+    shown = [row for row in rows if row["lowest"] is not None]
+    if not shown:
+        return ""
+    row = max(shown, key=lambda row: row["highest"] - row["lowest"])
+    return (
+        f" Between sites the mean loss of '{row['cell']}' differs most: from "
+        f"{words(row['lowest'])} to {words(row['highest'])}."
     )
 
 

@@ -1505,6 +1505,10 @@ class Told:
         over = [x - b for x, b in zip(over, bounds, strict=True)]
         z = max(range(len(over)), key=over.__getitem__)
         shown = [f"{len(told['names'])}", self.names[z], up(most[z])]
+        known_ends = [row for row in rows if row["lowest"] is not None]
+        if known_ends:
+            row = max(known_ends, key=lambda row: row["highest"] - row["lowest"])
+            shown += [row["cell"], near(row["lowest"]), near(row["highest"])]
         grounds = [["assumed"], ["checked"]]
         if self.e["model"]["kind"] not in LINEAR:
             grounds.append(["could not be checked"])
