@@ -33,7 +33,7 @@ def test_window_on_an_age(moved: bool) -> None:
 
     # The sharpest windows are refused by the ball alone: so it tries blunt ones, too.
     best, records, real = 0, 0, Real(site)
-    for radius in (RADIUS, 10.0, site.rules.radius):
+    for radius in sorted({RADIUS, 10.0, site.rules.radius}):
         real = Real(site, f"radius {radius:g}")
         read = window(real, task, AGES, radius=radius, moved=moved)
         best = max(best, read.exact(truth)[0])
@@ -62,7 +62,7 @@ def test_hyperplane_in_the_tail() -> None:
     before = found(rows.X, tail(former, task, radius=RADIUS, questions=200), 2e-2)
     assert before >= 10
     now, asked = 0, 0
-    for radius in (RADIUS, site.rules.radius):
+    for radius in sorted({RADIUS, site.rules.radius}):
         real = Real(site, f"radius {radius:g}")
         guesses = tail(real, task, radius=radius, questions=200)
         now = max(now, found(rows.X, guesses, 2e-2))

@@ -18,7 +18,6 @@ from tests.attacks.askers import tell
 from tests.engines.sites import remote, sites_of, spoil
 from tests.helpers import from_silos, make_federation
 
-LATER = pytest.mark.xfail(reason="no line on sites yet", strict=False)
 FEDERATION = make_federation(5, sizes=(120, 150, 180), test=60)
 
 
@@ -88,7 +87,6 @@ def eased(share: float) -> Federation:
     return from_silos(FEDERATION, [*others, replace(last, splits=lying)])
 
 
-@LATER
 @pytest.mark.parametrize("share", [0.1, 0.6])
 def test_easy_rows_in_the_place_of_hard_ones(share: float) -> None:
     """A bound that nobody can meet is met, and the certificate says what may be."""
