@@ -21,6 +21,7 @@ if sys.platform != "linux":
 from tests.flower.processes import (
     MINUTES,
     Net,
+    descendants,
     ended,
     entries,
     running,
@@ -109,12 +110,16 @@ def test_ctrl_c_stops_the_run_and_resume_goes_on(net):
     assert_same_model(net, out)
 
 
-def test_fault_54_a_node_is_killed_mid_round_and_started_again(net):
+@pytest.mark.parametrize("what", ["node", "executor"])
+def test_fault_54_a_node_is_killed_mid_round_and_started_again(net, what):
     name = list(net.sites)[1]
-    out = net.folder / "out-54"
+    out = net.folder / f"out-54-{what}"
     net.submit(net.app, out)
     in_round(out, 2)
-    net.kill(name)
+    if what == "node":
+        net.kill(name)
+    else:  # the node ends with the process that answers, and says goodbye
+        os.kill(descendants(net.processes[name].pid)[0], signal.SIGKILL)
 
     def back():
         # Its old heartbeat must expire first: until then its key is refused.

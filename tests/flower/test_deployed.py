@@ -163,3 +163,17 @@ def test_deployed_run_is_the_local_run(net, name, method, constraint):
     assert card is not None
     assert found.result["data"]["schema"] == federation.schema.hash
     assert found.result["train"]["rows"] == census.rows.sum()
+
+
+def test_a_sites_script_starts_nothing_as_root(net):
+    if os.geteuid() != 0:
+        pytest.skip("not root")
+    site = next(iter(net.sites.values()))
+    kept = {k: v for k, v in net.environment.items() if k != "PFFL_ALLOW_ROOT"}
+    env = kept | {"PFFL_BIN": str(Path(sys.executable).parent)}
+    done = subprocess.run(
+        [str(site / "start.sh")], capture_output=True, text=True, env=env, timeout=60
+    )
+    assert done.returncode == 2, done.stderr
+    assert "not run as root" in done.stderr
+    assert "SuperNode" not in done.stderr + done.stdout

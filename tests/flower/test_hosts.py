@@ -120,6 +120,7 @@ def environment() -> dict[str, str]:
         "PATH": os.environ["PATH"],
         "HOME": os.environ.get("HOME", "/"),
         "PFFL_BIN": str(Path(sys.executable).parent),
+        "PFFL_ALLOW_ROOT": "1",  # namespaces need root
     }
 
 
