@@ -98,9 +98,13 @@ def test_a_busy_node_looks_often_and_an_idle_one_seldom(monkeypatch) -> None:
 
 LOADED = """
 import sys
-import pffl.flower.executor
+from importlib import import_module
+from pffl.flower.executor import WARM
+for name in WARM:
+    import_module(name)
 server = ("pffl.flower.server", "pffl.flower.transport", "pffl.flower.strategy",
-          "pffl.cli", "pffl.reports", "pffl.datasets", "pffl.runs", "pffl.running")
+          "pffl.cli", "pffl.reports", "pffl.datasets", "pffl.runs", "pffl.running",
+          "pffl.spec", "pffl.study")
 print([name for name in sys.modules if name.startswith(server)])
 """
 

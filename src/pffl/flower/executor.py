@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from importlib import import_module
 from typing import Any, NoReturn
 
 from flwr.supercore.constant import TaskType
@@ -25,6 +26,17 @@ from flwr.supernode.runtime import run_clientapp as clientapp
 from pffl.flower.client import client_app
 
 APP = client_app()
+WARM = (  # what is loaded only when it is needed: here that is for every message
+    "cryptography.hazmat.backends.openssl.backend",
+    "cryptography.hazmat.primitives.asymmetric.x25519",
+    "cryptography.hazmat.primitives.ciphers",
+    "cryptography.hazmat.primitives.kdf.hkdf",
+    "pffl.engines.local",
+    "pffl.site.follow",
+    "safetensors.numpy",
+    "scipy.optimize",
+    "threadpoolctl",
+)
 
 
 class Forks:
@@ -98,6 +110,8 @@ def start(address: str, secret: bytes) -> tuple[int, int]:
 
 
 def _serve(address: str, secret: bytes, bell: Bell) -> None:
+    for name in WARM:
+        import_module(name)
     disable_process_dumping(strict=False)
     _replace(clientapp, "install_from_fab", lambda *_, **__: None)
     _replace(clientapp, "get_load_client_app_fn", lambda **_: lambda *__: APP)
