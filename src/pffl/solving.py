@@ -289,7 +289,7 @@ def wanted_of(
         reach=options.reach,
         excess=not minimax,
         lockstep=not setting.partial,
-        near=setting.data.fingerprint is not None,
+        near=setting.data.fingerprint is not None or setting.access.counted,
     )
 
 
@@ -487,7 +487,7 @@ def setting_of(engine: Engine) -> Setting:
         engine.partial,
         data,
         engine.encoding,
-        Access(elsewhere=here is None, partial=engine.partial),
+        Access(elsewhere=here is None, partial=engine.partial, release=engine.release),
     )
 
 

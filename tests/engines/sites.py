@@ -29,7 +29,7 @@ from pffl.wire import (
 from tests.helpers import make_federation, make_problem
 
 VERSION = version("pffl")
-QUICK = Policy(seconds=5.0, join_seconds=5.0)
+QUICK = Policy(seconds=5.0, join_seconds=5.0, release=math.inf)
 
 
 @dataclass

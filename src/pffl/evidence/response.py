@@ -17,7 +17,7 @@ import numpy as np
 from pffl.bounds.gap import gap_unit
 from pffl.flow import Flow, ask, given
 from pffl.methods.auto import choose
-from pffl.methods.base import Bounds
+from pffl.methods.base import LARGEST, Bounds
 from pffl.methods.first_order import sizes_of, used_of
 from pffl.methods.quasi_newton import MOST, Span, learnt
 from pffl.methods.saddle_bounds import inside
@@ -182,14 +182,36 @@ def solver(
     """Return what solves H v = target, H = Σ λ_z ∇²r_z at a w; it may be singular.
 
     Each product with a Hessian that is not known takes one of `products`; what is found
-    when there are no more of them is the best so far.
+    when there are no more of them is the best so far. Where numbers are counted, one
+    Hessian is less than all these products.
     """
     if here.hessians.size:
-        hessian = np.tensordot(multipliers, here.hessians, axes=1)
-        cut = problem.n_parameters * float(np.finfo(np.float64).eps)
-        inverse = np.linalg.pinv(hessian, rcond=cut, hermitian=True)
+        inverse = _inverse(problem, multipliers, here)
         return lambda target: given(inverse @ target)
+    few = problem.access.counted and problem.access.hessians
+    if few and problem.n_parameters <= LARGEST:
+        return _once(problem, multipliers, here)
     return lambda target: _conjugate(problem, multipliers, here.w, target, products)
+
+
+def _inverse(problem: Problem, multipliers: FloatArray, at: Expansion) -> FloatArray:
+    hessian = np.tensordot(multipliers, at.hessians, axes=1)
+    cut = problem.n_parameters * float(np.finfo(np.float64).eps)
+    return np.asarray(np.linalg.pinv(hessian, rcond=cut, hermitian=True), np.float64)
+
+
+def _once(problem: Problem, multipliers: FloatArray, here: Expansion) -> Solver:
+    """Solve with a Hessian that is asked for when it is needed first."""
+    known: list[FloatArray] = []
+
+    def solve(target: FloatArray) -> Flow[FloatArray]:
+        if not known:
+            total = yield from ask(Curvature(problem.task, here.w))
+            at = problem.expand(here.w, total)
+            known.append(_inverse(problem, multipliers, at))
+        return known[0] @ target
+
+    return solve
 
 
 def _conjugate(

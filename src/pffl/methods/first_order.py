@@ -196,7 +196,8 @@ def _directions(problem: Problem, asked: int) -> FloatArray:
     coordinates in turn: all of them make Hessians, which silos may not want to show.
     """
     p, parts = problem.n_parameters, _parts(problem)
-    if asked < SLOW or parts > PARTS or not problem.access.hessians:
+    access = problem.access
+    if asked < SLOW or parts > PARTS or access.counted or not access.hessians:
         return np.zeros((p, 0))
     return np.eye(p)[:, (asked - SLOW) % parts :: parts]
 

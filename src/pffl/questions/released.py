@@ -27,6 +27,7 @@ Atoms: TypeAlias = tuple[int, ...]  # codes, in order: a set of rows
 Charges: TypeAlias = dict[Atoms, int]  # numbers about each
 Layout: TypeAlias = tuple[Atoms, ...]  # sets that do not overlap, in order
 Told: TypeAlias = dict[Layout, int]  # numbers about every set of each
+RELEASE = 0.25  # numbers per row and input: no attack that was tried found a row
 LARGEST = 2**30  # of what the flow is computed with, in 32 bits
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from pffl.data.partition import check_fractions
 from pffl.errors import Problems, UsageError, wrong
 from pffl.numerics import is_number
+from pffl.questions.released import RELEASE
 from pffl.records import check, construct, read_toml, suggestion, table
 from pffl.site import agreement
 from pffl.site.agreement import Agreement
@@ -63,7 +64,7 @@ class Rules:
     radius: float = 100.0
     batches: bool = False
     layouts: int = 4
-    release: float = 0.25
+    release: float = RELEASE
     largest_message: int = 64 << 20
     replay_seconds: int = 600
     replay_memory: int = 1 << 30
