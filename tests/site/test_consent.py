@@ -167,7 +167,8 @@ def test_the_run_is_said_in_words() -> None:
 
 
 def test_a_site_does_not_open_under_what_nobody_agreed_to(tmp_path: Path) -> None:
-    folder = write_site(tmp_path)
+    limits = '[site]\nname = "north"\ntable = "rows.csv"\n[limits]\nfloor = 30\n'
+    folder = write_site(tmp_path, limits)
     federation = folder / "federation.json"
     plain = Agreement.read(federation)
     made = {name: SiteKeys.generate() for name in (*plain.sites, "x", "y")}
@@ -176,11 +177,17 @@ def test_a_site_does_not_open_under_what_nobody_agreed_to(tmp_path: Path) -> Non
         sites=tuple(made),
         keys={name: own.public for name, own in made.items()},
         secure_sum=True,
+        floor=30,
         run=RUN,
+    )
+    assert any(
+        hidden.any() for hidden in prepare(SiteConfig.load(folder)).hidden.values()
     )
     federation.write_text(secure.text())
     site = SiteConfig.load(folder)
-    prepare(site)  # which shows nothing to anybody
+    summary = prepare(site)  # which shows nothing to anybody
+    assert not any(hidden.any() for hidden in summary.hidden.values())
+    assert "fewer than 3 sites have 30 rows" in summary.notes[-1]
     made[site.name].write(folder / FILE)
     with pytest.raises(UsageError, match="nobody at site 'north' has agreed"):
         Site.open(folder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +14,7 @@ from pffl.data.reading import read_table
 from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
 from pffl.errors import ArtefactError, DataError, Problems
+from pffl.questions.presence import FEWEST
 from pffl.records import suggestion
 from pffl.site import store
 from pffl.site.agreement import Agreement
@@ -37,7 +38,8 @@ class Summary:
     site
         The site, over its rows.
     counts, hidden
-        Per split: rows of each (group, label), and which of them are withheld.
+        Per split: rows of each (group, label), and which of them are withheld, as far
+        as the site alone decides that.
     notes
         How the table was read.
     """
@@ -69,7 +71,19 @@ def prepare(config: SiteConfig) -> Summary:
     silo = store.read(config.prepared, name=config.name, schema_hash=schema.hash)
     ledger = Ledger(config.rules.release, silo, schema, config.folder)
     notes += _accounted(ledger)
-    return _summary(Site(silo, schema, config.rules), tuple(notes))
+    summary = _summary(Site(silo, schema, config.rules), tuple(notes))
+    return _pooled(summary, agreed.floor) if agreed.secure_sum else summary
+
+
+def _pooled(summary: Summary, floor: int) -> Summary:
+    """Return the summary where it is the sites' totals that say what is withheld."""
+    none = {split: np.zeros_like(of) for split, of in summary.hidden.items()}
+    note = (
+        f"under secure sums a (group, label) of which fewer than {FEWEST} sites have "
+        f"{floor} rows is left out at all of them: which are is not known here"
+    )
+    notes = summary.notes if floor < 2 else (*summary.notes, note)
+    return replace(summary, hidden=none, notes=notes)
 
 
 def _accounted(ledger: Ledger) -> list[str]:
