@@ -1,7 +1,7 @@
-"""What counting does not stop, so that nobody says it does.
+"""Inputs of few values: sums over a cell are linear in how many people have each.
 
-Inputs that are yes or no have few possible rows, whatever the number of people is: sums
-over a cell are linear in how many people have each of them. Only noise hides these.
+Answers yes and no have few possible rows, whatever the number of people is: how often
+each is there is all that is unknown, and counting has to go by that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def table_of(told: list[Told], patterns: np.ndarray, label: float) -> np.ndarray
     return np.rint(nnls(np.concatenate(sides), np.concatenate(sums))[0])
 
 
-def test_a_table_of_yes_and_no_is_read_within_the_allowance() -> None:
+def test_a_table_of_yes_and_no_is_not_read_within_the_allowance() -> None:
     rng = np.random.default_rng(0)
     schema = make_schema(features=4)
     X = rng.integers(0, 2, (200, 4)).astype(float)
@@ -54,12 +54,12 @@ def test_a_table_of_yes_and_no_is_read_within_the_allowance() -> None:
     for ask in (Former(silo, schema), Real(site)):
         told = Trained(task, np.zeros(4)).descent(ask, 6)
         shown = [of_cell(w, total, cell) for w, total in told]
-        counts = table_of(shown, patterns, label)
+        counts = table_of(shown, patterns, label) if shown else np.zeros(16)
         read.append(int(truth[counts == truth].sum()))
     n = len(mine)
     tell(
         f"four yes-or-no inputs, {n} people, one run of {len(told)} gradients",
         f"{read[0]} of {n} people",
-        f"{read[1]} of {n}: a limit of counting",
+        f"{read[1]} of {n}",
     )
-    assert read[0] == n
+    assert read == [n, 0]

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 import pffl
 from pffl.data import Silo
+from pffl.data.silo import Rows
 from pffl.errors import Refused
 from pffl.questions import Census, Curvature, Evaluate, Slopes, Train, Witness
 from pffl.questions.released import Numbers, bears, charges_of, crossed, told_by
 from pffl.site import Rules, Site
-from pffl.site.release import Bearing, Ledger
+from pffl.site.release import Bearing, Ledger, patterns_of
 from tests.helpers import make_schema
 from tests.site.sites import make_silo, problem_of, send, small_site
 
@@ -230,3 +231,14 @@ def test_in_a_secure_sum_the_others_rows_bear_it() -> None:
         else:
             with pytest.raises(Refused, match="need 20 rows"):
                 ledger.charge(posed, lambda _, b=bearing: b)
+
+
+def test_few_different_rows_bear_little() -> None:
+    """How often each of 16 patterns is there are 15 unknowns, of however many rows."""
+    rng = np.random.default_rng(0)
+    yes_no = rng.integers(0, 2, (400, 4)).astype(float)
+    assert patterns_of(Rows.of(yes_no, yes_no[:, 0], yes_no[:, 1])) == 16
+    text = np.eye(5)[rng.integers(0, 5, 400)]  # one column of five texts
+    number = rng.integers(0, 7, 400).astype(float)
+    rows = Rows.of(np.column_stack([text, number]), number % 2, number % 2)
+    assert patterns_of(rows) == pytest.approx(5 * 7)

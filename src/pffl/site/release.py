@@ -1,7 +1,8 @@
 """Release is counted: how many numbers ever left about which rows, over all runs.
 
-Inputs of n rows are n·d unknowns, and every number that leaves is an equation in them:
-with as many equations as unknowns, rows can be computed. So no set of rows, and no
+Inputs of n rows are n·d unknowns (no more than there are possible rows, of which it is
+how often each is there), and every number that leaves is an equation in them: with as
+many equations as unknowns, rows can be computed. So no set of rows, and no
 difference of sets, is told of in more than `release`·n·d numbers, over the life of the
 rows. That is counting, and no proof: only noise proves.
 
@@ -51,6 +52,7 @@ FORMAT, VERSION = "pffl release", 1
 GUARD = "guard.json"  # which is there once anything was answered
 HASHES = "approved"  # folder with the hashes of rows, a file for each approval
 SHORT = 32  # characters of a question's digest
+SEEN = 5000  # rows, from which to see how many different ones there can be
 
 Changed: TypeAlias = dict[str, IntArray]  # by split: rows of each atom
 
@@ -231,7 +233,9 @@ class Ledger:
 
     def room(self, split: str, rows: IntArray) -> FloatArray:
         """Return how many numbers the rows of each atom can bear."""
-        unknowns = rows * float(inputs_of(self.silo.rows(split)))
+        known = self.silo.rows(split)
+        unknowns = rows * float(inputs_of(known))
+        unknowns = np.minimum(unknowns, patterns_of(known) - 1)
         return np.where(rows > 0, self.release * np.maximum(unknowns, 1e-9), 0.0)
 
     def account(self) -> Account:
@@ -352,6 +356,12 @@ class Ledger:
         atoms, told = _fullest(heavy, room)
         per_row = self.release * inputs_of(self.silo.rows(split))
         needed = f"{math.ceil(told / per_row):,} rows" if per_row else "no release at 0"
+        few = patterns_of(self.silo.rows(split))
+        if self.release * (few - 1) < told:
+            needed = (
+                f"inputs with more than {few:,.0f} different rows, or how often each "
+                "is there can be worked out"
+            )
         who = "rows" if name == split else "changed rows"
         raise Refused(
             f"with this, {told:,} numbers would have left about the {split} {who} of "
@@ -377,6 +387,22 @@ def inputs_of(rows: Rows) -> int:
     if isinstance(rows.X, np.ndarray):
         return int(rows.X.shape[1])
     return int(np.diff(rows.X.indptr).max(initial=0))
+
+
+def patterns_of(rows: Rows) -> float:
+    """Return how many different rows there can be, as far as the first ones show.
+
+    Of few, as of answers yes and no, how often each is there is all that is unknown.
+    Columns of two values count as they occur together: one may be several that a text
+    column became.
+    """
+    if not isinstance(rows.X, np.ndarray):
+        return math.inf
+    X = np.asarray(rows.X[:SEEN])
+    many = np.array([len(np.unique(column)) for column in X.T], dtype=np.float64)
+    two = X[:, many <= 2]
+    together = len(np.unique(two, axis=0)) if two.size else 1
+    return float(together * np.exp(np.log(many[many > 2]).sum()))
 
 
 def hashes_of(silo: Silo, schema: Schema, key: bytes) -> dict[str, NDArray[Any]]:
