@@ -62,11 +62,11 @@ def test_from_the_first_entry_to_the_last() -> None:
     entries += [at(asking("the next round", training=True), 12)]
     text = told(entries, 20)
     assert "now: the next round, asked 8 s ago" in text
-    assert "  north: 1 answers, the last 9 s ago" in text
+    assert "  north: 1 answer, the last 9 s ago" in text
     refused = exchange(["south"], [["north", "the site is paused since noon"]])
     entries += [at(refused, 30), at(ROUND, 31)]
     text = told(entries, 41)
-    assert "north: 1 answers, the last 30 s ago; the site is paused since noon" in text
+    assert "north: 1 answer, the last 30 s ago; the site is paused since noon" in text
     assert "south: 2 answers, the last 11 s ago" in text
     assert "round 3 of 10 · 2 of 2 silos · worst f 0.6300" in text
     assert "gap 1.0e-03 · 35 s left" in text  # ten seconds later than the 45
@@ -78,6 +78,15 @@ def test_from_the_first_entry_to_the_last() -> None:
     assert "ended: not met" in text
     assert "s left" not in text
     assert "now:" not in text
+
+
+def test_of_many_sites_those_who_are_waited_for_are_shown() -> None:
+    names = [f"site {n}" for n in range(50)]
+    late = {"asked": names, "answered": names[:-1], "refused": []}
+    lines = told([at({**BEGUN, "sites": names}, 0), at(late, 1)], 2).splitlines()
+    assert "  site 49: no answer yet; did not answer" in lines
+    assert lines[-1] == "  … and 30 more sites"
+    assert len(lines) == 23
 
 
 def test_a_server_that_starts_again_has_not_ended() -> None:

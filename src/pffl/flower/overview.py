@@ -11,6 +11,7 @@ from pffl.flower.live import ASKING, BEGUN, ENDED, ROUND, line
 from pffl.text import shorten, visible
 
 LONGEST = 200  # characters of a refusal
+MOST = 20  # sites that are shown
 
 
 @dataclass
@@ -110,7 +111,11 @@ class Overview:
             told.append(f"now: {self.asking['what']}, {state}")
         else:
             told.append("now: waiting until every site has answered once")
-        told += [self._told(name, site, now) for name, site in self.sites.items()]
+        shown = sorted(self.sites, key=lambda name: not self.sites[name].waiting)
+        names = [n for n in self.sites if n in shown[:MOST]]  # who is waited for first
+        told += [self._told(name, self.sites[name], now) for name in names]
+        if len(self.sites) > MOST:
+            told.append(f"  … and {len(self.sites) - MOST:,} more sites")
         return [visible(text) for text in told]
 
     def _left(self, now: datetime) -> float | None:
@@ -124,7 +129,8 @@ class Overview:
         if site.last is None:
             state = "no answer yet"
         else:
-            state = f"{site.answers:,} answers, the last {_ago(site.last, now)}"
+            many = "1 answer" if site.answers == 1 else f"{site.answers:,} answers"
+            state = f"{many}, the last {_ago(site.last, now)}"
         if site.refused:
             state += f"; {shorten(site.refused, LONGEST)}"
         elif site.waiting:
