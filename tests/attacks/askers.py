@@ -24,6 +24,7 @@ Ask = Callable[[Question[Any]], Any]
 
 FLOOR, QUESTIONS, RADIUS = 10, 200, 100.0  # defaults of version 0.1.0
 LINE = "| {} | {} | {} |"
+PATIENCE = 8  # refusals, until nothing more is asked
 
 
 class Former:
@@ -79,6 +80,8 @@ class Real:
         self.refusals: list[str] = []
 
     def __call__(self, question: Question[Any]) -> Any:
+        if len(self.refusals) > PATIENCE:
+            return None
         self.number += 1
         asked = message(self.site, question, (0, self.number), run=self.run)
         answer = read_answer(self.site.answer(asked))

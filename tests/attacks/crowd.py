@@ -27,7 +27,7 @@ from pffl.wire import (
     read_request,
     write_request,
 )
-from tests.attacks.askers import people
+from tests.attacks.askers import PATIENCE, people
 from tests.helpers import make_problem
 from tests.site.secure import VERSION, agree, keys_of, sites_of
 
@@ -37,7 +37,7 @@ RUN: Mapping[str, Any] = {
     "run": {"seed": 0},
 }
 NAME = "a run"
-PATIENCE, STEPS = 8, 4
+STEPS = 4
 
 
 @cache
@@ -118,7 +118,7 @@ class Masked:
         self.refusals: list[str] = []
 
     def __call__(self, question: Question[Any]) -> Any:
-        if len(self.refusals) > PATIENCE:  # every refusal is the same
+        if len(self.refusals) > PATIENCE:
             return None
         schema = next(iter(self.sites.values())).schema.hash
         asked = Request(

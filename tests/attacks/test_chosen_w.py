@@ -34,7 +34,7 @@ def test_window_on_an_age(moved: bool) -> None:
     # The sharpest windows are refused by the ball alone: so it tries blunt ones, too.
     best, records, real = 0, 0, Real(site)
     for radius in sorted({RADIUS, 10.0, site.rules.radius}):
-        real = Real(site, f"radius {radius:g}")
+        real = Real(Site(silo, schema, Rules()))
         read = window(real, task, AGES, radius=radius, moved=moved)
         best = max(best, read.exact(truth)[0])
         records = max(records, found(rows.X, read.alone(), 1e-2))
@@ -63,7 +63,7 @@ def test_hyperplane_in_the_tail() -> None:
     assert before >= 10
     now, asked = 0, 0
     for radius in sorted({RADIUS, site.rules.radius}):
-        real = Real(site, f"radius {radius:g}")
+        real = Real(Site(silo, schema, Rules()))
         guesses = tail(real, task, radius=radius, questions=200)
         now = max(now, found(rows.X, guesses, 2e-2))
         asked += real.number - len(real.refusals)

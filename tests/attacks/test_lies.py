@@ -87,7 +87,7 @@ def eased(share: float) -> Federation:
     return from_silos(FEDERATION, [*others, replace(last, splits=lying)])
 
 
-@pytest.mark.parametrize("share", [0.1, 0.6])
+@pytest.mark.parametrize("share", [0.1, pytest.param(0.6, marks=pytest.mark.slow)])
 def test_easy_rows_in_the_place_of_hard_ones(share: float) -> None:
     """A bound that nobody can meet is met, and the certificate says what may be."""
     bound = pffl.BoundedGroupLoss(0.6616)
