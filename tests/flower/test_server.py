@@ -19,6 +19,7 @@ from flwr.app import Context, RecordDict
 from pffl.flower import GridTransport, server, server_app
 from pffl.site import Agreement
 from tests.flower.memory import MemoryGrid, grid_of
+from tests.site.secure import agree
 
 RUN_FILE = """
 [data]
@@ -256,3 +257,30 @@ def test_the_record_of_a_finished_run_is_not_written_over(folder, federation, tm
     with pytest.raises(UsageError, match="holds"):  # fault 88
         server.run(grid, folder, out, extras=False)
     assert runs.load(out).verified
+
+
+@pytest.mark.parametrize(
+    ("change", "section"),
+    [
+        ({"constraint": {"kind": "bgl", "bound": 0.61}}, "constraint"),
+        ({"model": {"l2": 0.5}}, "model"),
+        ({"method": {"kind": "first-order"}}, "method"),
+        ({"run": {"seed": 8, "baseline": False}}, "run"),
+    ],
+)
+def test_another_run_than_sites_follow_is_refused_before_anything_is_asked(
+    tmp_path, federation, folder, change, section
+):
+    agreed = {
+        "constraint": {"kind": "bgl", "bound": 0.6},
+        "method": {"kind": "exact"},
+        "run": {"seed": 7, "baseline": False},
+    }
+    secure = agree(federation, run={**agreed, **change})
+    (folder / "federation.json").write_text(secure.text())
+    grid = grid_of(federation, tmp_path / "sites")
+    with pytest.raises(
+        UsageError, match=rf"\[{section}\] is not what the sites agreed"
+    ):
+        run(grid, folder, tmp_path / "out")
+    assert grid.kinds == []

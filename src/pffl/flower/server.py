@@ -19,10 +19,14 @@ from pffl.errors import PFFLError, UsageError
 from pffl.flower.live import BEGUN, ENDED, Live
 from pffl.flower.pauses import known, shorten
 from pffl.flower.transport import GridTransport
+from pffl.models.recipes import Recipe
 from pffl.runs.directory import RECORD, SESSION, SPEC, STEPS, RunDirectory, lock
+from pffl.sections import Plan
 from pffl.site import Agreement
 from pffl.site.agreement import FILE as FEDERATION
+from pffl.site.follow import plan_of
 from pffl.solution import Solution
+from pffl.spec import constraint_sections
 
 
 def server_app(folder: str | os.PathLike[str]) -> ServerApp:
@@ -146,6 +150,7 @@ def _engine(
                 "deploy again with their keys (pffl deploy --keys)"
             )
         return Remote(transport, agreed.schema, agreed.sites, **known)
+    _refuse_other_run(job, agreed)
     return Secured(
         transport,
         sites=agreed.sites,
@@ -155,6 +160,30 @@ def _engine(
         folder=place.directory / STEPS,
         **known,
     )
+
+
+def _refuse_other_run(job: Plan, agreed: Agreement) -> None:
+    """Refuse a run file that sites, which follow the agreed run, would not answer."""
+    known, given = (
+        {
+            "model": (
+                plan.model
+                if isinstance(plan.model, Recipe)
+                else dict(plan.model.describe()),
+                plan.any_model,
+            ),
+            "constraint": constraint_sections(plan.constraint),
+            "method": dict(plan.method.describe()),
+            "run": (plan.options, plan.settings.seed),
+        }
+        for plan in (plan_of(agreed), job)
+    )
+    others = [f"[{name}]" for name in known if known[name] != given[name]]
+    if others:
+        raise UsageError(
+            f"{SPEC}: {' and '.join(others)} is not what the sites agreed on, and they "
+            "answer nothing else: deploy again, and have them agree (pffl site agree)"
+        )
 
 
 @dataclass(frozen=True)
