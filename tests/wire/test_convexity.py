@@ -142,6 +142,25 @@ def test_fault_97_turned_gradients_are_refused_with_the_second_answer(kind, name
     gate.report(question, 1, answer(federation, question, 1))
 
 
+@pytest.mark.parametrize("kind", ["curvature", "train"])
+def test_fault_97_one_plane_of_a_wide_model_is_enough(kind, monkeypatch):
+    monkeypatch.setattr(convexity, "LARGE", 1)
+    monkeypatch.setattr(convexity, "MOST_NUMBERS", 1)
+    federation = make_federation(3)
+    problem = problem_of(federation, pffl.LogisticRegression())
+    gate, w = opened(federation), np.full(problem.n_parameters, 0.2)
+    first, *others = (asked(problem, at)[kind] for at in (w, 1.1 * w, 1.3 * w))
+    gate.report(first, 0, turned(answer(federation, first, 0)))
+    for question in others:
+        with pytest.raises(Refused, match=CONTRADICTS):
+            gate.report(question, 0, turned(answer(federation, question, 0)))
+    for question in (first, *others, Evaluate(problem.task, w, "train")):
+        gate.report(question, 1, answer(federation, question, 1))
+    kept = gate._convexity._told.values()
+    assert max(len(told.w) for told in kept) == 2
+    assert max(len(told.at) for told in kept) <= 2
+
+
 def test_fault_97_a_lie_about_one_cell_or_only_at_the_end_is_refused():
     federation = make_federation(3)
     problem = problem_of(federation, pffl.LogisticRegression())

@@ -27,6 +27,7 @@ from pffl.typing import FloatArray, IntArray
 
 MOST_ANSWERS = 100  # kept of one silo, split and layout of cells
 MOST_NUMBERS = 1 << 20  # in all of them, but of the last two
+LARGE = MOST_NUMBERS >> 2  # in one answer: of wide models one plane is kept
 UNKNOWN = 1e300  # how far off a number is of which nothing is known
 
 Layout: TypeAlias = tuple[int, str, str, bool, bytes]
@@ -107,6 +108,17 @@ class Told:
         """How many are kept."""
         return self.w.size + self.weights.size + self.gradients.size
 
+    @property
+    def condensed(self) -> Told:
+        """The same with one plane, below the sum of what all of them are below."""
+        return replace(
+            self,
+            at=self.at[:1],
+            weights=self.weights.sum(axis=0, keepdims=True)[: len(self.at)],
+            gradients=self.gradients.sum(axis=0, keepdims=True)[: len(self.at)],
+            slopes=self.slopes.sum(keepdims=True)[: len(self.at)],
+        )
+
     def without(self, answer: int) -> Told:
         """Return all but one of the answers."""
         stays, planes = np.arange(len(self.w)) != answer, self.at != answer
@@ -170,6 +182,8 @@ class Convexity:
             self._add((*place, layout), new)
 
     def _add(self, place: Layout, new: Told) -> None:
+        if new.numbers > LARGE:
+            new = new.condensed
         before = self._told.get(place)
         if before is None:
             self._told[place] = new
