@@ -35,7 +35,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         keys.write_public(public / f"{name}.pub", name)
     run = ("deploy", *SMALL, "--bound", "0.6", "--sites", ",".join(SITES))
     run += ("--keys", str(public), "-o", str(folder / "out"))
-    run += ("--set", "privacy.secure_sum=false")
+    run += ("--set", "privacy.secure_sum=false", "--trial-data")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pffl.flower.deploy.bundle", lambda app: None)  # takes long
         with pytest.raises(SystemExit, match="0"):
@@ -160,6 +160,24 @@ def test_agree_shows_who_takes_part_and_what_changed(run: Command, site: Path) -
     again = run("site", "agree", site, "--yes")
     assert "Nothing changes." in again.out
     assert "alone" not in again.err
+
+
+def test_under_secure_sums_the_first_step_is_shown_masked(
+    run: Command, site: Path
+) -> None:
+    path = site / "federation.json"
+    path.write_text(replace(Agreement.read(path), secure_sum=True).text())
+    assert run("site", "prepare", site).code == 0
+    before = run("site", "answer", site, "--dry-run")
+    assert before.code == 2
+    assert "nobody at site 'north' has agreed" in one_line(before.err)
+    assert run("site", "agree", site, "--yes").code == 0
+    seen = run("site", "answer", site, "--dry-run", "--json").json
+    assert seen["header"]["refusal"] == ""
+    assert seen["header"]["step"] == 1
+    assert seen["header"]["signature"]
+    assert list(seen["arrays"]) == ["masked"]
+    assert run("site", "answer", site, "--dry-run", "--json").json == seen
 
 
 @pytest.mark.parametrize("answer", [True, False])

@@ -13,6 +13,8 @@ from pffl.cli.options import Draft, open_data, takes
 
 if TYPE_CHECKING:
     from pffl.parcel import Parcel
+    from pffl.questions import Question
+    from pffl.site import SiteConfig
     from pffl.site.prepare import Summary
 
 app = typer.Typer(no_args_is_help=True, help="Prepare a site, and see what leaves it.")
@@ -46,7 +48,11 @@ def answer(
         bool, typer.Option("--dry-run", help="Required: nothing is sent from here.")
     ] = False,
     question: Annotated[
-        str, typer.Option(help="File with a message of a server, or 'census'.")
+        str,
+        typer.Option(
+            help="File with a message of a server, or 'census' (under secure sums, "
+            "what is asked first)."
+        ),
     ] = CENSUS,
     split: Annotated[str, typer.Option(help="Which rows the census is of.")] = "train",
     json: Annotated[
@@ -59,15 +65,16 @@ def answer(
     """
     from pffl.errors import UsageError
     from pffl.files import read
-    from pffl.site import Site
+    from pffl.site import Site, SiteConfig
 
     if not dry_run:
         raise UsageError(
             "answers are sent by the site's Flower node (start.sh); give --dry-run to "
             "see what would leave"
         )
-    site = Site.open(path)
-    asked = _census(site.schema, split) if question == CENSUS else read(Path(question))
+    config = SiteConfig.load(path)
+    site = Site.configured(config)
+    asked = _first(config, split) if question == CENSUS else read(Path(question))
     content = site.preview(asked)
     if json:
         console.print_json(_plain(content))
@@ -144,14 +151,23 @@ def _show(summary: Summary) -> None:
         )
 
 
-def _census(schema: Any, split: str) -> bytes:
+def _first(config: SiteConfig, split: str) -> bytes:
+    """Return what a server asks: the census, or the first step of secure sums."""
     from importlib.metadata import version
 
     from pffl.questions import Census
     from pffl.wire import Request, question_body, write_request
+    from pffl.wire.steps import Course
 
-    bodies = (question_body(Census(schema, split), 0),)
-    return write_request(Request("dry run", 0, 0, version("pffl"), schema.hash, bodies))
+    agreed = config.agreement()
+    schema, step = agreed.schema, 0
+    asked: list[Question[Any]] = [Census(schema, split)]
+    if agreed.secure_sum:
+        step, course = 1, Course(schema, agreed.splits, agreed.floor)
+        asked = next(course.steps(asked))
+    bodies = tuple(question_body(one, 0) for one in asked)
+    known = ("dry run", 0, 0, version("pffl"), schema.hash)
+    return write_request(Request(*known, bodies, step=step))
 
 
 def _opened(content: bytes) -> tuple[str, Parcel]:
