@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -174,3 +175,48 @@ def test_status_log_pause_and_resume(
     assert "paused since" in pffl(capsys, "site", "status", folder).out
     assert "answers again" in pffl(capsys, "site", "resume", folder).out
     assert "was not paused" in pffl(capsys, "site", "resume", folder).out
+
+
+def test_show_says_what_the_run_asks_and_what_the_rows_bear(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = write_site(tmp_path)
+    path = folder / "federation.json"
+    agreed = Agreement.read(path)
+    run = {"constraint": {"kind": "bgl", "bound": 0.7}, "run": {"seed": 1}}
+    path.write_text(replace(agreed, run=run).text(), "utf-8")
+    assert pffl(capsys, "site", "prepare", folder).code == 0
+    seen = pffl(capsys, "site", "show", folder)
+    assert seen.code == 0, seen.err
+    shown = one_line(seen.out)
+    assert "constraint: kind bgl, bound 0.7" in shown
+    assert "It trains by first-order" in shown
+    assert "too few rows" in shown  # 160 rows of 3 inputs bear 120 numbers
+    assert "No secure sums: the server reads this site's own sums" in shown
+    whole = pffl(capsys, "site", "show", folder, "--json").json
+    women = next(line for line in whole["lines"] if line["rows"] == "f")
+    assert women["told"] == 0 < women["room"] < women["more"]
+
+
+def test_changed_rows_are_approved_by_hand(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = write_site(tmp_path)
+    assert pffl(capsys, "site", "prepare", folder).code == 0
+    site = Site.open(folder)
+    assert not read_answer(site.answer(message(site, census(site)))).refusal
+    table = folder / "rows.csv"
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join(lines[:-1]) + "\n")
+    seen = pffl(capsys, "site", "prepare", folder)
+    assert "nothing is answered until an administrator approves" in one_line(seen.err)
+    site = Site.open(folder)
+    refusal = read_answer(site.answer(message(site, census(site), (0, 2)))).refusal
+    assert "pffl site approve" in refusal
+    refused = pffl(capsys, "site", "approve", folder, "--yes")
+    assert refused.code != 0
+    assert "rows have changed of" in one_line(refused.err)
+    (folder / "release.jsonl").unlink()
+    gone = pffl(capsys, "site", "prepare", folder)
+    assert gone.code == 6
+    assert "put it back from a copy" in one_line(gone.err)

@@ -150,6 +150,19 @@ def test_steep_inputs_do_not_evade_the_ball() -> None:
     assert "below a thousandth of its spread" in refusal
 
 
+def test_a_mean_far_away_is_no_free_intercept() -> None:
+    """10⁴ spreads away, a column is an intercept that costs no norm."""
+    site = small_site()
+    question = evaluate(site)
+    model = question.task.model
+    for spreads, refused in ((9.0, False), (11.0, True), (1e4, True)):
+        mean = model.inputs.mean + spreads * site.silo.rows().spread
+        moved = Inputs(mean, model.inputs.scale)
+        task = replace(question.task, model=model.bind(site.schema, moved))
+        refusal = send(site, replace(question, task=task), run=str(spreads)).refusal
+        assert ("spreads from what it is at this site" in refusal) == refused
+
+
 def test_raw_inputs_of_large_spread_do_not_evade_it_either() -> None:
     site = small_site()
     rows = site.silo.rows("train")

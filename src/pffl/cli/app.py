@@ -19,6 +19,7 @@ from pffl.cli import (
     run,
     site,
     site_keys,
+    site_release,
     site_status,
     study,
     watch,
@@ -50,6 +51,8 @@ site.app.command()(site_status.status)
 site.app.command()(site_status.log)
 site.app.command()(site_status.pause)
 site.app.command()(site_status.resume)
+site.app.command()(site_release.show)
+site.app.command()(site_release.approve)
 site.app.command()(site_keys.key)
 site.app.command()(site_keys.agree)
 app.add_typer(site.app, name="site")

@@ -128,15 +128,11 @@ def _show(summary: Summary) -> None:
     for split in summary.counts:
         table.add_column(split, justify="right")
     for atom in range(schema.n_atoms):
-        group, label = divmod(atom, schema.n_labels)
-        atom_name = schema.groups[group]
-        if schema.labels:
-            atom_name += f", {schema.label_names[label]}"
         cells = [
             f"{counts[atom]:,}{' withheld' if summary.hidden[split][atom] else ''}"
             for split, counts in summary.counts.items()
         ]
-        table.add_row(name(atom_name, 2 * LONGEST_NAME), *cells)
+        table.add_row(name(schema.atom_name(atom), 2 * LONGEST_NAME), *cells)
     table.add_section()
     table.add_row("all", *(f"{counts.sum():,}" for counts in summary.counts.values()))
     title = f"site '{visible(summary.site.name)}', for your eyes only"

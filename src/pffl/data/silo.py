@@ -100,6 +100,14 @@ class Rows:
         """Standard deviation of each input."""
         return spreads(self.X)
 
+    @cached_property
+    def mean(self) -> FloatArray:
+        """Mean of each input."""
+        if not len(self):
+            return np.zeros(self.X.shape[1])
+        sums = self.X.sum(axis=0, dtype=np.float64)
+        return np.asarray(sums, np.float64).reshape(-1) / len(self)
+
     @property
     def counting(self) -> Rows:
         """Return the rows that count: those that weigh nothing are as if not there."""

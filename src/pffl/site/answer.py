@@ -371,7 +371,7 @@ class Site:
         """Refuse what is not answered whoever asks, and however often."""
         rows = self.silo.rows(question.split)
         if isinstance(question, ModelQuestion):
-            check_ball(question, self.rules.radius, rows.spread)
+            check_ball(question, self.rules.radius, rows)
             check_batches(question, self.rules, shown)
 
     def _body(

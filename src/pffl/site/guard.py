@@ -18,14 +18,15 @@ from typing import Any, Literal
 import numpy as np
 
 from pffl import files
+from pffl.data.silo import Rows
 from pffl.errors import Refused
 from pffl.models import LinearModel
 from pffl.questions import ModelQuestion, Question
 from pffl.records import Record, read
 from pffl.site.config import Rules
-from pffl.typing import FloatArray
 from pffl.wire import Request
 
+FARTHEST = 10.0  # a mean from the site's own, in spreads of either
 STEEPEST = 1000.0  # own spread of a column, in units of the server's scale
 CAPS = 8  # bounds on losses that a run may use; each is a point of their curve
 SECONDS = 30.0  # to wait for another process that answers at the same time
@@ -203,14 +204,15 @@ def check_batches(question: ModelQuestion[Any], rules: Rules, rows: int) -> None
         )
 
 
-def check_ball(question: ModelQuestion[Any], radius: float, spread: FloatArray) -> None:
+def check_ball(question: ModelQuestion[Any], radius: float, rows: Rows) -> None:
     """Refuse a model outside the ball, or one whose inputs or scores evade it.
 
     Steep inputs have the effect of large parameters, and so have sharp scores: with
     them a sum takes in, or leaves out, single rows. So the parameters count with the
-    `spread` that their inputs have at the site, and with the sharpness.
+    spread that their inputs have at the site, and with the sharpness. An input whose
+    mean is put far away is an intercept that costs no norm.
     """
-    model = question.task.model
+    model, spread = question.task.model, rows.spread
     vectors = [v[: model.n_trained] for v in question.parameters]
     norm = max(float(np.linalg.norm(v)) for v in vectors)
     if isinstance(model, LinearModel):
@@ -218,6 +220,13 @@ def check_ball(question: ModelQuestion[Any], radius: float, spread: FloatArray) 
             raise Refused(
                 "an input's scale is below a thousandth of its spread: the norm ball "
                 "needs scaled inputs (standardize = true)"
+            )
+        wide = np.maximum(spread, model.inputs.scale)
+        far = np.abs(model.inputs.mean - rows.mean) > FARTHEST * wide
+        if len(rows) and far.any():
+            raise Refused(
+                f"an input's mean is more than {FARTHEST:g} spreads from what it is at "
+                "this site: the norm ball needs centred inputs (standardize = true)"
             )
         for v in vectors:
             table = v.reshape(model.n_outputs, -1)[:, : len(spread)]
