@@ -13,7 +13,7 @@ import pffl
 from pffl import runs
 from pffl.data import Federation
 from pffl.engines.remote.tree import grow
-from pffl.evidence import verdict
+from pffl.evidence import sites, verdict
 from pffl.evidence.evidence import Evidence
 from pffl.files import json_text
 from pffl.reports.page import write_report
@@ -120,6 +120,16 @@ def test_the_words_and_the_checks_are_those_of_what_was_possible():
     assert verdict.result(run().evidence)["sites"]["sentence"] == found.text
 
 
+def test_of_a_model_that_is_not_known_less_is_checked():
+    e = run().evidence
+    other = replace(e, model=replace(e.model, kind="network", convex=False))
+    found = sites.statement(other)
+    states = [a.state for a in found.assumptions]
+    assert states == ["assumed", "checked", "could not be checked"]
+    assert "convex" not in found.assumptions[1].text
+    assert "one convex function" in found.assumptions[2].text
+
+
 def test_silos_at_hand_hide_nothing():
     at_hand = pffl.solve(rows(), BOUND, seed=0, options=QUICKLY)
     assert said(at_hand) is None
@@ -139,12 +149,12 @@ def test_under_masks_it_is_not_available_and_what_could_not_be_checked_is_said()
     found = said(masked)
     assert not found.available
     assert found.text.startswith("not available: under masks nobody sees")
-    assert "Of a single site nothing could be" in found.reason
+    assert "Of a single site none of this could be checked" in found.reason
     assert "one convex function" in found.reason
     assert masked.evidence.sites.masked == 3
     assert masked.evidence.seen.sites == {}
-    sites = verdict.result(masked.evidence)["sites"]
-    assert (sites["masked"], sites["cells"]) == (3, [])
+    result = verdict.result(masked.evidence)["sites"]
+    assert (result["masked"], result["cells"]) == (3, [])
 
 
 def test_losses_without_a_bound_bound_nothing():

@@ -130,7 +130,8 @@ def statement(e: Evidence) -> Statement:
     if told.masked:
         reason = (
             "under masks nobody sees what a single site says. Of the sums over all "
-            f"sites was checked: {'; '.join(done)}. Of a single site nothing could be"
+            f"sites was checked: {'; '.join(done)}. Of a single site none of this "
+            "could be checked"
         )
         return Statement.not_available("sites", reason)
     rows = rows_of(e)
