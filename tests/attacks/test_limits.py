@@ -13,6 +13,7 @@ from scipy.optimize import nnls
 from scipy.special import expit
 
 from pffl.data import Rows, Silo
+from pffl.questions import Slopes
 from pffl.site import Rules, Site
 from tests.attacks.askers import Former, Real, tell
 from tests.attacks.rebuilding import Told, Trained, of_cell
@@ -63,3 +64,40 @@ def test_a_table_of_yes_and_no_is_not_read_within_the_allowance() -> None:
         f"{read[1]} of {n}",
     )
     assert read == [n, 0]
+
+
+def test_a_fit_over_all_possible_rows_finds_nobody() -> None:
+    """Of ten answers yes or no, 1,024 rows are possible, and few of them are there.
+
+    A fit that takes away from nobody finds n people with 2n numbers, not with n·d.
+    """
+    rng = np.random.default_rng(0)
+    n, d, sizes = 60, 10, [1000, 1000, 1000, 60]
+    group, y = np.repeat([[0, 0, 1, 1], [0, 1, 0, 1]], sizes, axis=1)
+    X = rng.integers(0, 2, (len(y), d)).astype(float)
+    rows, schema = Rows.of(X, y, group), make_schema(features=d)
+    silo = Silo("north", 0, {"train": rows, "test": rows})
+    site = Site(silo, schema, Rules())
+    task = problem_of(site).task
+    every = np.array(list(product([0.0, 1.0], repeat=d)))
+    scaled = (every - task.model.inputs.mean) / task.model.inputs.scale
+    patterns = np.column_stack([scaled, np.ones(len(every))])
+    (cell,) = np.flatnonzero(task.cells.membership[:, 3])
+    truth = np.bincount(
+        (X[-n:] @ 2.0 ** np.arange(d)[::-1]).astype(int), minlength=1024
+    )
+
+    read = []
+    for ask in (Former(silo, schema), Real(site)):
+        asked = 0.9 * np.random.default_rng(1).normal(size=(20, d + 1))
+        totals = [(w, ask(Slopes(task, w))) for w in asked]
+        told = [of_cell(w, total, cell) for w, total in totals if total is not None]
+        counts = table_of(told, patterns, 1.0) if told else np.zeros(1024)
+        read.append(int(np.minimum(counts, truth).sum()))
+    tell(
+        f"ten yes-or-no inputs, {n} people, a fit over all 1,024 possible rows",
+        f"{read[0]} of {n} people from 20 gradients",
+        f"{read[1]} of {n} from {len(told)}, as by chance",
+    )
+    assert read[0] == n
+    assert read[1] <= n * n / 1024 + 3 * np.sqrt(n * n / 1024)

@@ -1,7 +1,8 @@
 """Release is counted: how many numbers ever left about which rows, over all runs.
 
 Inputs of n rows are n·d unknowns (no more than there are possible rows, of which it is
-how often each is there), and every number that leaves is an equation in them: with as
+how often each is there; and where these can be listed, two a row are enough to find
+who is there), and every number that leaves is an equation in them: with as
 many equations as unknowns, rows can be computed. So no set of rows, and no
 difference of sets, is told of in more than `release`·n·d numbers, over the life of the
 rows. That is counting, and no proof: only noise proves.
@@ -52,6 +53,8 @@ FORMAT, VERSION = "pffl release", 1
 GUARD = "guard.json"  # which is there once anything was answered
 HASHES = "approved"  # folder with the hashes of rows, a file for each approval
 SHORT = 32  # characters of a question's digest
+LISTED = 1e6  # possible rows: so many can be listed, and fitted how often each is there
+FITTED = 2.0  # numbers a person, from which such a fit finds everybody (not below)
 SEEN = 5000  # rows, from which to see how many different ones there can be
 
 Changed: TypeAlias = dict[str, IntArray]  # by split: rows of each atom
@@ -169,6 +172,7 @@ class Ledger:
         self.release, self.silo, self.schema = release, silo, schema
         self.path = None if folder is None else folder / FILE
         self._memory: Account | None = None
+        self._possible: dict[str, float] = {}
 
     @property
     def fresh(self) -> bool:
@@ -233,10 +237,19 @@ class Ledger:
 
     def room(self, split: str, rows: IntArray) -> FloatArray:
         """Return how many numbers the rows of each atom can bear."""
-        known = self.silo.rows(split)
-        unknowns = rows * float(inputs_of(known))
-        unknowns = np.minimum(unknowns, patterns_of(known) - 1)
+        unknowns = np.minimum(rows * self._each(split), self._patterns(split) - 1)
         return np.where(rows > 0, self.release * np.maximum(unknowns, 1e-9), 0.0)
+
+    def _patterns(self, split: str) -> float:
+        """Return how many different rows there can be; counted once."""
+        if split not in self._possible:
+            self._possible[split] = patterns_of(self.silo.rows(split))
+        return self._possible[split]
+
+    def _each(self, split: str) -> float:
+        """Return how many unknowns a row stands for, where there are many of them."""
+        inputs = float(inputs_of(self.silo.rows(split)))
+        return min(inputs, FITTED) if self._patterns(split) <= LISTED else inputs
 
     def account(self) -> Account:
         """Return what is known; refuse rows that nobody approved."""
@@ -354,9 +367,9 @@ class Ledger:
         if heavy is None:
             return
         atoms, told = _fullest(heavy, room)
-        per_row = self.release * inputs_of(self.silo.rows(split))
+        per_row = self.release * self._each(split)
         needed = f"{math.ceil(told / per_row):,} rows" if per_row else "no release at 0"
-        few = patterns_of(self.silo.rows(split))
+        few = self._patterns(split)
         if self.release * (few - 1) < told:
             needed = (
                 f"inputs with more than {few:,.0f} different rows, or how often each "
