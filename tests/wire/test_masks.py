@@ -106,6 +106,23 @@ def test_a_sum_is_that_of_the_doubles_rounded_once(grid, sites, data):
         assert one == float(Fraction(whole, 2**grid.exponent))
 
 
+@pytest.mark.parametrize("grid", [GRADIENTS, SUMS])
+def test_ties_are_broken_by_what_is_far_below_and_else_go_to_even(grid):
+    """Both of a sum that is rounded to a double, and of a double to the grid."""
+    unit, half, tiny = 2.0**-grid.exponent, 2.0**-53, 2.0**-120
+    sums = [(1.0, half, e) for e in (tiny, -tiny, 0.0)]
+    sums += [(1.0 + 2 * half, half, e) for e in (tiny, -tiny, 0.0)]
+    sums += [(c * unit, 0.0, 0.0) for c in (0.5, 0.75, 1.5, 1.75, 2.5, 3.25)]
+    table = np.array(sums)
+    table = np.concatenate([table, -table])
+    flats = [grid.write(column).ravel() for column in table.T]
+    found = grid.read(add(flats).reshape(-1, grid.limbs), 3).tolist()
+    for row, one in zip(table.tolist(), found, strict=True):
+        whole = sum(on_grid(v, grid) for v in row)
+        assert one == float(Fraction(whole, 2**grid.exponent))
+    assert found[:3] == [1 + 2 * half, 1.0, 1.0]
+
+
 @pytest.mark.parametrize("grid", GRIDS)
 def test_digits_of_a_double_are_all_kept(grid):
     """From the smallest that is said to be exact to the largest, and their ties."""
