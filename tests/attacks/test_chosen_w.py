@@ -11,10 +11,8 @@ from tests.attacks.chosen import counts_by_value, tail, window
 from tests.site.sites import problem_of
 
 AGES = np.arange(18.0, 81.0)
-LATER = pytest.mark.xfail(reason="release is not counted yet", strict=False)
 
 
-@LATER
 @pytest.mark.parametrize("moved", [False, True], ids=["ball", "moved mean"])
 def test_window_on_an_age(moved: bool) -> None:
     silo, schema = people()
@@ -53,7 +51,6 @@ def chance(truth: np.ndarray) -> int:
     return int(np.bincount(small).max())
 
 
-@LATER
 def test_hyperplane_in_the_tail() -> None:
     silo, schema = people(inputs=9)
     site = Site(silo, schema, Rules())

@@ -29,7 +29,7 @@ from pffl.wire import (
 from tests.driving import prepare
 from tests.helpers import make_federation, make_rows, make_schema
 
-OPEN = Rules(floor=1, questions=10_000, batches=True, release=math.inf)
+OPEN = Rules(floor=1, questions=10_000, batches=True, radius=100.0, release=math.inf)
 
 
 def make_silo(
