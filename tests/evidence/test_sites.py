@@ -212,5 +212,21 @@ def test_verify_finds_the_line_again_and_any_change_of_it(folder):
     assert wrong("certificate.json", silent)
 
 
+def test_verify_reads_what_older_versions_wrote(tmp_path):
+    with runs.lock(tmp_path / "run") as directory:
+        directory.save(pffl.solve(rows(), BOUND, seed=0, options=QUICKLY), "")
+
+    def older(data):
+        for name in ("seen", "heldout"):
+            data.get(name, {}).pop("sites", None)
+        if "verdicts" in data:
+            del data["sites"]
+
+    for name in ("evidence.json", "result.json"):
+        changed(tmp_path / "run" / name, older)
+    found = [c.what for c in pffl.verify(tmp_path / "run") if not c.agrees]
+    assert [what for what in found if "file" not in what] == []
+
+
 def less(doubts):
     doubts[0] *= 0.1

@@ -986,8 +986,8 @@ def check_sites(e: Json) -> Iterator[Check]:
     of all is between those of single sites, where all of these are known.
     """
     told, M = known(e["sites"]), e["terms"]["loss_bound"]
-    for sample in (e["seen"], known(e["heldout"]) or {"sites": {}}):
-        if not sample["sites"]:
+    for sample in (e["seen"], known(e["heldout"]) or {}):
+        if not sample.get("sites"):  # as in evidence of 0.1
             continue
         if told is None or told["masked"] or M is None:
             yield Check("doubts about sites", sample["sites"], "not known", False)
@@ -1517,13 +1517,13 @@ class Told:
     def of_sites(self) -> list[Json]:
         """Each cell's mean loss, were the largest doubt about a site true."""
         seen, held = self.e["seen"], self.held
-        if missing(self.e["sites"]) or not seen["sites"]:
+        if missing(self.e["sites"]) or not seen.get("sites"):
             return []
         own = seen["sites"]
         columns: dict[str, Sequence[Any]] = {"sites": own["count"]}
         columns |= {key: own[key] for key in ("lowest", "highest")}
         samples = {"train": seen}
-        if held and held["sites"]:
+        if held and held.get("sites"):
             samples["+".join(held["splits"])] = held
         for mark, s in samples.items():
             sums, weights = s["cells"][self.column], s["cells"]["weight"]
@@ -2028,7 +2028,9 @@ def check_result(told: Told, stated: Json) -> Iterator[Check]:
     """Compare result.json with the figures that follow from evidence."""
     found, said = told.result(), stated["verdicts"]
     plain = {key: value for key, value in stated.items() if key in found}
-    sites, text = plain["sites"], ""
+    sites, text = plain.get("sites"), ""
+    if "sites" not in plain and found["sites"] is None:  # as in results of 0.1
+        del found["sites"]
     if sites is not None:
         plain["sites"] = {k: v for k, v in sites.items() if k != "sentence"}
         text = sites["sentence"]
