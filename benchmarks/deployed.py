@@ -2,10 +2,11 @@
 
     python benchmarks/deployed.py [PAIRS]
 
-A SuperLink and three nodes on this machine, TLS, registered keys, COMPAS, the folders
-that `pffl deploy` writes. Runs alternate between Flower's own nodes and
-`pffl.flower.node`, on the same SuperLink; machines are shared, so what counts is the
-ratio within a pair, and the processor time of all processes of the federation.
+A SuperLink and three nodes on this machine, TLS, registered keys, secure sums, sites
+that follow the run, COMPAS, the folders that `pffl deploy` writes. Runs alternate
+between Flower's own nodes and `pffl.flower.node`, on the same SuperLink; machines are
+shared, so what counts is the ratio within a pair, and the processor time of all
+processes of the federation.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 def main(pairs: int) -> None:
     print("nodes      load  s a question  s a run  processor s a run  questions")
     with tempfile.TemporaryDirectory() as folder:
-        net = Net(Path(folder) / "net", run_file(Path(folder)))
+        net = Net(Path(folder) / "net", run_file(Path(folder), secure_sum=True))
         try:
             net.start_link()
             net.register(*net.sites)
