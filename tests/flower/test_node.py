@@ -16,7 +16,7 @@ pytest.importorskip("flwr")
 if sys.platform != "linux":
     pytest.skip("a node forks", allow_module_level=True)
 
-from pffl.flower import node
+from pffl.flower import executor, node
 from pffl.flower.pauses import known
 
 ARGUMENTS = ["--superlink=127.0.0.1:1", "--port=9094"]
@@ -94,6 +94,22 @@ def test_a_busy_node_looks_often_and_an_idle_one_seldom(monkeypatch) -> None:
     assert pauses == [node.SHORTEST, 0.5, node.LONGEST]
     waits.sleep(0.5)
     assert pauses[-1] == node.REPLY
+
+
+def test_tasks_are_asked_for_until_there_is_none(monkeypatch) -> None:
+    """A run that ends while a message is on its way leaves a task without parts."""
+    heard, told = os.pipe()
+    bell = executor.Bell(heard)
+    forks = executor.Forks(bell)
+    monkeypatch.setattr(os, "fork", lambda: 1)
+    os.write(told, b".")
+    bell.sleep(1)
+    forks.launch(None)  # the task that was left behind
+    bell.sleep(1)  # does not wait: there may be another
+    os.close(told)
+    with pytest.raises(SystemExit):
+        bell.sleep(1)
+    os.close(heard)
 
 
 LOADED = """

@@ -13,19 +13,23 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn
 
 from flwr.supercore.constant import TaskType
 from flwr.supercore.exit import exit_handler
+from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
 from flwr.supercore.superexec import run_superexec as superexec
 from flwr.supercore.superexec.executor import ExecutionSpec, LaunchResult
 from flwr.supercore.utils import disable_process_dumping
 from flwr.supernode.runtime import run_clientapp as clientapp
 
 from pffl.flower.client import client_app
+from pffl.flower.pauses import RETRY
 
 APP = client_app()
+PARTS = 5.0  # seconds for the parts of a message, which the node has when it rings
 WARM = (  # what is loaded only when it is needed: here that is for every message
     "cryptography.hazmat.backends.openssl.backend",
     "cryptography.hazmat.primitives.asymmetric.x25519",
@@ -43,7 +47,15 @@ class Forks:
     """Flower's Executor: a task is answered by a fork of this process.
 
     The task's token stays in memory: whoever may list processes cannot read it.
+
+    Parameters
+    ----------
+    bell
+        Is told that there was a task, so that the next is asked for at once.
     """
+
+    def __init__(self, bell: Bell) -> None:
+        self.bell = bell
 
     def get_eligible_capacity(
         self, supported_task_types: set[TaskType], **_: object
@@ -56,6 +68,7 @@ class Forks:
 
     def launch(self, spec: ExecutionSpec) -> LaunchResult:
         """Fork."""
+        self.bell.more = True
         if os.fork() == 0:
             _answer(spec)
         return LaunchResult.accepted()
@@ -81,12 +94,14 @@ class Bell:
 
     def __init__(self, pipe: int) -> None:
         self.pipe = pipe
+        self.more = False  # a message that was dropped leaves its task behind
 
     def sleep(self, seconds: float) -> None:
         """Wait for the node: its word is sooner than any number of seconds."""
         del seconds
-        if not os.read(self.pipe, 4096):
+        if not self.more and not os.read(self.pipe, 4096):
             raise SystemExit(0)
+        self.more = False
 
 
 def start(address: str, secret: bytes) -> tuple[int, int]:
@@ -115,7 +130,13 @@ def _serve(address: str, secret: bytes, bell: Bell) -> None:
     disable_process_dumping(strict=False)
     _replace(clientapp, "install_from_fab", lambda *_, **__: None)
     _replace(clientapp, "get_load_client_app_fn", lambda **_: lambda *__: APP)
-    _replace(superexec, "get_executor", lambda *_, **__: Forks())
+    pull = partial(
+        pull_and_inflate_object_from_tree,
+        max_time=PARTS,
+        initial_backoff=RETRY,
+    )
+    _replace(clientapp, "pull_and_inflate_object_from_tree", pull)
+    _replace(superexec, "get_executor", lambda *_, **__: Forks(bell))
     _replace(superexec, "time", bell)
     bell.sleep(0)  # only then is it the node, and nobody else, who has its port
     superexec.run_superexec(address, insecure=True, superexec_auth_secret=secret)
