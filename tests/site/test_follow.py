@@ -86,7 +86,7 @@ def lies(asked: list[Question[Any]]) -> dict[str, list[Question[Any]]]:
     found = {f"where it asks {first.kind}": more}
     if isinstance(first, ModelQuestion):
         w, inputs = first.w, first.task.model.inputs
-        far = w + 2e-3 * max(1.0, np.abs(w).max()) * np.eye(len(w))[0]
+        far = w + 2e-2 * max(1.0, np.abs(w).max()) * np.eye(len(w))[0]
         found["'w' of question 1"] = [replace(first, w=far), *rest]
         mean, scale = inputs.mean.copy(), inputs.scale.copy()
         mean[0] += 1e-6 * scale[0]
@@ -105,7 +105,7 @@ def lies(asked: list[Question[Any]]) -> dict[str, list[Question[Any]]]:
     if first.kind == "train":
         found["'seed' of question 1"] = [replace(first, seed=first.seed + 1), *rest]
         for name in ("step_sizes", "cell_weights"):
-            other = replace(first, **{name: 1.01 * getattr(first, name)})
+            other = replace(first, **{name: 1.02 * getattr(first, name)})
             found[f"'{name}' of question 1"] = [other, *rest]
     if first.kind == "evaluate":
         found["'split' of question 1"] = [replace(first, split="validation"), *rest]

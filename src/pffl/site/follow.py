@@ -300,8 +300,11 @@ def difference(
         plain = json.loads(json.dumps(header))  # as it reads in a message
         for name, far in _far(plain, arrays, body):
             if not far <= tolerance:
-                by = f", by {far:.1e}" if np.isfinite(far) else ""
-                return f"'{name}' of question {number} ({question.kind}) is another{by}"
+                what = f"'{name}' of question {number} ({question.kind}) is another"
+                if not np.isfinite(far):
+                    return what
+                limit = f"{tolerance:g} ('replay_tolerance' in site.toml)"
+                return f"{what}: it differs by {far:.1e}, and may by {limit}"
     return None
 
 
