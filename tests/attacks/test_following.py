@@ -104,7 +104,7 @@ def invented(request: Request) -> Request:
 FIRST, STEP = 2, 4  # with a model, and in the middle of training
 MEAN = "the mean moved"  # at first: a run has one scaling
 CHOSEN = {
-    "w a little off": with_array("w", shifted(1e-2)),
+    "w a little off": with_array("w", shifted(5e-2)),
     "w far out": with_array("w", lambda w: 90 * np.eye(len(w))[0]),
     MEAN: with_array("input_mean", shifted(1.0)),
     "other cells": with_array("membership", lambda m: 1 - m),
