@@ -87,10 +87,9 @@ def easier(federation: Federation, k: int, part: float) -> Federation:
     return Federation(federation.schema, silos)
 
 
-@pytest.mark.parametrize("part", [0.1, 0.6])
-def test_fault_96_the_truth_is_within_the_line_when_a_site_swaps_its_rows(part):
+def test_fault_96_the_truth_is_within_the_line_when_a_site_swaps_its_rows():
     true = biased(0)
-    solution = pffl.solve(remote(easier(true, 2, part)), BOUND, seed=0, options=QUICKLY)
+    solution = pffl.solve(remote(easier(true, 2, 0.3)), BOUND, seed=0, options=QUICKLY)
     told = [losses(solution, silo) for silo in true.silos]
     hidden = 0.0
     for z, row in enumerate(said(solution).per_cell):
