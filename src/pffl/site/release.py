@@ -70,6 +70,7 @@ class Bearing:
 
     rows: IntArray | None
     shown: BoolArray
+    pooled: bool = False
 
     @classmethod
     def own(cls, shown: IntArray) -> Bearing:
@@ -82,8 +83,8 @@ class Bearing:
     ) -> Bearing:
         """Return the bearing of all rows of a secure sum but the site's own."""
         if total is None:
-            return cls(None, ~hidden)
-        return cls(np.maximum(total - own, 0), (total > 0) & ~hidden)
+            return cls(None, ~hidden, pooled=True)
+        return cls(np.maximum(total - own, 0), (total > 0) & ~hidden, pooled=True)
 
 
 @dataclass(frozen=True)
@@ -369,6 +370,7 @@ class Ledger:
         atoms, told = _fullest(heavy, room)
         per_row = self.release * self._each(split)
         needed = f"{math.ceil(told / per_row):,} rows" if per_row else "no release at 0"
+        needed += " beside this site's" if bearing.pooled else ""
         few = self._patterns(split)
         if self.release * (few - 1) < told:
             needed = (
@@ -376,11 +378,12 @@ class Ledger:
                 "is there can be worked out"
             )
         who = "rows" if name == split else "changed rows"
+        other = "" if bearing.pooled else ", or secure sums,"
         raise Refused(
             f"with this, {told:,} numbers would have left about the {split} {who} of "
             f"{self.schema.set_name(atoms)}, and so many need {needed} (release = "
             f"{self.release:g} in site.toml). More rows, fewer questions (first-order, "
-            "no baseline or least), or secure sums would do"
+            f"no baseline or least){other} would do"
         )
 
     def _append(self, line: Mapping[str, Any]) -> None:
