@@ -11,7 +11,7 @@ from pffl.cli import console
 from pffl.cli.options import Draft, takes
 
 
-@takes("data", "constraint", "method", "model", "run")
+@takes("data", "constraint", "method", "model", "run", "privacy")
 def deploy(
     draft: Draft,
     out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")],

@@ -229,11 +229,12 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         ),
         Shared("reach", bool, "Also find how low each cell alone can go (20 at most)."),
         Shared("confidence", float, "Of statements about unseen people."),
+    ),
+    "privacy": (
         Shared(
             "secure-sum",
             bool,
             "Add silos' answers under masks: nobody reads a single one's.",
-            keys=("privacy.secure_sum",),
         ),
     ),
     "about": (
@@ -463,8 +464,16 @@ class Draft:
         return parse(self.sections, source=self.source, base=self.base)
 
     def build(self) -> Job[Federation]:
-        """Check it, open the data, and fit the pieces together."""
-        return build(self.check())
+        """Check it, open the data, and fit the pieces together: not for one run."""
+        from pffl.errors import UsageError
+
+        spec = self.check()
+        if spec.privacy.secure_sum:
+            raise UsageError(
+                "secure sums ([privacy] secure_sum) are for 'pffl run' and 'pffl "
+                "deploy': --set privacy.secure_sum=false"
+            )
+        return build(spec)
 
 
 def build(spec: RunSpec) -> Job[Federation]:

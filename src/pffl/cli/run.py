@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pffl.runs import RunDirectory
 
 
-@takes("data", "constraint", "method", "model", "run", "about")
+@takes("data", "constraint", "method", "model", "run", "privacy", "about")
 def run(
     draft: Draft,
     out: Annotated[
