@@ -16,8 +16,6 @@ from pffl.models import Inputs
 from pffl.questions import Curvature, Slopes, Task
 from tests.attacks.askers import Ask
 
-AWAY = 1e7  # spreads: a column with such a mean is a second intercept, and free
-
 
 @dataclass(frozen=True)
 class Read:
@@ -38,25 +36,50 @@ class Read:
         return list(self.sums[one])
 
 
+@dataclass(frozen=True)
+class Moved:
+    """The last input with a mean far away, and a scale: it is `gain` for everybody."""
+
+    gain: float
+    stretch: float
+
+    def task(self, task: Task) -> Task:
+        """Return the task with such a scaling."""
+        model: Any = task.model
+        mean, scale = model.inputs.mean.copy(), model.inputs.scale.copy()
+        scale[-1] *= self.stretch
+        mean[-1] -= self.gain * scale[-1]
+        inputs = Inputs(mean, scale)
+        return replace(task, model=replace(model, inputs=inputs))
+
+
+FAR = Moved(1e7, 1.0)  # costs no norm
+WIDE = Moved(9.9, 1e6)  # costs a tenth, and is within ten of its own scales
+
+
 def window(
-    ask: Ask, task: Task, values: np.ndarray, *, radius: float, moved: bool = False
+    ask: Ask,
+    task: Task,
+    values: np.ndarray,
+    *,
+    radius: float,
+    moved: Moved | None = None,
 ) -> Read:
     """Read a cell's people by their value of the first input.
 
     Each question looks through a window σ′ around one value; the windows' kernel is
-    inverted. `moved`: the last input's mean is put far away, so that its parameter
-    moves the window, and all of the radius goes into sharpness.
+    inverted. `moved`: the last input is made an intercept, so that its parameter moves
+    the window, and nearly all of the radius goes into sharpness.
     """
-    task, back = _with_free_intercept(task) if moved else (task, None)
+    task = task if moved is None else moved.task(task)
     inputs = task.model.inputs
     at = (values - inputs.mean[0]) / inputs.scale[0]
-    reach = 1.0 if moved else np.hypot(1.0, np.abs(at).max())
-    sharp = 0.99 * radius / reach
+    gain = 1.0 if moved is None else moved.gain
+    sharp = 0.99 * radius / np.hypot(1.0, np.abs(at).max() / gain)
     kernel, hessians = [], []
     for place in at:
         w = np.zeros(task.model.n_parameters)
-        w[0] = sharp
-        w[-2 if moved else -1] = -sharp * place / (AWAY if moved else 1.0)
+        w[0], w[-1 if moved is None else -2] = sharp, -sharp * place / gain
         total = ask(Curvature(task, w))
         if total is None:
             continue
@@ -72,19 +95,8 @@ def window(
     sums = np.moveaxis(sums.reshape(len(values), n_cells, p), 0, 1)
     counts = sums[..., -1]
     with np.errstate(divide="ignore", invalid="ignore"):
-        scaled = sums[..., :-1] / counts[..., None]
-        rows = scaled * inputs.scale + (inputs.mean if back is None else back)
-    if back is not None:
-        rows[..., -1] -= AWAY * inputs.scale[-1]
+        rows = sums[..., :-1] / counts[..., None] * inputs.scale + inputs.mean
     return Read(counts, np.nan_to_num(rows, nan=np.inf))
-
-
-def _with_free_intercept(task: Task) -> tuple[Task, np.ndarray]:
-    model: Any = task.model
-    mean = model.inputs.mean.copy()
-    mean[-1] -= AWAY * model.inputs.scale[-1]
-    inputs = Inputs(mean, model.inputs.scale)
-    return replace(task, model=replace(model, inputs=inputs)), model.inputs.mean
 
 
 def counts_by_value(

@@ -24,7 +24,7 @@ from pffl.wire import (
     write_answer,
 )
 from tests.attacks.askers import found, tell
-from tests.attacks.chosen import Read, window
+from tests.attacks.chosen import FAR, Moved, Read, window
 from tests.attacks.crowd import (
     Masked,
     counts_in_all,
@@ -40,9 +40,9 @@ FEW = slice(8, None)  # of these ages; windows at the edge see younger people, t
 
 
 @pytest.mark.parametrize(
-    "moved", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["ball", "mean"]
+    "moved", [None, pytest.param(FAR, marks=pytest.mark.slow)], ids=["ball", "mean"]
 )
-def test_a_window_on_the_totals(moved: bool) -> None:
+def test_a_window_on_the_totals(moved: Moved | None) -> None:
     """Masks alone do not stop it: it reads the sum over all sites."""
     task = pooled_task()
     truth = counts_in_all(task, AGES)[:, FEW]

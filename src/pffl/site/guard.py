@@ -210,7 +210,8 @@ def check_ball(question: ModelQuestion[Any], radius: float, rows: Rows) -> None:
     Steep inputs have the effect of large parameters, and so have sharp scores: with
     them a sum takes in, or leaves out, single rows. So the parameters count with the
     spread that their inputs have at the site, and with the sharpness. An input whose
-    mean is put far away is an intercept that costs no norm.
+    mean is put far away is an intercept: what they all come to at the site's own mean
+    counts as one.
     """
     model, spread = question.task.model, rows.spread
     vectors = [v[: model.n_trained] for v in question.parameters]
@@ -228,10 +229,14 @@ def check_ball(question: ModelQuestion[Any], radius: float, rows: Rows) -> None:
                 f"an input's mean is more than {FARTHEST:g} spreads from what it is at "
                 "this site: the norm ball needs centred inputs (standardize = true)"
             )
+        away = (rows.mean - model.inputs.mean) / model.inputs.scale
         for v in vectors:
-            table = v.reshape(model.n_outputs, -1)[:, : len(spread)]
-            steep = float(np.linalg.norm(table * (spread / model.inputs.scale)))
-            norm = max(norm, steep)
+            table = v.reshape(model.n_outputs, -1)
+            slopes, intercept = np.split(table, [len(spread)], axis=1)
+            # In units in which inputs have mean 0 and spread 1 at the site.
+            own = [slopes * (spread / model.inputs.scale), slopes @ away]
+            own[1] = own[1] + intercept.sum(axis=1)
+            norm = max(norm, float(np.linalg.norm(np.column_stack(own))))
     if question.leaves_ball:
         raise Refused("steps that lead out of the norm ball whatever the rows are")
     if not norm * question.steepness <= radius * (1 + 1e-9):
