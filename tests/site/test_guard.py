@@ -177,10 +177,10 @@ def test_raw_inputs_of_large_spread_do_not_evade_it_either() -> None:
 def test_a_site_that_is_steeper_than_the_others_counts_in_its_own_units() -> None:
     """Scales of a thousandth would make a ball of 20 one of 20,000."""
     site = small_site(Rules())
-    w = np.array([2.0, 0.0, 0.0, 0.0])
+    w = np.array([1.4, 0.0, 0.0, 0.0])
     assert not send(site, with_scale(evaluate(site, w=w), 0.1)).refusal
     steep = with_scale(evaluate(site, w=w), 0.01)
-    assert "norm ball of 20" in send(site, steep, (0, 2)).refusal
+    assert "norm ball of 15" in send(site, steep, (0, 2)).refusal
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_correction_does_not_lead_out_of_the_ball() -> None:
     assert not send(site, near).refusal
     for turned in (-1.0, 1.0):
         far = replace(near, anchor_gradient=turned * 1e4 * chosen)
-        assert "norm ball of 20" in send(site, far, (0, 2)).refusal
+        assert "norm ball of 15" in send(site, far, (0, 2)).refusal
 
 
 def test_sharp_scores_do_not_single_out_a_row() -> None:
@@ -221,7 +221,7 @@ def test_sharp_scores_do_not_single_out_a_row() -> None:
     assert read[:-1] / read[-1] == pytest.approx(rows[60], rel=1e-9)
     site.rules = Rules()
     sharp = Slopes(task, w, sharpness=1e9)
-    assert "norm ball of 20" in send(site, sharp, (0, 2)).refusal
+    assert "norm ball of 15" in send(site, sharp, (0, 2)).refusal
     usual = Slopes(task, w, sharpness=FCFL.sharpness)
     assert not send(site, usual, (0, 3)).refusal
 
@@ -232,7 +232,7 @@ def test_a_witness_does_not_single_out_a_row_either() -> None:
     task = problem_of(site).task
     w, weights = np.zeros(4), np.full(len(task.cells), 0.1)
     far = Witness(task, w, 0.0, weights, np.array([1e9, 0.0, 0.0, 1.0]))
-    assert "norm ball of 20" in send(site, far, (0, 1)).refusal
+    assert "norm ball of 15" in send(site, far, (0, 1)).refusal
     usual = replace(far, direction=np.array([1.0, 0.0, 0.0, 1.0]))
     assert not send(site, usual, (0, 2)).refusal
 

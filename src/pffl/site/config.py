@@ -61,7 +61,7 @@ class Rules:
     floor: int = 10
     questions: int = 200
     runs: int = 100
-    radius: float = 20.0
+    radius: float = 15.0
     batches: bool = False
     layouts: int = 4
     release: float = RELEASE
