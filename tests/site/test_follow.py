@@ -27,7 +27,7 @@ from tests.site.sites import OPEN
 FEDERATION = make_federation(3, sizes=(90, 100, 80), test=30)
 NAMES = FEDERATION.silo_names
 EXACT = {"kind": "exact"}
-PFFL = {"kind": "pffl", "dual_rounds": 2, "rounds_per_dual": 2}
+PFFL = {"kind": "pffl", "dual_rounds": 1, "rounds_per_dual": 2}
 
 
 def sections(method: Any = None, **run: Any) -> dict[str, Any]:
