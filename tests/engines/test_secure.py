@@ -243,13 +243,19 @@ def test_a_sum_that_no_rows_have_ends_the_run():
 
 
 class Liar(Site):
-    """Says that its losses at the start are half of what they are (n·ln 2)."""
+    """Says that its losses at the start are half of what they are (n·ln 2).
 
-    def _total(self, question, *rest):
-        total = super()._total(question, *rest)
-        if not hasattr(total, "cell_losses"):
-            return total
-        return replace(total, cell_losses=total.cell_losses / 2)
+    It does not judge its own answers, as an honest site does.
+    """
+
+    def _totals(self, *asked):
+        found = super()._totals(*asked)
+        return [
+            replace(total, cell_losses=total.cell_losses / 2)
+            if hasattr(total, "cell_losses")
+            else total
+            for total in found
+        ]
 
 
 def test_a_site_whose_few_rows_would_outweigh_all_others_takes_no_part():
@@ -406,7 +412,7 @@ def test_a_site_that_stays_away_ends_the_run_and_no_sum_is_over_fewer(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("floor", "every"), [(3, 17), pytest.param(1, 1, marks=pytest.mark.slow)]
+    ("floor", "every"), [(3, 23), pytest.param(1, 1, marks=pytest.mark.slow)]
 )
 def test_a_server_that_stops_anywhere_goes_on_and_asks_no_site_twice(
     tmp_path, floor, every
