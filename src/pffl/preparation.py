@@ -31,6 +31,7 @@ from pffl.numerics import is_number
 from pffl.problem import Access, Problem
 from pffl.questions import Census, CensusTotal, Moments, MomentsTotal, Pool, Task
 from pffl.questions.plausible import lengths
+from pffl.questions.released import RELEASE
 from pffl.text import down, up, words
 from pffl.typing import FloatArray
 
@@ -184,7 +185,7 @@ class Setting:
             False,
             Data(name, sites, encoding.schema.hash, None),
             encoding,
-            Access(elsewhere=True, pooled=sites),
+            Access(elsewhere=True, pooled=sites, release=RELEASE),
         )
 
 

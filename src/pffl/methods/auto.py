@@ -131,8 +131,12 @@ def choose(problem: Problem) -> tuple[bool, str]:
 
 
 def _bears(problem: Problem) -> bool:
-    """Whether every silo's rows bear what `Exact` asks for, with its proofs."""
-    counts = problem.silo_counts.astype(np.float64)
+    """Whether every silo's rows bear what `Exact` asks for, with its proofs.
+
+    Of a pool, whether those of all sites but one do: each knows its own.
+    """
+    counts, sites = problem.silo_counts.astype(np.float64), problem.access.pooled
+    counts = np.floor(counts * (1 - 1 / sites)) if sites else counts
     fewest = np.where(counts > 0, counts, np.inf).min(axis=0)
     shown = np.isfinite(fewest)
     inputs = problem.stored or problem.schema.n_features
