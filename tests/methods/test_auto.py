@@ -107,7 +107,7 @@ def test_hessians_are_asked_for_where_every_silos_rows_bear_them(rows, hessians)
     assert choose(replace(few, access=Access(elsewhere=True)))[0]
     # Of three sites whose answers are added, one knows a third of the rows.
     pool = Access(elsewhere=True, release=0.25, pooled=3)
-    for many, enough in ((178, False), (182, True)):
+    for many, enough in ((178, False), (184, True)):
         total = np.full((1, counts.shape[1]), 600)
         total[0, :2] = 3 * many // 4
         assert choose(replace(few, silo_counts=total, access=pool))[0] == enough
