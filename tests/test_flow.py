@@ -230,6 +230,26 @@ def test_killed_and_resumed_without_hessians(
         assert len(resumed.messages) <= len(whole.messages) - at + 1
 
 
+def test_killed_and_resumed_with_hessians_at_hand_for_who_asks_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What proofs start from has Hessians, and what they have come to may have none."""
+    monkeypatch.setattr("pffl.methods.auto.LARGEST", 2)
+    given: dict[str, Any] = {"method": pffl.Exact(), "seed": 3}
+    bound = pffl.BoundedGroupLoss(0.66)
+    whole = Recording(Local(FEDERATION))
+    expected = plain(pffl.solve(whole, bound, **given))
+    asked = [{type(q).__name__ for q in message} for message in whole.messages]
+    assert asked.index({"Curvature"}) < asked.index({"Slopes"})
+    for at in range(2, len(whole.messages)):
+        place = tmp_path / str(at)
+        broken = Recording(Local(FEDERATION), at, FederationError("down"))
+        with pytest.raises(FederationError):
+            pffl.solve(broken, bound, checkpoint=place, **given)
+        found = pffl.solve(Local(FEDERATION), bound, checkpoint=place, **given)
+        assert plain(found) == expected, at
+
+
 def test_together_goes_out_at_once_and_shares_equal_questions() -> None:
     engine = Recording(Reference(FEDERATION))
     question = Census(FEDERATION.schema, "train")

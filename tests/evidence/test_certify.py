@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -385,7 +386,8 @@ def test_fault_73_other_data_are_labelled(tmp_path: Path) -> None:
 class Distant:
     """Only what the protocol of engines has."""
 
-    name, federation, notes, partial, pooled = "far", None, (), False, 0
+    name, federation, notes = "far", None, ()
+    partial, pooled, release = False, 0, math.inf
 
     def __init__(self, rows: Federation) -> None:
         self._engine = Reference(rows)
