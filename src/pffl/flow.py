@@ -387,10 +387,11 @@ def iterate(
     again = None if start is None else method.resumed(start.point)
     method = again or method
     first = method.init(problem)
-    if start is not None and again is not None:
-        first = _at_hand(problem, method, first, start)
-    fresh = Progress(first, first)
+    fresh = Progress(first, first)  # before what is at hand, which may hold more
     at: Progress = yield Began(problem, method.planned_rounds, fresh, watched)
+    if start is not None and again is not None and not at.rounds:
+        first = _at_hand(problem, method, first, start)
+        at = Progress(first, first)
     stopped: Literal["diverged", "interrupted"] | None = None
     try:
         setup = None if at.rounds else method.setup(problem)

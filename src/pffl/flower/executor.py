@@ -39,6 +39,7 @@ WARM = (  # what is loaded only when it is needed: here that is for every messag
     "pffl.site.follow",
     "safetensors.numpy",
     "scipy.optimize",
+    "scipy.sparse.csgraph",
     "threadpoolctl",
 )
 

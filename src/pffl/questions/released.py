@@ -16,8 +16,6 @@ from itertools import chain, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_flow
 
 from pffl.questions.base import Question
 from pffl.questions.declared import AnswerField
@@ -149,6 +147,9 @@ def bears(charges: Mapping[Atoms, int], room: FloatArray) -> bool:
     told, free = sum(many for _, many in sets), np.minimum(np.floor(room), 1e18)
     if not told or all(told <= free[list(atoms)].min() for atoms, _ in sets):
         return True
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_flow
+
     scale = max(1.0, told / LARGEST)
     needed = [math.ceil(many / scale) for _, many in sets]
     source, sink, first = 0, 1 + len(sets) + len(room), 1 + len(sets)
