@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pffl.models import Network as Network
     from pffl.models import SoftmaxRegression as SoftmaxRegression
     from pffl.models.predictor import Predictor as Predictor
+    from pffl.path import Promise as Promise
     from pffl.preparation import Options as Options
     from pffl.reports.card import card as card
     from pffl.reports.page import report as report
@@ -80,6 +81,7 @@ _HOMES = {
     "PFFLError": "errors",
     "PerSilo": "constraints",
     "Predictor": "models.predictor",
+    "Promise": "path",
     "RegretBound": "constraints",
     "SoftmaxRegression": "models",
     "Solution": "solution",

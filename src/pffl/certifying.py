@@ -240,7 +240,7 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
         steps = _local_steps(evidence)
         plan = plan_constants(reported(here), evidence.model, X, steps)
         proofs = replace(proofs, plan=plan)
-    return evidence_of(
+    found = evidence_of(
         data,
         here,
         point,
@@ -256,6 +256,8 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
         notes=evidence.notes,
         aimed=evidence.aimed if same and evidence.promise else None,
     )
+    kept = same and request.splits is None
+    return replace(found, path=evidence.path) if kept else found
 
 
 def _local_steps(evidence: Evidence) -> int:

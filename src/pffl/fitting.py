@@ -82,28 +82,40 @@ T = TypeVar("T")
 class Fitted:
     """A run, the problem as it was solved at last, and what was measured.
 
-    `problem` has the bounds that were aimed at and the price that was reached.
+    `problem` has the bounds that were aimed at and the price that was reached; `goal`
+    are the bounds asked for.
     """
 
     run: Run
     problem: Problem
     measured: Measured
     loss_bound: float | None
+    goal: FloatArray
 
 
 def fit(
-    problem: Problem, method: Method[Any], wanted: Wanted, *, gap_every: int = 0
+    problem: Problem,
+    method: Method[Any],
+    wanted: Wanted,
+    *,
+    gap_every: int = 0,
+    watched: bool = True,
+    start: Start | None = None,
 ) -> Flow[Fitted]:
-    """Train, and measure what came of it."""
+    """Train, and measure what came of it.
+
+    Callbacks see a run that is `watched`; a method that can starts at `start`.
+    """
     shown = reported(problem)
-    watched = iterate(
+    rounds = iterate(
         problem,
         method,
         gap_every=0 if proofs.unmeasurable(problem) else gap_every,
         gauge=measure_gap,
-        watched=True,
+        watched=watched,
+        start=start,
     )
-    training = stage("training", watched)
+    training = stage("training", rounds)
 
     def others(start: Start | None) -> tuple[Flow[Any], ...]:
         return (
@@ -130,7 +142,7 @@ def fit(
     first = Fit(problem, method, wanted, run, excess, problem.cells.bounds)
     at, seen = yield from stage("bounding", _bounded(first, shown))
     measured = yield from _measured(at, shown, seen, free, rows, least)
-    return Fitted(at.run, at.problem, measured, at.loss_bound)
+    return Fitted(at.run, at.problem, measured, at.loss_bound, at.goal)
 
 
 def _spared(flow: Flow[T | Missing]) -> Flow[T | Missing]:

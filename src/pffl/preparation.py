@@ -83,6 +83,10 @@ class Options:
     reach
         Whether to also find how low the loss of each cell alone can go (linear models,
         at most 20 cells).
+    promise, models
+        "unseen" asks for the model with the least risk whose bounds can be promised for
+        people not seen, with this confidence, along a path of so many models: see
+        `path`.
     """
 
     weighting: Weighting = "silos"
@@ -96,6 +100,8 @@ class Options:
     baseline: bool = True
     least: bool = True
     reach: bool = False
+    promise: Literal["unseen"] | None = None
+    models: int | None = None
 
     def __post_init__(self) -> None:
         with Problems("options", UsageError) as problems:
@@ -103,6 +109,7 @@ class Options:
                 ("weighting", ("silos", "rows")),
                 ("empty_cells", ("refuse", "remove")),
                 ("l2", ("auto", None)),
+                ("promise", ("unseen", None)),
             ):
                 if getattr(self, name) not in allowed:
                     problems.add(
@@ -110,6 +117,14 @@ class Options:
                         f"{', '.join(map(str, allowed))}. "
                         f"Got {getattr(self, name)!r} instead."
                     )
+            many = self.models
+            if many is not None and not (type(many) is int and many >= 1):
+                problems.add(
+                    "The 'models' parameter must be a whole number ≥ 1. "
+                    f"Got {many!r} instead."
+                )
+            if many is not None and self.promise is None:
+                problems.add("`models=` goes with a promise: `promise='unseen'`")
             above = ("radius", "loss_bound", "weight_bound", "error_at_most")
             for name in (*above, "confidence"):
                 number = getattr(self, name)
@@ -160,6 +175,9 @@ class Setting:
         How tables become rows.
     access
         How the silos are reached, and what they show.
+    calibration_overlap
+        Rows set apart for a promise that are training rows, too; None if nobody could
+        look.
     """
 
     schema: Schema
@@ -169,6 +187,7 @@ class Setting:
     data: Data
     encoding: TableEncoding
     access: Access = field(default_factory=Access)
+    calibration_overlap: int | None = None
 
     @classmethod
     def pooled(

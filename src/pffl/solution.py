@@ -78,7 +78,7 @@ class Solution:
     @property
     def exit_code(self) -> int:
         """What a command ends with."""
-        return verdict.EXIT_CODES[self.status]
+        return verdict.exit_code(self.evidence)
 
     @property
     def looks(self) -> Looks:

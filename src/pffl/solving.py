@@ -20,6 +20,7 @@ from pffl.checkpoint import Checkpoint, identity
 from pffl.choosing import choose_bound
 from pffl.constraints.base import Constraint
 from pffl.data.federation import Federation
+from pffl.data.partition import CALIBRATION
 from pffl.driver import Cost, drive, drive_many
 from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
@@ -33,6 +34,7 @@ from pffl.evidence.evidence import (
     Data,
     Evidence,
     Missing,
+    ModelPath,
     Terms,
     Training,
 )
@@ -52,6 +54,7 @@ from pffl.methods.base import Method
 from pffl.methods.pffl import PFFL
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
+from pffl.path import Promise, calibration_overlap, check_promise, fit_path
 from pffl.preparation import (
     Options,
     Setting,
@@ -86,6 +89,7 @@ def solve(
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     about: About | None = None,
     secure_sum: bool = False,
+    promise: Promise | None = None,
 ) -> Solution:
     """Train one model under a bound per cell, and say how far the promise holds.
 
@@ -117,6 +121,8 @@ def solve(
     secure_sum
         Whether silos' answers are added under masks, so that nobody reads a single
         silo's: what a federation of three sites and more does over machines.
+    promise
+        Ask for a model whose bounds can be promised for people not seen: see `path`.
     """
     asker = (
         open_secured(federation, engine, model)
@@ -131,6 +137,8 @@ def solve(
     saved = keeper.saved() if keeper is not None and seed is None else None
     seed = saved[0] if saved else secrets.randbits(32) if seed is None else int(seed)
     setting, settings, notes = setting_of(asker), options or Options(), []
+    if promise is not None:
+        settings = promise.among(settings)
     free = constraint is not None and constraint.open
     bare = model or default_model(setting.schema)
     used = default_method(bare) if method is None else method_of(method)
@@ -216,6 +224,8 @@ def solving(
         )
     foretell(problem, chosen.resolved(problem)[0])
     wanted = wanted_of(setting, constraint, chosen, settings)
+    if settings.promise is not None:
+        check_promise(setting, constraint, problem)
     flow = fitted(setting, problem, constraint, chosen, settings, wanted, gap_every)
     solution = yield from flow
     said = [*notes, *more]
@@ -233,7 +243,18 @@ def fitted(
 ) -> Flow[Solution]:
     """Train one prepared problem and measure it."""
     method, why = method.resolved(problem)
-    found = yield from fit(problem, method, wanted, gap_every=gap_every)
+    path: ModelPath | Missing = Missing("not asked for")
+    if options.promise is None:
+        found = yield from fit(problem, method, wanted, gap_every=gap_every)
+    else:
+        found, path = yield from fit_path(
+            problem,
+            method,
+            wanted,
+            models=options.models,
+            gap_every=gap_every,
+            overlap=calibration_overlap(setting),
+        )
     run, solved = found.run, found.problem
     cost: Cost = yield Billed()
     seconds: float = yield Clock()
@@ -263,6 +284,7 @@ def fitted(
         minimax=minimax,
         aimed=solved.cells.bounds,
     )
+    evidence = replace(evidence, path=path)
     point = run.point
     return Solution(
         point.w, point.multipliers, problem, run.history, evidence, setting.encoding
@@ -379,6 +401,11 @@ def solve_many(
     if not points:
         return []
     settings, asker = options or Options(), open_engine(federation, engine)
+    if settings.promise is not None:
+        raise UsageError(
+            "a promise for people not seen is for one run: of many models that are "
+            "tried on the same rows none can be promised anything"
+        )
     setting = setting_of(asker)
     bare = model or default_model(asker.schema)
     first, notes = drive(
@@ -480,6 +507,7 @@ def setting_of(engine: Engine) -> Setting:
     if pooled:
         known = Setting.pooled(engine.name, engine.encoding, engine.splits, pooled)
         return replace(known, data=data)
+    apart = here if here is not None and CALIBRATION in here.splits else None
     return Setting(
         engine.schema,
         engine.silo_names,
@@ -488,6 +516,7 @@ def setting_of(engine: Engine) -> Setting:
         data,
         engine.encoding,
         Access(elsewhere=here is None, partial=engine.partial, release=engine.release),
+        None if apart is None else apart.repeated(CALIBRATION),
     )
 
 

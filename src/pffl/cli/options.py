@@ -122,6 +122,12 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         ),
         Shared("test-fraction", float, "Share of each silo kept for testing."),
         Shared(
+            "calibration-fraction",
+            float,
+            "Share of the training rows set apart to test a promise on. Default: the "
+            "test rows are used.",
+        ),
+        Shared(
             "seed",
             int,
             "Of silos, split and training; default: 0, and one drawn for training.",
@@ -229,6 +235,16 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         ),
         Shared("reach", bool, "Also find how low each cell alone can go (20 at most)."),
         Shared("confidence", float, "Of statements about unseen people."),
+        Shared(
+            "promise",
+            str,
+            "unseen: find the model with the least risk whose bounds can be promised "
+            "for people not seen.",
+            "unseen",
+        ),
+        Shared(
+            "models", int, "With --promise: models to try, from the safest on.", "N"
+        ),
     ),
     "privacy": (
         Shared(

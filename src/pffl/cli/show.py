@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pffl.cli.options import in_options
-from pffl.evidence import choice, summary, verdict
+from pffl.evidence import choice, promise, summary, verdict
 from pffl.evidence.advice import asks_most
 from pffl.evidence.certificate import grounds_of, mark, numbered
 from pffl.evidence.evidence import Evidence, Missing, Training
@@ -73,10 +73,10 @@ def result(console: Console, e: Evidence, *, file: bool = False) -> None:
     if file:
         console.print(remarks(e.data.notes))
     console.print()
-    tried = choice.table(e)
-    if tried:
-        print_whole(console, text_rows(tried, console.width))
-        console.print()
+    for tried in (choice.table(e), promise.around(e)):
+        if tried:
+            print_whole(console, text_rows(tried, console.width))
+            console.print()
     print_whole(console, cell_table(e, console.width))
     console.print()
     for rows in (summary.rate_table(e), summary.measures(e)):

@@ -38,7 +38,7 @@ from pffl.data.codes import as_column, encode_values
 from pffl.data.encoding import TableEncoding
 from pffl.data.joining import join_sites
 from pffl.data.labels import label_type_of
-from pffl.data.partition import People, distribute, split_index
+from pffl.data.partition import CALIBRATION, People, distribute, split_index
 from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows, Silo
 from pffl.data.sparse import Matrix, as_csr, contents, is_sparse, saved
@@ -50,7 +50,7 @@ from pffl.data.table import (
     encode_table,
 )
 from pffl.data.weights import as_weights, described
-from pffl.errors import DataError, Problems
+from pffl.errors import DataError, Problems, UsageError
 from pffl.files import digest, write
 from pffl.text import element, few, visible
 from pffl.typing import FloatArray, IntArray
@@ -428,6 +428,28 @@ class Federation:
         silos = distribute(rows.take, plan)
         known = encoding or TableEncoding.of_numbers(schema)
         return cls(schema, silos, name, synthetic, tuple(notes), known)
+
+    def with_calibration(self, fraction: float, *, seed: int = 0) -> Federation:
+        """Set apart a share of each silo's training rows, to test a promise on.
+
+        All rows of a person stay together. See `pffl.Promise`.
+        """
+        if CALIBRATION in self.splits:
+            raise UsageError("there are calibration rows already")
+        parts = [silo.rows("train") for silo in self.silos]
+        codes = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        whole, people = Rows.joined(parts), None
+        if whole.person is not None:
+            many = int(whole.person.max(initial=-1)) + 1
+            people = tuple(f"{CALIBRATION} {i}" for i in range(many)), whole.person
+        plan, _ = split_index(
+            codes, self.silo_names, {CALIBRATION: fraction}, people=people, seed=seed
+        )
+        silos = tuple(
+            replace(old, splits={**old.splits, **new.splits})
+            for old, new in zip(self.silos, distribute(whole.take, plan), strict=True)
+        )
+        return replace(self, silos=silos)
 
     def __len__(self) -> int:
         return len(self.silos)

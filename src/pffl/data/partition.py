@@ -1,4 +1,4 @@
-"""Cut one table into silos, and each silo into train, test and validation, seeded.
+"""Cut one table into silos, and each silo into splits (train, test, …), seeded.
 
 A cut into silos, for simulations, is ``(codes, names)``: the silo of every row, and the
 silos' names. All are pure: the same arguments, the same cut. Every row is in exactly
@@ -20,6 +20,7 @@ from pffl.errors import DataError, Problems, UsageError
 from pffl.typing import IntArray
 
 Partition: TypeAlias = tuple[IntArray, tuple[str, ...]]
+CALIBRATION = "calibration"  # rows that a promise for people not seen is tested on
 People: TypeAlias = tuple[tuple[str, ...], IntArray]  # their ids, and who each row is
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pffl.evidence.evidence import Evidence, Sample, known
+from pffl.evidence.evidence import Evidence, ModelPath, Sample, known
 from pffl.evidence.training import CellLosses, converged, losses
 from pffl.text import words
 from pffl.typing import FloatArray
@@ -32,6 +32,8 @@ def asks_most(e: Evidence) -> str | None:
     before, total = known(e.before), float(e.multipliers.sum())
     free = None if before is None else losses(e, before.samples["train"])
     priced, met = converged(e) == "yes", free is not None and not free.missed
+    if isinstance(e.path, ModelPath):  # bounds were tightened to be shown
+        this, met = "The promise asks", priced and total == 0
     if met or (free is None and priced and total == 0):
         return f"{this} nothing of anyone: the model without bounds is within."
     if priced and total > 0:

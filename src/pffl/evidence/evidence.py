@@ -591,6 +591,62 @@ class Choice(Record):
 
 
 @dataclass(frozen=True)
+class Candidate(Record):
+    """One model of a path, and what training and calibration rows say of it.
+
+    Attributes
+    ----------
+    margin
+        The least room of a cell below its bound on training rows, in `Path.spread`.
+    model
+        Its weights.
+    loss_bound
+        M of its predictor.
+    training
+        Sums over the training rows.
+    calibration
+        Sums over the calibration rows, with bets that were planned before.
+    """
+
+    margin: float
+    model: Vector
+    loss_bound: float
+    training: Sample
+    calibration: Sample
+
+
+@dataclass(frozen=True)
+class ModelPath(Record):
+    """Models that were fixed before a calibration row was looked at, safest first.
+
+    Attributes
+    ----------
+    split
+        The rows that they were tested on.
+    spread
+        About one standard error of each cell's mean on these rows, by training rows.
+    candidates
+        The models, in the order in which they are tested.
+    chosen
+        Place of the model that is shipped: the last up to which every one was shown,
+        or the first.
+    overlap
+        Calibration rows that are training rows, too; see `Data.overlap`.
+    """
+
+    split: str
+    spread: list[float]
+    candidates: list[Candidate]
+    chosen: int
+    overlap: int | None = None
+
+    @property
+    def shipped(self) -> Candidate:
+        """The model that is shipped."""
+        return self.candidates[self.chosen]
+
+
+@dataclass(frozen=True)
 class Training(Record):
     """How the model came about.
 
@@ -695,7 +751,10 @@ class Evidence(Record):
         Purpose, owner and date, as somebody stated them.
     sites
         Who answered, where rows are elsewhere.
-    path, privacy
+    path
+        The models among which one was chosen, where a promise for people not seen was
+        asked for in advance.
+    privacy
         Room for what later versions measure.
     """
 
@@ -715,7 +774,7 @@ class Evidence(Record):
     notes: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     about: About = About()
-    path: Missing = Missing("not asked for")
+    path: ModelPath | Missing = Missing("not asked for")
     sites: Sites | Missing = AT_HAND
     privacy: Missing = Missing("no noise was added")
 
@@ -836,6 +895,11 @@ class Evidence(Record):
         if isinstance(self.before, Before):
             samples += self.before.samples.values()
         good = True
+        if isinstance(self.path, ModelPath):
+            good = 0 <= self.path.chosen < len(self.path.candidates)
+            good = good and len(self.path.spread) == cells
+            for one in self.path.candidates:
+                samples += [one.training, one.calibration]
         for sample in samples:
             good = good and all(len(v) == cells for v in sample.cells.values())
             good = good and all(len(v) == atoms for v in sample.atoms.values())

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pffl import files
 from pffl.errors import PFFLError, UsageError
-from pffl.evidence.evidence import Evidence, Missing, Training
+from pffl.evidence.evidence import Evidence, Missing, ModelPath, Sample, Training
 from pffl.records import Record, read
 
 LOOKS = "looks.jsonl"
@@ -62,10 +62,9 @@ def look(e: Evidence, plan: str | None = None, *, stated: bool = True) -> Look |
     """Return the look that evidence is of; None without held-out rows."""
     if isinstance(e.heldout, Missing):
         return None
-    rows = [e.data.splits[s] for s in e.heldout.splits if s in e.data.splits]
-    if len(rows) < len(e.heldout.splits):  # out of reach: known by their counts
-        counts = [*e.heldout.splits, [int(n) for n in e.heldout.atoms["count"]]]
-        rows = [hashed("rows", e.data.schema, counts)]
+    rows = _rows(e, e.heldout)
+    if isinstance(e.path, ModelPath):
+        rows = list(dict.fromkeys([*rows, *_rows(e, e.path.shipped.calibration)]))
     return Look(
         rows,
         settings(e),
@@ -77,6 +76,15 @@ def look(e: Evidence, plan: str | None = None, *, stated: bool = True) -> Look |
     )
 
 
+def _rows(e: Evidence, sample: Sample) -> list[str]:
+    """Return hashes of the rows of a sample, one per split."""
+    rows = [e.data.splits[s] for s in sample.splits if s in e.data.splits]
+    if len(rows) < len(sample.splits):  # out of reach: known by their counts
+        counts = [*sample.splits, [int(n) for n in sample.atoms["count"]]]
+        rows = [hashed("rows", e.data.schema, counts)]
+    return rows
+
+
 def settings(e: Evidence) -> str:
     """Return a hash of all that was chosen of a model, whatever its training rows."""
     run = e.training if isinstance(e.training, Training) else None
@@ -86,7 +94,10 @@ def settings(e: Evidence) -> str:
     cells = [(c.cell, c.bound, c.silo, c.of) for c in e.cells]
     terms = (e.terms.weighting, e.terms.risk_weight, e.terms.loss_bound)
     model = e.model.described if run is not None else e.model.fingerprint
-    return hashed("settings", e.promise, cells, terms, model, chosen, drawn)
+    parts: list[object] = [e.promise, cells, terms, model, chosen, drawn]
+    if isinstance(e.path, ModelPath):  # what was promised was chosen by these rows
+        parts += ["path", e.terms.confidence, len(e.path.candidates)]
+    return hashed("settings", *parts)
 
 
 def _certificate(e: Evidence) -> str:

@@ -12,7 +12,7 @@ from html import escape
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from pffl.evidence import unseen, verdict
+from pffl.evidence import promise, verdict
 from pffl.evidence.certificate import Certificate, mark
 from pffl.evidence.evidence import Evidence
 from pffl.evidence.metrics import Rate, rates
@@ -78,7 +78,7 @@ def verdicts(e: Evidence) -> tuple[Verdict, ...]:
     for key, found in verdict.verdicts(e).items():
         title = TITLES[key] if e.trained or key != "heldout" else AT_HAND
         word = found["verdict"]
-        if key == "unseen" and not e.promise and unseen.upper(e) is not None:
+        if key == "unseen" and not e.promise and promise.upper(e) is not None:
             word = "unbounded"  # figures, and nothing to compare them with
         out.append(Verdict(title, word, found["sentence"]))
     return tuple(out)
@@ -161,9 +161,11 @@ def columns(e: Evidence, cells: Sequence[CellResult]) -> list[Column]:
                 _against([c.test_loss for c in cells], cells),
             )
         )
+    shown = promise.asked(e) and promise.rise(e) is None
+    apart = "all cells at once" if shown else "each cell by itself"
     promised = Column(
         "promised at most",
-        f"mean loss of people not seen, each cell by itself, {sure} sure",
+        f"mean loss of people not seen, {apart}, {sure} sure",
         tuple(_promised(c) for c in cells),
     )
     guessed = Column(
@@ -342,5 +344,7 @@ def _promised(cell: CellResult) -> Figure:
     """Write an upper bound, rounded up; one above the cell's bound shows nothing."""
     if cell.test_upper is None:
         return Figure(NOTHING)
+    if cell.test_upper == cell.bound:
+        return Figure(decimals(cell.test_upper))
     over = cell.bound is not None and cell.test_upper > cell.bound
     return Figure(up(cell.test_upper), "caution" if over else "plain")

@@ -22,7 +22,7 @@ from pffl.bounds import logsum, rates, weighted
 from pffl.bounds import uniform as uniform_bounds
 from pffl.bounds.holdout import chernoff_upper, split_delta
 from pffl.evidence.certificate import Assumption, State, Statement
-from pffl.evidence.evidence import WEIGHTED, Evidence, Missing, Sample
+from pffl.evidence.evidence import WEIGHTED, Evidence, Missing, ModelPath, Sample
 from pffl.evidence.training import CellLosses, losses, planned
 from pffl.text import down, up, words
 from pffl.typing import FloatArray
@@ -56,8 +56,8 @@ METRICS: dict[str, tuple[Callable[..., rates.Spread], str]] = {
 
 
 def statements(e: Evidence) -> list[Statement]:
-    """Return all statements on unseen people, and the plan of rounds."""
-    out = [holdout(e)]
+    """Return what is stated of unseen people beside losses, and the plan of rounds."""
+    out = []
     if e.labels:
         out.append(holdout_error(e))
     if len(e.labels) == 2:
@@ -73,8 +73,15 @@ def statements(e: Evidence) -> list[Statement]:
 
 
 def candidates(e: Evidence) -> int:
-    """Models that share δ: those that were compared on the same rows."""
-    return 1 if e.terms.fresh_split else e.terms.candidates
+    """Models that share δ: those that were compared on the same rows.
+
+    Among them those of a path that was tested on these rows.
+    """
+    many = 1 if e.terms.fresh_split else e.terms.candidates
+    tested = isinstance(e.path, ModelPath) and isinstance(e.heldout, Sample)
+    if tested and e.path.split in e.heldout.splits:
+        many *= len(e.path.candidates)
+    return many
 
 
 def parts(e: Evidence) -> int:
@@ -114,13 +121,19 @@ def joint_delta(e: Evidence, kind: str) -> float:
 def sharing(e: Evidence) -> str:
     """Say in words how sure the statements on unseen people are."""
     kinds = shares(e)
-    percent, delta = _percent(e), f"{1.0 - e.terms.confidence:.6g}"
+    sure, delta = percent(e), f"{1.0 - e.terms.confidence:.6g}"
     text = (
         f"On unseen people: the figure 'at most' of a cell holds by itself with "
-        f"confidence {percent}, and so does that every bound is kept, if no figure is "
+        f"confidence {sure}, and so does that every bound is kept, if no figure is "
         f"above its bound. Joint figures and all else hold together: their risk, "
         f"{delta}, goes "
     )
+    if isinstance(e.path, ModelPath):
+        text = (
+            f"On unseen people: that every bound is kept, if the path shows it, holds "
+            f"by itself with confidence {sure}. All else holds together: its risk, "
+            f"{delta}, goes "
+        )
     if len(kinds) == 1:
         text += "to the losses"
     else:
@@ -138,7 +151,8 @@ def sharing(e: Evidence) -> str:
     return text + "."
 
 
-def _percent(e: Evidence) -> str:
+def percent(e: Evidence) -> str:
+    """Return the confidence, in words."""
     return f"{100 * e.terms.confidence:.6g} %"
 
 
@@ -214,6 +228,11 @@ def weights(e: Evidence) -> tuple[Assumption, ...]:
     return (Assumption(f"{text}.", "assumed"),)
 
 
+def failed(e: Evidence) -> bool:
+    """Whether the weights of rows forbid every statement."""
+    return any(ground.state == "failed" for ground in weights(e))
+
+
 def looked_at(e: Evidence) -> tuple[Assumption, ...]:
     """Say how looks at the held-out rows, and a choice by them, were paid for."""
     many, terms = candidates(e), e.terms
@@ -272,30 +291,38 @@ def loss_bounds(e: Evidence, delta: float) -> FloatArray | None:
     sample, M = usable(e), e.terms.loss_bound
     if sample is None or M is None or not e.cells:
         return None
-    share = split_delta(delta, 1, parts(e))
-    if e.heldout_weighted:
-        return _weighted_bounds(e, sample, M, share)
-    count, total = sample.of_people("count"), sample.of_people("bounded_loss")
-    if (bets := sample.planned) is not None:
-        below = np.array(sample.below)
-        return logsum.upper_bounds(bets, below, count, total, loss_bound=M, delta=share)
-    return chernoff_upper(count, total, M, share)
-
-
-def _weighted_bounds(
-    e: Evidence, sample: Sample, loss_bound: float, delta: float
-) -> FloatArray | None:
-    """Bound the weighted mean losses; None where no bound on weights is known."""
-    bets = sample.planned
-    if bets is None or any(ground.state == "failed" for ground in weights(e)):
+    if failed(e):
         return None
-    return weighted.upper(
-        bets,
-        np.array(sample.levels),
-        np.array(sample.diluted),
-        counts=np.array(sample.stakes["count"]),
-        loss_bound=loss_bound,
-        delta=delta,
+    share = split_delta(delta, 1, parts(e))
+    return upper_ends(sample, M, share, weighs=e.heldout_weighted)
+
+
+def upper_ends(
+    sample: Sample, loss_bound: float, delta: float, *, weighs: bool
+) -> FloatArray | None:
+    """Bound the mean losses that rows were drawn from, each with probability 1 − δ.
+
+    `weighs`: whether the rows have weights; then None without bets on them, or where a
+    row weighs more than was assumed.
+    """
+    bets = sample.planned
+    if weighs:
+        if bets is None or not sample.levels or any(sample.stakes["above"]):
+            return None
+        return weighted.upper(
+            bets,
+            np.array(sample.levels),
+            np.array(sample.diluted),
+            counts=np.array(sample.stakes["count"]),
+            loss_bound=loss_bound,
+            delta=delta,
+        )
+    count, total = sample.of_people("count"), sample.of_people("bounded_loss")
+    if bets is None:
+        return chernoff_upper(count, total, loss_bound, delta)
+    below = np.array(sample.below)
+    return logsum.upper_bounds(
+        bets, below, count, total, loss_bound=loss_bound, delta=delta
     )
 
 
@@ -331,8 +358,8 @@ def holdout(e: Evidence) -> Statement:
     kept = "" if e.trained else ", with predictions kept within bounds,"
     counted = "weighted " if e.heldout_weighted else ""
     text = (
-        f"With confidence {_percent(e)}, each cell by itself, the {counted}mean loss "
-        f"of unseen people{kept} is at most the figure in the table{_mixture(e)}"
+        f"With confidence {percent(e)}, each cell by itself, the {counted}mean loss "
+        f"of unseen people{kept} is at most the figure in the table{mixture(e)}"
     )
     extra: dict[str, FloatArray] = {"joint": together}
     excess = found - cells.bounds
@@ -364,18 +391,18 @@ def in_short(e: Evidence) -> str:
         reason = f"{whole.reason[:1].upper()}{whole.reason[1:]}."
         return whole.text if whole.available else reason
     standing = _standing(e, losses(e, sample), found, M)
-    return f"With confidence {_percent(e)} {standing}"
+    return f"With confidence {percent(e)} {standing}"
 
 
 def _standing(
     e: Evidence, cells: CellLosses, found: FloatArray, loss_bound: float
 ) -> str:
     """Say how many bounds are shown, and what is lacking for the others."""
-    lacking, trivial = _lacking(e, cells), _trivial(e, loss_bound)
-    return f"{_against(cells, found)}{lacking}{trivial}{_counted_from(e)}"
+    lacking, idle = _lacking(e, cells), trivial(e, loss_bound)
+    return f"{_against(cells, found)}{lacking}{idle}{counted_from(e)}"
 
 
-def _counted_from(e: Evidence) -> str:
+def counted_from(e: Evidence) -> str:
     """Say what is not shown where bounds count from what a cell alone can reach."""
     if not e.relative:
         return ""
@@ -385,7 +412,7 @@ def _counted_from(e: Evidence) -> str:
     )
 
 
-def _mixture(e: Evidence) -> str:
+def mixture(e: Evidence) -> str:
     """Say who unseen people are, where silos may differ."""
     if e.data.silos == 1:
         return ""
@@ -465,7 +492,7 @@ def _lacking(e: Evidence, cells: CellLosses) -> str:
     )
 
 
-def _trivial(e: Evidence, loss_bound: float) -> str:
+def trivial(e: Evidence, loss_bound: float) -> str:
     """Say that a bound that is not below M says nothing of the model."""
     idle = int((e.bounds >= loss_bound).sum())
     if not idle:
@@ -549,7 +576,7 @@ def holdout_error(e: Evidence) -> Statement:
     count, worst = sample.of_cells("count"), int(np.argmax(bounds))
     wrong = count - sample.of_cells("correct")
     text = (
-        f"With confidence {_percent(e)}, for all cells at once, the model is wrong "
+        f"With confidence {percent(e)}, for all cells at once, the model is wrong "
         "about unseen people no more often than the table says; at most "
         f"{up(bounds[worst])} of the time in '{e.names[worst]}', the worst cell."
     )
@@ -600,7 +627,7 @@ def metric(kind: str, e: Evidence) -> Statement:
     missing = [groups[a] for a in found.undefined]
     low, high = found.interval.lower, found.interval.upper
     text = (
-        f"With confidence {_percent(e)}, among unseen people the largest difference in "
+        f"With confidence {percent(e)}, among unseen people the largest difference in "
         f"{METRICS[kind][1]} lies between {down(low)} and {up(high)}. "
     )
     if found.value is None:
@@ -659,7 +686,7 @@ def uniform(e: Evidence) -> Statement:
     bounds, printed = _uniform_bounds(e, cells, M, X)
     vacuous = int((bounds >= M).sum())
     text = (
-        f"From the training rows alone, with confidence {_percent(e)}, the mean loss "
+        f"From the training rows alone, with confidence {percent(e)}, the mean loss "
         "of unseen people is at most the figure in the table, whichever model of "
         f"length at most {words(R)} was picked. The figure is vacuous in {vacuous} of "
         f"{len(cells.names)} cells."

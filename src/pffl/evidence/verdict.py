@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pffl.evidence import sites, training, unseen
+from pffl.evidence import promise, sites, training, unseen
 from pffl.evidence.advice import asks_most
 from pffl.evidence.certificate import Certificate, Status
 from pffl.evidence.evidence import Evidence, Missing, Pair, Sample, Training, known
@@ -35,6 +35,14 @@ EXIT_CODES: dict[Status, int] = {
 #: What to raise, of a method that was stopped too early; the first that it has.
 EFFORT = ("dual_rounds", "rounds", "max_rounds", "iterations")
 RESULT, RESULT_VERSION = "pffl.result", 2
+
+
+def exit_code(e: Evidence) -> int:
+    """Return what a command ends with: a promise that was asked for is required."""
+    found = EXIT_CODES[judge(e)[0]]
+    path = known(e.path)
+    lacking = path is not None and not promise.holds(e, path)
+    return 4 if found == 0 and lacking else found
 
 
 def judge(e: Evidence) -> tuple[Status, str]:
@@ -146,7 +154,7 @@ def _smallest_possible(e: Evidence) -> str:
 def verdicts(e: Evidence) -> dict[str, dict[str, Any]]:
     """Return the three verdicts: on the rows at hand, held-out rows, unseen people."""
     status, sentence = judge(e)
-    promised, nothing = unseen.holdout(e), "not available"
+    promised, nothing = promise.statement(e), "not available"
     word = nothing
     if promised.available and promised.holds is not None:
         word = "holds" if promised.holds else "not shown"
@@ -161,9 +169,27 @@ def verdicts(e: Evidence) -> dict[str, dict[str, Any]]:
         "heldout": _heldout(e),
         "unseen": {
             "verdict": word,
-            "sentence": unseen.in_short(e),
-            "more_rows": unseen.more_rows(e),
+            "sentence": promise.in_short(e),
+            "more_rows": promise.more_rows(e),
+            **_of_path(e),
         },
+    }
+
+
+def _of_path(e: Evidence) -> dict[str, Any]:
+    """Say which model of a path it is, and what could be promised if it is not shown.
+
+    `rise` is what all bounds would have to be higher by.
+    """
+    path = known(e.path)
+    if path is None:
+        return {}
+    return {
+        "model": path.chosen + 1,
+        "models": len(path.candidates),
+        "calibration_rows": path.shipped.calibration.rows,
+        "could_promise": promise.possible(e),
+        "rise": promise.rise(e),
     }
 
 
@@ -178,6 +204,9 @@ def _heldout(e: Evidence) -> dict[str, Any]:
         return {"verdict": "not available", "sentence": _sentence(e.heldout)}
     many = f"{e.heldout.rows:,}"
     rows = f"{many} held-out rows" if e.trained else f"the {many} rows used"
+    path = known(e.path)
+    if path is not None and path.split in e.heldout.splits:
+        rows = f"{many} calibration rows, by which the model was chosen,"
     cells = losses(e, e.heldout)
     filled = np.flatnonzero(cells.counts > 0)
     if not len(filled):
@@ -264,9 +293,11 @@ def cell_results(e: Evidence) -> tuple[CellResult, ...]:
         e.means(e.seen),
         nothing if test is None else e.means(test),
     )
-    bounds = unseen.upper(e)
+    bounds = promise.upper(e)
     counts = np.zeros(len(e.cells)) if test is None else test.of_cells("count")
-    shown = nothing if bounds is None else np.where(counts > 0, bounds, np.nan)
+    path = known(e.path)
+    there = counts if path is None else path.shipped.calibration.of_cells("count")
+    shown = nothing if bounds is None else np.where(there > 0, bounds, np.nan)
     before = known(e.before)
     samples = {} if before is None else before.samples
     old = {split: sample.means for split, sample in samples.items()}
@@ -351,7 +382,12 @@ def certificate(e: Evidence) -> Certificate:
     """Return everything that is claimed, with its grounds."""
     status, sentence = judge(e)
     return Certificate(
-        (*training.statements(e), *sites.statements(e), *unseen.statements(e)),
+        (
+            *training.statements(e),
+            *sites.statements(e),
+            promise.statement(e),
+            *unseen.statements(e),
+        ),
         status,
         sentence,
         e.terms.confidence,

@@ -22,6 +22,7 @@ from pffl.constraints import CONSTRAINTS
 from pffl.constraints.base import Cells
 from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
+from pffl.data.partition import CALIBRATION
 from pffl.data.silo import Rows, Silo
 from pffl.engines import DEPLOYED
 from pffl.errors import UsageError
@@ -376,8 +377,9 @@ def site_file(
     shares = {
         "TEST": 0.2 if "test" in agreed.splits else 0.0,
         "VALIDATION": 0.1 if "validation" in agreed.splits else 0.0,
+        "CALIBRATION": 0.2 if CALIBRATION in agreed.splits else 0.0,
     }
-    said = "  # says train, test or validation in each row"
+    said = "  # says train, test, validation or calibration in each row"
     values = {
         "NAME": _pair("name", name),
         "COLUMNS": "\n".join(f"# {_pair(c, c)}" for c in agreed.columns),

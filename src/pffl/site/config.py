@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from pffl.data.partition import check_fractions
+from pffl.data.partition import CALIBRATION, check_fractions
 from pffl.errors import Problems, UsageError, wrong
 from pffl.numerics import is_number
 from pffl.questions.released import RELEASE
@@ -94,14 +94,15 @@ class Split:
     Parameters
     ----------
     column
-        Column with ``train``, ``test`` or ``validation`` in every row.
-    test, validation
+        Column with ``train``, ``test``, ``validation`` or ``calibration`` in every row.
+    test, validation, calibration
         Shares drawn at random with `seed`, if there is no such column.
     """
 
     column: str | None = None
     test: float = 0.2
     validation: float = 0.0
+    calibration: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -112,7 +113,8 @@ class Split:
     @property
     def fractions(self) -> dict[str, float]:
         """Shares by name."""
-        return {"test": self.test, "validation": self.validation}
+        names = ("test", "validation", CALIBRATION)
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, kw_only=True)

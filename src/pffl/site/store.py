@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl import files, records
+from pffl.data.partition import CALIBRATION
 from pffl.data.silo import INPUT_TYPES, Rows, Silo
 from pffl.data.sparse import restored, saved
 from pffl.errors import ArtefactError
@@ -25,7 +26,7 @@ MANIFEST = "manifest.json"
 FORMAT = "pffl prepared rows"
 VERSION = 1
 SMALL = 256  # bytes: a file of nothing cannot be mapped
-SPLITS = ("train", "test", "validation")
+SPLITS = ("train", "test", "validation", CALIBRATION)
 
 
 @dataclass(frozen=True)

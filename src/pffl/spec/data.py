@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,14 @@ from pffl.data.federation import Federation
 from pffl.data.table import ColumnOptions, TableOptions
 from pffl.datasets import DATASETS
 from pffl.errors import DataError, Problems, UsageError, wrong
+from pffl.numerics import is_number
 from pffl.records import check, construct, read_toml, required, suggestion
 
 if TYPE_CHECKING:
     from pffl.site.agreement import Agreement
 
 SPEC = "spec.toml"  # the run file of a run directory
+APART = "calibration_fraction"  # of the training rows: what a promise is tested on
 PATHS = ("path", "source", "cache_dir", "federation")
 
 
@@ -98,9 +100,28 @@ def read_data(
     table: Mapping[str, object], base: Path, problems: Problems
 ) -> DataSource | None:
     """Read [data]; paths start from `base`."""
+    if "federation" in table:
+        return _elsewhere(table, base, problems)
     values = dict(table)
-    if "federation" in values:
-        return _elsewhere(values, base, problems)
+    share = values.pop(APART, None)
+    found = _at_hand(values, base, problems)
+    if share is None or found is None:
+        return found
+    if not (is_number(share) and 0 < share < 1):
+        problems.add(wrong(APART, "[data]", "a number between 0 and 1", share))
+        return None
+    seed: Any = values.get("seed", 0)
+
+    def opened(progress: object = None) -> Federation:
+        return found.open(progress=progress).with_calibration(float(share), seed=seed)
+
+    return replace(found, open=opened, values={**found.values, APART: share})
+
+
+def _at_hand(
+    values: dict[str, object], base: Path, problems: Problems
+) -> DataSource | None:
+    """A data set by name, or tables."""
     path: Any = values.pop("path", None)
     name = values.get("name")
     if path is None and name is None:
