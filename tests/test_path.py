@@ -1,0 +1,441 @@
+"""A promise for people not seen: the path of models, its test, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.optimize import brentq
+from scipy.special import expit, logsumexp
+from scipy.stats import binom
+
+import pffl
+from pffl.bounds.logsum import plan_bets, upper_bounds
+from pffl.data import Federation, Rows
+from pffl.engines import Local
+from pffl.errors import DataError, UsageError
+from pffl.evidence import promise, verdict
+from pffl.evidence.evidence import Evidence, Missing, ModelPath
+from pffl.evidence.vector import numbers_of
+from pffl.path import FAR, INSIDE
+from pffl.preparation import Options
+from tests.cli.helpers import SMALL, one_line
+from tests.cli.helpers import pffl as command
+from tests.helpers import make_federation
+from tests.interrupting import Stopping, assert_same_bits
+
+BOTH = pffl.ConditionalBoundedGroupLoss
+QUICK = Options(baseline=False, least=False)
+
+
+def unlike(seed: int = 5, rows: int = 1200, **options: Any) -> Federation:
+    """Two groups whose labels follow different inputs: one model cannot suit both."""
+    rng = np.random.default_rng(seed)
+    group = (rng.uniform(size=rows) < 0.3).astype(int)
+    X = rng.normal(size=(rows, 3))
+    score = np.where(group == 1, 1.5 * X[:, 1] + 0.5, 1.5 * X[:, 0])
+    y = (rng.uniform(size=rows) < expit(score)).astype(int)
+    return Federation.from_arrays(
+        X,
+        y,
+        sensitive_features=np.array(["a", "b"])[group],
+        silo=np.arange(rows) % 2,
+        seed=seed,
+        **{"test_fraction": 0.4, **options},
+    )
+
+
+def promised(federation: Any, bound: float, **asked: Any) -> pffl.Solution:
+    asked = {"options": QUICK, "seed": 0, "promise": pffl.Promise(), **asked}
+    return pffl.solve(federation, pffl.BoundedGroupLoss(bound), **asked)
+
+
+def path_of(solution: pffl.Solution) -> ModelPath:
+    path = solution.evidence.path
+    assert isinstance(path, ModelPath)
+    return path
+
+
+def said(e: Evidence) -> str:
+    return str(verdict.verdicts(e)["unseen"]["sentence"])
+
+
+# By rows, and by plain arithmetic
+
+
+def losses_of(solution: pffl.Solution, rows: Rows, w: Any, M: float) -> Any:
+    """−log of a clipped probability, by hand."""
+    scaled = solution.problem.task.model.inputs.apply(rows.X)
+    score = np.column_stack([scaled, np.ones(len(rows))]) @ np.array(w)
+    least = np.exp(-M)
+    return -np.log(np.clip(expit((2 * rows.y - 1) * score), least, 1 - least))
+
+
+def upper_of(x: Any, bets: Any, weights: Any, delta: float) -> float:
+    """Σ π exp(Σ log(1 − γx)) / (1 − γμ)ⁿ = 1/δ, solved for μ by another root finder."""
+    sums = np.log1p(-np.outer(np.array(bets), x)).sum(axis=1)
+
+    def above(mean: float) -> float:
+        terms = np.log(weights) + sums - len(x) * np.log1p(-np.array(bets) * mean)
+        return float(logsumexp(terms) + np.log(delta))
+
+    return 1.0 if above(1.0 - 1e-15) < 0 else float(brentq(above, 0.0, 1.0, xtol=1e-14))
+
+
+def test_what_is_shown_is_what_the_rows_show():
+    """Every test of the sequence by rows, with its own arithmetic, and the rule."""
+    federation = unlike()
+    tight = promised(federation, 0.76, promise=pffl.Promise(models=12))
+    path, rows = path_of(tight), federation.pooled("test")
+    shown = []
+    for one in path.candidates:
+        within = []
+        for z, group in enumerate(federation.schema.groups):
+            mine = rows.group == federation.schema.groups.index(group)
+            part = Rows.of(rows.X[mine], rows.y[mine], rows.group[mine])
+            w = numbers_of(one.model)
+            x = losses_of(tight, part, w, one.loss_bound) / one.loss_bound
+            args = one.calibration.bets[z], one.calibration.bet_weights[z]
+            upper = one.loss_bound * upper_of(x, *args, 0.8 * 0.05)
+            within.append(upper <= 0.76)
+        shown.append(all(within))
+    assert promise.tested(tight.evidence, path) == shown[: shown.index(False) + 1]
+    assert 0 < shown.index(False) < len(shown)  # the test had something to decide
+    assert path.chosen == shown.index(False) - 1
+    np.testing.assert_array_equal(tight.w, numbers_of(path.shipped.model))
+    assert tight.exit_code == 0
+    assert said(tight.evidence).startswith("With confidence 95 % the mean loss")
+
+
+def test_the_path_is_made_of_training_rows_alone():
+    """Other labels on all calibration rows: the same models, order, M and bets."""
+    federation = unlike()
+    other = replace(
+        federation,
+        silos=tuple(
+            replace(
+                silo,
+                splits={
+                    "train": silo.rows("train"),
+                    "test": replace(silo.rows("test"), y=1 - silo.rows("test").y),
+                },
+            )
+            for silo in federation.silos
+        ),
+    )
+    options = replace(QUICK, least=True)
+    found = [promised(f, 0.8, options=options) for f in (federation, other)]
+    first, second = map(path_of, found)
+    assert len(first.candidates) == len(second.candidates) == 20
+    for one, two in zip(first.candidates, second.candidates, strict=True):
+        assert_same_bits(one.model, two.model)
+        assert_same_bits(one.training, two.training)
+        assert (one.margin, one.loss_bound) == (two.margin, two.loss_bound)
+        assert one.calibration.bets == two.calibration.bets
+    assert [s.exit_code for s in found] == [0, 4]
+    assert second.chosen == 0
+
+
+def test_the_safest_is_first_and_nearly_as_safe_as_possible():
+    """s* by cvxpy: the largest s with mean loss ≤ ζ − s·se in every cell."""
+    federation = unlike(rows=400)
+    found = promised(federation, 0.68, promise=pffl.Promise(models=4))
+    path = path_of(found)
+    margins = [one.margin for one in path.candidates]
+    assert margins == sorted(margins, reverse=True)
+    rows, model = federation.pooled("train"), found.problem.task.model
+    X = np.column_stack([model.inputs.apply(rows.X), np.ones(len(rows.y))])
+    w, s = cp.Variable(X.shape[1]), cp.Variable()
+    loss = cp.logistic(cp.multiply(1 - 2 * rows.y, X @ w))
+    kept = [
+        cp.sum(loss[np.flatnonzero(rows.group == a)]) / (rows.group == a).sum()
+        <= 0.68 - s * path.spread[a]
+        for a in (0, 1)
+    ]
+    cp.Problem(cp.Maximize(s), kept).solve()
+    assert margins[0] == pytest.approx(min(INSIDE * s.value, FAR), rel=2e-3)
+    for a in (0, 1):  # a standard error of the mean on so many calibration rows
+        values = losses_of(found, rows_of(rows, a), first_of(path), 3.0)
+        n = (federation.pooled("test").group == a).sum()
+        assert path.spread[a] == pytest.approx(values.std() / np.sqrt(n), rel=0.02)
+
+
+def rows_of(rows: Any, group: int) -> Rows:
+    mine = rows.group == group
+    return Rows.of(rows.X[mine], rows.y[mine], rows.group[mine])
+
+
+def first_of(path: ModelPath) -> Any:
+    """Return the model that was trained first: for the bounds as they are."""
+    return numbers_of(path.candidates[-1].model)
+
+
+def test_promises_are_broken_no_more_often_than_said():
+    """A population that is known, a path of given models, the product's own test.
+
+    Models predict one number p for everybody, so that mean losses are known from the
+    rates of two cells, and whatever the calibration rows show depends on how many of
+    them are positive: the probability of a broken promise is exact.
+    """
+    rates, M, delta, n = np.array([0.35, 0.6]), 3.0, 0.05, 400
+    guesses = np.linspace(0.475, 0.30, 12)  # the safest first, for this bound
+    losses = -np.stack([np.log1p(-guesses), np.log(guesses)], axis=1)
+    means = np.stack([losses @ [1 - r, r] for r in rates], axis=1)
+    bound = float(means[5:7].max(axis=1).mean())  # true for the first six alone
+    true = (means <= bound).all(axis=1)
+    assert true.tolist() == [True] * 6 + [False] * 6
+    ones = np.arange(n + 1)[:, None] * np.ones(2)  # each number of positives, by cell
+    shown = np.ones((n + 1, n + 1), dtype=bool)
+    chosen = np.full((n + 1, n + 1), -1)
+    for place, pair in enumerate(losses):
+        bets = plan_bets(
+            [n, n],
+            delta=delta,
+            mean=means[place],
+            variance=(pair[1] - pair[0]) ** 2 * rates * (1 - rates),
+            loss_bound=M,
+        )
+        logs = [np.log1p(-bets.gammas * value / M) for value in pair]
+        below = (n - ones)[..., None] * logs[0] + ones[..., None] * logs[1]
+        total = (n - ones) * pair[0] + ones * pair[1]
+        upper = upper_bounds(bets, below, n, total, loss_bound=M, delta=delta)
+        within = upper <= bound
+        shown &= within[:, :1] & within[:, 1:].T
+        chosen[shown] = place
+    first, second = (binom.pmf(np.arange(n + 1), n, rate) for rate in rates)
+    likely = np.outer(first, second)
+    assert likely[chosen >= 0].sum() > 0.3
+    assert 0 < likely[chosen >= 6].sum() <= delta
+
+
+# What is said
+
+
+def test_not_shown_says_what_can_be_and_exits_with_4():
+    federation = unlike()
+    found = promised(federation, 0.7)
+    path, e = path_of(found), found.evidence
+    assert (path.chosen, found.status, found.exit_code) == (0, "met", 4)
+    told = verdict.verdicts(e)["unseen"]
+    assert told["verdict"] == "not shown"
+    common = told["could_promise"]
+    assert f"A common bound of {common:.6g} can be promised" in told["sentence"]
+    # The safest model alone, fixed beforehand, at that bound: it is shown, at one less
+    # in the last digit it is not.
+    for bound, shown in ((common, True), (common - 2e-4, False)):
+        one = path.candidates[0]
+        assert promise.keeps(one, np.full(2, bound), 0.05, weighs=False) is shown
+    cell = next(c for c in found.as_dict()["cells"] if c["test_upper"] > 0.7)
+    assert f"'{cell['cell']}'" in told["sentence"]
+    needed = told["more_rows"][cell["cell"]]
+    assert needed is None or needed > 0
+
+
+def test_another_confidence_later_is_a_test_of_the_same_sequence():
+    found = promised(unlike(), 0.76)
+    assert found.exit_code == 0
+    e = found.evidence
+    sure = replace(e, terms=replace(e.terms, confidence=0.999999))
+    assert verdict.exit_code(sure) == 4
+    assert "with another confidence" in said(sure)
+    uppers = promise.upper(sure)
+    assert uppers is not None  # all models share the risk: none was the first
+    assert (uppers > e.bounds).any()
+    np.testing.assert_array_equal(promise.upper(e), e.bounds)
+
+
+def test_rates_share_the_risk_among_all_models_where_rows_chose_one():
+    federation = unlike()
+    apart = federation.with_calibration(0.4, seed=0)
+    wide, narrow = (
+        promised(f, 0.8, promise=pffl.Promise(models=5)) for f in (federation, apart)
+    )
+    assert path_of(wide).split == "test"
+    assert path_of(narrow).split == "calibration"
+    from pffl.evidence import unseen
+
+    assert unseen.candidates(wide.evidence) == len(path_of(wide).candidates)
+    assert unseen.candidates(narrow.evidence) == 1
+    held = narrow.evidence.heldout
+    assert not isinstance(held, Missing)
+    assert held.splits == ["test"]
+    assert "by which the model was chosen" in str(
+        verdict.verdicts(wide.evidence)["heldout"]["sentence"]
+    )
+    assert "by which" not in str(
+        verdict.verdicts(narrow.evidence)["heldout"]["sentence"]
+    )
+
+
+def test_impossible_bounds_stay_impossible_and_say_what_can_be_promised():
+    found = promised(unlike(), 0.3)
+    assert (found.status, found.exit_code) == ("infeasible", 4)
+    assert len(path_of(found).candidates) == 1
+    assert "can be promised of this model" in said(found.evidence)
+
+
+def test_a_cell_without_calibration_rows():
+    federation = unlike(rows=300)
+    silos = []
+    for silo in federation.silos:
+        rows = silo.rows("test")
+        held = rows.take(np.flatnonzero(rows.group == 0))
+        silos.append(replace(silo, splits={**silo.splits, "test": held}))
+    found = promised(replace(federation, silos=tuple(silos)), 0.9)
+    assert found.exit_code == 4
+    assert "there are no calibration rows of it" in said(found.evidence)
+    assert "can be promised of this model" not in said(found.evidence)
+
+
+def test_a_method_without_bounds_has_one_model():
+    found = promised(unlike(rows=300), 0.9, method="fedavg")
+    assert len(path_of(found).candidates) == 1
+
+
+@pytest.mark.parametrize("kind", ["softmax", "least-squares"])
+def test_other_losses(kind):
+    labels = 3 if kind == "softmax" else 0
+    federation = make_federation(1, sizes=(200, 200), test=150, labels=labels)
+    if kind == "softmax":
+        model: Any = pffl.SoftmaxRegression()
+    else:
+        model = pffl.LeastSquares(target_range=(-6.0, 6.0))
+    found = pffl.solve(
+        federation,
+        pffl.BoundedGroupLoss(1.4 if kind == "softmax" else 9.0),
+        model=model,
+        options=QUICK,
+        promise=pffl.Promise(models=4),
+        seed=0,
+    )
+    path = path_of(found)
+    assert promise.holds(found.evidence, path)
+    assert found.exit_code == 0
+
+
+# Set apart
+
+
+def test_calibration_rows_are_training_rows_set_apart_with_their_people():
+    rng = np.random.default_rng(0)
+    people = rng.integers(120, size=400)
+    table = pd.DataFrame(rng.normal(size=(400, 2)), columns=["x", "z"])
+    table["y"], table["sex"] = rng.integers(2, size=(2, 400))
+    table["site"], table["person"] = people % 3, people
+    federation = Federation.from_table(
+        table, label="y", group="sex", silo="site", id="person", seed=1
+    )
+    apart = federation.with_calibration(0.3, seed=1)
+    assert apart.rows("train") + apart.rows("calibration") == federation.rows("train")
+    assert apart.rows("calibration") > 0.15 * federation.rows("train")
+    who = [
+        {p for silo in apart.silos for p in silo.rows(split).person.tolist()}
+        for split in ("train", "calibration", "test")
+    ]
+    assert sum(map(len, who)) == len(who[0] | who[1] | who[2])
+    for old, new in zip(federation.silos, apart.silos, strict=True):
+        assert_same_bits(old.rows("test"), new.rows("test"))
+    with pytest.raises(UsageError, match="already"):
+        apart.with_calibration(0.3)
+
+
+def test_stopped_at_any_question_it_ends_as_if_it_had_not_been(tmp_path: Path):
+    federation = unlike(rows=200)
+    asked = {"promise": pffl.Promise(models=3)}
+    whole = promised(federation, 0.7, **asked)
+    messages = whole.evidence.training.questions["messages"]
+    for at in range(2, messages + 1, 5):
+        engine = Stopping(Local(federation), at)
+        place = tmp_path / str(at)
+        try:
+            stopped = promised(engine, 0.7, checkpoint=place, **asked)
+        except KeyboardInterrupt:
+            pass
+        else:
+            assert stopped.status == "interrupted"
+        again = promised(federation, 0.7, checkpoint=place, **asked)
+        assert_same_bits(again.w, whole.w)
+        assert_same_bits(again.evidence.path, whole.evidence.path)
+
+
+def test_under_secure_sums_the_same_path_is_walked():
+    federation = make_federation(3, sizes=(400, 300, 350), test=300, heterogeneity=0.1)
+    asked = {"promise": pffl.Promise(models=3), "options": Options()}
+    plain = promised(federation, 0.75, **asked)
+    masked = promised(federation, 0.75, secure_sum=True, **asked)
+    assert len(path_of(plain).candidates) == len(path_of(masked).candidates) == 3
+    assert path_of(plain).chosen == path_of(masked).chosen
+    np.testing.assert_allclose(plain.w, masked.w, atol=1e-4)
+
+
+# Refused
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1.0, 1.5, -0.1, float("nan")])
+def test_a_confidence_that_is_none(confidence):
+    with pytest.raises(UsageError, match="confidence"):
+        pffl.Promise(confidence=confidence)
+
+
+def test_what_cannot_be_promised_is_refused():
+    federation = unlike(rows=200)
+    with pytest.raises(UsageError, match="within bounds"):
+        pffl.solve(federation, None, promise=pffl.Promise())
+    with pytest.raises(UsageError, match="within bounds"):
+        pffl.solve(federation, pffl.MinMax(), promise=pffl.Promise())
+    bare = unlike(rows=200, test_fraction=0.0)
+    with pytest.raises(UsageError, match="not trained on"):
+        promised(bare, 0.7)
+    numbers = make_federation(0, labels=0)
+    with pytest.raises(UsageError, match="target_range"):
+        pffl.solve(numbers, pffl.BoundedGroupLoss(5.0), promise=pffl.Promise())
+    with pytest.raises(UsageError, match="one run"):
+        pffl.solve_many(
+            federation,
+            [(pffl.BoundedGroupLoss(0.7), pffl.Exact())],
+            options=Options(promise="unseen"),
+        )
+    with pytest.raises(UsageError, match="promise"):
+        Options(models=3)
+
+
+def test_calibration_rows_of_people_in_training_are_refused():
+    federation = unlike(rows=200)
+    silos = []
+    for silo in federation.silos:
+        splits = {}
+        for split, rows in silo.splits.items():
+            splits[split] = replace(rows, person=np.arange(len(rows)))
+        silos.append(replace(silo, splits=splits))
+    with pytest.raises(DataError, match="whose other rows are trained on"):
+        promised(replace(federation, silos=tuple(silos)), 0.7)
+
+
+def test_on_the_command_line(capsys, tmp_path):
+    asked = (*SMALL, "--bound", "0.68", "--promise", "unseen", "--models", "3")
+    asked = (*asked, "--no-extras")
+    out = command(capsys, "run", *asked, "--out", tmp_path / "a", "--quiet", "--json")
+    assert out.code in (0, 4)
+    told = out.json["verdicts"]["unseen"]
+    assert told["models"] == 3
+    assert (out.code == 0) is (told["verdict"] == "holds")
+    apart = (*asked, "--calibration-fraction", "0.3")
+    out = command(capsys, "run", *apart, "--out", tmp_path / "b")
+    assert "every" in out.out
+    assert "calibration rows" in one_line(out.out)
+    wrong = command(capsys, "run", *asked, "--calibration-fraction", "1.5")
+    assert wrong.code == 2
+    assert "calibration_fraction" in wrong.err
+    wrong = command(capsys, "run", *SMALL, "--promise", "everybody", "--bound", "0.7")
+    assert (wrong.code, "unseen" in wrong.err) == (2, True)
+
+
+def test_a_site_keeps_rows_apart_for_it():
+    from pffl.site.config import Split
+
+    assert Split(calibration=0.3).fractions["calibration"] == 0.3
