@@ -22,7 +22,14 @@ from pffl.bounds import logsum, rates, weighted
 from pffl.bounds import uniform as uniform_bounds
 from pffl.bounds.holdout import chernoff_upper, split_delta
 from pffl.evidence.certificate import Assumption, State, Statement
-from pffl.evidence.evidence import WEIGHTED, Evidence, Missing, ModelPath, Sample
+from pffl.evidence.evidence import (
+    WEIGHTED,
+    Evidence,
+    Missing,
+    ModelPath,
+    Sample,
+    known,
+)
 from pffl.evidence.training import CellLosses, losses, planned
 from pffl.text import down, up, words
 from pffl.typing import FloatArray
@@ -78,9 +85,9 @@ def candidates(e: Evidence) -> int:
     Among them those of a path that was tested on these rows.
     """
     many = 1 if e.terms.fresh_split else e.terms.candidates
-    tested = isinstance(e.path, ModelPath) and isinstance(e.heldout, Sample)
-    if tested and e.path.split in e.heldout.splits:
-        many *= len(e.path.candidates)
+    path, held = known(e.path), known(e.heldout)
+    if path is not None and held is not None and path.split in held.splits:
+        many *= len(path.candidates)
     return many
 
 

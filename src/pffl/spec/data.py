@@ -103,7 +103,7 @@ def read_data(
     if "federation" in table:
         return _elsewhere(table, base, problems)
     values = dict(table)
-    share = values.pop(APART, None)
+    share: Any = values.pop(APART, None)
     found = _at_hand(values, base, problems)
     if share is None or found is None:
         return found
