@@ -318,6 +318,28 @@ def test_other_losses(kind):
     assert found.exit_code == 0
 
 
+def test_a_network_along_tightened_bounds():
+    pytest.importorskip("torch")
+    from pffl.models.recipes import RECIPES
+
+    federation = unlike(rows=400)
+    found = promised(
+        federation,
+        0.95,
+        model=RECIPES["mlp"](hidden=(4,)).build(federation.schema),
+        method=pffl.PFFL(
+            dual_rounds=2, rounds_per_dual=3, local_steps=3, step_size=0.3
+        ),
+        promise=pffl.Promise(models=2),
+    )
+    path = path_of(found)
+    assert len(path.candidates) == 2
+    margins = [one.margin for one in path.candidates]
+    assert margins == sorted(margins, reverse=True)
+    np.testing.assert_array_equal(found.w, numbers_of(path.shipped.model))
+    assert found.exit_code == (0 if promise.holds(found.evidence, path) else 4)
+
+
 # Set apart
 
 

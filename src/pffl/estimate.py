@@ -30,6 +30,7 @@ from pffl.processors import blas_threads, processors
 LONG = 60.0  # seconds that are worth a word
 MUCH = 0.7  # of the memory that is free, likewise
 WHOLE = 1.5  # times the method alone: with all that is measured beside it
+NEXT = 0.4  # of the method alone: the next model of a path, with its search for margins
 READING = 8e-8  # seconds of an entry of the rows: laid out, evaluated, checked
 BEGINNING, ROUND = 0.1, 1.5e-3  # seconds of a run, of a round, however few the rows
 COPIES = 5  # of all Hessians: a total, three expansions, what is made of them
@@ -54,8 +55,13 @@ class Estimate:
     memory: float
 
 
-def estimate(problem: Problem, method: Method[Any], *, threads: int) -> Estimate | None:
-    """Foresee a run of a linear model; None of a network, whose layers are its own."""
+def estimate(
+    problem: Problem, method: Method[Any], *, threads: int, models: int = 1
+) -> Estimate | None:
+    """Foresee a run of a linear model; None of a network, whose layers are its own.
+
+    `models` are those of a path, each of which may start where the last one ended.
+    """
     if not isinstance(problem.task.model, LinearModel):
         return None
     p, z = problem.n_parameters, problem.n_cells
@@ -65,11 +71,14 @@ def estimate(problem: Problem, method: Method[Any], *, threads: int) -> Estimate
     hessians = isinstance(method, Exact) or (
         not isinstance(method, FirstOrder) and exact < first and p <= LARGEST
     )
-    seconds = BEGINNING + READING * entries + WHOLE * (exact if hessians else first)
+    warm = (models - 1) * NEXT
+    seconds = WHOLE * (1 + warm) * (exact if hessians else first)
+    seconds += BEGINNING + READING * entries
     if not isinstance(method, Exact | FirstOrder):
         steps = method.describe().get("local_steps")
         each = steps if isinstance(steps, int) else 1
-        seconds += (method.planned_rounds or 0) * (ROUND + each * PASS * entries)
+        rounds = models * (method.planned_rounds or 0)
+        seconds += rounds * (ROUND + each * PASS * entries)
     if hessians:
         atoms = problem.silo_counts.shape[1]
         kept = float(p) * p * (COPIES * (1 + z) + threads * (1 + atoms))
@@ -78,10 +87,10 @@ def estimate(problem: Problem, method: Method[Any], *, threads: int) -> Estimate
     return Estimate(seconds, 8.0 * (entries + kept))
 
 
-def foretell(problem: Problem, method: Method[Any]) -> None:
+def foretell(problem: Problem, method: Method[Any], *, models: int = 1) -> None:
     """Warn of a run that will be long, or large; refuse one that cannot be held."""
     threads = processors()
-    found = estimate(problem, method, threads=threads)
+    found = estimate(problem, method, threads=threads, models=models)
     if found is None or problem.access.elsewhere:
         return
     free = free_memory()

@@ -51,7 +51,7 @@ MODELS, FEW = 20, 6  # models of a path; where rows are elsewhere, or models net
 FAR = 12.0  # standard errors: no model needs a larger margin
 OFTEN = 3.0  # about the margin at which models begin to be shown
 INSIDE = 0.98  # of the largest margin: at it nothing is left to choose by
-NETWORK = 4.5  # the largest margin of a model of which s* is not known
+NETWORK = 4.5  # beyond the first margin, of models of which s* is not known
 STEPS = 6  # of Newton's method towards s*
 CLOSE = 0.01  # of a standard error: near enough to s*
 ROUGH = 1e-4  # target gap on the way there
@@ -155,7 +155,7 @@ def fit_path(
         return first, refused
     spread = _spread(first.measured.seen, rows)
     walk = Walk(problem, method, bare, spread)
-    trained = yield from stage("path", walk.fits(first, _many(problem, models)))
+    trained = yield from stage("path", walk.fits(first, models_of(problem, models)))
     fits = sorted(trained, key=walk.safety, reverse=True)
     asked = [
         stage(
@@ -194,7 +194,7 @@ def _history(trained: Sequence[Fitted], bounds: FloatArray) -> dict[str, Any]:
     return {"history": tuple(rows), "rounds": before}
 
 
-def _many(problem: Problem, models: int | None) -> int:
+def models_of(problem: Problem, models: int | None) -> int:
     """Return how many models a path has at most."""
     if models is not None:
         return models
@@ -263,7 +263,7 @@ class Walk:
         if many < 2 or not self.problem.multiplier_bound > 0:
             return []
         if proofs.unmeasurable(self.problem) is not None:
-            top = NETWORK
+            top = low + NETWORK
         else:
             top = INSIDE * (yield from self._largest(first))
         top = min(top, FAR)

@@ -54,7 +54,13 @@ from pffl.methods.base import Method
 from pffl.methods.pffl import PFFL
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
-from pffl.path import Promise, calibration_overlap, check_promise, fit_path
+from pffl.path import (
+    Promise,
+    calibration_overlap,
+    check_promise,
+    fit_path,
+    models_of,
+)
 from pffl.preparation import (
     Options,
     Setting,
@@ -222,10 +228,12 @@ def solving(
             "a loss bound is for classifiers; for numeric targets it follows from "
             "their range: `target_range=LOW,HIGH` of the model"
         )
-    foretell(problem, chosen.resolved(problem)[0])
-    wanted = wanted_of(setting, constraint, chosen, settings)
+    models = 1
     if settings.promise is not None:
         check_promise(setting, constraint, problem)
+        models = models_of(problem, settings.models)
+    foretell(problem, chosen.resolved(problem)[0], models=models)
+    wanted = wanted_of(setting, constraint, chosen, settings)
     flow = fitted(setting, problem, constraint, chosen, settings, wanted, gap_every)
     solution = yield from flow
     said = [*notes, *more]
