@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pffl.models import Network as Network
     from pffl.models import SoftmaxRegression as SoftmaxRegression
     from pffl.models.predictor import Predictor as Predictor
+    from pffl.monitoring import monitor as monitor
     from pffl.path import Promise as Promise
     from pffl.preparation import Options as Options
     from pffl.reports.card import card as card
@@ -92,6 +93,7 @@ _HOMES = {
     "feasible": "feasibility",
     "feasible_bound": "estimator",
     "load": "runs.predictor",
+    "monitor": "monitoring",
     "report": "reports.page",
     "save": "runs.directory",
     "solve": "solving",

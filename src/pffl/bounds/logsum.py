@@ -99,7 +99,7 @@ def plan_bets(
         np.broadcast_to(np.asarray(a, np.float64), n.shape) for a in (mean, variance)
     )
     for z in np.flatnonzero(np.isfinite(m) & np.isfinite(v)):
-        level, width = _scaled(float(m[z]), float(v[z]), M)
+        level, width = scaled(float(m[z]), float(v[z]), M)
         best = _best(float(n[z]), log_term, level, width)[0]
         others = np.linspace(0.0, 1.0, BETS - 1)
         spread[z, 1:] = smallest[z] ** (1 - others) * LARGEST**others
@@ -109,7 +109,7 @@ def plan_bets(
     return Bets(np.minimum(spread, LARGEST), weights)
 
 
-def _scaled(mean: float, variance: float, M: float) -> tuple[float, float]:
+def scaled(mean: float, variance: float, M: float) -> tuple[float, float]:
     """Return mean and variance of ℓ/M, such as a number in [0, 1] can have."""
     level = min(max(mean / M, 1e-9), 1 - 1e-9)
     width = min(max(variance / M**2, 1e-12), level * (1 - level))
@@ -249,7 +249,7 @@ def rows_needed(
     """
     M = positive("loss_bound", loss_bound)
     log_term = -np.log(LOG_SUM * probability("delta", delta))
-    level, width = _scaled(mean, variance, M)
+    level, width = scaled(mean, variance, M)
     if bound >= M:
         return 0
     if mean >= bound:

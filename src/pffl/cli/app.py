@@ -15,6 +15,7 @@ from pffl.cli import (
     certify,
     data,
     deploy,
+    monitor,
     predict,
     run,
     site,
@@ -40,6 +41,7 @@ app.command()(predict.predict)
 app.command()(certify.certify)
 app.command()(certify.verify)
 app.command()(certify.audit)
+app.command()(monitor.monitor)
 app.command()(study.compare)
 app.command()(study.sweep)
 app.command()(study.reproduce)

@@ -362,7 +362,9 @@ def open_panel(section: Mapping[str, Any], seed: int, source: str | None) -> Fed
 def report(
     directories: Annotated[
         list[Path],
-        typer.Argument(help="Folders of runs, audits, sweeps or comparisons."),
+        typer.Argument(
+            help="Folders of runs, audits, sweeps or comparisons; files of monitors."
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path(
         "report.html"

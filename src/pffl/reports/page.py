@@ -19,6 +19,8 @@ from pffl.errors import ArtefactError, MissingExtraError
 from pffl.evidence import summary, verdict
 from pffl.evidence.certificate import Certificate, grounds_of, mark, numbered
 from pffl.evidence.evidence import Evidence
+from pffl.evidence.monitor import ASSUMPTIONS, STATE, Monitor, shown
+from pffl.evidence.monitor import read as read_monitor
 from pffl.evidence.summary import Column, Figure, Verdict
 from pffl.foreign import Audit
 from pffl.models.predictor import Predictor
@@ -69,7 +71,8 @@ GLOSSARY = {
 
 History: TypeAlias = Sequence[Mapping[str, Any]]
 Subject: TypeAlias = (
-    "Solution | Audit | Evidence | Sweep | Comparison | str | os.PathLike[str]"
+    "Solution | Audit | Evidence | Sweep | Comparison | Monitor | str"
+    " | os.PathLike[str]"
 )
 
 
@@ -282,12 +285,50 @@ def _point(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class MonitorView:
+    """A monitor: how it stands, and the e-values of its cells over batches."""
+
+    name: str
+    status: str
+    message: str
+    cells: Grid
+    chart: str
+    legend: Sequence[str]
+    assumes: Sequence[str]
+    model: str
+    digest: str
+
+    @classmethod
+    def of(cls, found: Monitor, name: str) -> MonitorView:
+        """Lay out a monitor; the line that is an alarm comes first."""
+        cells, table = found.settings.names[: MOST_LINES - 1], found.history
+        limit = f"alarm at {found.settings.threshold:.4g}"
+        lines = {limit: [(r["batch"], r["threshold"]) for r in table]}
+        for cell in cells:
+            points = [(r["batch"], r["e_value"]) for r in table if r["cell"] == cell]
+            lines[cell] = points
+        words = "E-value of each cell by batch, logarithmic, and where an alarm is"
+        return cls(
+            name=name,
+            status=found.status,
+            message=found.message,
+            cells=Grid.of("How each cell stands", shown(found)),
+            chart=charts.line_chart(lines, words, log=True),
+            legend=list(lines),
+            assumes=ASSUMPTIONS,
+            model=found.settings.model,
+            digest=found.digest,
+        )
+
+
+@dataclass(frozen=True)
 class Contents:
     """What a page shows."""
 
     runs: list[RunView] = field(default_factory=list)
     sweeps: list[SweepView] = field(default_factory=list)
     comparisons: list[Mapping[str, Any]] = field(default_factory=list)
+    monitors: list[MonitorView] = field(default_factory=list)
 
 
 def report(
@@ -300,8 +341,8 @@ def report(
     Parameters
     ----------
     subjects
-        Solutions, audits, evidence, sweeps, comparisons, or folders that hold one of
-        them.
+        Solutions, audits, evidence, sweeps, comparisons, monitors, or folders that hold
+        one of them; or the file of a monitor.
     out
         A file to write the page to.
     title
@@ -333,6 +374,7 @@ def render(subjects: Iterable[Subject], *, title: str | None = None) -> str:
         runs=found.runs,
         sweeps=found.sweeps,
         comparisons=found.comparisons,
+        monitors=found.monitors,
         glossary=GLOSSARY,
         today=datetime.now(UTC).date().isoformat(),
         css=here.joinpath("page.css").read_text("utf-8"),
@@ -361,13 +403,20 @@ def collect(subjects: Iterable[Subject]) -> Contents:
             case Comparison():
                 rows = subject.table.reset_index().to_dict("records")
                 found.comparisons.append({"name": "methods", "rows": rows})
+            case Monitor():
+                found.monitors.append(MonitorView.of(subject, "rows so far"))
             case _:
                 _read(Path(subject), found)
     return found
 
 
 def _read(place: Path, found: Contents) -> None:
-    """Lay out what a folder holds."""
+    """Lay out what a folder holds, or the file of a monitor."""
+    watched = place / STATE if place.is_dir() else place
+    if watched.is_file():
+        found.monitors.append(MonitorView.of(read_monitor(watched), place.name))
+        if watched == place:
+            return
     if (place / EVIDENCE).is_file():
         spec, e = place / SPEC, read_evidence(place)
         view = RunView.of(
@@ -386,8 +435,10 @@ def _read(place: Path, found: Contents) -> None:
         found.comparisons.append({"name": place.name, "rows": table})
     elif (place / RESULT).is_file():
         read_evidence(place)  # says what to do
-    else:
-        raise ArtefactError(f"{place}: neither a run, nor a sweep, nor a comparison")
+    elif not watched.is_file():
+        raise ArtefactError(
+            f"{place}: neither a run, nor a sweep, a comparison or a monitor"
+        )
 
 
 def write_report(place: RunDirectory) -> None:

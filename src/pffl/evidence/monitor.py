@@ -1,0 +1,549 @@
+"""A monitor: what new rows say of a deployed model's bounds, batch by batch.
+
+An e-value per cell grows while the cell's losses are above its bound; one that reaches
+its threshold is an alarm (`bounds.alarm`). Everything that it stands on is settled
+before the first row is seen, and lies in the first line of a file of JSON lines; each
+batch adds a line with its sums, what they come to, and the hash of the line before.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pffl import files, records
+from pffl.bounds import alarm
+from pffl.bounds.checks import probability
+from pffl.bounds.logsum import Bets
+from pffl.errors import ArtefactError, UsageError
+from pffl.records import Record
+from pffl.text import decimals, down, element, few, text_table, words
+from pffl.typing import FloatArray
+
+FORMAT, VERSION = "pffl.monitor", 1
+STATE = "monitor.jsonl"  # in a run directory
+BEGINNING = f'{{"format": "{FORMAT}"'.encode()
+TOLERANCE = 1e-9  # machines differ in the last digits of a logarithm
+LARGEST = 700.0  # of a logarithm whose number can be written
+NO_ALARM, ALARM = "no alarm", "alarm"
+#: What an alarm stands on, in words; nobody can check it by the rows alone.
+ASSUMPTIONS = (
+    "People are independent of each other, given their cell and silo, and nobody is in "
+    "two batches. Rows are people, unless an id says whom they are about: then a "
+    "person counts once in a batch, with the mean of their rows.",
+    "Who has a label by now does not depend on how wrong the model is about them.",
+    "No row was trained on, and which batches were given was not chosen by their "
+    "losses.",
+)
+
+
+@dataclass(frozen=True)
+class Watched(Record):
+    """One cell: its name, its bound, the silo it is confined to, and its atoms."""
+
+    cell: str
+    bound: float
+    silo: str | None
+    of: list[tuple[str, str | None]]
+
+
+@dataclass(frozen=True)
+class Settings(Record):
+    """What is settled before the first row is seen.
+
+    Attributes
+    ----------
+    model, schema
+        Fingerprint of the model, and hash of its names.
+    cells, unwatched
+        The cells that have a bound, and the names of those that have none.
+    loss_bound, confidence
+        M, and 1 − δ.
+    bets, bet_weights
+        γ and π of each cell.
+    """
+
+    model: str
+    schema: str
+    cells: list[Watched]
+    unwatched: list[str]
+    loss_bound: float
+    confidence: float
+    bets: list[list[float]]
+    bet_weights: list[list[float]]
+
+    def __post_init__(self) -> None:
+        probability("confidence", self.confidence)
+
+    @property
+    def planned(self) -> Bets:
+        """The bets, as the alarm takes them."""
+        return Bets(np.array(self.bets), np.array(self.bet_weights))
+
+    @property
+    def bounds(self) -> FloatArray:
+        """Return ζ of each cell."""
+        return np.array([cell.bound for cell in self.cells])
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the cells."""
+        return [cell.cell for cell in self.cells]
+
+    @property
+    def threshold(self) -> float:
+        """The e-value that is an alarm."""
+        return alarm.threshold(len(self.cells), self.confidence)
+
+
+@dataclass(frozen=True)
+class Batch(Record):
+    """Sums over one batch of rows.
+
+    Attributes
+    ----------
+    name
+        What it is called: a file, say.
+    rows, hash, head
+        How many rows there are, a hash of all of them, and one of the first ones in
+        order; None where that is not known.
+    count, loss
+        How many people each cell has in it, and the sum of their mean losses.
+    above
+        Σ log(1 − γ(1 − x)) over them, per cell and bet, x = loss / M.
+    """
+
+    name: str
+    rows: int
+    hash: str
+    head: str | None
+    count: list[int]
+    loss: list[float]
+    above: list[list[float]]
+
+
+@dataclass(frozen=True)
+class Entry(Record):
+    """A batch, and what all batches up to it come to.
+
+    Attributes
+    ----------
+    number, batch
+        Its place, from 1 on, and its sums.
+    count, loss
+        People and sums of losses so far, per cell.
+    starts, wealth
+        In how many batches the cell had people, and log V per bet; see `bounds.alarm`.
+    log_e
+        Natural logarithm of each cell's e-value.
+    crossed, crossed_batch
+        How many people the cell had had, and in which batch it was, when its e-value
+        was first seen at the threshold or above it; None where it never was.
+    """
+
+    number: int
+    batch: Batch
+    count: list[int]
+    loss: list[float]
+    starts: list[int]
+    wealth: list[list[float] | None]
+    log_e: list[float]
+    crossed: list[int | None]
+    crossed_batch: list[int | None]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Monitor:
+    """What was settled, and what came of each batch; see `pffl.monitor`.
+
+    Attributes
+    ----------
+    settings
+        What was settled before the first row.
+    entries
+        One per batch, in order.
+    digest
+        Hash of the last line of its file: whoever keeps it can tell whether lines were
+        changed, or taken away.
+    notes
+        What to know of the rows that were given last.
+    """
+
+    settings: Settings
+    entries: tuple[Entry, ...] = ()
+    digest: str = ""
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def begin(cls, settings: Settings) -> Monitor:
+        """Return a monitor that has seen no row."""
+        return cls(settings, digest=str(_sealed(_head(settings), "")["digest"]))
+
+    # What came of it
+
+    @property
+    def alarms(self) -> dict[str, int]:
+        """The cells with an alarm, and the row of the cell at which it was seen."""
+        if not self.entries:
+            return {}
+        pairs = zip(self.settings.names, self.entries[-1].crossed, strict=True)
+        return {cell: row for cell, row in pairs if row is not None}
+
+    @property
+    def status(self) -> str:
+        """``no alarm``, or ``alarm``; an alarm stays."""
+        return ALARM if self.alarms else NO_ALARM
+
+    @property
+    def exit_code(self) -> int:
+        """That of the command: 4 where there is an alarm."""
+        return 4 if self.alarms else 0
+
+    @property
+    def rows(self) -> int:
+        """Rows so far, those in no cell included."""
+        return sum(entry.batch.rows for entry in self.entries)
+
+    @property
+    def message(self) -> str:
+        """How it stands, in words."""
+        many = len(self.entries)
+        after = (
+            f"after {many:,} batch{'' if many == 1 else 'es'} with {self.rows:,} rows"
+        )
+        if not self.alarms:
+            return (
+                f"No alarm {after}: they do not show that the mean loss of a cell is "
+                "above its bound. They do not show that it is within it, either."
+            )
+        last, sure = self.entries[-1], Decimal(repr(self.settings.confidence))
+        told = [
+            f"{cell}, crossed at row {row:,} of the cell (batch "
+            f"{last.crossed_batch[self.settings.names.index(cell)]})"
+            for cell, row in self.alarms.items()
+        ]
+        return (
+            f"Alarm {after} for {few(told)}. With confidence {percent(sure)} the mean "
+            "loss that was to be expected of the cell's people up to that row, of all "
+            "of them or of those from the beginning of some batch on, was above the "
+            "bound: while it stays within it, in every cell, the probability that a "
+            "monitor like this one ever raises an alarm is at most "
+            f"{percent(1 - sure)}."
+        )
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """A row per cell: how it stands after the last batch."""
+        if not self.entries:
+            return []
+        last = self.entries[-1]
+        return [
+            {
+                "cell": cell.cell,
+                "rows": last.count[z],
+                "mean_loss": _mean(last.loss[z], last.count[z]),
+                "last_rows": last.batch.count[z],
+                "last_mean_loss": _mean(last.batch.loss[z], last.batch.count[z]),
+                "bound": cell.bound,
+                "e_value": value(last.log_e[z]),
+                "threshold": self.settings.threshold,
+                "crossed_at_row": last.crossed[z],
+                "crossed_in_batch": last.crossed_batch[z],
+            }
+            for z, cell in enumerate(self.settings.cells)
+        ]
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """A row per batch and cell: its rows so far, its e-value, and the threshold."""
+        return [
+            {
+                "batch": entry.number,
+                "name": entry.batch.name,
+                "cell": cell,
+                "rows": entry.count[z],
+                "batch_rows": entry.batch.count[z],
+                "batch_mean_loss": _mean(entry.batch.loss[z], entry.batch.count[z]),
+                "e_value": value(entry.log_e[z]),
+                "threshold": self.settings.threshold,
+            }
+            for entry in self.entries
+            for z, cell in enumerate(self.settings.names)
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it in plain form: what ``--json`` prints."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "status": self.status,
+            "message": self.message,
+            "model": self.settings.model,
+            "confidence": self.settings.confidence,
+            "loss_bound": self.settings.loss_bound,
+            "threshold": self.settings.threshold,
+            "batches": len(self.entries),
+            "rows": self.rows,
+            "cells": self.table,
+            "unwatched": self.settings.unwatched,
+            "history": self.history,
+            "assumes": list(ASSUMPTIONS),
+            "notes": list(self.notes),
+            "digest": self.digest,
+        }
+
+    def __repr__(self) -> str:
+        """Return how it stands, in a few lines."""
+        return "\n".join([*text_table(shown(self)), self.message])
+
+    def _repr_html_(self) -> str:
+        title = f"Monitor: {self.status}"
+        return element("monitor", title, [self.message, *self.notes], shown(self))
+
+    # How it goes on
+
+    def known(self, hash: str) -> Entry | None:
+        """The batch that had these rows, if one had."""
+        same = (entry for entry in self.entries if entry.batch.hash == hash)
+        return next(same, None)
+
+    def begins_like(self, head: str | None) -> Entry | None:
+        """The batch that began with the same rows, if one did."""
+        if head is None:
+            return None
+        same = (entry for entry in self.entries if entry.batch.head == head)
+        return next(same, None)
+
+    def after(self, batch: Batch) -> Monitor:
+        """Return it after one more batch."""
+        entry = self._entry(batch)
+        digest = str(_sealed(asdict(entry), self.digest)["digest"])
+        return replace(self, entries=(*self.entries, entry), digest=digest)
+
+    def append(self, path: Path, batch: Batch) -> Monitor:
+        """Add a batch to a file, with the first one what was settled, and return it."""
+        if not self.entries:
+            files.append(path, _sealed(_head(self.settings), ""))
+        grown = self.after(batch)
+        files.append(path, _sealed(asdict(grown.entries[-1]), self.digest))
+        return grown
+
+    def _entry(self, batch: Batch, log_e: Sequence[float] | None = None) -> Entry:
+        """Say what a batch comes to, after those that are there.
+
+        `log_e` are logarithms of e-values that are known already.
+        """
+        s, none = self.settings, [None] * len(self.settings.cells)
+        before = self.entries[-1] if self.entries else None
+        counts, sums = np.array(batch.count), np.array(batch.above)
+        gained = alarm.gains(s.planned, sums, counts, s.bounds, s.loss_bound)
+        wealth, number = _wealth(s, before).after(gained, counts), len(self.entries) + 1
+        found = wealth.log_values(s.planned).tolist()
+        count, loss = list(batch.count), list(batch.loss)
+        crossed: list[int | None] = list(none)
+        batches: list[int | None] = list(none)
+        if before is not None:
+            count = [a + b for a, b in zip(before.count, count, strict=True)]
+            loss = [a + b for a, b in zip(before.loss, loss, strict=True)]
+            crossed, batches = list(before.crossed), list(before.crossed_batch)
+        for z, one in enumerate(found if log_e is None else log_e):
+            if crossed[z] is None and one >= np.log(s.threshold):
+                crossed[z], batches[z] = count[z], number
+        begun = wealth.starts > 0
+        return Entry(
+            number,
+            batch,
+            count,
+            loss,
+            [int(b) for b in wealth.starts],
+            [logs.tolist() if begun[z] else None for z, logs in enumerate(wealth.logs)],
+            found,
+            crossed,
+            batches,
+        )
+
+
+def _head(settings: Settings) -> dict[str, Any]:
+    return {"format": FORMAT, "version": VERSION, **asdict(settings)}
+
+
+def _wealth(settings: Settings, before: Entry | None) -> alarm.Wealth:
+    none = alarm.Wealth.none(settings.planned.gammas.shape)
+    if before is None:
+        return none
+    known = [
+        none.logs[z] if logs is None else logs for z, logs in enumerate(before.wealth)
+    ]
+    return alarm.Wealth(np.array(known), np.array(before.starts, dtype=np.float64))
+
+
+def _mean(total: float, count: int) -> float | None:
+    return total / count if count else None
+
+
+def percent(share: Decimal) -> str:
+    """Write a probability, with all of its digits."""
+    return f"{(100 * share).normalize():f} %"
+
+
+def value(log_e: float) -> float:
+    """Return an e-value; of one beyond all numbers, a large one."""
+    return math.exp(min(log_e, LARGEST))
+
+
+def shown(monitor: Monitor) -> list[dict[str, str]]:
+    """Return the table of cells as it is read: e-values rounded down."""
+
+    def loss(number: float | None) -> str:
+        return "–" if number is None else decimals(number)
+
+    return [
+        {
+            "cell": row["cell"],
+            "rows": f"{row['rows']:,}",
+            "mean loss": loss(row["mean_loss"]),
+            "last batch": loss(row["last_mean_loss"]),
+            "bound": decimals(row["bound"]),
+            "e-value": down(row["e_value"], digits=3),
+            "alarm at": words(row["threshold"]),
+            "crossed at row": "no"
+            if row["crossed_at_row"] is None
+            else f"{row['crossed_at_row']:,}",
+        }
+        for row in monitor.table
+    ]
+
+
+# The file
+
+
+def _sealed(line: Mapping[str, Any], before: str) -> dict[str, Any]:
+    """Return a line with the hash of the one before, and its own."""
+    whole = {**line, "before": before}
+    return {**whole, "digest": files.digest(files.key_of(whole))}
+
+
+@contextmanager
+def held(path: Path) -> Iterator[Monitor | None]:
+    """Hold the file of a monitor against other processes, and read it.
+
+    What a crash left unfinished at its end is cut off.
+    """
+    beside = json_of(path)
+    if beside == path:
+        raise UsageError(f"'{path}': a state has lines of JSON; call it FILE.jsonl")
+    if beside.exists() and FORMAT.encode() not in files.read(beside)[:80]:
+        raise ArtefactError(f"'{beside}' is there already and not ours: choose another")
+    files.folder(path.parent)
+    with files.lock(path.with_name(f".{path.name}.lock")):
+        found = None
+        if path.exists():
+            found, whole = _read(path)
+            if whole < path.stat().st_size:
+                try:
+                    os.truncate(path, whole)
+                except OSError as error:
+                    raise files.cannot_write(path, error) from error
+        yield found
+
+
+def read(path: Path) -> Monitor:
+    """Read the file of a monitor; every line is checked."""
+    found, _ = _read(path)
+    if found is None:
+        raise ArtefactError(f"'{path}' holds no batch of a monitor")
+    return found
+
+
+def _read(path: Path) -> tuple[Monitor | None, int]:
+    """Return what is in a file, and how many bytes of it are whole lines."""
+    content = files.read(path)
+    whole, end, _ = content.rpartition(b"\n")  # a crash may cut the last line
+    lines = whole.split(b"\n") if end else []
+    if len(lines) < 2:  # without a batch nothing was begun
+        if lines:
+            _settings(path, lines[0])
+        elif not content.startswith(BEGINNING[: len(content)]):
+            raise ArtefactError(f"'{path}' is no state of a monitor")
+        return None, 0
+    first = _settings(path, lines[0])
+    monitor = Monitor.begin(first)
+    for number, text in enumerate(lines[1:], start=2):
+        plain, digest = _checked(path, number, text, monitor.digest)
+        source = f"'{path}', line {number}"
+        entry = records.read(Entry, plain, source=source)
+        try:
+            again = monitor._entry(entry.batch, entry.log_e)
+        except (ValueError, TypeError, IndexError) as error:
+            raise _edited(path, number) from error
+        if not _same(asdict(entry), asdict(again)):
+            raise _edited(path, number)
+        entries = (*monitor.entries, entry)
+        monitor = replace(monitor, entries=entries, digest=digest)
+    return monitor, len(whole) + 1
+
+
+def _settings(path: Path, text: bytes) -> Settings:
+    """Read the first line."""
+    plain, _ = _checked(path, 1, text, "")
+    found = (plain.pop("format", None), plain.pop("version", None))
+    if found != (FORMAT, VERSION):
+        raise ArtefactError(
+            f"'{path}' is no state of a monitor: its format and version are {found}, "
+            f"not {(FORMAT, VERSION)}"
+        )
+    return records.read(Settings, plain, source=f"'{path}', line 1")
+
+
+def _checked(
+    path: Path, number: int, text: bytes, before: str
+) -> tuple[dict[str, Any], str]:
+    """Return a line without its hashes, and its own hash."""
+    source = f"'{path}', line {number}"
+    plain = records.read(dict[str, Any], text, source=source)
+    digest = plain.pop("digest", None)
+    if plain.get("before") != before or digest != _sealed(plain, before)["digest"]:
+        if number == 1 and plain.get("format") != FORMAT:
+            raise ArtefactError(f"'{path}' is no state of a monitor")
+        raise _edited(path, number)
+    del plain["before"]
+    return plain, str(digest)
+
+
+def _edited(path: Path, number: int) -> ArtefactError:
+    return ArtefactError(
+        f"'{path}', line {number}: it was changed after it was written, or a line "
+        "before it was; begin a new monitor (--state FILE), or take a copy that is as "
+        "it was"
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two plain values agree, numbers up to the last digits."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
+    if isinstance(one, float) and isinstance(other, int | float):
+        return abs(one - other) <= TOLERANCE * (1.0 + abs(other))
+    if isinstance(one, Sequence) and not isinstance(one, str):
+        pair = isinstance(other, Sequence) and len(one) == len(other)
+        return pair and all(map(_same, one, other))
+    return bool(one == other)
+
+
+def json_of(path: Path) -> Path:
+    """Return where the plain form of a monitor lies, beside its file."""
+    return path.with_suffix(".json")
+
+
+def text_of(monitor: Monitor) -> bytes:
+    """Return the plain form of a monitor as a file."""
+    return json.dumps(files.plain(monitor.as_dict()), indent=2).encode() + b"\n"

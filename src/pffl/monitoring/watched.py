@@ -1,0 +1,295 @@
+"""What is watched: a model in use, its cells and bounds, and all that is settled.
+
+Everything is settled before the first row is seen, and stays: cells, bounds,
+confidence, M and bets.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pffl.bounds import alarm
+from pffl.constraints import BoundedGroupLoss, ConditionalBoundedGroupLoss
+from pffl.constraints.base import AUTO, EVERY_SILO, Bound, Cells, Constraint
+from pffl.data.schema import Schema
+from pffl.errors import ArtefactError, DataError, PFFLError, UsageError
+from pffl.evidence.evidence import Evidence, Training, known
+from pffl.evidence.monitor import STATE, Settings, Watched
+from pffl.foreign import Audit
+from pffl.models.predictor import Predictor
+from pffl.runs.directory import EVIDENCE, MODEL, RunRecord, read_evidence
+from pffl.runs.predictor import load
+from pffl.solution import Solution
+from pffl.typing import FloatArray
+
+CONFIDENCE = 0.95
+
+
+def run_of(model: Path) -> Path | None:
+    """Return the run directory that a path is, or that the file of a model is in."""
+    folder = model if model.is_dir() else model.parent
+    inside = model.name == MODEL and (folder / EVIDENCE).is_file()
+    return folder if model.is_dir() or inside else None
+
+
+def default_state(model: Path) -> Path:
+    """Return where the state of a model lies: in its run directory, or beside it."""
+    folder = run_of(model)
+    return model.with_suffix(".monitor.jsonl") if folder is None else folder / STATE
+
+
+@dataclass(frozen=True, eq=False)
+class Deployed:
+    """A model that is in use: what was shipped, and what is known of its training."""
+
+    predictor: Predictor
+    evidence: Evidence | None = None
+
+    @classmethod
+    def of(cls, model: object) -> Deployed:
+        """Return a model that was solved for, audited or saved."""
+        match model:
+            case Deployed():
+                return model
+            case Solution() | Audit() | RunRecord():
+                return cls(model.predictor, model.evidence)
+            case Predictor():
+                return cls(model)
+            case str() | os.PathLike():
+                return cls._read(Path(model))
+        raise UsageError(
+            f"a {type(model).__name__} cannot be monitored: give a solution, an audit, "
+            "a predictor, or the path of one"
+        )
+
+    @classmethod
+    def _read(cls, path: Path) -> Deployed:
+        """Read a run directory, or a file; evidence beside it tells more."""
+        predictor, folder = load(path), run_of(path)
+        if folder is not None:
+            evidence = read_evidence(folder)
+            own = predictor.model.fingerprint(predictor.w)
+            if evidence.model.fingerprint == own:
+                return cls(predictor, evidence)
+        return cls(predictor)
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the model."""
+        return self.predictor.model.fingerprint(self.predictor.w)
+
+    @property
+    def loss_bound(self) -> float:
+        """M; refused where the predictor's losses have no bound."""
+        M = self.predictor.model.loss_bound(self.predictor.loss_bound)
+        if M is None:
+            raise UsageError(
+                "the losses of this model have no bound, so that no number of rows "
+                "tells of their mean: train with `target_range=LOW,HIGH`"
+            )
+        return M
+
+    @property
+    def weighted(self) -> bool:
+        """Whether it was trained, or measured, with weights."""
+        known = self.evidence is not None and self.evidence.seen.weighted
+        return known or self.predictor.preparation.weight is not None
+
+    @property
+    def watched(self) -> list[Watched]:
+        """Its cells; NaN is the bound of those that have none.
+
+        Of a file alone the names tell who belongs to a cell.
+        """
+        schema, e = self.predictor.schema, self.evidence
+        if e is not None:
+            none = not e.promise or e.minimax
+            return [
+                Watched(c.cell, np.nan if none else c.bound, c.silo, c.of)
+                for c in e.cells
+            ]
+        names, bounds = self.predictor.cells, self.predictor.bounds
+        for kind in (BoundedGroupLoss, ConditionalBoundedGroupLoss):
+            try:
+                found = kind(dict.fromkeys(names, 1.0)).cells(schema, ())
+            except PFFLError:
+                continue
+            if set(found.names) == set(names):
+                order = [names.index(name) for name in found.names]
+                return watched_of(found.with_bounds(bounds[order]), schema, ())
+        if names:
+            raise UsageError(
+                f"who belongs to the cells {list(names)[:3]} is not known from the "
+                "model's file alone: give its run directory"
+            )
+        groups = BoundedGroupLoss(1.0).cells(schema, ())
+        unknown = groups.with_bounds(np.full(len(groups), np.nan))
+        return watched_of(unknown, schema, ())
+
+    def is_trained_on(self, count: FloatArray, loss: FloatArray) -> bool:
+        """Whether rows with these counts and losses, atom by atom, are its own.
+
+        Those that it was trained on, or with those that were held out.
+        """
+        e = self.evidence
+        if e is None or not isinstance(e.training, Training):
+            return False
+        held = known(e.heldout)
+        parts = [[e.seen], [] if held is None else [e.seen, held]]
+        return any(
+            np.array_equal(count, sum(p.column("count") for p in part))
+            and np.allclose(
+                loss, sum(p.column("bounded_loss") for p in part), rtol=1e-9, atol=1e-9
+            )
+            for part in parts
+            if part
+        )
+
+
+def watched_of(cells: Cells, schema: Schema, silos: Sequence[str]) -> list[Watched]:
+    """Return cells by the names of their groups, labels and silos."""
+    atoms = _atoms(schema)
+    return [
+        Watched(
+            name,
+            float(cells.bounds[z]),
+            None if cells.everywhere[z] else silos[cells.silo[z]],
+            [atoms[a] for a in np.flatnonzero(cells.membership[z])],
+        )
+        for z, name in enumerate(cells.names)
+    ]
+
+
+def cells_of(watched: Sequence[Watched], schema: Schema, silos: Sequence[str]) -> Cells:
+    """Return cells over these silos; one of a silo that is not there has no rows."""
+    there = [cell.silo is None or cell.silo in silos for cell in watched]
+    if not any(there):
+        raise DataError(
+            f"the cells are silos, and these rows are of others: {list(silos)[:5]}, "
+            f"not {[cell.silo for cell in watched][:5]}"
+        )
+    atoms = _atoms(schema)
+    return Cells(
+        tuple(cell.cell for cell in watched),
+        np.array([cell.bound for cell in watched], dtype=np.float64),
+        np.array(
+            [
+                [here and atom in cell.of for atom in atoms]
+                for cell, here in zip(watched, there, strict=True)
+            ]
+        ),
+        np.array(
+            [
+                silos.index(cell.silo) if cell.silo in silos else EVERY_SILO
+                for cell in watched
+            ]
+        ),
+    )
+
+
+def _atoms(schema: Schema) -> list[tuple[str, str | None]]:
+    labels: tuple[str | None, ...] = schema.labels or (None,)
+    return [(group, label) for group in schema.groups for label in labels]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What was asked to be watched; None leaves it as the model or the state has it."""
+
+    bound: Bound = None
+    constraint: Constraint | None = None
+    confidence: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.bound is not None and self.constraint is not None:
+            raise UsageError("give a constraint, which has its bounds, or a bound")
+        numbers = self.bound.values() if isinstance(self.bound, Mapping) else ()
+        if AUTO in (self.bound, *numbers):
+            raise UsageError("a bound to be watched is a number, and not 'auto'")
+        if self.confidence is not None:
+            alarm.threshold(1, self.confidence)
+
+    def cells(self, deployed: Deployed, silos: Sequence[str]) -> list[Watched] | None:
+        """Return the cells that were asked for; None where nobody said any."""
+        schema, wanted = deployed.predictor.schema, self.constraint
+        if self.bound is not None:
+            BoundedGroupLoss(self.bound)  # which refuses what is no bound
+            own = deployed.watched
+            named = sorted({cell.silo for cell in own if cell.silo is not None})
+            cells = cells_of(own, schema, named).bounded(self.bound, "monitor")
+            return watched_of(cells, schema, named)
+        if wanted is None:
+            return None
+        if wanted.minimax or wanted.open:
+            raise UsageError(
+                f"{wanted.name} has no bound that could be crossed: give one with "
+                "bounds that are numbers"
+            )
+        cells = wanted.cells(schema, silos)
+        if cells.floors is not None:
+            raise UsageError(
+                "a bound that counts from what a cell alone can reach is found by a "
+                "run on its training rows: give bounds on losses"
+            )
+        return watched_of(cells, schema, silos)
+
+    def begin(self, deployed: Deployed, silos: Sequence[str]) -> Settings:
+        """Settle everything, before the first row is seen."""
+        own, e = deployed.watched, deployed.evidence
+        asked = self.cells(deployed, silos) or own
+        cells = [cell for cell in asked if np.isfinite(cell.bound)]
+        if not cells:
+            raise UsageError(
+                "the model has no bound that could be crossed: `bound=NUMBER` says "
+                "which mean loss of a cell is too much"
+            )
+        moments = {}
+        if e is not None:  # what is known of the same people
+            atoms = [cell.of for cell in own]
+            at = [atoms.index(c.of) if c.of in atoms else -1 for c in cells]
+            moments = {
+                "mean": np.append(e.seen.means, np.nan)[at],
+                "variance": np.append(e.seen.variances, np.nan)[at],
+            }
+        bets = alarm.plan(
+            [cell.bound for cell in cells], loss_bound=deployed.loss_bound, **moments
+        )
+        return Settings(
+            deployed.fingerprint,
+            deployed.predictor.schema.hash,
+            cells,
+            [c.cell for c in own if c.cell not in {cell.cell for cell in cells}],
+            deployed.loss_bound,
+            CONFIDENCE if self.confidence is None else self.confidence,
+            bets.gammas.tolist(),
+            bets.weights.tolist(),
+        )
+
+    def require(
+        self, settings: Settings, deployed: Deployed, silos: Sequence[str]
+    ) -> None:
+        """Refuse a state of another model, and wishes that differ from it."""
+        same = settings.model == deployed.fingerprint
+        if not same or settings.schema != deployed.predictor.schema.hash:
+            raise ArtefactError(
+                "the state is that of another model (fingerprint "
+                f"{settings.model[:12]}, not {deployed.fingerprint[:12]}): a new model "
+                "begins a new one (--state FILE)"
+            )
+        if self.confidence not in (None, settings.confidence):
+            raise UsageError(
+                f"a confidence of {self.confidence:g}, and the monitor began with "
+                f"{settings.confidence:g}, which stays: leave it out, or begin another "
+                "state"
+            )
+        if self.cells(deployed, silos) not in (None, settings.cells):
+            began = ", ".join(f"{c.cell} {c.bound:g}" for c in settings.cells)
+            raise UsageError(
+                f"other bounds than the monitor began with, which stay ({began}): "
+                "leave them out, or begin another state"
+            )

@@ -1,0 +1,298 @@
+"""The alarm against a plain product, at its limits, and by simulation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pffl.bounds import alarm
+from pffl.bounds.logsum import BETS, Bets
+from pffl.errors import UsageError
+
+M = 3.0
+Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+
+
+def sums(x: np.ndarray, gammas: np.ndarray) -> np.ndarray:
+    """S_j over the last axis of x; `gammas` of one cell."""
+    return np.stack([np.log1p(-g * (1.0 - x)).sum(axis=-1) for g in gammas], axis=-1)
+
+
+def plain_values(
+    batches: list[list[float]], u: float, gammas: list[float], weights: list[float]
+) -> list[float]:
+    """E after each batch: a product for each start, row by row."""
+    out, begun = [], [b for b, rows in enumerate(batches) if rows]
+    for now in range(len(batches)):
+        starts = [b for b in begun if b <= now]
+        total = 1.0 / (len(starts) + 1)  # what has not begun
+        for number, start in enumerate(starts, start=1):
+            for gamma, pi in zip(gammas, weights, strict=True):
+                wealth = pi / (number * (number + 1))
+                for rows in batches[start : now + 1]:
+                    for x in rows:
+                        wealth *= (1 - gamma * (1 - x)) / (1 - gamma * (1 - u))
+                total += wealth
+        out.append(total)
+    return out
+
+
+@given(seed=st.integers(0, 2**32), many=st.integers(1, 6), u=st.floats(0.0, 1.0))
+@settings(max_examples=80)
+def test_it_is_the_formula_and_never_above_it(seed: int, many: int, u: float) -> None:
+    rng = np.random.default_rng(seed)
+    batches = [
+        rng.beta(*rng.uniform(0.1, 3, 2), rng.integers(0, 9)) for _ in range(many)
+    ]
+    gammas, weights = rng.uniform(0.01, 0.99, 4), rng.dirichlet(np.ones(4))
+    bets, wealth = Bets(gammas[None], weights[None]), alarm.Wealth.none((1, 4))
+    plain = plain_values(
+        [b.tolist() for b in batches], u, gammas.tolist(), weights.tolist()
+    )
+    for x, value in zip(batches, plain, strict=True):
+        gained = alarm.gains(bets, sums(x, gammas)[None], [len(x)], [u * M], M)
+        wealth = wealth.after(gained, [len(x)])
+        found = math.exp(float(wealth.log_values(bets)[0]))
+        assert found <= value * (1 + 1e-13)
+        assert found == pytest.approx(value, rel=1e-10)
+
+
+def test_the_obvious_way_round_would_be_wrong() -> None:
+    """Losses below the bound shrink E, losses above it let it grow."""
+    bets = alarm.plan([0.6], loss_bound=M)
+    for level, grows in ((0.1, False), (0.19, False), (0.21, True), (0.3, True)):
+        x = np.full(500, level)
+        gained = alarm.gains(bets, sums(x, bets.gammas[0])[None], [500], [0.6], M)
+        value = alarm.Wealth.none((1, BETS)).after(gained, [500]).log_values(bets)[0]
+        assert (value > 0) == grows
+
+
+def test_batches_are_added_inside_one_mixture() -> None:
+    """Silos that answer apart, and batches cut otherwise, add up from the start on."""
+    rng = np.random.default_rng(3)
+    bets, x = alarm.plan([0.6, 0.9], loss_bound=M), rng.beta(2, 5, (2, 300))
+    parts = np.split(x, [40, 41, 200], axis=1)
+
+    def of(rows: np.ndarray) -> np.ndarray:
+        return np.stack([sums(r, g) for r, g in zip(rows, bets.gammas, strict=True)])
+
+    whole = alarm.gains(bets, of(x), [300, 300], [0.6, 0.9], M)
+    each = [alarm.gains(bets, of(p), [p.shape[1]] * 2, [0.6, 0.9], M) for p in parts]
+    np.testing.assert_allclose(whole, np.sum(each, axis=0), rtol=0, atol=1e-9)
+
+
+def test_a_cell_without_rows_waits_and_its_starts_do() -> None:
+    bets = alarm.plan([0.6, 0.6], loss_bound=M)
+    x = np.full(20, 0.5)
+    here = sums(x, bets.gammas[0])
+    wealth, alone = alarm.Wealth.none((2, BETS)), alarm.Wealth.none((2, BETS))
+    np.testing.assert_array_equal(wealth.log_values(bets), 0.0)
+    for _ in range(3):
+        none = np.zeros((2, BETS))
+        wealth = wealth.after(alarm.gains(bets, none, [0, 0], [0.6, 0.6], M), [0, 0])
+    both = np.stack([here, np.zeros(BETS)])
+    gained = alarm.gains(bets, both, [20, 0], [0.6, 0.6], M)
+    wealth, alone = wealth.after(gained, [20, 0]), alone.after(gained, [20, 0])
+    np.testing.assert_array_equal(wealth.starts, [1, 0])
+    np.testing.assert_array_equal(wealth.log_values(bets), alone.log_values(bets))
+    assert wealth.log_values(bets)[1] == 0.0
+
+
+def test_bounds_at_their_ends() -> None:
+    """No loss is above M; above 0 every loss is."""
+    bets = alarm.plan([3.0, 7.5, 0.0], loss_bound=M)
+    worst = np.stack([sums(np.ones(10_000), g) for g in bets.gammas])
+    gained = alarm.gains(bets, worst, [10_000] * 3, [3.0, 7.5, 0.0], M)
+    wealth = alarm.Wealth.none((3, BETS)).after(gained, [10_000] * 3)
+    first, second, third = wealth.log_values(bets)
+    assert -1e-6 < first <= 0
+    assert -1e-6 < second <= 0
+    assert third > 1e4
+    none = np.stack([sums(np.zeros(50), g) for g in bets.gammas])
+    gained = alarm.gains(bets, none, [50] * 3, [3.0, 7.5, 0.0], M)
+    assert (
+        alarm.Wealth.none((3, BETS)).after(gained, [50] * 3).log_values(bets) <= 0
+    ).all()
+
+
+def test_any_number_of_rows_is_safe() -> None:
+    """Rows that sit at the bound never raise an alarm by rounding alone."""
+    bets = alarm.plan([0.6], loss_bound=M, mean=[0.6], variance=[0.16])
+    for n in (1e3, 1e6, 1e9, 1e12):
+        exact = n * np.log1p(-bets.gammas * (1 - 0.2))
+        for shift in (-1e-16, 0.0, 1e-16):
+            gained = alarm.gains(bets, exact * (1 + shift), [n], [0.6], M)
+            wealth = alarm.Wealth.none((1, BETS)).after(gained, [n])
+            assert wealth.log_values(bets)[0] <= 0
+
+
+def test_sums_of_no_losses_are_refused() -> None:
+    bets = alarm.plan([0.6], loss_bound=M)
+    args = ([10], [0.6], M)
+    for bad in (np.full((1, BETS), 0.1), np.full((1, BETS), -1e3), np.zeros((1, 2))):
+        with pytest.raises(UsageError, match="above"):
+            alarm.gains(bets, bad, *args)
+    with pytest.raises(UsageError, match="whole number"):
+        alarm.gains(bets, np.zeros((1, BETS)), [-1], [0.6], M)
+    for confidence in (0.0, 1.0, 1.5, math.nan):
+        with pytest.raises(UsageError, match="strictly between 0 and 1"):
+            alarm.threshold(2, confidence)
+    with pytest.raises(UsageError, match="cells"):
+        alarm.threshold(0, 0.95)
+    with pytest.raises(UsageError, match="bounds"):
+        alarm.plan([-0.1], loss_bound=M)
+
+
+def test_bets_are_planned_for_small_rises_and_for_all_others() -> None:
+    args = {"mean": [0.6, np.nan], "variance": [0.12, np.nan]}
+    bets = alarm.plan([0.62, 0.62], loss_bound=M, **args)
+    assert bets.gammas.shape == (2, BETS)
+    np.testing.assert_allclose(bets.weights.sum(axis=1), 1.0)
+    np.testing.assert_allclose(bets.weights[0, :3], alarm.PLANNED)
+    assert np.all(np.diff(bets.gammas[0, :3]) > 0)
+    # The best for a rise of 10 %, by brute force over rows with this mean and variance.
+    rng, m = np.random.default_rng(0), 0.62 * 1.1 / M
+    shape = m * (1 - m) / (0.12 / M**2) - 1
+    x = rng.beta(m * shape, (1 - m) * shape, 100_000)
+    grid = np.linspace(0.05, 0.99, 95)
+    growth = [
+        np.log1p(-g * (1 - x)).mean() - np.log1p(-g * (1 - 0.62 / M)) for g in grid
+    ]
+    mine = bets.gammas[0, 1]
+    own = np.log1p(-mine * (1 - x)).mean() - np.log1p(-mine * (1 - 0.62 / M))
+    assert own >= 0.97 * max(growth)
+
+
+# By simulation
+
+
+def crossings(
+    draw: Draw,
+    bounds: list[float],
+    *,
+    runs: int,
+    batches: int,
+    size: int,
+    seed: int,
+    known: bool = True,
+    confidence: float = 0.95,
+) -> np.ndarray:
+    """The batch at which each run raised an alarm; 0 where none did.
+
+    ``draw(rng, (runs, cells, size))`` are losses over M of one batch.
+    """
+    rng, Z = np.random.default_rng(seed), len(bounds)
+    plan = {}
+    if known:
+        sample = M * draw(rng, (400, Z, 20))
+        plan = {"mean": sample.mean(axis=(0, 2)), "variance": sample.var(axis=(0, 2))}
+    bets = alarm.plan(bounds, loss_bound=M, **plan)
+    wealth, crossed = alarm.Wealth.none((runs, Z, BETS)), np.zeros(runs, dtype=int)
+    limit, counts = np.log(alarm.threshold(Z, confidence)), [size] * Z
+    for batch in range(1, batches + 1):
+        x = draw(rng, (runs, Z, size))
+        above = np.stack([sums(x[:, z], bets.gammas[z]) for z in range(Z)], axis=1)
+        wealth = wealth.after(alarm.gains(bets, above, counts, bounds, M), counts)
+        rings = (wealth.log_values(bets) >= limit).any(axis=1)
+        crossed = np.where((crossed == 0) & rings, batch, crossed)
+    return crossed
+
+
+def skewed(mean: float) -> Draw:
+    """Skewed losses with a mean of just that."""
+
+    def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        return rng.beta(2.0, 2.0 / mean - 2.0, shape)
+
+    return draw
+
+
+def rare(mean: float) -> Draw:
+    def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        return (rng.random(shape) < mean).astype(float)
+
+    return draw
+
+
+def silos(mean: float) -> Draw:
+    """Half of a batch's rows from a silo with 1.5 times the mean, half with 0.5."""
+
+    def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        at = np.where(np.arange(shape[-1]) % 2 == 0, 0.5, 1.5) * mean
+        return rng.beta(2.0, 2.0 / at - 2.0, shape)
+
+    return draw
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (3, 2, 1, 4)])
+def test_the_mean_of_e_is_one_at_the_bound(sizes: tuple[int, ...]) -> None:
+    """Exactly so, over all outcomes of coins: a fair game, with all its starts."""
+    u, rows = 0.3, sum(sizes)
+    bets = Bets(np.array([[0.2, 0.7, 0.99]]), np.array([[0.5, 0.3, 0.2]]))
+    outcomes = np.array(list(itertools.product([0.0, 1.0], repeat=rows)))
+    chance = np.prod(np.where(outcomes == 1, u, 1 - u), axis=1)
+    wealth, first = alarm.Wealth.none((len(outcomes), 1, 3)), 0
+    for size in sizes:
+        x = outcomes[:, None, first : first + size]
+        above = sums(x, bets.gammas[0])
+        wealth = wealth.after(alarm.gains(bets, above, [size], [u * M], M), [size])
+        mean = chance @ np.exp(wealth.log_values(bets)[:, 0])
+        assert 1 - 1e-9 < mean <= 1
+        first += size
+
+
+@pytest.mark.parametrize("kind", [skewed, rare, silos])
+@pytest.mark.parametrize("cells", [1, 4])
+def test_false_alarms_are_rare_at_the_bound(
+    kind: Callable[[float], Draw], cells: int
+) -> None:
+    """At any time: more than δ of the runs would be a violation of the claim."""
+    runs, delta = 400, 0.2
+    found = crossings(
+        kind(0.2),
+        [0.6] * cells,
+        runs=runs,
+        batches=40,
+        size=20,
+        seed=cells,
+        confidence=1 - delta,
+    )
+    # Three standard errors above δ would be seen in 1 of 700 tests at exactly δ.
+    assert (found > 0).mean() <= delta + 3 * math.sqrt(delta * (1 - delta) / runs)
+
+
+def test_drifts_are_seen_soon_and_good_times_delay_little() -> None:
+    for rise, batches in ((0.1, 40), (0.2, 10), (0.5, 4)):
+        found = crossings(
+            skewed(0.2 * (1 + rise)),
+            [0.6] * 2,
+            runs=60,
+            batches=batches,
+            size=50,
+            seed=1,
+        )
+        assert (found > 0).mean() >= 0.9, rise
+
+    good, late = skewed(0.15), skewed(0.26)
+    seen = 0
+
+    def turning(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        nonlocal seen
+        seen += shape[-1] == 50
+        return (good if seen <= 100 else late)(rng, shape)
+
+    found = crossings(turning, [0.6], runs=60, batches=112, size=50, seed=2)
+    assert (found > 100).mean() >= 0.9
+    # Without later starts 5,000 good rows would have to be won back first.
+    x = good(np.random.default_rng(0), (5000,))
+    bets = alarm.plan([0.6], loss_bound=M)
+    lost = alarm.gains(bets, sums(x, bets.gammas[0])[None], [5000], [0.6], M)
+    rows = late(np.random.default_rng(1), (600,))
+    won = alarm.gains(bets, sums(rows, bets.gammas[0])[None], [600], [0.6], M)
+    assert (lost + won).max() < 0

@@ -1,0 +1,139 @@
+"""`pffl monitor`: what a person types, reads and gets as an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pffl.cli import main
+from tests.cli.helpers import Command, one_line
+from tests.test_monitoring import people
+
+RUN = ("--label", "y", "--group", "sex", "--id", "who", "--seed", "0", "--out", "run")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of people.csv in `run`, and eight weeks of new rows."""
+    folder = tmp_path_factory.mktemp("people")
+    people(900, 0).to_csv(folder / "people.csv", index=False)
+    for week in range(1, 9):
+        wrong = 0.0 if week <= 4 else 0.5
+        people(150, week, wrong).to_csv(folder / f"week{week}.csv", index=False)
+    with contextlib.chdir(folder), pytest.raises(SystemExit):
+        main(["run", "people.csv", "--bound", "0.55", "--no-extras", "-q", *RUN])
+    return folder
+
+
+@pytest.fixture
+def trained(place: Path, tmp_path: Path, command: Command) -> Command:
+    """The command line in a copy of it."""
+    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
+    return command
+
+
+def test_weeks_one_by_one_until_an_alarm(trained: Command) -> None:
+    first = trained("monitor", "run", "week1.csv")
+    text = one_line(first.out)
+    assert first.code == 0
+    assert "NO ALARM No alarm after 1 batch with 150 rows" in text
+    assert "They do not show that it is within it, either." in text
+    assert "assumed: Who has a label by now" in text
+    assert "State: run/monitor.jsonl (digest " in text
+    assert trained("monitor", "run", "week2.csv", "week3.csv", "week4.csv").code == 0
+    codes = [trained("monitor", "run", f"week{k}.csv").code for k in range(5, 9)]
+    assert codes[-1] == 4
+    last = trained("monitor", "run", "week8.csv")  # once more: nothing changes
+    assert last.code == 4
+    assert "was not counted again" in one_line(last.err)
+    assert "▲ ALARM Alarm after 8 batches with 1,200 rows for f, crossed at row" in (
+        one_line(last.out)
+    )
+    seen = trained("monitor", "run", "week8.csv", "--json")
+    assert seen.code == 4
+    plain = seen.json
+    assert plain == json.loads(Path("run/monitor.json").read_text("utf-8"))
+    assert (plain["status"], plain["batches"]) == ("alarm", 8)
+    rows = {row["cell"]: row for row in plain["cells"]}
+    assert rows["m"]["crossed_at_row"] is None
+    crossed = rows["f"]["crossed_in_batch"]
+    assert crossed == 5 + codes.index(4)
+    history = [r for r in plain["history"] if r["cell"] == "f"]
+    assert rows["f"]["crossed_at_row"] == history[crossed - 1]["rows"]
+    assert history[crossed - 1]["e_value"] >= plain["threshold"] == 40
+    assert all(r["e_value"] < 40 for r in history[: crossed - 1])
+    # The run itself is as it was, and its page shows the monitor.
+    assert trained("verify", "run").code == 0
+    pytest.importorskip("jinja2")
+    for place in ("run", "run/monitor.jsonl"):
+        assert trained("report", place, "-o", "page.html").code == 0
+        page = Path("page.html").read_text("utf-8")
+        assert "After deployment" in page
+        assert plain["message"].replace("'", "&#39;") in page
+        assert plain["digest"] in page
+
+
+def test_several_files_at_once_are_several_batches(trained: Command) -> None:
+    files = [f"week{k}.csv" for k in range(4, 7)]
+    args = ("--state", "at-once.jsonl", "--json")
+    together = trained("monitor", "run/model.safetensors", *files, *args).json
+    for file in files:
+        apart = trained("monitor", "run", file, "--state", "apart.jsonl", "--json").json
+    assert apart == together
+    assert Path("at-once.jsonl").read_bytes() == Path("apart.jsonl").read_bytes()
+
+
+def test_settings_stay_as_they_began(trained: Command) -> None:
+    begun = trained(
+        "monitor", "run", "week1.csv", "--bound", "f=0.5", "--confidence=0.9"
+    )
+    assert begun.code == 0
+    assert "not watched: m" in begun.out
+    state = Path("run/monitor.jsonl").read_bytes()
+    for more, code, words in (
+        (("--confidence", "0.95"), 2, "began with 0.9"),
+        (("--bound", "0.5"), 2, "other bounds than the monitor began with"),
+        (("--confidence", "1"), 2, "strictly between 0 and 1"),
+        (("--bound", "auto"), 2, "not 'auto'"),
+        (("--bound", "x=0.4"), 2, "no cell 'x'"),
+        (("--id", "whom"), 3, "did you mean 'who'?"),
+        (("--state", "people.csv"), 6, "people.csv"),
+    ):
+        seen = trained("monitor", "run", "week2.csv", *more)
+        assert (seen.code, words in one_line(seen.err)) == (code, True), seen.err
+    assert Path("run/monitor.jsonl").read_bytes() == state
+    assert trained("monitor", "run", "week2.csv").code == 0
+
+
+def test_what_is_wrong_is_named(trained: Command) -> None:
+    people(60, 1).drop(columns="y").to_csv("bare.csv", index=False)
+    people(60, 1).assign(sex="x").to_csv("group.csv", index=False)
+    people(60, 1).assign(job="zz").to_csv("job.csv", index=False)
+    for model, rows, code, words in (
+        ("run", "bare.csv", 3, "no column 'y', the label"),
+        ("run", "group.csv", 3, "unseen values 'x' (60)"),
+        ("run", "job.csv", 3, "--unseen ignore"),
+        ("run", "people.csv", 3, "the data that the model was trained on"),
+        ("run", "nowhere.csv", 3, "nowhere.csv"),
+        ("nowhere", "week1.csv", 6, "'nowhere' does not exist"),
+        ("people.csv", "week1.csv", 6, "people.csv"),
+    ):
+        seen = trained("monitor", model, rows)
+        assert (seen.code, words in one_line(seen.err)) == (code, True), seen.err
+    assert not Path("run/monitor.jsonl").exists()
+    trained("run", "people.csv", "--l2", "0.3", "--no-extras", "-q", *RUN[:-1], "free")
+    seen = trained("monitor", "free", "week1.csv")
+    assert seen.code == 2
+    assert "--bound NUMBER says which mean loss" in one_line(seen.err)
+    assert trained("monitor", "free", "week1.csv", "--bound", "0.6").code == 0
+    seen = trained("monitor", "run", "week1.csv", "--state", "free/monitor.jsonl")
+    assert seen.code == 6
+    assert "another model" in one_line(seen.err)
+    state = Path("free/monitor.jsonl")
+    state.write_text(state.read_text("utf-8").replace("week1", "week9"))
+    seen = trained("monitor", "free", "week2.csv")
+    assert (seen.code, "was changed after it was written" in seen.err) == (6, True)

@@ -1,0 +1,252 @@
+"""A monitor and its file: what a batch comes to, what is refused, what survives."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pffl.bounds import alarm
+from pffl.errors import ArtefactError, UsageError
+from pffl.evidence import monitor as states
+from pffl.evidence.monitor import Batch, Monitor, Settings, Watched, held, read
+from pffl.files import Locked
+from tests.bounds.test_alarm import plain_values
+
+M, BOUND = 3.0, 0.6
+
+
+def settings(cells: int = 2, confidence: float = 0.95) -> Settings:
+    bets = alarm.plan([BOUND] * cells, loss_bound=M)
+    return Settings(
+        "model",
+        "schema",
+        [Watched(f"cell {z}", BOUND, None, [(f"g{z}", None)]) for z in range(cells)],
+        [],
+        M,
+        confidence,
+        bets.gammas.tolist(),
+        bets.weights.tolist(),
+    )
+
+
+def batch(losses: list[list[float]], name: str, of: Settings) -> Batch:
+    """The sums of rows with these losses, per cell."""
+    sums = [
+        [
+            math.fsum(math.log(1 - g * (1 - loss / M)) for loss in cell)
+            for g in of.bets[z]
+        ]
+        for z, cell in enumerate(losses)
+    ]
+    rows = sum(map(len, losses))
+    total = [math.fsum(cell) for cell in losses]
+    return Batch(name, rows, name, None, [len(c) for c in losses], total, sums)
+
+
+def drawn(seed: int, means: list[float], many: int = 50) -> list[list[float]]:
+    rng = np.random.default_rng(seed)
+    return [(M * rng.beta(2, 2 * M / m - 2, many)).tolist() for m in means]
+
+
+def filled(path: Path, batches: int = 4, means: tuple[float, ...] = (0.5, 0.9)) -> None:
+    own = settings()
+    with held(path) as found:
+        monitor = found or Monitor.begin(own)
+        begun = len(monitor.entries)
+        for k in range(begun, begun + batches):
+            one = batch(drawn(k, list(means)), f"batch {k}", own)
+            monitor = monitor.append(path, one)
+
+
+def test_each_batch_comes_to_what_the_formula_says() -> None:
+    own = settings()
+    losses = [drawn(k, [0.5, 0.9], 4) for k in range(5)]
+    losses[1][0] = []  # a cell without rows in a batch
+    monitor = Monitor.begin(own)
+    for k, one in enumerate(losses):
+        monitor = monitor.after(batch(one, str(k), own))
+    for z in range(2):
+        x = [[loss / M for loss in one[z]] for one in losses]
+        plain = plain_values(x, BOUND / M, own.bets[z], own.bet_weights[z])
+        found = [
+            row["e_value"] for row in monitor.history if row["cell"] == f"cell {z}"
+        ]
+        np.testing.assert_allclose(found, plain, rtol=1e-9)
+        flat = [loss for one in losses for loss in one[z]]
+        row = monitor.table[z]
+        assert row["rows"] == len(flat)
+        assert row["mean_loss"] == pytest.approx(np.mean(flat))
+    assert monitor.rows == sum(len(cell) for one in losses for cell in one)
+
+
+def test_an_alarm_says_where_it_was_crossed_and_stays() -> None:
+    own, monitor, seen = settings(), Monitor.begin(settings()), []
+    for k in range(12):
+        bad = 3 <= k < 6
+        one = batch(drawn(k, [0.5, 1.2 if bad else 0.4]), str(k), own)
+        monitor = monitor.after(one)
+        seen.append(monitor.history[-1]["e_value"])
+    first = next(k for k, value in enumerate(seen) if value >= 40)
+    assert seen[-1] < 40  # and the alarm stays
+    assert monitor.alarms == {"cell 1": 50 * (first + 1)}
+    assert (monitor.status, monitor.exit_code) == ("alarm", 4)
+    text = monitor.message
+    assert (
+        f"cell 1, crossed at row {50 * (first + 1)} of the cell (batch {first + 1})"
+        in text
+    )
+    assert "since" not in text
+    assert "at most 5 %" in text
+    assert "cell 0" not in text
+    assert monitor.table[0]["crossed_at_row"] is None
+    assert "crossed at row" in repr(monitor)
+    assert "<article" in monitor._repr_html_()
+
+
+def test_the_threshold_shares_delta_among_cells() -> None:
+    assert settings(2).threshold == 40.0
+    assert settings(7, 0.9).threshold == 70.0
+    assert settings(1, 0.99).threshold == 100.0
+
+
+def test_no_alarm_promises_nothing() -> None:
+    own = settings(1, 0.9999999)
+    monitor = Monitor.begin(own).after(batch(drawn(0, [0.3]), "a", own))
+    assert (monitor.status, monitor.exit_code, monitor.alarms) == ("no alarm", 0, {})
+    assert "They do not show that it is within it, either." in monitor.message
+    bad = Monitor.begin(own).after(batch(drawn(0, [1.5], 400), "a", own))
+    assert "With confidence 99.99999 %" in bad.message
+    assert "at most 0.00001 %" in bad.message
+
+
+def test_shown_figures_are_rounded_to_the_true_side() -> None:
+    own = settings(1)
+    monitor = Monitor.begin(own).after(batch(drawn(0, [0.6]), "a", own))
+    entry = monitor.entries[0]
+    near = Monitor(own, (states.replace(entry, log_e=[math.log(19.999999)]),))
+    assert states.shown(near)[0]["e-value"] == "19.9"
+    assert states.shown(near)[0]["alarm at"] == "20"
+    far = Monitor(own, (states.replace(entry, log_e=[1e5]),))
+    assert json.loads(states.text_of(far))["cells"][0]["e_value"] > 1e300
+
+
+def test_a_file_goes_on_where_it_was(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    filled(one, 6)
+    for _ in range(3):
+        filled(two, 2)
+    assert one.read_bytes() == two.read_bytes()
+    assert read(one).history == read(two).history
+    lines = one.read_text("utf-8").splitlines()
+    assert len(lines) == 7
+    assert json.loads(lines[-1])["digest"] == read(one).digest
+    assert json.loads(lines[0])["format"] == "pffl.monitor"
+
+
+def test_a_line_that_a_crash_cut_is_dropped(tmp_path: Path) -> None:
+    whole, path = tmp_path / "whole.jsonl", tmp_path / "state.jsonl"
+    filled(whole, 3)
+    content = whole.read_bytes()
+    starts = [i + 1 for i, byte in enumerate(content) if byte == ord("\n")]
+    for end in (
+        1,
+        10,
+        30,
+        60,
+        starts[0],
+        starts[0] + 1,
+        starts[1] + 40,
+        len(content) - 1,
+    ):
+        path.write_bytes(content[:end])
+        with held(path) as found:
+            kept = content[:end].count(b"\n") - 1
+            assert (0 if found is None else len(found.entries)) == max(kept, 0)
+        filled(path, 3 - max(kept, 0))
+        assert path.read_bytes() == content, end
+
+
+def changed(line: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """An edited line whose own hash is right."""
+    line = {k: v for k, v in line.items() if k not in ("digest", "before")} | changes
+    return states._sealed(line, changes.get("before", ""))
+
+
+def test_whatever_is_edited_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "state.jsonl"
+    filled(path, 3)
+    lines = [json.loads(text) for text in path.read_text("utf-8").splitlines()]
+
+    def refused(
+        edited: list[Any], words: str = "was changed after it was written"
+    ) -> None:
+        text = "\n".join(t if isinstance(t, str) else json.dumps(t) for t in edited)
+        path.write_text(text + "\n", "utf-8")
+        for reading in (read, lambda p: held(p).__enter__()):
+            with pytest.raises(ArtefactError, match=words):
+                reading(path)
+        assert path.read_text("utf-8") == text + "\n"  # nothing is mended or lost
+
+    # A field alone; a line out, doubled, or in another place; no JSON.
+    refused([{**lines[0], "confidence": 0.5}, *lines[1:]])
+    refused([lines[0], {**lines[1], "log_e": [0.0, 0.0]}, *lines[2:]])
+    refused([*lines[:3], {**lines[3], "crossed": [None, None]}])
+    refused([lines[0], *lines[2:]])
+    refused([*lines, lines[3]])
+    refused([lines[0], lines[2], lines[1], lines[3]])
+    refused([*lines[:2], "what?", lines[3]], "not JSON")
+    refused([{"format": "other"}, *lines[1:]], "no state of a monitor")
+    # With the hashes made anew, what does not follow from the sums.
+    before = lines[2]["digest"]
+    for field, wrong in (
+        ("log_e", [0.0, 0.0]),
+        ("count", [1, 1]),
+        ("wealth", [None, None]),
+        ("starts", [1, 1]),
+        ("number", 7),
+        ("crossed", [5, 5]),
+    ):
+        last = changed(lines[3], **{field: wrong, "before": before})
+        refused([*lines[:3], last])
+    bad = {**lines[3]["batch"], "above": [[1.0] * 9] * 2}
+    refused([*lines[:3], changed(lines[3], batch=bad, before=before)])
+    short = {**lines[3]["batch"], "count": [50]}
+    refused([*lines[:3], changed(lines[3], batch=short, before=before)])
+    more = changed(lines[3], before=before, more=1)
+    refused([*lines[:3], more], "not known")
+
+
+def test_files_that_are_not_ours_stay(tmp_path: Path) -> None:
+    for name, content in (("a", b"secret"), ("b", b"a,b\n1,2\n"), ("c", b"{}\n{}\n")):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_bytes(content)
+        with pytest.raises(ArtefactError), held(path):
+            pass
+        assert path.read_bytes() == content
+    (tmp_path / "result.json").write_text("{}")
+    with (
+        pytest.raises(ArtefactError, match=r"result\.json"),
+        held(tmp_path / "result.jsonl"),
+    ):
+        pass
+    with pytest.raises(UsageError, match="jsonl"), held(tmp_path / "state.json"):
+        pass
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(ArtefactError, match="no batch"):
+        read(tmp_path / "empty.jsonl")
+    with pytest.raises(ArtefactError, match="cannot be read"):
+        read(tmp_path / "nowhere.jsonl")
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "state.jsonl"
+    filled(path, 1)
+    with held(path), pytest.raises(Locked, match="held by another process"), held(path):
+        pass
+    with held(path) as found:
+        assert found is not None

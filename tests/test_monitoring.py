@@ -1,0 +1,399 @@
+"""`pffl.monitor`: batches of every kind of rows, and what is refused."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pffl
+from pffl import runs
+from pffl.data import Federation, Silo
+from pffl.engines import Local, Reference
+from pffl.errors import ArtefactError, DataError, UsageError
+from pffl.evidence.monitor import Monitor
+from pffl.site import Rules, Site
+from pffl.site.at_hand import secured
+from tests.bounds.test_alarm import plain_values
+from tests.engines.sites import remote
+from tests.helpers import make_federation, make_schema
+
+BOUND = 0.55
+
+
+@cache
+def solved(labels: int = 2, seed: int = 0) -> pffl.Solution:
+    federation = make_federation(seed, sizes=(300, 200, 250), labels=labels)
+    return pffl.solve(federation, pffl.BoundedGroupLoss(5.0), seed=0)
+
+
+def fresh(
+    seed: int, *, sizes: tuple[int, ...] = (30, 20, 25), labels: int = 2
+) -> Federation:
+    return make_federation(seed, sizes=sizes, test=5, labels=labels)
+
+
+def losses(solution: pffl.Solution, rows: Federation) -> dict[str, list[float]]:
+    """Bounded losses of each group, row by row, from probabilities alone."""
+    out: dict[str, list[float]] = {}
+    for silo in rows.silos:
+        for split in rows.splits:
+            part = silo.rows(split)
+            p = solution.predictor.predict_proba(part.X)
+            own = -np.log(p[np.arange(len(part)), part.y.astype(int)])
+            for group, loss in zip(part.group, own, strict=True):
+                out.setdefault(rows.schema.groups[group], []).append(float(loss))
+    return out
+
+
+def test_batches_of_a_federation_come_to_the_formula() -> None:
+    solution, found = solved(), None
+    batches = [fresh(k, sizes=(6, 4, 5)) for k in (1, 2, 3)]
+    for rows in batches:
+        found = pffl.monitor(solution, rows, state=found, bound=BOUND)
+    assert isinstance(found, Monitor)
+    own, M = found.settings, solution.loss_bound
+    assert M is not None
+    assert own.confidence == 0.95
+    each = [losses(solution, rows) for rows in batches]
+    for z, cell in enumerate(own.names):
+        x = [[loss / M for loss in one[cell]] for one in each]
+        plain = plain_values(x, BOUND / M, own.bets[z], own.bet_weights[z])
+        mine = [row["e_value"] for row in found.history if row["cell"] == cell]
+        np.testing.assert_allclose(mine, plain, rtol=1e-6)
+        flat = [loss for one in each for loss in one[cell]]
+        assert found.table[z]["rows"] == len(flat)
+        assert found.table[z]["mean_loss"] == pytest.approx(np.mean(flat))
+        assert found.table[z]["bound"] == BOUND
+
+
+def sites(federation: Federation) -> dict[str, Any]:
+    rules = Rules(floor=1, release=math.inf, radius=1e6)
+    return {
+        f"node {silo.index}": Site(silo, federation.schema, rules).answer
+        for silo in federation.silos
+    }
+
+
+def test_every_engine_gives_the_same_sums() -> None:
+    """In process, silo by silo, from sites that send bytes, and under masks."""
+    solution, rows = solved(), fresh(4, sizes=(60, 70, 80))
+    whole = pffl.monitor(solution, rows, bound=BOUND)
+    pooled = pffl.monitor(
+        solution,
+        replace(rows, silos=(_joined(rows),)),
+        bound=BOUND,
+    )
+    engines = [Local(rows), Reference(rows), remote(rows, sites(rows)), secured(rows)]
+    for engine in engines:
+        found = pffl.monitor(solution, engine, bound=BOUND)
+        assert found.entries[0].count == whole.entries[0].count
+        np.testing.assert_allclose(
+            found.entries[0].log_e, whole.entries[0].log_e, rtol=1e-5, atol=1e-7
+        )
+        np.testing.assert_allclose(
+            found.entries[0].log_e, pooled.entries[0].log_e, rtol=1e-5, atol=1e-7
+        )
+    # Sums alone tell that a batch of sites came twice.
+    engine = remote(rows, sites(rows))
+    once = pffl.monitor(solution, engine, bound=BOUND)
+    twice = pffl.monitor(solution, remote(rows, sites(rows)), state=once)
+    assert len(twice.entries) == 1
+    assert "not counted again" in twice.notes[-1]
+
+
+def _joined(rows: Federation) -> Silo:
+    from pffl.data import Rows
+
+    splits = {s: Rows.joined([k.rows(s) for k in rows.silos]) for s in rows.splits}
+    return Silo("all", 0, splits)
+
+
+def test_what_a_state_holds_goes_on_and_binds(tmp_path: Path) -> None:
+    solution, state = solved(), tmp_path / "deep" / "state.jsonl"
+    first = pffl.monitor(solution, fresh(1), state=state, bound=BOUND, confidence=0.9)
+    second = pffl.monitor(solution, fresh(2), state=state)
+    assert (first.settings.confidence, second.settings.confidence) == (0.9, 0.9)
+    assert [len(first.entries), len(second.entries)] == [1, 2]
+    in_memory = pffl.monitor(solution, fresh(2), state=first)
+    assert in_memory.entries[1].log_e == second.entries[1].log_e
+    again = pffl.monitor(solution, fresh(2), state=state, bound=BOUND, confidence=0.9)
+    assert (len(again.entries), again.digest) == (2, second.digest)
+    assert "has the rows of batch 2" in again.notes[-1]
+    with pytest.raises(UsageError, match=r"began with 0\.9"):
+        pffl.monitor(solution, fresh(3), state=state, confidence=0.95)
+    with pytest.raises(UsageError, match=r"f 0\.55, m 0\.55"):
+        pffl.monitor(solution, fresh(3), state=state, bound=0.6)
+    one = pffl.BoundedGroupLoss({"f": BOUND})
+    with pytest.raises(UsageError, match="other bounds"):
+        pffl.monitor(solution, fresh(3), state=state, constraint=one)
+    with pytest.raises(ArtefactError, match="another model"):
+        pffl.monitor(solved(seed=1), fresh(3), state=state)
+    assert len(pffl.monitor(solution, fresh(3), state=state).entries) == 3
+
+
+def test_bounds_and_cells() -> None:
+    solution, rows = solved(), fresh(1)
+    own = pffl.monitor(solution, rows)  # the run's: 5.0, above any loss of M
+    assert [c.bound for c in own.settings.cells] == [5.0, 5.0]
+    assert all(row["e_value"] <= 1 for row in own.table)
+    one = pffl.monitor(solution, rows, bound={"f": 0.4})
+    assert (one.settings.names, one.settings.unwatched) == (["f"], ["m"])
+    assert one.settings.threshold == 20
+    fine = pffl.ConditionalBoundedGroupLoss(0.6)
+    both = pffl.monitor(solution, rows, constraint=fine & pffl.BoundedGroupLoss(0.5))
+    assert len(both.settings.cells) == 6
+    counts = dict(zip(both.settings.names, both.entries[0].count, strict=True))
+    assert counts["f"] == sum(n for c, n in counts.items() if c.startswith("f,"))
+    with pytest.raises(UsageError, match="no cell 'x'"):
+        pffl.monitor(solution, rows, bound={"x": 0.4})
+    for bad in (-0.1, math.nan, "auto", {"f": "auto"}):
+        with pytest.raises(UsageError):
+            pffl.monitor(solution, rows, bound=bad)  # type: ignore[arg-type]
+    for wrong in (pffl.MinMax(), pffl.BoundedGroupLoss("auto"), pffl.RegretBound(0.1)):
+        with pytest.raises(UsageError, match="bound"):
+            pffl.monitor(solution, rows, constraint=wrong)
+    with pytest.raises(UsageError, match="constraint, which has its bounds"):
+        pffl.monitor(solution, rows, bound=0.5, constraint=fine)
+    for confidence in (0.0, 1.0, -1.0, 2.0, math.nan):
+        with pytest.raises(UsageError, match="strictly between 0 and 1"):
+            pffl.monitor(solution, rows, confidence=confidence)
+
+
+def test_a_model_without_a_bound_is_refused_until_one_is_given() -> None:
+    federation, rows = make_federation(0), fresh(1)
+    for constraint in (None, pffl.MinMax()):
+        solution = pffl.solve(federation, constraint, seed=0)
+        with pytest.raises(UsageError, match="bound=NUMBER"):
+            pffl.monitor(solution, rows)
+        found = pffl.monitor(solution, rows, bound=0.5)
+        assert found.settings.names == ["f", "m"]
+
+
+def test_cells_of_silos_wait_for_their_rows() -> None:
+    federation = make_federation(0, sizes=(80, 80, 80))
+    solution = pffl.solve(federation, pffl.PerSilo(0.9), seed=0)
+    rows = fresh(1)
+    first = pffl.monitor(solution, replace(rows, silos=rows.silos[:1]))
+    counts = dict(zip(first.settings.names, first.entries[0].count, strict=True))
+    assert list(counts.values())[1:] == [0, 0]
+    assert counts["site 0"] == 35
+    later = pffl.monitor(solution, fresh(2), state=first)
+    assert later.entries[1].starts == [2, 1, 1]
+    other = replace(rows.silos[0], name="elsewhere")
+    with pytest.raises(DataError, match="the cells are silos"):
+        pffl.monitor(solution, replace(rows, silos=(other,)))
+    with pytest.raises(UsageError, match="single silo"):
+        pffl.monitor(solution, secured(rows))
+
+
+def test_a_file_alone_tells_its_cells_by_name(tmp_path: Path) -> None:
+    federation, rows = make_federation(0), fresh(1)
+    for place, constraint in enumerate(
+        (
+            pffl.BoundedGroupLoss({"m": 0.7}),
+            pffl.ConditionalBoundedGroupLoss(0.9),
+            pffl.PerSilo(0.9),
+        )
+    ):
+        solution = pffl.solve(federation, constraint, seed=0)
+        path = solution.predictor.save(tmp_path / f"{place}.safetensors")
+        if constraint.name == "per-silo":
+            with pytest.raises(UsageError, match="run directory"):
+                pffl.monitor(path, rows)
+            continue
+        known = pffl.monitor(solution, rows)
+        alone = pffl.monitor(path, rows)
+        assert alone.settings.cells == known.settings.cells
+        assert alone.entries[0].count == known.entries[0].count
+        assert alone.settings.bets != known.settings.bets  # nothing to plan by
+        assert pffl.monitor(pffl.load(path), rows).digest == alone.digest
+    folder = runs.save(solution, tmp_path / "run")
+    assert pffl.monitor(folder, rows).settings == pffl.monitor(solution, rows).settings
+    record = runs.load(folder)
+    assert pffl.monitor(record, rows).settings == pffl.monitor(solution, rows).settings
+    with pytest.raises(UsageError, match="cannot be monitored"):
+        pffl.monitor(3, rows)
+
+
+def test_rows_of_training_are_refused() -> None:
+    federation = make_federation(0)
+    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.9), seed=0)
+    with pytest.raises(DataError, match="trained on"):
+        pffl.monitor(solution, federation)
+    with pytest.raises(DataError, match="trained on"):
+        pffl.monitor(solution, federation, splits=["train"])
+    # Whatever they are called, and in whatever silos and splits.
+    for splits in (("train",), ("train", "test")):
+        parts = {s: _joined(federation).rows(s) for s in splits}
+        held = replace(federation, silos=(Silo("x", 0, parts),), name="new")
+        with pytest.raises(DataError, match="trained on"):
+            pffl.monitor(solution, held)
+    assert pffl.monitor(solution, federation, splits=["test"]).rows == 45
+    with pytest.raises(UsageError, match="no split 'later'"):
+        pffl.monitor(solution, fresh(1), splits=["later"])
+
+
+def test_rows_of_other_kinds_are_refused() -> None:
+    solution = solved()
+    other = make_federation(1, schema=make_schema(features=4))
+    with pytest.raises(DataError, match="other inputs, groups or labels"):
+        pffl.monitor(solution, other)
+    heavy = fresh(1)
+    first = heavy.silos[0]
+    part = replace(first.rows("train"), weight=np.full(30, 2.0))
+    silo = replace(first, splits={**first.splits, "train": part})
+    weighted = replace(heavy, silos=(silo, *heavy.silos[1:]))
+    with pytest.raises(DataError, match="weighted rows are not monitored"):
+        pffl.monitor(solution, weighted)
+    trained = pffl.solve(weighted, pffl.BoundedGroupLoss(0.9), seed=0)
+    with pytest.raises(UsageError, match="weighted rows are not monitored"):
+        pffl.monitor(trained, fresh(2))
+    with pytest.raises(UsageError, match="for tables"):
+        pffl.monitor(solution, fresh(1), id="who")
+
+
+def test_numbers_need_a_range() -> None:
+    federation, rows = make_federation(0, labels=0), fresh(1, labels=0)
+    bound = pffl.BoundedGroupLoss(9.0)
+    free = pffl.solve(federation, bound, model=pffl.LeastSquares(), seed=0)
+    with pytest.raises(UsageError, match="target_range"):
+        pffl.monitor(free, rows)
+    model = pffl.LeastSquares(target_range=(-50.0, 50.0))
+    solution = pffl.solve(federation, bound, model=model, seed=0)
+    found = pffl.monitor(solution, rows)
+    assert found.settings.loss_bound == solution.loss_bound
+    assert found.rows == 90
+
+
+def test_several_classes() -> None:
+    solution, rows = solved(labels=3), fresh(5, labels=3)
+    found = pffl.monitor(solution, rows, bound=1.0)
+    own = losses(solution, rows)
+    for row in found.table:
+        assert row["mean_loss"] == pytest.approx(np.mean(own[row["cell"]]))
+
+
+# Tables
+
+
+def people(n: int, seed: int, wrong: float = 0.0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(40, 10, n).round(3),
+            "job": rng.choice(["a", "b", "c"], n),
+            "sex": rng.choice(["f", "m"], n),
+            "who": [f"{seed}-{i}" for i in range(n)],
+        }
+    )
+    right = frame.age - 40 + rng.logistic(size=n) * 4 > 0
+    turned = (rng.random(n) < wrong) & (frame.sex == "f")
+    frame["y"] = np.where(right ^ turned, "yes", "no")
+    return frame
+
+
+@cache
+def of_people() -> pffl.Solution:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        federation = Federation.from_table(
+            people(900, 0), label="y", group="sex", drop=["who"], id="who"
+        )
+    return pffl.solve(federation, pffl.BoundedGroupLoss(0.55), seed=0)
+
+
+def test_tables_and_an_alarm_where_labels_turn(tmp_path: Path) -> None:
+    solution, found = of_people(), None
+    for week in range(1, 9):
+        table = people(150, week, wrong=0.0 if week <= 4 else 0.5)
+        found = pffl.monitor(
+            solution, table, state=found, id="who", name=f"week {week}"
+        )
+        if week == 4:
+            assert found.alarms == {}
+    assert found is not None
+    assert list(found.alarms) == ["f"]
+    assert found.entries[-1].crossed_batch[0] in (5, 6, 7, 8)
+    path = tmp_path / "week.csv"
+    people(150, 1).to_csv(path, index=False)
+    read = pffl.monitor(solution, path, id="who")
+    assert read.entries[0].batch.name == "week.csv"
+    assert read.entries[0].count == found.entries[0].batch.count
+
+
+def test_people_with_several_rows_count_once() -> None:
+    solution, table = of_people(), people(60, 3)
+    twice = pd.concat([table, table.iloc[:20]])
+    once = pffl.monitor(solution, table, id="who").entries[0]
+    same = pffl.monitor(solution, twice, id="who").entries[0]
+    assert (same.count, same.batch.rows) == (once.count, 80)
+    np.testing.assert_allclose(same.log_e, once.log_e, rtol=1e-9)
+    rows = pffl.monitor(solution, twice).entries[0]
+    assert sum(rows.count) == 80
+
+
+def test_equal_people_are_told_apart_by_an_id_only() -> None:
+    solution, table = of_people(), people(30, 3)
+    other = table.assign(who=[f"other {i}" for i in range(30)])
+    first = pffl.monitor(solution, table, id="who")
+    assert len(pffl.monitor(solution, table, state=first, id="who").entries) == 1
+    blind = pffl.monitor(solution, table)
+    assert len(pffl.monitor(solution, other, state=blind).entries) == 1
+
+
+def test_rows_that_were_counted_before_are_not_counted_with_new_ones() -> None:
+    solution, table = of_people(), people(40, 3)
+    first = pffl.monitor(solution, table)
+    grown = pd.concat([table, people(40, 4)])
+    with pytest.raises(DataError, match="begins with the same rows as batch 1"):
+        pffl.monitor(solution, grown, state=first)
+    few = pffl.monitor(solution, table.iloc[:5])  # too few to tell
+    assert len(pffl.monitor(solution, table, state=few).entries) == 2
+
+
+def test_tables_that_cannot_be_read_are_refused() -> None:
+    solution, table = of_people(), people(60, 3)
+    with pytest.raises(DataError, match="no column 'y', the label"):
+        pffl.monitor(solution, table.drop(columns="y"))
+    with pytest.raises(DataError, match="sex"):
+        pffl.monitor(solution, table.assign(sex="x"))
+    with pytest.raises(DataError, match="y"):
+        pffl.monitor(solution, table.assign(y=None))
+    with pytest.raises(DataError, match="'zz'"):
+        pffl.monitor(solution, table.assign(job="zz"))
+    found = pffl.monitor(solution, table.assign(job="zz"), unseen="ignore")
+    assert any("'zz'" in note for note in found.notes)
+    with pytest.raises(DataError, match="whom"):
+        pffl.monitor(solution, table, id="whom")
+    with pytest.raises(DataError, match="branch"):
+        pffl.monitor(solution, table, silo="branch")
+    with pytest.raises(DataError, match="no rows"):
+        pffl.monitor(solution, table.iloc[:0])
+
+
+def test_an_audit_is_monitored_too() -> None:
+    table = people(300, 1)
+    p = 1 / (1 + np.exp(-(table.age - 40) / 4))
+    audit = pffl.audit(
+        p,
+        y=table.y,
+        sensitive_features={"sex": table.sex},
+        constraint=pffl.BoundedGroupLoss(0.6),
+    )
+    rows = Federation.from_arrays(
+        p.to_numpy()[:100, None],
+        table.y[:100],
+        sensitive_features={"sex": table.sex[:100]},
+        features=list(audit.predictor.schema.features),
+        test_fraction=0.0,
+    )
+    found = pffl.monitor(audit, replace(rows, schema=audit.predictor.schema))
+    assert sum(found.entries[0].count) == 100
