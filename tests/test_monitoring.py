@@ -15,7 +15,7 @@ import pytest
 
 import pffl
 from pffl import runs
-from pffl.data import Federation, Silo
+from pffl.data import Federation, Rows, Silo
 from pffl.engines import Local, Reference
 from pffl.errors import ArtefactError, DataError, UsageError
 from pffl.evidence.monitor import Monitor
@@ -110,8 +110,6 @@ def test_every_engine_gives_the_same_sums() -> None:
 
 
 def _joined(rows: Federation) -> Silo:
-    from pffl.data import Rows
-
     splits = {s: Rows.joined([k.rows(s) for k in rows.silos]) for s in rows.splits}
     return Silo("all", 0, splits)
 
@@ -237,6 +235,15 @@ def test_rows_of_training_are_refused() -> None:
         with pytest.raises(DataError, match="trained on"):
             pffl.monitor(solution, held)
     assert pffl.monitor(solution, federation, splits=["test"]).rows == 45
+    calibrated = federation.with_calibration(0.3, seed=0)
+    path = pffl.solve(
+        calibrated, pffl.BoundedGroupLoss(5.0), promise=pffl.Promise(), seed=0
+    )
+    for splits in (("train", "calibration"), ("train", "calibration", "test")):
+        rows = Rows.joined([_joined(calibrated).rows(s) for s in splits])
+        other = replace(calibrated, silos=(Silo("x", 0, {"train": rows}),), name="new")
+        with pytest.raises(DataError, match="trained on"):
+            pffl.monitor(path, other)
     with pytest.raises(UsageError, match="no split 'later'"):
         pffl.monitor(solution, fresh(1), splits=["later"])
 

@@ -267,6 +267,26 @@ def test_false_alarms_are_rare_at_the_bound(
     assert (found > 0).mean() <= delta + 3 * math.sqrt(delta * (1 - delta) / runs)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("kind", [skewed, rare, silos])
+@pytest.mark.parametrize("cells", [1, 5])
+def test_false_alarms_over_ten_thousand_rows(
+    kind: Callable[[float], Draw], cells: int, known: bool
+) -> None:
+    """More settings, and rates: benchmarks/monitor.py."""
+    found = crossings(
+        kind(0.2),
+        [0.6] * cells,
+        runs=400,
+        batches=200,
+        size=50,
+        seed=10 + cells,
+        known=known,
+    )
+    assert (found > 0).mean() <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)
+
+
 def test_drifts_are_seen_soon_and_good_times_delay_little() -> None:
     for rise, batches in ((0.1, 40), (0.2, 10), (0.5, 4)):
         found = crossings(

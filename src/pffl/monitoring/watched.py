@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -134,21 +135,23 @@ class Deployed:
     def is_trained_on(self, count: FloatArray, loss: FloatArray) -> bool:
         """Whether rows with these counts and losses, atom by atom, are its own.
 
-        Those that it was trained on, or with those that were held out.
+        Those that it was trained on, alone or with others that its run had.
         """
         e = self.evidence
         if e is None or not isinstance(e.training, Training):
             return False
-        held = known(e.heldout)
-        parts = [[e.seen], [] if held is None else [e.seen, held]]
-        return any(
-            np.array_equal(count, sum(p.column("count") for p in part))
-            and np.allclose(
-                loss, sum(p.column("bounded_loss") for p in part), rtol=1e-9, atol=1e-9
-            )
-            for part in parts
-            if part
-        )
+        held, path = known(e.heldout), known(e.path)
+        others = [sample for sample in (held,) if sample is not None]
+        others += [] if path is None else [path.shipped.calibration]
+        for some in range(len(others) + 1):
+            for more in combinations(others, some):
+                parts = (e.seen, *more)
+                rows = np.sum([part.column("count") for part in parts], axis=0)
+                sums = np.sum([part.column("bounded_loss") for part in parts], axis=0)
+                near = np.allclose(loss, sums, rtol=1e-9, atol=1e-9)
+                if np.array_equal(count, rows) and near:
+                    return True
+        return False
 
 
 def watched_of(cells: Cells, schema: Schema, silos: Sequence[str]) -> list[Watched]:
