@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
+from pffl.constraints.base import Cells
+from pffl.data.schema import Schema
 from pffl.models import Inputs
-from pffl.questions import Curvature, Slopes, Task
+from pffl.questions import Census, Curvature, Slopes, Task, Train
 from tests.attacks.askers import Ask
 
 
@@ -142,4 +144,45 @@ def tail(
         low, high = (far, high) if beyond > 1.5 else (low, far)
         if abs(beyond - 1) < 0.01:
             high = low
+    return read
+
+
+FAST, SHARP = 1e7, 1000.0  # length of a local step, and of the w that it leads to
+
+
+def stepped(
+    ask: Ask, task: Task, schema: Schema, values: np.ndarray
+) -> list[np.ndarray]:
+    """Read whoever is alone with a value of the first input, by steps out of any ball.
+
+    The w that is sent is next to the minimiser, where the server knows the gradient: a
+    long first step leads from there to whatever w it likes, and the second has the
+    slopes at that. Beyond a threshold these are 1 or 0, so they count and add people.
+    """
+    task = replace(task, cells=Cells.none(schema))
+    inputs, w = task.model.inputs, np.zeros(task.model.n_parameters)
+    counted = ask(Census(schema))
+    n = counted.rows.sum()
+    told = [ask(Curvature(task, w))]
+    for _ in range(5):
+        w = w - np.linalg.solve(told[-1].risk_hessian, told[-1].risk_gradient)
+        told.append(ask(Curvature(task, w)))
+    # At w = 0 slopes are ½ − y, from which Σ y·(x, 1) follows.
+    sums = np.append((counted.feature_sums - n * inputs.mean) / inputs.scale, n)
+    positive = sums / 2 - n * told[0].risk_gradient
+    steps, curved = np.array([FAST, FAST]), FAST * told[-1].risk_hessian
+    read, before = [], None
+    for value in np.sort(values)[::-1]:
+        far = np.zeros(len(w))
+        far[0], far[-1] = SHARP, SHARP * (inputs.mean[0] - value) / inputs.scale[0]
+        start = w - np.linalg.solve(curved - np.eye(len(w)), far - w)
+        none = np.zeros(0)
+        total = ask(Train(task, start, 1.0, none, steps, ridge=0.0, slope=True))
+        if total is None:
+            return read
+        above = positive - n * (total.update / FAST + total.gradient)
+        if before is not None and abs(above[-1] - before[-1] - 1) < 0.1:
+            one = above - before
+            read.append(one[:-1] / one[-1] * inputs.scale + inputs.mean)
+        before = above
     return read

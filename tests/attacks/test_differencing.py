@@ -11,11 +11,19 @@ import pytest
 
 from pffl.data import Federation, Rows, Silo
 from pffl.errors import UsageError
-from pffl.questions import Census, CensusTotal, Curvature, CurvatureTotal, Task
+from pffl.questions import (
+    Census,
+    CensusTotal,
+    Curvature,
+    CurvatureTotal,
+    Slopes,
+    Task,
+)
 from pffl.site import Agreement, Rules, Site, SiteConfig, consent, store
 from pffl.wire.keys import FILE as KEY
 from tests.attacks.askers import Former, Real, found, people, reason, tell
-from tests.helpers import make_federation
+from tests.attacks.rebuilding import Told, by_fit, of_cell
+from tests.helpers import make_federation, make_schema
 from tests.site.secure import Server, agree, keys_of, sites_of
 from tests.site.sites import problem_of
 
@@ -65,6 +73,53 @@ def test_one_row_more(tmp_path: Path) -> None:
     )
     assert now == 0
     assert "row" in asker.refusals[0]
+
+
+MOVED = 1e-9  # of each parameter: another question, and the same answer
+
+
+def test_rows_that_changed_and_a_w_that_hardly_did(tmp_path: Path) -> None:
+    """Ten rows may come; what they are is told by gradients before and after."""
+    rng, schema = np.random.default_rng(0), make_schema(features=6)
+    group, y = np.repeat([[0, 0, 1, 1], [0, 1, 0, 1]], [300, 300, 300, 310], axis=1)
+    whole = Rows.of(rng.normal(size=(len(y), 6)), y, group)
+    fewer = whole.take(np.arange(1200))
+    silos = [Silo("north", 0, {"train": rows}) for rows in (fewer, whole)]
+    task = problem_of(Site(silos[0], schema, Rules())).task
+    (cell,) = np.flatnonzero(task.cells.membership[:, 3])
+    new = np.asarray(task.model.inputs.apply(whole.X))[1200:]
+    asked = 0.7 * rng.normal(size=(24, task.model.n_parameters))
+
+    def rebuilt(first: list[object], second: list[object]) -> list[np.ndarray]:
+        told = []
+        for w, one, two in zip(asked, first, second, strict=True):
+            if one is not None and two is not None:
+                a, b = of_cell(w, one, cell), of_cell(w, two, cell)
+                apart = (b.loss - a.loss, b.gradient - a.gradient)
+                told.append(Told(w, *apart, None))
+        return by_fit(told, len(new), 1.0, seed=0)
+
+    def answers(ask: object, moved: float) -> list[object]:
+        return [ask(Slopes(task, w + moved)) for w in asked]
+
+    former = [answers(Former(silo, schema), MOVED * k) for k, silo in enumerate(silos)]
+    before = found(new, rebuilt(*former), 1e-2)
+    assert before == len(new)
+
+    monday = Real(Site(silos[0], schema, Rules(), tmp_path), "Monday")
+    first = answers(monday, 0.0)
+    assert not monday.refusals
+    site = Site(silos[1], schema, Rules(), tmp_path)
+    site.ledger.approve(site.rules.floor)
+    tuesday = Real(site, "Tuesday")
+    now = found(new, rebuilt(first, answers(tuesday, MOVED)), 0.1)
+    tell(
+        f"two runs around {len(new)} added rows, w moved by {MOVED:g}",
+        f"{before} of {len(new)} rows",
+        f"{now}: {reason(tuesday)}",
+    )
+    assert now == 0
+    assert "changed rows" in tuesday.refusals[0]
 
 
 def opened(folder: Path, federation: Federation, agreed: Agreement) -> dict[str, Site]:

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pffl.site import Agreement, Site
+from pffl.site import Agreement, Site, SiteConfig, consent
 from pffl.site.release import Ledger
 from pffl.wire import read_answer
 from tests.cli.helpers import one_line, pffl
+from tests.helpers import make_federation
+from tests.site.secure import agree, keys_of
 from tests.site.sites import census, message, write_site
 
 
@@ -198,6 +200,23 @@ def test_show_says_what_the_run_asks_and_what_the_rows_bear(
     assert women["told"] == 0 < women["room"] < women["more"]
 
 
+def test_show_says_what_depends_on_the_rows_of_others(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Under secure sums nobody here knows whether all rows together bear Hessians."""
+    federation = make_federation(0, sizes=(200, 60, 80), test=20)
+    agreed = agree(federation, run={"constraint": {"bound": 0.7}, "run": {"seed": 1}})
+    name = federation.silo_names[0]
+    text = f'[site]\nname = "{name}"\ntable = "rows.csv"\n[limits]\nfloor = 1\n'
+    folder = write_site(tmp_path, text)
+    (folder / "federation.json").write_text(agreed.text(), "utf-8")
+    keys_of(name).write(folder / "site_key")
+    consent.give(SiteConfig.load(folder), agreed)
+    assert pffl(capsys, "site", "prepare", folder).code == 0
+    shown = one_line(pffl(capsys, "site", "show", folder).out)
+    assert "It trains by exact, or by first-order where the rows of all" in shown
+
+
 def test_changed_rows_are_approved_by_hand(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -216,6 +235,18 @@ def test_changed_rows_are_approved_by_hand(
     refused = pffl(capsys, "site", "approve", folder, "--yes")
     assert refused.code != 0
     assert "rows have changed of" in one_line(refused.err)
+    agreed = Agreement.read(folder / "federation.json")
+    (sex,) = agreed.schema.attributes
+    more = replace(agreed.schema, attributes=(replace(sex, values=(*sex.values, "x")),))
+    renamed = replace(agreed, encoding=replace(agreed.encoding, schema=more))
+    (folder / "federation.json").write_text(renamed.text(), "utf-8")
+    assert pffl(capsys, "site", "prepare", folder).code == 0
+    refused = pffl(capsys, "site", "approve", folder, "--yes")
+    assert refused.code == 2
+    assert "add --other-columns" in one_line(refused.err)
+    allowed = pffl(capsys, "site", "approve", folder, "--yes", "--other-columns")
+    assert allowed.code == 0
+    assert "nobody can tell which rows changed" in one_line(allowed.err)
     (folder / "release.jsonl").unlink()
     gone = pffl(capsys, "site", "prepare", folder)
     assert gone.code == 6

@@ -195,6 +195,18 @@ def test_local_steps_do_not_lead_out_of_the_ball(steps: dict[str, Any]) -> None:
     assert "out of the norm ball" in refusal
 
 
+def test_nor_do_those_that_depend_on_the_rows() -> None:
+    """A first step of length 10⁴ leads far out; a last one leads nowhere."""
+    site = small_site(Rules())
+    w = np.array([1.0, 0.0, 0.0, 0.0])
+    for number, (sizes, good) in enumerate(
+        (([1e4], True), ([0.1, 1e4], True), ([1e4, 0.1], False), ([0.1] * 5, True))
+    ):
+        steps = {"step_sizes": np.array(sizes), "ridge": 0.0}
+        refusal = send(site, train(evaluate(site, w=w), **steps), (0, number)).refusal
+        assert ("out of the norm ball" in refusal) != good, refusal
+
+
 def test_a_correction_does_not_lead_out_of_the_ball() -> None:
     """A gradient of one's own choice moves w anywhere before the second step."""
     site = small_site(Rules())

@@ -292,6 +292,29 @@ def test_presence_comes_first_and_what_is_small_is_as_if_not_there() -> None:
     np.testing.assert_allclose(found.cell_losses, told * np.log(2), rtol=1e-13)
 
 
+def test_one_heavy_row_among_light_ones_is_few_in_a_sum_of_sites_too() -> None:
+    """Three sites with twelve rows each, of which one is nearly all of the weight."""
+    silos = []
+    for silo in FEDERATION.silos:
+        rows = silo.rows("train")
+        atoms = FEDERATION.schema.atoms(rows.group, rows.y)
+        first = [np.flatnonzero(atoms == atom)[0] for atom in np.unique(atoms)]
+        heavy = np.isin(np.arange(len(rows)), first)
+        weighed = replace(rows, weight=np.where(heavy, 1e6, 1.0))
+        silos.append(replace(silo, splits={"train": weighed}))
+    floor = int(min(counts_of(k).min() for k in range(3)))
+    assert floor > 1
+    told = []
+    for some in (FEDERATION.silos, silos):
+        federation = replace(FEDERATION, silos=tuple(some))
+        agreed = agree(federation, floor=floor, splits=("train",))
+        server = Server(sites_of(federation, agreed), FEDERATION.schema.hash)
+        (there,) = server.ask([Presence(FEDERATION.schema, "train", floor)])
+        told.append(there.silos_with.tolist())
+    atoms = FEDERATION.schema.n_atoms
+    assert told == [[3] * atoms, [0] * atoms]
+
+
 def counts_of(k: int) -> Any:
     rows, schema = FEDERATION.silos[k].rows("train"), FEDERATION.schema
     return np.bincount(schema.atoms(rows.group, rows.y), minlength=schema.n_atoms)
@@ -343,6 +366,18 @@ def test_what_is_damaged_or_gone_does_not_begin_again(tmp_path) -> None:
     path.unlink()
     for asked in (request, server.request([CENSUS], step=1, relay=())):
         assert "is gone" in server.send(NAMES[0], asked).refusal
+
+
+def test_names_of_runs_do_not_fill_the_disk(tmp_path) -> None:
+    """They are the server's to choose, and refused ones leave nothing behind."""
+    rules = replace(OPEN, runs=2)
+    sites = sites_of(FEDERATION, agree(FEDERATION), folder=tmp_path, rules=rules)
+    server = Server({NAMES[0]: sites[NAMES[0]]}, FEDERATION.schema.hash)
+    for number in range(20):
+        said = server.send(NAMES[0], server.request([CENSUS], run=f"run {number}"))
+        assert bool(said.refusal) == (number >= 2), said.refusal
+    assert "answers 2 runs" in said.refusal
+    assert len(list((tmp_path / NAMES[0] / "runs").iterdir())) <= 3
 
 
 def test_a_site_that_dies_before_its_answer_leaves_can_be_asked_again(

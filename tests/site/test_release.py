@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
+import threading
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -22,7 +24,8 @@ from pffl.questions import Census, Curvature, Evaluate, Slopes, Train, Witness
 from pffl.questions.released import Numbers, bears, charges_of, crossed, told_by
 from pffl.site import Rules, Site
 from pffl.site.release import Bearing, Ledger, patterns_of
-from tests.helpers import make_schema
+from tests.helpers import make_federation, make_schema
+from tests.site.secure import Server, agree, sites_of
 from tests.site.sites import make_silo, problem_of, send, small_site
 
 BGL = pffl.BoundedGroupLoss(0.7)
@@ -200,9 +203,55 @@ def test_what_two_runs_tell_apart_is_counted_too(tmp_path: Path) -> None:
     other = changed(site, tmp_path, f1=12, m0=12)
     other.ledger.approve(10)
     assert not send(other, slopes(0), (0, 4)).refusal
-    refusal = send(other, slopes(1), (0, 5)).refusal
-    assert "10 numbers would have left about the train changed rows of" in refusal
-    assert not send(other, slopes(7), (0, 6)).refusal
+    # Also at another w: a w that hardly differs has hardly another answer.
+    for number, asked in enumerate((slopes(1), slopes(7), hessian()), start=5):
+        refusal = send(other, asked, (0, number)).refusal
+        assert "numbers would have left about the train changed rows of" in refusal
+
+
+def test_no_more_is_told_apart_than_was_told_before(tmp_path: Path) -> None:
+    """Before the rows changed a census was answered, and afterwards a whole run."""
+    site = small_site(Rules(), tmp_path)
+    assert not send(site, Census(site.schema), (0, 1)).refusal
+    other = changed(site, tmp_path, f1=20, m0=20)
+    other.ledger.approve(10)
+    assert not send(other, Census(site.schema), (0, 2)).refusal
+    for k in range(8):
+        assert not send(other, slopes(k), (0, 3 + k)).refusal
+    apart = [told for name, told in other.ledger.read().spent.items() if " " in name]
+    assert [sum(told.values()) for told in apart] == [3 + 3 + 1]
+
+
+def test_rows_that_come_and_go_have_one_account(tmp_path: Path) -> None:
+    """What is told apart is counted in pairs, however often they change.
+
+    12 changed rows bear 36 numbers here: seven gradients with their losses, on each
+    side. Three each are told in turns; of the sixth turn one is too many already.
+    """
+    rules = Rules(release=1.0)
+    site = small_site(rules, tmp_path)
+    other = replace_rules(changed(site, tmp_path, f1=12, m0=12), rules, tmp_path)
+    answered, number = [], 0
+    for turn in range(6):
+        now = (site, other)[turn % 2]
+        if turn:
+            now.ledger.approve(10)
+        for k in range(3):
+            number += 1
+            answered.append(not send(now, slopes(number), (0, number)).refusal)
+    assert answered == [True] * 16 + [False] * 2
+    (apart,) = [t for name, t in now.ledger.read().spent.items() if " " in name]
+    assert sum(apart.values()) == 7 * 5
+    site.ledger.approve(10)
+    assert not send(site, slopes(1), (0, 99)).refusal  # as in the first turn
+
+
+def replace_rules(site: Site, rules: Rules, folder: Path) -> Site:
+    return Site(site.silo, site.schema, rules, folder)
+
+
+def hessian() -> Curvature:
+    return Curvature(task(), np.zeros(4))
 
 
 def test_another_schema_does_not_begin_again(tmp_path: Path) -> None:
@@ -211,9 +260,70 @@ def test_another_schema_does_not_begin_again(tmp_path: Path) -> None:
         send(site, slopes(k), (0, k + 1))
     schema = make_schema(features=3, attributes=(("sex", ("f", "m", "x")),))
     other = Site(site.silo, schema, Rules(floor=1), tmp_path)
-    other.ledger.approve(1)
+    with pytest.raises(Refused, match="nobody can tell which rows changed"):
+        other.approve()
+    other.approve(other_columns=True)
     spent = other.ledger.read().spent["train"]
     assert spent == {(tuple(range(6)),): 12 * 2 * 5}
+
+
+def test_renamed_columns_do_not_hide_that_one_row_came(tmp_path: Path) -> None:
+    """Under another schema rows look like others: which changed cannot be seen."""
+    site = small_site(Rules(), tmp_path)
+    assert not send(site, slopes(0)).refusal
+    schema = replace(site.schema, features=("a", "b", "c"))
+    one_more = changed(site, tmp_path, f1=1).silo
+    with pytest.raises(Refused, match="nobody can tell which rows changed"):
+        Site(one_more, schema, Rules(), tmp_path).approve()
+
+
+def test_an_approval_waits_for_a_message_that_is_being_answered(tmp_path: Path) -> None:
+    """Or it could cut off a line that is just being written."""
+    site = small_site(Rules(), tmp_path)
+    assert not send(site, slopes(0)).refusal
+    other = changed(site, tmp_path, f1=12, m0=12)
+    done: list[str] = []
+    thread = threading.Thread(target=lambda: (other.approve(), done.append("approved")))
+    with site.guard.turn(remember=True):
+        thread.start()
+        thread.join(0.3)
+        done.append("answered")
+    thread.join()
+    assert done == ["answered", "approved"]
+
+
+def test_a_sum_of_others_and_ones_own_answer_are_two(tmp_path: Path) -> None:
+    """A census under masks tells of all sites; a plain one, or of another set, anew."""
+    federation = make_federation(0, sizes=(90, 90, 90, 90))
+    schema, told = federation.schema, []
+
+    def spent() -> int:
+        folder = tmp_path / federation.silo_names[0]
+        account = Ledger(0.25, federation.silos[0], schema, folder).read()
+        return sum(account.spent["train"].values())
+
+    for number, some in enumerate((slice(0, 3), slice(0, 3), slice(0, 4))):
+        part = replace(federation, silos=federation.silos[some])
+        sites = sites_of(part, agree(part), folder=tmp_path, rules=Rules(floor=1))
+        Server(sites, schema.hash, f"run {number}").ask([Census(schema)])
+        told.append(spent())
+    silo, folder = federation.silos[0], tmp_path / federation.silo_names[0]
+    plain = Site(silo, schema, Rules(floor=1), folder)
+    assert not send(plain, Census(schema), run="plain").refusal
+    assert [*told, spent()] == [7, 7, 14, 21]
+
+
+def test_a_refusal_has_no_figure_of_the_rows() -> None:
+    """How many different rows there are is nobody's business."""
+    schema = make_schema(features=2)
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 7, 400), rng.integers(0, 11, 400)])
+    rows = Rows.of(X.astype(float), X[:, 0] % 2, X[:, 1] % 2)
+    site = Site(Silo("north", 0, {"train": rows, "test": rows}), schema, Rules())
+    many = [Slopes(problem_of(site, BGL).task, np.full(3, 0.01 * k)) for k in range(12)]
+    refusal = send(site, many).refusal
+    assert "different rows" in refusal
+    assert not {"77", "76", "400"} & set(re.findall(r"\d+", refusal)), refusal
 
 
 def test_in_a_secure_sum_the_others_rows_bear_it() -> None:
