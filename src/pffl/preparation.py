@@ -21,12 +21,7 @@ from pffl.flow import Flow, ask, stage
 from pffl.methods import METHODS, Method
 from pffl.methods.base import PRICES
 from pffl.models.base import Inputs, Model, Target
-from pffl.models.linear import (
-    LeastSquares,
-    LinearModel,
-    LogisticRegression,
-    SoftmaxRegression,
-)
+from pffl.models.linear import LinearModel, default_model
 from pffl.numerics import is_number
 from pffl.problem import Access, Problem
 from pffl.questions import Census, CensusTotal, Moments, MomentsTotal, Pool, Task
@@ -137,13 +132,6 @@ class Options:
                         f"The '{name}' parameter must be {wanted}. "
                         f"Got {number!r} instead."
                     )
-
-
-def default_model(schema: Schema) -> Model:
-    """Return the linear model that the labels ask for."""
-    if not schema.labels:
-        return LeastSquares()
-    return LogisticRegression() if len(schema.labels) == 2 else SoftmaxRegression()
 
 
 def prices(constraint: Constraint | None, method: Method[Any]) -> tuple[float, float]:

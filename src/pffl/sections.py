@@ -24,9 +24,9 @@ from pffl.models import (
     LogisticRegression,
     Model,
 )
-from pffl.models.linear import NumericModel
+from pffl.models.linear import NumericModel, default_model
 from pffl.models.recipes import RECIPES, Recipe
-from pffl.preparation import Options, default_model
+from pffl.preparation import Options
 from pffl.records import check, construct, parameters, suggestion, table
 from pffl.registry import Registry
 from pffl.solving import default_method

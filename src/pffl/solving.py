@@ -53,7 +53,7 @@ from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.methods.pffl import PFFL
 from pffl.models.base import Model
-from pffl.models.linear import LinearModel
+from pffl.models.linear import LinearModel, default_model
 from pffl.path import (
     Promise,
     calibration_overlap,
@@ -66,7 +66,6 @@ from pffl.preparation import (
     Setting,
     begin,
     check_pooled,
-    default_model,
     prepare,
     prices,
     reprice,

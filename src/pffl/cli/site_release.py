@@ -70,6 +70,13 @@ def show(
 def approve(
     path: File,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    other_columns: Annotated[
+        bool,
+        typer.Option(
+            "--other-columns",
+            help="With --yes: also where columns, groups or labels are others.",
+        ),
+    ] = False,
 ) -> None:
     """Approve rows that changed since they were last answered about.
 
@@ -78,9 +85,9 @@ def approve(
     Example: pffl site approve .
     """
     from pffl.errors import UsageError
-    from pffl.site import Site, SiteConfig
+    from pffl.site import Site
+    from pffl.site.release import OTHER_COLUMNS
 
-    config = SiteConfig.load(path)
     site = Site.open(path)
     if site.ledger.approved:
         console.show("The rows are those that were approved last: nothing to do.")
@@ -90,9 +97,14 @@ def approve(
         for atom in counts.nonzero()[0].tolist():
             name = site.schema.atom_name(atom)
             console.show(f"{split}, {name}: {counts[atom]:,} rows came or went")
+    others = site.ledger.other_columns
+    if others:
+        console.note(OTHER_COLUMNS.format(site.rules.floor))
+    if others and yes and not other_columns:
+        raise UsageError("--yes does not approve that: add --other-columns")
     if not yes and not typer.confirm("Answer about these rows from now on?"):
         raise UsageError("the changed rows were not approved: nothing is answered")
-    site.ledger.approve(config.rules.floor)
+    site.approve(other_columns=others)
     console.show("Approved. What left about the earlier rows still counts.")
 
 

@@ -590,6 +590,13 @@ LINEAR_MODELS: dict[str, type[LinearModel]] = {
 PLAIN = {"intercept": bool, "standardize": bool, "l2": float, "delta": float}
 
 
+def default_model(schema: Schema) -> LinearModel:
+    """Return the linear model that the labels ask for."""
+    if not schema.labels:
+        return LeastSquares()
+    return LogisticRegression() if len(schema.labels) == 2 else SoftmaxRegression()
+
+
 def rebuild(described: object, parameters: int, *, module: object = None) -> Model:
     """Return the unbound model that a `describe()` stands for; refuse anything else.
 

@@ -60,6 +60,7 @@ MOST_CELLS = 10_000
 MOST_SILOS = 1_000_000
 UNEVEN = 1000.0  # times the mean that a row of a pool may weigh in F, at most
 
+Judge: TypeAlias = Callable[[FloatArray], None]  # refuses a w, or does nothing
 Rebuild: TypeAlias = Callable[[object, int], Model]  # describe(), len(w) → unbound
 T_co = TypeVar("T_co", bound=Total, covariant=True)
 
@@ -487,6 +488,13 @@ class ModelQuestion(Question[T_co]):
         arrays["w"] = w
         return cls(**cls._taken(header, arrays, dims), task=task), index
 
+    def within(self, view: View, judge: Judge) -> T_co:
+        """Answer for one silo; `judge` is shown each w that is not one that was sent.
+
+        Local steps lead there.
+        """
+        return self.answer(view)
+
     # What a site looks at before it answers, and the server before it counts.
 
     @property
@@ -535,6 +543,10 @@ class ModelQuestion(Question[T_co]):
     def descent(self, known: Known, total: Any) -> LocalReport | None:
         """Return the report as a statement on the silo's own objective, if it is."""
         return None
+
+
+def anywhere(w: FloatArray) -> None:
+    """Refuse no w."""
 
 
 def read_question(

@@ -12,7 +12,7 @@ import numpy as np
 from pffl.data.schema import Schema
 from pffl.errors import Malformed
 from pffl.models.base import Step
-from pffl.questions.base import ModelQuestion, Rebuild, View
+from pffl.questions.base import Judge, ModelQuestion, Rebuild, View, anywhere
 from pffl.questions.declared import (
     NOTHING,
     ROUNDING,
@@ -205,18 +205,23 @@ class Train(ModelQuestion[TrainTotal]):
 
     def answer(self, view: View) -> TrainTotal:
         """Answer for one silo: the plain loop that every engine must reproduce."""
+        return self.within(view, anywhere)
+
+    def within(self, view: View, judge: Judge) -> TrainTotal:
+        """Answer for one silo; `judge` is shown each w at which a step begins."""
         losses = self.task.model.losses(self.w, view.X, view.y)
         # Steps that are too large overflow; the server sees it and says "diverged".
         with np.errstate(over="ignore", invalid="ignore"):
-            return self.total(view, losses, self.descend(view))
+            return self.total(view, losses, self.descend(view, judge))
 
-    def descend(self, view: View) -> FloatArray:
+    def descend(self, view: View, judge: Judge = anywhere) -> FloatArray:
         """Return the w that one silo's local steps reach."""
         weights, w, model = self.row_weights(view), self.w.copy(), self.task.model
         shift: FloatArray | None = None
         for step, batch in zip(
             self.steps(view.index), self.batches(view.index, len(view)), strict=True
         ):
+            judge(w)
             scale = 1.0 if isinstance(batch, slice) else len(view) / len(batch)
             X, y = view.X[batch], view.y[batch]
             if self.corrected and (shift is None or not isinstance(batch, slice)):

@@ -36,10 +36,11 @@ from pffl.questions import (
     read_question,
 )
 from pffl.questions.base import Rebuild
+from pffl.questions.presence import counted_alike
 from pffl.site import consent, store
 from pffl.site.agreement import Agreement
 from pffl.site.config import Rules, SiteConfig
-from pffl.site.guard import Guard, check_ball, check_batches
+from pffl.site.guard import Ball, Guard, check_batches, check_model, model_of
 from pffl.site.log import Entry, Log
 from pffl.site.masking import FOLDER as RUNS
 from pffl.site.masking import Member, Standing
@@ -110,6 +111,7 @@ class Site:
         self.own_model = own_model
         self._log = None if state is None else Log(state)
         self._keys = keys
+        self._model = {} if agreement is None else model_of(agreement)
         self._member: Member | None = None
         self._follower: Follower | None = None
         if agreement is not None and agreement.secure_sum and agreement.run:
@@ -176,25 +178,20 @@ class Site:
         return np.bincount(atoms, minlength=self.schema.n_atoms)
 
     def hidden(self, split: str) -> BoolArray:
-        """Say which atoms of a split are withheld.
-
-        Of rows that do not count alike, as many as would count as much together: one
-        heavy row among many light ones is nearly alone in their sums.
-        """
+        """Say which atoms of a split are withheld."""
         rows = self.silo.rows(split)
-        counts = self.counts(split)
-        if rows.weight is not None:
-            atoms = self.schema.atoms(rows.group, rows.y)
-            first, second = (
-                np.bincount(atoms, rows.weight**power, len(counts)) for power in (1, 2)
-            )
-            alike = first**2 / np.where(counts > 0, second, 1.0)  # Kish
-            counts = np.minimum(counts, np.floor(alike * (1 + 1e-9)).astype(np.int64))
+        atoms = self.schema.atoms(rows.group, rows.y)
+        counts = counted_alike(atoms, rows.weight, self.schema.n_atoms)
         return withheld(counts, counts < self.rules.floor, self.rules.floor)
 
     def shown(self, split: str) -> IntArray:
         """Count the rows of each atom of a split that is not withheld."""
         return np.where(self.hidden(split), 0, self.counts(split))
+
+    def approve(self, *, other_columns: bool = False) -> None:
+        """Answer about the rows as they are from now on; see `Ledger.approve`."""
+        with self.guard.turn(remember=True):
+            self.ledger.approve(self.rules.floor, other_columns=other_columns)
 
     def _answer(self, request: Request, *, remember: bool) -> bytes:
         self._shake_hands(request)
@@ -222,8 +219,14 @@ class Site:
         *,
         remember: bool,
     ) -> None:
-        """Count the questions of a message, and what their answers let out."""
-        digests = [bodies_digest((body,)) for body in request.bodies]
+        """Count the questions of a message, and what their answers let out.
+
+        A sum over other sites, or the site's own answer, is another one.
+        """
+        who = (
+            "" if self._member is None else files.key_of(*self._member.agreement.sites)
+        )
+        digests = [files.digest(who, bodies_digest((body,))) for body in request.bodies]
         with self.guard.turn(remember=remember):
             charge = self.ledger.charge(list(zip(asked, digests, strict=True)), bearing)
             if remember and self.ledger.fresh:
@@ -271,7 +274,7 @@ class Site:
 
     def _add(self, member: Member, request: Request, *, remember: bool) -> bytes:
         """Answer a step of a secure sum, or repeat what was answered to it."""
-        with member.turn(request.run):
+        with member.turn():
             standing = member.standing(request.run) or self._begin(member, request)
             if not member.answered(standing, request):
                 standing = self._step(member, standing, request, remember=remember)
@@ -285,6 +288,7 @@ class Site:
                 f"what the site remembers of the run is gone from '{RUNS}': it does "
                 "not go on, and does not begin again"
             )
+        self.guard.check_new(request.run)
         return member.begin(request.run)
 
     def _step(
@@ -369,10 +373,14 @@ class Site:
 
     def _check(self, question: Question[Any], shown: int) -> None:
         """Refuse what is not answered whoever asks, and however often."""
-        rows = self.silo.rows(question.split)
         if isinstance(question, ModelQuestion):
-            check_ball(question, self.rules.radius, rows)
+            if self.own_model is None:
+                check_model(question, self._model)
+            self._ball(question).check()
             check_batches(question, self.rules, shown)
+
+    def _ball(self, question: ModelQuestion[Any]) -> Ball:
+        return Ball(question, self.rules.radius, self.silo.rows(question.split))
 
     def _body(
         self, question: Question[Any], index: int, views: dict[tuple[str, str], View]
@@ -394,7 +402,11 @@ class Site:
             model = None if question.task is None else question.task.model
             whole = View.of(self.silo, self.schema, model, question.split)
             views[key] = whole.without(hidden)
-        total: Total = question.answer(replace(views[key], index=index))
+        view = replace(views[key], index=index)
+        if not isinstance(question, ModelQuestion):
+            total: Total = question.answer(view)
+            return total
+        total = question.within(view, self._ball(question).check_step)
         return total
 
     def _refuse_if_paused(self) -> None:

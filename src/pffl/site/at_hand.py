@@ -30,6 +30,7 @@ OPEN = Rules(
     floor=1,
     questions=ALL,
     runs=ALL,
+    radius=math.inf,
     batches=True,
     layouts=ALL,
     release=math.inf,

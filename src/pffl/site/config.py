@@ -19,6 +19,7 @@ from pffl.site.agreement import Agreement
 
 FILE = "site.toml"
 PARTS = ("radius", "release", "replay_tolerance")  # limits that need not be whole
+ENDLESS = ("radius", "release")  # and those that there need not be
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +81,7 @@ class Rules:
                 if field.name == "batches":
                     continue
                 whole = field.name not in PARTS
-                endless = field.name == "release" and value == math.inf
+                endless = field.name in ENDLESS and value == math.inf
                 good = endless or (is_number(value) and value >= 0)
                 if not good or (whole and type(value) is not int):
                     wanted = f"a {'whole ' if whole else ''}number ≥ 0"

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,16 +20,21 @@ import numpy as np
 
 from pffl import files
 from pffl.data.silo import Rows
-from pffl.errors import Refused
-from pffl.models import LinearModel
+from pffl.errors import Problems, Refused, UsageError
+from pffl.models import LINEAR_MODELS, LinearModel, Model
+from pffl.models.linear import default_model
 from pffl.questions import ModelQuestion, Question
-from pffl.records import Record, read
+from pffl.records import Record, check, parameters, read
+from pffl.site.agreement import Agreement
 from pffl.site.config import Rules
+from pffl.typing import FloatArray
 from pffl.wire import Request
 
 FARTHEST = 10.0  # a mean from the site's own, in spreads of either
 STEEPEST = 1000.0  # own spread of a column, in units of the server's scale
 CAPS = 8  # bounds on losses that a run may use; each is a point of their curve
+RIDGE, ARCHITECTURE = "l2", "architecture"  # of a model that is described
+STEPS_OUT = "steps that lead out of the norm ball"
 SECONDS = 30.0  # to wait for another process that answers at the same time
 
 
@@ -108,17 +114,24 @@ class Guard:
             "runs": max(self.rules.runs - len(runs), 0),
         }
 
+    def check_new(self, run: str) -> None:
+        """Refuse one run more than the site answers."""
+        self._check_new(self.runs(), run)
+
+    def _check_new(self, runs: Mapping[str, RunMemory], run: str) -> None:
+        if run not in runs and len(runs) >= self.rules.runs:
+            raise Refused(
+                f"the site answers {self.rules.runs} runs ('runs' in site.toml), and "
+                "this is another one"
+            )
+
     def _enter(
         self,
         runs: dict[str, RunMemory],
         request: Request,
         questions: Sequence[Question[Any]],
     ) -> None:
-        if request.run not in runs and len(runs) >= self.rules.runs:
-            raise Refused(
-                f"the site answers {self.rules.runs} runs ('runs' in site.toml), and "
-                "this is another one"
-            )
+        self._check_new(runs, request.run)
         asked = runs.setdefault(request.run, RunMemory())
         if request.number <= asked.last:
             raise Refused(
@@ -184,6 +197,42 @@ class Guard:
         files.write(self.path, content, private=True)
 
 
+def model_of(agreed: Agreement) -> dict[str, object]:
+    """Return what all questions of the agreed run say of their model.
+
+    A ridge may differ; of a network only its name is compared, since no ball makes one
+    tame. Nothing where no run was agreed on.
+    """
+    if not agreed.run:
+        return {}
+    given = {k: v for k, v in agreed.run.get("model", {}).items() if k != RIDGE}
+    name = given.pop("kind", type(default_model(agreed.schema)).name)
+    if name not in LINEAR_MODELS:
+        return {ARCHITECTURE: name}
+    kind = LINEAR_MODELS[name]
+    with Problems("the agreed model", UsageError) as problems:
+        known = {key: given[key] for key in given.keys() & parameters(kind)}
+        values = check(known, kind, name, problems).values
+    return _described(kind(**values))
+
+
+def check_model(question: ModelQuestion[Any], agreed: Mapping[str, object]) -> None:
+    """Refuse another model than the agreed run has: one may be as steep as it likes."""
+    found = _described(question.task.model)
+    for name, wanted in agreed.items():
+        if found.get(name) != wanted:
+            raise Refused(
+                f"another model than that of the agreed run: its '{name}' differs"
+            )
+
+
+def _described(model: Model) -> dict[str, object]:
+    plain = {k: v for k, v in model.describe().items() if k != RIDGE}
+    if isinstance(network := plain.get(ARCHITECTURE), Mapping):
+        plain[ARCHITECTURE] = network.get("name")
+    return plain
+
+
 def check_batches(question: ModelQuestion[Any], rules: Rules, rows: int) -> None:
     """Refuse batches, unless the site allows them, and all but all of the rows.
 
@@ -204,43 +253,75 @@ def check_batches(question: ModelQuestion[Any], rules: Rules, rows: int) -> None
         )
 
 
-def check_ball(question: ModelQuestion[Any], radius: float, rows: Rows) -> None:
-    """Refuse a model outside the ball, or one whose inputs or scores evade it.
+@dataclass(frozen=True)
+class Ball:
+    """The norm ball of a question's model, in the units of a site's rows.
 
     Steep inputs have the effect of large parameters, and so have sharp scores: with
     them a sum takes in, or leaves out, single rows. So the parameters count with the
     spread that their inputs have at the site, and with the sharpness. An input whose
     mean is put far away is an intercept: what they all come to at the site's own mean
     counts as one.
+
+    Attributes
+    ----------
+    question, radius, rows
+        What is asked, the ball's radius, and the rows.
     """
-    model, spread = question.task.model, rows.spread
-    vectors = [v[: model.n_trained] for v in question.parameters]
-    norm = max(float(np.linalg.norm(v)) for v in vectors)
-    if isinstance(model, LinearModel):
-        if (spread > STEEPEST * model.inputs.scale).any():
+
+    question: ModelQuestion[Any]
+    radius: float
+    rows: Rows
+
+    def check(self) -> None:
+        """Refuse what is outside, and inputs or steps by which it would be evaded."""
+        model, rows = self.question.task.model, self.rows
+        if isinstance(model, LinearModel):
+            spread = rows.spread
+            if (spread > STEEPEST * model.inputs.scale).any():
+                raise Refused(
+                    "an input's scale is below a thousandth of its spread: the norm "
+                    "ball needs scaled inputs (standardize = true)"
+                )
+            wide = np.maximum(spread, model.inputs.scale)
+            far = np.abs(model.inputs.mean - rows.mean) > FARTHEST * wide
+            if len(rows) and far.any():
+                raise Refused(
+                    f"an input's mean is more than {FARTHEST:g} spreads from what it "
+                    "is at this site: the norm ball needs centred inputs (standardize "
+                    "= true)"
+                )
+        if self.question.leaves_ball:
+            raise Refused(f"{STEPS_OUT} whatever the rows are")
+        if not all(map(self.holds, self.question.parameters)):
             raise Refused(
-                "an input's scale is below a thousandth of its spread: the norm ball "
-                "needs scaled inputs (standardize = true)"
+                f"parameters outside the site's norm ball of {self.radius:g} ('radius' "
+                "in site.toml)"
             )
-        wide = np.maximum(spread, model.inputs.scale)
-        far = np.abs(model.inputs.mean - rows.mean) > FARTHEST * wide
-        if len(rows) and far.any():
-            raise Refused(
-                f"an input's mean is more than {FARTHEST:g} spreads from what it is at "
-                "this site: the norm ball needs centred inputs (standardize = true)"
+
+    def check_step(self, w: FloatArray) -> None:
+        """Refuse a w to which local steps have led, and at which the next would be."""
+        if not self.holds(w):
+            raise Refused(f"{STEPS_OUT} of {self.radius:g} ('radius' in site.toml)")
+
+    def holds(self, v: FloatArray) -> bool:
+        """Whether a vector that rows are scored with is in the ball."""
+        model = self.question.task.model
+        v = v[: model.n_trained]
+        norm = float(np.linalg.norm(v))
+        if isinstance(model, LinearModel):
+            spread, away = self._units
+            slopes, intercept = np.split(
+                v.reshape(model.n_outputs, -1), [len(spread)], axis=1
             )
-        away = (rows.mean - model.inputs.mean) / model.inputs.scale
-        for v in vectors:
-            table = v.reshape(model.n_outputs, -1)
-            slopes, intercept = np.split(table, [len(spread)], axis=1)
             # In units in which inputs have mean 0 and spread 1 at the site.
-            own = [slopes * (spread / model.inputs.scale), slopes @ away]
-            own[1] = own[1] + intercept.sum(axis=1)
+            own = [slopes * spread, slopes @ away + intercept.sum(axis=1)]
             norm = max(norm, float(np.linalg.norm(np.column_stack(own))))
-    if question.leaves_ball:
-        raise Refused("steps that lead out of the norm ball whatever the rows are")
-    if not norm * question.steepness <= radius * (1 + 1e-9):
-        raise Refused(
-            f"parameters outside the site's norm ball of {radius:g} ('radius' in "
-            "site.toml)"
-        )
+        return norm * self.question.steepness <= self.radius * (1 + 1e-9)
+
+    @cached_property
+    def _units(self) -> tuple[FloatArray, FloatArray]:
+        """Return the site's spreads and means, as the model scales and centres them."""
+        inputs = self.question.task.model.inputs
+        away = (self.rows.mean - inputs.mean) / inputs.scale
+        return self.rows.spread / inputs.scale, away

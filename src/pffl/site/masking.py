@@ -41,6 +41,7 @@ from pffl.wire.envelope import bodies_digest, first_transcript, next_transcript
 from pffl.wire.keys import SiteKeys
 
 FOLDER = "runs"  # of a site: a file for each run under secure sums
+LOCK = ".lock"  # one for all of them: their names are the server's to choose
 SECONDS = 30.0  # to wait for another process that answers at the same time
 
 Read = Callable[[Parcel], Question[Any]]
@@ -131,20 +132,18 @@ class Member:
         self._turn = threading.Lock()
 
     @contextmanager
-    def turn(self, run: str) -> Iterator[None]:
-        """Let one process at a time answer for a run."""
-        path = self._path(run)
+    def turn(self) -> Iterator[None]:
+        """Let one process at a time answer under masks."""
         with self._turn:
-            if path is None:
+            if self._folder is None:
                 yield
                 return
-            files.folder(path.parent, private=True)
-            lock = path.with_name(f".{path.name}.lock")
+            lock = files.folder(self._folder, private=True) / LOCK
             try:
                 with files.lock(lock, seconds=SECONDS, private=True):
                     yield
             except files.Locked as error:
-                raise Refused("the site is busy with the same run") from error
+                raise Refused("the site is busy with another question") from error
 
     def standing(self, run: str) -> Standing | None:
         """Return where a run stands; None if the site knows nothing of it."""

@@ -21,10 +21,10 @@ from pffl.questions.released import Atoms, Charges, bears, charges_of, summed, t
 from pffl.site.agreement import Agreement
 from pffl.site.answer import Site
 from pffl.site.follow import plan_of
-from pffl.site.release import inputs_of
 from pffl.typing import BoolArray, FloatArray
 
 FIRST_ASKED = 35  # gradients that FirstOrder asks for, with its proofs, as a rule
+EITHER = "exact, or by first-order where the rows of all sites do not bear Hessians"
 BETS = 9  # of a cell of held-out rows, as a rule
 
 
@@ -97,7 +97,7 @@ class Outlook:
                 summed(told_by(question, there) for question in runs.get(split, []))
             )
             told = charges_of(spent.get(split, {}))
-            per_row = site.rules.release * inputs_of(site.silo.rows(split))
+            per_row = site.ledger.per_row(split)
             free = site.ledger.room(split, shown[split])
             for atoms in sorted({*told, *more}, key=lambda one: (-len(one), one)):
                 both = (_within(told, atoms), _within(more, atoms))
@@ -126,6 +126,8 @@ def _asked(
         cheap, _ = hessians_fit(
             len(w), len(task.cells), entries=0, access=Access(elsewhere=True)
         )
+        if cheap and room is None:
+            return EITHER, exact
         borne = room is None or bears(told, room)
         method = Exact() if cheap and borne else FirstOrder()
     if isinstance(method, Exact):

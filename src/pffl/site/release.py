@@ -9,7 +9,8 @@ rows. That is counting, and no proof: only noise proves.
 
 The account is `release.jsonl`: lines are only ever added, and are on disk before the
 answer leaves. A question that was answered before tells nothing new. Where rows have
-changed in between, it tells of those that changed, and they have accounts of their own.
+changed in between, answers before and after tell of those that changed, also at another
+w (one that hardly differs has hardly another answer): they have accounts of their own.
 """
 
 from __future__ import annotations
@@ -56,6 +57,12 @@ SHORT = 32  # characters of a question's digest
 LISTED = 1e6  # possible rows: so many can be listed, and fitted how often each is there
 FITTED = 2.0  # numbers a person, from which such a fit finds everybody (not below)
 SEEN = 5000  # rows, from which to see how many different ones there can be
+
+OTHER_COLUMNS = (
+    "columns, groups or labels are others than before, and nobody can tell which rows "
+    "changed. If fewer than {} did, what was answered before and what would be now "
+    "tells of these few"
+)
 
 Changed: TypeAlias = dict[str, IntArray]  # by split: rows of each atom
 
@@ -117,22 +124,50 @@ class Account:
         Under which rows are hashed.
     approvals
         All, the one in force last.
-    asked
-        By question: the numbers of the approvals under which it was answered.
+    asked, told
+        By what the rows were: questions that were answered, and how many numbers of
+        each split.
     spent
-        By account: numbers about sets of rows. An account is a split, or what changed
-        of it since an earlier approval.
+        By account: numbers about sets of rows. An account is a split, or what of it is
+        different between two kinds of rows that were approved.
     """
 
     key: str = ""
     approvals: list[Approval] = field(default_factory=list)
-    asked: dict[str, list[int]] = field(default_factory=dict)
+    asked: dict[str, set[str]] = field(default_factory=dict)
+    told: dict[str, dict[str, int]] = field(default_factory=dict)
     spent: dict[str, Told] = field(default_factory=dict)
 
-    def add(self, spent: Mapping[str, Told]) -> None:
+    @property
+    def rows(self) -> str:
+        """Hash of the rows in force."""
+        return self.approvals[-1].rows
+
+    def add(self, asked: Iterable[str], spent: Mapping[str, Told]) -> None:
         """Enter what was told."""
-        for name, told in spent.items():
-            self.spent[name] = summed([self.spent.get(name, {}), told])
+        self.asked.setdefault(self.rows, set()).update(asked)
+        told = self.told.setdefault(self.rows, {})
+        for name, more in spent.items():
+            self.spent[name] = summed([self.spent.get(name, {}), more])
+            told[name] = told.get(name, 0) + sum(more.values())
+
+    def between(self, split: str, more: Mapping[str, Told]) -> dict[str, Bearing]:
+        """Return the accounts of what changed of a split, and the rows of each.
+
+        Those in which something can be told apart still, beside what is about to be: no
+        more can than was told when the rows were others.
+        """
+        found, now = {}, self.approvals[-1]
+        for number, one in enumerate(self.approvals):
+            changed = now.changed.get(str(number), {}).get(split)
+            if changed is None or one.rows == now.rows:
+                continue
+            first, second = sorted((one.rows[:SHORT], now.rows[:SHORT]))
+            name = f"{split} between {first} and {second}"
+            apart = summed([self.spent.get(name, {}), more.get(name, {})])
+            if sum(apart.values()) < self.told.get(one.rows, {}).get(split, 0):
+                found[name] = Bearing.own(np.array(changed, dtype=np.int64))
+        return found
 
     def approve(self, approval: Approval) -> None:
         """Put rows in force; under another schema sets of rows are not the same."""
@@ -199,22 +234,17 @@ class Ledger:
         if self.path is None and math.isinf(self.release):
             return Charge((), {})  # nobody will ever ask how much it was
         account = self.account()
-        now = len(account.approvals) - 1
+        known = account.asked.get(account.rows, set())
         rows: dict[str, Bearing] = {}
         spent: dict[str, Told] = {}
         asked: list[str] = []
         for question, digest in posed:
             short, split = digest[:SHORT], question.split
-            earlier = account.asked.get(short, [])
-            if now in earlier or short in asked:
+            if short in known or short in asked:
                 continue  # told already
             asked.append(short)
             rows[split] = rows.get(split) or bearing(split)
-            told = {split: rows[split]}
-            for number in earlier:
-                since = account.approvals[now].changed.get(str(number), {})
-                changed = np.array(since.get(split, []), dtype=np.int64)
-                told[f"{split} since {number}"] = Bearing.own(changed)
+            told = {split: rows[split], **account.between(split, spent)}
             for name, of in told.items():
                 rows[name], more = of, told_by(question, of.shown)
                 spent[name] = summed([spent.get(name, {}), more])
@@ -247,8 +277,12 @@ class Ledger:
             self._possible[split] = patterns_of(self.silo.rows(split))
         return self._possible[split]
 
+    def per_row(self, split: str) -> float:
+        """Return how many numbers a row can bear, where there are many of them."""
+        return self.release * self._each(split)
+
     def _each(self, split: str) -> float:
-        """Return how many unknowns a row stands for, where there are many of them."""
+        """Return how many unknowns a row stands for."""
         inputs = float(inputs_of(self.silo.rows(split)))
         return min(inputs, FITTED) if self._patterns(split) <= LISTED else inputs
 
@@ -300,13 +334,26 @@ class Ledger:
             if one.atoms == self.schema.n_atoms
         }
 
-    def approve(self, floor: int) -> dict[int, Changed]:
+    @property
+    def other_columns(self) -> bool:
+        """Whether rows that were answered about had other columns, groups or labels.
+
+        Then nobody can tell which rows changed.
+        """
+        account = self.read()
+        told = [one for one in account.approvals if account.told.get(one.rows)]
+        return any(one.schema != self.schema.hash for one in told)
+
+    def approve(self, floor: int, *, other_columns: bool = False) -> dict[int, Changed]:
         """Put the rows as they are now in force, or raise `Refused`.
 
         In every (group, label) that changed, at least `floor` rows must have, since
         every earlier approval: what two runs tell apart is the sum over these rows.
+        Where columns are others, somebody must say that it is so: `other_columns`.
         """
         account, changes = self.read(), self.changes()
+        if self.other_columns and not other_columns:
+            raise Refused(OTHER_COLUMNS.format(floor))
         few = sorted(
             {
                 f"{self.schema.atom_name(atom)} ({split})"
@@ -368,15 +415,11 @@ class Ledger:
         if heavy is None:
             return
         atoms, told = _fullest(heavy, room)
-        per_row = self.release * self._each(split)
+        per_row = self.per_row(split)
         needed = f"{math.ceil(told / per_row):,} rows" if per_row else "no release at 0"
         needed += " beside this site's" if bearing.pooled else ""
-        few = self._patterns(split)
-        if self.release * (few - 1) < told:
-            needed = (
-                f"inputs with more than {few:,.0f} different rows, or how often each "
-                "is there can be worked out"
-            )
+        if self.release * (self._patterns(split) - 1) < told:
+            needed = "more different rows, or how often each is there can be worked out"
         who = "rows" if name == split else "changed rows"
         other = "" if bearing.pooled else ", or secure sums,"
         raise Refused(
@@ -527,12 +570,10 @@ def _enter(account: Account, line: Mapping[str, Any]) -> None:
     elif "approved" in line:
         account.approve(Approval(**line["approved"]))
     else:
-        now = len(account.approvals) - 1
-        for digest in line["asked"]:
-            account.asked.setdefault(digest, []).append(now)
         account.add(
+            line["asked"],
             {
                 name: {_layout(text): many for text, many in of.items()}
                 for name, of in line["spent"].items()
-            }
+            },
         )

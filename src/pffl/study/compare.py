@@ -33,8 +33,8 @@ from pffl.methods import METHODS
 from pffl.methods.auto import Auto
 from pffl.methods.base import Grid, Method
 from pffl.models.base import Model
-from pffl.models.linear import LinearModel
-from pffl.preparation import Options, Setting, default_model, prepare
+from pffl.models.linear import LinearModel, default_model
+from pffl.preparation import Options, Setting, prepare
 from pffl.problem import Problem
 from pffl.questions import Evaluate, EvaluateTotal
 from pffl.solving import open_engine, setting_of

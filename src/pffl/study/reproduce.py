@@ -22,8 +22,9 @@ from pffl.data.federation import Federation
 from pffl.errors import ArtefactError, UsageError
 from pffl.files import Journal, write
 from pffl.models.base import Model
+from pffl.models.linear import default_model
 from pffl.models.recipes import RECIPES
-from pffl.preparation import Options, default_model
+from pffl.preparation import Options
 from pffl.records import Record, read, read_toml
 from pffl.study.compare import Footing, Row, averaged, standard_error
 from pffl.study.sweep import Report, notion_of, quiet

@@ -43,8 +43,8 @@ from pffl.flow import Flow, ask_all, stage
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.models.base import Model
-from pffl.models.linear import LinearModel
-from pffl.preparation import Options, Setting, default_model, prepare, prices, reprice
+from pffl.models.linear import LinearModel, default_model
+from pffl.preparation import Options, Setting, prepare, prices, reprice
 from pffl.problem import Point, Problem
 from pffl.questions import Evaluate
 from pffl.solution import Solution
