@@ -236,7 +236,7 @@ def test_rows_that_come_and_go_have_one_account(tmp_path: Path) -> None:
         now = (site, other)[turn % 2]
         if turn:
             now.ledger.approve(10)
-        for k in range(3):
+        for _ in range(3):
             number += 1
             answered.append(not send(now, slopes(number), (0, number)).refusal)
     assert answered == [True] * 16 + [False] * 2
