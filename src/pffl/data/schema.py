@@ -176,6 +176,20 @@ class Schema:
         return digest(text)
 
 
+def counted_alike(atom: IntArray, weight: FloatArray | None, n_atoms: int) -> IntArray:
+    """Count the rows of each atom, for floors.
+
+    Of rows that do not count alike, as many as would count as much together: one heavy
+    row among many light ones is nearly alone in their sums.
+    """
+    counts = np.bincount(atom, minlength=n_atoms)
+    if weight is None:
+        return counts
+    first, second = (np.bincount(atom, weight**power, n_atoms) for power in (1, 2))
+    alike = first**2 / np.where(counts > 0, second, 1.0)  # Kish
+    return np.minimum(counts, np.floor(alike * (1 + 1e-9)).astype(np.int64))
+
+
 def withheld(counts: IntArray, few: BoolArray, floor: int) -> BoolArray:
     """Say which atoms to withhold, given the rows of each, and which are too few.
 

@@ -11,9 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from pffl.data.schema import counted_alike
 from pffl.questions.base import RowsQuestion, View
 from pffl.questions.declared import Row, Total, array, text, whole
-from pffl.typing import BoolArray, FloatArray, IntArray
+from pffl.typing import BoolArray, IntArray
 
 SILO = Row(0.0, whole=True, called="a number of silos", inputs=False)
 FEWEST = 3  # silos that must have enough rows of an atom: two know each other's sums
@@ -52,17 +53,3 @@ class Presence(RowsQuestion[PresenceTotal]):
         """Answer for one silo."""
         counts = counted_alike(view.atom, view.weight, self.schema.n_atoms)
         return PresenceTotal((counts >= max(self.floor, 1)).astype(np.int64))
-
-
-def counted_alike(atom: IntArray, weight: FloatArray | None, n_atoms: int) -> IntArray:
-    """Count the rows of each atom, for floors.
-
-    Of rows that do not count alike, as many as would count as much together: one heavy
-    row among many light ones is nearly alone in their sums.
-    """
-    counts = np.bincount(atom, minlength=n_atoms)
-    if weight is None:
-        return counts
-    first, second = (np.bincount(atom, weight**power, n_atoms) for power in (1, 2))
-    alike = first**2 / np.where(counts > 0, second, 1.0)  # Kish
-    return np.minimum(counts, np.floor(alike * (1 + 1e-9)).astype(np.int64))

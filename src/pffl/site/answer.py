@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pffl import files
-from pffl.data.schema import Schema, withheld
+from pffl.data.schema import Schema, counted_alike, withheld
 from pffl.data.silo import Silo
 from pffl.errors import ArtefactError, Malformed, Refused, UsageError
 from pffl.parcel import Parcel
@@ -36,7 +36,6 @@ from pffl.questions import (
     read_question,
 )
 from pffl.questions.base import Rebuild
-from pffl.questions.presence import counted_alike
 from pffl.site import consent, store
 from pffl.site.agreement import Agreement
 from pffl.site.config import Rules, SiteConfig
