@@ -1,7 +1,8 @@
 """A bound promised for people not seen, and hoped for: real data, cut again and again.
 
     python benchmarks/promise.py compas-bgl [--resplits 200] [--pilots 20] [--models 20]
-    python benchmarks/promise.py compas-cbgl | adult-cbgl | acs-race
+    python benchmarks/promise.py compas-cbgl | adult-cbgl | acs-race [--journal FILE]
+    python benchmarks/promise.py draw FILE … --out docs/figures/promise.svg
 
 All rows are cut anew: 30 % for the report, of the others 35 % for calibration. For each
 cut: the smallest common bound that can be promised with 95 %, by the safest model. Then
@@ -127,8 +128,69 @@ def summed(name: str, pilots: list[float], bound: float, rows: list[dict[str, An
     )
 
 
+def draw(journals: list[Path], out: Path) -> None:
+    """Draw what was asked, what was promised, and what came, from journals."""
+    import matplotlib as mpl
+    from matplotlib import pyplot as plt
+
+    mpl.rcParams["svg.hashsalt"] = "pffl"
+    figure, panels = plt.subplots(len(journals), 1, figsize=(7, 2.3 * len(journals)))
+    for axes, path in zip(np.atleast_1d(panels), journals, strict=True):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        bound = next(row["bound"] for row in rows if "bound" in row)
+        rows = [row for row in rows if "made" in row]
+        made = [row for row in rows if row["made"]]
+        for height, (who, of) in enumerate((("promised", made), ("hoped", rows))):
+            worst = np.array([row[who]["worst"] for row in of])
+            above = worst > bound
+            spread = np.random.default_rng(0).uniform(-0.28, 0.28, size=len(worst))
+            for mark, colour, which in (
+                ("o", "#0072b2", ~above),
+                ("^", "#d55e00", above),
+            ):
+                axes.plot(
+                    worst[which],
+                    height + spread[which],
+                    mark,
+                    ms=3.5,
+                    alpha=0.6,
+                    color=colour,
+                    mec="none",
+                )
+            axes.annotate(
+                f"{int(above.sum())} of {len(of)} above",
+                (1.01, height),
+                xycoords=("axes fraction", "data"),
+                va="center",
+                fontsize=9,
+            )
+        axes.axvline(bound, color="black", lw=1.2)
+        axes.annotate(
+            f"asked for: {bound:g}",
+            (bound, 1.48),
+            ha="center",
+            va="bottom",
+            annotation_clip=False,
+            fontsize=9,
+        )
+        axes.set_yticks([0, 1], [f"promised ({len(made)} of {len(rows)})", "hoped for"])
+        axes.set_ylim(-0.5, 1.5)
+        axes.set_title(path.stem, loc="left", fontsize=10, pad=16)
+        axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlabel("mean loss of the worst cell on report rows, one mark per cut")
+    figure.tight_layout()
+    figure.savefig(out, metadata={"Date": None})
+
+
 def main() -> None:
     """Measure one data set; every cut is a line of a journal, so it can go on."""
+    if sys.argv[1:2] == ["draw"]:
+        parser = argparse.ArgumentParser()
+        parser.add_argument("journals", type=Path, nargs="+")
+        parser.add_argument("--out", type=Path, required=True)
+        drawn = parser.parse_args(sys.argv[2:])
+        draw(drawn.journals, drawn.out)
+        return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", choices=SETS)
     parser.add_argument("--resplits", type=int, default=200)
@@ -156,6 +218,8 @@ def main() -> None:
         pilots.append(smallest(apart, kind, low))
         kept({"smallest": pilots[-1]})
     bound = asked.bound or float(f"{np.quantile(pilots, 0.75):.3g}") + 0.005
+    if not rows:
+        kept({"bound": bound})
     for seed in range(len(rows), asked.resplits):
         cutted = cut(whole, seed)
         apart = cutted.with_calibration(CALIBRATION, seed=seed)
