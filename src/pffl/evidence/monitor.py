@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +85,12 @@ class Settings(Record):
     def __post_init__(self) -> None:
         probability("confidence", self.confidence)
 
-    @property
+    @cached_property
     def planned(self) -> Bets:
         """The bets, as the alarm takes them."""
         return Bets(np.array(self.bets), np.array(self.bet_weights))
 
-    @property
+    @cached_property
     def bounds(self) -> FloatArray:
         """Return ζ of each cell."""
         return np.array([cell.bound for cell in self.cells])
