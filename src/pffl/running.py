@@ -68,6 +68,7 @@ from pffl.spec import (
     dumps,
     of_run,
 )
+from pffl.spec.data import APART, set_apart
 
 if TYPE_CHECKING:
     from pffl.evidence.verify import Check
@@ -242,7 +243,9 @@ def open_model(
         )
     known = options.get("id")
     joined = id or (known if known in first else None)
+    options.pop(APART, None)
     federation = with_probabilities(table, path, options, id=joined, column=column)
+    federation = set_apart(federation, source.values)
     blank = Probabilities()
     bound = blank.bind(federation.schema, blank.inputs)
     return Audited(bound, bound.start(0), notes=(_named(path),)), federation
@@ -260,16 +263,17 @@ def _rows_for(predictor: Predictor, source: DataSource) -> Federation:
     coded = any("=" in name for name in names)
     if not isinstance(table, str) or (coded and not _has(table, names)):
         return source.open()
-    given = {key: value for key, value in source.values.items() if key != "path"}
-    options: Any = given
+    ours = ("path", APART)
+    options: Any = {k: value for k, value in source.values.items() if k not in ours}
     newcomers = predictor.newcomers(options.get("unseen"))
-    return read_alike(
+    federation = read_alike(
         table,
         encoding,
         TableOptions(**options),
         newcomers=newcomers,
         name=source.name,
     )
+    return set_apart(federation, source.values)
 
 
 def _in_numbers(constraint: Any, model: Path, predictor: Predictor) -> Any:

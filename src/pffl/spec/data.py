@@ -110,12 +110,19 @@ def read_data(
     if not (is_number(share) and 0 < share < 1):
         problems.add(wrong(APART, "[data]", "a number between 0 and 1", share))
         return None
-    seed: Any = values.get("seed", 0)
+    apart = {APART: share, "seed": values.get("seed", 0)}
 
     def opened(progress: object = None) -> Federation:
-        return found.open(progress=progress).with_calibration(float(share), seed=seed)
+        return set_apart(found.open(progress=progress), apart)
 
     return replace(found, open=opened, values={**found.values, APART: share})
+
+
+def set_apart(federation: Federation, values: Mapping[str, Any]) -> Federation:
+    """Set calibration rows apart as the values of a [data] section say, if they do."""
+    if (share := values.get(APART)) is None:
+        return federation
+    return federation.with_calibration(float(share), seed=values.get("seed", 0))
 
 
 def _at_hand(
