@@ -20,7 +20,15 @@ from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import DataError, UsageError
 from pffl.evidence.certificate import Certificate
-from pffl.evidence.evidence import Evidence, Lowest, Missing, Pair, Terms, known
+from pffl.evidence.evidence import (
+    Data,
+    Evidence,
+    Lowest,
+    Missing,
+    Pair,
+    Terms,
+    known,
+)
 from pffl.evidence.looks import Looks
 from pffl.evidence.measure import Wanted, measure, plan_constants, reported
 from pffl.evidence.verdict import certificate as certificate_of
@@ -256,8 +264,28 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
         notes=evidence.notes,
         aimed=evidence.aimed if same and evidence.promise else None,
     )
-    kept = same and request.splits is None
-    return replace(found, path=evidence.path) if kept else found
+    if same and request.splits is None:
+        return replace(found, path=evidence.path)
+    many = chosen_among(evidence, setting.data, heldout)
+    if many == 1:
+        return found
+    terms = replace(terms, candidates=terms.compared * many, fresh_split=False)
+    return replace(found, terms=terms)
+
+
+def chosen_among(evidence: Evidence, data: Data, splits: Sequence[str]) -> int:
+    """Return among how many models some of these rows chose the one of a run.
+
+    Whatever else is said of it by the same rows has to pay for that.
+    """
+    path = known(evidence.path)
+    if path is None:
+        return 1
+    then, now = evidence.data.splits.get(path.split), [*map(data.splits.get, splits)]
+    same = then in now
+    if then is None or None in now:  # rows out of reach: known by their name
+        same = path.split in splits
+    return len(path.candidates) if same else 1
 
 
 def _local_steps(evidence: Evidence) -> int:

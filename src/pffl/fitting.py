@@ -83,7 +83,7 @@ class Fitted:
     """A run, the problem as it was solved at last, and what was measured.
 
     `problem` has the bounds that were aimed at and the price that was reached; `goal`
-    are the bounds asked for.
+    are the bounds asked for. `refits`: how often training went on once M was chosen.
     """
 
     run: Run
@@ -91,6 +91,7 @@ class Fitted:
     measured: Measured
     loss_bound: float | None
     goal: FloatArray
+    refits: int = 0
 
 
 def fit(
@@ -142,7 +143,9 @@ def fit(
     first = Fit(problem, method, wanted, run, excess, problem.cells.bounds)
     at, seen = yield from stage("bounding", _bounded(first, shown))
     measured = yield from _measured(at, shown, seen, free, rows, least)
-    return Fitted(at.run, at.problem, measured, at.loss_bound, at.goal)
+    return Fitted(
+        at.run, at.problem, measured, at.loss_bound, at.goal, refits=at.refits
+    )
 
 
 def _spared(flow: Flow[T | Missing]) -> Flow[T | Missing]:
@@ -151,7 +154,7 @@ def _spared(flow: Flow[T | Missing]) -> Flow[T | Missing]:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """Where a fit stands: see `Fitted`; `goal` are the bounds asked for."""
+    """Where a fit stands: see `Fitted`."""
 
     problem: Problem
     method: Method[Any]
@@ -160,6 +163,7 @@ class Fit:
     excess: Least | Missing
     goal: FloatArray
     loss_bound: float | None = None
+    refits: int = 0
 
     @property
     def dearer(self) -> bool:
@@ -204,7 +208,8 @@ def _bounded(at: Fit, shown: Problem) -> Flow[tuple[Fit, Sample]]:
         run = yield from stage(
             f"{number} training", iterate(problem, at.method, start=start)
         )
-        at = replace(at, problem=problem, run=_joined(at, problem, run))
+        joined = _joined(at, problem, run)
+        at = replace(at, problem=problem, run=joined, refits=number)
         at, seen = yield from stage(f"{number} rows", _seen(at, shown))
         if run.stopped is not None:
             break
@@ -319,12 +324,12 @@ def _measured(
     found, held, before, alone = yield from together(
         stage("gap", gap_flow(at.problem, at.run.point, pair)),
         stage("heldout", heldout_sample(shown, at.run.point.w, wanted, seen, rows)),
-        stage("before rows", _before(shown, FOUND if same else free, wanted)),
+        stage("before rows", measure_before(shown, FOUND if same else free, wanted)),
         stage("reach", _reach(shown, wanted)),
     )
     excess = at.excess if at.run.stopped is None else Missing("the run did not finish")
     if same:  # no bound made a difference: nothing is asked twice
-        before = _unchanged(at.run.point.w, seen, held)
+        before = unchanged(at.run.point.w, seen, held)
     proved = Proofs(found, least, excess, reach=list(alone))
     return Measured(seen, held, before, proved)
 
@@ -343,7 +348,7 @@ def _reach(shown: Problem, wanted: Wanted) -> Flow[tuple[Lowest, ...]]:
     return (*shown.alone, *(yield from proofs.find_reach(shown, asked)))
 
 
-def _unchanged(w: FloatArray, seen: Sample, held: Sample | Missing) -> Before:
+def unchanged(w: FloatArray, seen: Sample, held: Sample | Missing) -> Before:
     """Return the model without bounds, where it is the same as with them."""
     samples = {"train": seen.plain}
     if isinstance(held, Sample) and held.splits == ["test"]:
@@ -351,7 +356,7 @@ def _unchanged(w: FloatArray, seen: Sample, held: Sample | Missing) -> Before:
     return Before(kept(w), samples)
 
 
-def _before(
+def measure_before(
     shown: Problem, free: FloatArray | Missing, wanted: Wanted
 ) -> Flow[Before | Missing]:
     """Measure the model without bounds on the same cells, bounded alike."""

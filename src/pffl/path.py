@@ -29,7 +29,7 @@ from pffl.constraints.base import Constraint
 from pffl.data.partition import CALIBRATION
 from pffl.errors import DataError, UsageError
 from pffl.evidence import promise, proofs
-from pffl.evidence.evidence import Candidate, Missing, ModelPath, Sample
+from pffl.evidence.evidence import Before, Candidate, Missing, ModelPath, Sample
 from pffl.evidence.measure import (
     Measured,
     Wanted,
@@ -38,8 +38,8 @@ from pffl.evidence.measure import (
     reported,
 )
 from pffl.evidence.response import expand
-from pffl.evidence.vector import kept
-from pffl.fitting import Fitted, fit
+from pffl.evidence.vector import kept, numbers_of
+from pffl.fitting import Fitted, fit, measure_before, unchanged
 from pffl.flow import Flow, Run, Start, iterate, stage, together
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
@@ -56,6 +56,10 @@ STEPS = 6  # of Newton's method towards s*
 CLOSE = 0.01  # of a standard error: near enough to s*
 ROUGH = 1e-4  # target gap on the way there
 LEAST = 1e-3  # of the largest standard error: a smaller one is taken for this
+STOPPED = {
+    "diverged": "the run diverged before its models could be tested",
+    "interrupted": "the run was interrupted before its models could be tested",
+}
 
 
 @dataclass(frozen=True)
@@ -92,11 +96,17 @@ class Promise:
 def check_promise(
     setting: Setting, constraint: Constraint | None, problem: Problem
 ) -> None:
-    """Refuse a promise without bounds, rows to test it on, or people apart."""
+    """Refuse a promise without bounds, bounded losses, rows to test, people apart."""
     if constraint is None or constraint.minimax or not problem.n_cells:
         raise UsageError(
             "a promise for people not seen is that they stay within bounds: "
             "`bound=NUMBER`"
+        )
+    model = problem.task.model
+    if not model.n_classes and model.loss_bound() is None:
+        raise UsageError(
+            "a promise for people not seen needs losses that are bounded: "
+            "`target_range=LOW,HIGH`"
         )
     calibration_split(setting.splits)
     many = calibration_overlap(setting)
@@ -146,13 +156,13 @@ def fit_path(
         Calibration rows that are training rows, too; None if nobody could look.
     """
     split, shown = calibration_split(wanted.splits), reported(problem)
-    bare = replace(wanted, heldout=())
+    bare = replace(wanted, splits=("train",))
     first = yield from stage("first", fit(problem, method, bare, gap_every=gap_every))
     rows = yield from stage("calibration rows", expected_rows(shown, (split,)))
     tested = replace(wanted, heldout=(split,))
-    refused = _refused(first, shown, tested)
-    if refused is not None:
-        return first, refused
+    if first.run.stopped is not None:
+        none = Missing(STOPPED[first.run.stopped])
+        return replace(first, measured=replace(first.measured, heldout=none)), none
     spread = _spread(first.measured.seen, rows)
     walk = Walk(problem, method, bare, spread)
     trained = yield from stage("path", walk.fits(first, models_of(problem, models)))
@@ -200,18 +210,6 @@ def models_of(problem: Problem, models: int | None) -> int:
         return models
     costly = problem.access.elsewhere or proofs.unmeasurable(problem) is not None
     return FEW if costly else MODELS
-
-
-def _refused(first: Fitted, shown: Problem, tested: Wanted) -> Missing | None:
-    """Say why no path can be tested; None if it can."""
-    if first.run.stopped is not None:
-        return Missing(f"the run {first.run.stopped}")
-    if not np.isfinite(replace(tested, loss_bound=first.loss_bound).cap(shown)):
-        raise UsageError(
-            "a promise for people not seen needs losses that are bounded: "
-            "`target_range=LOW,HIGH`"
-        )
-    return None
 
 
 def _spread(seen: Sample, rows: FloatArray) -> FloatArray:
@@ -294,13 +292,15 @@ class Walk:
             near = start.sharing(1.0, self.problem.n_cells)
             flow = iterate(bare, rough, start=near)
             run: Run = yield from stage(f"{number} root", flow)
-            if run.stopped is not None:
+            if run.stopped == "interrupted":
                 raise KeyboardInterrupt
+            if run.stopped is not None:
+                break
             losses = yield from stage(f"{number} losses", self._losses(bare, run))
             excess = float((losses - at.cells.bounds).max())
             share = float(run.point.multipliers @ self.spread)
             start = Start.of(run, bare)
-            if excess <= CLOSE * share:
+            if excess <= CLOSE * share or not share > 0:
                 break
             t += excess / share
         return -t
@@ -326,8 +326,9 @@ def _tested(
             walk.safety(one),
             kept(one.run.point.w),
             one.loss_bound,
-            one.measured.seen.plain,
+            replace(one.measured.seen.plain, stakes=one.measured.seen.stakes),
             held,
+            one.refits,
         )
         for one, held in zip(fits, samples, strict=True)
         if isinstance(held, Sample) and one.loss_bound is not None
@@ -338,7 +339,7 @@ def _tested(
         if not promise.keeps(one, bounds, risk, weighs=weighs):
             break
         chosen = place
-    return ModelPath(split, walk.spread.tolist(), candidates, chosen)
+    return ModelPath(split, tested.confidence, walk.spread.tolist(), candidates, chosen)
 
 
 def _reported(
@@ -351,5 +352,28 @@ def _reported(
         plain = replace(wanted, heldout=others, loss_bound=one.loss_bound)
         none = Missing("what is promised is shown by calibration rows")
         held = yield from heldout_sample(shown, one.run.point.w, plain, None, none)
+    before = yield from stage("before", _before(one, first, held, shown, wanted))
     proved = replace(first.measured.proofs, gap=one.measured.proofs.gap)
-    return replace(first.measured, seen=one.measured.seen, heldout=held, proofs=proved)
+    return Measured(one.measured.seen, held, before, proved)
+
+
+def _before(
+    one: Fitted,
+    first: Fitted,
+    held: Sample | Missing,
+    shown: Problem,
+    wanted: Wanted,
+) -> Flow[Before | Missing]:
+    """Measure the model without bounds: on all rows, and bounded as `one` is."""
+    old = first.measured.before
+    if isinstance(old, Missing):
+        return old
+    w = numbers_of(old.model)
+    if np.array_equal(w, one.run.point.w):
+        return unchanged(w, one.measured.seen, held)
+    known = old.samples if one.loss_bound == first.loss_bound else {}
+    left = tuple(split for split in wanted.splits if split not in known)
+    asked = replace(wanted, splits=left, loss_bound=one.loss_bound)
+    found = yield from measure_before(shown, w, asked)
+    more = {} if isinstance(found, Missing) else found.samples
+    return replace(old, samples={**known, **more})

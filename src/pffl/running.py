@@ -350,6 +350,7 @@ def _ours(path: Path, predictor: Predictor, schema: Schema) -> Audited:
         trained_on=facts.get("fingerprint"),
         notes=notes,
         looks=Looks(own=record.looks.own),
+        evidence=record.evidence if (directory / EVIDENCE).is_file() else None,
     )
 
 

@@ -35,6 +35,7 @@ from pffl.evidence.evidence import (
     Evidence,
     Missing,
     ModelPath,
+    Sample,
     Terms,
     Training,
 )
@@ -280,8 +281,13 @@ def fitted(
         chosen=f"{method.name} was chosen: {why}" if why else None,
     )
     minimax = constraint is not None and constraint.minimax
+    data = replace(setting.data, trained_on=setting.data.fingerprint)
+    if isinstance(path, ModelPath):
+        held = found.measured.heldout
+        if isinstance(held, Sample) and held.splits == [path.split]:
+            data = replace(data, overlap=path.overlap)
     evidence = evidence_of(
-        replace(setting.data, trained_on=setting.data.fingerprint),
+        data,
         replace(problem, multiplier_bound=solved.multiplier_bound),
         run.point,
         found.measured,

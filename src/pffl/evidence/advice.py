@@ -43,6 +43,8 @@ def asks_most(e: Evidence) -> str | None:
     elif free is not None:
         z = free.worst
         reason = "without bounds it is the furthest above"
+        if not free.missed:  # as on a path, where bounds were tightened to be shown
+            reason = "without bounds it has the least room"
     else:
         return None
     text = f"{this} most of '{e.names[z]}': {reason}."

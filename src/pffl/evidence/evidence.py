@@ -68,7 +68,8 @@ class Cell(Record):
         The loss of its own best constant guess, where known.
     aimed
         The bound that the solver was given: the cell's own, less what clipping the
-        predictor costs; None where they are the same.
+        predictor costs, and less the margin of the model on a path; None where they
+        are the same.
     floor
         Encloses the lowest mean loss that the cell alone can reach, where its bound
         counts from that: from the lower end.
@@ -381,6 +382,11 @@ class Terms(Record):
     weight_bound: float | None = None
     weighed: Literal["declared", "training rows"] | None = None
 
+    @property
+    def compared(self) -> int:
+        """Models that share δ, as far as was declared or counted."""
+        return 1 if self.fresh_split else self.candidates
+
 
 @dataclass(frozen=True)
 class Pair(Record):
@@ -597,15 +603,19 @@ class Candidate(Record):
     Attributes
     ----------
     margin
-        The least room of a cell below its bound on training rows, in `Path.spread`.
+        The least room of a cell below its bound on training rows, in units of
+        `ModelPath.spread`.
     model
         Its weights.
     loss_bound
         M of its predictor.
     training
-        Sums over the training rows.
+        Sums over the training rows, and the moments that bets on weighted rows are
+        planned by.
     calibration
         Sums over the calibration rows, with bets that were planned before.
+    refits
+        How often training went on after M was chosen.
     """
 
     margin: float
@@ -613,6 +623,7 @@ class Candidate(Record):
     loss_bound: float
     training: Sample
     calibration: Sample
+    refits: int = 0
 
 
 @dataclass(frozen=True)
@@ -623,6 +634,8 @@ class ModelPath(Record):
     ----------
     split
         The rows that they were tested on.
+    confidence
+        1 − δ of each test by which the model was chosen.
     spread
         About one standard error of each cell's mean on these rows, by training rows.
     candidates
@@ -635,6 +648,7 @@ class ModelPath(Record):
     """
 
     split: str
+    confidence: float
     spread: list[float]
     candidates: list[Candidate]
     chosen: int

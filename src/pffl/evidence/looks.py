@@ -96,7 +96,7 @@ def settings(e: Evidence) -> str:
     model = e.model.described if run is not None else e.model.fingerprint
     parts: list[object] = [e.promise, cells, terms, model, chosen, drawn]
     if isinstance(e.path, ModelPath):  # what was promised was chosen by these rows
-        parts += ["path", e.terms.confidence, len(e.path.candidates)]
+        parts += ["path", e.path.confidence, len(e.path.candidates)]
     return hashed("settings", *parts)
 
 

@@ -53,7 +53,7 @@ def on_calibration(e: Evidence, path: ModelPath) -> Evidence:
     """
     terms, many = e.terms, len(path.candidates)
     if path.chosen > 0:
-        terms = replace(terms, candidates=terms.candidates * many)
+        terms = replace(terms, candidates=terms.compared * many, fresh_split=False)
     return replace(
         e,
         terms=terms,
@@ -65,7 +65,7 @@ def on_calibration(e: Evidence, path: ModelPath) -> Evidence:
 
 def delta(e: Evidence) -> float:
     """Return the risk with which each model of the path is tested."""
-    parts = e.terms.candidates * unseen.later_part(e)
+    parts = e.terms.compared * unseen.later_part(e)
     return split_delta(1.0 - e.terms.confidence, 1, parts)
 
 
@@ -117,12 +117,13 @@ def rise(e: Evidence) -> float | None:
 
     Free where the model was fixed before its rows were looked at: the largest
     difference of an upper end and its bound has the confidence of each. None where the
-    promise holds, or none was asked for in advance.
+    promise holds, or none was asked for in advance; 0 where figures that hold for all
+    models of the path are within, but the path does not show it.
     """
     path, found = known(e.path), upper(e)
     if path is None or found is None or holds(e, path):
         return None
-    return float((found - e.bounds).max())
+    return max(0.0, float((found - e.bounds).max()))
 
 
 def possible(e: Evidence) -> float | None:
@@ -131,7 +132,7 @@ def possible(e: Evidence) -> float | None:
     None where bounds differ, or it is no news: that no loss is above M.
     """
     more, M = rise(e), e.terms.loss_bound
-    if more is None or M is None or float(np.ptp(e.bounds)) > 0:
+    if not more or M is None or float(np.ptp(e.bounds)) > 0:
         return None
     found = float(up(float(e.bounds[0]) + more))
     return found if found < M else None
@@ -160,13 +161,13 @@ def statement(e: Evidence) -> Statement:
             return found
         figures = {**found.figures, **_figures(path), "rise": rise(e)}
         text = f"{_failed(path)}{_in_the_way(e, view)}{_instead(e)} {found.text}"
-        return replace(found, text=text, figures=figures)
+        return replace(found, text=text, holds=False, figures=figures)
     cells = losses(e, path.shipped.calibration)
     rows = tuple(
         {
             "cell": name,
             "rows": int(cells.counts[z]),
-            "loss": float(cells.means[z]),
+            "loss": float(cells.means[z]) if cells.counts[z] else None,
             "upper": float(cells.bounds[z]),
             "vacuous": bool(cells.bounds[z] >= path.shipped.loss_bound),
             "bound": float(cells.bounds[z]),
@@ -185,7 +186,7 @@ def statement(e: Evidence) -> Statement:
         "holdout",
         f"{in_short(e)} {_how(e, path)}",
         holds=True,
-        assumptions=_grounds(view, path),
+        assumptions=_grounds(e, view, path),
         figures=figures,
         per_cell=rows,
     )
@@ -226,8 +227,9 @@ def _failed(path: ModelPath) -> str:
         return "The model could not be shown to keep every bound."
     if path.chosen > 0:
         return (
-            f"Model {path.chosen + 1} of {many} on the path was shown with another "
-            "confidence, or before these rows were looked at again, and is not now."
+            f"Model {path.chosen + 1} of {many} on the path was shown with confidence "
+            f"{100 * path.confidence:.6g} % when it was chosen, and is not with the "
+            "risk of this certificate."
         )
     return f"Not even the safest of {many} models can be shown to keep every bound."
 
@@ -272,7 +274,7 @@ def _calibration(view: Evidence) -> Sample:
 def _instead(e: Evidence) -> str:
     """Say what could be promised of the model, with the same rows."""
     common, more, M = possible(e), rise(e), e.terms.loss_bound
-    if more is None or M is None:
+    if not more or M is None:
         return ""
     if common is not None:
         return f" A common bound of {common:.6g} can be promised of this model."
@@ -302,9 +304,9 @@ def _how(e: Evidence, path: ModelPath) -> str:
     )
 
 
-def _grounds(view: Evidence, path: ModelPath) -> tuple[Assumption, ...]:
+def _grounds(e: Evidence, view: Evidence, path: ModelPath) -> tuple[Assumption, ...]:
     """Say what the promise stands on."""
-    many = len(path.candidates)
+    many, paths = len(path.candidates), e.terms.compared
     fixed = Assumption(
         "All models, their order and their bets were fixed before a calibration row "
         "was looked at."
@@ -314,6 +316,10 @@ def _grounds(view: Evidence, path: ModelPath) -> tuple[Assumption, ...]:
     )
     first, separate, *looks = unseen.grounds(view)
     others = looks if view.terms.others else looks[1:]
+    if paths > 1 and not view.terms.others:
+        text = f"It is one of {paths} paths that were fixed before the calibration "
+        text += f"rows were looked at; each has 1/{paths} of the risk."
+        others = [Assumption(text, "assumed"), *others]
     more = (*unseen.bounded_loss(view), *unseen.weights(view))
     return (first, separate, fixed, *others, *more)
 
@@ -343,7 +349,7 @@ def table(e: Evidence) -> list[dict[str, str]]:
             {
                 "model": f"{place + 1}{mark}",
                 "margin": words(one.margin, digits=3),
-                f"training {error}": decimals(error_of(one)),
+                f"training {error}": decimals(error_of(e, one)),
                 "least room": cells.names[cells.worst],
                 "every bound": word,
             }
@@ -360,10 +366,10 @@ def around(e: Evidence) -> list[dict[str, str]]:
     return [row for place, row in enumerate(rows) if place in wanted]
 
 
-def error_of(one: Candidate) -> float:
-    """Return the share of wrong predictions on training rows; or the mean loss."""
+def error_of(e: Evidence, one: Candidate) -> float:
+    """Return the share of wrong predictions on training rows; of numbers the loss."""
     sums = one.training.atoms
     total = sum(sums["weight"])
-    if any(sums["correct"]):
+    if e.labels:
         return float(1.0 - sum(sums["correct"]) / total)
     return float(sum(sums["bounded_loss"]) / total)

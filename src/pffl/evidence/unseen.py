@@ -84,7 +84,7 @@ def candidates(e: Evidence) -> int:
 
     Among them those of a path that was tested on these rows.
     """
-    many = 1 if e.terms.fresh_split else e.terms.candidates
+    many = e.terms.compared
     path, held = known(e.path), known(e.heldout)
     if path is not None and held is not None and path.split in held.splits:
         many *= len(path.candidates)

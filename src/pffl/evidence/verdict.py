@@ -206,7 +206,8 @@ def _heldout(e: Evidence) -> dict[str, Any]:
     rows = f"{many} held-out rows" if e.trained else f"the {many} rows used"
     path = known(e.path)
     if path is not None and path.split in e.heldout.splits:
-        rows = f"{many} calibration rows, by which the model was chosen,"
+        chosen = ", by which the model was chosen," * (len(path.candidates) > 1)
+        rows = f"{many} calibration rows{chosen}"
     cells = losses(e, e.heldout)
     filled = np.flatnonzero(cells.counts > 0)
     if not len(filled):

@@ -7,13 +7,14 @@ the rows given and for unseen people, as for any other model.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from pffl.certifying import Request, overlap_of
+from pffl.certifying import Request, chosen_among, overlap_of
 from pffl.constraints.base import Constraint
 from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
@@ -23,7 +24,7 @@ from pffl.engines.base import Engine
 from pffl.errors import DataError, UsageError
 from pffl.evidence.advice import remarks
 from pffl.evidence.certificate import Certificate
-from pffl.evidence.evidence import Evidence, Missing
+from pffl.evidence.evidence import Data, Evidence, Missing
 from pffl.evidence.looks import Looks
 from pffl.evidence.measure import UNTRAINED, Wanted, measure
 from pffl.evidence.verdict import certificate as certificate_of
@@ -66,6 +67,8 @@ class Audited:
         M, if its probabilities are kept so far from 0 that no loss is above it.
     looks
         Certificates of the run that made it: this one comes after them.
+    evidence
+        What that run measured, if known.
     """
 
     model: Model
@@ -74,12 +77,19 @@ class Audited:
     notes: tuple[str, ...] = ()
     loss_bound: float | None = None
     looks: Looks = field(default_factory=Looks)
+    evidence: Evidence | None = None
 
     @classmethod
     def of(cls, predictor: Predictor) -> Audited:
         """Return a model of ours."""
         model, w, M = predictor.model, predictor.w, predictor.loss_bound
         return cls(model, w, predictor.fingerprint, loss_bound=M)
+
+    def chosen_among(self, data: Data, splits: Sequence[str]) -> int:
+        """Return among how many models the run chose it by some of these rows."""
+        if self.evidence is None:
+            return 1
+        return chosen_among(self.evidence, data, splits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +208,8 @@ def audit(
     )
     point = Point(audited.w, np.zeros(problem.n_cells))
     measured = drive(engine, measure(problem, point, wanted, trained=False))
+    if (many := audited.chosen_among(setting.data, chosen)) > 1:
+        candidates, fresh_split = (1 if fresh_split else candidates) * many, False
     request = Request(candidates=candidates, fresh_split=fresh_split)
     own = audited.trained_on
     evidence = evidence_of(
@@ -259,7 +271,8 @@ def _bound(audited: Any, schema: Schema) -> Audited:
             model, w, notes = audited.bind(schema)
             return Audited(model, w, notes=notes)
         case Solution():
-            return _bound(audited.predictor, schema)
+            own = _bound(audited.predictor, schema)
+            return replace(own, evidence=audited.evidence)
         case Predictor() if audited.schema.features == schema.features:
             return Audited.of(audited)
         case Predictor():
