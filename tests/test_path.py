@@ -242,7 +242,7 @@ def test_another_confidence_later_is_a_test_of_the_same_sequence():
     e = found.evidence
     sure = replace(e, terms=replace(e.terms, confidence=0.999999))
     assert verdict.exit_code(sure) == 4
-    assert "with another confidence" in said(sure)
+    assert "shown with confidence 95 % when it was chosen, and is not" in said(sure)
     uppers = promise.upper(sure)
     assert uppers is not None  # all models share the risk: none was the first
     assert (uppers > e.bounds).any()
