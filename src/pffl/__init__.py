@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pffl import datasets as datasets
+    from pffl import figures as figures
     from pffl import metrics as metrics
     from pffl.certifying import certify as certify
     from pffl.constraints import BoundedGroupLoss as BoundedGroupLoss
@@ -103,7 +104,7 @@ _HOMES = {
 }
 
 #: Modules that are public as they are.
-_MODULES = ("datasets", "metrics")
+_MODULES = ("datasets", "figures", "metrics")
 
 __all__ = ["__version__", *_MODULES, *_HOMES]
 

@@ -13,8 +13,9 @@ from pffl.errors import FederationError
 from pffl.flower import launch as launching
 from pffl.flower.address import Address
 from pffl.flower.deploy import deploy
-from pffl.flower.launch import Launch, follow
+from pffl.flower.launch import Launch
 from pffl.records import read_toml
+from pffl.runs.overview import follow
 from tests.cli.helpers import one_line, pffl
 
 RUN_FILE = """

@@ -1,9 +1,8 @@
-"""The report, as text and (where Debian's Chromium is installed) in a browser."""
+"""The report as text: what it says, of every kind of folder, and what it never does."""
 
 import html
 import json
 import re
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -15,35 +14,13 @@ from pffl.errors import ArtefactError
 from pffl.evidence import summary, unseen, verdict
 from pffl.evidence.evidence import Evidence, Missing
 from pffl.files import Journal
-from pffl.reports import charts
-from pffl.reports.page import SweepView, embedded, margin, number, render
+from pffl.reports.grid import GLOSSARY, Grid, margin, number
+from pffl.reports.page import embedded, render
+from pffl.reports.study_view import MOST_SENTENCES, SweepView
+from pffl.study.compare import Comparison
 from pffl.study.sweep import full_grid, sweep
 from pffl.text import up
-
-NASTY = "<script>alert(1)</script>"
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-needs_browser = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="Debian's chromium and chromium-driver are absent"
-)
-
-
-LONG = "Female × Asian-Pac-Islander × never married"
-
-
-def federation(groups=("<script>alert(1)</script>", LONG), rows=800):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(rows, 3))
-    group = np.asarray(groups)[rng.integers(0, len(groups), rows)]
-    y = np.where(X[:, 0] + rng.normal(size=rows) > 0, "yes", "no")
-    return pffl.Federation.from_arrays(
-        X,
-        y,
-        sensitive_features={"kind": group},
-        silo=rng.integers(0, 3, rows),
-        validation_fraction=0.2,
-        synthetic=True,
-        name="nasty & small",
-    )
+from tests.reports.folders import NASTY, federation, sweep_of
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +45,16 @@ def test_names_stay_text(page):
     assert NASTY not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
-    points = json.loads(data.group(1))[0]["points"]
-    assert any(NASTY in cell[0] for p in points for cell in p["c"])
+    found = json.loads(data.group(1))
+    assert any(NASTY in name for one in found for name in one["names"])
 
 
 def test_nothing_is_loaded_from_elsewhere(page):
     assert not re.search(r'(src|href)="(?!data:,")', page)
-    assert "http" not in page.replace("http-equiv", "")
+    outside = page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
+    assert "http" not in outside
     assert "Content-Security-Policy" in page
+    assert "unsafe-eval" not in page
 
 
 def evidence_of(folder):
@@ -83,13 +62,22 @@ def evidence_of(folder):
 
 
 def test_first_screen_says_it_in_words(folders, page):
-    titles = [one.title for one in summary.verdicts(evidence_of(folders[0]))]
+    e = evidence_of(folders[0])
+    titles = [one.title for one in summary.verdicts(e)]
     assert titles == list(summary.TITLES.values())
     for title in titles:
         assert page.count(f"<h2>{title}</h2>") == 2
     assert "Every bound is met on the training rows" in page
-    assert "Why it is impossible" in page
+    assert "Why this bound is impossible" in page
     assert "Synthetic data" in page
+    first = render(folders[:1]).replace("&#39;", "'")
+    start = first.index(html.escape(summary.asked(e), quote=False))
+    order = [
+        first.index(f'id="r0-{key}"') for key in ("cells", "wrong", "cost", "from")
+    ]
+    assert start < first.index('class="verdicts"') < first.index('class="dots"')
+    assert first.index("is a coin") < order[0]
+    assert order == sorted(order)
 
 
 def test_one_figure_per_promise(folders, page):
@@ -105,7 +93,7 @@ def test_one_figure_per_promise(folders, page):
         for bound in bounds:
             entry = r'<td data-title="promised at most"[^>]*>▲?'
             assert re.search(entry + re.escape(up(bound)) + "</td>", page)
-            assert f"unseen at most: {up(bound)}<" in page
+            assert f"promised at most: {up(bound)}<" in page
         assert f"at most {up(max(bounds))}" in statement.text
         assert html.escape(statement.text, quote=False) in page.replace("&#39;", "'")
     assert "each cell by itself, 95 % sure" in page
@@ -120,20 +108,56 @@ def test_a_page_of_objects_is_that_of_their_folder(tmp_path):
     assert page == render([tmp_path / solution.data.name])
     assert (tmp_path / "page.html").read_text("utf-8") == page
     bare = pffl.report(solution.evidence, title="bare")
-    assert "<h2>Convergence" not in bare
+    assert "Convergence" not in bare
     assert "<title>bare" in bare
     unknown = Missing("nothing is known of how the model was trained")
     audited = pffl.report(replace(solution.evidence, training=unknown))
-    assert "method exact" in bare
-    assert "method" not in audited
-    assert "training rows ·" not in audited
+    assert "<dt>method</dt>" in bare
+    assert "<dt>method</dt>" not in audited
+    assert "training rows" not in audited.partition('class="verdicts"')[0]
     found = sweep(data, full_grid(["bgl"], [0.6], [1.0, 10.0]))
-    methods = {"methods": ["fedavg", "exact"], "seeds": 1, "budget": 5}
-    both = pffl.report(found, pffl.compare(data, **methods))
-    assert "Trade-off: nasty &amp; small" in both
-    assert "<td>fedavg</td>" in both
+    methods = {"methods": ["fedavg", "exact"], "seeds": 2, "budget": 5}
+    compared = pffl.compare(data, **methods, out=tmp_path / "compared")
+    both = pffl.report(found, compared)
+    assert "nasty &amp; small: sweep" in both
+    assert '<th scope="row"><bdi>fedavg</bdi></th>' in both
+    assert "difference to fedavg" in both
+    again = render([tmp_path / "compared"])
+    assert Comparison.load(tmp_path / "compared") == compared
+    assert "compared: comparison" in again
     with pytest.raises(ArtefactError, match="missing"):
         pffl.report(solution, out=tmp_path / "missing" / "page.html")
+
+
+def test_several_runs_are_side_by_side(folders):
+    page = render(folders[:2])
+    assert "2 runs side by side" in page
+    glance = page.partition('id="glance"')[2].partition("</section>")[0]
+    for name in ("met", "impossible"):
+        assert f"<bdi>{name}</bdi></th>" in glance
+        assert f'<bdi class="name">{name}</bdi>' in glance
+    assert "✓ met" in glance
+    assert "✗ impossible" in glance
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert 'id="glance"' not in render(folders[:1])
+
+
+def test_what_a_slider_shows_was_said_when_the_model_was_trained(folders):
+    rows = list(Journal(folders[2] / "points.jsonl"))
+    view = SweepView.of(rows, "sweep")
+    assert view.explorers[0].names != view.explorers[1].names
+    said = {text for row in rows for text in row["verdicts"].values()}
+    for one in view.explorers:
+        models = one.data["models"]
+        assert len(models) == 4
+        for model in models:
+            assert len(model["s"]) == 3
+            assert set(model["s"]) <= said
+        bounds = [model["c"][0] for model in models]
+        assert bounds == sorted(bounds)
+    assert "8 models were trained" in view.sentence
+    assert "All 8 models were measured on the same test rows" in view.note
 
 
 def test_embedded_json_cannot_close_its_element():
@@ -151,7 +175,26 @@ def test_numbers():
     assert margin(-1e-16) == "0"
 
 
+def test_a_name_in_a_table_is_whole_and_visible():
+    grid = Grid.of("x", [{"cell": "a" * 99 + "\x1b", "loss": 0.5}])
+    assert [str(entry) for entry in grid.rows[0]] == ["a" * 99 + "\\x1b", "0.5000"]
+    assert grid.heads == [("cell", GLOSSARY["cell"]), ("loss", GLOSSARY["loss"])]
+    assert grid.look == "stack"
+    assert Grid.of("x", [{"cell": "a"}] * 41).look == "stack long"
+
+
+def test_only_words_that_are_there_are_explained(folders):
+    page = render([folders[2]])
+    words = page.partition('id="words"')[2]
+    assert "<dt>Pareto front</dt>" in words
+    assert "<dt>duality gap</dt>" not in words
+
+
 def test_other_folders_are_refused(tmp_path):
+    with pytest.raises(ArtefactError, match="neither"):
+        render([tmp_path])
+    (tmp_path / "other.json").write_text('{"format": "x"}')
+    (tmp_path / "broken.json").write_text("{")
     with pytest.raises(ArtefactError, match="neither"):
         render([tmp_path])
     (tmp_path / "result.json").write_text("{}")
@@ -163,172 +206,120 @@ def test_other_folders_are_refused(tmp_path):
             render([tmp_path])
 
 
-@pytest.mark.parametrize("count", [1, 200])
-def test_fault_78_any_number_of_cells_is_drawn(count):
-    cells = [
-        {
-            "cell": f"group {i} " + "long " * 20,
-            "bound": 0.6,
-            "violation": i / 100,
-            "train_loss": 0.5 + i / 1000,
-            "test_loss": None if i % 3 else 0.5,
-            "test_upper": 0.9,
-        }
-        for i in range(count)
-    ]
-    svg = charts.cell_chart(cells)
-    assert svg.count('class="after"') == min(count, charts.MOST_CELLS)
-    assert len(svg) < 60_000
-
-
-def test_a_huge_upper_bound_does_not_press_the_rest_together():
-    def cell(name, upper):
-        return {
-            "cell": name,
-            "bound": 0.6,
-            "violation": 0.0,
-            "train_loss": 0.6,
-            "before_train_loss": 0.62,
-            "test_loss": 0.58,
-            "test_upper": upper,
-        }
-
-    low, high = charts.cell_range([cell("a", 0.7), cell("b", 40.0)])
-    assert 0.5 < low < 0.58
-    assert 0.7 < high < 1.0
-    svg = charts.cell_chart([cell("a", 0.7), cell("b", 40.0)])
-    assert "b, unseen at most: 40<" in svg
-    drawn = [float(n) for n in re.findall(r'x2?="([\d.]+)%"', svg)]
-    assert max(drawn) <= 100
-    assert max(drawn) - min(drawn) > 20
-    _, plain = charts.cell_range([cell("a", 0.7)])
-    assert plain < high
-    _, nothing = charts.cell_range([cell("a", None)])
-    assert nothing == pytest.approx(0.62, abs=0.01)
-
-
 def test_fault_78_ten_thousand_points_stay_small(tmp_path):
-    rng = np.random.default_rng(0)
-    cells = [
-        {"cell": f"g{i}", "train_loss": 0.6, "bound": 0.6, "test_loss": 0.6}
-        for i in range(4)
-    ]
+    rows = sweep_of(10_000)
     with (tmp_path / "points.jsonl").open("w") as file:
-        for i in range(10_000):
-            row = {
-                "key": str(i),
-                "notion": "bgl",
-                "bound": 0.5,
-                "multiplier_bound": 1.0,
-                "status": "met",
-                "reason": None,
-                "cells": cells,
-                "test_error": rng.random(),
-                "test_worst_cell_loss": rng.random(),
-            }
-            file.write(json.dumps(row) + "\n")
-    assert len(render([tmp_path])) < 5_000_000
-    rows = Journal(tmp_path / "points.jsonl")
-    assert len(SweepView.of(rows, "sweep").points) == 10_000
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    assert len(render([tmp_path]).encode()) < 5_000_000
+    (one,) = SweepView.of(rows, "sweep").explorers
+    assert len(one.data["models"]) == 10_000 > MOST_SENTENCES
+    assert all(len(model["c"]) == 16 for model in one.data["models"])
+    few = SweepView.of(sweep_of(MOST_SENTENCES), "sweep").explorers[0]
+    assert few.data["models"][0]["s"]
 
 
-def test_lines_need_two_points():
-    assert charts.line_chart({"a": [(1, 0.5)]}, "x") == ""
-    assert "polyline" in charts.line_chart({"a": [(1, 0.5), (2, 0.1)]}, "x", log=True)
-    assert charts.ticks(0, 1)[0] == 0
-    assert charts.ticks(2, 2) == [2]
-    assert charts.ticks(1, 3, whole=True) == [1, 2, 3]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--disable-dev-shm-usage",
-    ):
-        options.add_argument(flag)
-    options.set_capability(
-        "goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"}
+def test_a_run_stays_small(tmp_path):
+    groups = tuple(
+        f"group {i} " + "of people with a long name " * 2 for i in range(200)
     )
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
+    data = federation(groups, rows=8_000)
+    solution = pffl.solve(data, pffl.BoundedGroupLoss(0.69), seed=0)
+    page = pffl.report(solution)
+    assert len(page.encode()) < 2_000_000
+    assert all(page.count(name.strip()) > 3 for name in groups)
 
 
-#: What is cut, or beyond the screen, of verdicts, of names beside dots, of tables.
-OUT_OF_SIGHT = """
-return [...document.querySelectorAll('.verdicts li, .dot-row .name, .stack td')]
-  .filter(e => { const r = e.getBoundingClientRect();
-    return r.left < 0 || r.right > innerWidth || e.scrollWidth > e.clientWidth + 1; })
-  .map(e => e.textContent)
-"""
-SMALL_PRINT = """
-return [...document.querySelectorAll('svg text, td, p, li, dd')]
-  .filter(e => parseFloat(getComputedStyle(e).fontSize) < 12).map(e => e.textContent)
-"""
-
-
-def narrow(browser, width):
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
-    )
-
-
-@needs_browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1440])
-def test_in_a_browser(browser, page, tmp_path, scheme, width):
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
-
-    path = tmp_path / "report.html"
-    path.write_text(page, encoding="utf-8")
-    narrow(browser, width)
-    browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia",
-        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
-    )
-    browser.get_log("performance")
-    browser.get(path.as_uri())
-    assert browser.get_log("browser") == []
-    sent = [
-        json.loads(entry["message"])["message"]["params"]["request"]["url"]
-        for entry in browser.get_log("performance")
-        if "Network.requestWillBeSent" in entry["message"]
-        and "request" in json.loads(entry["message"])["message"]["params"]
+def test_a_deployed_run_shows_its_sites(folders, tmp_path):
+    e = evidence_of(folders[0])
+    place = tmp_path / "run"
+    place.mkdir()
+    (place / "evidence.json").write_text(json.dumps(deployed(e).as_dict()))
+    entries = [
+        {"event": "begun", "run": "a", "data": "d", "sites": ["north", NASTY]},
+        {"asked": ["north", NASTY], "answered": ["north", NASTY], "refused": []},
+        {
+            "asked": ["north", NASTY],
+            "answered": ["north"],
+            "refused": [[NASTY, "paused"]],
+        },
     ]
-    assert [url for url in sent if not url.startswith(("file:", "data:"))] == []
-    assert browser.execute_script(
-        "return document.documentElement.scrollWidth <= window.innerWidth"
-    )
-    assert browser.execute_script(OUT_OF_SIGHT) == []
-    assert browser.execute_script(SMALL_PRINT) == []
-    section = browser.find_element(By.ID, "sweep-0")
-    live = section.find_element(By.CSS_SELECTOR, "[aria-live]")
-    before, table = live.text, section.find_element(By.TAG_NAME, "tbody")
-    assert before
-    assert NASTY in table.text
-    section.find_element(By.TAG_NAME, "canvas").send_keys(Keys.ARROW_RIGHT)
-    section.find_element(By.TAG_NAME, "canvas").send_keys(Keys.ARROW_RIGHT)
-    moved = live.text
-    section.find_element(By.TAG_NAME, "canvas").send_keys(Keys.ARROW_LEFT)
-    assert moved != live.text or moved != before
-    browser.execute_script(
-        "const s=arguments[0]; s.value='cbgl'; s.dispatchEvent(new Event('change'))",
-        section.find_element(By.TAG_NAME, "select"),
-    )
-    assert len(table.find_elements(By.TAG_NAME, "tr")) == 4
-    assert browser.get_log("browser") == []
+    with (place / "record.jsonl").open("w") as file:
+        for i, entry in enumerate(entries):
+            time = f"2026-01-02T03:04:0{i}+00:00"
+            file.write(json.dumps({"time": time, **entry}) + "\n")
+    page = render([place])
+    assert "deployed run" in page
+    assert "Whatever one of the 2 sites has told instead of the truth" in page
+    rows = page.partition("Answers and refusals")[2]
+    assert re.search(r'north</bdi></th><td data-title="answers">2</td>', rows)
+    assert "paused</td>" in rows
+    assert NASTY not in page
+    (place / "evidence.json").unlink()
+    live = render([place], refresh=3)
+    assert "run: a run that goes on" in live
+    assert '<meta http-equiv="refresh" content="3">' in live
+    assert "paused</td>" in live
+
+
+def deployed(e):
+    """The same evidence, as if two sites had answered."""
+    from pffl.evidence.evidence import Sites
+
+    cells = len(e.cells)
+    told = {
+        "count": [2.0] * cells,
+        "unknown": [1.0] * cells,
+        "lowest": [None] * cells,
+        "highest": [None] * cells,
+    }
+    seen = replace(e.seen, sites=told)
+    return replace(e, seen=seen, sites=Sites(["north", NASTY]))
+
+
+def test_a_panel_of_the_paper_has_a_page(tmp_path):
+    panel = {
+        "format": "pffl.panel",
+        "version": 1,
+        "name": "compas-bgl",
+        "measures": ["risk"],
+        "points": [
+            {
+                "curve": NASTY,
+                "bound": 0.6,
+                "error": 0.3 + i / 100,
+                "risk": 0.5,
+                "error_se": None,
+                "risk_se": 0.01,
+                "validation_error": 0.3,
+                "validation_risk": 0.5,
+            }
+            for i in range(3)
+        ],
+        "claims": [
+            {
+                "text": "it is better",
+                "measure": "risk",
+                "curves": [
+                    {"label": NASTY, "mean": 0.5, "standard_error": 0.01, "error": 0.3}
+                    | {"outcome": "no difference measured"}
+                ],
+            }
+        ],
+    }
+    (tmp_path / "compas-bgl.json").write_text(json.dumps(panel))
+    page = render([tmp_path])
+    assert NASTY not in page
+    assert "Claim: it is better" in page
+    assert "no difference measured" in page
+    assert "0.5000 ± 0.0100" in page
+
+
+def test_numbers_are_nowhere_infinite():
+    rows = sweep_of(3)
+    rows[1]["cells"][0]["test_loss"] = None
+    rows[2]["test_error"] = None
+    (one,) = SweepView.of(rows, "x").explorers
+    text = embedded(one.data)
+    assert "NaN" not in text
+    assert [model["p"] is None for model in one.data["models"]].count(True) == 1
+    assert np.isfinite(one.plot.x.high)

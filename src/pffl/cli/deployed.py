@@ -5,9 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from pffl.cli import console
 from pffl.cli.interruption import how_to_go_on, interruptible
@@ -28,8 +26,8 @@ def run(
     quiet: bool,
     json: bool,
     extras: bool,
-) -> NoReturn:
-    """Do what `pffl run` does, with silos that are elsewhere."""
+) -> tuple[Path, int]:
+    """Do what `pffl run` does, with silos elsewhere; return where, and its code."""
     from pffl import runs
     from pffl.cli.run import told
     from pffl.flower.launch import Launch
@@ -46,13 +44,13 @@ def run(
             console.print_json(record.result)
         if not quiet:
             told(record.evidence, place, aside=json)
-    raise typer.Exit(code)
+    return place, code
 
 
 def launch(spec: RunSpec, planned: Launch, *, quiet: bool) -> int:
     """Start a run, show its rounds, and return the exit code that it ended with."""
-    from pffl.flower.launch import follow
     from pffl.runs import lock
+    from pffl.runs.overview import follow
 
     planned.check(spec)
     with lock(planned.out, unfinished=planned.resume):
@@ -84,7 +82,7 @@ def launch(spec: RunSpec, planned: Launch, *, quiet: bool) -> int:
 
 def _show(entry: Mapping[str, Any]) -> None:
     """Show a round, what is measured beside the rounds, and what was refused."""
-    from pffl.flower.live import told
+    from pffl.runs.overview import told
 
     text = told(entry)
     if text and entry.get("refused"):

@@ -39,6 +39,9 @@ def run(
         bool,
         typer.Option("--extras/--no-extras", help="Also write a report page."),
     ] = True,
+    show: Annotated[
+        bool, typer.Option("--open", help="Open the report page in the browser.")
+    ] = False,
     app: Annotated[
         Path | None,
         typer.Option(help="App of 'pffl deploy' (engine flower). Default: app."),
@@ -63,9 +66,12 @@ def run(
     spec = draft.check()
     if spec.settings.engine == DEPLOYED:
         place = app or draft.base / "app"
-        deployed.run(
+        directory, code = deployed.run(
             spec, place, superlink, out, resume, quiet=quiet, json=json, extras=extras
         )
+        if show:
+            _open(directory)
+        raise typer.Exit(code)
     if app is not None or superlink is not None:
         raise UsageError("--app and --superlink are for --engine flower")
     with interruptible() as signals, _lock(out, resume, spec.data.name) as held:
@@ -83,10 +89,21 @@ def run(
     if not quiet:
         from_file = "path" in job.source.values
         told(solution.evidence, directory, aside=json, file=from_file)
+    if show:
+        _open(directory)
     if solution.status != "interrupted":
         raise typer.Exit(solution.exit_code)
     console.note(how_to_go_on(directory))
     raise typer.Exit(code_of(signals))
+
+
+def _open(directory: Path) -> None:
+    """Open the page of a run, where it has one."""
+    from pffl.cli.study import open_page
+    from pffl.runs.directory import REPORT
+
+    if (directory / REPORT).is_file():
+        open_page(directory / REPORT)
 
 
 def told(

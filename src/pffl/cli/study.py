@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pffl.constraints import Constraint
     from pffl.data import Federation
+    from pffl.figures import Chart
     from pffl.spec import Job
     from pffl.study.compare import Comparison
     from pffl.study.sweep import Sweep
@@ -185,8 +186,8 @@ def compare(
 
     Example: pffl compare compas --seeds 3
     """
+    from pffl import figures
     from pffl.progress import counted
-    from pffl.reports import figures
     from pffl.study.compare import BUDGET, known_methods
     from pffl.study.compare import compare as run
 
@@ -207,7 +208,9 @@ def compare(
             out=folder,
             report=report,
         )
-    _draw(folder / "figure.png", figures.comparison, found.table)
+    words = f"Worst cell's mean test loss: difference to {found.reference}"
+    table = found.differences("worst_cell_loss")
+    _draw(folder / "figure.png", figures.differences(table, words))
     if json:
         console.print_json(found.as_dict())
     else:
@@ -291,12 +294,10 @@ def _table(rows: Iterable[Mapping[str, str]], *, title: str | None = None) -> Ta
     return table
 
 
-def _draw(path: Path, draw: Callable[..., Any], *table: Any, **options: Any) -> None:
+def _draw(path: Path, chart: Chart) -> None:
     """Write a figure where its extra is installed."""
-    from pffl.reports import figures
-
     try:
-        figures.save(draw(*table, **options), path)
+        chart.save(path)
     except MissingExtraError as error:
         console.note(str(error))
 
@@ -325,8 +326,8 @@ def reproduce(
 
     Example: pffl reproduce tradeoff --data compas
     """
+    from pffl import figures
     from pffl.progress import counted
-    from pffl.reports import figures
     from pffl.study.reproduce import load, run_figure
 
     spec = load(figure)
@@ -344,7 +345,7 @@ def reproduce(
     for result in results:
         result.save(folder)
         path, measure = folder / f"{result.panel.name}.png", result.panel.measures[0]
-        _draw(path, figures.curves, result.table, y=measure)
+        _draw(path, figures.curves(result.table, y=measure))
         console.stdout().print(result.markdown)
     console.show(f"Saved in {folder}")
 
@@ -363,19 +364,43 @@ def report(
     directories: Annotated[
         list[Path],
         typer.Argument(
-            help="Folders of runs, audits, sweeps or comparisons; files of monitors."
+            help="Folders of runs, audits, sweeps, comparisons or reproductions; files "
+            "of monitors."
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path(
         "report.html"
     ),
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    pdf: Annotated[
+        Path | None,
+        typer.Option(help="Also print it to this PDF, by a Chromium that is there."),
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--open", help="Open it in the browser.")
+    ] = False,
 ) -> None:
     """Write one self-contained page that opens without a network.
 
     Example: pffl report runs/compas-001 -o report.html
     """
+    from pffl.reports.browser import chromium, print_pdf
     from pffl.reports.page import report as write
 
-    write(*directories, out=out, title=title)
+    if pdf is not None:
+        chromium()  # what is missing is said before anything is written
+    page = write(*directories, out=out, title=title)
     console.show(f"Report: {out}")
+    if pdf is not None:
+        print_pdf(page, pdf)
+        console.show(f"PDF: {pdf}")
+    if show:
+        open_page(out)
+
+
+def open_page(path: Path) -> None:
+    """Open a page in the browser, or say that there is none."""
+    from pffl.reports.browser import open_page as opened
+
+    if not opened(path):
+        console.note(f"no browser is at hand: open {path} yourself")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,9 +16,10 @@ from pffl.cli import console
 from pffl.cli.interruption import how_to_go_on
 
 if TYPE_CHECKING:
-    from pffl.flower.overview import Overview
+    from pffl.runs.overview import Overview
 
 PAUSE = 0.5  # seconds between two looks
+REFRESH = 3  # seconds between two pages
 
 
 def watch(
@@ -27,19 +30,21 @@ def watch(
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, and end.")
     ] = False,
+    page: Annotated[
+        bool,
+        typer.Option("--page", help="Keep DIR/live.html up to date, and open it."),
+    ] = False,
 ) -> None:
     """Show a deployed run while it goes on: sites, round, gap, worst cell, time left.
 
-    It ends with the run, and with its exit code.
+    It ends with the run, and with its exit code. The page of --page loads itself again
+    every few seconds, from DIR alone; in the end it is the report of the run.
 
     Example: pffl watch runs/first
     """
-    from dataclasses import asdict
-
     from pffl.errors import FederationError, UsageError
-    from pffl.flower.launch import follow
-    from pffl.flower.overview import Overview
     from pffl.runs.directory import RECORD, abandoned
+    from pffl.runs.overview import Overview, follow
 
     if not directory.is_dir():
         raise UsageError(f"there is no run in '{directory}' yet")
@@ -47,12 +52,18 @@ def watch(
         raise UsageError(f"'{directory}' holds a run in process, which has no record")
     entries, overview = follow(directory, whole=True), Overview()
     _catch_up(entries, overview)
+    shown = Page(directory) if page else None
+    if shown is not None:
+        shown.write(over=overview.ended is not None)
+        shown.open()
     if json:
         console.print_json(asdict(overview))
     elif once or overview.ended is not None:
         _print(overview)
     else:
-        _go_on(directory, entries, overview)
+        _go_on(directory, entries, overview, shown)
+    if shown is not None:
+        shown.write(over=True)
     if overview.ended is not None:
         raise typer.Exit(int(overview.ended["code"]))
     if abandoned(directory):
@@ -60,6 +71,34 @@ def watch(
             "the server of this run is gone without a word; "
             f"{how_to_go_on(directory)} --app APP"
         )
+
+
+@dataclass
+class Page:
+    """The page of a run that goes on: written anew now and then, from its files."""
+
+    directory: Path
+    written: float = -math.inf
+
+    def write(self, *, over: bool = False) -> None:
+        """Write it, unless that was just done; the last one no longer loads itself."""
+        from pffl.files import write
+        from pffl.reports.page import render
+        from pffl.runs.directory import LIVE
+
+        now = time.monotonic()
+        if over or now - self.written >= REFRESH:
+            text = render([self.directory], refresh=None if over else REFRESH)
+            write(self.directory / LIVE, text.encode())
+            self.written = now
+
+    def open(self) -> None:
+        """Show it in the browser, and say where it is."""
+        from pffl.cli.study import open_page
+        from pffl.runs.directory import LIVE
+
+        console.note(f"Page: {self.directory / LIVE}")
+        open_page(self.directory / LIVE)
 
 
 def _catch_up(
@@ -81,14 +120,17 @@ def _print(overview: Overview) -> None:
 
 
 def _go_on(
-    directory: Path, entries: Iterator[dict[str, Any] | None], overview: Overview
+    directory: Path,
+    entries: Iterator[dict[str, Any] | None],
+    overview: Overview,
+    page: Page | None,
 ) -> None:
     """Show it until the run ends: a picture on a terminal, otherwise line by line."""
     from rich.live import Live
     from rich.text import Text
 
-    from pffl.flower.live import told
     from pffl.runs.directory import abandoned
+    from pffl.runs.overview import told
 
     def picture() -> Text:
         return Text("\n".join(overview.lines(datetime.now(UTC))))
@@ -103,6 +145,8 @@ def _go_on(
                 time.sleep(PAUSE)
                 _catch_up(entries, overview)
                 shown.update(picture(), refresh=True)
+                if page is not None:
+                    page.write()
         return
     _print(overview)
     while not over():
@@ -111,3 +155,5 @@ def _go_on(
             text = told(entry)
             if text:
                 console.show(text)
+        if page is not None:
+            page.write()

@@ -14,11 +14,11 @@ from typing import Literal, TypeAlias
 
 from pffl.evidence import promise, verdict
 from pffl.evidence.certificate import Certificate, mark
-from pffl.evidence.evidence import Evidence
+from pffl.evidence.evidence import Cell, Evidence, Missing
 from pffl.evidence.metrics import Rate, rates
 from pffl.evidence.training import losses
 from pffl.evidence.verdict import CellResult
-from pffl.text import decimals, up, visible
+from pffl.text import decimals, up, visible, words
 
 Tone: TypeAlias = Literal["good", "caution", "bad", "plain"]
 
@@ -51,6 +51,7 @@ SPLITS: tuple[Literal["train", "test"], ...] = ("train", "test")
 ABOVE = "▲"  # beside a figure that is above its bound
 NOTHING = "–"
 OBVIOUS = ("rows", "bound")  # titles of columns
+WITHOUT = ", no bounds"  # after the rows on which the model without bounds was measured
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,37 @@ class Verdict:
     def sign(self) -> str:
         """What tells the tones apart without colour."""
         return SIGNS[self.tone]
+
+
+def asked(e: Evidence) -> str:
+    """Say what was asked for, in words."""
+    many = f"{e.data.silos:,} silos" if e.data.silos > 1 else "one silo"
+    what = f"One model for '{e.data.name}', from {many}"
+    aim = ", with as little loss as it can" if e.trained and not e.minimax else ""
+    if not e.trained:
+        what = f"A model that was not trained here, measured on '{e.data.name}'"
+    cells = f"{len(e.cells):,} {_kind_of(e.cells)}"
+    if e.minimax:
+        return f"{what}, as good as it can be for the worst of {cells}."
+    if not e.promise:
+        return f"{what}{aim}; no bound was asked for."
+    asked = [c.bound - (0.0 if c.floor is None else c.floor[0]) for c in e.cells]
+    low, high = words(min(asked)), words(max(asked))
+    bound = low if low == high else f"{low} to {high}"
+    bound += " above what it alone can reach" if e.relative else ""
+    every = cells if len(e.cells) == 1 else f"each of {cells}"
+    return f"{what}{aim}, and a mean loss of at most {bound} in {every}."
+
+
+def _kind_of(cells: Sequence[Cell]) -> str:
+    """Say what cells are: groups, groups with a label, or silos."""
+    if any(cell.silo is not None for cell in cells):
+        return "silos" if len(cells) > 1 else "silo"
+    labels = {label for cell in cells for _, label in cell.of}
+    split = any({label for _, label in cell.of} != labels for cell in cells)
+    if split:
+        return "groups of people with the same true label"
+    return "groups" if len(cells) > 1 else "group"
 
 
 def verdicts(e: Evidence) -> tuple[Verdict, ...]:
@@ -204,6 +236,10 @@ def loss_in_words(e: Evidence) -> str:
             f"; {decimals(loss)} of '{cell}' means that what is true was given a "
             f"probability of {math.exp(-loss):.2f} (geometric mean)"
         )
+        if worst[0].constant:
+            text += (
+                f", and the best constant guess for it has {words(worst[0].constant)}"
+            )
     return text
 
 
@@ -245,9 +281,15 @@ def measures(e: Evidence) -> list[dict[str, str]]:
     found = {
         split: verdict.split_metrics(e, split) for split in SPLITS if split in names
     }
+    old = verdict.before_metrics(e) or {}
+    pairs = [
+        (f"{names[split]}{more}", one)
+        for split in found
+        for more, one in ((WITHOUT, old.get(split)), ("", found[split]))
+    ]
     return [
         {
-            "rows of": names[split],
+            "rows of": name,
             "rows": f"{one.rows:,}",
             "risk": _number(one.risk),
             "error": _number(one.error),
@@ -255,9 +297,42 @@ def measures(e: Evidence) -> list[dict[str, str]]:
             "DP gap": _number(one.dp_gap),
             "EO gap": _number(one.eo_gap),
         }
-        for split, one in found.items()
+        for name, one in pairs
         if one is not None
     ]
+
+
+def cost_in_words(e: Evidence) -> str | None:
+    """Say what the bounds cost in all: wrong predictions without and with them.
+
+    By held-out rows where there are any; None where nothing was compared.
+    """
+    split: Literal["train", "test"] = (
+        "train" if isinstance(e.heldout, Missing) else "test"
+    )
+    old, new = (
+        (verdict.before_metrics(e) or {}).get(split),
+        verdict.split_metrics(e, split),
+    )
+    if old is None or new is None or not e.promise:
+        return None
+    where = f"the {new.rows:,} {'held-out' if split == 'test' else 'training'} rows"
+    if old.error is None or new.error is None:
+        if old.risk is None or new.risk is None:
+            return None
+        now, then = words(new.risk), words(old.risk)
+        return f"On {where} the risk is {now}, and {then} without bounds."
+    now, then = _share(new.error), _share(old.error)
+    text = f"On {where} {now} of predictions are wrong, and {then} without bounds"
+    more = round((new.error - old.error) * new.rows)
+    if not e.weighted:
+        more_or_fewer = "more" if more > 0 else "fewer"
+        text += f": {abs(more):,} {more_or_fewer}" if more else ": as many"
+    return f"{text}."
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f} %"
 
 
 def rates_in_words(e: Evidence) -> str:

@@ -337,6 +337,18 @@ def split_metrics(e: Evidence, split: Literal["train", "test"]) -> Metrics | Non
     return metrics(sample, e, n_cells=cells, judged=e.judged)
 
 
+def before_metrics(e: Evidence) -> dict[str, Metrics] | None:
+    """Return the same of the model without bounds, by split; None if there is none."""
+    before = known(e.before)
+    if before is None:
+        return None
+    cells = len(e.cells) if e.promise or e.minimax else 0
+    return {
+        split: metrics(sample, e, n_cells=cells, judged=e.judged)
+        for split, sample in before.samples.items()
+    }
+
+
 def notes(e: Evidence) -> tuple[str, ...]:
     """Say what a reader must know."""
     out = []
@@ -437,6 +449,8 @@ class Result(Record):
         Why this method, in words, where it was chosen.
     asks_most
         Whom the bounds bind, in words.
+    before
+        What `train` and `test` are of the same model without bounds.
     witness
         Weights of the cells that prove the bounds impossible.
     smallest_bound
@@ -465,6 +479,7 @@ class Result(Record):
     groups: list[GroupRates]
     train: Metrics | None
     test: Metrics | None
+    before: dict[str, Metrics] | None
     confidence: float
     loss_bound: float | None
     radius: float
@@ -511,6 +526,7 @@ def result(e: Evidence) -> dict[str, Any]:
         groups=rates(e),
         train=split_metrics(e, "train"),
         test=split_metrics(e, "test"),
+        before=before_metrics(e),
         confidence=e.terms.confidence,
         loss_bound=e.terms.loss_bound,
         radius=e.terms.radius,

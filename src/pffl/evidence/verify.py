@@ -1824,6 +1824,7 @@ class Told:
             "groups": self.groups() if e["labels"] else [],
             "train": self.metrics(e["seen"]),
             "test": None if held is None else self.metrics(held),
+            "before": self.before(),
             "witness": witness if self.proved > 0 else None,
             "smallest_bound": self.smallest_bound(),
             "sites": None if missing(e["sites"]) else self.site_figures(),
@@ -1831,6 +1832,12 @@ class Told:
             "notes": e["notes"],
             "versions": e["versions"],
         }
+
+    def before(self) -> Json | None:
+        """The same metrics of the model without bounds."""
+        found = known(self.e["before"])
+        samples = {} if found is None else found["samples"]
+        return {k: self.metrics(s) for k, s in samples.items()} if found else None
 
     def site_figures(self) -> Json:
         """What is said of sites, but for the sentence."""
@@ -2031,6 +2038,8 @@ def check_result(told: Told, stated: Json) -> Iterator[Check]:
     sites, text = plain.get("sites"), ""
     if "sites" not in plain and found["sites"] is None:  # as in results of 0.1
         del found["sites"]
+    if "before" not in plain:
+        del found["before"]
     if sites is not None:
         plain["sites"] = {k: v for k, v in sites.items() if k != "sentence"}
         text = sites["sentence"]
@@ -2185,11 +2194,38 @@ def check_card(
     yield from check_shown("card", parts, said, result, certificate, e, rows, more)
 
 
+def answers(path: Path) -> dict[str, list[Any]]:
+    """Return what the record of a deployed run says of each site.
+
+    How often it answered, how often not, when last, and why not, if so, the last time.
+    """
+    out: dict[str, list[Any]] = {}
+    if not path.is_file():
+        return out
+    for line in path.read_bytes().splitlines():
+        entry = json.loads(line)
+        refused = dict(entry.get("refused", ()))
+        for site in entry.get("asked", ()):
+            counts = out.setdefault(site, [0, 0, "", ""])
+            there = site in entry["answered"]
+            counts[0 if there else 1] += 1
+            counts[2] = entry["time"] if there else counts[2]
+            counts[3] = "" if there else refused.get(site, "")
+    return out
+
+
 def check_page(
-    text: str, result: Json, certificate: Json, e: Json, model: Model | None
+    text: str,
+    result: Json,
+    certificate: Json,
+    e: Json,
+    model: Model | None,
+    sites: Mapping[str, list[Any]],
 ) -> Iterator[Check]:
     """Compare what a report shows with the figures and sentences of the other files."""
     effects = {} if model is None else model.effects()
+    for name, figures_of in sites.items():
+        effects = {**effects, name: [*effects.get(name, []), *figures_of]}
     more = [] if model is None else [model.schema, len(model.mean)]
     statements = certificate.get("statements", [])
     parts = result["verdicts"].values()
@@ -2218,6 +2254,13 @@ def check_shown(
         "training": [result["train"]],
         "held-out": [result["test"]],
     }
+    before, costs = result["before"] or {}, []
+    for key, name in (("train", "training"), ("test", "held-out")):
+        rows[f"{name}, no bounds"] = [before.get(key)]
+        old, new = before.get(key), result[key]
+        if old and new and None not in (old["error"], new["error"]):
+            costs += [100 * old["error"], 100 * new["error"]]
+            costs.append(round((new["error"] - old["error"]) * new["rows"]))
     for cell in result["cells"]:
         weight = (result["witness"] or {}).get(cell["cell"])
         rows[cell["cell"]] = [cell, weight]
@@ -2234,6 +2277,7 @@ def check_shown(
     for silo, counts in zip(card["silos"], card["rows"], strict=True):
         rows.setdefault(silo, []).extend([counts, card["floor"]])
     known = [result, certificate, 100 * result["confidence"], card["floor"] - 1, *more]
+    known += [len(result["cells"]), *costs]  # what was asked, and what it cost
     if e["labels"]:  # what a loss means: that of a coin, and the odds of the truth
         known.append(math.log(len(e["labels"])))
         known += [math.exp(-cell["train_loss"]) for cell in result["cells"]]
@@ -2444,7 +2488,8 @@ def verify(directory: str | Path, rows: str | Path | None = None) -> list[Check]
             out += check_card(text, result, certificate, e, model)
         if mark == ".json" and (place / "report.html").is_file():
             text = (place / "report.html").read_text("utf-8")
-            out += check_page(text, result, certificate, e, model)
+            sites = answers(place / "record.jsonl")
+            out += check_page(text, result, certificate, e, model, sites)
             if certificate:
                 file = (place / "certificate.json").read_bytes()
                 seals = re.findall(SEAL, text)

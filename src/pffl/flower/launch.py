@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from pffl.errors import FederationError, UsageError
-from pffl.flower.live import ENDED
-from pffl.runs.directory import RECORD, SPEC
+from pffl.runs.directory import SPEC
+from pffl.runs.overview import ENDED
 from pffl.site.agreement import FILE as FEDERATION
 from pffl.site.agreement import Agreement
 from pffl.spec import RunSpec, load
@@ -167,41 +167,3 @@ class Launch:
 
     def _link(self) -> Sequence[str]:
         return [] if self.superlink is None else [self.superlink]
-
-
-def follow(directory: Path, *, whole: bool = False) -> Iterator[dict[str, Any] | None]:
-    """Return the entries that a record gets from now on; None when there is no more.
-
-    What was there before is passed over, unless the `whole` record is wanted. A new run
-    begins a new file, which is known by its first line.
-    """
-    path = directory / RECORD
-    return _entries(path, *((b"", b"") if whole else _seen(path, 0)))
-
-
-def _entries(
-    path: Path, first: bytes, before: bytes
-) -> Iterator[dict[str, Any] | None]:
-    place = len(before)
-    while True:
-        now, found = _seen(path, place)
-        if now != first:
-            place = 0 if first else place
-            first = now
-            continue
-        whole, _, _ = found.rpartition(b"\n")
-        place += len(whole) + 1 if whole else 0
-        for line in whole.splitlines():
-            yield json.loads(line)
-        yield None
-
-
-def _seen(path: Path, place: int) -> tuple[bytes, bytes]:
-    """Return a file's first line, and what it holds from a place on."""
-    try:
-        with path.open("rb") as stream:
-            first = stream.readline()
-            stream.seek(place)
-            return (first if first.endswith(b"\n") else b""), stream.read()
-    except FileNotFoundError:
-        return b"", b""

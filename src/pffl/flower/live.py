@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
@@ -16,8 +16,7 @@ from pffl.callbacks import Callback, Round
 from pffl.engines.remote import Record
 from pffl.problem import Problem
 from pffl.progress import measured
-
-BEGUN, ROUND, ASKING, ENDED = "begun", "round", "asking", "ended"
+from pffl.runs.overview import ASKING, ROUND, line
 
 
 @dataclass
@@ -89,43 +88,6 @@ class Live(Callback):
             return None
         pace = (row.seconds - seconds) / (row.number - number)
         return round((self._planned - row.number) * pace, 1)
-
-
-def told(entry: Mapping[str, Any]) -> str:
-    """Say what an entry of a record tells an operator; empty if it is nothing new."""
-    texts = []
-    if entry.get("event") == ROUND:
-        texts.append(line(entry))
-    if entry.get("event") == ASKING and not entry["training"]:
-        texts.append(f"asking: {entry['what']}")
-    if entry.get("event") == ENDED:
-        texts.append(f"ended: {entry['message']}")
-    texts += [f"{who}: {why}" for who, why in entry.get("refused", ())]
-    return "; ".join(dict.fromkeys(texts))
-
-
-def line(entry: Mapping[str, Any]) -> str:
-    """One line about a round, from its entry in the record.
-
-    >>> line({"round": 3, "planned": 10, "answered": 2, "silos": 3, "worst": "f",
-    ...       "loss": 0.63, "violation": 0.01, "left": 45.0})
-    'round 3 of 10 · 2 of 3 silos · worst f 0.6300 (+0.0100 to its bound) · 45 s left'
-    """
-    planned = entry.get("planned")
-    parts = [f"round {entry['round']}" + (f" of {planned}" if planned else "")]
-    parts.append(f"{entry['answered']} of {entry['silos']} silos")
-    if entry.get("worst") is not None and entry.get("loss") is not None:
-        parts.append(
-            f"worst {entry['worst']} {entry['loss']:.4f} "
-            f"({entry['violation']:+.4f} to its bound)"
-        )
-    elif entry.get("risk") is not None:
-        parts.append(f"risk {entry['risk']:.4f}")
-    if entry.get("gap") is not None:
-        parts.append(f"gap {entry['gap']:.1e}")
-    if entry.get("left") is not None:
-        parts.append(f"{entry['left']:.0f} s left")
-    return " · ".join(parts)
 
 
 def _finite(value: float | None) -> float | None:

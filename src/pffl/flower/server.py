@@ -16,11 +16,12 @@ from flwr.serverapp import Grid, ServerApp
 from pffl import files, records, running, spec
 from pffl.engines.remote import Record, Remote, Secured, Transport
 from pffl.errors import PFFLError, UsageError
-from pffl.flower.live import BEGUN, ENDED, Live
+from pffl.flower.live import Live
 from pffl.flower.pauses import known, shorten
 from pffl.flower.transport import GridTransport
 from pffl.models.recipes import Recipe
 from pffl.runs.directory import RECORD, SESSION, SPEC, STEPS, RunDirectory, lock
+from pffl.runs.overview import BEGUN, ENDED
 from pffl.sections import Plan
 from pffl.site import Agreement
 from pffl.site.agreement import FILE as FEDERATION

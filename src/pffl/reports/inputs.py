@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pffl.figures import Rows, inputs
 from pffl.models.export.coefficients import RawForm, coefficients_of
 from pffl.models.predictor import Predictor
-from pffl.reports import charts
 from pffl.text import decimals, visible
 
 MOST = 15
@@ -23,7 +23,7 @@ class InputsThatMatter:
     """
 
     words: str
-    chart: str
+    chart: Rows
     heads: Sequence[tuple[str, str]]
     rows: Sequence[Sequence[str]]
     others: int
@@ -47,7 +47,7 @@ class InputsThatMatter:
         numbers = shown.filter(regex="^(coefficient|per_sd)")
         return cls(
             words,
-            charts.bar_chart(list(zip(names, lengths.tolist(), strict=True)), words),
+            inputs(zip(names, lengths.tolist(), strict=True), words),
             [("input", ""), *map(_head, map(str, numbers))],
             [
                 [name, *map(decimals, row)]

@@ -1,68 +1,64 @@
 "use strict";
 (() => {
-  const sweeps = JSON.parse(document.getElementById("data").textContent);
-  const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const text = v => (v === null || v === undefined) ? "–" : Number(v).toFixed(4);
-  sweeps.forEach((sweep, k) => {
-    const root = document.getElementById("sweep-" + k), canvas = root.querySelector("canvas");
-    const choose = root.querySelector("select"), notions = Object.keys(sweep.fronts);
-    const live = root.querySelector("[aria-live]"), body = root.querySelector("tbody");
-    let shown = [], picked = -1, hover = -1, box = null;
-    notions.forEach(n => choose.add(new Option(n, n)));
-    const load = () => {
-      shown = sweep.points.map((p, i) => i).filter(i => sweep.points[i].n === choose.value && sweep.points[i].x !== null && sweep.points[i].y !== null);
-      shown.sort((a, b) => sweep.points[a].x - sweep.points[b].x || a - b);
-      hover = -1; pick(sweep.fronts[choose.value][0] ?? shown[0]);
-    };
-    const place = p => [box.l + (p.x - box.x0) / (box.x1 - box.x0) * (box.w - box.l - 14), 12 + (box.y1 - p.y) / (box.y1 - box.y0) * (box.h - 56)];
-    const draw = () => {
-      const ratio = window.devicePixelRatio || 1, w = canvas.clientWidth, h = canvas.clientHeight, g = canvas.getContext("2d");
-      canvas.width = w * ratio; canvas.height = h * ratio; g.scale(ratio, ratio);
-      if (!shown.length) return;
-      const xs = shown.map(i => sweep.points[i].x), ys = shown.map(i => sweep.points[i].y);
-      const span = (a) => { let lo = Infinity, hi = -Infinity; for (const v of a) { if (v < lo) lo = v; if (v > hi) hi = v; } const pad = (hi - lo) * .06 || .02; return [lo - pad, hi + pad]; };
-      const [x0, x1] = span(xs), [y0, y1] = span(ys);
-      box = { l: 58, w, h, x0, x1, y0, y1 };
-      const digits = span => Math.min(6, Math.max(2, Math.ceil(-Math.log10(span / 4)))), dx = digits(x1 - x0), dy = digits(y1 - y0);
-      g.font = "12px system-ui, sans-serif"; g.strokeStyle = css("--line"); g.fillStyle = css("--soft"); g.lineWidth = 1;
-      for (let i = 0; i <= 4; i++) {
-        const x = x0 + (x1 - x0) * i / 4, y = y0 + (y1 - y0) * i / 4, [px] = place({ x, y: y0 }), [, py] = place({ x: x0, y });
-        g.beginPath(); g.moveTo(px, 12); g.lineTo(px, h - 44); g.moveTo(box.l, py); g.lineTo(w - 14, py); g.stroke();
-        g.textAlign = "center"; g.fillText(x.toFixed(dx), px, h - 28); g.textAlign = "right"; g.fillText(y.toFixed(dy), box.l - 6, py + 4);
-      }
-      g.textAlign = "center"; g.fillText("test error", (w + box.l) / 2, h - 8);
-      g.save(); g.translate(11, h / 2); g.rotate(-Math.PI / 2); g.fillText("worst cell's test loss", 0, 0); g.restore();
-      g.fillStyle = css("--before"); g.globalAlpha = shown.length > 2000 ? .35 : .75;
-      for (const i of shown) { const [x, y] = place(sweep.points[i]); g.beginPath(); g.arc(x, y, shown.length > 2000 ? 2 : 4, 0, 7); g.fill(); }
-      g.globalAlpha = 1; g.fillStyle = css("--after");
-      for (const i of sweep.fronts[choose.value]) { const [x, y] = place(sweep.points[i]); g.beginPath(); g.rect(x - 4.5, y - 4.5, 9, 9); g.fill(); }
-      for (const [i, colour] of [[hover, "--soft"], [picked, "--pick"]]) if (i >= 0) {
-        const [x, y] = place(sweep.points[i]); g.strokeStyle = css(colour); g.lineWidth = 2.5; g.beginPath(); g.arc(x, y, 9, 0, 7); g.stroke();
-      }
-    };
-    const words = i => { const p = sweep.points[i]; return `bound ${p.b}, multiplier bound ${p.B}: ${p.s}, test error ${text(p.x)} (${text(p.i[0])} to ${text(p.i[1])}), worst loss ${text(p.y)}, DP gap ${text(p.d[0])}, EO gap ${text(p.d[1])}`; };
-    const pick = i => {
-      if (i === undefined) return;
-      picked = i; live.textContent = words(i); body.replaceChildren();
-      for (const [cell, train, bound, test] of sweep.points[i].c) {
-        const row = body.insertRow();
-        [cell, text(bound), text(train), text(test)].forEach((v, j) => { const c = row.insertCell(); c.textContent = v; if (j === 2 && train > bound + 1e-6) c.className = "over"; });
-      }
-      draw();
-    };
-    const nearest = e => {
-      const r = canvas.getBoundingClientRect(), mx = e.clientX - r.left, my = e.clientY - r.top; let best = -1, d = 400;
-      for (const i of shown) { const [x, y] = place(sweep.points[i]), q = (x - mx) ** 2 + (y - my) ** 2; if (q < d) { d = q; best = i; } }
-      return best;
-    };
-    canvas.addEventListener("pointermove", e => { const i = nearest(e); if (i !== hover) { hover = i; canvas.title = i >= 0 ? words(i) : ""; draw(); } });
-    canvas.addEventListener("click", e => { const i = nearest(e); if (i >= 0) pick(i); });
-    canvas.addEventListener("keydown", e => {
-      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[e.key]; if (!step) return;
-      e.preventDefault(); const at = shown.indexOf(picked); pick(shown[Math.min(shown.length - 1, Math.max(0, at + step))]);
+  // What words mean: on focus and on tap (a mouse shows the title by itself).
+  const tip = document.getElementById("tip");
+  const hide = () => { tip.hidden = true; };
+  const show = (at, text) => {
+    tip.textContent = text; tip.hidden = false;
+    const box = at.getBoundingClientRect(), wide = document.documentElement.clientWidth;
+    tip.style.left = Math.max(8, Math.min(box.left, wide - tip.offsetWidth - 8)) + scrollX + "px";
+    tip.style.top = box.bottom + scrollY + 6 + "px";
+  };
+  const explained = target => {
+    const term = target.closest(".term"); if (term) return [term, term.title];
+    const entry = target.closest(".stack td"); if (!entry || innerWidth > 896) return null;
+    const head = entry.closest("table").tHead.rows[0].cells[entry.cellIndex].querySelector(".term");
+    return head ? [entry, head.title] : null;
+  };
+  document.addEventListener("focusin", e => { const found = e.target.closest(".term"); found ? show(found, found.title) : hide(); });
+  document.addEventListener("click", e => { const found = explained(e.target); found ? show(...found) : hide(); });
+  document.addEventListener("keydown", e => { if (e.key === "Escape") hide(); });
+  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(d => { d.open = true; }));
+
+  // Models to go through: slider and click move figures, table and sentence together.
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const shown = v => v === null ? "–" : Number(v).toFixed(4);
+  document.querySelectorAll(".explorer").forEach(root => {
+    const { names, models } = data[root.dataset.n], find = s => root.querySelector(s);
+    const slider = find("input[type=range]"), area = find(".plot .area"), dots = find(".dots");
+    const svg = "http://www.w3.org/2000/svg", ring = document.createElementNS(svg, "svg"), circle = document.createElementNS(svg, "circle");
+    circle.setAttribute("r", 10); ring.setAttribute("class", "picked"); ring.append(circle); if (area) area.append(ring);
+    const low = Number(dots.dataset.low), high = Number(dots.dataset.high);
+    const at = v => Math.max(0, Math.min(100, 100 * (v - low) / (high - low))) + "%";
+    const rows = [...dots.querySelectorAll(".dot-row")], series = { bound: 0, after: 1, held: 2, promised: 3 };
+    const move = (row, c) => row.querySelectorAll("[data-series]").forEach(g => {
+      const v = c[series[g.dataset.series]]; g.style.display = v === null || v === undefined ? "none" : "";
+      if (v === null || v === undefined) return;
+      const line = g.querySelector("line"), mark = g.querySelector(".mark"); mark.setAttribute("x", at(v));
+      if (g.dataset.series === "promised") { line.setAttribute("x1", at(c[2])); line.setAttribute("x2", at(v)); }
     });
-    choose.addEventListener("change", load); addEventListener("resize", draw);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-    load();
+    const pick = i => {
+      const model = models[i]; slider.value = i;
+      find(".label").textContent = model.t;
+      find(".said").replaceChildren(...model.s.map(text => { const p = document.createElement("p"); p.textContent = text; return p; }));
+      ring.style.display = model.p ? "" : "none"; if (model.p) { ring.setAttribute("x", model.p[0] + "%"); ring.setAttribute("y", model.p[1] + "%"); }
+      const cells = names.map((name, z) => model.c.slice(4 * z, 4 * z + 4));
+      find(".pair > :last-child").hidden = !model.c.length; rows.forEach((row, z) => move(row, cells[z]));
+      const body = find(".scroll tbody"); body.replaceChildren();
+      if (model.c.length) names.forEach((name, z) => {
+        const row = body.insertRow(), head = document.createElement("th"), text = document.createElement("bdi"); head.scope = "row"; text.textContent = name; head.append(text); row.append(head);
+        cells[z].forEach((v, j) => {
+          const over = j > 0 && v !== null && cells[z][0] !== null && v > cells[z][0] + 1e-5, cell = row.insertCell();
+          cell.textContent = (over ? "▲" : "") + shown(v); cell.dataset.title = ["bound", "training", "held-out", "at most"][j]; if (over) cell.className = j === 3 ? "caution" : "bad";
+        });
+      });
+    };
+    slider.addEventListener("input", () => pick(Number(slider.value)));
+    if (area) area.addEventListener("click", e => {
+      const box = area.getBoundingClientRect(); let best = -1, least = 900;
+      models.forEach((model, i) => { if (!model.p) return; const d = (model.p[0] / 100 * box.width - e.clientX + box.left) ** 2 + (model.p[1] / 100 * box.height - e.clientY + box.top) ** 2; if (d < least) { least = d; best = i; } });
+      if (best >= 0) pick(best);
+    });
+    pick(Number(root.dataset.first));
   });
 })();

@@ -44,6 +44,7 @@ MANIFEST = "manifest.json"
 LOCK = ".lock"
 OWNER = ".owner.json"
 RECORD, SESSION = "record.jsonl", "session.json"  # of a deployed run
+LIVE = "live.html"  # the page that `pffl watch --page` keeps
 STEPS = "steps"  # what its server goes on from, under secure sums
 STOPPED = {checkpoint.SPEC, checkpoint.CURRENT, checkpoint.PREVIOUS}
 FORMAT = "pffl run directory"
@@ -251,7 +252,7 @@ def _refuse_foreign(place: Path, unfinished: bool, finished: bool) -> None:
             f"(pffl run --resume '{place}'), or choose another directory"
         )
     stopped = bool(names & STOPPED)
-    names -= STOPPED | {RECORD, SESSION, STEPS}
+    names -= STOPPED | {RECORD, SESSION, STEPS, LIVE}
     if names and MANIFEST not in names:
         shown = ", ".join(sorted(names)[:3])
         raise ArtefactError(

@@ -32,11 +32,13 @@ from pffl.flow import Billed, Clock, Flow, Run, ask_all, iterate, stage
 from pffl.methods import METHODS
 from pffl.methods.auto import Auto
 from pffl.methods.base import Grid, Method
+from pffl.methods.fedavg import FedAvg
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel, default_model
 from pffl.preparation import Options, Setting, prepare
 from pffl.problem import Problem
 from pffl.questions import Evaluate, EvaluateTotal
+from pffl.records import read
 from pffl.solving import open_engine, setting_of
 from pffl.study.sweep import Report, notion_of, quiet, smallest_bound
 from pffl.text import element, text_table
@@ -340,9 +342,53 @@ class Comparison:
             out.append({"method": method, "seeds": seeds, **averages})
         return pd.DataFrame(out).set_index("method")
 
+    @property
+    def reference(self) -> str:
+        """The method that others are compared with: FedAvg, or else the first."""
+        names = list(dict.fromkeys(row.method for row in self.rows))
+        return FedAvg.name if FedAvg.name in names else names[0]
+
+    def differences(self, measure: str, to: str | None = None) -> pd.DataFrame:
+        """Per method: how far a measure on test rows is from another method's.
+
+        Differences are paired by seed: mean, and the ends of its 95 % interval (Student
+        t over seeds, each method by itself); without ends for fewer than two seeds.
+        """
+        import pandas as pd
+        from scipy.stats import t
+
+        other, values = to or self.reference, self._by_seed(measure)
+        lines = []
+        for method, found in values.items():
+            shared = sorted(set(found) & set(values.get(other, {})))
+            apart = [found[seed] - values[other][seed] for seed in shared]
+            if method == other or not apart:
+                continue
+            mean, error = float(np.mean(apart)), standard_error(apart)
+            wide = error * float(t.ppf(0.975, max(1, len(apart) - 1)))
+            ends = {"low": mean - wide, "high": mean + wide}
+            lines.append({"method": method, "mean": mean, **ends, "seeds": len(apart)})
+        columns = ["method", "mean", "low", "high", "seeds"]
+        return pd.DataFrame(lines, columns=columns)
+
+    def _by_seed(self, measure: str) -> dict[str, dict[int, float]]:
+        found: dict[str, dict[int, float]] = {}
+        for row in self.rows:
+            value = row.measures.get(measure)
+            if row.split == "test" and row.reason is None and value is not None:
+                found.setdefault(row.method, {})[row.seed] = float(value)
+        return found
+
     def as_dict(self) -> dict[str, Any]:
         """Plain form: all rows."""
         return {"rows": [asdict(row) for row in self.rows]}
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Comparison:
+        """Read what `save` wrote."""
+        place = Path(folder) / "rows.json"
+        found = read(dict[str, list[Row]], files.read(place), source=str(place))
+        return cls(tuple(found.get("rows", ())))
 
     def save(self, folder: Path) -> None:
         """Write the table as CSV and all rows as JSON."""

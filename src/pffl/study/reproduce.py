@@ -20,7 +20,7 @@ from pydantic import Field
 
 from pffl.data.federation import Federation
 from pffl.errors import ArtefactError, UsageError
-from pffl.files import Journal, write
+from pffl.files import Journal, json_text, plain, write
 from pffl.models.base import Model
 from pffl.models.linear import default_model
 from pffl.models.recipes import RECIPES
@@ -32,6 +32,7 @@ from pffl.study.sweep import Report, notion_of, quiet
 if TYPE_CHECKING:
     import pandas as pd
 
+FORMAT = "pffl.panel"
 FIGURES = ("local-vs-global", "tradeoff", "parity", "fedminmax", "qffl")
 
 Open: TypeAlias = Callable[[Mapping[str, Any], int], Federation]
@@ -201,20 +202,50 @@ class PanelResult:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One line per point: test measures, mean and standard error over seeds."""
+        """One line per point: test measures, mean and standard error over seeds.
+
+        And the means on validation rows, by which points are chosen.
+        """
         import pandas as pd
 
-        grouped: dict[tuple[str, float, str], list[Row]] = {}
+        grouped: dict[tuple[str, float, str], list[Point]] = {}
         for points in self.points:
             for p in points:
                 key = (p.curve, p.bound, str(dict(p.test.parameters)))
-                grouped.setdefault(key, []).append(p.test)
+                grouped.setdefault(key, []).append(p)
         names = ("error", *self.panel.measures)
-        lines = [
-            {"curve": c, "bound": b, "parameters": p, **averaged(rows, names)}
-            for (c, b, p), rows in grouped.items()
-        ]
+        lines = []
+        for (curve, bound, parameters), found in grouped.items():
+            seen = averaged([p.validation for p in found], names)
+            head = {"curve": curve, "bound": bound, "parameters": parameters}
+            aside = {f"validation_{name}": seen[name] for name in names}
+            lines.append({**head, **averaged([p.test for p in found], names), **aside})
         return pd.DataFrame(lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain form: the points, and what was measured of the claims."""
+        claims = [
+            {
+                "text": one.claim.text,
+                "measure": one.claim.measure,
+                "curves": [
+                    {
+                        "label": label,
+                        "mean": mean,
+                        "standard_error": spread,
+                        "error": error,
+                        "outcome": one.outcomes.get(label),
+                    }
+                    for label, (mean, spread, error) in one.chosen.items()
+                ],
+            }
+            for one in self.checked
+        ]
+        points = self.table.to_dict("records")
+        measures = list(self.panel.measures)
+        head = {"format": FORMAT, "version": 1, "name": self.panel.name}
+        found = {"measures": measures, "points": points, "claims": claims}
+        return {**head, **plain(found)}
 
     @property
     def markdown(self) -> str:
@@ -241,6 +272,7 @@ class PanelResult:
         place, name = Path(folder), self.panel.name
         write(place / f"{name}.csv", self.table.to_csv(index=False).encode())
         write(place / f"{name}.md", f"{self.markdown}\n".encode())
+        write(place / f"{name}.json", json_text(self.as_dict()).encode())
 
 
 def run_figure(

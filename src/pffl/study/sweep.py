@@ -44,13 +44,13 @@ from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel, default_model
+from pffl.numerics import front
 from pffl.preparation import Options, Setting, prepare, prices, reprice
 from pffl.problem import Point, Problem
 from pffl.questions import Evaluate
 from pffl.solution import Solution
 from pffl.solving import fitted, open_engine, prepared, setting_of
 from pffl.text import element, text_table, up
-from pffl.typing import BoolArray, FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,6 +91,7 @@ PAPER_BOUNDS: dict[str, dict[str, tuple[float, ...]]] = {
     },
 }
 
+NESTED = ("cells", "verdicts")  # of a row
 AXES = {n: n for n in ("error", "worst_group_loss", "risk", "dp_gap", "eo_gap")}
 AXES["worst_loss"] = "worst_cell_loss"
 
@@ -437,6 +438,7 @@ def row(e: Evidence, others: Mapping[str, Sample] | None = None) -> dict[str, An
     out: dict[str, Any] = {} if run is None else {"method": run.method["kind"]}
     out |= {
         "status": verdict.judge(e)[0],
+        "verdicts": {k: v["sentence"] for k, v in verdict.verdicts(e).items()},
         "gap": verdict.gap(e),
         "rounds": None if run is None else run.rounds,
         "seconds": None if run is None else run.seconds,
@@ -483,26 +485,6 @@ def _named(split: str, found: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{split}_{name}": value for name, value in found.items()}
 
 
-def front(values: FloatArray) -> BoolArray:
-    """Mark the rows of `values`, shape (n, 2), that no other row beats.
-
-    Smaller is better. A row is beaten if another is at least as small in both columns
-    and smaller in one. Of equal rows the first is kept; rows with NaN are never on it.
-
-    >>> front(np.array([[1.0, 3.0], [2.0, 2.0], [2.0, 4.0], [np.nan, 0.0]]))
-    array([ True,  True, False, False])
-    """
-    mark = np.zeros(len(values), dtype=bool)
-    known = np.flatnonzero(~np.isnan(values).any(axis=1))
-    order = known[np.lexsort((values[known, 1], values[known, 0]))]
-    lowest = np.inf
-    for index in order:
-        if values[index, 1] < lowest:
-            lowest = values[index, 1]
-            mark[index] = True
-    return mark
-
-
 @dataclass(frozen=True, repr=False)
 class Sweep:
     """All points of a sweep.
@@ -521,10 +503,10 @@ class Sweep:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """One line per point; per-cell figures are in `rows`."""
+        """One line per point; figures of cells, and sentences, are in `rows`."""
         import pandas as pd
 
-        plain = [{k: v for k, v in row.items() if k != "cells"} for row in self.rows]
+        plain = [{k: v for k, v in row.items() if k not in NESTED} for row in self.rows]
         return pd.DataFrame(plain)
 
     @property

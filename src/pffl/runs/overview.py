@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
-from pffl.flower.live import ASKING, BEGUN, ENDED, ROUND, line
+from pffl.runs.directory import RECORD
 from pffl.text import shorten, visible
 
+BEGUN, ROUND, ASKING, ENDED = "begun", "round", "asking", "ended"  # events
 LONGEST = 200  # characters of a refusal
 MOST = 20  # sites that are shown
 
@@ -20,8 +23,8 @@ class SiteView:
 
     Attributes
     ----------
-    answers
-        Messages that it answered.
+    answers, refusals
+        Messages that it answered, and that it did not, or not as it should.
     last
         When it last did; None if never.
     refused
@@ -31,6 +34,7 @@ class SiteView:
     """
 
     answers: int = 0
+    refusals: int = 0
     last: str | None = None
     refused: str = ""
     waiting: bool = False
@@ -91,6 +95,7 @@ class Overview:
             site = self._site(name)
             site.waiting = name not in entry["answered"]
             site.refused = why.get(name, "") if site.waiting else ""
+            site.refusals += site.waiting
             if not site.waiting:
                 site.answers, site.last = site.answers + 1, entry["time"]
         if self.asking is not None:
@@ -138,6 +143,43 @@ class Overview:
         return f"  {name}: {state}"
 
 
+def told(entry: Mapping[str, Any]) -> str:
+    """Say what an entry of a record tells an operator; empty if it is nothing new."""
+    texts = []
+    if entry.get("event") == ROUND:
+        texts.append(line(entry))
+    if entry.get("event") == ASKING and not entry["training"]:
+        texts.append(f"asking: {entry['what']}")
+    if entry.get("event") == ENDED:
+        texts.append(f"ended: {entry['message']}")
+    texts += [f"{who}: {why}" for who, why in entry.get("refused", ())]
+    return "; ".join(dict.fromkeys(texts))
+
+
+def line(entry: Mapping[str, Any]) -> str:
+    """One line about a round, from its entry in the record.
+
+    >>> line({"round": 3, "planned": 10, "answered": 2, "silos": 3, "worst": "f",
+    ...       "loss": 0.63, "violation": 0.01, "left": 45.0})
+    'round 3 of 10 · 2 of 3 silos · worst f 0.6300 (+0.0100 to its bound) · 45 s left'
+    """
+    planned = entry.get("planned")
+    parts = [f"round {entry['round']}" + (f" of {planned}" if planned else "")]
+    parts.append(f"{entry['answered']} of {entry['silos']} silos")
+    if entry.get("worst") is not None and entry.get("loss") is not None:
+        parts.append(
+            f"worst {entry['worst']} {entry['loss']:.4f} "
+            f"({entry['violation']:+.4f} to its bound)"
+        )
+    elif entry.get("risk") is not None:
+        parts.append(f"risk {entry['risk']:.4f}")
+    if entry.get("gap") is not None:
+        parts.append(f"gap {entry['gap']:.1e}")
+    if entry.get("left") is not None:
+        parts.append(f"{entry['left']:.0f} s left")
+    return " · ".join(parts)
+
+
 def _seconds(time: str, now: datetime) -> float:
     return max(0.0, (now - datetime.fromisoformat(time)).total_seconds())
 
@@ -147,3 +189,54 @@ def _ago(time: str, now: datetime) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s ago"
     return f"{seconds / 60:.0f} min ago" if seconds < 7200 else f"at {time[:19]} UTC"
+
+
+# The file
+
+
+def follow(directory: Path, *, whole: bool = False) -> Iterator[dict[str, Any] | None]:
+    """Return the entries that a record gets from now on; None when there is no more.
+
+    What was there before is passed over, unless the `whole` record is wanted. A new run
+    begins a new file, which is known by its first line.
+    """
+    path = directory / RECORD
+    return _entries(path, *((b"", b"") if whole else _seen(path, 0)))
+
+
+def entries_of(directory: Path) -> list[dict[str, Any]]:
+    """Return what a record has got so far."""
+    out: list[dict[str, Any]] = []
+    for entry in follow(directory, whole=True):
+        if entry is None:
+            break
+        out.append(entry)
+    return out
+
+
+def _entries(
+    path: Path, first: bytes, before: bytes
+) -> Iterator[dict[str, Any] | None]:
+    place = len(before)
+    while True:
+        now, found = _seen(path, place)
+        if now != first:
+            place = 0 if first else place
+            first = now
+            continue
+        whole, _, _ = found.rpartition(b"\n")
+        place += len(whole) + 1 if whole else 0
+        for line in whole.splitlines():
+            yield json.loads(line)
+        yield None
+
+
+def _seen(path: Path, place: int) -> tuple[bytes, bytes]:
+    """Return a file's first line, and what it holds from a place on."""
+    try:
+        with path.open("rb") as stream:
+            first = stream.readline()
+            stream.seek(place)
+            return (first if first.endswith(b"\n") else b""), stream.read()
+    except FileNotFoundError:
+        return b"", b""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pffl.flower.overview import Overview
+from pffl.runs.overview import Overview
 from tests.cli.helpers import one_line, pffl
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

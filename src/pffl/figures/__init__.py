@@ -1,0 +1,41 @@
+"""Figures: from a table to a chart, for page, notebook, documents and papers.
+
+chart = pffl.figures.group_losses(solution.cells)
+chart                     # in a notebook
+chart.save("losses.svg")  # or .png, .pdf; needs the extra ``report``
+chart.axes()              # matplotlib's Axes
+"""
+
+from pffl.figures.chart import Chart, Plot, Rows
+from pffl.figures.tables import (
+    by_round,
+    convergence,
+    curves,
+    differences,
+    e_values,
+    group_losses,
+    group_rates,
+    inputs,
+    rows_of,
+    side_by_side,
+    site_losses,
+    tradeoff,
+)
+
+__all__ = [
+    "Chart",
+    "Plot",
+    "Rows",
+    "by_round",
+    "convergence",
+    "curves",
+    "differences",
+    "e_values",
+    "group_losses",
+    "group_rates",
+    "inputs",
+    "rows_of",
+    "side_by_side",
+    "site_losses",
+    "tradeoff",
+]

@@ -1,0 +1,236 @@
+"""Charts as HTML and SVG text, coloured by CSS variables.
+
+Names and numbers are text of the page, so they keep their size on a telephone and wrap
+where they are long; only marks and lines are drawn, placed by percent. Everything that
+a chart shows also stands in a table beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from importlib.resources import files
+
+from pffl.figures.chart import COLOURS, Axis, Chart, Ends, Line, Mark, Plot, Row, Rows
+from pffl.text import visible
+
+SHAPES = {
+    "dot": '<circle class="full" r="5"/>',
+    "ring": '<circle class="open" r="5"/>',
+    "diamond": '<path class="open" d="M0-6L6 0L0 6L-6 0z"/>',
+    "tick": '<line class="thick" y1="-11" y2="11"/>',
+}
+ENDS = {  # of a line: within the axis, beyond it
+    "span": ("M0-5V5", "M-6-5L0 0L-6 5"),
+    "range": ("M0-5V5", "M-6-5L0 0L-6 5"),
+    "arrow": ("M-12-4L-6 0L-12 4", "M-12-4L-6 0L-12 4"),
+}
+BACK = "M12-4L6 0L12 4"  # the head of an arrow to the left, beside a dot
+NEAR = 5.0  # percent: an arrow this short has no head
+
+
+def css() -> str:
+    """Return the style sheet of charts, with their colours in light and dark."""
+    light, dark = (
+        "".join(f"--pffl-{name}:{pair[i]};" for name, pair in COLOURS.items())
+        for i in (0, 1)
+    )
+    classes = "".join(f".c-{n}{{color:var(--pffl-{n})}}" for n in COLOURS)
+    sheet = files("pffl.figures").joinpath("chart.css").read_text("utf-8")
+    scheme = f"@media (prefers-color-scheme:dark){{:root{{{dark}}}}}"
+    return f":root{{{light}}}{scheme}@media print{{:root{{{light}}}}}{classes}{sheet}"
+
+
+def as_html(chart: Chart) -> str:
+    """Return one element; every text is escaped."""
+    if isinstance(chart, Rows):
+        return _rows(chart)
+    return _plot(chart) if isinstance(chart, Plot) else ""
+
+
+def _text(text: str) -> str:
+    return escape(visible(text))
+
+
+# Names and marks
+
+
+def _rows(chart: Rows) -> str:
+    axis = chart.axis
+    places = [(axis.at(value), text) for value, text in axis.ticks]
+    grid = "".join(
+        f'<line class="grid" x1="{x:.2f}%" x2="{x:.2f}%" y1="-50%" y2="50%"/>'
+        for x, _ in places
+    )
+    body = "".join(_row(row, chart, grid) for row in chart.rows)
+    under = f'<div class="axis"><span></span>{_along(places, axis.title)}</div>'
+    return _figure(
+        f'<div class="dots" role="img" aria-label="{_text(chart.words)}" '
+        f'data-low="{axis.low!r}" data-high="{axis.high!r}">{body}{under}</div>',
+        _key(chart),
+    )
+
+
+def _row(row: Row, chart: Rows, grid: str) -> str:
+    name = f'<bdi class="name">{_text(row.name)}</bdi>'
+    if not row.marks:
+        return f'<div class="head">{name}</div>'
+    marks = "".join(_mark(mark, chart) for mark in row.marks)
+    drawn = f'<span class="strip">{_middle(grid + marks)}</span>'
+    return f'<div class="dot-row">{name}{drawn}</div>'
+
+
+def _middle(drawn: str, more: str = "") -> str:
+    """What is drawn around the middle of a line of text, as high as that is."""
+    return f'<svg{more}><svg y="50%">{drawn}</svg></svg>'
+
+
+def _mark(mark: Mark, chart: Rows) -> str:
+    series, axis = chart.series[mark.series], chart.axis
+    at, title = axis.at(mark.value), f"<title>{_text(mark.words)}</title>"
+    shape = SHAPES.get(series.shape, "")
+    if series.shape == "bar":
+        zero = axis.at(0.0)
+        left, wide = min(at, zero), abs(at - zero)
+        shape = f'<rect class="full" x="{left:.2f}%" width="{wide:.2f}%" '
+        return (
+            f'<g class="c-{series.colour}">{shape}y="-8" height="16">{title}</rect></g>'
+        )
+    line = ""
+    if mark.to is not None:
+        start, at = at, axis.at(mark.to)
+        line = f'<line x1="{start:.2f}%" x2="{at:.2f}%"/>'
+        within, beyond = ENDS[series.shape]
+        head = within if axis.low <= mark.to <= axis.high else beyond
+        head = BACK if series.shape == "arrow" and at < start else head
+        head = "" if series.shape == "arrow" and abs(at - start) < NEAR else head
+        shape = f'<path class="open" d="{head}"/>' if head else ""
+        if series.shape == "range":
+            line += f'<svg x="{start:.2f}%"><path class="open" d="{within}"/></svg>'
+    return (
+        f'<g class="c-{series.colour}" data-series="{mark.series}">{line}'
+        f'<svg class="mark" x="{at:.2f}%">{title}{shape}</svg></g>'
+    )
+
+
+def _key(chart: Rows) -> str:
+    """The legend; a line that begins at a mark is told beside it."""
+    entries = [
+        f"<li>{_sample(s.colour, _of_series(s.shape))}{_text(s.title)}</li>"
+        for s in chart.series.values()
+        if s.title
+    ]
+    more = f"<li>and {chart.left:,} more in the table</li>" if chart.left else ""
+    return f'<ul class="key">{"".join(entries)}{more}</ul>' if entries or more else ""
+
+
+def _sample(colour: str, drawn: str) -> str:
+    return _middle(drawn, f' width="26" height="16" class="c-{colour}"')
+
+
+def _of_series(shape: str) -> str:
+    if shape == "bar":
+        return '<rect class="full" x="3" width="20" y="-5" height="10"/>'
+    if shape in ENDS:
+        head = f'<path class="open" d="{ENDS[shape][0]}"/>'
+        return f'<line x1="3" x2="23"/><svg class="mark" x="23">{head}</svg>'
+    return f'<svg class="mark" x="13">{SHAPES[shape]}</svg>'
+
+
+# Two axes
+
+
+def _plot(chart: Plot) -> str:
+    x, y = chart.x, chart.y
+    heights = [(100 - y.at(value), text) for value, text in y.ticks]
+    grid = "".join(
+        f'<line class="grid" x2="100%" y1="{h:.2f}%" y2="{h:.2f}%"/>'
+        for h, _ in heights
+    )
+    if chart.rule is not None:
+        height, words = chart.rule
+        at = f"{100 - y.at(height):.2f}%"
+        line = f'<line x2="100%" y1="{at}" y2="{at}"/>'
+        text = f'<text x="100%" y="{at}" dy="-5">{_text(words)}</text>'
+        grid += f'<g class="c-bound rule">{line}{text}</g>'
+    body = "".join(_line(line, i, x, y) for i, line in enumerate(chart.lines))
+    up = "".join(f'<text x="100%" y="{h:.2f}%" dy="5">{t}</text>' for h, t in heights)
+    places = [(x.at(value), text) for value, text in x.ticks]
+    named = [line for line in chart.lines if line.name]
+    keys = "".join(
+        f"<li>{_sample(line.colour, _of_line(line, i))}{_text(line.name)}</li>"
+        for i, line in enumerate(named)
+    )
+    return _figure(
+        f'<div class="plot" role="img" aria-label="{_text(chart.words)}">'
+        f'<span class="title">{_text(y.title)}</span>'
+        f'<svg class="up">{up}</svg><svg class="area">{grid}{body}</svg>'
+        f"<span></span>{_along(places, x.title)}</div>",
+        f'<ul class="key">{keys}</ul>' if keys else "",
+    )
+
+
+def _line(line: Line, index: int, x: Axis, y: Axis) -> str:
+    places = [(x.at(a), 100 - y.at(b)) for a, b in line.points]
+    stretched = '<svg viewBox="0 0 100 100" preserveAspectRatio="none">'
+    if line.kind == "crowd":
+        path = "".join(f"M{a:.2f} {b:.2f}h0" for a, b in places)
+        drawn = f'{stretched}<path class="crowd" d="{path}"/></svg>'
+        return f'<g class="c-{line.colour}">{drawn}</g>'
+    spans = "".join(
+        _spans(a, b, ends, x, y)
+        for (a, b), ends in zip(places, line.spans, strict=False)
+    )
+    parts = []
+    if line.kind == "line":
+        path = " ".join(f"{a:.2f},{b:.2f}" for a, b in places)
+        name = f"<title>{_text(line.name)}</title>"
+        parts.append(
+            f'{stretched}<polyline class="line d{index % 8}" points="{path}">{name}'
+            "</polyline></svg>"
+        )
+    else:
+        titles = [f"<title>{_text(words)}</title>" for words in line.words]
+        titles += [""] * (len(places) - len(titles))
+        parts = [
+            f'<svg class="mark" x="{a:.2f}%" y="{b:.2f}%">{title}'
+            f"{SHAPES['diamond']}</svg>"
+            for (a, b), title in zip(places, titles, strict=True)
+        ]
+    return f'<g class="c-{line.colour}">{spans}{"".join(parts)}</g>'
+
+
+def _spans(a: float, b: float, ends: Ends, x: Axis, y: Axis) -> str:
+    """The interval of a point along each axis."""
+    out, (left, right, low, high) = "", ends
+    if left is not None and right is not None:
+        out += _segment((x.at(left), b), (x.at(right), b))
+    if low is not None and high is not None:
+        out += _segment((a, 100 - y.at(low)), (a, 100 - y.at(high)))
+    return out
+
+
+def _segment(start: tuple[float, float], end: tuple[float, float]) -> str:
+    (a, b), (c, d) = start, end
+    places = f'x1="{a:.2f}%" x2="{c:.2f}%" y1="{b:.2f}%" y2="{d:.2f}%"'
+    return f'<line class="thin" {places}/>'
+
+
+def _of_line(line: Line, index: int) -> str:
+    if line.kind == "line":
+        return f'<line class="line d{index % 8}" x1="1" x2="25"/>'
+    shape = "diamond" if line.kind == "marks" else "dot"
+    return f'<svg class="mark" x="13">{SHAPES[shape]}</svg>'
+
+
+def _along(places: Iterable[tuple[float, str]], title: str) -> str:
+    """Numbers along an axis, and what they are."""
+    texts = "".join(f'<text x="{x:.2f}%" y="15">{text}</text>' for x, text in places)
+    return (
+        f'<div class="along"><svg height="20">{texts}</svg>'
+        f"<span>{_text(title)}</span></div>"
+    )
+
+
+def _figure(drawn: str, key: str) -> str:
+    return f'<div class="pffl-chart">{drawn}{key}</div>'

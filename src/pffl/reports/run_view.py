@@ -1,0 +1,276 @@
+"""A run or an audit, as the page shows it: all of it follows from its evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from pffl import figures
+from pffl.evidence import choice, sites, summary, verdict
+from pffl.evidence.certificate import Certificate, grounds_of, mark, numbered
+from pffl.evidence.evidence import Evidence, Missing
+from pffl.evidence.summary import Column, Figure, Verdict
+from pffl.figures import Plot, Rows
+from pffl.models.predictor import Predictor
+from pffl.reports import card
+from pffl.reports.grid import GLOSSARY, Grid, margin
+from pffl.reports.inputs import InputsThatMatter
+from pffl.runs.overview import Overview
+from pffl.text import shorten
+
+NOT_STATED = "not stated"
+LONGEST = 200  # of a refusal
+FIRST = 15  # cells of the first picture; the table below has all
+
+History: TypeAlias = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run, laid out in the order in which a reader asks."""
+
+    name: str
+    evidence: Evidence
+    history: History = ()
+    spec: str = ""
+    predictor: Predictor | None = None
+    overview: Overview | None = None
+    result: Mapping[str, Any] = field(init=False)
+    certified: Certificate | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        e, put = self.evidence, object.__setattr__
+        put(self, "name", self.name or e.data.name)
+        put(self, "result", verdict.result(e))
+        # Of an interrupted run nothing is certified.
+        done = e.stopped != "interrupted"
+        put(self, "certified", verdict.certificate(e) if done else None)
+
+    # The first screen
+
+    @property
+    def kind(self) -> str:
+        """What it is, in a word or two."""
+        if not self.evidence.trained:
+            return "audit"
+        return "run" if isinstance(self.evidence.sites, Missing) else "deployed run"
+
+    @property
+    def asked(self) -> str:
+        """What was asked for."""
+        return summary.asked(self.evidence)
+
+    @property
+    def about(self) -> dict[str, str]:
+        """Who answers for it, what for, and since when."""
+        return {k: v or NOT_STATED for k, v in vars(self.evidence.about).items()}
+
+    @property
+    def unstated(self) -> list[str]:
+        """What nobody stated."""
+        return card.missing_of(self.evidence)
+
+    @property
+    def verdicts(self) -> Sequence[Verdict]:
+        """The three verdicts."""
+        return summary.verdicts(self.evidence)
+
+    @property
+    def cell_chart(self) -> Rows:
+        """The one picture: losses, bounds, held-out rows, promises."""
+        cells = self.result["cells"]
+        if self.evidence.trained:
+            return figures.group_losses(cells, most=FIRST)
+        # No row was trained on here: all of them are held out.
+        once = [{**cell, "test_loss": None} for cell in cells]
+        return figures.group_losses(once, rows="rows at hand", most=FIRST)
+
+    @property
+    def loss_in_words(self) -> str:
+        """What the number means for a person."""
+        return summary.loss_in_words(self.evidence)
+
+    @property
+    def columns(self) -> list[Column]:
+        """The columns of the table of cells."""
+        return summary.columns(self.evidence, verdict.cell_results(self.evidence))
+
+    @property
+    def meanings(self) -> str:
+        """What the columns of the table of cells mean."""
+        return summary.meanings(self.columns)
+
+    @property
+    def cells(self) -> Grid:
+        """The table of cells, with multipliers where there are bounds."""
+        rows, columns = self.result["cells"], self.columns
+        heads = [("cell", GLOSSARY["cell"])]
+        heads += [(column.title, column.meaning) for column in columns]
+        table = [
+            [Figure(row["cell"]), *(column.figures[z] for column in columns)]
+            for z, row in enumerate(rows)
+        ]
+        if self.evidence.promise and self.evidence.trained:
+            heads.append(("multiplier", GLOSSARY["multiplier"]))
+            for row, entries in zip(rows, table, strict=True):
+                entries.append(Figure(margin(row["multiplier"])))
+        return Grid("Losses per cell", heads, table)
+
+    # Below it
+
+    @property
+    def rates(self) -> Grid:
+        """How often it is wrong about each group."""
+        rows = summary.rate_table(self.evidence)
+        return Grid.of("Errors per group", rows, "stack list")
+
+    @property
+    def rates_in_words(self) -> str:
+        """What the rates are about."""
+        return summary.rates_in_words(self.evidence)
+
+    @property
+    def rate_chart(self) -> Rows:
+        """The same as a picture, with intervals."""
+        return figures.group_rates(self.result["groups"])
+
+    @property
+    def cost_in_words(self) -> str | None:
+        """What the bounds cost in all."""
+        return summary.cost_in_words(self.evidence)
+
+    @property
+    def measures(self) -> Grid:
+        """Risk, error and gaps over all rows, without and with bounds."""
+        return Grid.of("All rows together", summary.measures(self.evidence))
+
+    @property
+    def risk_note(self) -> Sequence[str]:
+        """Why the risk is above every loss, where it is."""
+        return summary.risk_note(self.evidence)
+
+    @property
+    def witness(self) -> Grid:
+        """The weights that prove bounds impossible."""
+        weights = self.result["witness"] or {}
+        rows = [{"cell": cell, "weight": margin(w)} for cell, w in weights.items()]
+        return Grid.of("Witness", rows, "scroll")
+
+    @property
+    def attainable(self) -> Sequence[str]:
+        """How low bounds can go, as the certificate says it."""
+        if self.certified is None:
+            return []
+        found = self.certified.of_kind("attainable")
+        return [one.text for one in found if one.available]
+
+    @property
+    def tried(self) -> Grid:
+        """The bounds that were tried, where one was chosen."""
+        return Grid.of("Bounds that were tried", choice.table(self.evidence))
+
+    # Sites
+
+    @property
+    def site_chart(self) -> Rows | None:
+        """How far sites differ, and what one could have hidden."""
+        rows = sites.rows_of(self.evidence)
+        return figures.site_losses(rows) if rows else None
+
+    @property
+    def site_text(self) -> str | None:
+        """What is said of sites; None where silos are in one process."""
+        found = self.result["sites"]
+        return None if found is None else found["sentence"]
+
+    @property
+    def site_rows(self) -> Grid:
+        """Per cell, what one site could have hidden."""
+        return Grid.of("Cells between sites", sites.rows_of(self.evidence))
+
+    @property
+    def answers(self) -> Grid | None:
+        """Who answered how often, by the server's record."""
+        if self.overview is None or not self.overview.sites:
+            return None
+        return site_grid(self.overview)
+
+    # Grounds
+
+    @property
+    def certificate(self) -> Mapping[str, Any] | None:
+        """The certificate, each statement with title, word and table."""
+        return None if self.certified is None else _laid_out(self.certified)
+
+    @property
+    def seal(self) -> str:
+        """The hash of certificate.json."""
+        return "" if self.certified is None else card.seal(self.certified)
+
+    @property
+    def matter(self) -> InputsThatMatter | None:
+        """The inputs that move the model most."""
+        return None if self.predictor is None else InputsThatMatter.of(self.predictor)
+
+    @property
+    def inputs(self) -> Grid | None:
+        """The table of inputs that matter."""
+        if (found := self.matter) is None:
+            return None
+        rows = [list(map(Figure, row)) for row in found.rows]
+        return Grid("Inputs that matter", found.heads, rows, "scroll")
+
+    @property
+    def rounds(self) -> list[Plot]:
+        """Gap, losses and multipliers by round, where there is a history."""
+        charts = [
+            figures.convergence(self.history),
+            figures.by_round(self.history, "loss", "Mean loss of each cell by round"),
+            figures.by_round(
+                self.history, "multiplier", "Multiplier of each cell by round"
+            ),
+        ]
+        return [chart for chart in charts if chart is not None]
+
+    @property
+    def card(self) -> str:
+        """The model card."""
+        return card.markdown(self.evidence, self.predictor)
+
+
+def site_grid(overview: Overview) -> Grid:
+    """Per site: how often it answered, when last, and why not."""
+    rows = [
+        {
+            "site": name,
+            "answers": site.answers,
+            "not answered": site.refusals,
+            "last": "–" if site.last is None else f"{site.last[:19]} UTC",
+            "refused": shorten(site.refused, LONGEST) or "–",
+        }
+        for name, site in overview.sites.items()
+    ]
+    return Grid.of("Answers per site", rows, "stack list")
+
+
+def _laid_out(certificate: Certificate) -> dict[str, Any]:
+    """Return a certificate in plain form, each statement with title, word and table.
+
+    What they stand on is listed once; a statement has the numbers of its grounds.
+    """
+    statements, grounds = [], numbered(certificate)
+    for one in certificate.statements:
+        word, rows = mark(one), one.per_cell or ()
+        statements.append(
+            {
+                **one.as_dict(),
+                "title": one.title,
+                "mark": word,
+                "tone": summary.TONES.get(word, "bad"),
+                "numbers": [grounds[g] for g in grounds_of(one)],
+                "grid": Grid.of(one.title, rows if one.kind != "measured" else ()),
+            }
+        )
+    found = {"statements": statements, "notes": certificate.notes}
+    return {**found, "grounds": list(grounds)}

@@ -1,0 +1,177 @@
+"""The report in a browser: it works, fits, can be read by all, and asks for nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import pffl
+from pffl import runs
+from pffl.errors import ArtefactError, UsageError
+from pffl.reports import browser as at_hand
+from pffl.reports.page import render
+from pffl.study.sweep import full_grid, sweep
+from tests.reports.browsing import Window, needs_browser
+from tests.reports.browsing import window as window
+from tests.reports.folders import NAMES, NASTY, federation, sweep_of
+
+STATE = """
+const root = document.querySelector('.explorer'), ring = root.querySelector('.picked');
+return {label: root.querySelector('.label').textContent,
+  said: root.querySelector('.said').textContent,
+  table: root.querySelector('.scroll tbody').textContent,
+  ring: ring.getAttribute('x') + ring.getAttribute('y'),
+  dots: [...root.querySelectorAll('.dots .mark')].map(e => e.getAttribute('x')).join()}
+"""
+PAINT = "return performance.getEntriesByName('first-contentful-paint')[0].startTime"
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run and a sweep of people with difficult names, and both on a page."""
+    base = tmp_path_factory.mktemp("browser")
+    data = federation(NAMES, rows=1_500)
+    solution = pffl.solve(data, pffl.BoundedGroupLoss(0.69), seed=0)
+    runs.save(solution, base / "run", "[data]\n")
+    sweep(data, full_grid(["bgl", "cbgl"], [0.5, 0.6], [1.0, 10.0]), out=base / "sweep")
+    compared = pffl.compare(data, methods=["fedavg", "exact"], seeds=2, budget=5)
+    written = {
+        "run": render([base / "run"]),
+        "study": render([base / "sweep", compared]),
+        "both": render([base / "run", base / "run"]),
+    }
+    out = {}
+    for name, text in written.items():
+        out[name] = base / f"{name}.html"
+        out[name].write_text(text, encoding="utf-8")
+    return out
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("name", "width", "scheme"),
+    [
+        ("run", 390, "light"),
+        ("run", 768, "dark"),
+        ("run", 1440, "light"),
+        ("study", 390, "dark"),
+        ("study", 1440, "light"),
+        ("both", 768, "light"),
+    ],
+)
+def test_it_fits_and_everyone_can_read_it(
+    window: Window, pages: dict[str, Path], name: str, width: int, scheme: str
+) -> None:
+    window.show(pages[name], width, scheme)
+    assert window.errors() == []
+    assert window.requests() == []
+    assert window.misfits() == []
+    assert window.violations() == []
+    alert = "return [...document.querySelectorAll('script')].length"
+    assert window.run(alert) == 2  # ours; none that a name has brought
+    assert NASTY in window.run("return document.body.textContent")
+
+
+@needs_browser
+def test_slider_and_click_move_figures_table_and_sentence_together(
+    window: Window, pages: dict[str, Path]
+) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    window.show(pages["study"])
+    slider = window.find(".explorer input[type=range]")
+    slider.send_keys(Keys.HOME)
+    first = window.run(STATE)
+    assert first["label"].startswith("Bound 0.5, multiplier bound 1:")
+    assert NASTY in first["table"]
+    slider.send_keys(Keys.END)
+    last = window.run(STATE)
+    assert last["label"].startswith("Bound 0.6, multiplier bound 10:")
+    assert all(first[key] != last[key] for key in first)
+    data = json.loads(window.run("return document.getElementById('data').textContent"))
+    model = data[0]["models"][0]
+    assert first["said"] == "".join(model["s"])
+    shown = [f"{value:.4f}" for value in model["c"][:2]]
+    assert all(text in first["table"] for text in shown)
+    x, y = model["p"]
+    click = """
+    const area = document.querySelector('.explorer .area'), box = area.getBoundingClientRect();
+    area.dispatchEvent(new MouseEvent('click', {bubbles: true,
+      clientX: box.left + box.width * arguments[0] / 100,
+      clientY: box.top + box.height * arguments[1] / 100}))"""
+    window.run(click, x, y)
+    assert window.run(STATE)["ring"] == f"{x}%{y}%".replace(".0%", "%")
+    assert window.errors() == []
+
+
+@needs_browser
+def test_words_are_explained_by_keyboard_and_by_finger(
+    window: Window, pages: dict[str, Path]
+) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    tip = (
+        "const t = document.getElementById('tip'); return t.hidden ? '' : t.textContent"
+    )
+    window.show(pages["run"])
+    window.run("document.querySelector('th .term').focus()")
+    assert "the people that one bound speaks of" in window.run(tip)
+    window.find("body").send_keys(Keys.ESCAPE)
+    assert window.run(tip) == ""
+    window.show(pages["run"], 390)
+    window.run("document.querySelector('.stack td[data-title=\"held-out\"]').click()")
+    assert "mean loss of the held-out rows" in window.run(tip)
+    box = "const r = document.getElementById('tip').getBoundingClientRect();"
+    assert window.run(f"{box} return r.left >= 0 && r.right <= innerWidth")
+
+
+@needs_browser
+def test_ten_thousand_points_are_painted_in_a_second(
+    window: Window, tmp_path: Path
+) -> None:
+    path = tmp_path / "many.html"
+    with (tmp_path / "points.jsonl").open("w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in sweep_of(10_000))
+    path.write_text(render([tmp_path]), encoding="utf-8")
+    assert path.stat().st_size < 5_000_000
+    times = []
+    for _ in range(3):
+        window.show(path)
+        times.append(window.run(PAINT))
+    # On an idle machine 0.3 s; what else runs here is not the page's fault.
+    assert min(times) < 1_000
+    window.run(
+        "const s = document.querySelector('input'); s.value = 7777; s.dispatchEvent(new Event('input'))"
+    )
+    assert "Bound 0.65554" in window.run(STATE)["label"]
+    assert window.errors() == []
+
+
+@needs_browser
+def test_it_prints_all_of_it(pages: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "page.pdf"
+    at_hand.print_pdf(pages["run"].read_text("utf-8"), out)
+    assert out.read_bytes().startswith(b"%PDF")
+    pages_in = out.read_bytes().count(b"/Type /Page\n") or out.read_bytes().count(
+        b"/Type /Page"
+    )
+    assert pages_in > 3
+    with pytest.raises(ArtefactError, match="no such folder"):
+        at_hand.print_pdf("", tmp_path / "missing" / "page.pdf")
+
+
+def test_without_a_browser_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(UsageError, match="needs Chromium"):
+        at_hand.print_pdf("", tmp_path / "page.pdf")
+    monkeypatch.setattr("shutil.which", lambda name: "/bin/false")
+    monkeypatch.setattr(
+        subprocess, "run", lambda *a, **k: (_ for _ in ()).throw(OSError("gone"))
+    )
+    with pytest.raises(ArtefactError, match="printed no PDF"):
+        at_hand.print_pdf("", tmp_path / "page.pdf")
