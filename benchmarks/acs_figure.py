@@ -49,11 +49,9 @@ def main() -> None:
         print(f"| {name} | {int(row['count']):,} | {numbers} |")
     print(f"train {solution.train}\ntest {solution.test}")
 
-    from pffl.reports import figures
-
-    axes = figures.group_losses(solution.cells)
-    axes.set_title(f"ACS 2024, employment, bound {BOUND:g}", fontsize="medium", pad=26)
-    figures.save(axes, FIGURE)
+    axes = pffl.figures.group_losses(solution.cells).axes()
+    axes.set_title(f"ACS 2024, employment, bound {BOUND:g}", fontsize="medium", pad=38)
+    axes.figure.savefig(FIGURE)
     print(f"{FIGURE.name}: {FIGURE.stat().st_size:,} bytes")
 
 

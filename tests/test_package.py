@@ -23,7 +23,7 @@ FUNCTIONS = (
 )
 FUNCTIONS += ("audit", "verify")
 
-MODULES = {"datasets", "metrics"}
+MODULES = {"datasets", "figures", "metrics"}
 
 
 def run(code: str) -> None:

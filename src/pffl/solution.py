@@ -24,6 +24,7 @@ from pffl.evidence.looks import Looks
 from pffl.evidence.metrics import Metrics
 from pffl.evidence.training import Converged
 from pffl.evidence.verdict import CellResult
+from pffl.figures import group_losses
 from pffl.models.base import Model
 from pffl.models.predictor import Predictor
 from pffl.problem import Problem
@@ -272,6 +273,10 @@ class Solution:
     def _table(self) -> list[dict[str, str]]:
         return summary.table(self.evidence, summary.by_urgency(self.cell_results))
 
+    @property
+    def _picture(self) -> str:
+        return group_losses(map(vars, self.cell_results))._repr_html_()
+
     def _repr_html_(self) -> str:
         """Show the verdicts in a notebook; every text is escaped."""
         told = asks_most(self.evidence)
@@ -282,7 +287,7 @@ class Solution:
             self._table,
             summary.rate_table(self.evidence),
             summary.measures(self.evidence),
-            lead=summary.as_html(summary.verdicts(self.evidence)),
+            lead=summary.as_html(summary.verdicts(self.evidence)) + self._picture,
         )
 
     @cached_property

@@ -29,7 +29,7 @@ FLAGS = (
 #: What is cut, or beyond the screen, of verdicts, of names beside dots, of tables.
 OUT_OF_SIGHT = """
 return [...document.querySelectorAll(
-    '.verdicts li, .dot-row .name, .dots .head, .stack td, .stack tbody th, h1, h2, h3')]
+    '.verdicts li, .dot-row .name, .dots .head, .stack td, .stack tbody th, h1, h2')]
   .filter(e => { const r = e.getBoundingClientRect();
     return r.width && (r.left < -1 || r.right > innerWidth + 1
       || e.scrollWidth > e.clientWidth + 1 && e.clientWidth); })

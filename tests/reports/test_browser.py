@@ -98,7 +98,8 @@ def test_slider_and_click_move_figures_table_and_sentence_together(
     assert all(text in first["table"] for text in shown)
     x, y = model["p"]
     click = """
-    const area = document.querySelector('.explorer .area'), box = area.getBoundingClientRect();
+    const area = document.querySelector('.explorer .area');
+    const box = area.getBoundingClientRect();
     area.dispatchEvent(new MouseEvent('click', {bubbles: true,
       clientX: box.left + box.width * arguments[0] / 100,
       clientY: box.top + box.height * arguments[1] / 100}))"""
@@ -143,9 +144,8 @@ def test_ten_thousand_points_are_painted_in_a_second(
         times.append(window.run(PAINT))
     # On an idle machine 0.3 s; what else runs here is not the page's fault.
     assert min(times) < 1_000
-    window.run(
-        "const s = document.querySelector('input'); s.value = 7777; s.dispatchEvent(new Event('input'))"
-    )
+    move = "const s = document.querySelector('input'); s.value = 7777;"
+    window.run(f"{move} s.dispatchEvent(new Event('input'))")
     assert "Bound 0.65554" in window.run(STATE)["label"]
     assert window.errors() == []
 

@@ -357,6 +357,32 @@ def table(e: Evidence) -> list[dict[str, str]]:
     return out
 
 
+def each(e: Evidence) -> list[str]:
+    """Say of each model of the path what it is, and what came of it."""
+    path = known(e.path)
+    if path is None:
+        return []
+    many, found, out = len(path.candidates), tested(e, path), []
+    error = "share of wrong predictions" if e.labels else "mean loss"
+    rows = f"{path.shipped.calibration.rows:,} calibration rows"
+    for place, one in enumerate(path.candidates):
+        cells = losses(e, one.training)
+        ends = "safest" if place == 0 else "least constrained" * (place == many - 1)
+        text = f"Model {place + 1} of {many}{f', the {ends}' if ends else ''}: a "
+        text += f"{error} of {decimals(error_of(one))} on training rows, where "
+        text += f"{cells.describe(cells.worst)}. "
+        if place >= len(found):
+            text += "It was not tested: one before it could not be shown."
+        elif found[place]:
+            text += f"On {rows} every bound was shown."
+        else:
+            text += f"On {rows} not every bound could be shown, and here the test ends."
+        out.append(
+            text + " This is the model that is shipped." * (place == path.chosen)
+        )
+    return out
+
+
 def around(e: Evidence) -> list[dict[str, str]]:
     """Return the rows of `table` that tell most: both ends, and around the choice."""
     rows, path = table(e), known(e.path)

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from pffl.evidence import promise, verdict
 from pffl.evidence.certificate import Certificate, mark
-from pffl.evidence.evidence import Cell, Evidence, Missing
+from pffl.evidence.evidence import Cell, Evidence
 from pffl.evidence.metrics import Rate, rates
 from pffl.evidence.training import losses
 from pffl.evidence.verdict import CellResult
@@ -90,7 +90,9 @@ def asked(e: Evidence) -> str:
     bound = low if low == high else f"{low} to {high}"
     bound += " above what it alone can reach" if e.relative else ""
     every = cells if len(e.cells) == 1 else f"each of {cells}"
-    return f"{what}{aim}, and a mean loss of at most {bound} in {every}."
+    sure = f"{100 * e.terms.confidence:.4g} %"
+    more = f", also for people not seen, {sure} sure" if promise.asked(e) else ""
+    return f"{what}{aim}, and a mean loss of at most {bound} in {every}{more}."
 
 
 def _kind_of(cells: Sequence[Cell]) -> str:
@@ -307,13 +309,9 @@ def cost_in_words(e: Evidence) -> str | None:
 
     By held-out rows where there are any; None where nothing was compared.
     """
-    split: Literal["train", "test"] = (
-        "train" if isinstance(e.heldout, Missing) else "test"
-    )
-    old, new = (
-        (verdict.before_metrics(e) or {}).get(split),
-        verdict.split_metrics(e, split),
-    )
+    before = verdict.before_metrics(e) or {}
+    split: Literal["train", "test"] = "test" if "test" in before else "train"
+    old, new = before.get(split), verdict.split_metrics(e, split)
     if old is None or new is None or not e.promise:
         return None
     where = f"the {new.rows:,} {'held-out' if split == 'test' else 'training'} rows"

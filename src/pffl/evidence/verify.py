@@ -70,6 +70,7 @@ WEIGHT = "weight"  # and another, where rows do not count alike
 STAKES = ["count", "above", "t", "tx", "tt", "ttx", "ttxx"]
 NUMBER = r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)"
 FOLDER = re.compile(r"^.*?(?=(, seed \d+)?; page made on)")  # its name is no figure
+DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.S)
 SEAL = r'<meta name="pffl-certificate-sha256" content="(\w+)">'
 #: Among which labels each fairness metric compares the groups.
 AMONG = {"dp_gap": [[0, 1]], "eo_gap": [[1]], "equalised_odds": [[0], [1]]}
@@ -2214,6 +2215,40 @@ def answers(path: Path) -> dict[str, list[Any]]:
     return out
 
 
+def check_path(text: str, e: Json) -> Iterator[Check]:
+    """Compare what a slider over the models of a path moves with their sums.
+
+    Of calibration rows it may show means of models that were tested, and of what is
+    promised the bound, up to the model that is shipped.
+    """
+    path, found = e.get("path", {}), re.search(DATA, text)
+    models = path.get("candidates", [])
+    shown = json.loads(found[1]) if found else []
+    if len(models) < 2:
+        return
+    bounds, (data,) = [cell["bound"] for cell in e["cells"]], shown
+    yield from compare("slider, models", len(data["models"]), len(models))
+    tried = True
+    for place, (one, said) in enumerate(zip(models, data["models"], strict=False)):
+        rows = [said["c"][z : z + 4] for z in range(0, len(said["c"]), 4)]
+        what = f"slider, model {place + 1}"
+        means = means_of(one["training"])
+        held = means_of(one["calibration"])
+        yield from compare(what, [r[0] for r in rows], bounds)
+        near = all(abs(r[1] - m) <= 1e-5 for r, m in zip(rows, means, strict=True))
+        yield Check(f"{what}, training", rows, means, near)
+        there = rows[0][2] is not None
+        near = all(
+            (r[2] is not None) == there and (not there or abs(r[2] - m) <= 1e-5)
+            for r, m in zip(rows, held, strict=True)
+        )
+        yield Check(f"{what}, calibration", rows, held, near and (tried or not there))
+        promised = [b if place <= path["chosen"] else None for b in bounds]
+        good = [r[3] for r in rows] in (promised, [None] * len(bounds))
+        yield Check(f"{what}, promised", rows, promised, good)
+        tried = there
+
+
 def check_page(
     text: str,
     result: Json,
@@ -2236,6 +2271,7 @@ def check_page(
     said += [a["text"] for one in told for a in one["assumptions"]]
     shown = [(tag, [FOLDER.sub("", t) for t in part]) for tag, part in Page(text).parts]
     yield from check_shown("report", shown, said, result, certificate, e, effects, more)
+    yield from check_path(text, e)
 
 
 def check_shown(
@@ -2254,6 +2290,12 @@ def check_shown(
         "training": [result["train"]],
         "held-out": [result["test"]],
     }
+    for place, one in enumerate(e.get("path", {}).get("candidates", [])):
+        atoms = one["training"]["atoms"]
+        mass, right = sum(atoms["weight"]), sum(atoms["correct"])
+        wrong = 1 - right / mass if right else sum(atoms["bounded_loss"]) / mass
+        rows[f"{place + 1}"] = rows[f"{place + 1} ◀"] = [one["margin"], wrong]
+        more = [*more, wrong]
     before, costs = result["before"] or {}, []
     for key, name in (("train", "training"), ("test", "held-out")):
         rows[f"{name}, no bounds"] = [before.get(key)]

@@ -36,6 +36,8 @@ MOST_POINTS = 400  # of a line
 FURTHEST = 0.5  # how far beyond the largest loss, as a part of it, upper bounds go
 LITTLE = 0.1  # of the largest loss: an axis is at least so wide
 POINTS = 0.05  # the same of a share: five points
+STATES = {"shown": "every bound shown", "not shown": "not every bound shown"}
+COLOUR_OF = {"shown": "test", "not shown": "bound"}  # others are grey
 SMALLEST = 1e-6  # of an e-value that is drawn
 SURE = 2.0  # standard errors that are drawn to each side
 CELLS = {
@@ -84,6 +86,7 @@ def group_losses(
     along: Table | None = None,
     sort: bool = True,
     most: int = MOST_ROWS,
+    held: str = "held-out rows",
 ) -> Rows:
     """Mean loss of each cell before and after, its bound, held-out rows, the promise.
 
@@ -91,8 +94,8 @@ def group_losses(
     ----------
     table
         `Solution.cells`.
-    rows
-        On which rows the losses were measured that are not held-out ones.
+    rows, held
+        What the rows are called that the losses were measured on, and held-out ones.
     along
         Cells for which the axis is to have room; by default those of the table.
     sort
@@ -104,7 +107,11 @@ def group_losses(
     shown = cells[:most]
     drawn = [Row(str(cell["cell"]), tuple(_cell_marks(cell))) for cell in shown]
     axis = _cell_axis(shown if along is None else rows_of(along))
-    series = {**CELLS, "after": Series(rows, "dot", "after")}
+    series = {
+        **CELLS,
+        "after": Series(rows, "dot", "after"),
+        "held": Series(held, "diamond", "test"),
+    }
     if any(m.to is not None and m.to > axis.high for r in drawn for m in r.marks):
         further = "to what is promised at most (an arrow: beyond the axis)"
         series["promised"] = Series(further, "span", "test")
@@ -421,6 +428,39 @@ def tradeoff(
                 words,
             ),
         ],
+    )
+
+
+def path(table: Table, *, shares: bool = True) -> Plot:
+    """Draw the models of a path: what each costs, and how much room it leaves.
+
+    `table` has for each model its `error` (a share, or a mean loss), `room` (of the
+    tightest cell below its bound, on training rows), and `state`: shown, not shown or
+    not tested.
+    """
+    rows = rows_of(table)
+    states = dict.fromkeys(str(row["state"]) for row in rows)
+    lines = [
+        Line(
+            STATES.get(state, state),
+            [(row["error"], row["room"]) for row in rows if row["state"] == state],
+            "marks",
+            colour=COLOUR_OF.get(state, "before"),
+        )
+        for state in states
+    ]
+    errors = [float(row["error"]) for row in rows]
+    title = "wrong predictions" if shares else "mean loss"
+    return Plot(
+        "The models of the path: errors, and the room of the tightest cell",
+        axis_of(f"{title}, training rows", errors, least=POINTS, percent=shares),
+        axis_of(
+            "room of the tightest cell below its bound, training rows",
+            [float(row["room"]) for row in rows],
+            include=0.0,
+        ),
+        lines,
+        (0.0, "its bound"),
     )
 
 

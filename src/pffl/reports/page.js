@@ -24,7 +24,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const shown = v => v === null ? "–" : Number(v).toFixed(4);
   document.querySelectorAll(".explorer").forEach(root => {
-    const { names, models } = data[root.dataset.n], find = s => root.querySelector(s);
+    const { names, models, titles } = data[root.dataset.n], find = s => root.querySelector(s);
     const slider = find("input[type=range]"), area = find(".plot .area"), dots = find(".dots");
     const svg = "http://www.w3.org/2000/svg", ring = document.createElementNS(svg, "svg"), circle = document.createElementNS(svg, "circle");
     circle.setAttribute("r", 10); ring.setAttribute("class", "picked"); ring.append(circle); if (area) area.append(ring);
@@ -40,7 +40,7 @@
     const pick = i => {
       const model = models[i]; slider.value = i;
       find(".label").textContent = model.t;
-      find(".said").replaceChildren(...model.s.map(text => { const p = document.createElement("p"); p.textContent = text; return p; }));
+      find(".said").hidden = !model.s.length; find(".said").replaceChildren(...model.s.map(text => { const p = document.createElement("p"); p.textContent = text; return p; }));
       ring.style.display = model.p ? "" : "none"; if (model.p) { ring.setAttribute("x", model.p[0] + "%"); ring.setAttribute("y", model.p[1] + "%"); }
       const cells = names.map((name, z) => model.c.slice(4 * z, 4 * z + 4));
       find(".pair > :last-child").hidden = !model.c.length; rows.forEach((row, z) => move(row, cells[z]));
@@ -49,7 +49,7 @@
         const row = body.insertRow(), head = document.createElement("th"), text = document.createElement("bdi"); head.scope = "row"; text.textContent = name; head.append(text); row.append(head);
         cells[z].forEach((v, j) => {
           const over = j > 0 && v !== null && cells[z][0] !== null && v > cells[z][0] + 1e-5, cell = row.insertCell();
-          cell.textContent = (over ? "▲" : "") + shown(v); cell.dataset.title = ["bound", "training", "held-out", "at most"][j]; if (over) cell.className = j === 3 ? "caution" : "bad";
+          cell.textContent = (over ? "▲" : "") + shown(v); cell.dataset.title = titles[j]; if (over) cell.className = j === 3 ? "caution" : "bad";
         });
       });
     };

@@ -196,7 +196,6 @@ def render(
     """Return the page as HTML text; it loads itself again after `refresh` seconds."""
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
-        from markupsafe import Markup
     except ImportError as error:
         raise MissingExtraError("report", "a report") from error
     found, here = collect(subjects), packaged("pffl.reports")
@@ -213,9 +212,10 @@ def render(
     environment.filters |= {
         "number": number,
         "visible": visible,
-        "chart": lambda chart: Markup(as_html(chart)),  # noqa: S704 (names are escaped)
+        "chart": as_html,  # with every name escaped
     }
-    explorers = [one for sweep in found.sweeps for one in sweep.explorers]
+    explorers = [run.path for run in found.runs if run.path is not None]
+    explorers += [one for sweep in found.sweeps for one in sweep.explorers]
     return environment.get_template("page.html").render(
         title=title or found.title,
         page=found,
@@ -285,8 +285,8 @@ def _read(place: Path, found: Contents) -> None:
         read_evidence(place)  # says what to do
     elif not watched.is_file():
         raise ArtefactError(
-            f"{place}: neither a run, nor an audit, a sweep, a comparison, a monitor or "
-            "a figure that was run again"
+            f"{place}: neither a run, nor an audit, a sweep, a comparison, a monitor "
+            "or a figure that was run again"
         )
 
 

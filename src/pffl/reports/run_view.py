@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from pffl import figures
@@ -14,6 +15,7 @@ from pffl.evidence.summary import Column, Figure, Verdict
 from pffl.figures import Plot, Rows
 from pffl.models.predictor import Predictor
 from pffl.reports import card
+from pffl.reports.explorer import Explorer, path_of
 from pffl.reports.grid import GLOSSARY, Grid, margin
 from pffl.reports.inputs import InputsThatMatter
 from pffl.runs.overview import Overview
@@ -169,6 +171,11 @@ class RunView:
     def tried(self) -> Grid:
         """The bounds that were tried, where one was chosen."""
         return Grid.of("Bounds that were tried", choice.table(self.evidence))
+
+    @cached_property
+    def path(self) -> Explorer | None:
+        """The models among which one was chosen for a promise."""
+        return path_of(self.evidence)
 
     # Sites
 

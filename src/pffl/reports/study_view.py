@@ -10,13 +10,14 @@ from typing import Any
 
 from pffl import figures
 from pffl.figures import Plot, Rows
+from pffl.reports.explorer import COLUMNS, Explorer, flat
 from pffl.reports.grid import Grid, number
 from pffl.study.compare import Comparison
 from pffl.study.sweep import Sweep
 
 MOST_SENTENCES = 2_000  # models whose sentences are on the page
 MOST_FIGURES = 400_000  # numbers of cells on the page
-COLUMNS = ("bound", "train_loss", "test_loss", "test_upper")
+TITLES = ("bound", "training", "held-out", "at most")
 MEASURES = {
     "error": "error",
     "worst_cell_loss": "worst cell",
@@ -38,33 +39,6 @@ COSTS = {
     "bytes": "MB sent",
     "seconds": "seconds",
 }
-
-
-@dataclass(frozen=True)
-class Explorer:
-    """Models of one kind, from the smallest bound to the largest, to go through.
-
-    Attributes
-    ----------
-    title, names
-        What the models have in common, and the names of their cells.
-    plot, cells
-        All of them as points, and the cells of the one that is picked at first.
-    data
-        What the page moves figures, table and sentence by.
-    first
-        Place of the model that is shown at first.
-    front
-        The table of those that no other beats.
-    """
-
-    title: str
-    names: Sequence[str]
-    plot: Plot
-    cells: Rows
-    data: Mapping[str, Any]
-    first: int
-    front: Grid
 
 
 @dataclass(frozen=True)
@@ -120,18 +94,18 @@ def _explorer(notion: str, found: Sequence[Mapping[str, Any]]) -> Explorer:
             "t": _label(row),
             "s": _sentences(row) if len(rows) <= MOST_SENTENCES else [],
             "p": _place(row, plot),
-            "c": _flat(row) if with_cells or i == first else [],
+            "c": flat(row["cells"]) if with_cells or i == first else [],
         }
         for i, row in enumerate(rows)
     ]
     every = [cell for row in rows for cell in row["cells"]]
     cells = figures.group_losses(rows[first]["cells"], along=every, sort=False)
     return Explorer(
-        NOTIONS.get(notion, notion),
+        f"Smaller and larger bounds: {NOTIONS.get(notion, notion)}",
         names,
         plot,
         cells,
-        {"names": names, "models": models, "order": [row.name for row in cells.rows]},
+        {"names": names, "models": models, "titles": list(TITLES)},
         first,
         _front(rows, best),
     )
@@ -169,11 +143,6 @@ def _place(row: Mapping[str, Any], plot: Plot) -> list[float] | None:
     if x is None or y is None:
         return None
     return [round(plot.x.at(x), 2), round(100 - plot.y.at(y), 2)]
-
-
-def _flat(row: Mapping[str, Any]) -> list[float | None]:
-    values = [cell.get(key) for cell in row["cells"] for key in COLUMNS]
-    return [None if v is None or v != v else round(v, 5) for v in values]
 
 
 def _front(rows: Sequence[Mapping[str, Any]], best: Sequence[int]) -> Grid:

@@ -27,6 +27,7 @@ from pffl.driver import Cost, drive
 from pffl.errors import NotMetError, PFFLError, UsageError
 from pffl.evidence.looks import LOOKS, Look, hashed
 from pffl.evidence.metrics import mean_losses, metrics
+from pffl.figures import differences
 from pffl.files import Journal, key_of
 from pffl.flow import Billed, Clock, Flow, Run, ask_all, iterate, stage
 from pffl.methods import METHODS
@@ -352,7 +353,8 @@ class Comparison:
         """Per method: how far a measure on test rows is from another method's.
 
         Differences are paired by seed: mean, and the ends of its 95 % interval (Student
-        t over seeds, each method by itself); without ends for fewer than two seeds.
+        t over seeds, each method by itself); without ends for fewer than two seeds, or
+        where these made no difference.
         """
         import pandas as pd
         from scipy.stats import t
@@ -365,6 +367,8 @@ class Comparison:
             if method == other or not apart:
                 continue
             mean, error = float(np.mean(apart)), standard_error(apart)
+            # What is the same in every seed was drawn once, however often it was run.
+            error = error if np.ptp(apart) > 0 else np.nan
             wide = error * float(t.ppf(0.975, max(1, len(apart) - 1)))
             ends = {"low": mean - wide, "high": mean + wide}
             lines.append({"method": method, "mean": mean, **ends, "seeds": len(apart)})
@@ -403,7 +407,10 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """Show the table in a notebook; every text is escaped."""
-        return element("comparison", *self._shown())
+        words = f"Worst cell's mean test loss: difference to {self.reference}"
+        chart = differences(self.differences("worst_cell_loss"), words)
+        drawn = chart._repr_html_() if chart.rows else ""
+        return element("comparison", *self._shown(), lead=drawn)
 
     def _shown(self) -> tuple[str, list[str], list[dict[str, object]]]:
         keys = ("method", "seeds", *MEASURES[:5], *COSTS)

@@ -38,6 +38,7 @@ from pffl.evidence.evidence import Evidence, Least, Missing, Sample, Training
 from pffl.evidence.looks import LOOKS, Look, hashed, look
 from pffl.evidence.measure import Wanted, sample
 from pffl.evidence.proofs import INTERRUPTED, find_common
+from pffl.figures import tradeoff
 from pffl.files import Journal, append, key_of
 from pffl.flow import Flow, ask_all, stage
 from pffl.methods.auto import Auto
@@ -588,7 +589,11 @@ class Sweep:
 
     def _repr_html_(self) -> str:
         """Show every notion's front in a notebook; every text is escaped."""
-        return element("sweep", f"Sweep: {self.data}", *self._shown())
+        title, drawn = f"Sweep: {self.data}", ""
+        if self.rows and self._has("test"):
+            groups = self.trained.groupby("notion", sort=False)
+            drawn = "".join(tradeoff(rows)._repr_html_() for _, rows in groups)
+        return element("sweep", title, *self._shown(), lead=drawn)
 
     def _shown(self) -> tuple[list[str], list[dict[str, object]]]:
         good = [row for row in self.rows if row["reason"] is None]
