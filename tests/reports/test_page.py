@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl import runs
+from pffl import figures, runs
 from pffl.errors import ArtefactError
-from pffl.evidence import summary, unseen, verdict
+from pffl.evidence import promise, summary, unseen, verdict, verify
 from pffl.evidence.evidence import Evidence, Missing
+from pffl.figures.html import as_html
 from pffl.files import Journal
+from pffl.reports.explorer import path_of
 from pffl.reports.grid import GLOSSARY, Grid, margin, number
 from pffl.reports.page import embedded, render
 from pffl.reports.study_view import MOST_SENTENCES, SweepView
@@ -21,6 +23,7 @@ from pffl.study.compare import Comparison
 from pffl.study.sweep import full_grid, sweep
 from pffl.text import up
 from tests.reports.folders import NASTY, federation, sweep_of
+from tests.test_path import unlike
 
 
 @pytest.fixture(scope="module")
@@ -323,3 +326,104 @@ def test_numbers_are_nowhere_infinite():
     assert "NaN" not in text
     assert [model["p"] is None for model in one.data["models"]].count(True) == 1
     assert np.isfinite(one.plot.x.high)
+
+
+@pytest.fixture(scope="module")
+def promised():
+    """A promise by which some models were shown, one was not, and some not tested."""
+    solution = pffl.solve(
+        unlike(),
+        pffl.BoundedGroupLoss(0.75),
+        seed=0,
+        promise=pffl.Promise(),
+        options=pffl.Options(least=False),
+    )
+    path = solution.evidence.path
+    states = promise.tested(solution.evidence, path)
+    assert states.count(True) > 0
+    assert states[-1] is False
+    assert len(states) < len(path.candidates)
+    return solution.evidence, path, len(states)
+
+
+def test_a_slider_over_a_path_promises_no_more_than_was_tested(promised):
+    e, path, tried = promised
+    one = path_of(e)
+    assert one.first == path.chosen == tried - 2
+    assert len(one.data["models"]) == len(path.candidates)
+    bounds = list(e.bounds)
+    for place, (model, candidate) in enumerate(
+        zip(one.data["models"], path.candidates, strict=True)
+    ):
+        cells = np.array(model["c"], dtype=object).reshape(-1, 4)
+        assert list(cells[:, 0]) == bounds
+        np.testing.assert_allclose(
+            cells[:, 1].astype(float), candidate.training.means, atol=1e-5
+        )
+        seen = cells[:, 2] if place < tried else []
+        if place < tried:
+            held = candidate.calibration.means
+            np.testing.assert_allclose(seen.astype(float), held, atol=1e-5)
+        else:
+            assert set(cells[:, 2]) == {None}
+        shown = place <= path.chosen
+        assert list(cells[:, 3]) == (bounds if shown else [None] * len(bounds))
+        text = model["t"]
+        assert text.startswith(f"Model {place + 1} of {len(path.candidates)}")
+        assert ("was not tested" in text) == (place >= tried)
+        assert ("every bound was shown" in text) == shown
+        assert ("the model that is shipped" in text) == (place == path.chosen)
+    states = [(line.name, len(line.points)) for line in one.plot.lines]
+    assert states == [
+        ("every bound shown", tried - 1),
+        ("not every bound shown", 1),
+        ("not tested", len(path.candidates) - tried),
+    ]
+    page = pffl.report(e)
+    assert "also for people not seen, 95 % sure" in page
+    assert 'id="s0"' in page
+
+
+def test_verify_notices_what_a_slider_should_not_show(promised):
+    e, path, tried = promised
+    plain, page = json.loads(json.dumps(e.as_dict())), pffl.report(e)
+    honest = list(verify.check_path(page, plain))
+    assert len(honest) > 3 * len(path.candidates)
+    assert [check.what for check in honest if not check.agrees] == []
+    found = re.search(verify.DATA, page)
+    places = [
+        (0, 0, 0.1),  # a bound
+        (0, 1, 0.1),  # a training loss
+        (0, 2, 0.1),  # a calibration loss
+        (0, 3, 0.1),  # a smaller figure than was promised
+        (tried - 1, 3, float(e.bounds[0])),  # one that could not be shown
+        (len(path.candidates) - 1, 2, 0.1),  # of a model that was not tested
+    ]
+    for model, column, value in places:
+        data = json.loads(found[1])
+        data[0]["models"][model]["c"][column] = value
+        edited = page.replace(found[1], embedded(data))
+        wrong = [c.what for c in verify.check_path(edited, plain) if not c.agrees]
+        assert any(f"model {model + 1}" in what for what in wrong), (model, column)
+    data = json.loads(found[1])
+    del data[0]["models"][-1]
+    edited = page.replace(found[1], embedded(data))
+    assert not all(check.agrees for check in verify.check_path(edited, plain))
+    assert list(verify.check_path(page, {**plain, "path": {"missing": "x"}})) == []
+
+
+def test_a_monitor_has_a_page(promised):
+    history = [
+        {"batch": b, "cell": c, "e_value": 2.0**b, "threshold": 40.0}
+        for b in range(1, 7)
+        for c in ("a", NASTY)
+    ]
+    chart = figures.e_values(history)
+    assert chart.rule == (40.0, "alarm at 40")
+    assert chart.y.low < 2 < 64 < chart.y.high
+    assert [line.name for line in chart.lines] == ["a", NASTY]
+    assert NASTY not in as_html(chart)
+    assert "alarm at 40" in as_html(chart)
+    labels = [text.get_text() for text in chart.axes().get_legend().get_texts()]
+    assert labels == ["a", NASTY, "alarm at 40"]
+    assert figures.e_values([]) is None

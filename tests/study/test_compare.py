@@ -16,6 +16,7 @@ from pffl.questions.smoothness import STEPS
 from pffl.solving import setting_of
 from pffl.study.compare import (
     MEASURES,
+    Comparison,
     Footing,
     Row,
     best,
@@ -223,3 +224,37 @@ def test_command(tmp_path):
     assert "±" in done.stdout
     for name in ("rows.jsonl", "table.csv", "rows.json", "figure.png"):
         assert (tmp_path / "out" / name).stat().st_size > 0
+
+
+def row_of(method: str, seed: int, loss: float | None) -> Row:
+    measures = {"worst_cell_loss": loss}
+    reason = None if loss is not None else "failed"
+    return Row(method, seed, "test", {}, measures, {}, reason)
+
+
+def test_differences_are_paired_by_seed_and_their_interval_is_students() -> None:
+    from scipy.stats import ttest_rel
+
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=6)  # the seeds differ far more than the methods
+    other = base + 0.1 + 0.02 * rng.normal(size=6)
+    rows = [row_of("fedavg", s, base[s]) for s in range(6)]
+    rows += [row_of("exact", s, other[s]) for s in reversed(range(6))]
+    rows += [row_of("afl", s, base[s] + 0.3) for s in range(6)]
+    rows += [row_of("qffl", 0, base[0] + 1.0), row_of("qffl", 1, None)]
+    found = Comparison(tuple(rows)).differences("worst_cell_loss").set_index("method")
+    assert list(found.index) == ["exact", "afl", "qffl"]
+    ends = ttest_rel(other, base).confidence_interval(0.95)
+    assert found.loc["exact", ["low", "high"]].tolist() == pytest.approx(list(ends))
+    assert found.loc["exact", "mean"] == pytest.approx((other - base).mean())
+    assert found.loc["qffl", "seeds"] == 1
+    # One seed, or one difference however often it was run, has no interval.
+    assert found.loc[["qffl"], ["low", "high"]].isna().all(axis=None)
+    same = [row_of("fedavg", s, 0.5) for s in range(3)]
+    same += [row_of("exact", s, 0.75) for s in range(3)]
+    alone = Comparison(tuple(same)).differences("worst_cell_loss")
+    assert alone[["low", "high"]].isna().all(axis=None)
+    to = Comparison(tuple(rows)).differences("worst_cell_loss", to="exact")
+    assert to.set_index("method").loc["fedavg", "mean"] == pytest.approx(
+        -found.loc["exact", "mean"]
+    )

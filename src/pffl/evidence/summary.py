@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from pffl.evidence import promise, verdict
 from pffl.evidence.certificate import Certificate, mark
-from pffl.evidence.evidence import Cell, Evidence
+from pffl.evidence.evidence import Evidence
 from pffl.evidence.metrics import Rate, rates
 from pffl.evidence.training import losses
 from pffl.evidence.verdict import CellResult
@@ -80,7 +80,7 @@ def asked(e: Evidence) -> str:
     aim = ", with as little loss as it can" if e.trained and not e.minimax else ""
     if not e.trained:
         what = f"A model that was not trained here, measured on '{e.data.name}'"
-    cells = f"{len(e.cells):,} {_kind_of(e.cells)}"
+    cells = f"{len(e.cells):,} {_kind_of(e)}"
     if e.minimax:
         return f"{what}, as good as it can be for the worst of {cells}."
     if not e.promise:
@@ -95,15 +95,15 @@ def asked(e: Evidence) -> str:
     return f"{what}{aim}, and a mean loss of at most {bound} in {every}{more}."
 
 
-def _kind_of(cells: Sequence[Cell]) -> str:
+def _kind_of(e: Evidence) -> str:
     """Say what cells are: groups, groups with a label, or silos."""
-    if any(cell.silo is not None for cell in cells):
-        return "silos" if len(cells) > 1 else "silo"
-    labels = {label for cell in cells for _, label in cell.of}
-    split = any({label for _, label in cell.of} != labels for cell in cells)
-    if split:
-        return "groups of people with the same true label"
-    return "groups" if len(cells) > 1 else "group"
+    many = "s" * (len(e.cells) > 1)
+    if any(cell.silo is not None for cell in e.cells):
+        return f"silo{many}"
+    every: set[str | None] = set(e.labels) or {None}
+    if any({label for _, label in cell.of} != every for cell in e.cells):
+        return f"group{many} of people with the same true label"
+    return f"group{many}"
 
 
 def verdicts(e: Evidence) -> tuple[Verdict, ...]:

@@ -353,7 +353,7 @@ def _over_rounds(
     lines: Mapping[str, list[tuple[float, float]]], words: str, *, log: bool = False
 ) -> Plot | None:
     points = [point for line in lines.values() for point in line]
-    if len(points) < 2:
+    if max(map(len, lines.values()), default=0) < 2:
         return None
     ys = [y for _, y in points]
     return Plot(

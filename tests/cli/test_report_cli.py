@@ -1,0 +1,77 @@
+"""`pffl report`, `run --open`, `watch --page`: pages are written, opened, printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import SMALL, one_line, pffl
+from tests.runs.test_overview import BEGUN, ENDED, ROUND, at, record
+
+pytest.importorskip("jinja2")
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was opened in a browser that there is not."""
+    found: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda url: found.append(url) or True)
+    return found
+
+
+def test_a_run_is_opened_and_so_is_its_report(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    opened: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, page = tmp_path / "run", tmp_path / "page.html"
+    pffl(capsys, "run", *SMALL, "--out", run, "--open")
+    assert opened == [(run / "report.html").as_uri()]
+    seen = pffl(capsys, "report", run, "-o", page, "--open", "--title", "Ours")
+    assert seen.code == 0
+    assert opened[1:] == [page.as_uri()]
+    assert "<title>Ours</title>" in page.read_text("utf-8")
+    monkeypatch.setattr("webbrowser.open", lambda url: False)
+    seen = pffl(capsys, "report", run, "-o", page, "--open")
+    assert seen.code == 0
+    assert "no browser is at hand" in one_line(seen.err)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    page.unlink()
+    seen = pffl(capsys, "report", run, "-o", page, "--pdf", tmp_path / "page.pdf")
+    assert seen.code == 2
+    assert "needs Chromium" in one_line(seen.err)
+    assert not page.exists()
+
+
+def test_a_page_follows_a_run_that_goes_on(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    opened: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = tmp_path / "run"
+    record(out, [at(BEGUN, 0), at(ROUND, 1)])
+    pages: list[str] = []
+    coming = [{**ROUND, "round": 4, "violation": 0.005}, ENDED]
+    known = [at(BEGUN, 0), at(ROUND, 1)]
+
+    def one_more(seconds: float) -> None:
+        pages.append((out / "live.html").read_text("utf-8"))
+        known.append(at(coming.pop(0), 2))
+        record(out, known)
+
+    monkeypatch.setattr("time.sleep", one_more)
+    monkeypatch.setattr("pffl.cli.watch.REFRESH", 0)
+    seen = pffl(capsys, "watch", out, "--page")
+    assert seen.code == 4
+    assert opened == [(out / "live.html").as_uri()]
+    assert "round 3 of 10" in pages[0]
+    assert "round 4 of 10" in pages[1]
+    assert "polyline" not in pages[0]  # one point is no line
+    assert "polyline" in pages[1]
+    last = (out / "live.html").read_text("utf-8")
+    assert "ended: not met" in last
+    assert 'http-equiv="refresh"' in pages[0]
+    assert 'http-equiv="refresh"' not in last
