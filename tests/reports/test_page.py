@@ -387,7 +387,7 @@ def test_a_slider_over_a_path_promises_no_more_than_was_tested(promised):
 def test_verify_notices_what_a_slider_should_not_show(promised):
     e, path, tried = promised
     plain, page = json.loads(json.dumps(e.as_dict())), pffl.report(e)
-    honest = list(verify.check_path(page, plain))
+    honest = list(verify.check_slider(page, plain))
     assert len(honest) > 3 * len(path.candidates)
     assert [check.what for check in honest if not check.agrees] == []
     found = re.search(verify.DATA, page)
@@ -403,13 +403,13 @@ def test_verify_notices_what_a_slider_should_not_show(promised):
         data = json.loads(found[1])
         data[0]["models"][model]["c"][column] = value
         edited = page.replace(found[1], embedded(data))
-        wrong = [c.what for c in verify.check_path(edited, plain) if not c.agrees]
+        wrong = [c.what for c in verify.check_slider(edited, plain) if not c.agrees]
         assert any(f"model {model + 1}" in what for what in wrong), (model, column)
     data = json.loads(found[1])
     del data[0]["models"][-1]
     edited = page.replace(found[1], embedded(data))
-    assert not all(check.agrees for check in verify.check_path(edited, plain))
-    assert list(verify.check_path(page, {**plain, "path": {"missing": "x"}})) == []
+    assert not all(check.agrees for check in verify.check_slider(edited, plain))
+    assert list(verify.check_slider(page, {**plain, "path": {"missing": "x"}})) == []
 
 
 def test_a_monitor_has_a_page(promised):

@@ -369,7 +369,7 @@ def each(e: Evidence) -> list[str]:
         cells = losses(e, one.training)
         ends = "safest" if place == 0 else "least constrained" * (place == many - 1)
         text = f"Model {place + 1} of {many}{f', the {ends}' if ends else ''}: a "
-        text += f"{error} of {decimals(error_of(one))} on training rows, where "
+        text += f"{error} of {decimals(error_of(e, one))} on training rows, where "
         text += f"{cells.describe(cells.worst)}. "
         if place >= len(found):
             text += "It was not tested: one before it could not be shown."

@@ -2215,7 +2215,7 @@ def answers(path: Path) -> dict[str, list[Any]]:
     return out
 
 
-def check_path(text: str, e: Json) -> Iterator[Check]:
+def check_slider(text: str, e: Json) -> Iterator[Check]:
     """Compare what a slider over the models of a path moves with their sums.
 
     Of calibration rows it may show means of models that were tested, and of what is
@@ -2271,7 +2271,7 @@ def check_page(
     said += [a["text"] for one in told for a in one["assumptions"]]
     shown = [(tag, [FOLDER.sub("", t) for t in part]) for tag, part in Page(text).parts]
     yield from check_shown("report", shown, said, result, certificate, e, effects, more)
-    yield from check_path(text, e)
+    yield from check_slider(text, e)
 
 
 def check_shown(
@@ -2293,7 +2293,7 @@ def check_shown(
     for place, one in enumerate(e.get("path", {}).get("candidates", [])):
         atoms = one["training"]["atoms"]
         mass, right = sum(atoms["weight"]), sum(atoms["correct"])
-        wrong = 1 - right / mass if right else sum(atoms["bounded_loss"]) / mass
+        wrong = 1 - right / mass if e["labels"] else sum(atoms["bounded_loss"]) / mass
         rows[f"{place + 1}"] = rows[f"{place + 1} ◀"] = [one["margin"], wrong]
         more = [*more, wrong]
     before, costs = result["before"] or {}, []

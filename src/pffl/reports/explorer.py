@@ -85,7 +85,7 @@ def path_of(e: Evidence) -> Explorer | None:
             else promise.PASSED
             if found[place]
             else promise.FAILED,
-            "error": promise.error_of(one),
+            "error": promise.error_of(e, one),
             "room": min(row["bound"] - row["train_loss"] for row in rows),
         }
         for place, (one, rows) in enumerate(zip(path.candidates, cells, strict=True))
