@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 # Before NumPy is imported: with a worker for each core, further threads only spin.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Tests start Python some hundred times: what it compiled is kept, in containers too.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Machines differ in speed, results must not: no deadlines, and the same examples
 # everywhere. A test that wants fewer or more examples says so itself.
@@ -80,6 +84,7 @@ def command(
     return lambda *arguments: pffl(capsys, *arguments)
 
 
+@cache
 def _is_quick(path: Path) -> bool:
     return any(path.is_relative_to(HERE / place) for place in QUICK)
 

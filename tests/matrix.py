@@ -124,7 +124,8 @@ def numbers(version: str) -> tuple[int, ...]:
 
 def step(command: list[Path | str], place: Path | None = None) -> str:
     """Run a command to its end; its output, or what it ended with."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    without = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}  # nothing is compiled twice
+    environment = {k: v for k, v in os.environ.items() if k not in without}
     done = subprocess.run(
         command,
         cwd=place,
