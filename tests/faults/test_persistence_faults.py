@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,14 +52,20 @@ def whole() -> pffl.Solution:
     return run()
 
 
-@pytest.fixture
-def stopped(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def stopped_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Stop after 6 rounds; every one of them saved."""
-    place = tmp_path / "run"
+    place = tmp_path_factory.mktemp("stopped") / "run"
     for at in (4, 6):  # census, setup, rounds
         solution = run(Stopping(Local(FEDERATION), at), place)
     assert (solution.status, solution.rounds) == ("interrupted", 6)
     return place
+
+
+@pytest.fixture
+def stopped(stopped_once: Path, tmp_path: Path) -> Path:
+    """A stopped run of the test's own."""
+    return Path(shutil.copytree(stopped_once, tmp_path / "run"))
 
 
 def call(*arguments: str | Path, cwd: Path, **more: Any) -> subprocess.Popen[str]:
@@ -120,7 +127,9 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return result_of(place / "run")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
+)
 def test_fault_53_a_server_killed_anywhere_ends_with_the_same_model(
     seed: int, tmp_path: Path, uninterrupted: dict[str, Any]
 ) -> None:

@@ -48,7 +48,7 @@ def test_a_torch_model_and_the_numpy_one_give_the_same_run(pair, batch_size, eng
     linear, loss, labels = PAIRS[pair]
     federation = make_federation(2, sizes=(40, 25, 60, 12), labels=labels)
     method = pffl.PFFL(
-        dual_rounds=15,
+        dual_rounds=5,
         rounds_per_dual=4,
         local_steps=3,
         step_size=0.02,

@@ -39,7 +39,8 @@ def setting() -> Setting:
 
 def few(name: str) -> Method[Any]:
     """A method with few rounds, whoever it is from."""
-    kind, short = METHODS[name], {"rounds_per_dual": 2, "local_steps": 2}
+    short = {"rounds_per_dual": 2, "local_steps": 2, "iterations": 6}
+    kind = METHODS[name]
     known = kind.__dataclass_fields__
     return kind.within(BUDGET, **{k: v for k, v in short.items() if k in known})
 
