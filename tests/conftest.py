@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,6 +72,17 @@ OTHERS = {
     "test_what_is_shipped_is_what_the_code_writes",
     "test_with_one_dual_round_the_gap_never_closes",
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_power_cuts() -> Iterator[None]:
+    """Force nothing to the disk: that takes milliseconds, some ten thousand times.
+
+    No test cuts the power. That files are forced, and when: tests/test_files.py.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 @pytest.fixture

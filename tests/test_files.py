@@ -33,6 +33,30 @@ def test_the_previous_file_is_kept(tmp_path):
     assert (files.read(tmp_path / "a"), files.read(tmp_path / "b")) == (b"3", b"2")
 
 
+def test_files_are_on_disk_before_they_take_their_names(tmp_path, monkeypatch):
+    """And their names before it goes on: then a power cut leaves whole ones."""
+    done, replace = [], os.replace
+
+    def forced(number):
+        seen = os.fstat(number)
+        assert seen.st_size > 0
+        done.append(seen.st_ino if stat.S_ISREG(seen.st_mode) else "folder")
+
+    def renamed(old, new):
+        assert os.stat(old).st_ino in done
+        done.append(new.name)
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", forced)
+    monkeypatch.setattr(os, "replace", renamed)
+    files.write_all(tmp_path, {"a": b"1", "b": lambda stream: stream.write(b"2")})
+    ids = [os.stat(tmp_path / name).st_ino for name in ("a", "b")]
+    assert done == [*ids, "a", "b", "folder"]
+    done.clear()
+    files.append(tmp_path / "log", {"c": 3})
+    assert done == [os.stat(tmp_path / "log").st_ino]
+
+
 def test_private_files_are_for_their_owner_alone(tmp_path):
     before = os.umask(0)
     try:
