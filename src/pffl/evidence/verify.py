@@ -166,7 +166,7 @@ def mean_upper(
 
     def beyond(mean: float) -> float:
         won = np.log(pi) + sums - n * np.log1p(-g * mean)
-        return float(logsumexp(won)) + math.log(0.8 * delta)
+        return float(np.logaddexp.reduce(won)) + math.log(0.8 * delta)
 
     top = 1.0 if beyond(1.0) <= 0 else brentq(beyond, 0.0, 1.0, xtol=1e-16, rtol=1e-15)
     return min(M * rare, M * float(top), M)
@@ -196,7 +196,8 @@ def weighted_upper(
             np.interp(1 / (1 - b * level), 1 / (1 - b * z), row)
             for b, row in zip(g, roots, strict=True)
         ]
-        return float(logsumexp(np.log(pi) + n * np.log(means))) + math.log(delta)
+        won = np.log(pi) + n * np.log(means)
+        return float(np.logaddexp.reduce(won)) + math.log(delta)
 
     if beyond(1.0) < 0:
         return M
@@ -273,6 +274,9 @@ def bets_of(
     return [best, *(few ** (1 - steps) * 0.99**steps)], [0.6] + [0.05] * 8
 
 
+BETS = np.geomspace(1e-6, 0.99, 200)
+
+
 def promised(
     n: float, term: float, mean: float, variance: float, M: float
 ) -> tuple[Any, Any]:
@@ -282,9 +286,8 @@ def promised(
     """
     level = min(max(mean / M, 1e-9), 1 - 1e-9)
     width = min(max(variance / M**2, 1e-12), level * (1 - level))
-    gamma = np.geomspace(1e-6, 0.99, 200)
-    won = expected(gamma, level, width)
-    return gamma, -np.expm1(won - (term - math.log(0.6)) / n) / gamma
+    won = expected(BETS, level, width)
+    return BETS, -np.expm1(won - (term - math.log(0.6)) / n) / BETS
 
 
 def expected(gamma: Any, level: float, width: float) -> Any:
@@ -2323,6 +2326,8 @@ def check_shown(
     if e["labels"]:  # what a loss means: that of a coin, and the odds of the truth
         known.append(math.log(len(e["labels"])))
         known += [math.exp(-cell["train_loss"]) for cell in result["cells"]]
+    anywhere = list(leaves_of(known))
+    in_row = {name: list(leaves_of(facts)) for name, facts in rows.items()}
     parts = [(tag, [" ".join(t.split()) for t in p]) for tag, p in parts]
     texts = [p[0] for tag, p in parts if tag != "tr"]
     for one in map(str.split, said):
@@ -2334,29 +2339,31 @@ def check_shown(
     for tag, (name, *entries) in (part for part in parts if part[1]):
         if tag == "tr":
             for entry in entries:
-                facts = (percent if "%" in entry else rows).get(name, known)
+                facts = (percent if "%" in entry else in_row).get(name, anywhere)
                 yield from figures(f"{where}, row {name}", entry, facts)
             continue
         for one in reversed(names):
             name = name.replace(one, "")
-        yield from figures(f"{where}, a text", name, known)
+        yield from figures(f"{where}, a text", name, anywhere)
 
 
-def figures(what: str, text: str, known: Any) -> Iterator[Check]:
+def figures(what: str, text: str, known: Sequence[Any]) -> Iterator[Check]:
     """Check that each number of a text is one that is known, rounded either way."""
-    tokens = re.findall(NUMBER, text)
-    leaves = list(leaves_of(known)) if tokens else []
-    for token in tokens:
+    for token in re.findall(NUMBER, text):
         number = Decimal(token.replace(",", ""))
         unit = float(Decimal(1).scaleb(int(number.as_tuple().exponent)))
-        good = False
-        for v in leaves:
-            if isinstance(v, str):
-                good = good or token in v
-            elif isinstance(v, int | float):
-                off = abs(float(number) - abs(v))
-                good = good or (off == 0 if isinstance(v, int) else off < unit)
+        good = any(shows(token, float(number), unit, value) for value in known)
         yield Check(what, token, "no such number", good)
+
+
+def shows(token: str, number: float, unit: float, value: Any) -> bool:
+    """Whether what a text has may be a value: as a part of it, whole, or rounded."""
+    if isinstance(value, str):
+        return token in value
+    if not isinstance(value, int | float):
+        return False
+    off = abs(number - abs(value))
+    return off == 0 if isinstance(value, int) else off < unit
 
 
 def leaves_of(value: Any) -> Iterator[Any]:
