@@ -192,13 +192,14 @@ def test_killed_at_every_message_and_resumed(
 ) -> None:
     whole = Recording(Local(FEDERATION))
     expected = plain(solve(name, whole))
-    for at in range(len(whole.messages)):
+    pressed = isinstance(error, KeyboardInterrupt)  # the same journal, and concludes
+    for at in range(0, len(whole.messages), 4 if pressed else 1):
         place = tmp_path / str(at)
         broken = Recording(Local(FEDERATION), at, error)
         try:
             stopped = solve(name, broken, checkpoint=place)
             assert stopped.status == "interrupted"
-            assert isinstance(error, KeyboardInterrupt)
+            assert pressed
         except type(error):
             pass
         resumed = Recording(Local(FEDERATION))

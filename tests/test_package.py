@@ -58,15 +58,21 @@ def test_a_run_is_ready_without_what_few_runs_use() -> None:
     )
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_are_functions_in_any_order(name: str) -> None:
+@pytest.mark.parametrize("names", [FUNCTIONS, FUNCTIONS[::-1]], ids=["so", "back"])
+def test_functions_are_functions_in_any_order(names: tuple[str, ...]) -> None:
     run(
         "import pffl.cli.run, pffl.study.sweep, pffl.study.compare, pffl.reports.page\n"
-        "import importlib, pkgutil, sys, types, pffl\n"
-        f"from pffl import {name} as imported\n"
-        f"assert isinstance(pffl.{name}, types.FunctionType), pffl.{name}\n"
-        f"assert imported is pffl.{name}\n"
-        f"assert imported is getattr(sys.modules[imported.__module__], '{name}')"
+        "import sys, types, pffl\n"
+        f"names = {names}\n"
+        "seen = {}\n"
+        "for name in names:\n"
+        "    exec(f'from pffl import {name} as imported', seen)\n"
+        "    seen[name] = seen['imported']\n"
+        "for name in names:\n"  # whatever was imported since
+        "    one = seen[name]\n"
+        "    assert isinstance(one, types.FunctionType), one\n"
+        "    assert one is getattr(pffl, name), one\n"
+        "    assert one is getattr(sys.modules[one.__module__], name), one\n"
     )
 
 

@@ -66,7 +66,10 @@ def test_without_a_price_it_is_scikit_learns_logistic_regression(way, weighting)
     np.testing.assert_allclose(solution.multipliers, 0.0, atol=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "seed",
+    [*range(8), *(pytest.param(n, marks=pytest.mark.slow) for n in range(8, 20))],
+)
 def test_pffl_averages_approach_the_saddle_value_within_the_gap(seed):
     rng = np.random.default_rng(seed)
     federation = make_federation(seed, sizes=rng.integers(30, 90, 3))

@@ -46,7 +46,9 @@ def test_a_line_cut_off_is_refused_with_line_and_byte(tmp_path):
         load(plain(tmp_path, joined))
 
 
-@pytest.mark.parametrize("size", [1, 7, 64, 1000, 1 << 20])
+@pytest.mark.parametrize(
+    "size", [pytest.param(1, marks=pytest.mark.slow), 7, 1000, 1 << 20]
+)
 def test_lines_are_counted_whatever_the_buffer(tmp_path, monkeypatch, size):
     monkeypatch.setattr("pffl.datasets._acs_files.BUFFER", size)
     whole = load(plain(tmp_path, DATA)).fingerprint

@@ -254,8 +254,22 @@ def test_stage_two_raises_no_silos_loss():
     assert after.mean() < before.mean()
 
 
-@pytest.mark.parametrize("notion", ["dp", "eo"])
-@pytest.mark.parametrize(("pooled", "groups"), [(False, 2), (True, 2), (True, 3)])
+@pytest.mark.parametrize(
+    ("pooled", "groups", "notion"),
+    [
+        (False, 2, "eo"),
+        (True, 3, "dp"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [
+                (False, 2, "dp"),
+                (True, 2, "dp"),
+                (True, 2, "eo"),
+                (True, 3, "eo"),
+            ]
+        ),
+    ],
+)
 def test_gaps_stay_under_the_bound(pooled, groups, notion):
     federation = biased(12, sizes=(150, 120, 200), groups=groups, pull=4.0)
     raw = Raw.of(federation)

@@ -136,8 +136,15 @@ def test_every_iterate_is_the_naive_loops(kind, weighting, engine):
     np.testing.assert_allclose(last.w, ws[-1], atol=1e-12)
 
 
-@pytest.mark.parametrize("weighting", ["silos", "rows"])
-@pytest.mark.parametrize("budget", [0.5, 5.0])
+@pytest.mark.parametrize(
+    ("budget", "weighting"),
+    [
+        (0.5, "silos"),
+        (5.0, "rows"),
+        pytest.param(0.5, "rows", marks=pytest.mark.slow),
+        pytest.param(5.0, "silos", marks=pytest.mark.slow),
+    ],
+)
 def test_it_reaches_the_saddle_point_of_the_silos_own_bounds(budget, weighting):
     federation, oracle, engine, problem = setting(
         weighting=weighting, budget=budget, beta=1.0

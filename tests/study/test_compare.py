@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -194,34 +192,15 @@ def _row(loss):
     return Row("a", 0, "test", {}, {"worst_cell_loss": loss})
 
 
-def test_command(tmp_path):
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from pffl.cli import main; main()",
-            "compare",
-            "synthetic",
-            "--set",
-            "data.rows=400",
-            "--silos",
-            "3",
-            "--methods",
-            "fedavg,exact",
-            "--seeds",
-            "2",
-            "--budget",
-            "20",
-            "--out",
-            str(tmp_path / "out"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+def test_command(command, tmp_path):
+    done = command(
+        *("compare", "synthetic", "--set", "data.rows=400", "--silos", "3"),
+        *("--methods", "fedavg,exact", "--seeds", "2", "--budget", "20"),
+        *("--out", tmp_path / "out"),
     )
-    assert done.returncode == 0, done.stderr
-    assert "fedavg" in done.stdout
-    assert "±" in done.stdout
+    assert done.code == 0, done.err
+    assert "fedavg" in done.out
+    assert "±" in done.out
     for name in ("rows.jsonl", "table.csv", "rows.json", "figure.png"):
         assert (tmp_path / "out" / name).stat().st_size > 0
 
