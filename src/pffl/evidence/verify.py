@@ -7,7 +7,9 @@ docs/certificates.md are written here a second time. It does three things.
 
 1. Files: their SHA-256 against manifest.json, the model's against evidence.json.
 2. Rows → evidence.json: counts, loss sums, predictions, risk, the ends of the duality
-   gap, the planes that prove a bound impossible, the models that attain one.
+   gap, the planes that prove a bound impossible, the models that attain one. Of a
+   promise that was asked for in advance: the sums of every model of its path, on
+   training and on calibration rows, with its own weights, M and bets.
 3. evidence.json → result.json, certificate.json, report.html, card.md: each number and
    each sentence is made again and compared.
 
@@ -16,6 +18,10 @@ columns split, silo, group, label, whom a row is about and how much it counts (p
 weight) where that is known, and the model's inputs as they were before scaling.
 Without ROWS, and for models whose loss is not known here (networks), step 2 is left
 out, and that is said. DIR may also name one certificate file.
+
+A promise is tested again by what the sequence of its models shows: the smallest risk
+with which each is shown to keep every bound, from its sums, against the risk that was
+declared; the order, the first failure, and the model that was shipped follow.
 
 Numbers agree up to 1e-9 of their size (sums over rows, and bounds); counts and words
 agree exactly. Not checked: seconds, versions, how the model was trained, looks that
@@ -44,7 +50,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 from scipy.sparse import csr_array
-from scipy.special import betaincinv, entr, expit, logsumexp, softmax, xlog1py
+from scipy.special import betaincinv, entr, expit, logsumexp, softmax, xlog1py, xlogy
 
 CLOSE = 1e-9  # relative: the same number by another way of computing
 TINY = 1e-12  # and this much beside it, where numbers cancel
@@ -52,6 +58,11 @@ MET = 1e-6  # of a cell's scale: a training loss this little above its bound is 
 NEAR = 1e-3  # of the smallest bound, beside the scale
 EFFORT = ("dual_rounds", "rounds", "max_rounds")  # what to raise, the first there is
 FAR, WELL = 1e6, 10.0  # times the longest weights: as good as all, and least of a proof
+TRIALS = (3.0, 5.0, 8.0, 12.0, 20.0)  # M, the first that costs little
+LEAST = 1e-3  # of the largest standard error: a smaller one is taken for this
+UNSEEN = ("verdict", "sentence", "more_rows")  # of every verdict on unseen people
+OUTCOMES = ("shown", "not shown", "not tested")  # of a model of a path
+HERE = "◀"  # beside the one that is shipped
 SHARP = 1e-5  # of what is bounded: what reaching further may cost
 INPUTS_SHOWN = 15  # of a card: those that move the model most
 LONGEST = 1 << 28  # numbers of a vector
@@ -605,6 +616,12 @@ class Scaled:
         return own + self.shift @ self.shift + self.one
 
 
+def mean_by(who: Any, values: Any) -> Any:
+    """Return the mean of each person's values."""
+    place = np.unique(who, return_inverse=True)[1]
+    return np.bincount(place, values) / np.bincount(place)
+
+
 class Rows:
     """The rows of one split: scaled inputs, cells, and each row's weight in F."""
 
@@ -782,11 +799,7 @@ class Rows:
         for cell in self.cells:
             parts = [np.minimum(t[cell], 1), np.minimum(t[cell], 1) * x[cell]]
             if self.person is not None:
-                who = self.person[cell]
-                parts = [
-                    np.array([part[who == one].mean() for one in np.unique(who)])
-                    for part in parts
-                ]
+                parts = [mean_by(self.person[cell], part) for part in parts]
             out.append((*parts, int((t[cell] > 1).sum())))
         return out
 
@@ -827,8 +840,7 @@ class Rows:
         own = self.bounded(w, self.losses(w), M)[cell]
         if self.person is None:
             return own
-        everyone = self.person[cell]
-        return np.array([own[everyone == one].mean() for one in np.unique(everyone)])
+        return mean_by(self.person[cell], own)
 
     def sums(self, w: Any, M: float | None) -> dict[str, Any]:
         """Return all sums that evidence has of a split, one list after another."""
@@ -862,26 +874,29 @@ def check_rows(e: Json, model: Model, table: Table) -> Iterator[Check]:
     samples = {"seen": e["seen"], "held-out": known(e["heldout"])}
     samples |= {f"without bounds: {s}": one for s, one in old["samples"].items()}
     names = {split for one in samples.values() if one for split in one["splits"]}
+    path = known(e.get("path"))
+    names |= {path["split"], "train"} if path else set()
     rows = {name: Rows(table, name, e, model) for name in names}
     for name, stated in samples.items():
         if stated is None:
             continue
         w = model.w if name in ("seen", "held-out") else np.array(old["model"])
-        parts = [rows[split].sums(w, M) for split in stated["splits"]]
-        for key in ("risk", "bounded_risk", "share"):
-            total = float(sum(part[key] for part in parts))
-            yield from compare(f"{name}: {key}", float(stated[key]), total, 1.0)
-        for key in ("cells", "atoms"):
-            total = sum(part[key] for part in parts)
-            found = dict(zip(COLUMNS, total.tolist(), strict=True))
-            plain = {c: [float(v) for v in given] for c, given in stated[key].items()}
-            yield from compare(f"{name}: {key}", plain, found, 1.0)
-    held = known(e["heldout"])
+        parts = [rows[split] for split in stated["splits"]]
+        yield from check_sample(name, stated, parts, w, M)
+    held, s_max = known(e["heldout"]), e["terms"].get("weight_bound")
     if held:
-        yield from check_sums(e, held, [rows[split] for split in held["splits"]], model)
+        parts = [rows[split] for split in held["splits"]]
+        yield from check_sums("held-out", held, parts, model.w, M, s_max)
     if stated := e["seen"].get("stakes"):
-        found = stakes_of([rows[s] for s in e["seen"]["splits"]], e, model)
+        parts = [rows[split] for split in e["seen"]["splits"]]
+        found = stakes_of(parts, model.w, M, s_max)
         yield from compare("seen: stakes", stated, found, 1.0)
+    if path:
+        yield from check_models(e, path, rows)
+        if path["overlap"] is not None:
+            many = table.overlap([path["split"]], e["groups"])
+            what = "calibration rows that were trained on"
+            yield from compare(what, path["overlap"], many)
     weighted = bool(table.weight is not None and (table.weight != 1).any())
     if data.get("weighted") is not None:
         yield from compare("data: weighted", data["weighted"], weighted)
@@ -914,30 +929,62 @@ def check_rows(e: Json, model: Model, table: Table) -> Iterator[Check]:
         yield from check_proofs(e, rows["train"], model)
 
 
-def check_sums(e: Json, held: Json, rows: list[Rows], model: Model) -> Iterator[Check]:
+def check_sample(
+    name: str, stated: Json, rows: list[Rows], w: Any, M: float | None
+) -> Iterator[Check]:
+    """Compare the sums of some splits at one w with their rows."""
+    parts = [part.sums(w, M) for part in rows]
+    for key in ("risk", "bounded_risk", "share"):
+        total = float(sum(part[key] for part in parts))
+        yield from compare(f"{name}: {key}", float(stated[key]), total, 1.0)
+    for key in ("cells", "atoms"):
+        total = sum(part[key] for part in parts)
+        found = dict(zip(COLUMNS, total.tolist(), strict=True))
+        plain = {c: [float(v) for v in given] for c, given in stated[key].items()}
+        yield from compare(f"{name}: {key}", plain, found, 1.0)
+
+
+def check_sums(
+    name: str, held: Json, rows: list[Rows], w: Any, M: Any, s_max: Any
+) -> Iterator[Check]:
     """Compare the sums that statements on unseen people stand on with the rows."""
-    M, w = e["terms"]["loss_bound"], model.w
     if held.get("stakes"):
-        found = stakes_of(rows, e, model)
-        yield from compare("held-out: stakes", held["stakes"], found, 1.0)
+        found = stakes_of(rows, w, M, s_max)
+        yield from compare(f"{name}: stakes", held["stakes"], found, 1.0)
     if held.get("levels"):
-        tests = (e["terms"]["weight_bound"], held["bets"], held["levels"])
+        tests = (s_max, held["bets"], held["levels"])
         total = sum(part.tests(w, M, *tests) for part in rows)
-        yield from compare("held-out: diluted", held["diluted"], total.tolist(), 1.0)
+        yield from compare(f"{name}: diluted", held["diluted"], total.tolist(), 1.0)
     elif held["bets"]:
         total = sum(part.bet(w, M, held["bets"]) for part in rows)
-        for name, found in zip(("below", "above"), total.tolist(), strict=True):
-            yield from compare(f"held-out: {name}", held[name], found, 1.0)
+        for key, found in zip(("below", "above"), total.tolist(), strict=True):
+            yield from compare(f"{name}: {key}", held[key], found, 1.0)
         own = sum(part.people_sums(w, M) for part in rows)
         people = dict(zip(PEOPLE, own.tolist(), strict=True))
-        yield from compare("held-out: people", held["people"], people, 1.0)
+        yield from compare(f"{name}: people", held["people"], people, 1.0)
 
 
-def stakes_of(rows: list[Rows], e: Json, model: Model) -> Json:
+def stakes_of(rows: list[Rows], w: Any, M: float, s_max: float) -> Json:
     """Return the sums of `STAKES` over some splits, one list after another."""
-    bounds = (e["terms"]["loss_bound"], e["terms"]["weight_bound"])
-    total = sum(part.stake_sums(model.w, *bounds) for part in rows)
+    total = sum(part.stake_sums(w, M, s_max) for part in rows)
     return dict(zip(STAKES, np.asarray(total).tolist(), strict=True))
+
+
+def check_models(e: Json, path: Json, rows: dict[str, Rows]) -> Iterator[Check]:
+    """Compare every model of a path with the rows: its sums, and how M was chosen."""
+    train, held, s_max = rows["train"], rows[path["split"]], e["terms"]["weight_bound"]
+    for place, one in enumerate(path["candidates"], start=1):
+        w, M, name = np.array(one["model"]), one["loss_bound"], f"model {place}"
+        yield from check_sample(f"{name}, training", one["training"], [train], w, M)
+        if stated := one["training"]["stakes"]:
+            found = stakes_of([train], w, M, s_max)
+            yield from compare(f"{name}, training: stakes", stated, found, 1.0)
+        own = one["calibration"]
+        yield from check_sample(f"{name}, calibration", own, [held], w, M)
+        yield from check_sums(f"{name}, calibration", own, [held], w, M, s_max)
+        if e["terms"]["clipping"] == "chosen" and not one["refits"]:
+            least = chosen_bound(train, w, len(e["labels"]))
+            yield from compare(f"{name}: M, chosen on training rows", M, least)
 
 
 def check_bets(e: Json) -> Iterator[Check]:
@@ -945,27 +992,167 @@ def check_bets(e: Json) -> Iterator[Check]:
 
     A later certificate keeps those of the first, which were planned for its confidence.
     """
-    held, M, t = known(e["heldout"]), e["terms"]["loss_bound"], e["terms"]
-    if not held or not held["bets"] or t["later"] or missing(e["training"]):
-        return
-    means, squares = (
-        means_of(e["seen"], f"bounded_loss{end}") for end in ("", "_squared")
-    )
+    held, t, path = known(e["heldout"]), e["terms"], known(e.get("path"))
+    bounds = [cell["bound"] for cell in e["cells"]]
+    if held and held["bets"] and not t["later"] and not missing(e["training"]):
+        delta, M = 1 - t["confidence"], t["loss_bound"]
+        yield from check_plan("held-out", held, e["seen"], bounds, delta, M)
+    for place, one in enumerate(path["candidates"] if path else [], start=1):
+        delta, M = 1 - path["confidence"], one["loss_bound"]
+        own, name = one["calibration"], f"model {place}, calibration"
+        yield from check_plan(name, own, one["training"], bounds, delta, M)
+
+
+def check_plan(
+    name: str, held: Json, seen: Json, bounds: Sequence[float], delta: float, M: float
+) -> Iterator[Check]:
+    """Plan the bets of one sample again."""
+    means, squares = (means_of(seen, f"bounded_loss{end}") for end in ("", "_squared"))
     weighs = held.get("levels")
     for z, n in enumerate(held["cells"]["count"]):
-        spread, delta = max(squares[z] - means[z] ** 2, 0.0), 1 - t["confidence"]
+        spread = max(squares[z] - means[z] ** 2, 0.0)
         if weighs:
-            sums = {k: v[z] for k, v in e["seen"].get("stakes", {}).items()} or None
-            bound = e["cells"][z]["bound"]
-            *planned, levels = weighted_plan(n, delta, sums, bound, M)
+            sums = {k: v[z] for k, v in seen.get("stakes", {}).items()} or None
+            *planned, levels = weighted_plan(n, delta, sums, bounds[z], M)
             stated = [held["bets"][z], held["bet_weights"][z]]
-            yield from compare(f"held-out: bets of cell {z}", stated, planned)
-            yield from compare(f"held-out: levels of cell {z}", weighs[z], levels)
+            yield from compare(f"{name}: bets of cell {z}", stated, planned)
+            yield from compare(f"{name}: levels of cell {z}", weighs[z], levels)
             continue
         bets, weights = bets_of(n, delta, means[z], spread, M)
-        yield from compare(f"held-out: bets of cell {z}", held["bets"][z], bets)
+        yield from compare(f"{name}: bets of cell {z}", held["bets"][z], bets)
         stated = held["bet_weights"][z]
-        yield from compare(f"held-out: weights of bets of cell {z}", stated, weights)
+        yield from compare(f"{name}: weights of bets of cell {z}", stated, weights)
+
+
+def check_path(e: Json) -> Iterator[Check]:
+    """Put the models of a path in order again, test them, and choose.
+
+    What is compared here follows from their sums; `check_models` compares these.
+    """
+    if (path := known(e.get("path"))) is None:
+        return
+    bounds = [cell["bound"] for cell in e["cells"]]
+    yield from check_order(path, bounds)
+    risks = risks_of(e, path)
+    kept = shown_up_to(risks, 1 - path["confidence"])
+    yield from compare("path: the model chosen", path["chosen"], max(kept - 1, 0))
+    models, own = path["candidates"], path["candidates"][path["chosen"]]
+    same = [("training", one["training"], e["seen"]) for one in models]
+    same += [("calibration", one["calibration"], own["calibration"]) for one in models]
+    for name, one, other in same:
+        yield from compare(f"path: {name} rows", one["splits"], other["splits"])
+        for key in ("cells", "atoms"):
+            for column in ("count", "weight"):
+                what = f"path: {name} rows, {key}, {column}"
+                yield from compare(what, one[key][column], other[key][column], 1.0)
+    yield from check_shipped(e, path, own)
+    M, chosen = e["terms"]["loss_bound"], e["terms"]["clipping"] == "chosen"
+    tried = trials(len(e["labels"])) if chosen else [M]
+    for place, one in enumerate(models, start=1):
+        good = one["loss_bound"] in tried
+        yield Check(f"model {place}: M", one["loss_bound"], f"one of {tried}", good)
+
+
+def check_order(path: Json, bounds: Sequence[float]) -> Iterator[Check]:
+    """Measure again how safe each model is on training rows: the safest is first."""
+    models, spread = path["candidates"], path["spread"]
+    errors = [standard_errors(one) for one in models]  # by the one trained first
+    off = [np.abs(np.subtract(one, spread)).max(initial=0.0) for one in errors]
+    yield from compare("path: spread", spread, errors[int(np.argmin(off))])
+    margins = []
+    for one in models:
+        room = zip(bounds, means_of(one["training"]), spread, strict=True)
+        margins.append(min((b - mean) / s for b, mean, s in room))
+    stated = [one["margin"] for one in models]
+    yield from compare("path: margins", stated, margins)
+    slack = CLOSE * max(map(abs, margins)) + TINY
+    good = all(b - a <= slack for a, b in itertools.pairwise(margins))
+    yield Check("path: the safest first", stated, "in another order", good)
+
+
+def check_shipped(e: Json, path: Json, own: Json) -> Iterator[Check]:
+    """Find in evidence of the shipped model what the path has of it."""
+    yield from compare("path: M", own["loss_bound"], e["terms"]["loss_bound"])
+    pairs, held = [("seen", own["training"], e["seen"])], known(e["heldout"])
+    if held and path["split"] in held["splits"]:
+        pairs.append(("held-out", own["calibration"], held))
+    for name, one, other in pairs:
+        for key in ("splits", "risk", "bounded_risk", "share", "cells", "atoms"):
+            yield from compare(f"path: {name}, {key}", one[key], other[key], 1.0)
+
+
+def standard_errors(one: Json) -> list[float]:
+    """Return about one standard error of each cell's mean on the calibration rows."""
+    means, squares = (
+        means_of(one["training"], f"bounded_loss{end}") for end in ("", "_squared")
+    )
+    rows = zip(means, squares, one["calibration"]["cells"]["count"], strict=True)
+    found = [math.sqrt(max(b - a * a, 0.0) / max(n, 1)) for a, b, n in rows]
+    top = max(found, default=0.0)
+    return [max(error, LEAST * (top if top > 0 else 1.0)) for error in found]
+
+
+def is_weighted(e: Json) -> bool:
+    """Whether held-out rows do not count alike, as far as is known."""
+    samples = [e["seen"], *filter(None, [known(e["heldout"])])]
+    unlike = any(s["atoms"]["weight"] != s["atoms"]["count"] for s in samples)
+    stated = e["data"].get("weighted")
+    return unlike if stated is None else bool(stated)
+
+
+def risks_of(e: Json, path: Json) -> list[float]:
+    """Return the smallest δ with which each model of a path is shown."""
+    bounds, weighted = [cell["bound"] for cell in e["cells"]], is_weighted(e)
+    return [least_risk(one, bounds, weighted=weighted) for one in path["candidates"]]
+
+
+def least_risk(one: Json, bounds: Sequence[float], *, weighted: bool) -> float:
+    """Return the smallest δ with which a model is shown to keep every bound.
+
+    Each cell is tested at its bound ζ, not by an upper end: it is shown if the wealth
+    of the bets, Σ π exp(S)/(1 − γζ/M)ⁿ, is 1/(0.8 δ), or kl(mean ‖ ζ/M) is log(5/δ)/n.
+    All are shown if the worst is: where a bound is broken, that cell is misjudged.
+    """
+    s, M = one["calibration"], one["loss_bound"]
+    risk = tested_weighted if weighted else tested_plain
+    return max((risk(s, z, b, M) for z, b in enumerate(bounds)), default=0.0)
+
+
+def tested_plain(s: Json, z: int, bound: float, M: float) -> float:
+    """Return the smallest δ with which a cell is shown to be within its bound."""
+    table = s["people"] or s["cells"]  # rows of one person are not independent
+    n, total = table["count"][z], table["bounded_loss"][z]
+    if bound >= M or n == 0 or bound <= 0:
+        return 0.0 if bound >= M else math.inf
+    p, q, betting = min(max(total / n / M, 0.0), 1.0), bound / M, bool(s["bets"])
+    found = math.inf
+    if p < q:
+        far = float(xlogy(p, p / q) + xlogy(1 - p, (1 - p) / (1 - q)))
+        found = (5 if betting else 1) * math.exp(-n * far)
+    if betting:
+        g, pi, sums = (np.array(s[k][z]) for k in ("bets", "bet_weights", "below"))
+        wealth = float(logsumexp(np.log(pi) + sums - n * np.log1p(-g * q)))
+        found = min(found, math.exp(-wealth) / 0.8)
+    return found
+
+
+def tested_weighted(s: Json, z: int, bound: float, M: float) -> float:
+    """Return the same where rows have weights: the bound is one of the levels."""
+    if not s["levels"] or any(s["stakes"]["above"]):
+        return math.inf
+    n = s["stakes"]["count"][z]
+    if bound >= M or n == 0:
+        return 0.0 if bound >= M else math.inf
+    at = int(np.argmin(np.abs(np.subtract(s["levels"][z], bound))))
+    g, pi, sums = (np.array(s[k][z]) for k in ("bets", "bet_weights", "diluted"))
+    wealth = float(logsumexp(np.log(pi) + sums[:, at] - n * np.log1p(-g * bound / M)))
+    return math.exp(-wealth)
+
+
+def shown_up_to(risks: Sequence[float], delta: float) -> int:
+    """Return how many models are shown, from the first one on, until one is not."""
+    most = delta * (1 + CLOSE)
+    return next((k for k, risk in enumerate(risks) if risk > most), len(risks))
 
 
 def check_bound(e: Json) -> Iterator[Check]:
@@ -990,7 +1177,10 @@ def check_sites(e: Json) -> Iterator[Check]:
     of all is between those of single sites, where all of these are known.
     """
     told, M = known(e["sites"]), e["terms"]["loss_bound"]
-    for sample in (e["seen"], known(e["heldout"]) or {}):
+    path = known(e.get("path")) or {"candidates": []}
+    samples = [(e["seen"], M), (known(e["heldout"]) or {}, M)]
+    samples += [(one["calibration"], one["loss_bound"]) for one in path["candidates"]]
+    for sample, M in samples:
         if not sample.get("sites"):  # as in evidence of 0.1
             continue
         if told is None or told["masked"] or M is None:
@@ -1044,14 +1234,25 @@ def check_choice(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
         return
     if run["method"].get("multiplier_bound", 0) is None and t["multiplier_bound"] > 10:
         return  # the price was raised after M was chosen
-    own = rows.losses(model.w)
-    found = [M for M in (3.0, 5.0, 8.0, 12.0, 20.0) if classes * math.exp(-M) < 0.5]
-    for M in found or [math.log(classes) + 3.0]:
-        off = rows.weight * (rows.bounded(model.w, own, M) - own)
+    found = chosen_bound(rows, model.w, classes)
+    yield from compare("M, chosen on training rows", t["loss_bound"], found)
+
+
+def trials(classes: int) -> list[float]:
+    """Return the values of M that are tried for so many classes."""
+    found = [M for M in TRIALS if max(2, classes) * math.exp(-M) < 0.5]
+    return found or [math.log(classes) + TRIALS[0]]
+
+
+def chosen_bound(rows: Rows, w: Any, classes: int) -> float:
+    """Return the smallest M that costs no cell of the training rows much."""
+    own, M = rows.losses(w), math.nan
+    for M in trials(classes):
+        off = rows.weight * (rows.bounded(w, own, M) - own)
         rise = rows.cells @ off / rows.counts
         if rise.max() <= 1e-4:
             break
-    yield from compare("M, chosen on training rows", t["loss_bound"], M)
+    return M
 
 
 def check_proofs(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
@@ -1194,19 +1395,20 @@ class Told:
         self.names = [c["cell"] for c in e["cells"]]
         self.bounds = [c["bound"] for c in e["cells"]]
         self.trained, self.promise = not missing(e["training"]), e["promise"]
-        self.held = known(e["heldout"])
+        self.held, self.path = known(e["heldout"]), known(e.get("path"))
         self.apart = self.separate()
         self.usable = None if self.apart == ["failed"] else self.held
         self.M, self.R = self.terms["loss_bound"], self.terms["radius"]
         samples = [e["seen"], *([self.held] if self.held else [])]
         unlike = [s["atoms"]["weight"] != s["atoms"]["count"] for s in samples]
-        known_weights = e["data"].get("weighted")
-        self.weighted = any(unlike) if known_weights is None else bool(known_weights)
+        self.weighted = is_weighted(e)
         self.unlike = self.weighted or any(unlike)
         self.percent = f"{100 * self.terms['confidence']:.6g}"
         self.delta = 1.0 - self.terms["confidence"]
-        self.many = 1 if self.terms["fresh_split"] else self.terms["candidates"]
-        later = self.terms["later"]
+        self.compared = 1 if self.terms["fresh_split"] else self.terms["candidates"]
+        self.many, later = self.compared, self.terms["later"]
+        if self.path and self.held and self.path["split"] in self.held["splits"]:
+            self.many *= len(self.path["candidates"])  # these rows chose among them
         self.of_later = max(1, later * (later + 1))
         self.parts = self.many * self.of_later
         self.column = "bounded_loss" if self.trained else "loss"
@@ -1236,6 +1438,7 @@ class Told:
         self.shares = dict.fromkeys(others, self.delta / (2 * max(1, len(others))))
         self.shares["holdout"] = self.delta / 2 if others else self.delta
         self.upper = self.loss_bounds(self.delta)
+        self.view, self.kept, self.risk = self.tested()
         self.target: float | None = None
         if self.terms["target_gap"] is not None:
             prices = [number(c["multiplier"]) for c in e["cells"]]
@@ -1574,8 +1777,129 @@ class Told:
         own = self.terms["weighed"] == "training rows" and seen is not None
         return [["assumed", up(most), *([up(seen[1])] if own else [])]]
 
+    def tested(self) -> tuple[Told | None, int, float]:
+        """Return what calibration rows say, how many models are shown, and at which δ.
+
+        The figures are those of a model that was fixed before, if the shipped one is
+        the first of the path; otherwise they hold for all models, which share the risk.
+        """
+        path, risk = self.path, self.delta / (self.compared * self.of_later)
+        if path is None:
+            return None, 0, risk
+        terms, many = dict(self.terms), len(path["candidates"])
+        if path["chosen"] > 0:
+            terms |= {"candidates": self.compared * many, "fresh_split": False}
+        own = path["candidates"][path["chosen"]]["calibration"]
+        data = {**self.e["data"], "overlap": path["overlap"]}
+        e = {**self.e, "terms": terms, "data": data, "heldout": own}
+        view = Told({**e, "path": {"missing": "these are its rows"}})
+        return view, shown_up_to(risks_of(self.e, path), risk), risk
+
+    @property
+    def shown(self) -> bool:
+        """Whether the path shows the shipped model, and all that are safer."""
+        there = self.view is not None and self.view.upper is not None
+        return there and self.kept > self.path["chosen"]
+
+    @property
+    def at_most(self) -> list[float] | None:
+        """The one number per cell; what a path shows is the bound itself."""
+        if self.view is None:
+            return self.upper
+        return self.bounds if self.shown else self.view.upper
+
+    def of_path(self) -> Json:
+        """What result.json says of a path, but for sentences."""
+        if self.view is None or self.path is None:
+            return {}
+        found, rise, common = self.view.upper, None, None
+        if found is not None and not self.shown:
+            over = max(u - b for u, b in zip(found, self.bounds, strict=True))
+            rise = max(0.0, over)
+        if rise and self.equal:
+            common = float(up(self.bounds[0] + rise))
+        return {
+            "model": self.path["chosen"] + 1,
+            "models": len(self.path["candidates"]),
+            "calibration_rows": int(sum(self.view.e["heldout"]["atoms"]["count"])),
+            "could_promise": common if common and common < self.M else None,
+            "rise": rise,
+        }
+
+    def short(self) -> list[str] | None:
+        """What the short sentence on unseen people shows; None where it is a reason."""
+        if self.view is None:
+            found = self.holdout()
+            return None if isinstance(found, str) else found[4]
+        if self.view.upper is None or self.path is None:
+            return None
+        facts, M = self.of_path(), self.M
+        place, many = f"{facts['model']}", f"{facts['models']}"
+        if self.shown:
+            which = [place, many] if many != "1" else []
+            rows = f"{facts['calibration_rows']:,}"
+            return [self.percent, rows, *which, *self.trivial()]
+        out = [many] if many != "1" else []
+        if place != "1":
+            out = [place, many, f"{100 * self.path['confidence']:.6g}"]
+        out += self.in_the_way(self.view)
+        if facts["could_promise"] is not None:
+            out.append(f"{facts['could_promise']:.6g}")
+        elif facts["rise"] and not self.equal:
+            below = all(b + facts["rise"] < M for b in self.bounds)
+            out += [up(facts["rise"])] if below else []
+        return out
+
+    def in_the_way(self, view: Told) -> list[str]:
+        """What the sentence shows on the cell that stands in the way."""
+        lacking, found = view.more_rows(), view.upper or []
+        if not lacking:
+            return []
+        never = [name for name, many in lacking.items() if many is None]
+        name = never[0] if never else max(lacking, key=lambda one: lacking[one] or 0)
+        z, held = self.names.index(name), view.e["heldout"]
+        if not held["cells"]["count"][z]:
+            return [name]
+        out = [name, self.percent, up(found[z]), near(self.bounds[z])]
+        if never:
+            return [*out, near(means_of(held, self.column)[z])]
+        left = len(lacking) - 1
+        out.append(f"{float(up(lacking[name] or 0, 2)):,.0f}")
+        return out + [f"{left:,}"] * (left > 0)
+
+    def promised(self, view: Told) -> Any:
+        """What a path shows of unseen people, or why it does not."""
+        found, facts = view.holdout(), self.of_path()
+        if isinstance(found, str) or self.path is None:
+            return found
+        value, _, figures, table, shown, grounds = found
+        spent = {"model": facts["model"], "models": facts["models"]}
+        spent["rows spent"] = facts["calibration_rows"]
+        said = self.short() or []
+        if not self.shown:
+            more = {**figures, **spent, "rise": facts["rise"]}
+            return value, False, more, table, said + shown, grounds
+        columns = ("rows", "loss", "upper", "vacuous", "bound", "shown")
+        for row in table:
+            row["upper"], row["shown"] = row["bound"], True
+            row["vacuous"] = row["bound"] >= self.M
+        table = [{k: row[k] for k in ("cell", *columns)} for row in table]
+        figures["delta"] = self.risk
+        end, many = self.path["chosen"] + 1, facts["models"]
+        last = [f"{end + 1}"] if self.kept == end < many else []
+        how = [f"{many}"] * (many > 1) + [f"{self.risk:.6g}", *last]
+        first, apart, *looks = view.grounds()
+        looks = looks if self.terms["others"] else looks[1:]
+        if self.compared > 1 and not self.terms["others"]:
+            looks = [["assumed", f"{self.compared}", "1", f"{self.compared}"], *looks]
+        grounds = [first, apart, ["assumed"], *looks, *self.bounded_loss(self.M)]
+        grounds += view.heaviest()
+        return None, True, {**figures, **spent}, table, said + how, grounds
+
     def holdout(self) -> Any:
         """How large the mean loss of unseen people can be."""
+        if self.view is not None:
+            return self.promised(self.view)
         joint = self.loss_bounds(self.shares["holdout"] / len(self.names))
         if self.upper is None or joint is None or self.M is None:
             return self.e["heldout"]["missing"] if self.held is None else "needs "
@@ -1617,6 +1941,8 @@ class Told:
 
     def more_rows(self) -> dict[str, int | None]:
         """About how many more rows would show the bounds that are not shown."""
+        if self.view is not None:
+            return {} if self.shown else self.view.more_rows()
         if self.usable is None or self.M is None or not (self.promise and self.upper):
             return {}
         cells = self.usable["people"] or self.usable["cells"]
@@ -1889,9 +2215,12 @@ class Told:
         """The verdict table."""
         e, nothing = self.e, [math.nan] * len(self.names)
         counts = [0] * len(self.names)
-        test, upper = nothing, self.upper or nothing
+        test, upper = nothing, self.at_most or nothing
         if self.held is not None:
             counts, test = self.held["cells"]["count"], means_of(self.held, self.column)
+        there = counts
+        if self.view is not None:
+            there = self.view.e["heldout"]["cells"]["count"]
         before = (known(e["before"]) or {"samples": {}})["samples"]
         old = {split: means_of(sample) for split, sample in before.items()}
         alone = {one["cell"]: one["upper"] for one in self.proofs["reach"]}
@@ -1904,7 +2233,7 @@ class Told:
             multiplier=[c["multiplier"] for c in e["cells"]],
             test_loss=test,
             test_count=counts,
-            test_upper=[u if n else None for u, n in zip(upper, counts, strict=True)],
+            test_upper=[u if n else None for u, n in zip(upper, there, strict=True)],
             before_train_loss=old.get("train", nothing),
             before_test_loss=old.get("test", nothing),
             constant=[c["constant"] for c in e["cells"]],
@@ -1921,12 +2250,15 @@ class Told:
         if not (self.promise and self.trained and self.full):
             return []
         before, total, free = known(e["before"]), sum(lam), None
+        priced = self.converged == "yes"
+        if self.path and priced and total == 0:
+            return []
         if before:
             free = means_of(before["samples"]["train"])
             rows = zip(free, self.bounds, self.most, strict=True)
-            if all(loss <= bound + most for loss, bound, most in rows):
+            within = all(loss <= bound + most for loss, bound, most in rows)
+            if within and not self.path:
                 return []
-        priced = self.converged == "yes"
         if priced and total > 0:
             z = int(np.argmax(lam))
             out = [self.names[z], f"{100 * lam[z] / total:.0f}"]
@@ -2065,11 +2397,33 @@ def check_result(told: Told, stated: Json) -> Iterator[Check]:
     yield from compare("result.json, heldout shows", shown, told.heldout())
     lacking = said["unseen"]["more_rows"]
     yield from compare("result.json, more rows", lacking, told.more_rows())
-    if not isinstance(promised := told.holdout(), str):
+    plain = {k: v for k, v in said["unseen"].items() if k not in UNSEEN}
+    yield from compare("result.json, unseen", plain, told.of_path())
+    if (short := told.short()) is not None:
         shown = shown_in(said["unseen"]["sentence"], told.known_names)
-        yield from compare("result.json, unseen shows", shown, promised[4])
+        yield from compare("result.json, unseen shows", shown, short)
+    yield from check_words(told, said)
     shown = shown_in(stated["asks_most"] or "", told.known_names)
     yield from compare("result.json, asks_most shows", shown, told.asks())
+
+
+def check_words(told: Told, said: Json) -> Iterator[Check]:
+    """Find the words that only a promise which was asked for in advance may have."""
+    path, held = told.path, told.held or {"splits": []}
+    if path is None:
+        return
+    chose = path["split"] in held["splits"] and len(path["candidates"]) > 1
+    failed = told.short() is not None and not told.shown
+    due = {
+        ("heldout", "by which the model was chosen"): chose,
+        ("unseen", "is within its bound in every cell"): told.shown,
+        ("unseen", "shown to keep every bound"): failed and path["chosen"] == 0,
+        ("unseen", "when it was chosen, and is not"): failed and path["chosen"] > 0,
+    }
+    for (key, words), expected in due.items():
+        there = words in said[key]["sentence"]
+        good = there == expected
+        yield Check(f"result.json, {key}: '{words}'", there, expected, good)
 
 
 def check_certificate(told: Told, stated: Json) -> Iterator[Check]:
@@ -2321,6 +2675,10 @@ def check_shown(
     card = result["data"]["card"] or {"silos": [], "rows": [], "floor": 1}
     for silo, counts in zip(card["silos"], card["rows"], strict=True):
         rows.setdefault(silo, []).extend([counts, card["floor"]])
+    came = outcomes(e)
+    for name, (margin, error, cell, _) in came.items():
+        rows.setdefault(name, []).extend([margin, error, cell])
+        percent.setdefault(name, []).append(100 * error)
     known = [result, certificate, 100 * result["confidence"], card["floor"] - 1, *more]
     known += [len(result["cells"]), *costs]  # what was asked, and what it cost
     if e["labels"]:  # what a loss means: that of a coin, and the odds of the truth
@@ -2338,13 +2696,51 @@ def check_shown(
     names = sorted([*rows, *said, *stated, *notes], key=len)
     for tag, (name, *entries) in (part for part in parts if part[1]):
         if tag == "tr":
+            words = [entry for entry in entries if entry in OUTCOMES]
+            if words and name in came:
+                yield from compare(f"{where}, model {name}", words, [came[name][3]])
             for entry in entries:
                 facts = (percent if "%" in entry else in_row).get(name, anywhere)
                 yield from figures(f"{where}, row {name}", entry, facts)
             continue
         for one in reversed(names):
-            name = name.replace(one, "")
+            name = without(name, one)
         yield from figures(f"{where}, a text", name, anywhere)
+
+
+def without(text: str, name: str) -> str:
+    """Return a text less a name, which may be a number, or part of one elsewhere."""
+    if name not in text:
+        return text
+    whole = rf"(?<!\w)(?<!\d[.,]){re.escape(name)}(?!\w)(?![.,]\d)"
+    return re.sub(whole, "", text)
+
+
+def outcomes(e: Json) -> dict[str, tuple[float, float, str, str]]:
+    """Return what a table of a path shows of each model, by its number.
+
+    Its margin, how often it is wrong on training rows (its mean loss, of numbers), the
+    cell with the least room there, and what came of it.
+    """
+    out: dict[str, tuple[float, float, str, str]] = {}
+    if (path := known(e.get("path"))) is None:
+        return out
+    risk = 1 - e["terms"]["confidence"]
+    later, many = e["terms"]["later"], e["terms"]["candidates"]
+    risk /= max(1, later * (later + 1)) * (1 if e["terms"]["fresh_split"] else many)
+    kept = shown_up_to(risks_of(e, path), risk)
+    for place, one in enumerate(path["candidates"]):
+        atoms, means = one["training"]["atoms"], means_of(one["training"])
+        total = sum(atoms["weight"])
+        error = sum(atoms["bounded_loss"]) / total
+        if e["labels"]:
+            error = 1 - sum(atoms["correct"]) / total
+        over = [m - c["bound"] for m, c in zip(means, e["cells"], strict=True)]
+        cell = e["cells"][int(np.nanargmax(over))]["cell"]
+        word = OUTCOMES[(place >= kept) + (place > kept)]
+        mark = f" {HERE}" * (place == path["chosen"])
+        out[f"{place + 1}{mark}"] = (one["margin"], error, cell, word)
+    return out
 
 
 def figures(what: str, text: str, known: Sequence[Any]) -> Iterator[Check]:
@@ -2436,10 +2832,15 @@ def check_looks(e: Json, path: Path) -> Iterator[Check]:
     held, terms = known(e["heldout"]), e["terms"]
     if held is None or not path.is_file():
         return
-    rows = [e["data"]["splits"].get(split) for split in held["splits"]]
-    if None in rows:
-        counts = [int(n) for n in held["atoms"]["count"]]
-        rows = [hashed("rows", e["data"]["schema"], [*held["splits"], counts])]
+    rows, samples = [], [held]
+    if chosen := known(e.get("path")):
+        samples.append(chosen["candidates"][chosen["chosen"]]["calibration"])
+    for sample in samples:
+        parts = [e["data"]["splits"].get(split) for split in sample["splits"]]
+        if None in parts:
+            counts = [int(n) for n in sample["atoms"]["count"]]
+            parts = [hashed("rows", e["data"]["schema"], [*sample["splits"], counts])]
+        rows += parts
     names = ("confidence", "candidates", "fresh_split", "feature_bound", "loss_bound")
     cells = [[c[key] for key in ("cell", "bound", "silo", "of")] for c in e["cells"]]
     paid = [terms[name] for name in names]
@@ -2472,6 +2873,10 @@ def check_model(e: Json, model: Model) -> Iterator[Check]:
         "unit": model.unit(),
     }
     yield from compare("model", {key: e["model"][key] for key in found}, found)
+    if path := known(e.get("path")):
+        own = np.array(path["candidates"][path["chosen"]]["model"])
+        good = bool(np.array_equal(own, model.w))
+        yield Check("path: the shipped model", "as chosen", "another", good)
     stated, schema = e["data"]["schema"], model.schema_hash()
     yield from compare("names of inputs, groups, labels", stated, schema)
     run, priced = known(e["training"]), e["promise"] or e["minimax"]
@@ -2514,6 +2919,7 @@ def verify(directory: str | Path, rows: str | Path | None = None) -> list[Check]
         out += [] if model is None else check_model(e, model)
         out += check_looks(e, place / "looks.jsonl")
         out += [*check_bets(e), *check_bound(e), *check_floors(e), *check_sites(e)]
+        out += check_path(e)
         kind = e["model"]["kind"]
         if rows is None:
             out.append(skipped("no rows were given"))
