@@ -209,7 +209,7 @@ def test_the_engine_and_pffl_know_it():
         federation,
         pffl.BoundedGroupLoss(0.6),
         model=model,
-        method=pffl.PFFL(dual_rounds=250),
+        method=pffl.PFFL(dual_rounds=70),
         seed=0,
     )
     plain = pffl.solve(
