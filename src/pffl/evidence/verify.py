@@ -60,6 +60,7 @@ EFFORT = ("dual_rounds", "rounds", "max_rounds")  # what to raise, the first the
 FAR, WELL = 1e6, 10.0  # times the longest weights: as good as all, and least of a proof
 TRIALS = (3.0, 5.0, 8.0, 12.0, 20.0)  # M, the first that costs little
 LEAST = 1e-3  # of the largest standard error: a smaller one is taken for this
+SEEDLESS = ("exact", "first-order", "pooled")  # methods that draw nothing
 UNSEEN = ("verdict", "sentence", "more_rows")  # of every verdict on unseen people
 OUTCOMES = ("shown", "not shown", "not tested")  # of a model of a path
 HERE = "◀"  # beside the one that is shipped
@@ -1131,7 +1132,8 @@ def tested_plain(s: Json, z: int, bound: float, M: float) -> float:
         found = (5 if betting else 1) * math.exp(-n * far)
     if betting:
         g, pi, sums = (np.array(s[k][z]) for k in ("bets", "bet_weights", "below"))
-        wealth = float(logsumexp(np.log(pi) + sums - n * np.log1p(-g * q)))
+        won = np.log(pi) + sums - n * np.log1p(-g * q)
+        wealth = float(np.logaddexp.reduce(won))
         found = min(found, math.exp(-wealth) / 0.8)
     return found
 
@@ -1145,8 +1147,8 @@ def tested_weighted(s: Json, z: int, bound: float, M: float) -> float:
         return 0.0 if bound >= M else math.inf
     at = int(np.argmin(np.abs(np.subtract(s["levels"][z], bound))))
     g, pi, sums = (np.array(s[k][z]) for k in ("bets", "bet_weights", "diluted"))
-    wealth = float(logsumexp(np.log(pi) + sums[:, at] - n * np.log1p(-g * bound / M)))
-    return math.exp(-wealth)
+    won = np.log(pi) + sums[:, at] - n * np.log1p(-g * bound / M)
+    return math.exp(-float(np.logaddexp.reduce(won)))
 
 
 def shown_up_to(risks: Sequence[float], delta: float) -> int:
@@ -2851,9 +2853,25 @@ def check_looks(e: Json, path: Path) -> Iterator[Check]:
     mine = {one["certificate"]: one for one in looks if set(one["rows"]) & set(rows)}
     yield Check("looks: this certificate", own, list(mine), own in mine)
     if own in mine:
+        yield from compare("looks: settings", mine[own]["settings"], settings(e, cells))
         stated = {key: terms[key] for key in ("candidates", "others", "later")}
         found = {key: mine[own][key] for key in ("candidates", "others")}
         yield from compare("looks", stated, {**found, "later": list(mine).index(own)})
+
+
+def settings(e: Json, cells: list[Any]) -> str:
+    """Return the hash of all that was chosen of a model, whatever its training rows."""
+    run, terms, path = known(e["training"]), e["terms"], known(e.get("path"))
+    method = dict(run["method"]) if run else {}
+    for key in ("multiplier_bound", "warm_start"):  # how far and from where, not what
+        method.pop(key, None)
+    drawn = run["seed"] if run and method["kind"] not in SEEDLESS else None
+    named = e["model"]["described" if run else "fingerprint"]
+    given = [terms[key] for key in ("weighting", "risk_weight", "loss_bound")]
+    parts = [e["promise"], cells, given, named, method, drawn]
+    if path:
+        parts += ["path", path["confidence"], len(path["candidates"])]
+    return hashed("settings", *parts)
 
 
 def hashed(*parts: object) -> str:
@@ -2888,8 +2906,11 @@ def check_model(e: Json, model: Model) -> Iterator[Check]:
         yield from compare("multipliers", lam, model.multipliers.tolist())
     for key in ("multiplier_bound", "risk_weight"):
         price = run["method"].get(key) if run and e["promise"] else None
-        if price is not None:  # an open B was raised as needed
+        if price is not None:
             yield from compare(key, float(e["terms"][key]), float(price))
+    if run and e["promise"] and run["method"].get("multiplier_bound", 0) is None:
+        B, prices = e["terms"]["multiplier_bound"], [10.0**k for k in range(1, 9)]
+        yield Check("multiplier_bound, left open", B, f"one of {prices}", B in prices)
 
 
 def skipped(why: str) -> Check:
