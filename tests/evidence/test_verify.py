@@ -30,6 +30,7 @@ from pffl.reports.page import write_report
 from pffl.solution import Solution
 from pffl.solving import open_engine
 from tests.helpers import make_federation, make_schema
+from tests.test_path import unlike
 
 verify = pffl.verify
 module = sys.modules[verify.__module__]
@@ -45,6 +46,12 @@ def binary() -> Federation:
 @cache
 def federation(labels: int) -> Federation:
     return make_federation(7, sizes=(60, 45, 30), test=30, labels=labels)
+
+
+@cache
+def apart() -> Federation:
+    """Rows of which enough are held out to promise something by them."""
+    return unlike(8, rows=600, test_fraction=0.6)
 
 
 TWO, RANGE, BALL = 2, (-50.0, 50.0), pffl.Options(radius=100.0)
@@ -101,6 +108,11 @@ CASES: dict[str, tuple[int, Any, dict[str, Any]]] = {
         },
     ),
 }
+CASES["promise"] = (
+    TWO,
+    pffl.BoundedGroupLoss(0.8),
+    {"promise": pffl.Promise(models=4)},
+)
 STATUS = {"infeasible": "infeasible", "bounds that differ": "infeasible"}
 STATUS |= {"softmax": "infeasible", "within slack": "within_slack"}
 STATUS |= {"no ridge": "not_converged", "not converged": "not_converged"}
@@ -108,6 +120,8 @@ STATUS |= {"minimax": "unbounded", "no bound": "unbounded"}
 
 
 def rows_of(case: str) -> Federation:
+    if "promise" in CASES[case][2]:
+        return apart()
     return binary() if CASES[case][0] == TWO else federation(CASES[case][0])
 
 
@@ -227,7 +241,7 @@ def changed(path: tuple[Any, ...], by: float = 1e-3) -> Callable[[str], str]:
 
 
 #: Numbers that nothing else follows from, and that rows do not show.
-FREE = ("seconds",)
+FREE = ("seconds", "refits")
 
 
 def unnoticed(
@@ -245,7 +259,7 @@ def unnoticed(
     return out
 
 
-ENDINGS = ["met", "infeasible", "not converged"]
+ENDINGS = ["met", "infeasible", "not converged", "promise"]
 NAMES = ["evidence.json", "result.json", "certificate.json"]
 THIRD = slice(0, None, 3)
 
