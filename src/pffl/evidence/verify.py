@@ -1133,8 +1133,7 @@ def tested_plain(s: Json, z: int, bound: float, M: float) -> float:
     if betting:
         g, pi, sums = (np.array(s[k][z]) for k in ("bets", "bet_weights", "below"))
         won = np.log(pi) + sums - n * np.log1p(-g * q)
-        wealth = float(np.logaddexp.reduce(won))
-        found = min(found, math.exp(-wealth) / 0.8)
+        found = min(found, against(won) / 0.8)
     return found
 
 
@@ -1148,7 +1147,12 @@ def tested_weighted(s: Json, z: int, bound: float, M: float) -> float:
     at = int(np.argmin(np.abs(np.subtract(s["levels"][z], bound))))
     g, pi, sums = (np.array(s[k][z]) for k in ("bets", "bet_weights", "diluted"))
     won = np.log(pi) + sums[:, at] - n * np.log1p(-g * bound / M)
-    return math.exp(-float(np.logaddexp.reduce(won)))
+    return against(won)
+
+
+def against(won: Any) -> float:
+    """Return 1/Σ exp: the smallest risk with which so much wealth is reached."""
+    return math.exp(min(-float(np.logaddexp.reduce(won)), 700.0))
 
 
 def shown_up_to(risks: Sequence[float], delta: float) -> int:
