@@ -7,20 +7,17 @@ chart.axes()              # matplotlib's Axes
 """
 
 from pffl.figures.chart import Chart, Plot, Rows
+from pffl.figures.studies import curves, differences, fronts, path, ranks, tradeoff
 from pffl.figures.tables import (
     by_round,
     convergence,
-    curves,
-    differences,
     e_values,
     group_losses,
     group_rates,
     inputs,
-    path,
     rows_of,
     side_by_side,
     site_losses,
-    tradeoff,
 )
 
 __all__ = [
@@ -32,10 +29,12 @@ __all__ = [
     "curves",
     "differences",
     "e_values",
+    "fronts",
     "group_losses",
     "group_rates",
     "inputs",
     "path",
+    "ranks",
     "rows_of",
     "side_by_side",
     "site_losses",

@@ -75,6 +75,9 @@ def _rows(chart: Rows, axes: Axes) -> None:
             case "span" | "range" | "arrow":
                 wide = 2.0 if series.shape == "arrow" else 1.2
                 axes.hlines(at, values, ends, color=colour, lw=wide, label=label)
+                if series.shape == "range":
+                    sides = {"color": colour, "linestyle": "none", "marker": "|"}
+                    axes.plot([*values, *ends], [*at, *at], label=HIDDEN, **sides)
             case shape:
                 axes.plot(
                     values,
@@ -88,15 +91,22 @@ def _rows(chart: Rows, axes: Axes) -> None:
     axes.set_yticks(list(heights), names)
     for text, row in zip(axes.get_yticklabels(), chart.rows, strict=True):
         text.set_fontweight("normal" if row.marks else "bold")
+    for y, row in zip(heights, chart.rows, strict=True):
+        where = axes.get_yaxis_transform()
+        axes.text(1.01, y, row.note, va="center", fontsize="small", transform=where)
     axes.set_ylim(-0.6, len(chart.rows) - 0.4)
     _along(axes, "x", chart.axis)
+    axes.tick_params(axis="y", length=0)
+    if chart.axis.low < 0.0:
+        axes.axvline(0.0, color="#888", linewidth=1.0, zorder=0.5)
+    axes.spines["left"].set_visible(False)
     if any(series.title for series in chart.series.values()):
         axes.legend(fontsize="small", frameon=False, ncols=3, **KEY)
 
 
 def _plot(chart: Plot, axes: Axes) -> None:
-    for i, line in enumerate(chart.lines):
-        _line(line, i, axes)
+    for line in chart.lines:
+        _line(line, axes)
     if chart.rule is not None:
         height, words = chart.rule
         axes.axhline(height, color=COLOURS["bound"][0], linestyle="--", label=words)
@@ -106,10 +116,13 @@ def _plot(chart: Plot, axes: Axes) -> None:
         axes.legend(fontsize="small", frameon=False, ncols=2, **KEY)
 
 
-def _line(line: Line, index: int, axes: Axes) -> None:
+def _line(line: Line, axes: Axes) -> None:
     colour = COLOURS[line.colour][0]
     x, y = [a for a, _ in line.points], [b for _, b in line.points]
-    marker, name = MARKERS[index % len(MARKERS)], line.name or HIDDEN
+    marker, name = MARKERS[line.dash], line.name or HIDDEN
+    if line.band:
+        low, high = zip(*line.band, strict=True)
+        axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
     match line.kind:
         case "crowd":
             axes.plot(
@@ -125,9 +138,7 @@ def _line(line: Line, index: int, axes: Axes) -> None:
         case "marks":
             axes.plot(x, y, linestyle="none", marker=marker, color=colour, label=name)
         case _:
-            axes.plot(
-                x, y, color=colour, linestyle=DASHES[index % len(DASHES)], label=name
-            )
+            axes.plot(x, y, color=colour, linestyle=DASHES[line.dash], label=name)
     for (a, b), (left, right, low, high) in zip(line.points, line.spans, strict=False):
         if left is not None and right is not None:
             axes.hlines(b, left, right, color=colour, lw=0.8)
@@ -149,3 +160,6 @@ def _along(axes: Axes, name: str, axis: Axis) -> None:
         }
     )
     axes.minorticks_off()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_axisbelow(True)
+    axes.grid(axis="both" if name == "y" else "x", color="#ddd", linewidth=0.8)

@@ -66,10 +66,11 @@ class Mark:
 
 @dataclass(frozen=True)
 class Row:
-    """A name and its marks; without marks it heads the rows that follow."""
+    """A name, its marks, and a word on them; without marks it heads what follows."""
 
     name: str
     marks: tuple[Mark, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -132,11 +133,12 @@ def axis_of(
     percent: bool = False,
     log: bool = False,
     whole: bool = False,
+    signed: bool = False,
 ) -> Axis:
     """Return the axis on which all values have room, at least so wide.
 
     `least` keeps a chart from making much of what is little: differences far below it
-    are drawn as what they are.
+    are drawn as what they are. What is not `signed` cannot be below 0: nor is the axis.
     """
     found = [v for v in values if math.isfinite(v) and (v > 0 or not log)]
     found += [] if include is None else [include]
@@ -153,8 +155,8 @@ def axis_of(
     lacking = max(0.0, wanted - (high - low)) / 2
     pad = PAD * (high - low) + lacking
     start, end = low - pad, high + pad
-    if low >= 0.0:  # nothing that is shown can be below 0
-        start = max(0.0, start)
+    if low >= 0.0 > start and not signed:
+        start, end = 0.0, max(end, wanted)
     return Axis(title, start, end, percent=percent)
 
 
@@ -203,7 +205,8 @@ class Line:
     """Points, joined or not, with the ends of their intervals where they are known.
 
     A crowd is many points of no name of their own. `spans` have, for each point, its
-    ends along x and along y; None where there are none.
+    ends along x and along y; None where there are none. A `band` has the lower and
+    upper end along y of each point, and is filled between them.
     """
 
     name: str
@@ -212,13 +215,24 @@ class Line:
     spans: Sequence[Ends] = ()
     colour: str = "c0"
     words: Sequence[str] = ()
+    band: Sequence[tuple[float, float]] = ()
+
+    @property
+    def dash(self) -> int:
+        """Which of eight kinds of lines it is: one a colour."""
+        kind = self.colour[1:]
+        return int(kind) if kind.isdigit() else 0
 
 
 @dataclass(frozen=True)
 class Plot(Chart):
-    """Lines and points between two axes; `rule` is a height that matters, named."""
+    """Lines and points between two axes; `rule` is a height that matters, named.
+
+    `left` counts the lines for which there was no colour.
+    """
 
     x: Axis
     y: Axis
     lines: Sequence[Line] = field(default_factory=tuple)
     rule: tuple[float, str] | None = None
+    left: int = 0

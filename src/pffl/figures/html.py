@@ -26,6 +26,7 @@ ENDS = {  # of a line: within the axis, beyond it
     "arrow": ("M-12-4L-6 0L-12 4", "M-12-4L-6 0L-12 4"),
 }
 BACK = "M12-4L6 0L12 4"  # the head of an arrow to the left, beside a dot
+STRETCHED = '<svg viewBox="0 0 100 100" preserveAspectRatio="none">'
 NEAR = 5.0  # percent: an arrow this short has no head
 
 
@@ -56,28 +57,31 @@ def _text(text: str) -> str:
 
 
 def _rows(chart: Rows) -> str:
-    axis = chart.axis
-    places = [(axis.at(value), text) for value, text in axis.ticks]
+    axis, ticks = chart.axis, chart.axis.ticks
+    places = [(axis.at(value), text) for value, text in ticks]
     grid = "".join(
-        f'<line class="grid" x1="{x:.2f}%" x2="{x:.2f}%" y1="-50%" y2="50%"/>'
-        for x, _ in places
+        f'<line class="grid{zero}" x1="{x:.2f}%" x2="{x:.2f}%" y1="-50%" y2="50%"/>'
+        for x, zero in ((axis.at(v), " zero" * (v == 0 > axis.low)) for v, _ in ticks)
     )
-    body = "".join(_row(row, chart, grid) for row in chart.rows)
+    noted = any(row.note for row in chart.rows)
+    body = "".join(_row(row, chart, grid, noted) for row in chart.rows)
     under = f'<div class="axis"><span></span>{_along(places, axis.title)}</div>'
     return _figure(
-        f'<div class="dots" role="img" aria-label="{_text(chart.words)}" '
+        f'<div class="dots{" noted" * noted}" role="img" '
+        f'aria-label="{_text(chart.words)}" '
         f'data-low="{axis.low!r}" data-high="{axis.high!r}">{body}{under}</div>',
         _key(chart),
     )
 
 
-def _row(row: Row, chart: Rows, grid: str) -> str:
+def _row(row: Row, chart: Rows, grid: str, noted: bool) -> str:
     name = f'<bdi class="name">{_text(row.name)}</bdi>'
     if not row.marks:
         return f'<div class="head">{name}</div>'
     marks = "".join(_mark(mark, chart) for mark in row.marks)
     drawn = f'<span class="strip">{_middle(grid + marks)}</span>'
-    return f'<div class="dot-row">{name}{drawn}</div>'
+    note = f'<span class="note">{_text(row.note)}</span>' if noted else ""
+    return f'<div class="dot-row">{name}{drawn}{note}</div>'
 
 
 def _middle(drawn: str, more: str = "") -> str:
@@ -120,8 +124,13 @@ def _key(chart: Rows) -> str:
         for s in chart.series.values()
         if s.title
     ]
-    more = f"<li>and {chart.left:,} more in the table</li>" if chart.left else ""
-    return f'<ul class="key">{"".join(entries)}{more}</ul>' if entries or more else ""
+    return _list(entries, chart.left)
+
+
+def _list(entries: Iterable[str], left: int) -> str:
+    more = f"<li>and {left:,} more, not drawn</li>" if left else ""
+    found = "".join(entries) + more
+    return f'<ul class="key">{found}</ul>' if found else ""
 
 
 def _sample(colour: str, drawn: str) -> str:
@@ -133,7 +142,8 @@ def _of_series(shape: str) -> str:
         return '<rect class="full" x="3" width="20" y="-5" height="10"/>'
     if shape in ENDS:
         head = f'<path class="open" d="{ENDS[shape][0]}"/>'
-        return f'<line x1="3" x2="23"/><svg class="mark" x="23">{head}</svg>'
+        start = f'<svg x="3">{head}</svg>' if shape == "range" else ""
+        return f'<line x1="3" x2="23"/>{start}<svg class="mark" x="23">{head}</svg>'
     return f'<svg class="mark" x="13">{SHAPES[shape]}</svg>'
 
 
@@ -153,29 +163,39 @@ def _plot(chart: Plot) -> str:
         line = f'<line x2="100%" y1="{at}" y2="{at}"/>'
         text = f'<text x="100%" y="{at}" dy="-5">{_text(words)}</text>'
         grid += f'<g class="c-bound rule">{line}{text}</g>'
-    body = "".join(_line(line, i, x, y) for i, line in enumerate(chart.lines))
+    body = "".join(_band(line, x, y) for line in chart.lines if line.band)
+    body += "".join(_line(line, x, y) for line in chart.lines)
     up = "".join(f'<text x="100%" y="{h:.2f}%" dy="5">{t}</text>' for h, t in heights)
     places = [(x.at(value), text) for value, text in x.ticks]
-    named = [line for line in chart.lines if line.name]
-    keys = "".join(
-        f"<li>{_sample(line.colour, _of_line(line, i))}{_text(line.name)}</li>"
-        for i, line in enumerate(named)
-    )
+    keys = [
+        f"<li>{_sample(line.colour, _of_line(line))}{_text(line.name)}</li>"
+        for line in chart.lines
+        if line.name
+    ]
     return _figure(
         f'<div class="plot" role="img" aria-label="{_text(chart.words)}">'
         f'<span class="title">{_text(y.title)}</span>'
         f'<svg class="up">{up}</svg><svg class="area">{grid}{body}</svg>'
         f"<span></span>{_along(places, x.title)}</div>",
-        f'<ul class="key">{keys}</ul>' if keys else "",
+        _list(keys, chart.left),
     )
 
 
-def _line(line: Line, index: int, x: Axis, y: Axis) -> str:
+def _band(line: Line, x: Axis, y: Axis) -> str:
+    """What lies between the ends of a line's points, under all lines."""
+    across = [x.at(a) for a, _ in line.points]
+    under = list(zip(across, [100 - y.at(low) for low, _ in line.band], strict=True))
+    over = list(zip(across, [100 - y.at(high) for _, high in line.band], strict=True))
+    path = " ".join(f"{a:.2f},{b:.2f}" for a, b in [*over, *reversed(under)])
+    drawn = f'{STRETCHED}<polygon class="band" points="{path}"/></svg>'
+    return f'<g class="c-{line.colour}">{drawn}</g>'
+
+
+def _line(line: Line, x: Axis, y: Axis) -> str:
     places = [(x.at(a), 100 - y.at(b)) for a, b in line.points]
-    stretched = '<svg viewBox="0 0 100 100" preserveAspectRatio="none">'
     if line.kind == "crowd":
         path = "".join(f"M{a:.2f} {b:.2f}h0" for a, b in places)
-        drawn = f'{stretched}<path class="crowd" d="{path}"/></svg>'
+        drawn = f'{STRETCHED}<path class="crowd" d="{path}"/></svg>'
         return f'<g class="c-{line.colour}">{drawn}</g>'
     spans = "".join(
         _spans(a, b, ends, x, y)
@@ -186,7 +206,7 @@ def _line(line: Line, index: int, x: Axis, y: Axis) -> str:
         path = " ".join(f"{a:.2f},{b:.2f}" for a, b in places)
         name = f"<title>{_text(line.name)}</title>"
         parts.append(
-            f'{stretched}<polyline class="line d{index % 8}" points="{path}">{name}'
+            f'{STRETCHED}<polyline class="line d{line.dash}" points="{path}">{name}'
             "</polyline></svg>"
         )
     else:
@@ -216,9 +236,11 @@ def _segment(start: tuple[float, float], end: tuple[float, float]) -> str:
     return f'<line class="thin" {places}/>'
 
 
-def _of_line(line: Line, index: int) -> str:
+def _of_line(line: Line) -> str:
     if line.kind == "line":
-        return f'<line class="line d{index % 8}" x1="1" x2="25"/>'
+        band = '<rect class="band" x="1" width="24" y="-7" height="14"/>'
+        drawn = f'<line class="line d{line.dash}" x1="1" x2="25"/>'
+        return band + drawn if line.band else drawn
     shape = "diamond" if line.kind == "marks" else "dot"
     return f'<svg class="mark" x="13">{SHAPES[shape]}</svg>'
 

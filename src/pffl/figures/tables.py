@@ -9,12 +9,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-import numpy as np
-
 from pffl.figures.chart import (
     MOST_LINES,
     Axis,
-    Ends,
     Line,
     Mark,
     Plot,
@@ -23,7 +20,6 @@ from pffl.figures.chart import (
     Series,
     axis_of,
 )
-from pffl.numerics import front
 from pffl.text import decimals, up
 
 if TYPE_CHECKING:
@@ -36,10 +32,7 @@ MOST_POINTS = 400  # of a line
 FURTHEST = 0.5  # how far beyond the largest loss, as a part of it, upper bounds go
 LITTLE = 0.1  # of the largest loss: an axis is at least so wide
 POINTS = 0.05  # the same of a share: five points
-STATES = {"shown": "every bound shown", "not shown": "not every bound shown"}
-COLOUR_OF = {"shown": "test", "not shown": "bound"}  # others are grey
 SMALLEST = 1e-6  # of an e-value that is drawn
-SURE = 2.0  # standard errors that are drawn to each side
 CELLS = {
     "change": Series("", "arrow", "before"),
     "before": Series("training rows, without bounds", "ring", "before"),
@@ -65,7 +58,7 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
     return [{str(k): v for k, v in row.items()} for row in named.to_dict("records")]
 
 
-def _known(value: Any) -> float | None:
+def known(value: Any) -> float | None:
     """Return a number; None where there is none, also in text."""
     if value is None or value == "":
         return None
@@ -120,7 +113,7 @@ def group_losses(
         "is promised at most",
         axis,
         drawn,
-        _used(series, drawn),
+        used(series, drawn),
         len(cells) - len(shown),
     )
 
@@ -141,17 +134,18 @@ def side_by_side(tables: Sequence[tuple[str, Table]]) -> Rows:
         "Mean loss of each cell, run by run, with bounds and promises",
         _cell_axis(every),
         rows,
-        _used(series, rows),
+        used(series, rows),
         len(found[0][1]) - len(cells),
     )
 
 
 def _urgency(cell: Mapping[str, Any]) -> float:
-    over = _known(cell.get("violation"))
+    over = known(cell.get("violation"))
     return -(float(cell["train_loss"]) if over is None else over)
 
 
-def _used(series: Mapping[str, Series], rows: Iterable[Row]) -> dict[str, Series]:
+def used(series: Mapping[str, Series], rows: Iterable[Row]) -> dict[str, Series]:
+    """Return the series of which something is drawn."""
     there = {mark.series for row in rows for mark in row.marks}
     return {key: one for key, one in series.items() if key in there}
 
@@ -159,7 +153,7 @@ def _used(series: Mapping[str, Series], rows: Iterable[Row]) -> dict[str, Series
 def _cell_marks(cell: Mapping[str, Any]) -> Iterable[Mark]:
     name = str(cell["cell"])
     before, after, bound, held, upper = (
-        _known(cell.get(key))
+        known(cell.get(key))
         for key in (
             "before_train_loss",
             "train_loss",
@@ -190,11 +184,11 @@ def _cell_axis(cells: Sequence[Mapping[str, Any]]) -> Axis:
     would press everything else into a corner, so the axis ends before it.
     """
     keys = ("train_loss", "test_loss", "before_train_loss", "bound")
-    found = [_known(cell.get(key)) for cell in cells for key in keys]
+    found = [known(cell.get(key)) for cell in cells for key in keys]
     values = [value for value in found if value is not None]
     low, high = min(values, default=0.0), max(values, default=1.0)
     furthest = high + max(high - low, FURTHEST * high)
-    uppers = [_known(cell.get("test_upper")) for cell in cells]
+    uppers = [known(cell.get("test_upper")) for cell in cells]
     values += [min(value, furthest) for value in uppers if value is not None]
     return axis_of("mean loss", values, least=LITTLE * high)
 
@@ -228,7 +222,7 @@ def group_rates(table: Table) -> Rows:
         "Share of wrong predictions, false positives and false negatives of each group",
         axis_of("share", values, least=POINTS, percent=True),
         rows,
-        _used(series, rows),
+        used(series, rows),
         max(0, len(groups) - MOST_ROWS),
     )
 
@@ -254,8 +248,8 @@ def site_losses(table: Table) -> Rows:
     rows, values = [], []
     for cell in rows_of(table)[:MOST_ROWS]:
         name = str(cell["cell"])
-        low, high = _known(cell["lowest"]), _known(cell["highest"])
-        most = _known(cell["train at most"])
+        low, high = known(cell["lowest"]), known(cell["highest"])
+        most = known(cell["train at most"])
         marks = []
         if low is not None and high is not None:
             words = f"{name}, between sites: {decimals(low)} to {decimals(high)}"
@@ -276,7 +270,7 @@ def site_losses(table: Table) -> Rows:
             "mean loss, training rows", values, least=LITTLE * max(values, default=1)
         ),
         [row for row in rows if row.marks],
-        _used(series, rows),
+        used(series, rows),
     )
 
 
@@ -305,9 +299,10 @@ def by_round(history: Table, what: str, words: str) -> Plot | None:
     rows, mark = rows_of(history), f"{what}: "
     columns = [key for key in (rows[0] if rows else ()) if key.startswith(mark)]
     found = {key.removeprefix(mark): _series(rows, key) for key in columns}
-    known = {name: line for name, line in found.items() if line}
-    top = sorted(known, key=lambda name: -known[name][-1][1])[:MOST_LINES]
-    return _over_rounds({n: line for n, line in known.items() if n in top}, words)
+    there = {name: line for name, line in found.items() if line}
+    top = sorted(there, key=lambda name: -there[name][-1][1])[:MOST_LINES]
+    lines = {name: line for name, line in there.items() if name in top}
+    return _over_rounds(lines, words, left=len(there) - len(lines))
 
 
 def e_values(table: Table) -> Plot | None:
@@ -336,6 +331,7 @@ def e_values(table: Table) -> Plot | None:
             for i, (name, line) in enumerate(lines.items())
         ],
         (limit, f"alarm at {limit:.4g}"),
+        len(found) - len(lines),
     )
 
 
@@ -343,14 +339,18 @@ def _series(
     rows: Sequence[Mapping[str, Any]], column: str, above: float = -math.inf
 ) -> list[tuple[float, float]]:
     """Points of a line, thinned to what can be seen."""
-    found = [(float(row["round"]), _known(row.get(column))) for row in rows]
+    found = [(float(row["round"]), known(row.get(column))) for row in rows]
     points = [(x, y) for x, y in found if y is not None and y > above]
     step = max(1, len(points) // MOST_POINTS)
     return points[::step] + ([points[-1]] if step > 1 else [])
 
 
 def _over_rounds(
-    lines: Mapping[str, list[tuple[float, float]]], words: str, *, log: bool = False
+    lines: Mapping[str, list[tuple[float, float]]],
+    words: str,
+    *,
+    log: bool = False,
+    left: int = 0,
 ) -> Plot | None:
     points = [point for line in lines.values() for point in line]
     if max(map(len, lines.values()), default=0) < 2:
@@ -365,184 +365,5 @@ def _over_rounds(
             for i, (name, line) in enumerate(lines.items())
             if line
         ],
+        left=left,
     )
-
-
-# Many models
-
-
-def tradeoff(
-    table: Table,
-    *,
-    x: str = "error",
-    y: str = "worst_cell_loss",
-    best: Iterable[int] | None = None,
-) -> Plot:
-    """Draw a sweep's points on test rows, the Pareto front with its intervals.
-
-    Parameters
-    ----------
-    table
-        `Sweep.table`, of one notion: the cells of notions differ. The front is chosen
-        on validation rows where there are any, so it need not look like one here.
-    x, y
-        Measures: error, worst_cell_loss, worst_group_loss, risk, dp_gap or eo_gap.
-    best
-        Places of the points on the front; by default those on validation rows.
-    """
-    rows = rows_of(table)
-    chosen = "validation" if any(f"validation_{x}" in row for row in rows) else "test"
-    if best is None:
-        both = [[row.get(f"{chosen}_{x}"), row.get(f"{chosen}_{y}")] for row in rows]
-        best = np.flatnonzero(front(np.array(both, dtype=float))).tolist()
-    places = [
-        (_known(row.get(f"test_{x}")), _known(row.get(f"test_{y}"))) for row in rows
-    ]
-    there = [(a, b) for a, b in places if a is not None and b is not None]
-    line = [i for i in best if None not in places[i]]
-    spans = [_interval(rows[i], x, y) for i in line]
-    marked: Any = [places[i] for i in line]
-    words = [f"bound {rows[i]['bound']:g}" for i in line]
-    ends = [[v for s in spans for v in s[k : k + 2] if v is not None] for k in (0, 2)]
-    return Plot(
-        f"Every model of the sweep: {_measure(x)} against {_measure(y)}, test rows",
-        axis_of(
-            _measure(x),
-            [a for a, _ in there] + ends[0],
-            percent=x == "error",
-            least=POINTS * (x == "error"),
-        ),
-        axis_of(
-            _measure(y),
-            [b for _, b in there] + ends[1],
-            least=LITTLE * max([b for _, b in there], default=1.0),
-        ),
-        [
-            Line("a trained model", there, "crowd", colour="before"),
-            Line(
-                f"Pareto front, chosen on {chosen} rows, with intervals",
-                marked,
-                "marks",
-                spans,
-                "c0",
-                words,
-            ),
-        ],
-    )
-
-
-def path(table: Table, *, shares: bool = True) -> Plot:
-    """Draw the models of a path: what each costs, and how much room it leaves.
-
-    `table` has for each model its `error` (a share, or a mean loss), `room` (of the
-    tightest cell below its bound, on training rows), and `state`: shown, not shown or
-    not tested.
-    """
-    rows = rows_of(table)
-    states = dict.fromkeys(str(row["state"]) for row in rows)
-    lines = [
-        Line(
-            STATES.get(state, state),
-            [(row["error"], row["room"]) for row in rows if row["state"] == state],
-            "marks",
-            colour=COLOUR_OF.get(state, "before"),
-        )
-        for state in states
-    ]
-    errors = [float(row["error"]) for row in rows]
-    title = "wrong predictions" if shares else "mean loss"
-    return Plot(
-        "The models of the path: errors, and the room of the tightest cell",
-        axis_of(f"{title}, training rows", errors, least=POINTS, percent=shares),
-        axis_of(
-            "room of the tightest cell below its bound, training rows",
-            [float(row["room"]) for row in rows],
-            include=0.0,
-        ),
-        lines,
-        (0.0, "its bound"),
-    )
-
-
-def _measure(name: str) -> str:
-    return {
-        "error": "share of wrong predictions",
-        "worst_cell_loss": "mean loss of the worst cell",
-        "worst_group_loss": "mean loss of the worst group",
-    }.get(name, name.replace("_", " "))
-
-
-def _interval(row: Mapping[str, Any], x: str, y: str) -> Ends:
-    """Ends for unseen people along both axes, where they are known."""
-    names = {"error": "error", "worst_cell_loss": "worst"}
-    left, right, low, high = (
-        _known(row.get(f"test_{names.get(name, name)}_{side}"))
-        for name in (x, y)
-        for side in ("low", "high")
-    )
-    return left, right, low, high
-
-
-def differences(table: Table, words: str) -> Rows:
-    """Paired differences to one method: means with intervals, hollow where 0 is inside.
-
-    `table` has method, mean, low, high; see `Comparison.differences`.
-    """
-    rows, values = [], [0.0]
-    for row in rows_of(table):
-        ends = [_known(row["low"]), _known(row["high"])]
-        mean, low, high = _known(row["mean"]), *ends
-        if mean is None:
-            continue
-        shown = low is not None and high is not None and (low > 0 or high < 0)
-        text = f"{row['method']}: {mean:+.4f}"
-        marks = [Mark("shown" if shown else "open", mean, words=text)]
-        values.append(mean)
-        if low is not None and high is not None:
-            span = f"{text} ({low:+.4f} to {high:+.4f})"
-            marks.insert(0, Mark("interval", low, high, span))
-            values += [low, high]
-        rows.append(Row(str(row["method"]), tuple(marks)))
-    series = {
-        "shown": Series("a difference", "dot", "after"),
-        "open": Series("no difference shown", "ring", "before"),
-        "interval": Series("95 % interval over seeds", "range", "before"),
-    }
-    return Rows(words, axis_of("difference", values), rows, _used(series, rows))
-
-
-def curves(table: Table, *, y: str) -> Plot:
-    """Error against a measure on test rows, a curve each, with two standard errors.
-
-    Joined are the points on the front by validation means.
-    """
-    found: dict[str, list[dict[str, Any]]] = {}
-    for row in rows_of(table):
-        if _known(row.get("error")) is not None and _known(row.get(y)) is not None:
-            found.setdefault(str(row["curve"]), []).append(row)
-    lines, xs, ys = [], [], []
-    for i, (name, rows) in enumerate(list(found.items())[:MOST_LINES]):
-        points = [(float(r["error"]), float(r[y])) for r in rows]
-        spans = [(*_around(r, "error"), *_around(r, y)) for r in rows]
-        seen = [[r.get("validation_error"), r.get(f"validation_{y}")] for r in rows]
-        best = np.flatnonzero(front(np.array(seen, dtype=float)))
-        joined = sorted(points[j] for j in best)
-        lines += [
-            Line("", points, "marks", spans, f"c{i}", [str(r["bound"]) for r in rows]),
-            Line(name, joined, "line", colour=f"c{i}"),
-        ]
-        xs += [v for p, s in zip(points, spans, strict=True) for v in (p[0], *s[:2])]
-        ys += [v for p, s in zip(points, spans, strict=True) for v in (p[1], *s[2:])]
-    return Plot(
-        f"Error against {_measure(y)} on test rows, a line for each curve",
-        axis_of("error", [v for v in xs if v is not None], percent=True, least=POINTS),
-        axis_of(_measure(y), [v for v in ys if v is not None]),
-        lines,
-    )
-
-
-def _around(row: Mapping[str, Any], name: str) -> tuple[float | None, float | None]:
-    error = _known(row.get(f"{name}_se"))
-    if error is None:
-        return None, None
-    return float(row[name]) - SURE * error, float(row[name]) + SURE * error

@@ -182,6 +182,7 @@ class ComparisonView:
             figures.differences(
                 found.differences(measure),
                 f"{title} on test rows: difference to {reference}, seed by seed",
+                shares=measure == "error",
             )
             for measure, title in (
                 ("worst_cell_loss", "Worst cell's mean loss"),

@@ -1,0 +1,173 @@
+"""Charts of many models: fronts with bands, ranks, differences that were decided."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pffl import figures
+from pffl.figures.html import as_html
+
+NASTY = "<script>alert(1)</script>"
+LONG = "a method with a name of sixty characters, which is as long as"
+
+
+def marks(chart, series):
+    return {
+        row.name: mark
+        for row in chart.rows
+        for mark in row.marks
+        if mark.series == series
+    }
+
+
+def a_front(curves):
+    return [
+        {
+            "curve": name,
+            "error": 0.2 + 0.01 * i,
+            "worst_cell_loss": 0.7 - 0.05 * i,
+            "worst_cell_loss_low": 0.68 - 0.05 * i,
+            "worst_cell_loss_high": 0.73 - 0.05 * i,
+        }
+        for name in curves
+        for i in range(4)
+    ]
+
+
+def test_a_front_has_its_band_and_room_for_it():
+    chart = figures.fronts(a_front(["exact", NASTY]))
+    assert [line.name for line in chart.lines] == ["exact", NASTY]
+    (first, _) = chart.lines
+    assert first.points[1] == pytest.approx((0.21, 0.65))
+    assert first.band[1] == pytest.approx((0.63, 0.68))
+    assert chart.y.low < 0.53 < 0.73 < chart.y.high
+    text = as_html(chart)
+    assert NASTY not in text
+    shapes = re.findall(r'class="band" points="([^"]+)"', text)
+    assert len(shapes) == 2
+    corners = [tuple(map(float, pair.split(","))) for pair in shapes[0].split()]
+    assert len(corners) == 8  # there along the upper ends, back along the lower ones
+    wanted = [100 - chart.y.at(0.73 - 0.05 * i) for i in range(4)]
+    wanted += [100 - chart.y.at(0.68 - 0.05 * i) for i in (3, 2, 1, 0)]
+    assert [b for _, b in corners] == pytest.approx(wanted, abs=0.006)
+    (drawn, _) = chart.axes().collections
+    heights = drawn.get_paths()[0].vertices[:, 1]
+    assert (heights.min(), heights.max()) == pytest.approx((0.53, 0.73))
+
+
+def test_a_front_without_seeds_has_no_band():
+    rows = [{**row, "worst_cell_loss_low": None} for row in a_front(["a"])]
+    chart = figures.fronts(pd.DataFrame(rows))
+    assert chart.lines[0].band == []
+    assert 'class="band"' not in as_html(chart)
+
+
+def test_a_front_of_one_point_is_drawn_with_its_interval():
+    chart = figures.fronts(a_front(["a"])[:1])
+    (line,) = chart.lines
+    assert line.kind == "marks"
+    assert line.spans == [(None, None, 0.68, 0.73)]
+
+
+def test_no_two_fronts_look_alike_and_the_rest_is_counted():
+    chart = figures.fronts(a_front([f"m{i}" for i in range(11)]))
+    assert len({line.colour for line in chart.lines}) == len(chart.lines) == 8
+    text = as_html(chart)
+    assert "and 3 more, not drawn" in text
+    kinds = re.findall(r'<(poly)?line class="line (d\d)"', text)
+    # In the key each line looks as it does in the drawing, and as no other.
+    drawn = [kind for poly, kind in kinds if poly]
+    assert drawn == [kind for poly, kind in kinds if not poly]
+    assert len(set(drawn)) == 8
+
+
+def test_a_key_looks_like_its_line_where_points_are_drawn_between():
+    more = {"error_se": 0.01, "risk_se": 0.01}
+    rows = [
+        {"curve": name, "bound": b, "error": b, "risk": 1 - b, **more}
+        | {"validation_error": b, "validation_risk": 1 - b}
+        for name in ("a", "b")
+        for b in (0.1, 0.2)
+    ]
+    kinds = re.findall(r"line (d\d)", as_html(figures.curves(rows, y="risk")))
+    assert kinds == ["d0", "d1", "d0", "d1"]
+
+
+def test_ranks_are_in_order_and_who_is_not_told_apart_shares_a_bar():
+    table = pd.DataFrame({"method": ["c", "a", "b", LONG], "rank": [3, 1.25, 2, 3.75]})
+    chart = figures.ranks(table, critical=1.1)
+    assert [row.name for row in chart.rows[1:5]] == ["a", "b", "c", LONG]
+    assert [row.note for row in chart.rows[1:5]] == ["1.25", "2.00", "3.00", "3.75"]
+    bars = {name: (m.value, m.to) for name, m in marks(chart, "alike").items()}
+    assert bars == {"a, b": (1.25, 2), "b, c": (2, 3), f"c, {LONG}": (3, 3.75)}
+    (scale,) = marks(chart, "critical").values()
+    assert scale.to - scale.value == pytest.approx(1.1)
+    assert (chart.axis.low, chart.axis.high) == (1, 4)
+    text = as_html(chart)
+    assert LONG in text
+    assert "No difference shown between" in text
+
+
+@pytest.mark.parametrize("critical", [0.0, 0.5, 1.0, 2.0, 9.0])
+def test_groups_are_those_that_the_definition_names(critical):
+    """Every two in a group are near, and no group can be made larger (by trying)."""
+    rng = np.random.default_rng(int(10 * critical))
+    ranks = {f"m{i}": float(r) for i, r in enumerate(rng.uniform(1, 6, 6))}
+    table = [{"method": name, "rank": rank} for name, rank in ranks.items()]
+    found = {
+        frozenset(name.split(", "))
+        for name in marks(figures.ranks(table, critical=critical), "alike")
+    }
+    every = [
+        frozenset(name for i, name in enumerate(ranks) if n >> i & 1) for n in range(64)
+    ]
+    near = [
+        one
+        for one in every
+        if len(one) > 1
+        and max(ranks[n] for n in one) - min(ranks[n] for n in one) <= critical
+    ]
+    assert found == {one for one in near if not any(one < other for other in near)}
+
+
+def test_groups_that_were_tested_are_drawn_as_they_are():
+    table = [{"method": name, "rank": i + 1.0} for i, name in enumerate("abc")]
+    chart = figures.ranks(table, alike=[["c", "a"], ["b"]])
+    assert list(marks(chart, "alike")) == ["a, c"]
+    assert not marks(figures.ranks(table), "alike")
+
+
+def test_a_verdict_decides_what_is_hollow():
+    """By Holm's rule an interval may be off 0, and yet no difference shown."""
+    lines = [
+        {"method": "one", "mean": -0.1, "low": -0.2, "high": -0.01}
+        | {"verdict": "no difference shown"},
+        {"method": "two", "mean": 0.1, "low": 0.05, "high": 0.2, "verdict": "holds"},
+        {"method": "off", "mean": 0.1, "low": 0.05, "high": 0.2}
+        | {"verdict": "does not hold"},
+    ]
+    chart = figures.differences(lines, "words")
+    assert set(marks(chart, "open")) == {"one"}
+    assert set(marks(chart, "shown")) == {"two", "off"}
+    notes = [row.note for row in chart.rows]
+    assert notes == [line["verdict"] for line in lines]
+    text = as_html(chart)
+    assert all(f'<span class="note">{note}</span>' in text for note in notes)
+    shown = [text.get_text() for text in chart.axes().texts]
+    assert shown == notes
+    undecided = [{**line, "verdict": ""} for line in lines]
+    assert set(marks(figures.differences(undecided, "words"), "shown")) == {
+        "one",
+        "two",
+        "off",
+    }
+
+
+def test_differences_of_shares_are_points_and_little_is_not_made_much():
+    line = {"method": "m", "mean": 0.0002, "low": 0.0001, "high": 0.0003}
+    chart = figures.differences([line], "words", shares=True)
+    assert chart.rows[0].marks[-1].words == "m: +0.02 points"
+    assert chart.axis.high - chart.axis.low >= 0.01
+    assert all(text.endswith("%") for _, text in chart.axis.ticks)
