@@ -76,8 +76,8 @@ def _rows(chart: Rows, axes: Axes) -> None:
                 wide = 2.0 if series.shape == "arrow" else 1.2
                 axes.hlines(at, values, ends, color=colour, lw=wide, label=label)
                 if series.shape == "range":
-                    sides = {"color": colour, "linestyle": "none", "marker": "|"}
-                    axes.plot([*values, *ends], [*at, *at], label=HIDDEN, **sides)
+                    both = [*values, *ends], [*at, *at]
+                    axes.plot(*both, "|", color=colour, label=HIDDEN)
             case shape:
                 axes.plot(
                     values,
@@ -121,8 +121,8 @@ def _line(line: Line, axes: Axes) -> None:
     x, y = [a for a, _ in line.points], [b for _, b in line.points]
     marker, name = MARKERS[line.dash], line.name or HIDDEN
     if line.band:
-        low, high = zip(*line.band, strict=True)
-        axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
+        lower, upper = zip(*line.band, strict=True)
+        axes.fill_between(x, lower, upper, color=colour, alpha=0.16, linewidth=0)
     match line.kind:
         case "crowd":
             axes.plot(
