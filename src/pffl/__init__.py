@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from pffl.models.predictor import Predictor as Predictor
     from pffl.monitoring import monitor as monitor
     from pffl.path import Promise as Promise
+    from pffl.planning import PromisePlan as PromisePlan
+    from pffl.planning import plan as plan
     from pffl.preparation import Options as Options
     from pffl.reports.card import card as card
     from pffl.reports.page import report as report
@@ -84,6 +86,7 @@ _HOMES = {
     "PerSilo": "constraints",
     "Predictor": "models.predictor",
     "Promise": "path",
+    "PromisePlan": "planning",
     "RegretBound": "constraints",
     "SoftmaxRegression": "models",
     "Solution": "solution",
@@ -95,6 +98,7 @@ _HOMES = {
     "feasible_bound": "estimator",
     "load": "runs.predictor",
     "monitor": "monitoring",
+    "plan": "planning",
     "report": "reports.page",
     "save": "runs.directory",
     "solve": "solving",

@@ -27,7 +27,7 @@ from pffl.bounds.checks import probability, whole
 from pffl.callbacks import Round
 from pffl.constraints.base import Constraint
 from pffl.data.partition import CALIBRATION
-from pffl.errors import DataError, UsageError
+from pffl.errors import DataError, NotMetError, UsageError
 from pffl.evidence import promise, proofs
 from pffl.evidence.evidence import Before, Candidate, Missing, ModelPath, Sample
 from pffl.evidence.measure import (
@@ -97,6 +97,18 @@ def check_promise(
     setting: Setting, constraint: Constraint | None, problem: Problem
 ) -> None:
     """Refuse a promise without bounds, bounded losses, rows to test, people apart."""
+    check_bounded(constraint, problem)
+    calibration_split(setting.splits)
+    many = calibration_overlap(setting)
+    if setting.data.by_person and many:
+        raise DataError(
+            f"{many:,} calibration rows are of people whose other rows are trained on: "
+            "they would show too much, and nothing can be promised by them"
+        )
+
+
+def check_bounded(constraint: Constraint | None, problem: Problem) -> None:
+    """Refuse a promise without bounds, or without a bound on every loss."""
     if constraint is None or constraint.minimax or not problem.n_cells:
         raise UsageError(
             "a promise for people not seen is that they stay within bounds: "
@@ -107,13 +119,6 @@ def check_promise(
         raise UsageError(
             "a promise for people not seen needs losses that are bounded: "
             "`target_range=LOW,HIGH`"
-        )
-    calibration_split(setting.splits)
-    many = calibration_overlap(setting)
-    if setting.data.by_person and many:
-        raise DataError(
-            f"{many:,} calibration rows are of people whose other rows are trained on: "
-            "they would show too much, and nothing can be promised by them"
         )
 
 
@@ -188,6 +193,30 @@ def fit_path(
     )
     run = replace(shipped.run, **_history(trained, problem.cells.bounds))
     return replace(shipped, run=run, measured=measured), path
+
+
+def find_safest(
+    problem: Problem, method: Method[Any], wanted: Wanted, rows: FloatArray
+) -> Flow[tuple[Fitted, float]]:
+    """Train the model of a path that is tested first, and say how safe it is.
+
+    Parameters
+    ----------
+    problem, method, wanted
+        As for `fitting.fit`; held-out rows are not asked about.
+    rows
+        Calibration rows of each cell, up to a factor.
+    """
+    bare = replace(wanted, splits=("train",))
+    first = yield from stage("first", fit(problem, method, bare))
+    if first.run.stopped == "interrupted":
+        raise KeyboardInterrupt
+    if first.run.stopped is not None:
+        raise NotMetError(STOPPED[first.run.stopped])
+    walk = Walk(problem, method, bare, _spread(first.measured.seen, rows))
+    trained = yield from stage("path", walk.fits(first, 2))
+    best = max(trained, key=walk.safety)
+    return best, walk.safety(best)
 
 
 def _history(trained: Sequence[Fitted], bounds: FloatArray) -> dict[str, Any]:

@@ -42,6 +42,7 @@ LARGEST = 0.99  # of a bet: no row can change a sum by more than −log(0.01)
 PLANNED = 0.6  # weight of the planned bet; the rest is spread
 LOG_SUM, CHERNOFF = 0.8, 0.2  # parts of δ
 GRID = 200  # bets that a plan compares
+TRIED = np.geomspace(1e-6, LARGEST, GRID)
 MOST_ROWS = 10**12
 EPS = float(np.finfo(np.float64).eps)
 
@@ -136,11 +137,10 @@ def expected(gamma: FloatArray, level: float, width: float) -> FloatArray:
 
 def _best(n: float, log_term: float, level: float, width: float) -> tuple[float, float]:
     """Return the bet that promises the smallest upper end, and that end, of x."""
-    gamma = np.geomspace(1e-6, LARGEST, GRID)
-    log_left = expected(gamma, level, width) - (log_term - np.log(PLANNED)) / n
-    ends = -np.expm1(log_left) / gamma
+    log_left = expected(TRIED, level, width) - (log_term - np.log(PLANNED)) / n
+    ends = -np.expm1(log_left) / TRIED
     j = int(np.argmin(ends))
-    return float(gamma[j]), float(ends[j])
+    return float(TRIED[j]), float(ends[j])
 
 
 def upper(

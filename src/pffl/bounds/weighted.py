@@ -39,10 +39,10 @@ from pffl.bounds.checks import Numbers, positive, probability, refuse, whole
 from pffl.bounds.logsum import (
     BETS,
     EPS,
-    GRID,
     LARGEST,
     MOST_ROWS,
     PLANNED,
+    TRIED,
     Bets,
     expected,
     logsumexp,
@@ -164,10 +164,9 @@ def best(n: float, log_term: float, known: Moments) -> tuple[float, float]:
 
 def _gain(known: Moments, z: float) -> tuple[float, float]:
     """Return the bet at which a row adds most to log e(z), and about how much."""
-    gamma = np.geomspace(1e-6, LARGEST, GRID)
-    gains = expected(gamma, *known.diluted(z)) - np.log1p(-gamma * z)
+    gains = expected(TRIED, *known.diluted(z)) - np.log1p(-TRIED * z)
     j = int(np.argmax(gains))
-    return float(gamma[j]), float(gains[j])
+    return float(TRIED[j]), float(gains[j])
 
 
 def upper(

@@ -16,6 +16,7 @@ from pffl.cli import (
     data,
     deploy,
     monitor,
+    plan,
     predict,
     run,
     site,
@@ -37,6 +38,7 @@ app = typer.Typer(
 
 app.command()(run.run)
 app.command()(run.feasible)
+app.command()(plan.plan)
 app.command()(predict.predict)
 app.command()(certify.certify)
 app.command()(certify.verify)

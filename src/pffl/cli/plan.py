@@ -1,0 +1,75 @@
+"""`pffl plan`: before training, whether a promise for people not seen can be made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pffl.cli import console
+from pffl.cli.options import Draft, takes
+from pffl.errors import UsageError
+
+if TYPE_CHECKING:
+    from pffl.planning import PromisePlan
+
+
+@takes("data", "constraint", "method", "model", "run")
+def plan(
+    draft: Draft,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the forecast as JSON, nothing else.")
+    ] = False,
+) -> None:
+    """Forecast, before training, whether bounds can be promised for people not seen.
+
+    Per cell: the rows that there are, and those that a promise needs; the best split
+    into training and calibration rows; what a larger confidence costs. It looks at
+    training rows that stay training rows, and at no held-out row. Nothing is saved.
+
+    Example: pffl plan compas --constraint cbgl --bound 0.8 --confidence 0.95
+    """
+    from pffl.planning import plan as forecast
+
+    given, bounded = draft.with_a_bound()
+    if not bounded:
+        raise UsageError("a promise is that people stay within bounds: --bound NUMBER")
+    job = given.build()
+    seed = job.source.values.get("seed", 0)
+    found = forecast(
+        job.federation,
+        job.constraint,
+        confidence=job.options.confidence,
+        model=job.model,
+        method=job.method,
+        options=job.options,
+        seed=seed if isinstance(seed, int) else 0,
+    )
+    if json:
+        console.print_json(found.as_dict())
+        return
+    _show(found, seed)
+
+
+def _show(found: PromisePlan, seed: object) -> None:
+    from rich.text import Text
+
+    from pffl.cli import show
+    from pffl.text import visible
+
+    for note in found.notes:
+        console.note(note)
+    target = console.stdout()
+    for rows in found.tables:
+        target.print()
+        show.print_whole(target, show.text_rows(rows, target.width))
+    target.print()
+    for text in found.sentences:
+        target.print(Text(visible(text)))
+    share = found.best.calibration
+    if share is not None and not found.unknown:
+        target.print(
+            f"To take it: pffl run … --promise unseen --calibration-fraction {share:g} "
+            f"--seed {seed}",
+            soft_wrap=True,
+        )

@@ -1,0 +1,238 @@
+"""What a plan looks at: models for some training rows, measured on others.
+
+    1  the rows are cut into folds, inside each silo, all rows of a person together
+    2  on all but one fold the safest model of a path is trained (`path.find_safest`),
+       and its losses are measured on the fold that is left
+    3  what these come to is what `bounds.outlook` forecasts from
+
+Of other splits nothing is asked but a census: how many rows each cell has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pffl.bounds.outlook import Outlook
+from pffl.bounds.weighted import MOMENTS, Moments
+from pffl.constraints.base import Constraint
+from pffl.data.federation import Federation
+from pffl.data.silo import Rows, Silo
+from pffl.driver import drive
+from pffl.engines import Local
+from pffl.evidence.evidence import Missing, Sample
+from pffl.evidence.measure import Wanted, expected_rows, heldout_sample
+from pffl.flow import Flow
+from pffl.methods.base import Method
+from pffl.models.base import Model
+from pffl.path import check_bounded, find_safest
+from pffl.preparation import Options, Setting, prepare
+from pffl.problem import Problem
+from pffl.solving import setting_of
+from pffl.typing import BoolArray, FloatArray, IntArray
+
+FOLDS = 4
+FEWEST = 4 * FOLDS  # rows of a cell to be looked at, for a forecast of it
+LEFT = "validation"  # the fold that is not trained on
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """What was looked at.
+
+    Attributes
+    ----------
+    names, bounds
+        Of the cells.
+    counts
+        Rows of each cell, by split; people, where an id says whom they are about.
+    cells
+        What is known of each cell; nothing where one has too few rows.
+    few
+        The names of those.
+    notes
+        What a reader must know of the rows.
+    """
+
+    names: tuple[str, ...]
+    bounds: FloatArray
+    counts: dict[str, FloatArray]
+    cells: tuple[Outlook, ...]
+    few: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """What came of one fold.
+
+    Attributes
+    ----------
+    trained, rows
+        Mean losses of the cells on the rows that were trained on, and how many these
+        were in all.
+    sums, people, found
+        Of the rows that were not: sums of `weighted.MOMENTS` over people, shape (Z, 5),
+        how many people each cell has, and how many rows.
+    loss_bound
+        M of the model.
+    """
+
+    trained: FloatArray
+    rows: int
+    sums: FloatArray
+    people: FloatArray
+    found: FloatArray
+    loss_bound: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What all folds share."""
+
+    constraint: Constraint | None
+    model: Model
+    method: Method[Any]
+    options: Options
+
+    def look(self, federation: Federation) -> Looked:
+        """Train and measure, fold by fold, on the training rows alone."""
+        engine = Local(federation)
+        setting = setting_of(engine)
+        problem, counts, notes = drive(engine, self._counted(setting))
+        names, bounds = problem.cells.names, problem.cells.bounds
+        short = counts["train"] < FEWEST
+        if short.any():
+            return Looked(names, bounds, counts, (), _named(names, short), notes)
+        found = [
+            drive(Local(fold), self._fold(replace(setting, splits=fold.splits)))
+            for fold in folds(federation)
+        ]
+        rows = np.sum([one.found for one in found], axis=0)
+        people = np.sum([one.people for one in found], axis=0)
+        short = people < FEWEST / 2
+        if short.any():
+            return Looked(names, bounds, counts, (), _named(names, short), notes)
+        share = people / rows
+        counts = {split: np.floor(many * share) for split, many in counts.items()}
+        cells = tuple(
+            joined(found, z, float(bound), weighted=bool(setting.data.weighted))
+            for z, bound in enumerate(bounds)
+        )
+        return Looked(names, bounds, counts, cells, (), notes)
+
+    def _counted(
+        self, setting: Setting
+    ) -> Flow[tuple[Problem, dict[str, FloatArray], tuple[str, ...]]]:
+        """Ask for the cells, and how many rows each has in every split."""
+        problem, notes = yield from self._prepared(setting)
+        check_bounded(self.constraint, problem)
+        counts = {}
+        for split in setting.splits:
+            counts[split] = yield from expected_rows(problem, (split,))
+        return problem, counts, notes
+
+    def _prepared(self, setting: Setting) -> Flow[tuple[Problem, tuple[str, ...]]]:
+        parts = self.constraint, self.model, self.method, self.options, 0
+        return (yield from prepare(setting, *parts))
+
+    def _fold(self, setting: Setting) -> Flow[Fold]:
+        """Train the safest model, and measure it on the fold that is left."""
+        problem, _ = yield from self._prepared(setting)
+        wanted = Wanted(
+            setting.splits,
+            heldout=(LEFT,),
+            loss_bound=self.options.loss_bound,
+            weighted=setting.data.weighted,
+            weight_bound=setting.data.heaviest(self.options.weight_bound),
+            confidence=self.options.confidence,
+            open_price=self.method.multiplier_bound is None,
+            baseline=False,
+            least=False,
+            excess=False,
+        )
+        rows = yield from expected_rows(problem, (LEFT,))
+        method = self.method.resolved(problem)[0]
+        best, _ = yield from find_safest(problem, method, wanted, rows)
+        M, seen = best.loss_bound, best.measured.seen
+        here = replace(wanted, loss_bound=M)
+        held = yield from heldout_sample(problem, best.run.point.w, here, seen, rows)
+        if isinstance(held, Missing) or M is None:
+            raise TypeError("a fold has rows, and the losses of its model are bounded")
+        return Fold(seen.means, seen.rows, *_people(held, M), rows, M)
+
+
+def _named(names: Sequence[str], where: BoolArray) -> tuple[str, ...]:
+    return tuple(names[z] for z in np.flatnonzero(where).tolist())
+
+
+def _people(held: Sample, M: float) -> tuple[FloatArray, FloatArray]:
+    """Return sums of the moments over people, and how many there are, per cell."""
+    if held.stakes:
+        sums = np.array([held.stakes[name] for name in MOMENTS]).T
+        return sums, np.array(held.stakes["count"], dtype=np.float64)
+    n = held.of_people("count")
+    x = held.of_people("bounded_loss") / M
+    square = held.of_people("bounded_loss_squared") / M**2
+    return np.stack([n, x, n, x, square], axis=1), n
+
+
+def joined(found: Sequence[Fold], z: int, bound: float, *, weighted: bool) -> Outlook:
+    """Say what all folds together tell of a cell; M is the largest of theirs."""
+    M = max(one.loss_bound for one in found)
+    sums = np.zeros(len(MOMENTS))
+    for one in found:
+        ratio = one.loss_bound / M
+        sums += one.sums[z] * np.array([1.0, ratio, 1.0, ratio, ratio**2])
+    people = float(sum(one.people[z] for one in found))
+    known = Moments.of(sums, people)
+    if known is None:
+        raise TypeError("a cell that is looked at has people")
+    return Outlook.of(
+        bound,
+        trained=float(np.mean([one.trained[z] for one in found])),
+        rows=float(np.mean([one.rows for one in found])),
+        moments=known,
+        people=people,
+        loss_bound=M,
+        weighted=weighted,
+    )
+
+
+def folds(federation: Federation, seed: int = 0) -> Iterator[Federation]:
+    """Cut the training rows of each silo into folds, and leave out one after another.
+
+    All rows of a person are in one fold, in all silos. A silo that would have nothing
+    left trains on all of its rows always.
+    """
+    parts = [silo.rows("train") for silo in federation.silos]
+    people = [rows.person for rows in parts if rows.person is not None]
+    many = max((int(who.max(initial=-1)) + 1 for who in people), default=0)
+    drawn = np.random.default_rng(seed).permutation(many) % FOLDS
+    places = [
+        _places(rows, drawn, np.random.SeedSequence(seed, spawn_key=(k,)))
+        for k, rows in enumerate(parts)
+    ]
+    for number in range(FOLDS):
+        silos = [
+            Silo(silo.name, silo.index, _cut(rows, place == number))
+            for silo, rows, place in zip(federation.silos, parts, places, strict=True)
+        ]
+        yield replace(federation, silos=tuple(silos))
+
+
+def _places(rows: Rows, drawn: IntArray, seed: np.random.SeedSequence) -> IntArray:
+    """Return the fold of each row; −1 where they would all be in one."""
+    if rows.person is not None:
+        places = drawn[rows.person]
+    else:
+        places = np.random.default_rng(seed).permutation(len(rows)) % FOLDS
+    return places if len(np.unique(places)) > 1 else np.full(len(rows), -1)
+
+
+def _cut(rows: Rows, left: BoolArray) -> dict[str, Rows]:
+    index = np.arange(len(rows))
+    return {"train": rows.take(index[~left]), LEFT: rows.take(index[left])}

@@ -1,0 +1,362 @@
+"""`pffl.plan`: forecasts against what comes, and rows that are never looked at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import pffl
+from pffl.data import Federation, Rows
+from pffl.engines import Local
+from pffl.errors import DataError, UsageError
+from pffl.evidence import promise, unseen
+from pffl.evidence.evidence import ModelPath
+from pffl.planning.promised import SHARES
+from pffl.planning.trial import FOLDS, folds
+from pffl.preparation import Options
+from tests.cli.helpers import SMALL, one_line
+from tests.cli.helpers import pffl as command
+from tests.engines.sites import remote
+from tests.helpers import make_federation
+
+QUICK = Options(baseline=False, least=False)
+
+
+def people(rows: int, seed: int, **options: Any) -> Federation:
+    """Two groups, of which one model suits neither; more inputs than are of use."""
+    rng = np.random.default_rng(seed)
+    group = (rng.uniform(size=rows) < 0.3).astype(int)
+    X = rng.normal(size=(rows, 8))
+    score = np.where(group == 1, 1.5 * X[:, 1] + 0.5, 1.5 * X[:, 0])
+    y = (rng.uniform(size=rows) < expit(score)).astype(int)
+    return Federation.from_arrays(
+        X,
+        y,
+        sensitive_features=np.array(["a", "b"])[group],
+        silo=np.arange(rows) % 2,
+        seed=seed,
+        **{"test_fraction": 0.0, **options},
+    )
+
+
+def forecast(federation: Any, bound: Any, **more: Any) -> pffl.PromisePlan:
+    return pffl.plan(federation, pffl.BoundedGroupLoss(bound), **more)
+
+
+def came(federation: Federation, bound: float) -> tuple[bool, float]:
+    """Whether the promise was made, and what bounds would have had to rise by."""
+    found = pffl.solve(
+        federation,
+        pffl.BoundedGroupLoss(bound),
+        options=QUICK,
+        promise=pffl.Promise(models=2),
+        seed=0,
+    )
+    path = found.evidence.path
+    assert isinstance(path, ModelPath)
+    first = path.candidates[0]
+    ends = unseen.upper_ends(first.calibration, first.loss_bound, 0.05, weighs=False)
+    assert ends is not None
+    return promise.holds(found.evidence, path), float((ends - bound).max())
+
+
+def changed(federation: Federation, seed: int = 0) -> Federation:
+    """Other inputs and labels wherever a plan must not look; groups stay."""
+    cut = federation.with_calibration(max(SHARES), seed=seed)
+
+    def other(rows: Rows) -> Rows:
+        return replace(rows, X=rows.X[::-1] * 3 + 1, y=1 - rows.y)
+
+    silos = tuple(
+        replace(
+            silo,
+            splits={s: r if s == "train" else other(r) for s, r in silo.splits.items()},
+        )
+        for silo in cut.silos
+    )
+    return replace(cut, silos=silos)
+
+
+def test_nothing_but_the_number_of_other_rows_is_looked_at():
+    """Held-out and later calibration rows with other inputs and labels: no change."""
+    federation = people(1200, 3, test_fraction=0.25)
+    cut = federation.with_calibration(max(SHARES), seed=0)
+    same, other = (forecast(f, 0.7) for f in (cut, changed(federation)))
+    assert same.as_dict() == other.as_dict()
+    # The rows of that cut are those that a plan of the whole looks at.
+    whole = forecast(federation, 0.7)
+    assert whole.looked_at == cut.rows("train") == same.looked_at
+    last = next(one for one in whole.splits if one.calibration == max(SHARES))
+    assert last.chance == pytest.approx(same.best.chance, abs=0.02)
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("ids", [False, True])
+def test_rows_that_were_looked_at_stay_training_rows(share, ids):
+    rows = 400
+    rng = np.random.default_rng(0)
+    table = {
+        "x": rng.normal(size=rows),
+        "y": rng.integers(2, size=rows),
+        "g": rng.choice(["a", "b"], size=rows),
+        "who": np.arange(rows) // 2,
+    }
+    import pandas as pd
+
+    made = Federation.from_table(
+        pd.DataFrame(table),
+        label="y",
+        group="g",
+        silos=1 if ids else 3,
+        drop=() if ids else ("who",),
+        id="who" if ids else None,
+    )
+    looked = made.with_calibration(max(SHARES), seed=7)
+    trained = made.with_calibration(share, seed=7)
+    there = set(trained.pooled().X[:, 0])
+    assert set(looked.pooled().X[:, 0]) <= there
+    assert there.isdisjoint(trained.pooled("calibration").X[:, 0])
+
+
+def test_folds_leave_out_every_row_once_and_keep_people_together():
+    federation = make_federation(1, sizes=(40, 1, 61))
+    left = [fold.pooled("validation") for fold in folds(federation)]
+    assert len(left) == FOLDS
+    whole, parts = federation.pooled(), np.concatenate([p.X for p in left])
+    alone = whole.silo == 1  # its one row is trained on always
+    assert sorted(parts[:, 0]) == sorted(whole.X[~alone, 0])
+    for fold in folds(federation):
+        assert fold.rows("train") + fold.rows("validation") == len(whole.y)
+    who = np.random.default_rng(0).integers(20, size=len(whole.y))
+    starts = np.cumsum([0, 40, 1])
+    named = replace(
+        federation,
+        silos=tuple(
+            replace(
+                s,
+                splits={
+                    "train": replace(
+                        s.rows(), person=who[starts[k] : starts[k] + len(s.rows())]
+                    )
+                },
+            )
+            for k, s in enumerate(federation.silos)
+        ),
+    )
+    for fold in folds(named):
+        parts = [s.rows(split) for s in fold.silos for split in ("train", "validation")]
+        inside = [set(p.person.tolist()) for p in parts[0::2]]
+        outside = [set(p.person.tolist()) for p in parts[1::2]]
+        small = fold.silos[1]
+        assert len(small.rows("train")) == 1
+        inside.pop(1)
+        assert set().union(*inside).isdisjoint(set().union(*outside))
+
+
+def test_what_is_forecast_is_about_what_comes():
+    """Many draws: the smallest bound, and how often the promise is made."""
+    size, bound, share = 900, 0.74, 0.4
+    plans, real = [], []
+    for seed in range(6):
+        made = people(size, 100 + seed)
+        found = forecast(made, bound)
+        at = next(one for one in found.splits if one.calibration == share)
+        plans.append((at.chance, at.rise))
+        fresh = people(size, 500 + seed).with_calibration(share)
+        real.append(came(fresh, bound))
+    chances, rises = np.array(plans).T
+    made_it, risen = np.array(real).T
+    assert abs(chances.mean() - made_it.mean()) < 0.3
+    assert abs(np.median(rises) - np.median(risen)) < 0.02
+    assert 0.1 < made_it.mean() < 1.0  # the bound was one that decides
+
+
+def test_the_rows_that_it_names_make_the_promise_in_most_cases():
+    """At 1.5 times the rows in most of them, and at a third in few."""
+    bound, size = 0.72, 900
+    found = forecast(people(size, 7), bound)
+    own = next(c for c in found.confidences if c.confidence == 0.95)
+    assert own.times is not None
+    assert found.best.calibration is not None
+
+    def made(factor: float) -> float:
+        rows = int(factor * own.times * size)
+        draws = [
+            people(rows, 900 + i).with_calibration(found.best.calibration)
+            for i in range(8)
+        ]
+        return float(np.mean([came(one, bound)[0] for one in draws]))
+
+    assert made(1.5) >= 0.75
+    assert made(1 / 3) <= 0.5
+
+
+def test_a_larger_confidence_costs_more():
+    found = forecast(people(900, 7), 0.72, confidence=0.9)
+    by = {one.confidence: one for one in found.confidences}
+    assert sorted(by) == [0.9, 0.95, 0.99, 0.999]
+    chances = [by[c].chance for c in sorted(by)]
+    assert chances == sorted(chances, reverse=True)
+    rises = [by[c].rise for c in sorted(by)]
+    assert rises == sorted(rises)
+    assert found.best.chance == by[0.9].chance
+    assert "A confidence of 95 % instead costs about" in found.price
+
+
+def test_a_bound_that_nobody_meets_is_said_to_be_hopeless():
+    found = forecast(people(900, 7), 0.4)
+    assert found.best.chance < 0.01
+    assert found.hopeless
+    assert "more rows would not" in found.in_the_way
+    assert all(row["rows needed"] == "none would do" for row in found.table)
+
+
+def test_a_bound_that_asks_for_nothing_keeps_rows_for_training():
+    found = forecast(people(900, 7), 2.5)
+    assert found.best.chance > 0.99
+    assert found.best.calibration == min(SHARES)
+    assert found.in_the_way == ""
+
+
+def test_cells_with_few_rows_are_named_and_nothing_is_forecast():
+    rng = np.random.default_rng(0)
+    group = np.array(["a"] * 390 + ["b"] * 10)
+    made = Federation.from_arrays(
+        rng.normal(size=(400, 2)), rng.integers(2, size=400), sensitive_features=group
+    )
+    found = forecast(made, 0.8)
+    assert found.unknown == ("b",)
+    assert "no forecast" in found.sentence
+    assert found.as_dict()["chance"] is None
+    assert "b" in repr(found)
+
+
+def notions() -> dict[str, Any]:
+    both = pffl.ConditionalBoundedGroupLoss(0.9)
+    return {
+        "per cell": pffl.BoundedGroupLoss({"a": 0.7, "b": 0.8}),
+        "one cell": pffl.BoundedGroupLoss({"b": 0.8}),
+        "by label": both,
+        "joined": pffl.BoundedGroupLoss(0.75) & both,
+        "per silo": pffl.PerSilo(0.8),
+        "regret": pffl.RegretBound(0.2),
+    }
+
+
+@pytest.mark.parametrize("notion", list(notions()))
+def test_every_notion_has_a_plan(notion):
+    constraint = notions()[notion]
+    found = pffl.plan(people(900, 7, test_fraction=0.2), constraint)
+    names = constraint.cells(people(90, 7).schema, ("0", "1")).names
+    assert [cell.cell for cell in found.cells] == list(names)
+    assert 0 <= found.best.chance <= 1
+    assert (found.common is None) == (len({c.bound for c in found.cells}) > 1)
+    assert "forecast" in found.sentence
+    assert found.sentence in repr(found)
+
+
+def test_weights_ids_numbers_and_several_labels():
+    rng = np.random.default_rng(1)
+    import pandas as pd
+
+    rows = 900
+    table = pd.DataFrame(
+        {
+            "x": rng.normal(size=rows),
+            "g": rng.choice(["a", "b"], size=rows),
+            "s": rng.uniform(0.5, 2.0, size=rows),
+            "who": np.arange(rows) // 3,
+        }
+    )
+    table["y"] = (rng.uniform(size=rows) < expit(table["x"])).astype(int)
+    table["n"] = np.clip(table["x"] + rng.normal(size=rows), -4, 4)
+    table["k"] = rng.choice(["p", "q", "r"], size=rows)
+    args = {"group": "g", "test_fraction": 0.0}
+    drop = {"y": ("n", "k"), "n": ("y", "k"), "k": ("y", "n")}
+    plain = Federation.from_table(
+        table, label="y", drop=(*drop["y"], "s", "who"), **args
+    )
+    weighted = Federation.from_table(
+        table, label="y", weight="s", drop=(*drop["y"], "who"), **args
+    )
+    named = Federation.from_table(
+        table, label="y", id="who", drop=(*drop["y"], "s"), **args
+    )
+    one, two, three = (forecast(f, 0.72) for f in (plain, weighted, named))
+    assert two.best.chance < one.best.chance or one.best.chance > 0.97
+    assert sum(c.rows for c in three.cells) < 0.7 * sum(c.rows for c in one.cells)
+    classes = Federation.from_table(
+        table, label="k", drop=(*drop["k"], "s", "who"), **args
+    )
+    assert forecast(classes, 1.3).best.chance > 0.5
+    numbers = Federation.from_table(
+        table, label="n", classification=False, drop=(*drop["n"], "s", "who"), **args
+    )
+    with pytest.raises(UsageError, match="target_range"):
+        forecast(numbers, 1.5)
+    model = pffl.LeastSquares(target_range=(-4.0, 4.0))
+    assert forecast(numbers, 2.5, model=model).best.chance > 0.5
+
+
+def test_what_is_refused():
+    made = people(400, 7)
+    with pytest.raises(UsageError, match="stay within bounds"):
+        pffl.plan(made, None)
+    with pytest.raises(UsageError, match="stay within bounds"):
+        pffl.plan(made, pffl.MinMax())
+    with pytest.raises(UsageError, match="numbers, not 'auto'"):
+        forecast(made, "auto")
+    for confidence in (0.0, 1.0, 1.5):
+        with pytest.raises(UsageError, match="confidence"):
+            forecast(made, 0.7, confidence=confidence)
+    with pytest.raises(UsageError, match="elsewhere"):
+        forecast(remote(make_federation(0)), 0.7)
+    none = Federation.from_arrays(
+        np.ones((20, 1)), np.arange(20) % 2, sensitive_features=["a"] * 20
+    )
+    assert forecast(none, 0.7).unknown == ("a",)
+    other = pffl.BoundedGroupLoss({"c": 0.7})
+    with pytest.raises((UsageError, DataError), match="c"):
+        pffl.plan(made, other)
+
+
+def test_an_engine_at_hand_is_as_good_as_its_federation():
+    made = people(600, 7)
+    assert forecast(Local(made), 0.7).as_dict() == forecast(made, 0.7).as_dict()
+
+
+# On the command line
+
+
+def test_the_command_shows_tables_and_says_that_it_is_a_forecast(capsys):
+    found = command(capsys, "plan", *SMALL, "--bound", "0.6")
+    assert found.code == 0
+    text = one_line(found.out)
+    for part in ("calibrate", "% of the training rows", "confidence", "99.9 %"):
+        assert part in text
+    assert "This is a forecast, and shows nothing." in text
+    assert "--calibration-fraction" in text or "test rows" in text
+
+
+def test_the_command_has_json_and_takes_what_run_takes(capsys):
+    args = ("plan", *SMALL, "--bound", "0.6", "--json")
+    found = command(capsys, *args, "--confidence", "0.9").json
+    assert found["confidence"] == 0.9
+    assert found["forecast"] is True
+    assert {cell["cell"] for cell in found["cells"]}
+    assert len(found["splits"]) == len(SHARES) + 1
+    apart = command(capsys, *args, "--calibration-fraction", "0.3").json
+    assert [one["rows"] for one in apart["splits"]] == ["calibration"]
+
+
+def test_the_command_refuses_what_cannot_be_planned(capsys):
+    none = command(capsys, "plan", *SMALL)
+    assert (none.code, "--bound NUMBER" in none.err) == (2, True)
+    wide = command(capsys, "plan", *SMALL, "--bound", "0.6", "--confidence", "1")
+    assert (wide.code, "confidence" in wide.err) == (2, True)
+    auto = command(capsys, "plan", *SMALL, "--bound", "auto")
+    assert (auto.code, "auto" in auto.err) == (2, True)
