@@ -158,6 +158,26 @@ def certify(
         What no row's weight is above, seen or unseen, where rows have weights.
     cell
         A cell whose smallest attainable bound is wanted, the others' bounds kept.
+
+    Returns
+    -------
+    Certificate
+        Every claim with its grounds.
+
+    Raises
+    ------
+    UsageError
+        Something new is wanted, and there are no silos to measure it on; or a cell, a
+        split or a confidence is not one.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> told = pffl.certify(solution, people, cell="m")
+    >>> told.of_kind("attainable")[-1].text
+    "The smallest bound that 'm' can meet while the others keep theirs lies between ...
     """
     if isinstance(solution, Predictor):
         raise UsageError(

@@ -12,7 +12,23 @@ from typing import ClassVar
 
 
 class PFFLError(Exception):
-    """Base of all errors that `pffl` raises on purpose."""
+    """Base of all errors that `pffl` raises on purpose.
+
+    Attributes
+    ----------
+    exit_code
+        What the command line ends with: 2 usage, 3 data, 4 a bound that is not met,
+        5 federation, 6 artefact, 7 privacy budget; see docs/errors.md.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> try:
+    ...     pffl.BoundedGroupLoss(-1.0)
+    ... except pffl.PFFLError as error:
+    ...     print(type(error).__name__, error.exit_code)
+    UsageError 2
+    """
 
     exit_code: ClassVar[int] = 1
 

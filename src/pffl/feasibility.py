@@ -75,6 +75,14 @@ class Feasible:
         How many were not.
     notes
         What a reader must know.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> found = pffl.feasible(people, pffl.BoundedGroupLoss(0.6))
+    >>> found.impossible, round(found.common.upper, 3)
+    (True, 0.622)
     """
 
     data: str
@@ -187,6 +195,24 @@ def feasible(
         The cells whose own smallest bound is wanted. Default: all, if they are few.
     model, engine, options
         As for `solve`.
+
+    Returns
+    -------
+    Feasible
+        What can be met, together and cell by cell; print it.
+
+    Raises
+    ------
+    UsageError
+        The model is not linear, or a cell is not known.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> found = pffl.feasible(people)
+    >>> round(found.common.upper, 3)
+    0.622
     """
     asker = open_engine(federation, engine)
     promised = constraint is not None and promise and not constraint.minimax

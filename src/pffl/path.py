@@ -73,6 +73,20 @@ class Promise:
     models
         Of the path, at most; None: 20, and 6 where rows are elsewhere or the model is a
         network. More cost time, and no confidence.
+
+    Raises
+    ------
+    UsageError
+        A parameter is out of its range.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(3000, silos=3, groups=["f", "m"], seed=0)
+    >>> bounds = pffl.BoundedGroupLoss(0.75)
+    >>> promised = pffl.solve(people, bounds, promise=pffl.Promise(models=4), seed=0)
+    >>> promised.certificate.holds("holdout")
+    True
     """
 
     confidence: float = 0.95

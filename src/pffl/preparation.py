@@ -82,6 +82,20 @@ class Options:
         "unseen" asks for the model with the least risk whose bounds can be promised for
         people not seen, with this confidence, along a path of so many models: see
         `path`.
+
+    Raises
+    ------
+    UsageError
+        A parameter is out of its range.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> options = pffl.Options(weighting="rows", confidence=0.9)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), options=options, seed=0)
+    >>> solution.confidence
+    0.9
     """
 
     weighting: Weighting = "silos"

@@ -53,6 +53,16 @@ class Solution:
         All that was declared and measured.
     encoding
         How tables become inputs.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> solution.status, solution.ok, solution.exit_code
+    ('met', True, 0)
+    >>> solution.cells["train_loss"].round(2).to_dict()
+    {'f': 0.56, 'm': 0.65}
     """
 
     w: FloatArray

@@ -129,6 +129,31 @@ def solve(
         silo's: what a federation of three sites and more does over machines.
     promise
         Ask for a model whose bounds can be promised for people not seen: see `path`.
+
+    Returns
+    -------
+    Solution
+        The model, its three verdicts, its certificate, tables, and all evidence. A bound
+        that is missed or impossible is a status, not an error; see `Solution.or_raise`.
+
+    Raises
+    ------
+    UsageError
+        Parameters that do not fit together, all of them named.
+    DataError
+        Rows that cannot be used, such as cells without any.
+    FederationError
+        A silo did not answer, or its answer was refused.
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> solution.status, bool(solution.cells["train_loss"].max() <= 0.65 + 1e-6)
+    ('met', True)
+    >>> impossible = pffl.solve(people, pffl.BoundedGroupLoss(0.5), seed=0)
+    >>> impossible.status, round(impossible.smallest_bound, 3)
+    ('infeasible', 0.622)
     """
     asker = (
         open_secured(federation, engine, model)
@@ -410,6 +435,36 @@ def solve_many(
     """Solve many (constraint, method) points at once: one pass over the rows a round.
 
     The constraints must have the same cells; bounds and the methods' parameters differ.
+
+    Parameters
+    ----------
+    federation
+        The silos; or an engine that reaches them.
+    points
+        What to solve: a constraint and a method each.
+    model, engine, options
+        As for `solve`.
+    seed
+        Seed of every run.
+
+    Returns
+    -------
+    list of Solution
+        One for each point, in their order.
+
+    Raises
+    ------
+    UsageError
+        The constraints have different cells.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> method = pffl.PFFL(multiplier_bound=5.0, dual_rounds=5, rounds_per_dual=2)
+    >>> points = [(pffl.BoundedGroupLoss(bound), method) for bound in (0.65, 0.7)]
+    >>> len(pffl.solve_many(people, points))
+    2
     """
     if not points:
         return []

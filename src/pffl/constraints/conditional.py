@@ -39,6 +39,20 @@ class ConditionalBoundedGroupLoss(Constraint):
         Label names (or codes) to constrain; None for all of them.
     by, upper_bound
         As for `BoundedGroupLoss`.
+
+    Raises
+    ------
+    UsageError
+        There is no bound, or two, or one that is no number.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> bounds = pffl.ConditionalBoundedGroupLoss(0.68, labels=["class 1"])
+    >>> solution = pffl.solve(people, bounds, seed=0)
+    >>> list(solution.cells.index), solution.status
+    (['f, class 1', 'm, class 1'], 'met')
     """
 
     bound: Bound = None

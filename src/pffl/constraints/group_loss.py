@@ -40,6 +40,11 @@ class BoundedGroupLoss(Constraint):
     upper_bound
         fairlearn's name for `bound`.
 
+    Raises
+    ------
+    UsageError
+        There is no bound, or two, or one that is no number.
+
     Examples
     --------
     >>> both = BoundedGroupLoss(0.6, by="sex") & BoundedGroupLoss(0.7, by="race")

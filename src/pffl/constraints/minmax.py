@@ -23,6 +23,14 @@ class MinMax(Constraint):
     ----------
     by
         Attributes that cut out the groups, as for `BoundedGroupLoss`.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> solution = pffl.solve(people, pffl.MinMax(), seed=0)
+    >>> float(solution.cells["train_loss"].max().round(3))
+    0.622
     """
 
     by: str | tuple[str, ...] | None = None

@@ -27,6 +27,19 @@ class PerSilo(Constraint):
         not bounded); "auto" as for `BoundedGroupLoss`.
     upper_bound
         fairlearn's name for `bound`.
+
+    Raises
+    ------
+    UsageError
+        There is no bound, or two, or one that is no number.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> solution = pffl.solve(people, pffl.PerSilo(0.65), seed=0)
+    >>> solution.status, len(solution.cells)
+    ('met', 3)
     """
 
     bound: Bound = None

@@ -36,6 +36,11 @@ class RegretBound(BoundedGroupLoss):
     by, upper_bound
         As for `BoundedGroupLoss`.
 
+    Raises
+    ------
+    UsageError
+        There is no bound, or two, or one that is no number.
+
     Examples
     --------
     >>> fair = RegretBound(0.05, by="sex")

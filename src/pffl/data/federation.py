@@ -117,6 +117,22 @@ class Federation:
     encoding
         How a table becomes rows: as the one that it was made from did. Of data that
         never were a table, every input is a column of numbers.
+
+    Raises
+    ------
+    DataError
+        The rows cannot be used as they are; all that is wrong is said at once.
+
+    Examples
+    --------
+    >>> import pandas as pd, pffl
+    >>> table = pd.DataFrame(
+    ...     {"age": [31, 45, 62] * 20, "sex": ["f", "m"] * 30, "ill": [0, 0, 1, 1] * 15}
+    ... )
+    >>> pffl.Federation.from_table(table, label="ill", group="sex", name="patients")
+    Federation 'patients': 1 silo, 48 train and 12 test rows, 1 input
+    target 'ill': 0, 1
+    groups: f, m
     """
 
     schema: Schema
@@ -459,8 +475,8 @@ class Federation:
         rows = " and ".join(f"{self.rows(s):,} {s}" for s in self.splits)
         schema = self.schema
         lines = [
-            f"Federation '{self.name}': {len(self):,} silos, {rows} rows, "
-            f"{schema.n_features:,} inputs",
+            f"Federation '{self.name}': {len(self):,} silo{'s'[: len(self) != 1]}, "
+            f"{rows} rows, {schema.n_features:,} input{'s'[: schema.n_features != 1]}",
             f"target '{schema.target}': {few(schema.labels) or 'a number'}",
             f"groups: {few(schema.groups)}",
         ]

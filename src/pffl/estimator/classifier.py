@@ -74,6 +74,19 @@ class FairClassifier(ClassifierMixin, Fair):
         Duality gap, whether it is under its target, rounds, M, μ.
     solution_
         The `Solution`: evidence, report, files. It holds no rows.
+
+    Examples
+    --------
+    >>> import numpy as np, pffl
+    >>> rng = np.random.default_rng(0)
+    >>> X, group = rng.normal(size=(600, 2)), rng.choice(["a", "b"], 600, p=[0.2, 0.8])
+    >>> slope = np.where(group == "a", -0.5, 1.5)
+    >>> y = slope * X[:, 0] + X[:, 1] + rng.logistic(size=600) > 0
+    >>> clf = pffl.FairClassifier(bound=0.66).fit(X, y, sensitive_features=group)
+    >>> clf.status_, bool(clf.group_loss_["loss"].max() <= 0.66 + 1e-6)
+    ('met', True)
+    >>> clf.predict_proba(X[:2]).shape  # no groups are needed
+    (2, 2)
     """
 
     def __init__(

@@ -78,6 +78,17 @@ class FairClassifierCV(FairClassifier):
         What was chosen.
     looked_at_
         All that was looked at: error, worst group's loss and its name on the folds.
+
+    Examples
+    --------
+    >>> import numpy as np, pffl
+    >>> rng = np.random.default_rng(0)
+    >>> X, group = rng.normal(size=(400, 2)), rng.choice(["a", "b"], 400)
+    >>> y = X[:, 0] + rng.logistic(size=400) > 0
+    >>> clf = pffl.FairClassifierCV(bounds=[None, 0.68], l2s=[0.01], cv=2)
+    >>> clf = clf.fit(X, y, sensitive_features=group)
+    >>> len(clf.looked_at_), clf.l2_
+    (2, 0.01)
     """
 
     def __init__(

@@ -40,6 +40,28 @@ def feasible_bound(
     estimator
         Whose model and constraint it is asked for; its bound plays no part. Default:
         `FairRegressor` for numbers that are not whole, else `FairClassifier`.
+
+    Returns
+    -------
+    float
+        The bound, rounded up: it can be kept.
+
+    Raises
+    ------
+    UsageError
+        The estimator has a constraint of its own instead of the name of one.
+    DataError
+        The rows cannot be used: lengths differ, one label, missing values.
+
+    Examples
+    --------
+    >>> import numpy as np, pffl
+    >>> rng = np.random.default_rng(0)
+    >>> X, group = rng.normal(size=(400, 2)), rng.choice(["a", "b"], 400)
+    >>> y = X[:, 0] + rng.logistic(size=400) > 0
+    >>> least = pffl.feasible_bound(X, y, sensitive_features=group)
+    >>> pffl.FairClassifier(bound=least).fit(X, y, sensitive_features=group).status_
+    'met'
     """
     numeric = str(type_of_target(y)).startswith("continuous")
     asked = estimator or (FairRegressor() if numeric else FairClassifier())

@@ -50,6 +50,17 @@ class FairRegressor(RegressorMixin, Fair):
         The inputs' means, and the prediction there.
     status_, message_, group_loss_, multipliers_, gap_, converged_, n_iter_
         As of `FairClassifier`; so are ``loss_bound_``, ``l2_`` and ``solution_``.
+
+    Examples
+    --------
+    >>> import numpy as np, pffl
+    >>> rng = np.random.default_rng(0)
+    >>> X, group = rng.normal(size=(400, 2)), rng.choice(["a", "b"], 400)
+    >>> y = X[:, 0] * np.where(group == "a", 1.0, 2.0) + rng.normal(size=400)
+    >>> least = pffl.feasible_bound(X, y, sensitive_features=group)
+    >>> model = pffl.FairRegressor(bound=1.02 * least).fit(X, y, sensitive_features=group)
+    >>> model.status_
+    'met'
     """
 
     def __init__(

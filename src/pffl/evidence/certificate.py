@@ -196,6 +196,16 @@ class Certificate(Record):
         Hashes of what was certified: data, model, spec.
     notes
         What a reader must know: withheld cells, other data, not covered.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> told = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0).certificate
+    >>> told.verdict, told.holds("empirical"), told.holds("holdout")
+    ('met', True, False)
+    >>> told.of_kind("attainable")[0].text
+    'The smallest bound that all cells can meet together lies between 0.62... and 0.62...'
     """
 
     statements: tuple[Statement, ...]

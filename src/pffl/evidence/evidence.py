@@ -712,6 +712,20 @@ class About(Record):
         As YEAR-MONTH-DAY.
     license
         Under which others may use it, by its identifier, such as ``apache-2.0``.
+
+    Raises
+    ------
+    UsageError
+        The date is not one, or a text is empty.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> about = pffl.About(purpose="a first look; a person decides", owner="Unit 7")
+    >>> solution = pffl.solve(people, None, about=about, seed=0)
+    >>> "Unit 7" in pffl.card(solution)
+    True
     """
 
     purpose: str | None = None

@@ -2932,6 +2932,28 @@ def verify(directory: str | Path, rows: str | Path | None = None) -> list[Check]
         of the same ending.
     rows
         A CSV or npz file of prepared rows.
+
+    Returns
+    -------
+    list of Check
+        What was stated, what came out here, and whether they agree.
+
+    Raises
+    ------
+    Unreadable
+        A file is missing or cannot be read (a ValueError).
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = pffl.save(solution, f"{folder}/run")
+    ...     checks = pffl.verify(run)
+    >>> all(check.agrees for check in checks)
+    True
     """
     place, mark = Path(directory), ".json"
     if not place.is_dir():

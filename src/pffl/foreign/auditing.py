@@ -170,6 +170,29 @@ def audit(
         Loss bound, confidence, and what to do with empty cells.
     candidates, fresh_split
         As for `certify`.
+
+    Returns
+    -------
+    Audit
+        Its ``certificate`` and ``evidence``; `pffl.report`, `pffl.card` and `pffl.save`
+        take it.
+
+    Raises
+    ------
+    UsageError
+        There are no rows, or two kinds of them.
+    DataError
+        Rows and model do not fit, or the rows cannot be used.
+
+    Examples
+    --------
+    >>> import numpy as np, pffl
+    >>> rng = np.random.default_rng(0)
+    >>> y, group = rng.integers(0, 2, 300), rng.choice(["a", "b"], 300)
+    >>> probabilities = 0.2 + 0.6 * y  # of the last label
+    >>> found = pffl.audit(probabilities, y=y, sensitive_features=group)
+    >>> found.certificate.verdict
+    'unbounded'
     """
     settings = options or Options()
     if federation is None:

@@ -50,6 +50,19 @@ class Auto(Method[Any]):
         Of the method that is chosen; None for its own.
     warm_start
         A pair to start from, for methods that take one.
+
+    Raises
+    ------
+    UsageError
+        A parameter is out of its range.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> solution.method["kind"], solution.status
+    ('exact', 'met')
     """
 
     multiplier_bound: float | None = None

@@ -72,6 +72,20 @@ class Exact(GapMethod[State]):
         Rounds after which to stop in any case.
     warm_start
         A pair to start from, such as the solution of a neighbouring problem.
+
+    Raises
+    ------
+    UsageError
+        A parameter is out of its range.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> method = pffl.Exact(multiplier_bound=20.0)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), method=method, seed=0)
+    >>> solution.status, solution.rounds < 10, solution.gap < 1e-6
+    ('met', True, True)
     """
 
     name: ClassVar[str] = "exact"

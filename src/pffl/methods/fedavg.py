@@ -27,6 +27,22 @@ class FedAvg(Descent[State]):
         What to return: "last" or "average".
     local_steps, step_size, schedule, batch_size, proximal, server, …
         See `LocalTraining`: with them this is also FedProx, FedAvgM, FedAdam, FedYogi.
+
+    Raises
+    ------
+    UsageError
+        A parameter is out of its range.
+
+    Examples
+    --------
+    Federated averaging does not know of bounds; it is judged by them.
+
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> method = pffl.FedAvg(rounds=20, local_steps=2)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), method=method, seed=0)
+    >>> solution.status, solution.rounds
+    ('not_met', 21)
     """
 
     iterate: Literal["last", "average"] = "last"

@@ -89,6 +89,19 @@ class FirstOrder(GapMethod[State]):
         Rounds after which to stop in any case.
     warm_start
         A pair to start from, such as the solution of a neighbouring problem.
+
+    Raises
+    ------
+    UsageError
+        A parameter is out of its range.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> bounds = pffl.BoundedGroupLoss(0.65)
+    >>> pffl.solve(people, bounds, method=pffl.FirstOrder(), seed=0).status
+    'met'
     """
 
     max_rounds: int = 200

@@ -280,6 +280,20 @@ class PFFL(PrimalDual[State]):
         that the best would be the luckiest draw.
     local_steps, step_size, schedule, batch_size, …
         J, η_w and the rest of the local training, see `LocalTraining`.
+
+    Raises
+    ------
+    UsageError
+        A parameter is out of its range.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> method = pffl.PFFL(multiplier_bound=5.0, dual_rounds=100, rounds_per_dual=3)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.68), method=method, seed=0)
+    >>> solution.status, solution.rounds
+    ('met', 309)
     """
 
     dual_update: Literal["ascent", "qp"] = "ascent"

@@ -258,7 +258,31 @@ class LinearModel(Model):
 
 
 class LogisticRegression(LinearModel):
-    """Two classes; ``ℓ = log(1 + e^z) − y z``."""
+    """Two classes; ``ℓ = log(1 + e^z) − y z``.
+
+    Parameters
+    ----------
+    l2
+        μ of the ridge term (μ/2)‖w‖², on standardised inputs.
+    intercept
+        Whether there is a constant.
+    standardize
+        Whether inputs are scaled to mean 0 and variance 1 over all silos.
+
+    Raises
+    ------
+    UsageError
+        A parameter is out of its range.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> model = pffl.LogisticRegression(l2=0.01)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.66), model=model, seed=0)
+    >>> solution.predict_proba(people.pooled("test").X[:2]).shape
+    (2, 2)
+    """
 
     name = "logistic"
 
@@ -336,7 +360,30 @@ class LogisticRegression(LinearModel):
 
 
 class SoftmaxRegression(LinearModel):
-    """Several classes; ``ℓ = log Σ_c e^{z_c} − z_y``."""
+    """Several classes; ``ℓ = log Σ_c e^{z_c} − z_y``.
+
+    Parameters
+    ----------
+    l2
+        μ of the ridge term (μ/2)‖w‖², on standardised inputs.
+    intercept
+        Whether there is a constant.
+    standardize
+        Whether inputs are scaled to mean 0 and variance 1 over all silos.
+
+    Raises
+    ------
+    UsageError
+        A parameter is out of its range.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, classes=3, seed=0)
+    >>> solution = pffl.solve(people, None, model=pffl.SoftmaxRegression(), seed=0)
+    >>> solution.predict_proba(people.pooled("test").X[:2]).shape
+    (2, 3)
+    """
 
     name = "softmax"
 
@@ -485,7 +532,33 @@ class NumericModel(LinearModel):
 
 
 class LeastSquares(NumericModel):
-    """A numeric target; ``ℓ = r²`` for the residual r: a bound is a mean square."""
+    """A numeric target; ``ℓ = r²`` for the residual r: a bound is a mean square.
+
+    Parameters
+    ----------
+    l2
+        μ of the ridge term (μ/2)‖w‖², on standardised inputs.
+    intercept
+        Whether there is a constant.
+    standardize
+        Whether inputs are scaled to mean 0 and variance 1 over all silos.
+    target_range
+        Ends between which all targets lie: predictions are kept there. Statements on
+        unseen people need it.
+
+    Raises
+    ------
+    UsageError
+        A parameter is out of its range.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, task="regression", seed=0)
+    >>> solution = pffl.solve(people, None, model=pffl.LeastSquares(l2=0.01), seed=0)
+    >>> solution.predict(people.pooled("test").X[:2]).shape
+    (2,)
+    """
 
     name = "least-squares"
 
@@ -517,6 +590,19 @@ class HuberRegression(NumericModel):
         As for every linear model of a numeric target.
     delta
         δ, in units of the target.
+
+    Raises
+    ------
+    UsageError
+        A parameter is out of its range.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, task="regression", seed=0)
+    >>> solution = pffl.solve(people, None, model=pffl.HuberRegression(delta=2.0), seed=0)
+    >>> solution.model.delta
+    2.0
     """
 
     delta: float = 1.0

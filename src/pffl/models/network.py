@@ -167,6 +167,26 @@ class Network(Model):
     batch_size
         Rows evaluated at once (not those of a local step, which the method sets). None
         takes few enough for their layers to be computed without fresh memory.
+
+    Raises
+    ------
+    UsageError
+        The module has no parameters, or a parameter is out of its range.
+
+    Examples
+    --------
+    >>> import pffl, torch
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> module = torch.nn.Sequential(
+    ...     torch.nn.Linear(10, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)
+    ... )
+    >>> method = pffl.PFFL(dual_rounds=2, rounds_per_dual=2, step_size=0.1)
+    >>> bounds = pffl.BoundedGroupLoss(0.9)
+    >>> solution = pffl.solve(
+    ...     people, bounds, model=pffl.Network(module), method=method, seed=0
+    ... )
+    >>> solution.predict_proba(people.pooled("test").X[:2]).shape
+    (2, 2)
     """
 
     module: nn.Module

@@ -60,6 +60,16 @@ class Predictor:
     cells, bounds, multipliers
         The cells that it was trained under, the bound on the loss of each (NaN where
         not known), and λ.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> predictor = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0).predictor
+    >>> predictor.classes
+    array(['class 0', 'class 1'], dtype='<U7')
+    >>> predictor.predict(people.pooled("test").X[:3]).shape
+    (3,)
     """
 
     preparation: TableEncoding

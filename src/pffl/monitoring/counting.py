@@ -105,6 +105,30 @@ def monitor(
         Of a table: what becomes of categories that are new to the model.
     name
         What to call the batch.
+
+    Returns
+    -------
+    Monitor
+        Where each cell stands: ``status``, ``alarms``, ``history``; print it.
+
+    Raises
+    ------
+    DataError
+        Rows without labels, of groups that the model does not know, or trained on.
+    UsageError
+        Other bounds or another confidence than the monitor began with.
+    ArtefactError
+        The state was edited, or is that of another model.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> # people of another kind come later
+    >>> later = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=1)
+    >>> pffl.monitor(solution, later, name="march").status
+    'alarm'
     """
     deployed, given = Deployed.of(model), cast(Federation | Engine, rows)
     mark, notes = "", list[str]()

@@ -73,6 +73,24 @@ def card(
         A file to write it to.
     purpose, owner, date, contact, license
         What the run did not state; see `About`.
+
+    Returns
+    -------
+    str
+        The card.
+
+    Raises
+    ------
+    ArtefactError
+        The folder holds neither a run nor an audit, or `out` cannot be written.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> pffl.card(solution, owner="Unit 7").splitlines()[0]
+    '---'
     """
     given = About(purpose, owner, date, contact, license)
     predictor = None

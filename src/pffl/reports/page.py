@@ -180,6 +180,26 @@ def report(
         A file to write the page to.
     title
         Of the page.
+
+    Returns
+    -------
+    str
+        The page.
+
+    Raises
+    ------
+    MissingExtraError
+        The extra ``report`` is not installed.
+    ArtefactError
+        A folder holds none of these, or `out` cannot be written.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> pffl.report(solution)[:15]
+    '<!doctype html>'
     """
     page = render(subjects, title=title)
     if out is not None:

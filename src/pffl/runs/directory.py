@@ -150,6 +150,29 @@ def save(
         A new or empty directory, or that of a run that was stopped.
     spec_text
         The run file that repeats the run.
+
+    Returns
+    -------
+    Path
+        The directory.
+
+    Raises
+    ------
+    UsageError
+        The directory holds a finished run: it is never replaced.
+    ArtefactError
+        It cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = pffl.save(solution, f"{folder}/run")
+    ...     (run / "certificate.json").exists()
+    True
     """
     from pffl.foreign import Audit
 

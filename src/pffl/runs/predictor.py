@@ -23,6 +23,28 @@ def load(path: str | os.PathLike[str], *, module: object = None) -> Predictor:
     module
         Of a network with a module of your own: one of that class, built as it was for
         training. Its weights are those of the file; no code is ever loaded from one.
+
+    Returns
+    -------
+    Predictor
+        The model, with the preparation of its tables.
+
+    Raises
+    ------
+    ArtefactError
+        The file is damaged, foreign, or was changed after its run.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = solution.save(f"{folder}/model.pffl")
+    ...     predictor = pffl.load(path)
+    >>> predictor.cells
+    ('f', 'm')
     """
     place = Path(path)
     if not place.exists():

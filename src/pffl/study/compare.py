@@ -223,6 +223,25 @@ def compare(
         is written there, too.
     report
         Called with what runs now, how many are done, and how many there are.
+
+    Returns
+    -------
+    Comparison
+        ``table`` has the means over seeds on test rows, and what each method cost;
+        ``differences`` those to one method, paired by seed.
+
+    Raises
+    ------
+    UsageError
+        A method, a notion or a measure is not known.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> found = pffl.compare(people, methods=["fedavg", "exact"], seeds=1, budget=50)
+    >>> list(found.table.index)
+    ['fedavg', 'exact']
     """
     names, folder = known_methods(methods), None if out is None else Path(out)
     settings = options or Options()

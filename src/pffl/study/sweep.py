@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -243,6 +243,8 @@ def make_grid(
         bounds = [round(float(bound), 4) for bound in spread]
     if kind == "full":
         return full_grid(notions, bounds, multiplier_bounds)
+    if kind != "random":
+        raise UsageError(f"no grid '{kind}': there are {list(get_args(Grid))}")
     return random_grid(notions, bounds, multiplier_bounds, number=number, seed=seed)
 
 
@@ -283,6 +285,24 @@ def sweep(
         a look at them (``looks.jsonl``), which a certificate pays for.
     report
         Called with what runs now, how many are done, and how many there are.
+
+    Returns
+    -------
+    Sweep
+        ``table`` has a row for each point, ``front()`` the best trade-offs, ``best()`` one.
+
+    Raises
+    ------
+    UsageError
+        A notion or a grid is not known.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> found = pffl.sweep(people, bounds=[0.6, 0.65], multiplier_bounds=[10.0])
+    >>> list(found.table["status"])
+    ['infeasible', 'met']
     """
     methods = method if isinstance(method, Sequence) else [method or Auto()]
     chosen_model = model or default_model(federation.schema)

@@ -1,0 +1,136 @@
+"""The site: Sphinx, MyST-NB, the pydata theme. One command builds it, offline:
+
+    .venv/bin/python -m sphinx -W -n -c docs . docs/_build
+
+The source is the whole repository, so that links between docs/, benchmarks/,
+reproduction/ and the files at the root are the same in a checkout and on the site.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pffl
+
+HERE = Path(__file__).parent
+PERHAPS = re.compile(r"^\?(\S+)\n", re.MULTILINE)
+LISTED = re.compile(r"^([\w./-]+)$", re.MULTILINE)
+sys.path.insert(0, str(HERE))
+
+# Notebooks say the same on every machine: no colours, no bars, one width.
+os.environ |= {"NO_COLOR": "1", "COLUMNS": "88", "PFFL_THREADS": "1"}
+
+project = "pffl"
+author = "The pffl authors"
+copyright = "The pffl authors, Apache-2.0"
+version = release = pffl.__version__
+language = "en"
+
+extensions = [
+    "myst_nb",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
+root_doc = "docs/index"
+include_patterns = [
+    "docs/**",
+    "benchmarks/*.md",
+    "reproduction/*/README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+]
+exclude_patterns = [".*", "**/.*", "docs/_*", "runs", "audits", "src", "tests"]
+default_role = "autolink"
+nitpicky = True
+# Of the types in signatures only those of pffl's API are pages here.
+nitpick_ignore_regex = [(r"py:.*", r".*")]
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 4
+nb_execution_mode = os.environ.get("PFFL_NOTEBOOKS", "cache")
+nb_execution_cache_path = str(HERE / "_cache")
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600
+nb_merge_streams = True
+
+autosummary_generate = False
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+autodoc_member_order = "bysource"
+maximum_signature_line_length = 80
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+
+html_theme = "pydata_sphinx_theme"
+html_title = "pffl"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_extra_path = ["_extra"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options: dict[str, Any] = {
+    "logo": {"text": "pffl"},
+    "navbar_end": ["theme-switcher"],
+    "navbar_align": "left",
+    "header_links_before_dropdown": 6,
+    "show_prev_next": True,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": ["sphinx-version"],
+    "show_toc_level": 2,
+    "back_to_top_button": False,
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+html_sidebars = {"docs/index": []}
+
+
+def shown_signature(
+    app: object,
+    what: str,
+    name: str,
+    thing: Any,
+    options: object,
+    signature: str | None,
+    returned: str | None,
+) -> tuple[str, str | None] | None:
+    """Show the parameters that a docstring describes, and no internal ones."""
+    if what != "class" or not inspect.isclass(thing) or signature is None:
+        return None
+    text = inspect.getdoc(thing) or ""
+    try:
+        found = inspect.signature(thing)
+    except (TypeError, ValueError):
+        return None
+    words = set(text.replace(",", " ").split())
+    kept = [p for p in found.parameters.values() if p.name in words]
+    return str(found.replace(parameters=kept, return_annotation=found.empty)), None
+
+
+def pages_that_are_there(app: object, name: str, source: list[str]) -> None:
+    """Resolve the lines ``?page`` of a table of contents: there, or not yet there."""
+    folder = (HERE.parent / name).parent
+    listed = set(LISTED.findall(source[0]))
+
+    def those(line: re.Match[str]) -> str:
+        found = sorted(folder.glob(f"{line[1]}.md"))
+        names = [os.path.relpath(path, folder).removesuffix(".md") for path in found]
+        return "".join(f"{one}\n" for one in names if one not in listed)
+
+    source[0] = PERHAPS.sub(those, source[0])
+
+
+def setup(app: Any) -> None:
+    """Register what is ours."""
+    app.connect("source-read", pages_that_are_there)
+    app.connect("autodoc-process-signature", shown_signature)
