@@ -1,6 +1,6 @@
-"""The site: Sphinx, MyST-NB, the pydata theme. One command builds it, offline:
+"""The site: Sphinx, MyST-NB, the pydata theme. One command builds it, offline.
 
-    .venv/bin/python -m sphinx -W -n -c docs . docs/_build
+    .venv/bin/python -m sphinx -W -n -c docs . docs/_build/html
 
 The source is the whole repository, so that links between docs/, benchmarks/,
 reproduction/ and the files at the root are the same in a checkout and on the site.
@@ -15,10 +15,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sphinx.util.inspect import stringify_signature
+
 import pffl
+from pffl.reports.grid import GLOSSARY
 
 HERE = Path(__file__).parent
 PERHAPS = re.compile(r"^\?(\S+)\n", re.MULTILINE)
+WORDS = "<!-- words of the page -->"
 LISTED = re.compile(r"^([\w./-]+)$", re.MULTILINE)
 sys.path.insert(0, str(HERE))
 
@@ -49,7 +53,8 @@ include_patterns = [
     "CONTRIBUTING.md",
     "SECURITY.md",
 ]
-exclude_patterns = [".*", "**/.*", "docs/_*", "runs", "audits", "src", "tests"]
+exclude_patterns = [".*", "**/.*", "**/_*", "runs", "audits", "src", "tests"]
+suppress_warnings = ["myst.header"]  # pages that programs write begin with ###
 default_role = "autolink"
 nitpicky = True
 # Of the types in signatures only those of pffl's API are pages here.
@@ -62,7 +67,9 @@ nb_execution_cache_path = str(HERE / "_cache")
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600
 nb_merge_streams = True
+nb_output_stderr = "remove"  # warnings name paths of the machine
 
+toc_object_entries_show_parents = "hide"
 autosummary_generate = False
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
@@ -114,7 +121,8 @@ def shown_signature(
         return None
     words = set(text.replace(",", " ").split())
     kept = [p for p in found.parameters.values() if p.name in words]
-    return str(found.replace(parameters=kept, return_annotation=found.empty)), None
+    shown = found.replace(parameters=kept, return_annotation=found.empty)
+    return stringify_signature(shown), None
 
 
 def pages_that_are_there(app: object, name: str, source: list[str]) -> None:
@@ -128,6 +136,11 @@ def pages_that_are_there(app: object, name: str, source: list[str]) -> None:
         return "".join(f"{one}\n" for one in names if one not in listed)
 
     source[0] = PERHAPS.sub(those, source[0])
+    if WORDS in source[0]:
+        told = [f"{word}\n  {text}.\n" for word, text in sorted(GLOSSARY.items())]
+        source[0] = source[0].replace(
+            WORDS, "```{glossary}\n" + "\n".join(told) + "```\n"
+        )
 
 
 def setup(app: Any) -> None:

@@ -93,8 +93,8 @@ class Options:
     >>> import pffl
     >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
     >>> options = pffl.Options(weighting="rows", confidence=0.9)
-    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), options=options, seed=0)
-    >>> solution.confidence
+    >>> bounds = pffl.BoundedGroupLoss(0.65)
+    >>> pffl.solve(people, bounds, options=options, seed=0).confidence
     0.9
     """
 

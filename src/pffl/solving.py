@@ -133,8 +133,9 @@ def solve(
     Returns
     -------
     Solution
-        The model, its three verdicts, its certificate, tables, and all evidence. A bound
-        that is missed or impossible is a status, not an error; see `Solution.or_raise`.
+        The model, its three verdicts, its certificate, tables, and all evidence. That
+        a bound is missed or impossible is a status, and no error: `or_raise` makes it
+        one.
 
     Raises
     ------
@@ -144,6 +145,7 @@ def solve(
         Rows that cannot be used, such as cells without any.
     FederationError
         A silo did not answer, or its answer was refused.
+
     Examples
     --------
     >>> import pffl

@@ -58,8 +58,8 @@ class FairRegressor(RegressorMixin, Fair):
     >>> X, group = rng.normal(size=(400, 2)), rng.choice(["a", "b"], 400)
     >>> y = X[:, 0] * np.where(group == "a", 1.0, 2.0) + rng.normal(size=400)
     >>> least = pffl.feasible_bound(X, y, sensitive_features=group)
-    >>> model = pffl.FairRegressor(bound=1.02 * least).fit(X, y, sensitive_features=group)
-    >>> model.status_
+    >>> model = pffl.FairRegressor(bound=1.02 * least)
+    >>> model.fit(X, y, sensitive_features=group).status_
     'met'
     """
 

@@ -205,7 +205,7 @@ class Certificate(Record):
     >>> told.verdict, told.holds("empirical"), told.holds("holdout")
     ('met', True, False)
     >>> told.of_kind("attainable")[0].text
-    'The smallest bound that all cells can meet together lies between 0.62... and 0.62...'
+    'The smallest bound that all cells can meet together lies between ...'
     """
 
     statements: tuple[Statement, ...]

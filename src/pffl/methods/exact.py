@@ -83,7 +83,8 @@ class Exact(GapMethod[State]):
     >>> import pffl
     >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
     >>> method = pffl.Exact(multiplier_bound=20.0)
-    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), method=method, seed=0)
+    >>> bounds = pffl.BoundedGroupLoss(0.65)
+    >>> solution = pffl.solve(people, bounds, method=method, seed=0)
     >>> solution.status, solution.rounds < 10, solution.gap < 1e-6
     ('met', True, True)
     """

@@ -40,7 +40,8 @@ class FedAvg(Descent[State]):
     >>> import pffl
     >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
     >>> method = pffl.FedAvg(rounds=20, local_steps=2)
-    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), method=method, seed=0)
+    >>> bounds = pffl.BoundedGroupLoss(0.65)
+    >>> solution = pffl.solve(people, bounds, method=method, seed=0)
     >>> solution.status, solution.rounds
     ('not_met', 21)
     """

@@ -291,7 +291,8 @@ class PFFL(PrimalDual[State]):
     >>> import pffl
     >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
     >>> method = pffl.PFFL(multiplier_bound=5.0, dual_rounds=100, rounds_per_dual=3)
-    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.68), method=method, seed=0)
+    >>> bounds = pffl.BoundedGroupLoss(0.68)
+    >>> solution = pffl.solve(people, bounds, method=method, seed=0)
     >>> solution.status, solution.rounds
     ('met', 309)
     """

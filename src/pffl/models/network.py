@@ -155,7 +155,7 @@ class Network(Model):
     l2
         μ of the ridge term (μ/2)‖w‖², over all trained parameters.
     delta
-        δ of the Huber loss: r² up to |r| = δ, beyond it 2δ|r| − δ².
+        δ of the Huber loss: ``r²`` up to ``|r| = δ``, beyond it ``2δ|r| − δ²``.
     standardize
         Whether features are scaled to mean 0 and variance 1 over all silos. None: yes,
         unless the module says ``scales_inputs = True``, as `celeba_cnn` does.

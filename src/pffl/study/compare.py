@@ -212,6 +212,8 @@ def compare(
         little above the smallest that is possible.
     methods
         Names of methods. Default: all.
+    model, options
+        As for `solve`.
     budget
         Gradients per silo for each method.
     seeds

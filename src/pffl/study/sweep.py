@@ -270,6 +270,8 @@ def sweep(
 
     Parameters
     ----------
+    federation
+        The silos, with a ``validation`` split where the front is to be chosen on one.
     points
         The points; or every combination of what follows ("full"), the grid that the
         paper has for these data ("paper"), or drawn ones ("random").
@@ -279,6 +281,8 @@ def sweep(
     method
         One, or several that each train every point. Its parameters hold for every
         point, except for the multiplier bound, which is the point's. Default: `Auto`.
+    model, options, seed
+        As for `solve`.
     out
         A folder: finished points are kept in ``points.jsonl`` and not run again; the
         table is written there, too, and each point that was measured on test rows is
@@ -289,7 +293,7 @@ def sweep(
     Returns
     -------
     Sweep
-        ``table`` has a row for each point, ``front()`` the best trade-offs, ``best()`` one.
+        ``table`` has a row for each point, ``front()`` the best trade-offs.
 
     Raises
     ------

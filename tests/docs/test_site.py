@@ -1,0 +1,78 @@
+"""The site is built without a warning, and no link of it leads nowhere.
+
+The command is the one of docs/conf.py; notebooks are not run here, but by
+tests/docs/test_notebooks.py.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LINK = re.compile(r"""<a\b[^>]*?\bhref="([^"]*)\"""")
+ANCHOR = re.compile(r"""\b(?:id|name)="([^"]+)\"""")
+PAGES = ("docs/index.html", "docs/guide.html", "docs/api/solving.html", "index.html")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("myst_nb", reason="the extra 'docs' is not installed")
+    out = tmp_path_factory.mktemp("site") / "html"
+    build = ["-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-c", "docs", "."]
+    run = subprocess.run(
+        [sys.executable, *build, "-d", str(out.parent / "trees"), str(out)],
+        cwd=ROOT,
+        env=os.environ | {"PFFL_NOTEBOOKS": "off"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return out
+
+
+def test_pages_are_there(site: Path) -> None:
+    assert [page for page in PAGES if not (site / page).is_file()] == []
+
+
+def test_no_link_leads_nowhere(site: Path) -> None:
+    pages = {p: p.read_text("utf-8") for p in site.rglob("*.html")}
+    anchors = {p: set(ANCHOR.findall(text)) for p, text in pages.items()}
+    broken = set()
+    for page, text in pages.items():
+        for link in map(html.unescape, LINK.findall(text)):
+            parts = urlsplit(link)
+            if parts.scheme:
+                assert parts.scheme in ("https", "http", "mailto"), (page, link)
+                continue
+            path = unquote(parts.path)
+            target = (page.parent / path).resolve() if path else page
+            wanted = unquote(parts.fragment)
+            there = target.exists() and (
+                not wanted or target not in anchors or wanted in anchors[target]
+            )
+            if not there:
+                broken.add((page.relative_to(site).as_posix(), link))
+    assert broken == set()
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    """The site works without a network."""
+    loads = re.compile(
+        r"""<(?:script|link|img|iframe)\b[^>]*(?:src|href)="(https?:[^"]+)"""
+    )
+    found = {
+        (p.relative_to(site).as_posix(), link)
+        for p in site.rglob("*.html")
+        for link in loads.findall(p.read_text("utf-8"))
+    }
+    assert found == set()

@@ -1,0 +1,72 @@
+"""Every public name has its place in the reference, and a docstring that is one."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import pffl
+from pffl import datasets, figures, metrics
+
+API = Path(__file__).parents[2] / "docs" / "api"
+NAMES = [n for n in pffl.__all__ if n not in ("__version__", *pffl._MODULES)]
+#: Set by the library when a model is bound to data; no parameters of a user's.
+INTERNAL = {"inputs", "n_outputs", "target", "args", "kwargs"}
+#: Cannot be wrong: what they are given was checked before.
+NO_RAISES = {"Certificate", "Feasible", "Predictor", "Solution", "PFFLError", "MinMax"}
+DATA_SETS = ("acs", "adult", "celeba", "compas", "faces", "synthetic")
+SECTION = re.compile(r"^([A-Z]\w+)\n-+$", re.MULTILINE)
+
+
+def sections(value: Any) -> dict[str, str]:
+    """The sections of a docstring, by title."""
+    parts = SECTION.split(inspect.getdoc(value) or "")
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_docstring_is_whole(name: str) -> None:
+    value = getattr(pffl, name)
+    found = sections(value)
+    assert ">>> " in found.get("Examples", ""), "no running example"
+    if inspect.isfunction(value):
+        assert {"Parameters", "Returns", "Raises"} <= set(found)
+    elif not hasattr(value, "fit") and name not in NO_RAISES:  # checked by fit
+        assert "Raises" in found
+    if name == "PFFLError":
+        return
+    told = found.get("Parameters", "") + found.get("Attributes", "")
+    heads = " ".join(re.findall(r"^\S.*$", told, re.MULTILINE))
+    parameters = set(inspect.signature(value).parameters) - INTERNAL
+    if "…" in heads:  # "and so on": see the class that is named
+        return
+    missing = {p for p in parameters if not re.search(rf"\b{p}\b", told)}
+    assert missing == set()
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    told = "\n".join(path.read_text("utf-8") for path in API.glob("*.md"))
+    shown = set(re.findall(r"auto(?:class|function|exception):: ([\w.]+)", told))
+    wanted = {*NAMES, *figures.__all__, *DATA_SETS}
+    assert wanted - shown == set()
+    for module in (datasets, figures, metrics):
+        assert isinstance(module, ModuleType)
+        assert f"automodule:: {module.__name__}" in told
+
+
+def test_every_word_of_the_api_exists() -> None:
+    """Sphinx would notice, too, but later."""
+    for path in API.glob("*.md"):
+        home: Any = pffl
+        for line in path.read_text("utf-8").splitlines():
+            if found := re.match(r"\.\. currentmodule:: ([\w.]+)", line):
+                home = pffl
+                for part in found[1].split(".")[1:]:
+                    home = getattr(home, part)
+            elif found := re.match(r"\.\. auto(?:class|function):: (\w+)$", line):
+                assert hasattr(home, found[1]), (path.name, found[1])
