@@ -15,13 +15,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import typer
 from sphinx.util.inspect import stringify_signature
+from typer.cli import get_docs_for_click
+from typer.main import get_command
 
 import pffl
+from pffl.cli.app import app
 from pffl.reports.grid import GLOSSARY
 
 HERE = Path(__file__).parent
 PERHAPS = re.compile(r"^\?(\S+)\n", re.MULTILINE)
+COMMANDS = "<!-- commands -->"
 WORDS = "<!-- words of the page -->"
 LISTED = re.compile(r"^([\w./-]+)$", re.MULTILINE)
 sys.path.insert(0, str(HERE))
@@ -136,14 +141,25 @@ def pages_that_are_there(app: object, name: str, source: list[str]) -> None:
         return "".join(f"{one}\n" for one in names if one not in listed)
 
     source[0] = PERHAPS.sub(those, source[0])
-    if WORDS in source[0]:
-        told = [f"{word}\n  {text}.\n" for word, text in sorted(GLOSSARY.items())]
-        source[0] = source[0].replace(
-            WORDS, "```{glossary}\n" + "\n".join(told) + "```\n"
-        )
+    for mark, made in {WORDS: words_of_the_page, COMMANDS: commands}.items():
+        if mark in source[0]:
+            source[0] = source[0].replace(mark, made())
 
 
-def setup(app: Any) -> None:
+def words_of_the_page() -> str:
+    """Return the glossary that reports have, as one of the site."""
+    told = [f"{word}\n  {text}.\n" for word, text in sorted(GLOSSARY.items())]
+    return "```{glossary}\n" + "\n".join(told) + "```\n"
+
+
+def commands() -> str:
+    """Return the help of every command, as Markdown."""
+    command = get_command(app)
+    text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="pffl")
+    return text[text.index("## ") :]
+
+
+def setup(sphinx: Any) -> None:
     """Register what is ours."""
-    app.connect("source-read", pages_that_are_there)
-    app.connect("autodoc-process-signature", shown_signature)
+    sphinx.connect("source-read", pages_that_are_there)
+    sphinx.connect("autodoc-process-signature", shown_signature)

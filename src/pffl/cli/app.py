@@ -19,6 +19,7 @@ from pffl.cli import (
     plan,
     predict,
     run,
+    schema,
     site,
     site_keys,
     site_release,
@@ -49,6 +50,7 @@ app.command()(study.sweep)
 app.command()(study.reproduce)
 app.command()(study.report)
 app.command()(card.card)
+app.command()(schema.schema)
 app.command()(deploy.deploy)
 app.command()(watch.watch)
 site.app.command()(site_status.status)
