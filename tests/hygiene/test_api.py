@@ -18,7 +18,15 @@ NAMES = [n for n in pffl.__all__ if n not in ("__version__", *pffl._MODULES)]
 #: Set by the library when a model is bound to data; no parameters of a user's.
 INTERNAL = {"inputs", "n_outputs", "target", "args", "kwargs"}
 #: Cannot be wrong: what they are given was checked before.
-NO_RAISES = {"Certificate", "Feasible", "Predictor", "Solution", "PFFLError", "MinMax"}
+NO_RAISES = {
+    "Certificate",
+    "Feasible",
+    "MinMax",
+    "PFFLError",
+    "Predictor",
+    "PromisePlan",
+    "Solution",
+}
 DATA_SETS = ("acs", "adult", "celeba", "compas", "faces", "synthetic")
 SECTION = re.compile(r"^([A-Z]\w+)\n-+$", re.MULTILINE)
 

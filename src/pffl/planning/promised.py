@@ -144,6 +144,14 @@ class PromisePlan:
         Cells with too few rows to be looked at: then nothing is forecast.
     notes
         What a reader must know.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(3000, silos=3, groups=["f", "m"], seed=0)
+    >>> found = pffl.plan(people, pffl.BoundedGroupLoss(0.4))
+    >>> found.hopeless
+    ['f', 'm']
     """
 
     data: str
@@ -378,6 +386,24 @@ def plan(
     seed
         Of `with_calibration`, as it will be called: rows that are looked at stay
         training rows only under the same seed (in a run file, that of [data]).
+
+    Returns
+    -------
+    PromisePlan
+        How to split, and what is forecast of each cell; print it.
+
+    Raises
+    ------
+    UsageError
+        The rows are elsewhere, or a bound or the l2 is "auto".
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(3000, silos=3, groups=["f", "m"], seed=0)
+    >>> found = pffl.plan(people, pffl.BoundedGroupLoss(0.75))
+    >>> found.hopeless, found.best.calibration
+    ([], 0.5)
     """
     here = federation if isinstance(federation, Federation) else federation.federation
     if here is None:
