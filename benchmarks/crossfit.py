@@ -32,7 +32,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -101,6 +101,15 @@ class Data:
         return (rank + rng.random(len(sizes))[atom]) / sizes[atom]
 
 
+def thinned(data: Data, most: int = 30_000, seed: int = 0) -> Data:
+    """Keep about so many rows of each cell that has more, drawn at random."""
+    share = np.minimum(most / np.maximum(data.counts(...), 1), 1.0)
+    drawn = np.random.default_rng(seed).random(len(data.cell)) < share[data.cell]
+    index = np.flatnonzero(drawn)
+    rows, silo = data.rows.take(index), data.silo[index]
+    return replace(data, rows=rows, silo=silo, cell=data.cell[index])
+
+
 DATA: dict[str, Callable[[], Data]] = {
     "compas": lambda: Data.of(
         pffl.datasets.compas(test_fraction=0.0), pffl.BoundedGroupLoss(0.0)
@@ -111,13 +120,17 @@ DATA: dict[str, Callable[[], Data]] = {
     "adult": lambda: Data.of(
         pffl.datasets.adult(test_fraction=0.0), pffl.ConditionalBoundedGroupLoss(0.0)
     ),
-    "acs": lambda: Data.of(
-        pffl.datasets.acs(
-            year=2024, filter="filtered", source=ACS, test_fraction=0.0, dtype="float32"
-        ),
-        pffl.BoundedGroupLoss(0.0),
-    ),
+    "acs": lambda: acs(),
+    "acs-thinned": lambda: thinned(acs()),
 }
+
+
+def acs() -> Data:
+    """The whole file, by race."""
+    found = pffl.datasets.acs(
+        year=2024, filter="filtered", source=ACS, test_fraction=0.0, dtype="float32"
+    )
+    return Data.of(found, pffl.BoundedGroupLoss(0.0))
 
 
 class Fitted(NamedTuple):

@@ -28,6 +28,11 @@ and E = Σ_j π_jV_j + 1/(b + 1). The same argument, start by start: with probab
 least 1 − 1/c, whenever E ≥ c, the mean of what was expected, of all people so far or of
 those from the beginning of some batch on, is above the bound. With Z cells c = Z/δ.
 
+Rows with weights s ≤ s_max count with the part t = s/s_max by their own loss, and with
+the rest by the bound: with y = tx + (1 − t)u in the place of x, the mean of what is
+expected of y is at most u wherever the weighted mean is at most ζ (`bounds.weighted`),
+and all of the above holds of it.
+
 Only sums over rows are needed, and they add over silos, which may differ. All
 arithmetic is in logarithms and rounded down: rounding raises no alarm.
 
@@ -73,6 +78,7 @@ def plan(
     loss_bound: float,
     mean: Numbers | None = None,
     variance: Numbers | None = None,
+    weight: Numbers = 1.0,
 ) -> Bets:
     """Return `BETS` bets per cell, fixed before the first row is seen.
 
@@ -86,6 +92,8 @@ def plan(
         Of the cells' losses on rows that are known; None, or NaN for a cell, where
         nothing is known: all weight is then spread. A wrong plan costs time, and never
         validity.
+    weight
+        Mean of t, where rows have weights; mean and variance are then those of M·y.
     """
     M = positive("loss_bound", loss_bound)
     u = np.atleast_1d(within(bounds, M))
@@ -94,11 +102,14 @@ def plan(
         np.full(len(u), np.nan) if a is None else np.broadcast_to(a, u.shape)
         for a in (mean, variance)
     ]
+    part = np.broadcast_to(np.asarray(weight, np.float64), u.shape)
     for z, (level, m, v) in enumerate(zip(u, *known, strict=True)):
         planned = []
         if np.isfinite(m) and np.isfinite(v):
             width = scaled(float(m), float(v), M)[1]
-            planned = [_best(level, level * (1.0 + rise), width) for rise in RISES]
+            planned = [
+                _best(level, level * (1.0 + part[z] * rise), width) for rise in RISES
+            ]
             weights[z] = (1.0 - PLANNED * len(RISES)) / (BETS - len(RISES))
             weights[z, : len(RISES)] = PLANNED
         gammas[z] = [*planned, *_spread(level, BETS - len(planned))]

@@ -67,6 +67,20 @@ def monitor(
             help="Column that says where a row lives. Default: the run's, if there.",
         ),
     ] = None,
+    weight: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column that says how much a row counts. Default: the run's.",
+        ),
+    ] = None,
+    weight_bound: Annotated[
+        float | None,
+        typer.Option(
+            help="What no row's weight is above; settled with the first batch. "
+            "Default: the run's."
+        ),
+    ] = None,
     unseen: Annotated[
         Literal["refuse", "ignore", "most_frequent"] | None,
         typer.Option(help="Categories new to the model; as for `pffl predict`."),
@@ -104,6 +118,8 @@ def monitor(
             confidence=confidence,
             silo=silo or known.get("silo"),
             id=id or known.get("id"),
+            weight=weight,
+            weight_bound=weight_bound,
             unseen=unseen,
             name=place.name,
         )
@@ -135,14 +151,14 @@ def _show(found: Monitor, path: Path) -> None:
     from rich.text import Text
 
     from pffl.cli import show
-    from pffl.evidence.monitor import ASSUMPTIONS, shown
+    from pffl.evidence.monitor import assumptions, shown
     from pffl.text import few, visible
 
     target = console.stdout()
     target.print()
     show.print_whole(target, show.text_rows(shown(found), target.width))
     target.print()
-    notes = [f"assumed: {text}" for text in ASSUMPTIONS]
+    notes = [f"assumed: {text}" for text in assumptions(found.settings)]
     if found.settings.unwatched:
         notes.insert(0, f"not watched: {few(found.settings.unwatched)}")
     target.print(show.remarks(notes))

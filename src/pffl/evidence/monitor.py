@@ -71,6 +71,9 @@ class Settings(Record):
         M, and 1 − δ.
     bets, bet_weights
         γ and π of each cell.
+    weight_bound
+        What no row's weight is above, s_max, where rows have weights; None where they
+        count alike.
     """
 
     model: str
@@ -81,6 +84,7 @@ class Settings(Record):
     confidence: float
     bets: list[list[float]]
     bet_weights: list[list[float]]
+    weight_bound: float | None = None
 
     def __post_init__(self) -> None:
         probability("confidence", self.confidence)
@@ -118,9 +122,13 @@ class Batch(Record):
         How many rows there are, a hash of all of them, and one of the first ones in
         order; None where that is not known.
     count, loss
-        How many people each cell has in it, and the sum of their mean losses.
+        How many people each cell has in it, and the sum of their mean losses; times
+        their weights, where rows have weights.
     above
-        Σ log(1 − γ(1 − x)) over them, per cell and bet, x = loss / M.
+        Σ log(1 − γ(1 − x)) over them, per cell and bet, x = loss / M; of diluted losses
+        where rows have weights.
+    weight
+        The sum of people's weights, where rows have weights.
     """
 
     name: str
@@ -130,6 +138,12 @@ class Batch(Record):
     count: list[int]
     loss: list[float]
     above: list[list[float]]
+    weight: list[float] | None = None
+
+    @property
+    def mass(self) -> Sequence[float]:
+        """What the sums of losses are divided by for a mean."""
+        return self.count if self.weight is None else self.weight
 
 
 @dataclass(frozen=True)
@@ -140,8 +154,8 @@ class Entry(Record):
     ----------
     number, batch
         Its place, from 1 on, and its sums.
-    count, loss
-        People and sums of losses so far, per cell.
+    count, loss, weight
+        People, sums of losses and (where rows have them) of weights so far, per cell.
     starts, wealth
         In how many batches the cell had people, and log V per bet; see `bounds.alarm`.
     log_e
@@ -160,6 +174,12 @@ class Entry(Record):
     log_e: list[float]
     crossed: list[int | None]
     crossed_batch: list[int | None]
+    weight: list[float] | None = None
+
+    @property
+    def mass(self) -> Sequence[float]:
+        """What the sums of losses are divided by for a mean."""
+        return self.count if self.weight is None else self.weight
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -251,9 +271,9 @@ class Monitor:
             {
                 "cell": cell.cell,
                 "rows": last.count[z],
-                "mean_loss": _mean(last.loss[z], last.count[z]),
+                "mean_loss": _mean(last.loss[z], last.mass[z]),
                 "last_rows": last.batch.count[z],
-                "last_mean_loss": _mean(last.batch.loss[z], last.batch.count[z]),
+                "last_mean_loss": _mean(last.batch.loss[z], last.batch.mass[z]),
                 "bound": cell.bound,
                 "e_value": value(last.log_e[z]),
                 "threshold": self.settings.threshold,
@@ -273,7 +293,7 @@ class Monitor:
                 "cell": cell,
                 "rows": entry.count[z],
                 "batch_rows": entry.batch.count[z],
-                "batch_mean_loss": _mean(entry.batch.loss[z], entry.batch.count[z]),
+                "batch_mean_loss": _mean(entry.batch.loss[z], entry.batch.mass[z]),
                 "e_value": value(entry.log_e[z]),
                 "threshold": self.settings.threshold,
             }
@@ -291,13 +311,14 @@ class Monitor:
             "model": self.settings.model,
             "confidence": self.settings.confidence,
             "loss_bound": self.settings.loss_bound,
+            "weight_bound": self.settings.weight_bound,
             "threshold": self.settings.threshold,
             "batches": len(self.entries),
             "rows": self.rows,
             "cells": self.table,
             "unwatched": self.settings.unwatched,
             "history": self.history,
-            "assumes": list(ASSUMPTIONS),
+            "assumes": assumptions(self.settings),
             "notes": list(self.notes),
             "digest": self.digest,
         }
@@ -349,12 +370,14 @@ class Monitor:
         gained = alarm.gains(s.planned, sums, counts, s.bounds, s.loss_bound)
         wealth, number = _wealth(s, before).after(gained, counts), len(self.entries) + 1
         found = wealth.log_values(s.planned).tolist()
-        count, loss = list(batch.count), list(batch.loss)
+        count, loss, mass = list(batch.count), list(batch.loss), batch.weight
         crossed: list[int | None] = list(none)
         batches: list[int | None] = list(none)
         if before is not None:
             count = [a + b for a, b in zip(before.count, count, strict=True)]
             loss = [a + b for a, b in zip(before.loss, loss, strict=True)]
+            if mass is not None and before.weight is not None:
+                mass = [a + b for a, b in zip(before.weight, mass, strict=True)]
             crossed, batches = list(before.crossed), list(before.crossed_batch)
         for z, one in enumerate(found if log_e is None else log_e):
             if crossed[z] is None and one >= np.log(s.threshold):
@@ -370,7 +393,19 @@ class Monitor:
             found,
             crossed,
             batches,
+            mass,
         )
+
+
+def assumptions(settings: Settings) -> list[str]:
+    """What an alarm stands on, in words."""
+    out = list(ASSUMPTIONS)
+    if settings.weight_bound is not None:
+        out.append(
+            "Means are weighted, and nobody's weight is above "
+            f"{words(settings.weight_bound)}; a batch with a heavier row is refused."
+        )
+    return out
 
 
 def _head(settings: Settings) -> dict[str, Any]:
@@ -387,7 +422,7 @@ def _wealth(settings: Settings, before: Entry | None) -> alarm.Wealth:
     return alarm.Wealth(np.array(known), np.array(before.starts, dtype=np.float64))
 
 
-def _mean(total: float, count: int) -> float | None:
+def _mean(total: float, count: float) -> float | None:
     return total / count if count else None
 
 

@@ -41,16 +41,17 @@ from pffl.models.predictor import Predictor
 from pffl.monitoring.watched import Deployed, Wish, cells_of
 from pffl.preparation import task_of
 from pffl.problem import Access
-from pffl.questions import Census, Evaluate
+from pffl.questions import Census, Evaluate, EvaluateTotal
 from pffl.solving import open_engine
+from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
 
 HEAD = 20  # rows by which a batch is known that begins as another one did
 WEIGHTED = (
-    "rows count by a weight here, and the alarm is on means in which all count alike: "
-    "weighted rows are not monitored (draw rows with their weights, and give those)"
+    "rows count by a weight here, and the monitor is one of means in which all count "
+    "alike: begin one with `weight_bound=NUMBER`, which no weight is above"
 )
 TRAINED = (
     "these are the data that the model was trained on: they say nothing of people who "
@@ -69,8 +70,10 @@ def monitor(
     splits: Sequence[str] | None = None,
     silo: str | None = None,
     id: str | None = None,
+    weight: str | None = None,
     unseen: Unseen | None = None,
     name: str | None = None,
+    weight_bound: float | None = None,
 ) -> Monitor:
     """Count a batch of new rows with labels, and say whether a cell raises an alarm.
 
@@ -99,8 +102,9 @@ def monitor(
         batch; another one later is refused.
     splits
         Of a federation: the splits whose rows are the batch. Default: all.
-    silo, id
-        Of a table: the columns that say where a row lives and whom it is about.
+    silo, id, weight
+        Of a table: the columns that say where a row lives, whom it is about, and how
+        much it counts (by default the model's own, where it was trained with weights).
     unseen
         Of a table: what becomes of categories that are new to the model.
     name
@@ -129,17 +133,23 @@ def monitor(
     >>> later = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=1)
     >>> pffl.monitor(solution, later, name="march").status
     'alarm'
+    weight_bound
+        What no row's weight is above, where rows have weights: settled with the first
+        batch. Default: the run's. A batch with a heavier row is refused.
     """
     deployed, given = Deployed.of(model), cast(Federation | Engine, rows)
     mark, notes = "", list[str]()
     if is_table(rows):
-        table = TableRows(rows, silo=silo, id=id, unseen=unseen, name=name)
+        own = deployed.predictor.preparation.weight
+        table = TableRows(
+            rows, silo=silo, id=id, weight=weight or own, unseen=unseen, name=name
+        )
         opened = table.open(deployed.predictor)
         given, mark, notes = opened, table.mark, list(opened.notes)
-    elif silo is not None or id is not None or unseen is not None:
-        raise UsageError("'silo', 'id' and 'unseen' are for tables")
+    elif any(given is not None for given in (silo, id, weight, unseen)):
+        raise UsageError("'silo', 'id', 'weight' and 'unseen' are for tables")
     engine = open_engine(given, "local")
-    wish = Wish(bound, constraint, confidence)
+    wish = Wish(bound, constraint, confidence, weight_bound)
     counted = Counting(deployed, engine, wish, splits, name or engine.name, mark, notes)
     if isinstance(state, str | os.PathLike):
         path = Path(state)
@@ -156,13 +166,14 @@ class TableRows:
     ----------
     table
         A DataFrame, or a file.
-    silo, id, unseen, name
+    silo, id, weight, unseen, name
         As for `monitor`.
     """
 
     table: Any
     silo: str | None = None
     id: str | None = None
+    weight: str | None = None
     unseen: Unseen | None = None
     name: str | None = None
 
@@ -172,7 +183,8 @@ class TableRows:
         name = self.name or "table"
         if isinstance(self.table, str | os.PathLike):
             name = self.name or Path(self.table).name
-        require([c for c in (self.silo, self.id) if c], list(frame.columns), name)
+        wanted = [c for c in (self.silo, self.id, self.weight) if c]
+        require(wanted, list(frame.columns), name)
         return read_alike(
             frame,
             encoding,
@@ -181,6 +193,7 @@ class TableRows:
                 group=tuple(a.name for a in encoding.schema.attributes),
                 silo=self.silo,
                 id=self.id,
+                weight=self.weight,
                 test_fraction=0.0,
             ),
             newcomers=predictor.newcomers(self.unseen),
@@ -250,8 +263,6 @@ class Counting:
 
     def _check(self) -> None:
         """Refuse rows that say nothing of the model's new people."""
-        if self.deployed.weighted:
-            raise UsageError(WEIGHTED)
         own, given = self.deployed.predictor.schema, self.engine.schema
         if own.hash != given.hash:
             raise DataError(
@@ -295,12 +306,17 @@ class Counting:
         """Ask the silos for the sums of these rows."""
         schema, splits, pooled = self.engine.schema, self._splits, self.engine.pooled
         counted = yield from ask_all([Census(schema, split) for split in splits])
-        if any((one.counts != one.weights).any() for one in counted):
+        s_max = settings.weight_bound
+        if s_max is None and any((one.counts != one.weights).any() for one in counted):
             raise DataError(WEIGHTED)
         if pooled and any(cell.silo is not None for cell in settings.cells):
             raise UsageError("under secure sums no cell of a single silo is watched")
         cells = cells_of(settings.cells, schema, self.engine.silo_names)
         predictor, access = self.deployed.predictor, Access(pooled=pooled)
+        weighs: dict[str, Any] = {}
+        if s_max is not None:
+            level = np.minimum(settings.bounds, settings.loss_bound)[:, None]
+            weighs = {"weight_bound": s_max, "levels": level, "turned": 1}
         questions = [
             Evaluate(
                 task_of(predictor.model, cells, census, "silos", access),
@@ -308,6 +324,7 @@ class Counting:
                 split,
                 settings.loss_bound,
                 bets=np.array(settings.bets),
+                **weighs,
             )
             for census, split in zip(counted, splits, strict=True)
         ]
@@ -318,8 +335,7 @@ class Counting:
         )
         if self.deployed.is_trained_on(count, loss):
             raise DataError(TRAINED)
-        people = np.sum([total.people for total in totals], axis=0)
-        above = np.sum([total.above for total in totals], axis=0)
+        people, above, weight = _sums(totals, settings)
         hash, head = self._marks()
         return Batch(
             self.name,
@@ -329,7 +345,30 @@ class Counting:
             [int(n) for n in people[:, 0]],
             people[:, 1].tolist(),
             above.tolist(),
+            weight,
         )
+
+
+def _sums(
+    totals: Sequence[EvaluateTotal], settings: Settings
+) -> tuple[FloatArray, FloatArray, list[float] | None]:
+    """Return people and their losses per cell, the log-sums, and the weights."""
+    if settings.weight_bound is None:
+        people = np.sum([total.people for total in totals], axis=0)
+        return people, np.sum([total.above for total in totals], axis=0), None
+    stakes = np.sum([total.stakes for total in totals], axis=0)
+    count, over, t, tx = stakes.T[:4]
+    if over.any():
+        z = int(over.argmax())
+        raise DataError(
+            f"{over[z]:,.0f} rows of '{settings.names[z]}' weigh more than "
+            f"{settings.weight_bound:g}, and the monitor stands on that none does: "
+            "begin another one with a larger `weight_bound=NUMBER`"
+        )
+    loss = tx * settings.loss_bound * settings.weight_bound
+    above = np.sum([total.diluted[:, :, 0] for total in totals], axis=0)
+    weight: list[float] = (t * settings.weight_bound).tolist()
+    return np.stack([count, loss], axis=1), above, weight
 
 
 def _bytes(parts: Sequence[Rows]) -> list[Any]:

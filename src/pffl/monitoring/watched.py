@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from pffl.bounds import alarm
+from pffl.bounds.checks import positive
+from pffl.bounds.weighted import MOMENTS, Moments
 from pffl.constraints import BoundedGroupLoss, ConditionalBoundedGroupLoss
 from pffl.constraints.base import AUTO, EVERY_SILO, Bound, Cells, Constraint
 from pffl.data.schema import Schema
@@ -200,6 +202,38 @@ def _atoms(schema: Schema) -> list[tuple[str, str | None]]:
     return [(group, label) for group in schema.groups for label in labels]
 
 
+def _moments(
+    e: Evidence,
+    at: Sequence[int],
+    cells: Sequence[Watched],
+    M: float,
+    s_max: float | None,
+) -> dict[str, FloatArray]:
+    """Return mean and variance of the cells' training losses: bets are planned by them.
+
+    `at` are their places among the run's cells, −1 where nothing is known. Of weighted
+    rows those of M·y at the bound, and the mean of t (`bounds.alarm`).
+    """
+    seen = e.seen
+    if s_max is None:
+        both = {"mean": seen.means, "variance": seen.variances}
+        return {name: np.append(v, np.nan)[list(at)] for name, v in both.items()}
+    out = {name: np.full(len(at), np.nan) for name in ("mean", "variance")}
+    out["weight"] = np.ones(len(at))
+    scale = (e.terms.weight_bound or s_max) / s_max  # of t, as it was counted then
+    for z, place in enumerate(at):
+        if place < 0 or not seen.stakes:
+            continue
+        sums = np.array([seen.stakes[name][place] for name in MOMENTS])
+        sums *= scale ** np.array([1, 1, 2, 2, 2])
+        known = Moments.of(sums, seen.stakes["count"][place])
+        if known is not None and known.t <= 1.0:
+            mean, width = known.diluted(min(cells[z].bound / M, 1.0))
+            out["mean"][z], out["variance"][z] = M * mean, M * M * width
+            out["weight"][z] = known.t
+    return out
+
+
 @dataclass(frozen=True)
 class Wish:
     """What was asked to be watched; None leaves it as the model or the state has it."""
@@ -207,6 +241,7 @@ class Wish:
     bound: Bound = None
     constraint: Constraint | None = None
     confidence: float | None = None
+    weight_bound: float | None = None
 
     def __post_init__(self) -> None:
         if self.bound is not None and self.constraint is not None:
@@ -216,6 +251,8 @@ class Wish:
             raise UsageError("a bound to be watched is a number, and not 'auto'")
         if self.confidence is not None:
             alarm.threshold(1, self.confidence)
+        if self.weight_bound is not None:
+            positive("weight_bound", self.weight_bound)
 
     def cells(self, deployed: Deployed, silos: Sequence[str]) -> list[Watched] | None:
         """Return the cells that were asked for; None where nobody said any."""
@@ -251,14 +288,11 @@ class Wish:
                 "the model has no bound that could be crossed: `bound=NUMBER` says "
                 "which mean loss of a cell is too much"
             )
-        moments = {}
+        moments, s_max = {}, self._heaviest(deployed)
         if e is not None:  # what is known of the same people
             atoms = [cell.of for cell in own]
             at = [atoms.index(c.of) if c.of in atoms else -1 for c in cells]
-            moments = {
-                "mean": np.append(e.seen.means, np.nan)[at],
-                "variance": np.append(e.seen.variances, np.nan)[at],
-            }
+            moments = _moments(e, at, cells, deployed.loss_bound, s_max)
         bets = alarm.plan(
             [cell.bound for cell in cells], loss_bound=deployed.loss_bound, **moments
         )
@@ -271,7 +305,21 @@ class Wish:
             CONFIDENCE if self.confidence is None else self.confidence,
             bets.gammas.tolist(),
             bets.weights.tolist(),
+            s_max,
         )
+
+    def _heaviest(self, deployed: Deployed) -> float | None:
+        """Return s_max; None where rows count alike."""
+        e = deployed.evidence
+        if self.weight_bound is not None or not deployed.weighted:
+            return self.weight_bound
+        known = None if e is None else e.terms.weight_bound
+        if known is None:
+            raise UsageError(
+                "the model was trained with weights, and it is not known what no "
+                "weight is above: `weight_bound=NUMBER`"
+            )
+        return known
 
     def require(
         self, settings: Settings, deployed: Deployed, silos: Sequence[str]
@@ -289,6 +337,13 @@ class Wish:
                 f"a confidence of {self.confidence:g}, and the monitor began with "
                 f"{settings.confidence:g}, which stays: leave it out, or begin another "
                 "state"
+            )
+        if self.weight_bound not in (None, settings.weight_bound):
+            first = settings.weight_bound
+            raise UsageError(
+                f"a weight bound of {self.weight_bound:g}, and the monitor began with "
+                f"{'none' if first is None else f'{first:g}'}, which stays: leave it "
+                "out, or begin another state"
             )
         if self.cells(deployed, silos) not in (None, settings.cells):
             began = ", ".join(f"{c.cell} {c.bound:g}" for c in settings.cells)

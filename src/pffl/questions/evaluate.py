@@ -23,6 +23,7 @@ from pffl.questions.declared import (
     Row,
     Total,
     array,
+    choice,
     empty,
     kept,
     number,
@@ -82,7 +83,8 @@ class EvaluateTotal(Total):
         x = mean bounded loss / M.
     stakes, diluted
         Where rows have weights, instead of the last three: sums of `STAKES` per cell,
-        and Σ log(1 − γu) per cell, bet and level; see `bounds.weighted`.
+        and Σ log(1 − γu) per cell, bet and level (or of 1 − u, where that was asked
+        for); see `bounds.weighted`.
     of_silos
         `OF_SILOS` per silo and cell, where answers came one by one, (K, Z, 3).
     """
@@ -121,6 +123,8 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
     weight_bound, levels
         s_max, and losses of each cell at which bets are to be tested, shape (Z, G), in
         order, where rows have weights; infinite and none where they count alike.
+    turned
+        1 asks for log-sums of 1 − u there, for an alarm; see `bounds.alarm`.
     """
 
     total_type: ClassVar = EvaluateTotal
@@ -131,6 +135,7 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
     bets: FloatArray = table("z", "any", most=MOST_BETS, default_factory=empty)
     weight_bound: float = scalar(default=np.inf, optional=True)
     levels: FloatArray = table("z", "any", most=MOST_LEVELS, default_factory=empty)
+    turned: int = choice(0, 1, default=0)
 
     def __post_init__(self) -> None:
         model, M = self.task.model, self.loss_bound
@@ -268,7 +273,9 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
                 s = np.ones(len(x)) if weight is None else weight[rows]
                 own = Stakes.of(x, s / self.weight_bound, who)
                 stakes[z] = own.sums()
-                diluted[z] = own.log_sums(bets, self.levels[z] / self.loss_bound)
+                diluted[z] = own.log_sums(
+                    bets, self.levels[z] / self.loss_bound, turned=bool(self.turned)
+                )
                 continue
             cut = bounded[rows] if who is None else means(bounded[rows], who)
             many = np.ones(len(cut)) if times is None else times[rows]
@@ -465,7 +472,13 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
             loss = cut / (scale * M)
             rows = known.in_each["z"]
             check_stakes(total.stakes, rows=rows, weight=weight, loss=loss)
-            check_log_sums(total.diluted, total.stakes, self.bets, self.levels / M)
+            check_log_sums(
+                total.diluted,
+                total.stakes,
+                self.bets,
+                self.levels / M,
+                turned=bool(self.turned),
+            )
         if self.weighs or not self.bets.size:
             require(not total.people.any(), "people who were not asked for")
             return

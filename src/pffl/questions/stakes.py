@@ -46,11 +46,17 @@ class Stakes:
         parts = (t, tx, t * t, t * tx, tx * tx)
         return np.array([len(t), self.above, *(part.sum() for part in parts)])
 
-    def log_sums(self, bets: FloatArray, levels: FloatArray) -> FloatArray:
-        """Return Σ log(1 − γu), u = tx + (1 − t)z, shape (bets, levels)."""
+    def log_sums(
+        self, bets: FloatArray, levels: FloatArray, *, turned: bool = False
+    ) -> FloatArray:
+        """Return Σ log(1 − γu), u = tx + (1 − t)z, shape (bets, levels).
+
+        `turned`: of 1 − u, for an alarm.
+        """
         out = np.zeros((len(bets), len(levels)))
         for place, z in enumerate(levels):
             u = self.tx + (1.0 - self.t) * z
+            u = 1.0 - u if turned else u
             for j, bet in enumerate(bets):
                 out[j, place] = np.log1p(-bet * u).sum()
         return out
@@ -88,12 +94,18 @@ def check_stakes(
 
 
 def check_log_sums(
-    sums: FloatArray, stakes: FloatArray, bets: FloatArray, levels: FloatArray
+    sums: FloatArray,
+    stakes: FloatArray,
+    bets: FloatArray,
+    levels: FloatArray,
+    *,
+    turned: bool = False,
 ) -> None:
     """Demand n·ū·log(1 − γ) ≤ Σ log(1 − γu) ≤ n·log(1 − γū): chord and Jensen."""
     count, _, t, tx, *_ = stakes.T
     many = np.maximum(count, 1.0)[:, None]
     mean = np.clip((tx[:, None] + (count - t)[:, None] * levels) / many, 0.0, 1.0)
+    mean = 1.0 - mean if turned else mean
     g, u, n = bets[:, :, None], mean[:, None, :], count[:, None, None]
     slack = ROUNDING * (1 - np.log1p(-g))
     low, high = n * (u * np.log1p(-g) - slack), n * (np.log1p(-g * u) + slack)

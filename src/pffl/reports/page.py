@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pffl import files
 from pffl.errors import ArtefactError, MissingExtraError
 from pffl.evidence.evidence import Evidence
-from pffl.evidence.monitor import ASSUMPTIONS, STATE, Monitor, shown
+from pffl.evidence.monitor import STATE, Monitor, assumptions, shown
 from pffl.evidence.monitor import read as read_monitor
 from pffl.evidence.summary import Figure
 from pffl.figures import Plot, Rows, convergence, e_values, side_by_side
@@ -87,7 +87,11 @@ class MonitorView:
 
     name: str
     monitor: Monitor
-    assumes: Sequence[str] = ASSUMPTIONS
+
+    @property
+    def assumes(self) -> Sequence[str]:
+        """What an alarm stands on."""
+        return assumptions(self.monitor.settings)
 
     @property
     def cells(self) -> Grid:
