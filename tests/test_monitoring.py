@@ -258,13 +258,113 @@ def test_rows_of_other_kinds_are_refused() -> None:
     part = replace(first.rows("train"), weight=np.full(30, 2.0))
     silo = replace(first, splits={**first.splits, "train": part})
     weighted = replace(heavy, silos=(silo, *heavy.silos[1:]))
-    with pytest.raises(DataError, match="weighted rows are not monitored"):
+    with pytest.raises(DataError, match="begin one with `weight_bound=NUMBER`"):
         pffl.monitor(solution, weighted)
-    trained = pffl.solve(weighted, pffl.BoundedGroupLoss(0.9), seed=0)
-    with pytest.raises(UsageError, match="weighted rows are not monitored"):
-        pffl.monitor(trained, fresh(2))
     with pytest.raises(UsageError, match="for tables"):
         pffl.monitor(solution, fresh(1), id="who")
+
+
+def weighing(rows: Federation, low: float, high: float, seed: int = 0) -> Federation:
+    """The same rows, with weights."""
+    rng = np.random.default_rng(seed)
+    silos = [
+        replace(
+            silo,
+            splits={
+                s: replace(r, weight=rng.uniform(low, high, len(r)))
+                for s, r in silo.splits.items()
+            },
+        )
+        for silo in rows.silos
+    ]
+    return replace(rows, silos=tuple(silos))
+
+
+def test_weighted_rows_come_to_the_formula_of_diluted_losses() -> None:
+    """By row and plain arithmetic; the same by every engine; means are weighted."""
+    solution, M, s_max = solved(), solved().loss_bound, 4.0
+    assert M is not None
+    batches = [weighing(fresh(k, sizes=(12, 9, 8)), 0.5, 3.5, k) for k in (1, 2)]
+    asked = {"bound": BOUND, "weight_bound": s_max}
+    found = pffl.monitor(solution, batches[0], **asked)
+    found = pffl.monitor(solution, batches[1], state=found)
+    u = BOUND / M
+    for z, cell in enumerate(found.settings.names):
+        diluted, total, mass = [], 0.0, 0.0
+        for rows in batches:
+            mine = []
+            for silo in rows.silos:
+                for split in rows.splits:
+                    part = silo.rows(split)
+                    p = solution.predictor.predict_proba(part.X)
+                    own = -np.log(p[np.arange(len(part)), part.y.astype(int)])
+                    here = part.group == rows.schema.groups.index(cell)
+                    t = part.weight[here] / s_max
+                    mine += (t * own[here] / M + (1 - t) * u).tolist()
+                    total += float(part.weight[here] @ own[here])
+                    mass += float(part.weight[here].sum())
+            diluted.append(mine)
+        bets = found.settings.bets[z], found.settings.bet_weights[z]
+        plain = plain_values(diluted, u, *bets)
+        mine = [row["e_value"] for row in found.history if row["cell"] == cell]
+        np.testing.assert_allclose(mine, plain, rtol=1e-6)
+        assert found.table[z]["mean_loss"] == pytest.approx(total / mass)
+        assert found.table[z]["rows"] == sum(map(len, diluted))
+    assert "nobody's weight is above 4" in found.as_dict()["assumes"][-1]
+    rows = weighing(fresh(4, sizes=(60, 70, 80)), 0.5, 3.5)
+    whole = pffl.monitor(solution, rows, **asked)
+    for engine in (Local(rows), Reference(rows)):
+        again = pffl.monitor(solution, engine, **asked)
+        np.testing.assert_allclose(
+            again.entries[0].log_e, whole.entries[0].log_e, rtol=1e-6, atol=1e-8
+        )
+
+
+def test_alike_weights_change_nothing() -> None:
+    """All weigh s_max: the e-values of rows without weights, and the same mean."""
+    alone, rows = solved().predictor, fresh(3)  # nothing is known, so bets are spread
+    plain = pffl.monitor(alone, rows, bound=BOUND)
+    heavy = weighing(rows, 2.5, 2.5)
+    found = pffl.monitor(alone, heavy, bound=BOUND, weight_bound=2.5)
+    assert found.settings.bets == plain.settings.bets
+    np.testing.assert_allclose(
+        found.entries[0].log_e, plain.entries[0].log_e, rtol=1e-9, atol=1e-12
+    )
+    for one, other in zip(found.table, plain.table, strict=True):
+        assert one["mean_loss"] == pytest.approx(other["mean_loss"])
+
+
+def test_a_model_with_weights_brings_its_bound_and_heavier_rows_are_refused(
+    tmp_path: Path,
+) -> None:
+    federation = weighing(make_federation(0, sizes=(300, 200, 250)), 0.5, 2.0)
+    trained = pffl.solve(federation, pffl.BoundedGroupLoss(5.0), seed=0)
+    s_max = trained.evidence.terms.weight_bound
+    assert s_max is not None
+    state = tmp_path / "monitor.jsonl"
+    first = pffl.monitor(trained, weighing(fresh(1), 0.5, 2.0), state=state)
+    assert first.settings.weight_bound == s_max
+    # Three bets are planned for rises, from the weights and losses of training rows.
+    assert [row[0] for row in first.settings.bet_weights] == [0.25, 0.25]
+    with pytest.raises(DataError, match="weigh more than"):
+        pffl.monitor(trained, weighing(fresh(2), 0.5, 2 * s_max), state=state)
+    with pytest.raises(UsageError, match="a weight bound of 9"):
+        pffl.monitor(trained, weighing(fresh(2), 0.5, 2.0), state=state, weight_bound=9)
+    second = pffl.monitor(trained, weighing(fresh(2), 0.5, 2.0), state=state)
+    assert len(second.entries) == 2
+    alone = trained.predictor
+    with pytest.raises(UsageError, match="weight_bound"):
+        pffl.monitor(replace_weight(alone), weighing(fresh(1), 0.5, 2.0), bound=BOUND)
+    for wrong in (0.0, -1.0, math.inf):
+        with pytest.raises(UsageError, match="weight_bound"):
+            pffl.monitor(solved(), fresh(1), bound=BOUND, weight_bound=wrong)
+
+
+def replace_weight(predictor: Any) -> Any:
+    """The predictor of a file alone, made from a table with a column of weights."""
+    return replace(
+        predictor, preparation=replace(predictor.preparation, weight="weight")
+    )
 
 
 def test_numbers_need_a_range() -> None:
