@@ -436,6 +436,23 @@ def test_tables_and_an_alarm_where_labels_turn(tmp_path: Path) -> None:
     assert read.entries[0].count == found.entries[0].batch.count
 
 
+def test_a_batch_may_have_one_label_and_a_column_of_weights() -> None:
+    solution, table = of_people(), people(60, 3)
+    alone = table[table["y"] == "no"]
+    found = pffl.monitor(solution, alone, id="who")
+    assert found.rows == len(alone)
+    weighed = table.assign(s=np.linspace(0.5, 2.0, 60))
+    asked = {"id": "who", "weight": "s", "weight_bound": 3.0}
+    heavy = pffl.monitor(solution, weighed, **asked)
+    mass = heavy.entries[0].weight
+    assert mass is not None
+    assert sum(mass) == pytest.approx(weighed["s"].sum())
+    with pytest.raises(DataError, match="weight_bound=NUMBER"):
+        pffl.monitor(solution, weighed, id="who", weight="s")
+    with pytest.raises(DataError, match="'t'"):
+        pffl.monitor(solution, weighed, weight="t", weight_bound=3.0)
+
+
 def test_people_with_several_rows_count_once() -> None:
     solution, table = of_people(), people(60, 3)
     twice = pd.concat([table, table.iloc[:20]])

@@ -27,6 +27,7 @@ def read_alike(
     *,
     newcomers: Newcomers | None = None,
     name: str = "table",
+    learnt_from: bool = True,
 ) -> Federation:
     """Build a federation of the rows of another table.
 
@@ -42,6 +43,8 @@ def read_alike(
         What becomes of unseen categories, if they are not refused; it is noted.
     name
         What to call the rows.
+    learnt_from
+        As for `Federation`.
     """
     frame, notes = read_table(table)
     columns = list(map(str, frame.columns))
@@ -74,4 +77,5 @@ def read_alike(
         notes=[*notes, *([] if newcomers is None else newcomers.remarks())],
         encoding=encoding,
         people=None if options.id is None else category_codes(frame[options.id]),
+        learnt_from=learnt_from,
     )

@@ -42,8 +42,13 @@ class DataWarning(UserWarning):
     """Something about the data that is allowed but deserves a look."""
 
 
-def check_silos(schema: Schema, silos: Sequence[Silo], problems: Problems) -> None:
-    """Note everything that is wrong with the silos (faults 1, 5, 6, 14, …)."""
+def check_silos(
+    schema: Schema, silos: Sequence[Silo], problems: Problems, *, labels: bool = True
+) -> None:
+    """Note everything that is wrong with the silos (faults 1, 5, 6, 14, …).
+
+    `labels`: whether there must be several, as there are to learn from.
+    """
     if not silos:
         problems.add("no silos")
         return
@@ -73,7 +78,7 @@ def check_silos(schema: Schema, silos: Sequence[Silo], problems: Problems) -> No
         if rows.weight is not None:
             note_weights(rows.weight, f"{where}, weight", problems)
     _check_all_codes(schema, shaped, problems)
-    if not problems.found:
+    if labels and not problems.found:
         _check_labels(schema, silos, problems)
 
 

@@ -117,6 +117,8 @@ class Federation:
     encoding
         How a table becomes rows: as the one that it was made from did. Of data that
         never were a table, every input is a column of numbers.
+    learnt_from
+        Whether models are trained on it: then rows of one label alone are refused.
 
     Raises
     ------
@@ -141,12 +143,13 @@ class Federation:
     synthetic: bool = False
     notes: tuple[str, ...] = field(default=())
     encoding: TableEncoding = None  # type: ignore[assignment]
+    learnt_from: bool = True
 
     def __post_init__(self) -> None:
         if self.encoding is None:
             object.__setattr__(self, "encoding", TableEncoding.of_numbers(self.schema))
         with Problems(f"federation '{self.name}'", DataError) as problems:
-            check_silos(self.schema, self.silos, problems)
+            check_silos(self.schema, self.silos, problems, labels=self.learnt_from)
 
     @classmethod
     @_keywords_of(TableOptions)
@@ -403,6 +406,7 @@ class Federation:
         notes: Sequence[str] = (),
         encoding: TableEncoding | None = None,
         people: People | None = None,
+        learnt_from: bool = True,
     ) -> Federation:
         """Distribute encoded rows over silos and split each silo, seeded.
 
@@ -414,7 +418,7 @@ class Federation:
             Code of each row's silo, and the silos' names.
         test_fraction, validation_fraction, name, synthetic, drop_empty, seed
             As for `from_arrays`.
-        notes, encoding
+        notes, encoding, learnt_from
             As for `Federation`.
         people
             Ids, and whom each row is about: all rows of a person stay in one split.
@@ -443,7 +447,8 @@ class Federation:
             rows = replace(rows, person=people[1])
         silos = distribute(rows.take, plan)
         known = encoding or TableEncoding.of_numbers(schema)
-        return cls(schema, silos, name, synthetic, tuple(notes), known)
+        told = tuple(notes)
+        return cls(schema, silos, name, synthetic, told, known, learnt_from)
 
     def with_calibration(self, fraction: float, *, seed: int = 0) -> Federation:
         """Set apart a share of each silo's training rows, to test a promise on.

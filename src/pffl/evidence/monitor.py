@@ -129,6 +129,8 @@ class Batch(Record):
         where rows have weights.
     weight
         The sum of people's weights, where rows have weights.
+    parts
+        Hashes of the sums that sites sent, where it was put together from these.
     """
 
     name: str
@@ -139,6 +141,7 @@ class Batch(Record):
     loss: list[float]
     above: list[list[float]]
     weight: list[float] | None = None
+    parts: list[str] | None = None
 
     @property
     def mass(self) -> Sequence[float]:

@@ -180,6 +180,7 @@ class TableRows:
     def open(self, predictor: Predictor) -> Federation:
         """Return its rows, all in one split."""
         encoding, frame = predictor.preparation, self.frame
+        encoding = replace(encoding, weight=self.weight)
         name = self.name or "table"
         if isinstance(self.table, str | os.PathLike):
             name = self.name or Path(self.table).name
@@ -193,11 +194,11 @@ class TableRows:
                 group=tuple(a.name for a in encoding.schema.attributes),
                 silo=self.silo,
                 id=self.id,
-                weight=self.weight,
                 test_fraction=0.0,
             ),
             newcomers=predictor.newcomers(self.unseen),
             name=name,
+            learnt_from=False,
         )
 
     @cached_property
@@ -235,6 +236,11 @@ class Counting:
     name: str
     mark: str
     notes: Sequence[str]
+
+    def batch(self, settings: Settings) -> Batch:
+        """Return the sums of this batch, by what was settled."""
+        self._check()
+        return drive(self.engine, self._asking(settings))
 
     def after(self, before: Monitor | None, path: Path | None) -> Monitor:
         """Return the monitor with this batch; with a path, also write it there."""
