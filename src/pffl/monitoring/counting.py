@@ -109,6 +109,9 @@ def monitor(
         Of a table: what becomes of categories that are new to the model.
     name
         What to call the batch.
+    weight_bound
+        What no row's weight is above, where rows have weights: settled with the first
+        batch. Default: the run's. A batch with a heavier row is refused.
 
     Returns
     -------
@@ -133,9 +136,6 @@ def monitor(
     >>> later = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=1)
     >>> pffl.monitor(solution, later, name="march").status
     'alarm'
-    weight_bound
-        What no row's weight is above, where rows have weights: settled with the first
-        batch. Default: the run's. A batch with a heavier row is refused.
     """
     deployed, given = Deployed.of(model), cast(Federation | Engine, rows)
     mark, notes = "", list[str]()
@@ -146,7 +146,7 @@ def monitor(
         )
         opened = table.open(deployed.predictor)
         given, mark, notes = opened, table.mark, list(opened.notes)
-    elif any(given is not None for given in (silo, id, weight, unseen)):
+    elif any(one is not None for one in (silo, id, weight, unseen)):
         raise UsageError("'silo', 'id', 'weight' and 'unseen' are for tables")
     engine = open_engine(given, "local")
     wish = Wish(bound, constraint, confidence, weight_bound)
