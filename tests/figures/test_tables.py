@@ -60,8 +60,8 @@ def test_losses_of_cells_are_those_of_the_table(solution):
             row["before_train_loss"],
             row["train_loss"],
         )
-    worst = solution.cells["violation"].astype(float).idxmax()
-    assert chart.rows[0].name == worst
+    both = solution.cells[["train_loss", "test_loss"]].astype(float).max(axis=1)
+    assert [row.name for row in chart.rows] == list(both.sort_values()[::-1].index)
     assert figures.group_losses(solution.as_dict()["cells"]) == chart
 
 
@@ -89,7 +89,7 @@ def test_nothing_is_drawn_that_is_not_known(solution):
 @pytest.mark.parametrize("count", [1, 200])
 def test_fault_78_any_number_of_cells_is_drawn(count):
     long = "long " * 20
-    cells = [cell(f"group {i} {long}", violation=i / 100) for i in range(count)]
+    cells = [cell(f"group {i} {long}", train_loss=i / 100) for i in range(count)]
     chart = figures.group_losses(cells, most=40)
     assert len(chart.rows) == min(count, 40)
     assert chart.left == count - len(chart.rows)

@@ -18,13 +18,14 @@ SHAPES = {
     "dot": '<circle class="full" r="5"/>',
     "ring": '<circle class="open" r="5"/>',
     "diamond": '<path class="open" d="M0-6L6 0L0 6L-6 0z"/>',
-    "tick": '<line class="thick" y1="-11" y2="11"/>',
+    "tick": '<line class="thick" y1="-50%" y2="50%"/>',
 }
 ENDS = {  # of a line: within the axis, beyond it
     "span": ("M0-5V5", "M-6-5L0 0L-6 5"),
     "range": ("M0-5V5", "M-6-5L0 0L-6 5"),
     "arrow": ("M-12-4L-6 0L-12 4", "M-12-4L-6 0L-12 4"),
 }
+LANE = 8  # pixels from the middle of a row
 BACK = "M12-4L6 0L12 4"  # the head of an arrow to the left, beside a dot
 STRETCHED = '<svg viewBox="0 0 100 100" preserveAspectRatio="none">'
 NEAR = 5.0  # percent: an arrow this short has no head
@@ -67,7 +68,7 @@ def _rows(chart: Rows) -> str:
     body = "".join(_row(row, chart, grid, noted) for row in chart.rows)
     under = f'<div class="axis"><span></span>{_along(places, axis.title)}</div>'
     return _figure(
-        f'<div class="dots{" noted" * noted}" role="img" '
+        f'<div class="dots{" noted" * noted}{" lanes" * chart.lanes}" role="img" '
         f'aria-label="{_text(chart.words)}" '
         f'data-low="{axis.low!r}" data-high="{axis.high!r}">{body}{under}</div>',
         _key(chart),
@@ -111,8 +112,10 @@ def _mark(mark: Mark, chart: Rows) -> str:
         shape = f'<path class="open" d="{head}"/>' if head else ""
         if series.shape == "range":
             line += f'<svg x="{start:.2f}%"><path class="open" d="{within}"/></svg>'
+    lane = LANE * series.lane * chart.lanes
+    moved = f' transform="translate(0 {lane})"' if lane else ""
     return (
-        f'<g class="c-{series.colour}" data-series="{mark.series}">{line}'
+        f'<g class="c-{series.colour}"{moved} data-series="{mark.series}">{line}'
         f'<svg class="mark" x="{at:.2f}%">{title}{shape}</svg></g>'
     )
 
@@ -144,6 +147,8 @@ def _of_series(shape: str) -> str:
         head = f'<path class="open" d="{ENDS[shape][0]}"/>'
         start = f'<svg x="3">{head}</svg>' if shape == "range" else ""
         return f'<line x1="3" x2="23"/>{start}<svg class="mark" x="23">{head}</svg>'
+    if shape == "tick":
+        return '<line class="thick" x1="13" x2="13" y1="-8" y2="8"/>'
     return f'<svg class="mark" x="13">{SHAPES[shape]}</svg>'
 
 

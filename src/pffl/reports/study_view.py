@@ -10,6 +10,7 @@ from typing import Any
 
 from pffl import figures
 from pffl.figures import Plot, Rows
+from pffl.figures.studies import signed
 from pffl.reports.explorer import COLUMNS, Explorer, flat
 from pffl.reports.grid import Grid, number
 from pffl.study.compare import Comparison
@@ -17,9 +18,9 @@ from pffl.study.sweep import Sweep
 
 MOST_SENTENCES = 2_000  # models whose sentences are on the page
 MOST_FIGURES = 400_000  # numbers of cells on the page
-TITLES = ("bound", "training", "held-out", "at most")
+TITLES = ("bound", "training", "held-out", "promised at most")
 MEASURES = {
-    "error": "error",
+    "error": "wrong",
     "worst_cell_loss": "worst cell",
     "risk": "risk",
     "dp_gap": "DP gap",
@@ -168,7 +169,7 @@ class ComparisonView:
     name: str
     reference: str
     seeds: int
-    charts: Sequence[Rows]
+    differences: Sequence[tuple[Rows, Grid]]
     means: Grid
     costs: Grid
     failed: Sequence[str]
@@ -178,12 +179,8 @@ class ComparisonView:
         """Lay out what was measured on test rows."""
         lines = figures.rows_of(found.table)
         reference = found.reference
-        charts = [
-            figures.differences(
-                found.differences(measure),
-                f"{title} on test rows: difference to {reference}, seed by seed",
-                shares=measure == "error",
-            )
+        pairs = [
+            _difference(found, measure, title)
             for measure, title in (
                 ("worst_cell_loss", "Worst cell's mean loss"),
                 ("error", "Share of wrong predictions"),
@@ -204,17 +201,39 @@ class ComparisonView:
             name,
             reference,
             max(line["seeds"] for line in lines),
-            [chart for chart in charts if chart.rows],
+            [pair for pair in pairs if pair[0].rows],
             Grid.of("Means on test rows", means, "stack list"),
             Grid.of("Costs of training", costs),
             [f"{x['method']} failed: {x['failed']}" for x in lines if x["failed"]],
         )
 
 
+def _difference(found: Comparison, measure: str, title: str) -> tuple[Rows, Grid]:
+    """Paired differences as a chart and as a table, the smallest first."""
+    shares = measure == "error"
+    words = f"{title} on test rows: difference to {found.reference}, seed by seed"
+    rows = figures.rows_of(found.differences(measure))
+    rows = sorted(rows, key=lambda row: row["mean"])
+    table = [
+        {
+            "method": str(row["method"]),
+            "difference": signed(row["mean"], shares),
+            "from": signed(row["low"], shares),
+            "to": signed(row["high"], shares),
+            "seeds": int(row["seeds"]),
+        }
+        for row in rows
+    ]
+    return figures.differences(rows, words, shares=shares), Grid.of(words, table)
+
+
 def _mean(line: Mapping[str, Any], key: str) -> str:
     value, error = line[key], line[f"{key}_se"]
     if value is None or math.isnan(value):
         return "–"
+    if key == "error":
+        more = "" if math.isnan(error) else f" ± {100 * error:.1f}"
+        return f"{100 * value:.1f} %{more}"
     return f"{value:.4f}" + ("" if math.isnan(error) else f" ± {error:.4f}")
 
 
@@ -232,13 +251,31 @@ class PanelView:
     name: str
     plots: Sequence[Plot]
     claims: Sequence[tuple[str, Grid]]
+    points: Grid
 
     @classmethod
     def of(cls, panel: Mapping[str, Any]) -> PanelView:
         """Lay out a saved panel."""
         plots = [figures.curves(panel["points"], y=y) for y in panel["measures"]]
         claims = [(one["text"], _claim(one)) for one in panel["claims"]]
-        return cls(str(panel["name"]), plots, claims)
+        points = [
+            {
+                "curve": str(row["curve"]),
+                "bound": row["bound"],
+                "wrong": _around(row, "error"),
+                **{y.replace("_", " "): _around(row, y) for y in panel["measures"]},
+            }
+            for row in panel["points"]
+        ]
+        table = Grid.of("All points, ± standard error", points)
+        return cls(str(panel["name"]), plots, claims, table)
+
+
+def _around(row: Mapping[str, Any], key: str) -> str:
+    """Write a mean with its standard error, where there is one."""
+    none = float("nan")
+    value, error = (none if v is None else v for v in (row[key], row.get(f"{key}_se")))
+    return _mean({key: value, f"{key}_se": error}, key)
 
 
 def _claim(one: Mapping[str, Any]) -> Grid:
@@ -247,7 +284,7 @@ def _claim(one: Mapping[str, Any]) -> Grid:
             "curve": curve["label"],
             one["measure"].replace("_", " "): f"{number(curve['mean'])} ± "
             f"{number(curve['standard_error'])}",
-            "error": curve["error"],
+            "wrong": _around(curve, "error"),
             "the claim": curve["outcome"] or "–",
         }
         for curve in one["curves"]
