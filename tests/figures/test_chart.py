@@ -51,7 +51,7 @@ def read(text):
     """A number, or a small multiple of a power of ten."""
     power = re.fullmatch(r"(?:(\d)·)?10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)", text)
     if power is None:
-        return float(text)
+        return float(text.replace(",", ""))
     return int(power[1] or 1) * 10.0 ** int(power[2].translate(RAISED))
 
 

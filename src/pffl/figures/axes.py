@@ -28,7 +28,7 @@ DASHES: tuple[Any, ...] = (
 )
 SHAPES: dict[str, dict[str, Any]] = {
     "dot": {"marker": "o"},
-    "ring": {"marker": "o", "markerfacecolor": "none"},
+    "ring": {"marker": "o", "markerfacecolor": "none", "markersize": 9},
     "diamond": {"marker": "D", "markerfacecolor": "none"},
     "tick": {"marker": "|", "markersize": 20, "markeredgewidth": 2.5},
 }

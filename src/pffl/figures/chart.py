@@ -129,7 +129,7 @@ def _decades(low: float, high: float) -> list[tuple[float, str]]:
     factors = (1, 2, 5) if last - first <= 2 else (1,)
     values = [m * 10.0**n for n in range(first, last + 1, every) for m in factors]
     inside = [v for v in values if low * (1 - 1e-9) <= v <= high * (1 + 1e-9)]
-    return [(v, f"{v:g}" if 1e-3 <= v < 1e5 else _power(v)) for v in inside]
+    return [(v, f"{v:,g}" if 1e-3 <= v < 1e5 else _power(v)) for v in inside]
 
 
 def _power(value: float) -> str:

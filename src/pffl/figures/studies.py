@@ -77,7 +77,12 @@ def tradeoff(
             least=LITTLE * max([b for _, b in there], default=1.0),
         ),
         [
-            Line("a trained model", there, "crowd", colour="before"),
+            Line(
+                "trained models, darker where there are more",
+                there,
+                "crowd",
+                colour="before",
+            ),
             Line(
                 f"Pareto front, chosen on {chosen} rows, with intervals",
                 marked,

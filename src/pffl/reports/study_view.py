@@ -232,9 +232,10 @@ def _mean(line: Mapping[str, Any], key: str) -> str:
     if value is None or math.isnan(value):
         return "–"
     if key == "error":
-        more = "" if math.isnan(error) else f" ± {100 * error:.1f}"
+        more = f" ± {100 * error:.1f}" if error > 0 else ""
         return f"{100 * value:.1f} %{more}"
-    return f"{value:.4f}" + ("" if math.isnan(error) else f" ± {error:.4f}")
+    # What is the same in every seed was drawn once, however often it was run.
+    return f"{value:.4f}" + (f" ± {error:.4f}" if error > 0 else "")
 
 
 def _spent(line: Mapping[str, Any], key: str) -> str:
@@ -289,4 +290,4 @@ def _claim(one: Mapping[str, Any]) -> Grid:
         }
         for curve in one["curves"]
     ]
-    return Grid.of(one["text"], rows)
+    return Grid.of(one["text"], rows, "stack list")
