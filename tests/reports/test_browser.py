@@ -104,6 +104,25 @@ def test_other_folders_fit_and_everyone_can_read_them(
 
 
 @needs_browser
+def test_a_page_of_a_run_that_goes_on_loads_itself_until_asked_not_to(
+    window: Window, tmp_path: Path
+) -> None:
+    KINDS["live"](tmp_path / "live")
+    path = tmp_path / "page.html"
+    path.write_text(render([tmp_path / "live"], refresh=1), encoding="utf-8")
+    window.show(path)
+    window.run("document.body.dataset.old = 1")
+    deadline = time.monotonic() + 60
+    while window.run("return document.body.dataset.old") is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    window.find("#again").click()
+    window.run("document.body.dataset.old = 1")
+    time.sleep(2.5)
+    assert window.run("return document.body.dataset.old") == "1"
+
+
+@needs_browser
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", list(KINDS))

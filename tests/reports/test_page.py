@@ -261,7 +261,8 @@ def test_a_deployed_run_shows_its_sites(folders, tmp_path):
     (place / "evidence.json").unlink()
     live = render([place], refresh=3)
     assert "run: a run that goes on" in live
-    assert '<meta http-equiv="refresh" content="3">' in live
+    assert 'id="again" data-seconds="3" checked>' in live
+    assert 'id="again"' not in render([place])
     assert "paused</td>" in live
 
 

@@ -2683,6 +2683,8 @@ def check_shown(
     card = result["data"]["card"] or {"silos": [], "rows": [], "floor": 1}
     for silo, counts in zip(card["silos"], card["rows"], strict=True):
         rows.setdefault(silo, []).extend([counts, card["floor"]])
+    for group, *counts in zip(card.get("groups", []), *card["rows"], strict=True):
+        rows.setdefault(group, []).extend([counts, card["floor"]])
     came = outcomes(e)
     for name, (margin, error, cell, _) in came.items():
         rows.setdefault(name, []).extend([margin, error, cell])

@@ -243,18 +243,22 @@ class RunView:
 
     @property
     def data_rows(self) -> Grid:
-        """Training rows per silo and group."""
+        """Training rows per silo and group, longer than it is wide."""
         card = self.result["data"]["card"]
         floor = Figure(f"< {card['floor']}")
         counts = [
             [floor if n is None else Figure(f"{n:,}") for n in row]
             for row in card["rows"]
         ]
+        down, across, corner = card["silos"], card["groups"], "silo"
+        if len(across) > len(down):
+            counts = [list(column) for column in zip(*counts, strict=True)]
+            down, across, corner = across, down, "group"
         rows = [
-            [Figure(visible(silo)), *row]
-            for silo, row in zip(card["silos"], counts, strict=True)
+            [Figure(visible(name)), *row]
+            for name, row in zip(down, counts, strict=True)
         ]
-        heads = [("silo", GLOSSARY["silo"]), *((g, "") for g in card["groups"])]
+        heads = [(corner, GLOSSARY.get(corner, "")), *((name, "") for name in across)]
         return Grid("Rows per silo and group", heads, rows)
 
     @property
