@@ -40,6 +40,7 @@ silos = 3
 kind = "bgl"
 bound = 0.62
 """
+TRIAL = ("--trial-data", "--trial-certificates", "--sites", "a,b,c")
 NEW = (
     "import pandas as pd, pffl\n"
     "f = pffl.datasets.compas()\n"
@@ -61,7 +62,7 @@ def commands() -> list[tuple[str, ...]]:
         ("report", run, "-o", "page.html"),
         ("card", run, "--owner", "Unit 7"),
         ("reproduce", "parity", "--data", "compas", "--budget", "20", "--seeds", "2"),
-        ("deploy", "spec.toml", "-o", "trial", "--trial-data", "--sites", "a,b,c"),
+        ("deploy", "spec.toml", "-o", "trial", *TRIAL),
         ("site", "prepare", "trial/sites/a"),
         ("site", "show", "trial/sites/a"),
         ("schema", "run", "-o", "run.schema.json"),
@@ -86,7 +87,7 @@ def walk(python: Path, kind: str, parts: Path) -> str:
         place.mkdir()
         step([python, "-m", "venv", Path(scratch) / "venv"])
         own = Path(scratch) / "venv" / "bin" / "python"
-        wanted = [f"{built}[report,parquet]", *TOOLS]
+        wanted = [f"{built}[report,parquet,flower]", *TOOLS]
         step([own, "-m", "pip", "install", "-q", "--no-compile", *wanted])
         (place / "spec.toml").write_text(SPEC, "utf-8")
         step([own, "-c", NEW], place)
