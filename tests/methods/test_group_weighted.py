@@ -133,9 +133,30 @@ def test_average_and_last_iterate():
     np.testing.assert_allclose(average, np.mean(ws, axis=0), atol=1e-15)
 
 
-def test_it_refuses_to_run_without_groups_and_with_bad_parameters():
-    engine = Reference(make_federation(3))
-    with pytest.raises(UsageError, match="constraint"):
+def test_groups_are_weighed_whatever_the_constraint():
+    """Under a constraint on one label, and under none, it trains on all rows."""
+    federation = make_federation(2)
+    method = GroupWeighted(rounds=5)
+    wanted = pffl.solve(federation, pffl.BoundedGroupLoss(0.5), method=method, seed=0)
+    for constraint in (
+        pffl.ConditionalBoundedGroupLoss(0.5, labels=(1,)),
+        pffl.ConditionalBoundedGroupLoss(0.5),
+        pffl.PerSilo(0.5),
+        None,
+    ):
+        found = pffl.solve(federation, constraint, method=method, seed=0)
+        np.testing.assert_allclose(found.w, wanted.w, atol=1e-12)
+
+
+def test_it_refuses_one_group_and_bad_parameters():
+    federation = make_federation(3)
+    silos = []
+    for silo in federation.silos:
+        rows = silo.rows("train")
+        alone = Rows.of(rows.X, rows.y, np.zeros(len(rows), dtype=int))
+        silos.append(replace(silo, splits={**silo.splits, "train": alone}))
+    engine = Reference(from_silos(federation, silos))
+    with pytest.raises(UsageError, match="fewer than two"):
         GroupWeighted().init(make_problem(engine, None))
     with pytest.raises(UsageError, match="iterate"):
         GroupWeighted(iterate="best")

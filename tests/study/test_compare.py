@@ -1,30 +1,31 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import pffl
 from pffl.driver import drive
-from pffl.engines import Local
 from pffl.errors import NotMetError, UsageError
 from pffl.files import Journal
 from pffl.methods import METHODS
+from pffl.models.linear import default_model
 from pffl.preparation import Options
 from pffl.questions.smoothness import STEPS
-from pffl.solving import setting_of
 from pffl.study.compare import (
-    MEASURES,
+    L2_GRID,
     Comparison,
-    Footing,
-    Row,
-    best,
     compare,
-    drawn,
     known_methods,
+    plan,
+    space,
     standard_error,
 )
+from pffl.study.experiment import LEAST_POINTS, Study, combinations
 from pffl.study.sweep import smallest_bound
+from pffl.study.trial import MEASURES, Footing, Trial, measures
 from tests.helpers import make_federation
+from tests.study.test_experiment import row as row_with
 
 BUDGET = 60
 
@@ -36,12 +37,12 @@ def load(seed):
 
 
 CONSTRAINT = pffl.BoundedGroupLoss(0.6)
-SHARED = {"model": pffl.LogisticRegression(), "budget": BUDGET}
+SHARED = {"model": pffl.LogisticRegression(), "budget": BUDGET, "least_people": 1}
 
 
-def footing(federation):
-    shared = (CONSTRAINT, SHARED["model"], BUDGET, 0, Options())
-    return Footing(federation, *shared, Journal(None))
+def footing(federation, budget=BUDGET):
+    shared = (SHARED["model"], budget, 0, 0, Options(), Journal(None))
+    return Footing(federation, *shared)
 
 
 def test_every_method_is_a_candidate_and_fedavg_the_first():
@@ -52,45 +53,49 @@ def test_every_method_is_a_candidate_and_fedavg_the_first():
 
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_every_method_runs_within_the_budget(name):
-    (chosen,) = drawn(METHODS[name].grid, 1, 0)
-    (row,) = footing(load(0)).rows(name, chosen, "test")
+    chosen = combinations(space(name, SHARED["model"]))[0]
+    trial = Trial(name, name, chosen, CONSTRAINT)
+    ((row,),) = footing(load(0)).rows([trial], "test")
     assert row.reason is None
-    assert set(row.measures) == set(MEASURES)
-    assert 0 <= row.measures["error"] <= 1
+    found = measures(row)
+    assert set(found) == set(MEASURES)
+    assert 0 <= found["error"] <= 1
     alone = ("auto", "exact", "first-order", "pooled", "reductions")
     if name not in alone:  # these end by themselves
-        found = 2 * STEPS  # what finding step sizes takes, once
-        assert row.costs["gradients"] <= BUDGET + 2 + found
+        evaluations = row.costs["rounds"] / 2  # of those that look before each round
+        setup = 2 * STEPS  # what finding step sizes takes, once
+        assert row.costs["passes"] <= BUDGET + 2 + setup + evaluations
 
 
 @pytest.mark.parametrize("batch_size", [None, 10])
 def test_a_training_costs_its_rounds_and_local_steps(batch_size):
-    engine = Local(make_federation(0, sizes=(40, 40, 40)))
-    method = pffl.PFFL(
-        dual_rounds=4,
-        rounds_per_dual=3,
-        local_steps=5,
-        step_size=0.1,
-        dual_step_size=1.0,
-        batch_size=batch_size,
-    )
-    flow = footing(engine.federation).trying(setting_of(engine), method, ["test"])
-    run, costs, measures = drive(engine, flow)
-    assert costs["rounds"] == run.rounds == 12
+    values = {"dual_rounds": 4, "rounds_per_dual": 3, "local_steps": 5}
+    values |= {"step_size": 0.1, "dual_step_size": 1.0, "batch_size": batch_size}
+    at = footing(make_federation(0, sizes=(40, 40, 40)), budget=None)
+    flow = at.trying(Trial("pffl", "pffl", values, CONSTRAINT), ["test"])
+    tried = drive(at.engine, flow)
+    assert tried.costs["rounds"] == tried.run.rounds == 12
     share = 1.0 if batch_size is None else 10 / 40
-    assert costs["gradients"] == pytest.approx(12 * 5 * share)
+    assert tried.costs["passes"] == pytest.approx(12 * 5 * share)
     # Every round sends at least w and brings at least an update and the cells' losses.
-    assert costs["bytes"] >= 3 * 8 * 12 * (4 + 4 + 2)
-    assert 0 < costs["seconds"] < 60
-    assert set(measures) == {"test"}
+    assert tried.costs["bytes"] >= 3 * 8 * 12 * (4 + 4 + 2)
+    assert 0 < tried.costs["seconds"] < 60
+    assert len(tried.sums) == 1
 
 
-def test_trials_are_distinct_and_start_with_the_default():
-    grid = {"a": (1, 2, 3), "b": ("x", "y")}
-    trials = drawn(grid, 4, seed=0)
-    assert trials[0] == {"a": 1, "b": "x"}
-    assert len({json.dumps(t) for t in trials}) == 4
-    assert len(drawn(grid, 100, seed=0)) == 6
+def test_every_method_has_a_search_of_at_least_eight_points():
+    """Of a linear model; where there are fewer than asked for, it says why."""
+    model = SHARED["model"]
+    names = known_methods(None)
+    for name in names:
+        points = combinations(space(name, model))
+        assert len(points) >= LEAST_POINTS
+        assert points[0]["l2"] == model.l2
+    plans, reasons = plan(names, CONSTRAINT, model, 12)
+    fewer = {name for name, trials in plans.items() if len(trials) < 12}
+    assert set(reasons) == fewer
+    assert all("points" in text for text in reasons.values())
+    assert default_model(load(0).schema).l2 in L2_GRID
 
 
 def test_the_same_table_when_resumed(tmp_path):
@@ -108,9 +113,9 @@ def test_the_same_table_when_resumed(tmp_path):
     )
     assert (tmp_path / "rows.jsonl").read_bytes() == before
     assert again.rows == whole.rows
-    assert [done for _, done, _ in asked] == [0, 1, 2, 3]
+    assert [done for _, done, _ in asked][-1] == 4
     table = whole.table
-    errors = [r.measures["error"] for r in whole.rows if r.method == "exact"]
+    errors = [measures(r)["error"] for r in whole.rows if r.method == "exact"]
     assert table.loc["exact", "error"] == pytest.approx(np.mean(errors))
     assert table.loc["exact", "error_se"] == pytest.approx(
         np.std(errors, ddof=1) / np.sqrt(2)
@@ -118,14 +123,19 @@ def test_the_same_table_when_resumed(tmp_path):
 
 
 def test_tuning_looks_at_validation_only():
-    some = ("fedavg", "pffl")
-    found = compare(load, CONSTRAINT, methods=some, seeds=[0], trials=2, **SHARED)
+    some = {"methods": ("fedavg", "pffl"), "seeds": [0], "within": 0.2}
+    found = compare(load, CONSTRAINT, trials=8, **some, **SHARED)
     splits = [row.split for row in found.rows]
     assert splits.count("test") == 2
-    assert splits.count("validation") == 4 + 2 * 2  # l2 by FedAvg, then two trials each
+    assert splits.count("validation") == 2 * 8
+    study = found.study
     tried = [r for r in found.rows if r.method == "pffl" and r.split == "validation"]
     chosen = next(r for r in found.rows if r.method == "pffl" and r.split == "test")
-    assert dict(chosen.parameters) == dict(best(tried).parameters)
+    best = min(tried, key=lambda r: study.values(r)["worst_cell_loss"])
+    assert dict(chosen.parameters) == dict(best.parameters)
+    assert study.trials == {"fedavg": 8, "pffl": 8}
+    with pytest.raises(UsageError, match="no measure 'loss'"):
+        compare(load, CONSTRAINT, measure="loss", **SHARED)
 
 
 def test_one_failure_does_not_end_a_comparison(monkeypatch):
@@ -142,12 +152,12 @@ def test_one_failure_does_not_end_a_comparison(monkeypatch):
 
 
 def test_a_notion_is_compared_at_a_bound_that_is_just_possible():
-    some = {"methods": ["exact"], "seeds": 1, "budget": BUDGET}
+    some = {"methods": ["exact"], "seeds": 1, "budget": BUDGET, "least_people": 1}
     data = load(0)
     found = compare(data, "per-silo", **some)
     least = smallest_bound(data, pffl.PerSilo(0.0))
     same = compare(load, pffl.PerSilo(least), model=SHARED["model"], **some)
-    assert found.rows[0].measures == same.rows[0].measures
+    assert found.rows[0].sums == same.rows[0].sums
     tight = pffl.solve(data, pffl.PerSilo(least), seed=0)
     assert tight.status in ("met", "within_slack")
     assert pffl.solve(data, pffl.PerSilo(0.99 * least), seed=0).status == "infeasible"
@@ -185,11 +195,6 @@ def test_unknown_methods_are_refused():
 
 def test_small_things():
     assert np.isnan(standard_error([1.0]))
-    assert best([Row("a", 0, "test", {}, reason="x"), row := _row(0.5)]) is row
-
-
-def _row(loss):
-    return Row("a", 0, "test", {}, {"worst_cell_loss": loss})
 
 
 def test_command(command, tmp_path):
@@ -201,17 +206,19 @@ def test_command(command, tmp_path):
     assert done.code == 0, done.err
     assert "fedavg" in done.out
     assert "±" in done.out
+    assert "nothing is tuned" in done.out
+    assert "no difference shown" in done.out
     for name in ("rows.jsonl", "table.csv", "rows.json", "figure.png"):
         assert (tmp_path / "out" / name).stat().st_size > 0
 
 
-def row_of(method: str, seed: int, loss: float | None) -> Row:
-    measures = {"worst_cell_loss": loss}
-    reason = None if loss is not None else "failed"
-    return Row(method, seed, "test", {}, measures, {}, reason)
+def row_of(method, seed, loss):
+    if loss is None:
+        return replace(row_with(method, {"a": 1.0}, seed=seed), sums={}, reason="no")
+    return row_with(method, {"a": loss, "b": loss - 9.0}, seed=seed)
 
 
-def test_differences_are_paired_by_seed_and_their_interval_is_students() -> None:
+def test_differences_are_paired_by_seed_and_their_interval_is_students():
     from scipy.stats import ttest_rel
 
     rng = np.random.default_rng(0)
@@ -220,20 +227,28 @@ def test_differences_are_paired_by_seed_and_their_interval_is_students() -> None
     rows = [row_of("fedavg", s, base[s]) for s in range(6)]
     rows += [row_of("exact", s, other[s]) for s in reversed(range(6))]
     rows += [row_of("afl", s, base[s] + 0.3) for s in range(6)]
-    rows += [row_of("qffl", 0, base[0] + 1.0), row_of("qffl", 1, None)]
-    found = Comparison(tuple(rows)).differences("worst_cell_loss").set_index("method")
+    rows += [row_of("qffl", 0, base[0] + 1.0)]
+    rows += [row_of("qffl", s, None) for s in range(1, 6)]
+    compared = Comparison(Study(tuple(rows), "worst_cell_loss"))
+    found = compared.differences("worst_cell_loss").set_index("method")
     assert list(found.index) == ["exact", "afl", "qffl"]
     ends = ttest_rel(other, base).confidence_interval(0.95)
     assert found.loc["exact", ["low", "high"]].tolist() == pytest.approx(list(ends))
     assert found.loc["exact", "mean"] == pytest.approx((other - base).mean())
+    assert found.loc["exact", "verdict"] == "higher"
     assert found.loc["qffl", "seeds"] == 1
-    # One seed, or one difference however often it was run, has no interval.
+    # One seed has no interval, and a method without all seeds no word.
     assert found.loc[["qffl"], ["low", "high"]].isna().all(axis=None)
-    same = [row_of("fedavg", s, 0.5) for s in range(3)]
-    same += [row_of("exact", s, 0.75) for s in range(3)]
-    alone = Comparison(tuple(same)).differences("worst_cell_loss")
-    assert alone[["low", "high"]].isna().all(axis=None)
-    to = Comparison(tuple(rows)).differences("worst_cell_loss", to="exact")
+    assert found.loc["qffl", "verdict"] == "no difference shown"
+    to = compared.differences("worst_cell_loss", to="exact")
     assert to.set_index("method").loc["fedavg", "mean"] == pytest.approx(
         -found.loc["exact", "mean"]
     )
+
+
+def test_a_comparison_is_read_as_it_was_saved(tmp_path):
+    some = {"methods": ["fedavg", "exact"], "seeds": 2, **SHARED}
+    found = compare(load, CONSTRAINT, out=tmp_path, **some)
+    again = Comparison.load(tmp_path)
+    assert again.table.equals(found.table)
+    assert again.study.terms == found.study.terms

@@ -1,83 +1,131 @@
+"""Figures of the paper: specs, panels, records, pages."""
+
+from __future__ import annotations
+
 import json
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import pffl
 from pffl.errors import ArtefactError, UsageError
 from pffl.methods import METHODS
-from pffl.questions.smoothness import STEPS
-from pffl.study.compare import Row
+from pffl.study import published
+from pffl.study.experiment import LEAST_POINTS, check_plans
 from pffl.study.reproduce import (
     FIGURES,
-    Claim,
-    Point,
     build_model,
-    check,
-    choose,
     load,
-    outcome,
     parse,
     run_figure,
 )
-from pffl.study.sweep import NOTIONS
+from pffl.study.sweep import NOTIONS, PAPER_BOUNDS, PAPER_MULTIPLIER_BOUNDS
+from pffl.study.trial import MEASURES
 
 FOLDER = Path(__file__).parents[2] / "reproduction"
-ACS = FOLDER.parents[1] / "shared/data/acs_employment_2024_48st_dc.parquet"
-CLAIM = Claim("a beats b", "a", ("b",), "worst_cell_loss", 0.01)
-TINY = {
-    "seeds": 2,
-    "budget": 10,
-    "panel": [
+CLAIM = {"text": "a beats b", "better": "a", "than": ["b"]}
+PANEL = {
+    "name": "tiny",
+    "data": {"name": "synthetic"},
+    "notion": "bgl",
+    "fallback_bound": 0.6,
+    "measure": "worst_cell_loss",
+    "trials": 8,
+    "within": 0.2,
+    "least_people": 1,
+    "curve": [
         {
-            "name": "tiny",
-            "data": {"name": "synthetic"},
-            "notion": "bgl",
-            "fallback_bound": 0.6,
-            "measures": ["worst_cell_loss"],
-            "curve": [
-                {"label": "a", "method": "exact", "bounds": [0.5, 0.7]},
-                {"label": "b", "method": "fedavg"},
-            ],
-            "claim": [
-                {
-                    "text": "a beats b",
-                    "better": "a",
-                    "than": ["b"],
-                    "measure": "worst_cell_loss",
-                    "within_error": 0.05,
-                }
-            ],
-        }
+            "label": "a",
+            "method": "exact",
+            "bounds": [0.5, 0.7],
+            "grid": {"multiplier_bound": [0.1, 1.0, 10.0, 100.0]},
+        },
+        {
+            "label": "b",
+            "method": "fedavg",
+            "grid": {"local_steps": [1, 5], "l2": [1e-3, 1e-2, 1e-1, 1.0]},
+        },
     ],
+    "claim": [CLAIM, {**CLAIM, "margin": 0.5}],
+}
+TINY = {
+    "title": "Tiny",
+    "paper": "a is better.",
+    "fixed": "before.",
+    "seeds": 3,
+    "budget": 20,
+    "panel": [PANEL],
 }
 
 
-def point(curve, error, loss, test_loss=None):
-    measures = {"error": error, "worst_cell_loss": loss}
-    test = {"error": error, "worst_cell_loss": loss if test_loss is None else test_loss}
-    return Point(
-        curve,
-        0.5,
-        Row("m", 0, "validation", {}, measures),
-        Row("m", 0, "test", {}, test),
+def open_data(section, seeds):
+    return pffl.datasets.synthetic(
+        300,
+        silos=2,
+        features=2,
+        seed=seeds.silos,
+        split_seed=seeds.split,
+        validation_fraction=0.2,
     )
 
 
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    out = tmp_path_factory.mktemp("tiny")
+    (result,) = run_figure(parse("tiny", TINY), open_data, out=out)
+    return result, out
+
+
 @pytest.mark.parametrize("figure", FIGURES)
-def test_every_figure_has_its_folder(figure):
+def test_every_figure_is_fair_before_it_is_run(figure):
+    """As many trials for every curve, at least eight; the paper's grid for its own."""
     spec = load(figure)
-    assert (FOLDER / figure / "README.md").is_file()
-    assert (FOLDER / figure / "expected.json").is_file()
+    assert spec.fixed
+    assert spec.paper
     for panel in spec.panels:
+        assert panel.measure in MEASURES
         assert panel.notion in NOTIONS
+        plans = panel.plans()
+        check_plans(plans, panel.reasons)
+        assert not panel.reasons
+        assert all(len(trials) >= LEAST_POINTS for trials in plans.values())
         labels = {curve.label for curve in panel.curves}
-        assert all(curve.method in METHODS for curve in panel.curves)
+        for curve in panel.curves:
+            assert curve.method in METHODS
+            given = set(curve.grid) - {"l2"}
+            assert given <= set(METHODS[curve.method].__dataclass_fields__)
         for claim in panel.claims:
             assert {claim.better, *claim.others} <= labels
-    expected = json.loads((FOLDER / figure / "expected.json").read_text())
-    assert set(expected) <= {panel.name for panel in spec.panels}
+        data = panel.data["name"]
+        for curve in panel.curves:
+            priced = curve.label.startswith(("PFFL", "global", "local"))
+            if priced and data in ("compas", "acs"):
+                notion = curve.notion or panel.notion
+                bounds = PAPER_BOUNDS[data].get(notion, PAPER_BOUNDS[data]["bgl"])
+                assert curve.bounds == bounds
+                prices = tuple(curve.grid["multiplier_bound"])
+                assert prices == PAPER_MULTIPLIER_BOUNDS
+
+
+def test_the_figures_have_what_the_paper_has():
+    tradeoff = load("tradeoff")
+    for panel in tradeoff.panels:
+        methods = {curve.method for curve in panel.curves}
+        if panel.name.startswith("acs-all"):
+            continue
+        wanted = {"pffl", "local-bgl", "group-weighted", "fedavg"}
+        assert wanted <= methods
+        assert ("exact" in methods) == (panel.data["name"] in ("compas", "acs"))
+    for panel in load("parity").panels:
+        kind = panel.measure.removesuffix("_gap")
+        for curve in panel.curves:
+            if curve.method in ("fedfb", "fcfl", "fairgrad"):
+                assert curve.grid["notion"] == kind  # trained for what is shown
+    (qffl,) = load("qffl").panels
+    assert (qffl.notion, qffl.measure) == ("per-silo", "worst_silo_loss")
+    assert {p.data["name"] for p in load("fedminmax").panels} >= {"compas", "acs"}
+    assert "acs" in {p.data["name"] for p in load("local-vs-global").panels}
 
 
 def test_other_figures_are_refused(tmp_path):
@@ -89,81 +137,98 @@ def test_other_figures_are_refused(tmp_path):
         load("tradeoff", bad)
 
 
-def test_points_are_chosen_on_validation_within_the_error_allowed():
-    points = [
-        point("a", 0.30, 0.70),
-        point("a", 0.305, 0.60, test_loss=0.9),
-        point("a", 0.40, 0.10),
-        point("b", 0.30, 0.65),
+def test_a_small_figure_runs_and_resumes(tiny):
+    result, out = tiny
+    lines = (out / "rows.jsonl").read_bytes()
+    (again,) = run_figure(parse("tiny", TINY), open_data, out=out)
+    assert (out / "rows.jsonl").read_bytes() == lines
+    assert again.as_dict() == result.as_dict()
+    assert result.study.trials == {"a": 8, "b": 8}
+    assert result.study.overlap == 0.0  # every seed has people of its own
+
+
+def test_unequal_trials_are_refused_unless_the_spec_says_why():
+    fewer = {**PANEL["curve"][1], "grid": {"l2": [1e-3, 1e-2]}}
+    panel = {**PANEL, "curve": [PANEL["curve"][0], fewer]}
+    with pytest.raises(UsageError, match="unequal trials"):
+        run_figure(parse("tiny", {**TINY, "panel": [panel]}), open_data)
+    told = {**fewer, "fewer": "it has no more"}
+    panel = {**panel, "curve": [PANEL["curve"][0], told]}
+    (result,) = run_figure(
+        parse("tiny", {**TINY, "panel": [panel]}), open_data, seeds=2
+    )
+    assert any("b has 2, because it has no more" in t for t in result.study.terms)
+
+
+def test_all_comparisons_of_a_panel_are_corrected_together_and_margins_shift(tiny):
+    result, _ = tiny
+    (_, plain, _), (_, shifted, _) = result.judged
+    assert shifted["b"].mean == pytest.approx(plain["b"].mean - 0.5)
+    assert plain["b"].adjusted >= plain["b"].p
+    assert shifted["b"].adjusted == pytest.approx(
+        min(1.0, 2 * shifted["b"].p), rel=1e-6
+    )
+    assert shifted["b"].word == "holds"  # no more than 0.5 worse
+
+
+def test_records_and_pages_follow_from_the_points(tiny, tmp_path, monkeypatch):
+    result, _ = tiny
+    result = replace(result, figure=replace(result.figure, name="qffl"))
+    monkeypatch.setattr(published, "load", lambda name: result.figure)
+    published.publish([result], tmp_path)
+    names = {path.name for path in (tmp_path / "qffl").iterdir()}
+    assert names == {"README.md", "tiny.json", "tiny.svg"} | {
+        "tiny-on-test.svg",
+        "tiny-differences.svg",
+    }
+    page = (tmp_path / "qffl" / "README.md").read_text()
+    assert "| a against |" not in page.replace("| a against | difference", "")
+    assert "**a beats b** Up to 0.5 more counts as comparable." in page
+    whole = (tmp_path / "README.md").read_text()
+    assert "Comparisons: holds: " in whole
+    assert "Could not be shown: not run here." in whole
+    place = tmp_path / "qffl" / "tiny.json"
+    record = json.loads(place.read_text())
+
+    def refused(changed, words):
+        place.write_text(json.dumps({**record, **changed}))
+        with pytest.raises(ArtefactError, match=words):
+            published.write_pages(tmp_path)
+
+    # Planted: fewer trials for one curve; a mean of trials that test rows chose.
+    fewer = [p for p in record["points"] if p["curve"] != "b"] + [record["points"][-1]]
+    refused({"points": fewer}, "'b' had 1 trials, and others 8")
+    means = [
+        {**m, "worst_cell_loss": m["worst_cell_loss"] - 0.05} for m in record["means"]
     ]
-    assert choose(points, "a", CLAIM) is points[1]
-    assert choose(points[2:], "a", CLAIM) is points[2]
-    assert choose(points, "c", CLAIM) is None
+    refused({"means": means}, "validation rows choose")
+    refused({"version": 1}, "another version")
 
 
-def test_a_claim_is_judged_by_paired_differences():
-    def seeds(values):
-        return [[point("a", 0.3, 0.6 + d), point("b", 0.3, 0.6)] for d in values]
+def test_draws_that_do_not_vary_are_the_same():
+    seen = []
 
-    for values, said in (
-        ([-0.10, -0.11, -0.09], "holds"),
-        ([0.10, 0.11, 0.09], "does not hold"),
-        ([-0.10, 0.12, 0.01], "no difference measured"),
-        ([-0.1], "no difference measured"),
-    ):
-        checked = check(CLAIM, seeds(values))
-        assert checked.outcomes == {"b": said}
-        assert checked.chosen["a"][0] == pytest.approx(0.6 + np.mean(values))
-    assert outcome(np.array([np.nan, 1.0])) == "no difference measured"
+    def opened(section, seeds):
+        seen.append(seeds)
+        return open_data(section, seeds)
 
-
-def test_a_small_figure_runs_and_resumes(tmp_path):
-    figure = parse("tiny", TINY)
-
-    def open_data(section, seed):
-        return pffl.datasets.synthetic(
-            300, silos=2, features=2, seed=seed, validation_fraction=0.2
-        )
-
-    (result,) = run_figure(figure, open_data, out=tmp_path)
-    table = result.table
-    assert set(table["curve"]) == {"a", "b"}
-    assert len(table) == 3
-    assert table["error"].between(0, 1).all()
-    lines = (tmp_path / "rows.jsonl").read_bytes()
-    (again,) = run_figure(figure, open_data, out=tmp_path)
-    assert (tmp_path / "rows.jsonl").read_bytes() == lines
-    assert again.table.equals(table)
-    assert "| a |" in result.markdown
-    result.save(tmp_path)
-    assert (tmp_path / f"{result.panel.name}.md").read_text().startswith("### ")
+    run_figure(parse("tiny", TINY), opened, seeds=2, vary=["split"])
+    assert {(s.silos, s.split, s.training) for s in seen} == {(0, 0, 0), (0, 1, 0)}
 
 
 def test_a_panel_may_have_its_own_budget_and_model():
-    tiny = TINY["panel"][0]
-    other = {**tiny, "budget": 7, "model": {"kind": "tree"}}
-    figure = parse("tiny", {**TINY, "panel": [other]})
-    assert figure.panels[0].budget == 7
-
-    def open_data(section, seed):
-        return pffl.datasets.synthetic(
-            200, silos=2, features=2, seed=seed, validation_fraction=0.2
-        )
-
+    other = {**PANEL, "model": {"kind": "tree"}}
     with pytest.raises(UsageError, match="no model 'tree'"):
-        run_figure(figure, open_data)
-    figure = parse("tiny", {**TINY, "panel": [{**tiny, "budget": 7}]})
-    spent = {
-        budget: {
-            p.test.costs["gradients"]
-            for points in run_figure(figure, open_data, budget=budget)[0].points
-            for p in points
-            if p.curve == "b"
-        }
-        for budget in (None, 30)
-    }
-    found = 2 * STEPS  # what finding step sizes takes, once
-    assert max(spent[None]) < 10 + found < max(spent[30])
+        run_figure(parse("tiny", {**TINY, "panel": [other]}), open_data, seeds=2)
+    short = {**PANEL["curve"][1], "budget": 5}
+    figure = parse("tiny", {**TINY, "panel": [{**PANEL, "budget": 40}]})
+    brief = {**PANEL, "curve": [PANEL["curve"][0], short]}
+    less = parse("tiny", {**TINY, "panel": [brief]})
+    spent = [
+        max(r.costs["passes"] for r in found[0].study.rows if r.arm == "b")
+        for found in (run_figure(f, open_data, seeds=2) for f in (less, figure))
+    ]
+    assert spent[0] < spent[1]
 
 
 def test_a_panel_of_pictures_trains_the_network_of_the_paper():
@@ -176,36 +241,23 @@ def test_a_panel_of_pictures_trains_the_network_of_the_paper():
     assert model.module.description["size"] == 16
 
 
-def opener(section, seed):
-    """Open a panel's data; ACS from the extract beside the project."""
-    from pffl.cli.study import open_panel
+def test_the_records_of_the_repository_are_sound_and_the_pages_follow_from_them():
+    found = {figure: published.records(FOLDER / figure) for figure in FIGURES}
+    for figure, panels in found.items():
+        names = {panel.name for panel in load(figure).panels}
+        assert {panel["name"] for panel in panels} <= names
+        page = (FOLDER / figure / "README.md").read_text()
+        assert page == published.figure_page(load(figure), panels)
+    assert (FOLDER / "README.md").read_text() == published.overview(found)
 
-    source = str(ACS) if section["name"] == "acs" else None
-    return open_panel(section, seed, source)
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("figure", "panel"),
-    [
-        (figure, panel)
-        for figure in FIGURES
-        for panel in json.loads((FOLDER / figure / "expected.json").read_text())
-    ],
-)
-def test_the_figures_come_out_as_written(figure, panel, tmp_path):
-    expected = json.loads((FOLDER / figure / "expected.json").read_text())
-    if panel.startswith("acs"):
-        if not ACS.is_file():
-            pytest.skip(f"no {ACS.name} beside the project")
-        pytest.importorskip("pyarrow")
-    if panel.startswith("faces"):
-        pytest.importorskip("torch", reason="networks need the extra 'torch'")
-    results = run_figure(load(figure), opener, panels=[panel], out=tmp_path)
-    for result in results:
-        for checked, wanted in zip(
-            result.checked, expected[result.panel.name], strict=True
-        ):
-            for label, (mean, tolerance) in wanted["chosen"].items():
-                assert checked.chosen[label][0] == pytest.approx(mean, abs=tolerance)
-            assert checked.outcomes == wanted["outcomes"]
+def test_command(command, tmp_path):
+    done = command("reproduce", "figure-9")
+    assert done.code == 2
+    assert "no figure 'figure-9'" in done.err
+    done = command("reproduce", "all", "--data", "elsewhere")
+    assert done.code == 2
+    assert "no figure has such a panel" in done.err
+    done = command("reproduce", "qffl", "--vary", "rows", "--out", tmp_path)
+    assert done.code == 2
+    assert "no draws ['rows']" in done.err

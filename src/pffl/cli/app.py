@@ -18,6 +18,7 @@ from pffl.cli import (
     monitor,
     plan,
     predict,
+    reproduce,
     run,
     schema,
     site,
@@ -47,7 +48,7 @@ app.command()(certify.audit)
 app.command()(monitor.monitor)
 app.command()(study.compare)
 app.command()(study.sweep)
-app.command()(study.reproduce)
+app.command()(reproduce.reproduce)
 app.command()(study.report)
 app.command()(card.card)
 app.command()(schema.schema)

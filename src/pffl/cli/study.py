@@ -1,9 +1,9 @@
-"""`pffl sweep`, `compare`, `reproduce`, `report`: many runs, and one page of them."""
+"""`pffl sweep`, `compare`, `report`: many runs, and one page of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pffl.figures import Chart
     from pffl.spec import Job
     from pffl.study.compare import Comparison
+    from pffl.study.experiment import Seeds
+    from pffl.study.seeded import SeededSweep
     from pffl.study.sweep import Sweep
 
 MULTIPLIER_BOUNDS = "1,10,100"
@@ -34,12 +36,20 @@ SHOWN = {
     "dp_gap": "ΔDP",
     "eo_gap": "ΔEO",
 }
-COSTS = {"rounds": "rounds", "gradients": "gradients", "bytes": "MB", "seconds": "s"}
+COSTS = {"rounds": "rounds", "passes": "passes", "bytes": "MB", "seconds": "s"}
+ENDS = ("low", "high")
 WIDE = 116  # columns that both halves of a comparison need
 
 Out = Annotated[
     Path | None,
     typer.Option(help="Folder for results; an earlier run there is resumed."),
+]
+Vary = Annotated[
+    str,
+    typer.Option(
+        help="Draws that differ between seeds: silos, split, training. Default: all.",
+        metavar="LIST",
+    ),
 ]
 Budget = Annotated[
     int | None, typer.Option(min=1, help="Gradients per silo for each method.")
@@ -72,6 +82,10 @@ def sweep(
         Literal["validation", "test"],
         typer.Option(help="Split that chooses the front; the paper's way is test."),
     ] = "validation",
+    seeds: Annotated[
+        int, typer.Option(min=1, help="How many splits; with more than one, bands.")
+    ] = 1,
+    vary: Vary = "",
     out: Out = None,
 ) -> None:
     """Train a grid of points and show which are worth choosing from.
@@ -80,25 +94,43 @@ def sweep(
     """
     from pffl.progress import counted
     from pffl.spec import merge
+    from pffl.study.seeded import sweep_seeds
+    from pffl.study.sweep import make_grid
     from pffl.study.sweep import sweep as run
 
     sections = merge({"data": {"validation_fraction": VALIDATION}}, draft.sections)
     job = replace(draft, sections=sections).build()
     folder = out or Path("runs") / f"sweep-{job.source.name}"
+    chosen = make_grid(
+        grid,
+        job.federation,
+        notions=listed(notions),
+        bounds=None if bounds is None else _numbers(bounds),
+        multiplier_bounds=_numbers(multiplier_bounds),
+        number=points,
+        model=job.model,
+        seed=job.seed or 0,
+    )
+    trained = [job.method, *_methods(listed(methods))]
+    shared: Any = {"model": job.model, "options": job.options, "out": folder}
+    if seeds > 1:
+        draws = Draws(replace(draft, sections=sections), listed(vary), validation=True)
+        with counted("point") as report:
+            several = sweep_seeds(
+                draws.load,
+                chosen,
+                methods=trained,
+                seeds=seeds,
+                training=draws.training,
+                report=report,
+                **shared,
+            )
+        _tell_seeds(several, front_on, folder)
+        return
     with counted("point") as report:
+        seed = job.seed or 0
         found = run(
-            job.federation,
-            grid,
-            notions=listed(notions),
-            bounds=None if bounds is None else _numbers(bounds),
-            multiplier_bounds=_numbers(multiplier_bounds),
-            number=points,
-            method=[job.method, *_methods(listed(methods))],
-            model=job.model,
-            options=job.options,
-            seed=job.seed or 0,
-            out=folder,
-            report=report,
+            job.federation, chosen, method=trained, seed=seed, report=report, **shared
         )
     if not (folder / "sweep.parquet").exists():
         console.note("sweep.parquet was left out: it needs the extra 'parquet'")
@@ -106,6 +138,28 @@ def sweep(
     console.show(f"Saved in {folder}")
     if found.trained.empty:
         raise NotMetError("every point failed; see points.jsonl")
+
+
+def _tell_seeds(found: Sequence[SeededSweep], front_on: Any, folder: Path) -> None:
+    """Show fronts over seeds, and draw them."""
+    target = console.stdout()
+    for one in found:
+        front = one.front(chosen_on=front_on)
+        rows = [
+            {
+                "method": str(p["curve"]),
+                "error allowed": f"+{p['allowance']:.3f}",
+                "error": f"{p['error']:.3f}",
+                "worst loss": f"{p['worst_cell_loss']:.4f}",
+                "95 %": " to ".join(f"{p[f'worst_cell_loss_{e}']:.4f}" for e in ENDS),
+            }
+            for p in front.to_dict("records")
+        ]
+        target.print(_table(rows, title=f"{one.notion}: front over seeds"))
+        target.print(" ".join(one.study.terms))
+        draw(folder / f"front-{one.notion}.svg", one.chart())
+    target.print(f"The front is chosen on {front_on} rows; figures are of test rows.")
+    console.show(f"Saved in {folder}")
 
 
 def _numbers(text: str) -> list[float]:
@@ -169,13 +223,26 @@ def compare(
         str | None,
         typer.Option(help="Names, separated by commas. Default: all.", metavar="LIST"),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many splits.")] = 5,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many. Default: 10; 3 from 100,000 rows on."),
+    ] = None,
+    vary: Vary = "",
     tune: Annotated[
         bool, typer.Option("--tune", help="Tune each method on a validation part.")
     ] = False,
     trials: Annotated[
-        int, typer.Option(min=1, help="With --tune: points each method may try.")
-    ] = 4,
+        int, typer.Option(min=8, help="With --tune: points that each method tries.")
+    ] = 12,
+    measure: Annotated[
+        str, typer.Option(help="What trials are chosen by, and judged by.")
+    ] = "worst_cell_loss",
+    within: Annotated[
+        float, typer.Option(min=0.0, help="Error above the smallest that is allowed.")
+    ] = 0.01,
+    least_people: Annotated[
+        int, typer.Option(min=1, help="People that a cell needs to be the worst.")
+    ] = 30,
     budget: Budget = None,
     out: Out = None,
     json: Annotated[bool, typer.Option("--json", help="Print rows as JSON.")] = False,
@@ -190,27 +257,35 @@ def compare(
     from pffl.progress import counted
     from pffl.study.compare import BUDGET, known_methods
     from pffl.study.compare import compare as run
+    from pffl.study.trial import MEASURES
 
     # What is wrong is said before data are opened.
     names = known_methods(None if methods is None else listed(methods))
+    if measure not in MEASURES:
+        raise UsageError(f"no measure '{measure}': there are {', '.join(MEASURES)}")
+    draws = Draws(draft, listed(vary), validation=tune)
     job, constraint = _bounded(draft)
     folder = out or Path("runs") / f"compare-{job.source.name}"
     with counted("run") as report:
         found = run(
-            _loader(draft, validation=tune),
+            draws.load,
             constraint,
             methods=names,
             model=job.model,
             options=job.options,
             budget=budget or BUDGET,
             seeds=seeds,
+            training=draws.training,
             trials=trials if tune else 0,
+            measure=measure,
+            within=within,
+            least_people=least_people,
             out=folder,
             report=report,
         )
-    words = f"Worst cell's mean test loss: difference to {found.reference}"
-    table = found.differences("worst_cell_loss")
-    _draw(folder / "figure.png", figures.differences(table, words))
+    words = f"{measure} on test rows: difference to {found.reference}"
+    table = found.differences(measure)
+    draw(folder / "figure.png", figures.differences(table, words))
     if json:
         console.print_json(found.as_dict())
     else:
@@ -238,15 +313,32 @@ def _bounded(draft: Draft) -> tuple[Job[Federation], Constraint]:
     return replace(job, options=known[1]), known[0]
 
 
-def _loader(draft: Draft, *, validation: bool) -> Callable[[int], Federation]:
-    """Open the data with another seed, and a validation part where it is needed."""
+class Draws:
+    """Opens the data of a replicate: other silos, another split, as asked."""
 
-    def load(seed: int) -> Federation:
-        extra = {"validation_fraction": VALIDATION} if validation else {}
-        section = {**draft.sections.get("data", {}), "seed": seed, **extra}
-        return replace(draft, sections={"data": section}).check().data.open()
+    def __init__(self, draft: Draft, vary: Sequence[str], *, validation: bool) -> None:
+        from pffl.study.experiment import Seeds
 
-    return load
+        self._draft, self._vary, self._validation = draft, vary, validation
+        Seeds.of(0, vary)  # which refuses what does not exist
+        self.training = None if not vary or "training" in vary else 0
+
+    def load(self, number: int) -> Federation:
+        """Open the data of one replicate."""
+        from pffl.study.experiment import Seeds
+
+        section = dict(self._draft.sections.get("data", {}))
+        if self._validation:
+            section.setdefault("validation_fraction", VALIDATION)
+        section |= drawn_from(Seeds.of(number, self._vary))
+        return replace(self._draft, sections={"data": section}).check().data.open()
+
+
+def drawn_from(seeds: Seeds) -> dict[str, int]:
+    """The seeds of a [data] section."""
+    if seeds.silos == seeds.split:
+        return {"seed": seeds.silos}
+    return {"seed": seeds.silos, "split_seed": seeds.split}
 
 
 def _tell_comparison(found: Comparison, constraint: Constraint) -> None:
@@ -260,11 +352,38 @@ def _tell_comparison(found: Comparison, constraint: Constraint) -> None:
         target.print(_table(rows))
     target.print(
         "Test rows, mean ± standard error over seeds. Smaller is better everywhere. "
-        f"Constraint: {dict(constraint.describe())}."
+        f"Constraint: {dict(constraint.describe())}. {' '.join(found.study.terms)}"
     )
+    _tell_differences(found)
     failed = table["failed"]
     for method, reason in failed[failed != ""].items():
         target.print(f"{method} failed: {reason}", style="yellow")
+
+
+def _tell_differences(found: Comparison) -> None:
+    """Show paired differences, and what they show."""
+    measure = found.study.measure
+    rows = [
+        {
+            "method": str(line["method"]),
+            "difference": _number(line["mean"]),
+            "95 %": f"{_number(line['low'])} to {_number(line['high'])}",
+            "p (Holm)": "-" if _absent(line["p"]) else f"{line['p']:.3f}",
+            "": str(line["verdict"]),
+        }
+        for line in found.differences(measure).to_dict("records")
+    ]
+    if rows:
+        title = f"{measure}: difference to {found.reference}, seed by seed"
+        console.stdout().print(_table(rows, title=title))
+
+
+def _absent(value: Any) -> bool:
+    return value is None or math.isnan(value)
+
+
+def _number(value: Any) -> str:
+    return "-" if _absent(value) else f"{value:+.4f}"
 
 
 def _mean(row: Any, name: str) -> str:
@@ -294,70 +413,12 @@ def _table(rows: Iterable[Mapping[str, str]], *, title: str | None = None) -> Ta
     return table
 
 
-def _draw(path: Path, chart: Chart) -> None:
+def draw(path: Path, chart: Chart) -> None:
     """Write a figure where its extra is installed."""
     try:
         chart.save(path)
     except MissingExtraError as error:
         console.note(str(error))
-
-
-def reproduce(
-    figure: Annotated[
-        str,
-        typer.Argument(help="local-vs-global, tradeoff, parity, fedminmax or qffl."),
-    ],
-    panel: Annotated[
-        list[str] | None,
-        typer.Option("--panel", help="Only this panel; may be repeated."),
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="Only panels on this data set.", metavar="NAME")
-    ] = None,
-    source: Annotated[
-        str | None,
-        typer.Option(help="File or folder that holds the data.", metavar="PATH"),
-    ] = None,
-    budget: Budget = None,
-    seeds: Annotated[int | None, typer.Option(min=2, help="How many splits.")] = None,
-    out: Out = None,
-) -> None:
-    """Run a figure of the paper again and say which of its claims hold here.
-
-    Example: pffl reproduce tradeoff --data compas
-    """
-    from pffl import figures
-    from pffl.progress import counted
-    from pffl.study.reproduce import load, run_figure
-
-    spec = load(figure)
-    folder = out or Path("runs") / f"reproduce-{figure}"
-    with counted("point") as report:
-        results = run_figure(
-            spec,
-            lambda section, seed: open_panel(section, seed, source),
-            panels=spec.names(panel, data),
-            budget=budget,
-            seeds=seeds,
-            out=folder,
-            report=report,
-        )
-    for result in results:
-        result.save(folder)
-        path, measure = folder / f"{result.panel.name}.png", result.panel.measures[0]
-        _draw(path, figures.curves(result.table, y=measure))
-        console.stdout().print(result.markdown)
-    console.show(f"Saved in {folder}")
-
-
-def open_panel(section: Mapping[str, Any], seed: int, source: str | None) -> Federation:
-    """Open a panel's data with another seed and a validation part."""
-    from pffl.spec import parse
-
-    extra: dict[str, Any] = {"seed": seed, "validation_fraction": VALIDATION}
-    if source is not None:
-        extra["source"] = source
-    return parse({"data": {**section, **extra}}, source="spec").data.open()
 
 
 def report(

@@ -219,6 +219,8 @@ class Federation:
             `strict`.
         test_fraction, validation_fraction, drop_empty, name, seed
             As for `from_arrays`; the name is by default that of the file.
+        split_seed
+            Seed of the split, where it is not to be that of the silos.
         """
         default = Path(table).stem if isinstance(table, str | os.PathLike) else "table"
         return cls._from_table(table, options, options.name or default)
@@ -261,7 +263,7 @@ class Federation:
             validation_fraction=options.validation_fraction,
             drop_empty=options.drop_empty,
             name=name,
-            seed=options.seed,
+            seed=options.seed if options.split_seed is None else options.split_seed,
             notes=(*notes, *more),
             encoding=encoding,
             people=people,

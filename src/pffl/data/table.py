@@ -136,6 +136,7 @@ class TableOptions(ColumnOptions):
     by: str | None = None
     alpha: float = 1.0
     drop_empty: bool = False
+    split_seed: int | None = None
 
     def _check(self, problems: Problems) -> None:
         super()._check(problems)

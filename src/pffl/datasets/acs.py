@@ -71,6 +71,7 @@ def acs(
     people: int | None = None,
     weight: Literal["PWGTP"] | None = None,
     seed: int = 0,
+    split_seed: int | None = None,
     test_fraction: float = 0.2,
     validation_fraction: float = 0.0,
     dtype: Literal["float64", "float32"] = "float64",
@@ -124,8 +125,8 @@ def acs(
     weight
         ``"PWGTP"``: each person counts as often as the survey says that there are such
         people. Default: once.
-    seed
-        Seed of that draw and of each state's split.
+    seed, split_seed
+        Seeds of that draw and of each state's split; by default the same.
     test_fraction, validation_fraction
         Share of each state's rows kept for testing and validation.
     dtype
@@ -174,7 +175,8 @@ def acs(
             absent = len(drawn) - int(counting.sum())
             notes = (*notes, f"{absent:,} persons of weight 0 were left out")
         drawn = drawn[counting]
-    plan, _ = split_index(codes, names, fractions, among=drawn, seed=seed)
+    own = seed if split_seed is None else split_seed
+    plan, _ = split_index(codes, names, fractions, among=drawn, seed=own)
     schema, groups = _schema(persons, chosen, protected)
     kind = np.dtype(dtype).type
     silos = distribute(lambda rows: persons.take(rows, groups, kind), plan)

@@ -65,6 +65,7 @@ def adult(
     silos: int = 10,
     alpha: float = 1.0,
     seed: int = 0,
+    split_seed: int | None = None,
     group: str | Sequence[str] = "sex",
     split: Literal["seeded", "official"] = "seeded",
     test_fraction: float = 0.2,
@@ -94,8 +95,8 @@ def adult(
         size, drawn at random.
     silos, alpha
         Number of silos and how alike they are, where they are drawn.
-    seed
-        Seed of the silos and of the split.
+    seed, split_seed
+        Seeds of the silos and of the split; by default the same.
     group
         Protected attribute: ``"sex"``, ``"race"`` or ``("sex", "race")``.
     split
@@ -150,7 +151,8 @@ def adult(
     if official:
         del fractions["test"]
     among = np.flatnonzero(train) if official else None
-    plan, _ = cuts.split_index(codes, names, fractions, among=among, seed=seed)
+    drawn = seed if split_seed is None else split_seed
+    plan, _ = cuts.split_index(codes, names, fractions, among=among, seed=drawn)
     if official:
         for k, (_, index) in enumerate(plan):
             index["test"] = np.flatnonzero((codes == k) & ~train)
@@ -162,7 +164,7 @@ def adult(
         notes=(
             f"{len(rows)} people; {unknown} unknown values ('?') kept as a category",
             f"silos: {cut}",
-            f"split: {split}" + ("" if official else f", seed {seed}"),
+            f"split: {split}" + ("" if official else f", seed {drawn}"),
             "label: '<=50K' → 0, '>50K' → 1 (positive)",
         ),
         encoding=TableEncoding(schema, tuple(columns), "income"),

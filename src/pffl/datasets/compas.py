@@ -54,6 +54,7 @@ def compas(
     *,
     silos: int = 10,
     seed: int = 0,
+    split_seed: int | None = None,
     group: str | Sequence[str] = "sex",
     preparation: Literal["propublica", "fedfb"] = "propublica",
     alpha: float = 1.0,
@@ -84,8 +85,8 @@ def compas(
     ----------
     silos, alpha
         Number of silos, and how alike they are (``propublica`` only).
-    seed
-        Seed of the silos and of the split (``propublica`` only).
+    seed, split_seed
+        Seeds of the silos and of the split (``propublica`` only); by default the same.
     group
         Protected attribute: ``"sex"``, ``"race"`` or ``("sex", "race")``; never an
         input. Fixed for ``fedfb``.
@@ -128,7 +129,7 @@ def compas(
         test_fraction=test_fraction,
         validation_fraction=validation_fraction,
         name="COMPAS",
-        seed=seed,
+        seed=seed if split_seed is None else split_seed,
         notes=(
             f"ProPublica's filter kept {len(rows)} people",
             f"silos: age category by Dirichlet({alpha:g}), seed {seed}",

@@ -53,6 +53,7 @@ def synthetic(
     validation_fraction: float = 0.0,
     dtype: Literal["float64", "float32"] = "float64",
     seed: int = 0,
+    split_seed: int | None = None,
 ) -> Federation:
     """Generate a federation; its name, and every result on it, says "synthetic".
 
@@ -91,8 +92,8 @@ def synthetic(
         Share of each silo's rows kept for testing and validation.
     dtype
         Floating type of the inputs.
-    seed
-        The same seed, the same rows.
+    seed, split_seed
+        The same seed, the same rows and silos; by default also the same split.
     """
     attributes = _attributes(groups)
     total = int(np.prod([len(attribute.values) for attribute in attributes]))
@@ -138,7 +139,7 @@ def synthetic(
         validation_fraction=validation_fraction,
         name=f"synthetic ({rows:,} rows, {silos:,} silos, {total} groups)",
         synthetic=True,
-        seed=seed,
+        seed=seed if split_seed is None else split_seed,
         notes=(f"synthetic: generated with seed {seed}, no real person is described",),
     )
 

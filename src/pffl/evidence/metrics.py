@@ -113,11 +113,11 @@ def metrics(
         int(count),
         risk / total.share if total.share > 0 else None,
         float(1 - total.column("correct").sum() / weight) if classified else None,
-        _top(mean_losses(total, judged)[:n_cells]),
-        _top(group_losses(total, schema, judged)),
-        _spread(group_rates(total, schema)) if binary else None,
-        _spread(among[1]) if binary else None,
-        _largest(_spread(among[0]), _spread(among[1])) if binary else None,
+        top(mean_losses(total, judged)[:n_cells]),
+        top(group_losses(total, schema, judged)),
+        spread(group_rates(total, schema)) if binary else None,
+        spread(among[1]) if binary else None,
+        largest(spread(among[0]), spread(among[1])) if binary else None,
         deviation(total, schema) if binary else None,
         deviation(total, schema, label=1) if binary else None,
     )
@@ -233,7 +233,7 @@ def deviation(total: Sums, schema: Named, *, label: int | None = None) -> float 
 def mean_losses(total: Sums, judged: str = "bounded_loss") -> FloatArray:
     """Mean loss per cell; NaN where a cell has no rows."""
     losses = total.column(judged, of="cells")
-    return _ratio(losses, total.column("weight", of="cells"))
+    return ratio(losses, total.column("weight", of="cells"))
 
 
 def group_losses(
@@ -242,7 +242,7 @@ def group_losses(
     """Mean loss per group; NaN where nobody is."""
     by_label = (len(schema.groups), -1)
     losses = total.column(judged).reshape(by_label).sum(axis=1)
-    return _ratio(losses, total.column("weight").reshape(by_label).sum(axis=1))
+    return ratio(losses, total.column("weight").reshape(by_label).sum(axis=1))
 
 
 def group_rates(total: Sums, schema: Named, *, label: int | None = None) -> FloatArray:
@@ -254,24 +254,27 @@ def group_rates(total: Sums, schema: Named, *, label: int | None = None) -> Floa
     positive = total.column("positive").reshape(by_label)
     weight = total.column("weight").reshape(by_label)
     chosen = slice(None) if label is None else [label]
-    return _ratio(positive[:, chosen].sum(axis=1), weight[:, chosen].sum(axis=1))
+    return ratio(positive[:, chosen].sum(axis=1), weight[:, chosen].sum(axis=1))
 
 
-def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+def ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+    """Divide; NaN where nobody is."""
     out = np.full_like(numerator, np.nan)
     return np.divide(numerator, denominator, out=out, where=denominator > 0)
 
 
-def _top(values: FloatArray) -> float | None:
+def top(values: FloatArray) -> float | None:
+    """Largest of those that are defined."""
     known = values[~np.isnan(values)]
     return float(known.max()) if len(known) else None
 
 
-def _spread(rates: FloatArray) -> float | None:
+def spread(rates: FloatArray) -> float | None:
     """Largest difference; undefined for fewer than two groups with anybody in them."""
     known = rates[~np.isnan(rates)]
     return float(known.max() - known.min()) if len(known) > 1 else None
 
 
-def _largest(*values: float | None) -> float | None:
+def largest(*values: float | None) -> float | None:
+    """Largest; undefined where one is."""
     return None if None in values else max(v for v in values if v is not None)

@@ -50,6 +50,7 @@ class AFL(DescentAscent):
     iterate: Literal["average", "last"] | None = None
     iterates: ClassVar[Iterates] = (None, "last", "average")
     name: ClassVar[str] = "afl"
+    ignores_cells: ClassVar[bool] = True
     weighs_silos: ClassVar[bool] = True
     looks_at_silos: ClassVar[bool] = True
     weighs_updates: ClassVar[bool] = True

@@ -49,6 +49,8 @@ class Method(ABC, Generic[S]):
         which silo has which rows.
     looks_at_silos
         Whether the server needs figures of single silos, which secure sums do not show.
+    ignores_cells
+        Whether its model is the same whatever the constraint.
     saddle
         Whether it aims at the saddle point of G, so that the gap says how far it came.
     grid
@@ -59,6 +61,7 @@ class Method(ABC, Generic[S]):
     steps_without_some: ClassVar[bool] = False
     weighs_silos: ClassVar[bool] = False
     looks_at_silos: ClassVar[bool] = False
+    ignores_cells: ClassVar[bool] = False
     saddle: ClassVar[bool] = False
     grid: ClassVar[Grid] = {}
 

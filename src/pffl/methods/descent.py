@@ -196,6 +196,7 @@ class LocalTraining(Method[S]):
     server_momentum: float = 0.9
     iterates: ClassVar[Iterates] = ("last",)  # that it can return
     weighs_updates: ClassVar[bool] = False  # silos by anything else than their p_k
+    one_objective: ClassVar[bool] = False  # every round descends the same one
 
     def __post_init__(self) -> None:
         self.check()

@@ -71,6 +71,7 @@ class FairFed(MeasuredDescent[State]):
     debiasing: Literal["reweighing", "none"] = "reweighing"
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "fairfed"
+    ignores_cells: ClassVar[bool] = True
     steps_without_some: ClassVar[bool] = True
     weighs_silos: ClassVar[bool] = True
     looks_at_silos: ClassVar[bool] = True

@@ -77,6 +77,7 @@ class FairGrad(MeasuredDescent[State]):
     rounds: int = 300
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "fairgrad"
+    ignores_cells: ClassVar[bool] = True
     steps_without_some: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

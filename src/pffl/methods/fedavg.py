@@ -49,8 +49,10 @@ class FedAvg(Descent[State]):
     iterate: Literal["last", "average"] = "last"
     iterates: ClassVar[Iterates] = ("last", "average")
     name: ClassVar[str] = "fedavg"
+    ignores_cells: ClassVar[bool] = True
     steps_without_some: ClassVar[bool] = True
-    grid: ClassVar[Grid] = {"server_step_size": (1.0, 0.5, 1.5)}
+    one_objective: ClassVar[bool] = True
+    grid: ClassVar[Grid] = {"local_steps": (5, 1, 2, 10, 20)}
 
     def start(self, problem: Problem) -> State:
         """Start at the model's first w."""

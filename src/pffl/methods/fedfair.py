@@ -73,6 +73,7 @@ class FedFair(Descent[Multipliers]):
     by: str | tuple[str, ...] | None = None
     local_steps: int = 1
     name: ClassVar[str] = "fedfair"
+    ignores_cells: ClassVar[bool] = True
     weighs_silos: ClassVar[bool] = True
     looks_at_silos: ClassVar[bool] = True
 

@@ -72,6 +72,7 @@ class FedFB(Descent[Weights]):
     rounds: int = 300
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "fedfb"
+    ignores_cells: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"alpha": (0.1, 0.05, 0.5, 1.0)}
 
     def __post_init__(self) -> None:

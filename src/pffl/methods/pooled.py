@@ -97,6 +97,7 @@ class Pooled(Method[State]):
     tolerance: float = 1e-10
     max_rounds: int = 50
     name: ClassVar[str] = "pooled"
+    ignores_cells: ClassVar[bool] = True
     steps_without_some: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

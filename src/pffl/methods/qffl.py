@@ -53,8 +53,10 @@ class QFFL(FedAvg):
     q: float = 1.0
     rounds: int = 300
     name: ClassVar[str] = "qffl"
+    ignores_cells: ClassVar[bool] = True
     weighs_silos: ClassVar[bool] = True
     weighs_updates: ClassVar[bool] = True
+    one_objective: ClassVar[bool] = False
     grid: ClassVar[Grid] = {"q": (1.0, 0.1, 5.0)}
 
     def check(self, **kinds: tuple[str, ...]) -> None:

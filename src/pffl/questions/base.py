@@ -381,6 +381,14 @@ class Question(Generic[T_co]):
         """How many passes over a silo's rows compute a gradient."""
         return 0.0
 
+    def passes(self, rows: float) -> float:
+        """How much a silo computes, in gradients over all of its rows.
+
+        By multiplications: of p weights a gradient has 2p a row, losses alone p, a
+        Hessian p(p + 1)/2 more.
+        """
+        return 0.5
+
     def pooled(self, total: Any, views: Sequence[View]) -> Any:
         """Return the total of silos whose rows are all at hand, put right by that."""
         return total
@@ -466,6 +474,10 @@ class ModelQuestion(Question[T_co]):
     def gradients(self, rows: float) -> float:
         """How many passes over a silo's rows compute a gradient."""
         return 1.0
+
+    def passes(self, rows: float) -> float:
+        """How much a silo computes: as many gradients as it counts."""
+        return self.gradients(rows)
 
     def plain(self, index: int) -> tuple[dict[str, Any], Arrays]:
         """Return what is sent to the silo at `index`: plain values, and arrays."""

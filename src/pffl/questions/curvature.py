@@ -38,6 +38,10 @@ class Curvature(ModelQuestion[CurvatureTotal]):
 
     split: str = field(default="train", init=False)
 
+    def passes(self, rows: float) -> float:
+        """A gradient, and a Hessian."""
+        return 1.0 + (self.task.model.n_parameters + 1) / 4
+
     def answer(self, view: View) -> CurvatureTotal:
         """Answer for one silo, one cell after the other."""
         model, weights = linear(self.task), row_weights(self.task, view)

@@ -202,6 +202,10 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         """Count none: losses only."""
         return 0.0
 
+    def passes(self, rows: float) -> float:
+        """Half a gradient."""
+        return 0.5
+
     @property
     def width(self) -> int:
         """Number of columns, trials included."""

@@ -39,6 +39,7 @@ from pffl.runs.overview import ROUND, Overview, entries_of
 from pffl.solution import Solution
 from pffl.study.compare import Comparison
 from pffl.study.reproduce import FORMAT as PANEL
+from pffl.study.reproduce import VERSION as PANEL_VERSION
 from pffl.study.sweep import Sweep
 from pffl.text import visible
 
@@ -121,15 +122,15 @@ class Contents:
         if len(self.runs) > 1:
             return f"{len(self.runs)} runs side by side"
         if self.runs:
-            return _titled(self.runs[0].result["data"]["name"], self.runs[0].kind)
+            return f"{self.runs[0].result['data']['name']}: {self.runs[0].kind}"
         if self.sweeps:
-            return _titled(self.sweeps[0].name, "sweep")
+            return f"{self.sweeps[0].name}: sweep"
         if self.comparisons:
-            return _titled(self.comparisons[0].name, "comparison")
+            return f"{self.comparisons[0].name}: comparison"
         if self.monitors:
-            return _titled(self.monitors[0].name, "monitor")
+            return f"{self.monitors[0].name}: monitor"
         if self.live:
-            return _titled(self.live[0].name, "a run that goes on")
+            return f"{self.live[0].name}: a run that goes on"
         return "The paper's figures, run again"
 
     @property
@@ -165,10 +166,6 @@ class Contents:
         tables = [(run.name, run.result["cells"]) for run in self.runs]
         names = {tuple(cell["cell"] for cell in cells) for _, cells in tables}
         return side_by_side(tables) if len(tables) > 1 and len(names) == 1 else None
-
-
-def _titled(name: str, kind: str) -> str:
-    return kind.capitalize() if name == kind else f"{name}: {kind}"
 
 
 def report(
@@ -332,7 +329,8 @@ def _panels(place: Path) -> Iterable[dict[str, Any]]:
             panel = json.loads(path.read_bytes())
         except ValueError:
             continue
-        if isinstance(panel, dict) and panel.get("format") == PANEL:
+        known = isinstance(panel, dict) and panel.get("format") == PANEL
+        if known and panel.get("version") == PANEL_VERSION:
             yield panel
 
 

@@ -10,17 +10,17 @@ from typing import Any
 
 from pffl import figures
 from pffl.figures import Plot, Rows
-from pffl.figures.studies import signed
 from pffl.reports.explorer import COLUMNS, Explorer, flat
 from pffl.reports.grid import Grid, number
+from pffl.study import published
 from pffl.study.compare import Comparison
 from pffl.study.sweep import Sweep
 
 MOST_SENTENCES = 2_000  # models whose sentences are on the page
 MOST_FIGURES = 400_000  # numbers of cells on the page
-TITLES = ("bound", "training", "held-out", "promised at most")
+TITLES = ("bound", "training", "held-out", "at most")
 MEASURES = {
-    "error": "wrong",
+    "error": "error",
     "worst_cell_loss": "worst cell",
     "risk": "risk",
     "dp_gap": "DP gap",
@@ -36,7 +36,7 @@ NOTIONS = {
 }
 COSTS = {
     "rounds": "rounds",
-    "gradients": "gradients of a silo",
+    "passes": "passes over a silo's rows",
     "bytes": "MB sent",
     "seconds": "seconds",
 }
@@ -168,8 +168,8 @@ class ComparisonView:
 
     name: str
     reference: str
-    seeds: int
-    differences: Sequence[tuple[Rows, Grid]]
+    terms: Sequence[str]
+    charts: Sequence[Rows]
     means: Grid
     costs: Grid
     failed: Sequence[str]
@@ -179,8 +179,12 @@ class ComparisonView:
         """Lay out what was measured on test rows."""
         lines = figures.rows_of(found.table)
         reference = found.reference
-        pairs = [
-            _difference(found, measure, title)
+        charts = [
+            figures.differences(
+                found.differences(measure),
+                f"{title} on test rows: difference to {reference}, seed by seed",
+                shares=measure == "error",
+            )
             for measure, title in (
                 ("worst_cell_loss", "Worst cell's mean loss"),
                 ("error", "Share of wrong predictions"),
@@ -200,42 +204,19 @@ class ComparisonView:
         return cls(
             name,
             reference,
-            max(line["seeds"] for line in lines),
-            [pair for pair in pairs if pair[0].rows],
+            found.study.terms,
+            [chart for chart in charts if chart.rows],
             Grid.of("Means on test rows", means, "stack list"),
             Grid.of("Costs of training", costs),
             [f"{x['method']} failed: {x['failed']}" for x in lines if x["failed"]],
         )
 
 
-def _difference(found: Comparison, measure: str, title: str) -> tuple[Rows, Grid]:
-    """Paired differences as a chart and as a table, the smallest first."""
-    shares = measure == "error"
-    words = f"{title} on test rows: difference to {found.reference}, seed by seed"
-    rows = figures.rows_of(found.differences(measure))
-    rows = sorted(rows, key=lambda row: row["mean"])
-    table = [
-        {
-            "method": str(row["method"]),
-            "difference": signed(row["mean"], shares),
-            "from": signed(row["low"], shares),
-            "to": signed(row["high"], shares),
-            "seeds": int(row["seeds"]),
-        }
-        for row in rows
-    ]
-    return figures.differences(rows, words, shares=shares), Grid.of(words, table)
-
-
 def _mean(line: Mapping[str, Any], key: str) -> str:
     value, error = line[key], line[f"{key}_se"]
     if value is None or math.isnan(value):
         return "–"
-    if key == "error":
-        more = f" ± {100 * error:.1f}" if error > 0 else ""
-        return f"{100 * value:.1f} %{more}"
-    # What is the same in every seed was drawn once, however often it was run.
-    return f"{value:.4f}" + (f" ± {error:.4f}" if error > 0 else "")
+    return f"{value:.4f}" + ("" if math.isnan(error) else f" ± {error:.4f}")
 
 
 def _spent(line: Mapping[str, Any], key: str) -> str:
@@ -250,44 +231,43 @@ class PanelView:
     """A figure of the paper, run again: its curves, and what came of its claims."""
 
     name: str
+    terms: str
     plots: Sequence[Plot]
     claims: Sequence[tuple[str, Grid]]
-    points: Grid
+    means: Grid
 
     @classmethod
     def of(cls, panel: Mapping[str, Any]) -> PanelView:
         """Lay out a saved panel."""
-        plots = [figures.curves(panel["points"], y=y) for y in panel["measures"]]
-        claims = [(one["text"], _claim(one)) for one in panel["claims"]]
-        points = [
-            {
-                "curve": str(row["curve"]),
-                "bound": row["bound"],
-                "wrong": _around(row, "error"),
-                **{y.replace("_", " "): _around(row, y) for y in panel["measures"]},
-            }
-            for row in panel["points"]
+        y, title = str(panel["measure"]), str(panel["title"])
+        ways = (
+            ("fronts", "fronts chosen on validation rows"),
+            ("fronts_on_test", "chosen on test rows, the paper's way, which flatters"),
+        )
+        plots = [
+            figures.fronts(panel[key], y=y, words=f"{title}: {words}")
+            for key, words in ways
         ]
-        table = Grid.of("All points, ± standard error", points)
-        return cls(str(panel["name"]), plots, claims, table)
-
-
-def _around(row: Mapping[str, Any], key: str) -> str:
-    """Write a mean with its standard error, where there is one."""
-    none = float("nan")
-    value, error = (none if v is None else v for v in (row[key], row.get(f"{key}_se")))
-    return _mean({key: value, f"{key}_se": error}, key)
+        claims = [(str(one["text"]), _claim(one)) for one in panel["claims"]]
+        means = [
+            {"curve": line["curve"], y.replace("_", " "): line[y]}
+            | {"error": line["error"], "passes": line["passes"]}
+            for line in panel["means"]
+        ]
+        grid = Grid.of("Chosen on validation, means on test rows", means)
+        return cls(title, " ".join(panel["terms"]), plots, claims, grid)
 
 
 def _claim(one: Mapping[str, Any]) -> Grid:
+    margin = one["margin"]
     rows = [
         {
-            "curve": curve["label"],
-            one["measure"].replace("_", " "): f"{number(curve['mean'])} ± "
-            f"{number(curve['standard_error'])}",
-            "wrong": _around(curve, "error"),
-            "the claim": curve["outcome"] or "–",
+            "against": against["curve"],
+            "difference": number(published.shifted(against["mean"], margin)),
+            "95 %": published.interval(against, "", margin),
+            "by permutation": published.interval(against, "permuted_", margin),
+            "the claim": published.verdict(against).strip("*"),
         }
-        for curve in one["curves"]
+        for against in one["against"]
     ]
-    return Grid.of(one["text"], rows, "stack list")
+    return Grid.of(one["text"], rows)

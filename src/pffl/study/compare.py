@@ -1,18 +1,17 @@
-"""Every method on the same footing: same split, inputs, model and gradients.
+"""Every method on the same footing: same splits, inputs, model, trials and gradients.
 
-All get the same number of gradients per silo, `budget`: methods with local steps take
-them in rounds of J, the others one a round. Tuning, where asked for, happens on a
-validation part, with the same number of trials for each method, and starts with
-FedAvg's l2, which all methods then use: it moves the worst group more than most fair
-methods do (docs/methods.md, 14).
+All get the same number of gradients per silo, `budget`, at most: methods with local
+steps take them in rounds of J, the others one a round. Tuning, where asked for, gives
+each method as many trials of its own search space (`space`: what its class names, and
+the model's l2) and chooses on validation rows, by the rules of `experiment`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property, partial
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,169 +20,36 @@ import numpy as np
 from pffl import files
 from pffl.choosing import choose_bound
 from pffl.constraints.base import Constraint
-from pffl.constraints.per_silo import PerSilo
 from pffl.data.federation import Federation
-from pffl.driver import Cost, drive
-from pffl.errors import NotMetError, PFFLError, UsageError
-from pffl.evidence.looks import LOOKS, Look, hashed
-from pffl.evidence.metrics import mean_losses, metrics
+from pffl.errors import NotMetError, UsageError
 from pffl.figures import differences
-from pffl.files import Journal, key_of
-from pffl.flow import Billed, Clock, Flow, Run, ask_all, iterate, stage
+from pffl.files import Journal
 from pffl.methods import METHODS
 from pffl.methods.auto import Auto
-from pffl.methods.base import Grid, Method
+from pffl.methods.base import Grid
 from pffl.methods.fedavg import FedAvg
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel, default_model
-from pffl.preparation import Options, Setting, prepare
-from pffl.problem import Problem
-from pffl.questions import Evaluate, EvaluateTotal
-from pffl.records import read
+from pffl.preparation import Options
+from pffl.records import Record, read
 from pffl.solving import open_engine, setting_of
+from pffl.study import experiment
+from pffl.study.decisions import Decision, decide
+from pffl.study.experiment import LEAST_PEOPLE, SEEDS, WITHIN, Study, combinations
 from pffl.study.sweep import Report, notion_of, quiet, smallest_bound
+from pffl.study.trial import COSTS, MEASURES, Footing, Row, Trial
 from pffl.text import element, text_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 BUDGET = 1500  # gradients per silo
-L2_GRID = (1e-3, 1e-4, 1e-2, 1e-1)
-MEASURES = (
-    "error",
-    "risk",
-    "worst_cell_loss",
-    "dp_gap",
-    "eo_gap",
-    "equalized_odds_gap",
-    "fedfb_dp",
-    "worst_silo_loss",
-)
-COSTS = ("rounds", "gradients", "bytes", "seconds")
+TRIALS = 12  # of each method, where they are tuned
+L2_GRID = (1e-3, 1e-4, 1e-2, 1e-1, 1e-5, 3e-3, 3e-2, 1.0)
+LARGE = 100_000  # rows from which a comparison has fewer seeds by default
+FEWER_SEEDS = 3
 
 Load: TypeAlias = Callable[[int], Federation]
-Parameters: TypeAlias = Mapping[str, float | int | str]
-
-
-@dataclass(frozen=True)
-class Row:
-    """What one trial came to.
-
-    Attributes
-    ----------
-    method, seed, split, parameters
-        What was tried, and on which split it was measured.
-    measures
-        `MEASURES` on that split; None where undefined.
-    costs
-        `COSTS` of training: rounds, gradients per silo, bytes (both ways, all silos),
-        seconds.
-    reason
-        Why there are no measures, if the trial failed.
-    """
-
-    method: str
-    seed: int
-    split: str
-    parameters: Mapping[str, Any]
-    measures: Mapping[str, float | None] = field(default_factory=dict)
-    costs: Mapping[str, float] = field(default_factory=dict)
-    reason: str | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Footing:
-    """What all trials on one seed share; finished ones are in the journal."""
-
-    federation: Federation
-    constraint: Constraint
-    model: Model
-    budget: int
-    seed: int
-    options: Options
-    journal: Journal
-
-    def rows(self, method: str, parameters: Parameters, *splits: str) -> list[Row]:
-        """Return a row for each split; train, once for all, if one is not there."""
-        keys, known = [self._key(method, parameters, s) for s in splits], self.journal
-        if any(key not in known or known[key]["reason"] for key in keys):
-            found = self._tried(method, parameters, splits)
-            for key, row in zip(keys, found, strict=True):
-                self._looked(key, row)
-                known.put(key, asdict(row))
-        return [Row(**known[key]) for key in keys]
-
-    def _looked(self, key: str, row: Row) -> None:
-        """Count a model that was measured on test rows, where there is a folder."""
-        place, rows = self.journal.path, self.federation.held_out.get(row.split)
-        if row.split == "test" and row.measures and place is not None and rows:
-            seen = Look([rows], hashed("comparison", key), 0.0)
-            files.append(place.with_name(LOOKS), asdict(seen))
-
-    def _key(self, method: str, parameters: Parameters, split: str) -> str:
-        shared = (dict(self.model.describe()), dict(self.constraint.describe()))
-        run = (self.options.weighting, self.budget, self.seed, split, dict(parameters))
-        return key_of(self.federation.fingerprint, method, *shared, *run)
-
-    def _tried(
-        self, name: str, parameters: Parameters, splits: Sequence[str]
-    ) -> list[Row]:
-        """Train one method and measure it; a failure is a row with its reason."""
-        kind = METHODS[name]
-        known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
-        chosen = {k: v for k, v in parameters.items() if k in known}
-        costs: dict[str, float] = {}
-        measures: dict[str, dict[str, float | None]] = {}
-        try:
-            engine = open_engine(self.federation, "local")
-            method = kind.within(self.budget, **chosen)
-            flow = self.trying(setting_of(engine), method, splits)
-            run, costs, measures = drive(engine, flow)
-            reason = None if run.stopped is None else f"the run {run.stopped}"
-            if run.stopped == "interrupted":
-                raise KeyboardInterrupt  # an unfinished model is no row
-        except (PFFLError, ArithmeticError, ValueError) as error:
-            reason = str(error)
-        return [
-            Row(name, self.seed, s, parameters, measures.get(s, {}), costs, reason)
-            for s in splits
-        ]
-
-    def trying(
-        self, setting: Setting, method: Method[Any], splits: Sequence[str]
-    ) -> Flow[tuple[Run, dict[str, float], dict[str, dict[str, float | None]]]]:
-        """Train, and measure on some splits; also return what the training cost."""
-        problem, _ = yield from prepare(
-            setting, self.constraint, self.model, method, self.options, self.seed
-        )
-        run, costs = yield from stage("training", _training(problem, method))
-        if run.stopped is not None:
-            return run, costs, {}
-        silos = PerSilo(0.0).cells(problem.schema, problem.silo_names)
-        task = problem.with_cells(silos)
-        totals = yield from ask_all([Evaluate(task, run.point.w, s) for s in splits])
-        pairs = zip(splits, totals, strict=True)
-        return run, costs, {split: _measures(problem, total) for split, total in pairs}
-
-
-def _training(
-    problem: Problem, method: Method[Any]
-) -> Flow[tuple[Run, dict[str, float]]]:
-    """Run the method; return its run and `COSTS`."""
-    started: float = yield Clock()
-    run = yield from iterate(problem, method)
-    ended: float = yield Clock()
-    cost: Cost = yield Billed()
-    sent = cost.sent + cost.received
-    values = (run.rounds, cost.gradients, sent, ended - started)
-    return run, dict(zip(COSTS, values, strict=True))
-
-
-def _measures(problem: Problem, total: EvaluateTotal) -> dict[str, float | None]:
-    """Return `MEASURES`; the silos are cells after the problem's own."""
-    found = metrics(total, problem.schema, n_cells=problem.n_cells).as_dict()
-    found["worst_silo_loss"] = float(np.nanmax(mean_losses(total)[problem.n_cells :]))
-    return {name: found[name] for name in MEASURES}
 
 
 def compare(
@@ -194,8 +60,12 @@ def compare(
     model: Model | None = None,
     options: Options | None = None,
     budget: int = BUDGET,
-    seeds: int | Sequence[int] = 5,
+    seeds: int | Sequence[int] | None = None,
+    training: int | None = None,
     trials: int = 0,
+    measure: str = "worst_cell_loss",
+    within: float = WITHIN,
+    least_people: int = LEAST_PEOPLE,
     out: str | os.PathLike[str] | None = None,
     report: Report = quiet,
 ) -> Comparison:
@@ -215,11 +85,19 @@ def compare(
     model, options
         As for `solve`.
     budget
-        Gradients per silo for each method.
+        Gradients per silo for each method, at most.
     seeds
-        Seeds, or how many.
+        Seeds, or how many. Default: 10, or 3 from 100,000 rows on.
+    training
+        Seed of training, the same for all seeds; by default each seed's own.
     trials
-        Points of its grid that each method may try on validation; 0 for none.
+        Points of its search space that each method tries on validation, at least 8;
+        0 for none: every method runs at its defaults.
+    measure, within
+        With trials: what they are chosen by, among those whose validation error is
+        within so much of the smallest.
+    least_people
+        People that a cell needs, on every seed, to be the worst.
     out
         A folder: finished rows are kept in ``rows.jsonl`` and not run again; the table
         is written there, too.
@@ -246,42 +124,78 @@ def compare(
     ['fedavg', 'exact']
     """
     names, folder = known_methods(methods), None if out is None else Path(out)
-    settings = options or Options()
-    numbers = range(seeds) if isinstance(seeds, int) else seeds
+    if measure not in MEASURES:
+        raise UsageError(f"no measure '{measure}': there are {', '.join(MEASURES)}")
     load = data if callable(data) else lambda seed: data
-    first = load(numbers[0])
+    first = load(0 if seeds is None or isinstance(seeds, int) else seeds[0])
+    if seeds is None:
+        seeds = SEEDS if first.rows("train") < LARGE else FEWER_SEEDS
+    numbers = range(seeds) if isinstance(seeds, int) else seeds
     model = model or default_model(first.schema)
     if isinstance(constraint, str):
         notion = notion_of(constraint)
         constraint = notion(smallest_bound(first, notion(0.0), model=model))
+    settings = options or Options()
     constraint, settings = settled(constraint, first, model, settings, numbers[0])
     journal = Journal(None if folder is None else folder / "rows.jsonl")
-    rows: list[Row] = []
-    count = len(numbers) * (len(names) * (1 + trials) + len(L2_GRID) * bool(trials))
+    plans, reasons = plan(names, constraint, model, trials)
 
-    def once(at: Footing, name: str, chosen: Parameters, split: str) -> Row:
-        report(f"{name}, seed {at.seed}", len(rows), count)
-        rows.extend(at.rows(name, chosen, split))
-        return rows[-1]
-
-    for seed in numbers:
+    def at(seed: int) -> Footing:
         federation = first if seed == numbers[0] else load(seed)
-        at = Footing(federation, constraint, model, budget, seed, settings, journal)
-        if trials:
-            at = tuned_l2(at, partial(once, name=names[0], split="validation"))
-        for name in names:
-            points = drawn(METHODS[name].grid, max(trials, 1), seed)
-            taken: Parameters = points[0]
-            if trials:
-                tried = [once(at, name, point, "validation") for point in points]
-                taken = best(tried).parameters
-            once(at, name, taken, "test")
-    if rows and all(row.reason for row in rows if row.split == "test"):
+        own = seed if training is None else training
+        return Footing(federation, model, budget, seed, own, settings, journal)
+
+    study = experiment.run(
+        plans,
+        numbers,
+        at,
+        measure=measure,
+        within=within,
+        least=least_people,
+        overlap=0.0 if first.synthetic else overlap(first),
+        reasons=reasons,
+        report=report,
+    )
+    study.audit()
+    rows = study.rows
+    if all(row.reason for row in rows):
         raise NotMetError(f"every trial failed; the first: {rows[0].reason}")
-    found = Comparison(tuple(rows))
+    found = Comparison(study)
     if folder is not None:
         found.save(folder)
     return found
+
+
+def overlap(federation: Federation) -> float:
+    """Test rows / training rows: what seeds that split the same people share."""
+    rows = federation.rows("train")
+    return federation.rows("test") / rows if rows else 0.0
+
+
+def plan(
+    names: Sequence[str], constraint: Constraint, model: Model, trials: int
+) -> tuple[dict[str, list[Trial]], dict[str, str]]:
+    """Return each method's trials, and why some have fewer than others.
+
+    Without trials, its defaults alone.
+    """
+    plans, reasons = {}, {}
+    for name in names:
+        points = combinations(space(name, model))
+        taken = experiment.drawn(points, trials) if trials else [points[0]]
+        if trials and len(taken) < trials:
+            reasons[name] = f"its search space has {len(taken)} points"
+        plans[name] = [Trial(name, name, point, constraint) for point in taken]
+    return plans, reasons
+
+
+def space(name: str, model: Model) -> dict[str, tuple[Any, ...]]:
+    """Return what may be tuned: what the method names, and l2 of a linear model."""
+    grid: Grid = METHODS[name].grid
+    if not isinstance(model, LinearModel):
+        return dict(grid)
+    others = [l2 for l2 in L2_GRID if l2 != model.l2]
+    return {**grid, "l2": (model.l2, *others)}
 
 
 def settled(
@@ -315,41 +229,16 @@ def known_methods(names: Sequence[str] | None) -> list[str]:
     return every if names is None else list(names)
 
 
-def drawn(grid: Grid, number: int, seed: int) -> list[Parameters]:
-    """Return so many points of a grid: the default, then drawn without repeat."""
-    shape = tuple(len(values) for values in grid.values())
-    order = 1 + np.random.default_rng(seed).permutation(int(np.prod(shape)) - 1)
-    places = [np.unravel_index(n, shape) for n in (0, *order[: number - 1].tolist())]
-    return [
-        {name: grid[name][int(i)] for name, i in zip(grid, place, strict=True)}
-        for place in places
-    ]
-
-
-def tuned_l2(at: Footing, once: Callable[..., Row]) -> Footing:
-    """Choose l2 on validation with the first method (FedAvg)."""
-    if not isinstance(at.model, LinearModel):
-        return at
-    tried = [replace(at, model=replace(at.model, l2=l2)) for l2 in L2_GRID]
-    rows = [once(one, chosen={"l2": one.model.l2}) for one in tried]
-    return tried[rows.index(best(rows))]
-
-
-def best(rows: Sequence[Row]) -> Row:
-    """Return the row with the smallest worst-cell loss; failed ones come last."""
-
-    def loss(row: Row) -> float:
-        value = row.measures.get("worst_cell_loss")
-        return float("inf") if value is None else value
-
-    return min(rows, key=loss)
-
-
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """The rows of a comparison, and their means."""
+    """What a comparison came to: means, paired differences, decisions."""
 
-    rows: tuple[Row, ...]
+    study: Study
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Every row of every trial."""
+        return self.study.rows
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -357,63 +246,86 @@ class Comparison:
         import pandas as pd
 
         out = []
-        for method in dict.fromkeys(row.method for row in self.rows):
-            rows = [r for r in self.rows if r.method == method and r.split == "test"]
-            seeds = sum(r.reason is None for r in rows)
-            averages = averaged(rows, (*MEASURES, *COSTS))
-            out.append({"method": method, "seeds": seeds, **averages})
+        for method, chosen in self.study.chosen().items():
+            tested = [self.study.on_test(row) for row in chosen.values()]
+            rows = [row for row in tested if row is not None and row.reason is None]
+            values = [{**self.study.values(row), **row.costs} for row in rows]
+            failed = "; ".join(self._failures(method, len(rows)))
+            trials = self.study.trials[method]
+            head = {"method": method, "seeds": len(rows), "trials": trials}
+            out.append(
+                {**head, **averaged(values, (*MEASURES, *COSTS)), "failed": failed}
+            )
         return pd.DataFrame(out).set_index("method")
+
+    def _failures(self, method: str, good: int) -> list[str]:
+        """Why a method has fewer seeds than others."""
+        lacking = len(self.study.seeds) - good
+        if not lacking:
+            return []
+        own = [row.reason for row in self.rows if row.arm == method and row.reason]
+        allowed = f"no trial within the error allowed on {lacking} seeds"
+        return list(dict.fromkeys(own)) or [allowed]
 
     @property
     def reference(self) -> str:
         """The method that others are compared with: FedAvg, or else the first."""
-        names = list(dict.fromkeys(row.method for row in self.rows))
+        names = self.study.arms
         return FedAvg.name if FedAvg.name in names else names[0]
+
+    def decisions(self, measure: str, to: str | None = None) -> dict[str, Decision]:
+        """Judge every method against another, all of them together (Holm)."""
+        other = to or self.reference
+        found = self.study.reported(measure)
+        apart = {
+            method: [
+                np.nan if a is None or b is None else a - b
+                for a, b in ((own[s], found[other][s]) for s in self.study.seeds)
+            ]
+            for method, own in found.items()
+            if method != other
+        }
+        return decide(apart, overlap=self.study.overlap)
 
     def differences(self, measure: str, to: str | None = None) -> pd.DataFrame:
         """Per method: how far a measure on test rows is from another method's.
 
-        Differences are paired by seed: mean, and the ends of its 95 % interval (Student
-        t over seeds, each method by itself); without ends for fewer than two seeds, or
-        where these made no difference.
+        Differences are paired by seed: mean, the ends of its 95 % interval, p after
+        Holm's correction, and in words whether it is lower; see `decisions`.
         """
         import pandas as pd
-        from scipy.stats import t
 
-        other, values = to or self.reference, self._by_seed(measure)
-        lines = []
-        for method, found in values.items():
-            shared = sorted(set(found) & set(values.get(other, {})))
-            apart = [found[seed] - values[other][seed] for seed in shared]
-            if method == other or not apart:
-                continue
-            mean, error = float(np.mean(apart)), standard_error(apart)
-            # What is the same in every seed was drawn once, however often it was run.
-            error = error if np.ptp(apart) > 0 else np.nan
-            wide = error * float(t.ppf(0.975, max(1, len(apart) - 1)))
-            ends = {"low": mean - wide, "high": mean + wide}
-            lines.append({"method": method, "mean": mean, **ends, "seeds": len(apart)})
-        columns = ["method", "mean", "low", "high", "seeds"]
+        words = {"holds": "lower", "does not hold": "higher"}
+        lines = [
+            {
+                "method": method,
+                "mean": one.mean,
+                "low": one.low,
+                "high": one.high,
+                "p": one.adjusted,
+                "verdict": words.get(one.word, one.word),
+                "seeds": one.pairs,
+            }
+            for method, one in self.decisions(measure, to).items()
+            if one.pairs
+        ]
+        columns = ["method", "mean", "low", "high", "p", "verdict", "seeds"]
         return pd.DataFrame(lines, columns=columns)
 
-    def _by_seed(self, measure: str) -> dict[str, dict[int, float]]:
-        found: dict[str, dict[int, float]] = {}
-        for row in self.rows:
-            value = row.measures.get(measure)
-            if row.split == "test" and row.reason is None and value is not None:
-                found.setdefault(row.method, {})[row.seed] = float(value)
-        return found
-
     def as_dict(self) -> dict[str, Any]:
-        """Plain form: all rows."""
-        return {"rows": [asdict(row) for row in self.rows]}
+        """Plain form: the rules, and all rows."""
+        s = self.study
+        rules = {"measure": s.measure, "within": s.within, "least": s.least}
+        rules |= {"overlap": s.overlap, "reasons": dict(s.reasons)}
+        return {**rules, "rows": [asdict(row) for row in s.rows]}
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Comparison:
         """Read what `save` wrote."""
         place = Path(folder) / "rows.json"
-        found = read(dict[str, list[Row]], files.read(place), source=str(place))
-        return cls(tuple(found.get("rows", ())))
+        found = read(Saved, files.read(place), source=str(place))
+        rules = (found.measure, found.within, found.least, found.overlap, found.reasons)
+        return cls(Study(tuple(found.rows), *rules))
 
     def save(self, folder: Path) -> None:
         """Write the table as CSV and all rows as JSON."""
@@ -434,24 +346,36 @@ class Comparison:
         return element("comparison", *self._shown(), lead=drawn)
 
     def _shown(self) -> tuple[str, list[str], list[dict[str, object]]]:
-        keys = ("method", "seeds", *MEASURES[:5], *COSTS)
+        keys = ("method", "seeds", *MEASURES[:3], "dp_gap", "eo_gap", *COSTS)
         lines = self.table.reset_index().to_dict("records")
         texts = ["Test rows, means over seeds; smaller is better everywhere."]
+        texts += self.study.terms
         texts += [f"{r['method']} failed: {r['failed']}" for r in lines if r["failed"]]
         rows = [{key: files.plain(line[key]) for key in keys} for line in lines]
         return f"Comparison of {len(rows)} methods", texts, rows
 
 
-def averaged(rows: Sequence[Row], names: Sequence[str]) -> dict[str, Any]:
-    """Return mean and standard error of measures and costs, and why rows failed."""
-    good = [r for r in rows if r.reason is None]
-    line: dict[str, Any] = {}
+@dataclass(frozen=True)
+class Saved(Record):
+    """What rows.json has."""
+
+    measure: str
+    within: float
+    least: int
+    overlap: float
+    reasons: dict[str, str]
+    rows: list[Row]
+
+
+def averaged(
+    rows: Sequence[dict[str, float | None]], names: Sequence[str]
+) -> dict[str, float]:
+    """Return mean and standard error of measures and costs."""
+    line: dict[str, float] = {}
     for name in names:
-        known = [{**r.measures, **r.costs}.get(name) for r in good]
-        values = [float(value) for value in known if value is not None]
+        values = [float(v) for row in rows if (v := row.get(name)) is not None]
         line[name] = float(np.mean(values)) if values else np.nan
         line[f"{name}_se"] = standard_error(values)
-    line["failed"] = "; ".join(dict.fromkeys(r.reason for r in rows if r.reason))
     return line
 
 

@@ -1,62 +1,78 @@
 """The figures of the paper, run again: every point of every curve on every seed.
 
-``reproduction/<figure>/spec.toml`` holds what the paper claims, the data, and the
-curves: methods with the values that are swept. The files are shipped with the package.
-Only one command runs them: nothing else depends on the paper.
+``reproduction/<figure>/spec.toml`` holds what the paper claims, the data, the curves
+with all that is tried, and when that was fixed. The files are shipped with the package.
+Panels run on `experiment`; what came of one is a plain record (`PanelResult.as_dict`),
+from which tables, pictures and the page of all claims (`published`) are made.
 """
 
 from __future__ import annotations
 
-import itertools
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from pydantic import Field
 
+from pffl import figures
 from pffl.data.federation import Federation
 from pffl.errors import ArtefactError, UsageError
-from pffl.files import Journal, json_text, plain, write
+from pffl.files import Journal, plain, write
 from pffl.models.base import Model
 from pffl.models.linear import default_model
 from pffl.models.recipes import RECIPES
 from pffl.preparation import Options
 from pffl.records import Record, read, read_toml
-from pffl.study.compare import Footing, Row, averaged, standard_error
+from pffl.study import experiment
+from pffl.study.compare import overlap
+from pffl.study.decisions import Decision, bootstrapped, decide
+from pffl.study.experiment import LEAST_PEOPLE, WITHIN, Seeds, Split, Study
 from pffl.study.sweep import Report, notion_of, quiet
-
-if TYPE_CHECKING:
-    import pandas as pd
+from pffl.study.trial import COSTS, Footing, Trial
 
 FORMAT = "pffl.panel"
+VERSION = 2
 FIGURES = ("local-vs-global", "tradeoff", "parity", "fedminmax", "qffl")
+STEPS = 11  # allowances of a front
+DIGITS = 6
 
-Open: TypeAlias = Callable[[Mapping[str, Any], int], Federation]
-Outcome: TypeAlias = Literal["holds", "does not hold", "no difference measured"]
+Open: TypeAlias = Callable[[Mapping[str, Any], Seeds], Federation]
 
 
 @dataclass(frozen=True)
 class Curve(Record):
-    """One method with the values that are swept.
+    """One method with the values that are tried.
 
     Attributes
     ----------
     label, method
         What to call it, and its name in `METHODS`.
+    notion
+        Of the bounds that it trains with, if it is not the panel's.
     bounds
-        Bounds to try, in the panel's notion; empty where the method has none.
+        Bounds to try; empty where the method has none.
     grid
-        Parameters to try, every combination; one value may stand without a list.
+        Parameters to try, every combination; one value may stand without a list. ``l2``
+        is the model's.
+    budget
+        Gradients per silo, where fewer than the figure's are enough to converge.
+    fewer
+        Why it has fewer trials than the other curves, if it has.
     """
 
     label: str
     method: str
+    notion: str | None = None
     bounds: tuple[float, ...] = ()
     grid: dict[str, Any] = field(default_factory=dict)
+    budget: int | None = None
+    fewer: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,54 +84,98 @@ class Claim(Record):
     text
         The claim in words.
     better, others
-        Label of the curve that should win, and of those it is compared with.
-    measure
-        The measure that should be smaller.
-    within
-        How much more error than the best curve's is allowed when a point is chosen.
+        Label of the curve that should have the smaller measure, and of the others.
+    margin
+        By how much it may be larger: above 0 for "comparable to".
     """
 
     text: str
     better: str
     others: Annotated[tuple[str, ...], Field(alias="than")]
-    measure: str
-    within: Annotated[float, Field(alias="within_error")]
+    margin: float = 0.0
 
 
 @dataclass(frozen=True)
 class Panel(Record):
-    """One plot: data, notion and curves.
+    """One plot: data, notion, curves, and how they are judged.
 
-    `budget` is of this panel alone: gradients per silo, where the figure's would take
-    too long. `model` is the section of a network; by default what the labels ask for.
+    Attributes
+    ----------
+    name, title
+        Its file, and what it shows.
+    data, model
+        Sections of a run file; the model of a network, by default what labels ask for.
+    notion, fallback
+        Cells that are measured, and a bound for methods that have none.
+    measure, within, least_people
+        By which trials are chosen, within how much error, and from how many people on a
+        cell counts, see `experiment`.
+    trials
+        Of each curve; drawn from its grid where that has more.
+    widest
+        The largest allowance of error that fronts show.
+    seeds, budget
+        Of this panel alone.
+    cut
+        What was made smaller than in the paper, in words.
     """
 
     name: str
     data: dict[str, Any]
     notion: str
     fallback: Annotated[float, Field(alias="fallback_bound")]
-    measures: tuple[str, ...]
+    measure: str
+    trials: int
     curves: Annotated[tuple[Curve, ...], Field(alias="curve")]
-    claims: Annotated[tuple[Claim, ...], Field(alias="claim")]
+    claims: Annotated[tuple[Claim, ...], Field(alias="claim")] = ()
+    title: str = ""
+    within: float = WITHIN
+    least_people: int = LEAST_PEOPLE
+    widest: float = 0.05
+    seeds: int | None = None
     budget: int | None = None
     model: dict[str, Any] | None = None
+    cut: str = ""
+
+    def plans(self) -> dict[str, list[Trial]]:
+        """Return the trials of each curve."""
+        return {curve.label: self._trials(curve) for curve in self.curves}
+
+    def _trials(self, curve: Curve) -> list[Trial]:
+        notion = notion_of(curve.notion or self.notion)
+        bounds: list[tuple[float | None, float]] = [(b, b) for b in curve.bounds]
+        bounds = bounds or [(None, self.fallback)]
+        points = [
+            Trial(curve.label, curve.method, values, notion(bound), told, curve.budget)
+            for values in experiment.combinations(curve.grid)
+            for told, bound in bounds
+        ]
+        return experiment.drawn(points, self.trials)
 
     @property
-    def points(self) -> list[tuple[Curve, float, dict[str, Any]]]:
-        """Every point: its curve, its bound and its parameters."""
-        return [
-            (curve, bound, dict(zip(curve.grid, values, strict=True)))
-            for curve in self.curves
-            for values in itertools.product(*map(_listed, curve.grid.values()))
-            for bound in (curve.bounds or (self.fallback,))
-        ]
+    def reasons(self) -> dict[str, str]:
+        """Why curves have fewer trials than others."""
+        return {c.label: c.fewer for c in self.curves if c.fewer}
 
 
 @dataclass(frozen=True)
 class Figure(Record):
-    """A figure of the paper."""
+    """A figure of the paper.
+
+    Attributes
+    ----------
+    title, paper
+        What it is, and what the paper says of it.
+    fixed
+        When the grids were fixed, and in view of what.
+    seeds, budget
+        How many, and gradients per silo for each trial, unless a panel has its own.
+    """
 
     name: str
+    title: str
+    paper: str
+    fixed: str
     seeds: int
     budget: int
     panels: Annotated[tuple[Panel, ...], Field(alias="panel")]
@@ -132,10 +192,6 @@ class Figure(Record):
             there = ", ".join(panel.name for panel in self.panels)
             raise UsageError(f"'{self.name}' has no such panel: there are {there}")
         return found
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def load(figure: str, path: Path | None = None) -> Figure:
@@ -164,117 +220,6 @@ def spec_path(figure: str) -> Path:
 # Running it
 
 
-@dataclass(frozen=True)
-class Point:
-    """One trained point: its curve, its bound, and its rows on two splits."""
-
-    curve: str
-    bound: float
-    validation: Row
-    test: Row
-
-
-@dataclass(frozen=True)
-class Checked:
-    """A claim and what was measured.
-
-    Attributes
-    ----------
-    chosen
-        Per curve: mean and standard error over seeds of the measure on test, of the
-        point chosen on validation, and the mean error of those points.
-    outcomes
-        Per other curve: whether the claim holds against it.
-    """
-
-    claim: Claim
-    chosen: Mapping[str, tuple[float, float, float]]
-    outcomes: Mapping[str, Outcome]
-
-
-@dataclass(frozen=True)
-class PanelResult:
-    """All points of a panel, seed by seed, and its claims."""
-
-    panel: Panel
-    points: Sequence[Sequence[Point]]
-    checked: Sequence[Checked]
-
-    @property
-    def table(self) -> pd.DataFrame:
-        """One line per point: test measures, mean and standard error over seeds.
-
-        And the means on validation rows, by which points are chosen.
-        """
-        import pandas as pd
-
-        grouped: dict[tuple[str, float, str], list[Point]] = {}
-        for points in self.points:
-            for p in points:
-                key = (p.curve, p.bound, str(dict(p.test.parameters)))
-                grouped.setdefault(key, []).append(p)
-        names = ("error", *self.panel.measures)
-        lines = []
-        for (curve, bound, parameters), found in grouped.items():
-            seen = averaged([p.validation for p in found], names)
-            head = {"curve": curve, "bound": bound, "parameters": parameters}
-            aside = {f"validation_{name}": seen[name] for name in names}
-            lines.append({**head, **averaged([p.test for p in found], names), **aside})
-        return pd.DataFrame(lines)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain form: the points, and what was measured of the claims."""
-        claims = [
-            {
-                "text": one.claim.text,
-                "measure": one.claim.measure,
-                "curves": [
-                    {
-                        "label": label,
-                        "mean": mean,
-                        "standard_error": spread,
-                        "error": error,
-                        "outcome": one.outcomes.get(label),
-                    }
-                    for label, (mean, spread, error) in one.chosen.items()
-                ],
-            }
-            for one in self.checked
-        ]
-        points = self.table.to_dict("records")
-        measures = list(self.panel.measures)
-        head = {"format": FORMAT, "version": 1, "name": self.panel.name}
-        found = {"measures": measures, "points": points, "claims": claims}
-        return {**head, **plain(found)}
-
-    @property
-    def markdown(self) -> str:
-        """What was measured, claim by claim, as Markdown tables."""
-        lines = [f"### {self.panel.name}", ""]
-        for checked in self.checked:
-            claim, outcomes = checked.claim, checked.outcomes
-            lines += [
-                f"Claim: {claim.text}",
-                "",
-                f"| curve | {claim.measure} (test) | error (test) | the claim |",
-                "|---|---|---|---|",
-            ]
-            lines += [
-                f"| {label} | {mean:.4f} ± {spread:.4f} | {error:.4f} | "
-                f"{outcomes.get(label, '')} |"
-                for label, (mean, spread, error) in checked.chosen.items()
-            ]
-            lines.append("")
-        return "\n".join(lines)
-
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the table, and what was measured of the claims."""
-        place, name = Path(folder), self.panel.name
-        write(place / f"{name}.csv", self.table.to_csv(index=False).encode())
-        write(place / f"{name}.md", f"{self.markdown}\n".encode())
-        write(place / f"{name}.json", json_text(self.as_dict()).encode())
-
-
 def run_figure(
     figure: Figure,
     open_data: Open,
@@ -282,35 +227,57 @@ def run_figure(
     panels: Sequence[str] | None = None,
     budget: int | None = None,
     seeds: int | None = None,
+    vary: Sequence[str] = (),
     out: str | os.PathLike[str] | None = None,
     report: Report = quiet,
 ) -> list[PanelResult]:
     """Run the panels asked for (all by default); finished points are not run again.
 
-    `budget` (gradients per silo) and `seeds` stand above those of the figure.
+    `budget` (gradients per silo) and `seeds` stand above those of the figure; `vary`
+    names the draws that differ between seeds (silos, split, training; all if none).
     """
     wanted = [p for p in figure.panels if panels is None or p.name in panels]
     journal = Journal(None if out is None else Path(out) / "rows.jsonl")
-    numbers = range(seeds or figure.seeds)
-    total = len(numbers) * sum(len(panel.points) for panel in wanted)
-    done, results = 0, []
+    results = []
     for panel in wanted:
-        by_seed: list[list[Point]] = []
-        for seed in numbers:
-            federation = open_data(panel.data, seed)
+        gradients = budget or panel.budget or figure.budget
+        numbers = range(seeds or panel.seeds or figure.seeds)
+        opened: dict[str, Federation] = {}
+
+        def at(
+            number: int,
+            panel: Panel = panel,
+            gradients: int = gradients,
+            opened: dict[str, Federation] = opened,
+        ) -> Footing:
+            draws = Seeds.of(number, vary)
+            federation = open_data(panel.data, draws)
+            opened.setdefault("first", federation)
             model = build_model(panel.model, federation)
-            gradients = budget or panel.budget or figure.budget
-            by_seed.append([])
-            for curve, bound, parameters in panel.points:
-                report(f"{panel.name}: {curve.label}, seed {seed}", done, total)
-                constraint = notion_of(panel.notion)(bound)
-                shared = (gradients, seed, Options(), journal)
-                at = Footing(federation, constraint, model, *shared)
-                rows = at.rows(curve.method, parameters, "validation", "test")
-                by_seed[-1].append(Point(curve.label, bound, *rows))
-                done += 1
-        checked = [check(claim, by_seed) for claim in panel.claims]
-        results.append(PanelResult(panel, by_seed, checked))
+            shared = (gradients, number, draws.training, Options(), journal)
+            return Footing(federation, model, *shared)
+
+        def told(what: str, done: int, total: int, name: str = panel.name) -> None:
+            report(f"{name}: {what}", done, total)
+
+        study = experiment.run(
+            panel.plans(),
+            numbers,
+            at,
+            measure=panel.measure,
+            within=panel.within,
+            least=panel.least_people,
+            reasons=panel.reasons,
+            all_on_test=True,
+            report=told,
+        )
+        first = opened["first"]
+        shared = 0.0 if first.synthetic else overlap(first)
+        study = replace(study, overlap=shared)
+        study.audit()
+        sizes = {split: first.rows(split) for split in first.splits}
+        ran = replace(panel, seeds=len(numbers), budget=gradients)
+        results.append(PanelResult(figure, ran, study, sizes, len(first.silos)))
     return results
 
 
@@ -326,68 +293,205 @@ def build_model(section: Mapping[str, Any] | None, federation: Federation) -> Mo
     return RECIPES[kind](**values).build(federation.schema)
 
 
-def choose(points: Sequence[Point], curve: str, claim: Claim) -> Point | None:
-    """Choose a curve's point on validation: smallest measure within the error allowed.
+# What came of it
 
-    Allowed is the smallest validation error of any curve of the claim plus `within`; a
-    curve with no such point is represented by its most accurate one.
+
+@dataclass(frozen=True)
+class PanelResult:
+    """What a panel came to.
+
+    Attributes
+    ----------
+    figure, panel
+        What was run, with the seeds and the budget that were used.
+    study
+        All rows.
+    sizes, silos
+        Rows of each split on the first seed, and the number of silos.
     """
-    labels = (claim.better, *claim.others)
-    errors = [e for p in points if p.curve in labels and (e := _error(p)) is not None]
-    own = [
-        p
-        for p in points
-        if p.curve == curve
-        and _error(p) is not None
-        and p.validation.measures.get(claim.measure) is not None
-    ]
-    if not own:
-        return None
-    limit = min(errors) + claim.within
-    inside = [p for p in own if (_error(p) or 0.0) <= limit]
-    if not inside:
-        return min(own, key=lambda p: _error(p) or 0.0)
-    return min(inside, key=lambda p: float(p.validation.measures[claim.measure] or 0.0))
 
+    figure: Figure
+    panel: Panel
+    study: Study
+    sizes: Mapping[str, int]
+    silos: int
 
-def _error(point: Point) -> float | None:
-    return point.validation.measures.get("error")
+    @property
+    def allowances(self) -> list[float]:
+        """Allowances of error at which fronts are drawn."""
+        return [float(a) for a in np.linspace(0.0, self.panel.widest, STEPS)]
 
+    @cached_property
+    def judged(self) -> list[tuple[Claim, dict[str, Decision], dict[str, Decision]]]:
+        """Each claim: decisions on its measure, and on the error of the same trials.
 
-def check(claim: Claim, by_seed: Sequence[Sequence[Point]]) -> Checked:
-    """Compare the chosen points on test rows, seed by seed.
-
-    The claim holds against a curve if the mean difference is below minus two standard
-    errors; it does not hold if it is above plus two; otherwise nothing was measured.
-    """
-    values: dict[str, list[float]] = {}
-    chosen: dict[str, tuple[float, float, float]] = {}
-    for label in (claim.better, *claim.others):
-        picked = [choose(points, label, claim) for points in by_seed]
-        values[label] = [
-            float("nan")
-            if p is None
-            else float(p.test.measures.get(claim.measure) or 0.0)
-            for p in picked
+        All comparisons of the panel are corrected for together.
+        """
+        measure, differences, errors = self.panel.measure, {}, {}
+        values, wrong = (self.study.reported(name) for name in (measure, "error"))
+        for i, claim in enumerate(self.panel.claims):
+            for other in claim.others:
+                place = f"{i} {other}"
+                differences[place] = _apart(values, claim.better, other, claim.margin)
+                errors[place] = _apart(wrong, claim.better, other, 0.0)
+        shared = self.study.overlap
+        found, beside = (decide(d, overlap=shared) for d in (differences, errors))
+        return [
+            (
+                claim,
+                {other: found[f"{i} {other}"] for other in claim.others},
+                {other: beside[f"{i} {other}"] for other in claim.others},
+            )
+            for i, claim in enumerate(self.panel.claims)
         ]
-        errors = [
-            float(p.test.measures["error"] or 0.0) for p in picked if p is not None
+
+    def means(self) -> list[dict[str, Any]]:
+        """Per curve: the chosen trials on test rows, and what they cost; means."""
+        out = []
+        measure, chosen = self.panel.measure, self.study.chosen()
+        for label in self.study.arms:
+            tested = [self.study.on_test(row) for row in chosen[label].values()]
+            rows = [row for row in tested if row is not None]
+            values = [self.study.values(row) for row in rows]
+            gaps = [row.gap for row in rows if row.gap is not None]
+            line: dict[str, Any] = {"curve": label, "seeds": len(rows)}
+            line |= {"trials": self.study.trials[label]}
+            for name in (measure, "error"):
+                known = [v for one in values if (v := one[name]) is not None]
+                line[name] = float(np.mean(known)) if known else None
+            line |= {
+                name: float(np.mean([row.costs[name] for row in rows]))
+                if rows
+                else None
+                for name in COSTS
+            }
+            line["largest_gap"] = max(gaps) if len(gaps) == len(rows) and gaps else None
+            out.append(line)
+        return out
+
+    def fronts(self, chosen_on: Split = "validation") -> list[dict[str, Any]]:
+        """Each curve's front on test rows, with the ends of its band."""
+        measure = self.panel.measure
+        found = self.study.front(measure, self.allowances, chosen_on)
+        return [
+            {
+                "curve": label,
+                "allowance": point["allowance"],
+                "error": point["error"],
+                measure: point["value"],
+                f"{measure}_low": point["low"],
+                f"{measure}_high": point["high"],
+            }
+            for label, points in found.items()
+            for point in points
         ]
-        chosen[label] = (
-            float(np.mean(values[label])),
-            standard_error(values[label]),
-            float(np.mean(errors)) if errors else float("nan"),
-        )
-    outcomes = {
-        other: outcome(np.subtract(values[claim.better], values[other]))
-        for other in claim.others
-    }
-    return Checked(claim, chosen, outcomes)
+
+    def areas(self, chosen_on: Split = "validation") -> list[dict[str, Any]]:
+        """Mean height of each curve's front, with a bootstrap interval over seeds."""
+        found = self.study.areas(self.panel.measure, self.allowances, chosen_on)
+        out = []
+        for label, by_seed in found.items():
+            values = list(by_seed.values())
+            low, high = bootstrapped(values) or (None, None)
+            mean = float(np.mean(values)) if values else None
+            line = {"curve": label, "area": mean, "low": low, "high": high}
+            out.append({**line, "seeds": len(values)})
+        return out
+
+    def points(self) -> list[dict[str, Any]]:
+        """Every trial of every curve: error and measure on each seed, both splits."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for row in self.study.rows:
+            key = (row.arm, str((row.bound, dict(row.parameters))))
+            head = {"curve": row.arm, "bound": row.bound}
+            one = found.setdefault(key, {**head, "parameters": dict(row.parameters)})
+            values = self.study.values(row)
+            pair = [values["error"], values[self.panel.measure]]
+            short = [None if v is None else round(v, DIGITS) for v in pair]
+            one.setdefault(row.split, {})[str(row.seed)] = short
+        return list(found.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain form: how it was run, the claims, means, fronts, areas, all points."""
+        claims = [
+            {
+                "text": claim.text,
+                "better": claim.better,
+                "margin": claim.margin,
+                "against": [
+                    {"curve": o, **asdict(found[o]), "error": asdict(wrong[o])}
+                    for o in claim.others
+                ],
+            }
+            for claim, found, wrong in self.judged
+        ]
+        panel = self.panel
+        found = {
+            "name": panel.name,
+            "figure": self.figure.name,
+            "title": panel.title or panel.name,
+            "data": panel.data,
+            "rows": dict(self.sizes),
+            "silos": self.silos,
+            "measure": panel.measure,
+            "within": panel.within,
+            "budget": panel.budget,
+            "seeds": len(self.study.seeds),
+            "terms": self.study.terms,
+            "cut": panel.cut,
+            "claims": claims,
+            "means": self.means(),
+            "fronts": self.fronts(),
+            "fronts_on_test": self.fronts("test"),
+            "areas": self.areas(),
+            "areas_on_test": self.areas("test"),
+            "points": self.points(),
+        }
+        return {"format": FORMAT, "version": VERSION, **plain(found)}
+
+    def charts(self) -> dict[str, figures.Chart]:
+        """Pictures by their endings: fronts, the paper's way, paired differences."""
+        measure = self.panel.measure
+        test = "chosen on test rows, the paper's way, which flatters"
+        lines = [
+            {"method": f"{claim.better} − {other}", "verdict": one.word, **asdict(one)}
+            for claim, found, _ in self.judged
+            for other, one in found.items()
+        ]
+        of = f"{self.panel.title or self.panel.name}:"
+        return {
+            "": figures.fronts(
+                self.fronts(), y=measure, words=f"{of} chosen on validation rows"
+            ),
+            "-on-test": figures.fronts(
+                self.fronts("test"), y=measure, words=f"{of} {test}"
+            ),
+            "-differences": figures.differences(
+                lines, f"{of} paired differences on test rows"
+            ),
+        }
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write what was measured; a line for each entry."""
+        lines = [
+            f"{json.dumps(key)}: {_lines(value)}"
+            for key, value in self.as_dict().items()
+        ]
+        text = "{\n" + ",\n".join(lines) + "\n}\n"
+        write(Path(folder) / f"{self.panel.name}.json", text.encode())
 
 
-def outcome(differences: np.ndarray) -> Outcome:
-    """Say what paired differences show; negative ones are in the claim's favour."""
-    mean, error = float(np.mean(differences)), standard_error(list(differences))
-    if np.isnan(mean) or np.isnan(error) or abs(mean) <= 2 * error:
-        return "no difference measured"
-    return "holds" if mean < 0 else "does not hold"
+def _lines(value: Any) -> str:
+    """JSON of an entry, the parts of a list on lines of their own."""
+    if not (isinstance(value, list) and value):
+        return json.dumps(value, ensure_ascii=False)
+    parts = [json.dumps(one, ensure_ascii=False) for one in value]
+    return "[\n " + ",\n ".join(parts) + "\n]"
+
+
+def _apart(
+    values: Mapping[str, Mapping[int, float | None]], a: str, b: str, margin: float
+) -> list[float]:
+    """Differences by seed, less the margin; NaN where one is undefined."""
+    pairs = [(values[a][seed], values[b][seed]) for seed in values[a]]
+    return [np.nan if x is None or y is None else x - y - margin for x, y in pairs]

@@ -1,0 +1,298 @@
+"""The page of all claims: what holds, what does not, what could not be shown.
+
+Pure functions from the records of panels (`PanelResult.as_dict`) to Markdown: one page
+for each figure, and one of all, claim by claim. Whoever publishes runs these, so no
+word on a page was written by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pffl import files
+from pffl.errors import ArtefactError
+from pffl.study.reproduce import FIGURES, FORMAT, VERSION, Figure, PanelResult, load
+
+MEASURES = {
+    "worst_cell_loss": "worst cell's loss",
+    "worst_silo_loss": "largest silo's loss",
+    "dp_gap": "demographic parity gap",
+    "eo_gap": "equal opportunity gap",
+}
+WORDS = ("holds", "does not hold", "no difference shown")
+RULES = " ".join(
+    (
+        "How to read it. Differences are taken seed by seed, the named curve",
+        "minus the other, on test rows; smaller is better, so negative ones are",
+        "in the claim's favour. Each curve's trial is chosen on validation rows,",
+        "and every curve has as many trials. In brackets: the 95 % interval of",
+        "the mean difference (Student t, widened for seeds that split the same",
+        "people anew, Nadeau and Bengio 2003), then that of the permutation test.",
+        "*Holds* and *does not hold* are said where p after Holm's correction",
+        "over all comparisons of the panel is at most 5 % and the permutation",
+        "interval, which needs six seeds, leaves 0 out; otherwise *no difference",
+        'shown*, which is not "equal". Pictures: fronts chosen on validation',
+        "rows, with 95 % bootstrap bands over seeds; the paper's way is the same",
+        "chosen on test rows, which flatters every method and is given no word.",
+        "An area is the mean height of a front over the allowances of error at",
+        "which every curve has a trial, with a bootstrap interval.",
+    )
+)
+
+
+def publish(results: Sequence[PanelResult], folder: Path) -> None:
+    """Write records and pictures of panels, and all pages anew."""
+    for result in results:
+        place = files.folder(folder / result.figure.name)
+        result.save(place)
+        for ending, chart in result.charts().items():
+            chart.save(place / f"{result.panel.name}{ending}.svg")
+    write_pages(folder)
+
+
+def write_pages(folder: Path) -> None:
+    """Write the pages of all figures whose records lie in a folder, and that of all."""
+    found = {figure: records(folder / figure) for figure in FIGURES}
+    for figure, panels in found.items():
+        text = figure_page(load(figure), panels)
+        files.write(files.folder(folder / figure) / "README.md", text.encode())
+    files.write(folder / "README.md", overview(found).encode())
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    """Read the records of panels in a folder."""
+    out = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            record = json.loads(files.read(path))
+        except ValueError as error:
+            raise ArtefactError(f"'{path}' is no record of a panel: {error}") from error
+        if isinstance(record, dict) and record.get("format") == FORMAT:
+            if record.get("version") != VERSION:
+                raise ArtefactError(f"'{path}' is of another version: run it again")
+            check(record)
+            out.append(record)
+    return out
+
+
+def check(record: Mapping[str, Any]) -> None:
+    """Refuse a record whose figures do not follow from its points: all that is wrong.
+
+    Numbers of trials are equal, or their reasons are told, and the means are those of
+    the trials that validation rows choose.
+    """
+    problems, points = [], record["points"]
+    curves = list(dict.fromkeys(point["curve"] for point in points))
+    counts = Counter(point["curve"] for point in points)
+    told = " ".join(record["terms"])
+    most = max(counts.values())
+    problems += [
+        f"'{curve}' had {n} trials, and others {most}"
+        for curve, n in counts.items()
+        if n < most and f"{curve} has {n}, because" not in told
+    ]
+    within, seeds = float(record["within"]), sorted(points[0].get("validation", {}))
+    for curve in curves:
+        values = []
+        for seed in seeds:
+            errors = [p["validation"][seed][0] for p in points]
+            limit = min(e for e in errors if e is not None) + within
+            inside = [
+                (p["validation"][seed][1], p["test"][seed][1])
+                for p in points
+                if p["curve"] == curve
+                and None not in p["validation"][seed]
+                and p["validation"][seed][0] <= limit + 2e-6
+            ]
+            values.append(min(inside)[1] if inside else None)
+        known = [value for value in values if value is not None]
+        mean = next(m for m in record["means"] if m["curve"] == curve)
+        stated = mean[record["measure"]]
+        follows = sum(known) / len(known) if known else None
+        if follows is not None and (stated is None or abs(follows - stated) > 1e-3):
+            problems.append(
+                f"the mean of '{curve}' is given as {number(stated)}, and the trials "
+                f"that validation rows choose have {follows:.4f}"
+            )
+    if problems:
+        listed = "\n  ".join(problems)
+        raise ArtefactError(f"panel '{record['name']}' is not fair:\n  {listed}")
+
+
+# Markdown
+
+
+def figure_page(figure: Figure, panels: Sequence[Mapping[str, Any]]) -> str:
+    """Return the page of one figure."""
+    lines = [f"# {figure.title}", "", f"**The paper.** {figure.paper}", ""]
+    lines += [f"**Grids.** {figure.fixed} All that is tried stands in `spec.toml`.", ""]
+    names = sorted({str(panel.data["name"]) for panel in figure.panels})
+    for name in names:
+        source = {"acs": " --source FILE", "celeba": " --source DIR"}.get(name, "")
+        command = f"pffl reproduce {figure.name} --data {name}{source}"
+        lines += [f"**Command.** `{command} --publish reproduction`", ""]
+    lines += [RULES, ""]
+    for panel in panels:
+        lines += panel_part(panel)
+    ran = {panel["name"] for panel in panels}
+    lacking = [panel.name for panel in figure.panels if panel.name not in ran]
+    if lacking:
+        lines += [f"Not run here: {', '.join(lacking)}.", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def panel_part(panel: Mapping[str, Any]) -> list[str]:
+    """Return the part of a page that one panel has."""
+    name, measure = panel["name"], panel["measure"]
+    title = MEASURES.get(measure, measure)
+    rows = ", ".join(f"{n:,} {split}" for split, n in panel["rows"].items())
+    lines = [f"## {panel['title']}", ""]
+    lines += [f"![fronts]({name}.svg)", ""]
+    lines += [
+        f"{panel['silos']} silos; rows: {rows}. At most {panel['budget']:,} gradients "
+        f"a trial. {' '.join(panel['terms'])}",
+        "",
+    ]
+    lines += [f"Cut: {panel['cut']}", ""] if panel["cut"] else []
+    lines += [
+        f"| curve | {title} | error | area under the front | gap at most | passes | "
+        "MB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    areas = {line["curve"]: line for line in panel["areas"]}
+    for mean in panel["means"]:
+        area = areas[mean["curve"]]
+        gap = "" if mean["largest_gap"] is None else f"{mean['largest_gap']:.0e}"
+        size = "" if mean["bytes"] is None else f"{mean['bytes'] / 1e6:.2f}"
+        spent = "" if mean["passes"] is None else f"{mean['passes']:,.0f}"
+        seeds = "" if mean["seeds"] == panel["seeds"] else f" ({mean['seeds']} seeds)"
+        lines.append(
+            f"| {mean['curve']}{seeds} | {number(mean[measure])} | "
+            f"{number(mean['error'])} | {number(area['area'])} "
+            f"({number(area['low'])} to {number(area['high'])}) | {gap} | {spent} | "
+            f"{size} |"
+        )
+    lines += ["", *claims_part(panel), f"![differences]({name}-differences.svg)", ""]
+    lines += ["The paper's way (chosen on test rows):", ""]
+    return [*lines, f"![fronts on test]({name}-on-test.svg)", ""]
+
+
+def claims_part(panel: Mapping[str, Any]) -> list[str]:
+    """Return the claims of a panel as a table each."""
+    lines = []
+    for claim in panel["claims"]:
+        allowed = claim["margin"]
+        more = f" Up to {allowed:g} more counts as comparable." if allowed else ""
+        lines += [
+            f"**{claim['text']}**{more}",
+            "",
+            f"| {claim['better']} against | difference | t | permutation | p (Holm) | "
+            "error, difference | |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        lines += [
+            f"| {one['curve']} | "
+            f"{number(shifted(one['mean'], allowed), signed=True)} | "
+            f"{interval(one, '', allowed)} | {interval(one, 'permuted_', allowed)} | "
+            f"{small(one['adjusted'])} | {number(one['error']['mean'], signed=True)} "
+            f"{interval(one['error'], '')} | {verdict(one)} |"
+            for one in claim["against"]
+        ]
+        lines.append("")
+    return lines
+
+
+def verdict(one: Mapping[str, Any]) -> str:
+    """The word, and where it says less than it seems."""
+    if one["pairs"] < one["seeds"]:
+        lacking = one["seeds"] - one["pairs"]
+        return f"not compared: no trial within the error allowed on {lacking} seeds"
+    word = str(one["word"])
+    return f"**{word}**" if word != WORDS[2] else word
+
+
+def overview(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Return the page of all figures, claim by claim."""
+    lines = [
+        "# The paper, claim by claim",
+        "",
+        "*Fair Federated Learning via Bounded Group Loss* (Hu, Wu, Smith), run again. "
+        "This page and those of the figures are written by `pffl reproduce … --publish "
+        "reproduction`, the command that checks the claims.",
+        "",
+        RULES,
+        "",
+    ]
+    counts: Counter[str] = Counter()
+    body: list[str] = []
+    for name, panels in found.items():
+        figure = load(name)
+        body += [f"## [{figure.title}]({name}/README.md)", "", figure.paper, ""]
+        body += [f"Grids: {figure.fixed}", ""]
+        if not panels:
+            body += ["Could not be shown: not run here.", ""]
+        for panel in panels:
+            body += [
+                f"### {panel['title']}",
+                "",
+                _picture(name, panel),
+                "",
+            ]
+            body += [f"{panel['seeds']} seeds. {panel['cut']}".strip(), ""]
+            body += ["| claim | against | difference (95 % interval) | |"]
+            body += ["|---|---|---|---|"]
+            for claim in panel["claims"]:
+                for one in claim["against"]:
+                    whole = one["pairs"] == one["seeds"]
+                    counts[one["word"] if whole else "not compared"] += 1
+                    allowed = claim["margin"]
+                    shown = number(shifted(one["mean"], allowed), signed=True)
+                    body.append(
+                        f"| {claim['text']} | {one['curve']} | {shown} "
+                        f"{interval(one, '', allowed)} | {verdict(one)} |"
+                    )
+            body.append("")
+        lacking = [
+            panel.name
+            for panel in figure.panels
+            if panel.name not in {one["name"] for one in panels}
+        ]
+        if lacking and panels:
+            body += [f"Could not be shown: {', '.join(lacking)} (not run here).", ""]
+    told = ", ".join(f"{word}: {counts[word]}" for word in (*WORDS, "not compared"))
+    return "\n".join([*lines, f"Comparisons: {told}.", "", *body]).rstrip() + "\n"
+
+
+def _picture(figure: str, panel: Mapping[str, Any]) -> str:
+    return f"![{panel['title']}]({figure}/{panel['name']}.svg)"
+
+
+def number(value: float | None, *, signed: bool = False) -> str:
+    """Write a measure; nothing where it is undefined."""
+    if value is None:
+        return "–"
+    return f"{value:+.4f}" if signed else f"{value:.4f}"
+
+
+def small(p: float | None) -> str:
+    """Write a p-value."""
+    if p is None:
+        return "–"
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def interval(one: Mapping[str, Any], kind: str, margin: float = 0.0) -> str:
+    """Write both ends of an interval."""
+    low, high = (shifted(one[f"{kind}{end}"], margin) for end in ("low", "high"))
+    if low is None or high is None:
+        return "(–)"
+    return f"({number(low, signed=True)} to {number(high, signed=True)})"
+
+
+def shifted(value: float | None, margin: float) -> float | None:
+    """A difference itself, of one from which the margin was taken."""
+    return None if value is None else value + margin
