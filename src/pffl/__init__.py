@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pffl.planning import PromisePlan as PromisePlan
     from pffl.planning import plan as plan
     from pffl.preparation import Options as Options
+    from pffl.privacy.terms import Privacy as Privacy
     from pffl.reports.card import card as card
     from pffl.reports.page import report as report
     from pffl.runs.directory import save as save
@@ -81,6 +82,7 @@ _HOMES = {
     "MinMax": "constraints",
     "Network": "models",
     "Options": "preparation",
+    "Privacy": "privacy.terms",
     "PFFL": "methods",
     "PFFLError": "errors",
     "PerSilo": "constraints",

@@ -1,4 +1,4 @@
-"""What may happen between rounds, and at the end: six empty methods to fill.
+"""What may happen between rounds, and at the end: seven empty methods to fill.
 
 See `progress`, and `integrations` for trackers of experiments.
 """
@@ -62,6 +62,9 @@ class Callback:
 
     def after(self, problem: Problem) -> None:
         """After the last round, also after an error."""
+
+    def releasing(self, lines: Sequence[str]) -> None:
+        """Before the first question of a run with noise: what it will release."""
 
     def asking(self, parts: Sequence[tuple[str, ...]]) -> None:
         """Before questions go out; `parts` are the stages of the run that ask them."""

@@ -31,6 +31,7 @@ from pffl.evidence.evidence import (
 )
 from pffl.evidence.looks import Looks
 from pffl.evidence.measure import Wanted, measure, plan_constants, reported
+from pffl.evidence.noise import Noise
 from pffl.evidence.verdict import certificate as certificate_of
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
@@ -200,6 +201,11 @@ def certify(
 def examine(solution: Certifiable, engine: Engine | None, request: Request) -> Evidence:
     """Return the evidence for a request: the same sums, or measured on these rows."""
     evidence = solution.evidence
+    if isinstance(evidence.privacy, Noise) and (engine or request.needs_rows):
+        raise UsageError(
+            "the run has a privacy budget, and new figures of its rows would be "
+            "outside of it: not available under noise"
+        )
     terms = request.terms(evidence.terms)
     prints = None if engine is None else setting_of(engine).data.fingerprint
     same = engine is None or (

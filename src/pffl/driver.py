@@ -36,6 +36,7 @@ from pffl.flow import (
     Event,
     Flow,
     Identified,
+    Planned,
     Progress,
     Recalled,
     Signal,
@@ -269,6 +270,9 @@ class Driver:
                 return self._meter.cost(stage)
             case Identified(identity=identity):
                 self._resume(identity)
+            case Planned(lines=lines):
+                for callback in self._callbacks:
+                    callback.releasing(lines)
             case Began():
                 return self._begin(event)
             case Advanced():

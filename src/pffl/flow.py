@@ -85,6 +85,13 @@ class Billed(Event):
 
 
 @dataclass(frozen=True, eq=False)
+class Planned(Event):
+    """What will be released, in words, before anything is; the answer is not used."""
+
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Identified(Event):
     """What the run is, once the census is in: only a journal of the same run is read.
 

@@ -231,8 +231,13 @@ def begin(
     method: Method[Any],
     options: Options,
     seed: int,
+    *,
+    counting: Flow[Counted] | None = None,
 ) -> Flow[tuple[Problem, tuple[str, ...]]]:
-    """Ask the census and build the problem; `settle` is what is left of `prepare`."""
+    """Ask the census and build the problem; `settle` is what is left of `prepare`.
+
+    `counting` asks another census than the exact one.
+    """
     check_pooled(setting, constraint, method, options)
     if options.l2 == "auto":
         raise UsageError(
@@ -245,7 +250,7 @@ def begin(
         )
     _check_quorum(setting, method)
     schema = setting.schema
-    counted = yield from stage("census", count(schema))
+    counted = yield from stage("census", counting or count(schema))
     census, sums = counted.census, (counted.feature_sums, counted.feature_squares)
     mass = float(census.weight.sum())
     inputs = Inputs.from_sums(mass, *sums, counted.centre[1:], schema.texts)

@@ -48,13 +48,14 @@ from pffl.evidence.measure import (
 )
 from pffl.evidence.sites import sites_of
 from pffl.fitting import fit
-from pffl.flow import Billed, Clock, Flow, Identified, stage
+from pffl.flow import Billed, Clock, Flow, Identified, Planned, stage
 from pffl.methods import method_of
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.methods.pffl import PFFL
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel, default_model
+from pffl.noisy import running as noisy
 from pffl.path import (
     Promise,
     calibration_overlap,
@@ -72,7 +73,10 @@ from pffl.preparation import (
     reprice,
     settle,
 )
+from pffl.privacy.discrete import secret_source, seeded_source
+from pffl.privacy.terms import Privacy
 from pffl.problem import Access, Point, Problem
+from pffl.questions.noised import Adding
 from pffl.solution import Solution
 from pffl.tuning import choose_l2
 from pffl.typing import FloatArray
@@ -96,6 +100,7 @@ def solve(
     about: About | None = None,
     secure_sum: bool = False,
     promise: Promise | None = None,
+    privacy: Privacy | None = None,
 ) -> Solution:
     """Train one model under a bound per cell, and say how far the promise holds.
 
@@ -129,6 +134,9 @@ def solve(
         silo's: what a federation of three sites and more does over machines.
     promise
         Ask for a model whose bounds can be promised for people not seen: see `path`.
+    privacy
+        Add noise to everything that is asked, within a budget: see `Privacy`. With
+        `secure_sum` the silos share the noise; without, each adds all of it.
 
     Returns
     -------
@@ -159,7 +167,7 @@ def solve(
     """
     asker = (
         open_secured(federation, engine, model)
-        if secure_sum
+        if secure_sum and privacy is None
         else open_engine(federation, engine)
     )
     keeper = (
@@ -175,6 +183,24 @@ def solve(
     free = constraint is not None and constraint.open
     bare = model or default_model(setting.schema)
     used = default_method(bare) if method is None else method_of(method)
+    if privacy is not None:
+        flow = with_noise(
+            setting,
+            constraint,
+            model=model,
+            method=used,
+            options=settings,
+            seed=seed,
+            privacy=privacy,
+            adding=adding_of(setting, privacy, shared=secure_sum),
+        )
+        return _finished(
+            drive(asker, flow, callbacks=callbacks, keeper=keeper),
+            asker.notes if asker.federation is None else (),
+            about,
+            callbacks,
+            None if keeper is checkpoint else keeper,
+        )
     check_pooled(setting, constraint, used, settings)
     if settings.l2 == "auto":  # first, and without the bound that is yet to be chosen
         model, note = choose_l2(
@@ -205,11 +231,27 @@ def solve(
         gap_every=gap_every,
     )
     found = drive(asker, flow, callbacks=callbacks, keeper=keeper)
-    solution = noted(_chosen(found, choice), [*notes, *asker.notes])
+    return _finished(
+        _chosen(found, choice),
+        [*notes, *asker.notes],
+        about,
+        callbacks,
+        None if keeper is checkpoint else keeper,
+    )
+
+
+def _finished(
+    solution: Solution,
+    notes: Iterable[str],
+    about: About | None,
+    callbacks: Sequence[Callback],
+    keeper: Checkpoint | None,
+) -> Solution:
+    """Add what came to be known, remove what a stopped run would need, and tell."""
+    solution = noted(solution, notes)
     stated = replace(solution.evidence, about=about or About())
     solution = replace(solution, evidence=stated)
-    finished = solution.status != "interrupted"
-    if keeper is not None and keeper is not checkpoint and finished:
+    if keeper is not None and solution.status != "interrupted":
         keeper.remove()
     for callback in callbacks:
         callback.solved(solution)
@@ -265,6 +307,84 @@ def solving(
     solution = yield from flow
     said = [*notes, *more]
     return replace(solution, evidence=replace(solution.evidence, notes=said))
+
+
+def adding_of(setting: Setting, privacy: Privacy, *, shared: bool) -> Adding:
+    """Say who adds noise, where rows are at hand: as so many sites would."""
+    sites = setting.access.pooled or len(setting.silo_names)
+    if shared and not privacy.colluding < sites:
+        raise UsageError(
+            f"{privacy.colluding} colluding sites of {sites}: nobody's noise is left"
+        )
+    seed = privacy.noise_seed
+    source = secret_source() if seed is None else seeded_source("pffl noise", seed)
+    return Adding(source, sites, shared and sites > 1, privacy.colluding)
+
+
+def with_noise(
+    setting: Setting,
+    constraint: Constraint | None,
+    *,
+    model: Model | None,
+    method: Method[Any],
+    options: Options,
+    seed: int,
+    privacy: Privacy,
+    adding: Adding,
+) -> Flow[Solution]:
+    """Solve with noise, as a flow: see `noisy.running`."""
+    plan, clipped = noisy.planned(setting, constraint, model, method, options, privacy)
+    # Before the first release: a stopped run goes on from what was released.
+    known = {"schema": setting.schema.hash, "fingerprint": setting.data.fingerprint}
+    yield Identified(
+        {
+            "data": known,
+            "model": dict(clipped.describe()),
+            "constraint": None if constraint is None else dict(constraint.describe()),
+            "method": dict(method.describe()),
+            "run": {"seed": seed, "confidence": options.confidence},
+            "privacy": {**privacy.describe(), "shared": adding.shared},
+        }
+    )
+    yield Planned(tuple(plan.lines()))
+    found = yield from noisy.run(
+        setting, constraint, plan, clipped, method, options, seed, adding
+    )
+    cost: Cost = yield Billed()
+    seconds: float = yield Clock()
+    problem, point = found.problem, found.trained.point
+    training = Training(
+        {**method.describe(), "kind": plan.method, "rounds": plan.rounds},
+        {} if constraint is None else dict(constraint.describe()),
+        seed,
+        plan.rounds,
+        None,
+        {"asked": cost.asked, "distinct": cost.distinct, "messages": cost.messages},
+        seconds,
+    )
+    by_rows = replace(options, weighting="rows")
+    terms = terms_of(setting.data, problem, by_rows, method, privacy.loss_bound)
+    evidence = evidence_of(
+        replace(noisy.private_data(setting.data), card={}),
+        problem,
+        point,
+        found.measured,
+        replace(terms, clipping="declared", target_gap=None),
+        training=training,
+        promise=problem.n_cells > 0,
+        minimax=False,
+        notes=found.notes,
+    )
+    evidence = replace(
+        evidence,
+        data=replace(evidence.data, card=None),
+        privacy=found.noise,
+        sites=Missing("under noise nothing is known of single sites"),
+    )
+    history = found.trained.history
+    return Solution(
+        point.w, point.multipliers, problem, history, evidence, setting.encoding
+    )
 
 
 def fitted(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from pffl.evidence.evidence import Evidence, ModelPath, Sample, known
+from pffl.evidence.noise import Noise
 from pffl.evidence.training import CellLosses, converged, losses
 from pffl.text import words
 from pffl.typing import FloatArray
@@ -25,6 +26,8 @@ def asks_most(e: Evidence) -> str | None:
     otherwise the one that is furthest above its bound in the model without bounds. None
     where neither is known.
     """
+    if isinstance(e.privacy, Noise):
+        return None  # the price of a cell is no figure that was released
     now = losses(e, e.seen)
     if not e.promise or not e.trained or now.empty:
         return None
@@ -101,6 +104,8 @@ def overfitted(e: Evidence) -> str | None:
     """
     if not isinstance(e.heldout, Sample) or not e.trained:
         return None
+    if isinstance(e.privacy, Noise):
+        return None  # squares are not released
     names = ("all rows", *(f"'{name}'" for name in e.names))
     if e.weighted:
         return None  # their standard errors are not known

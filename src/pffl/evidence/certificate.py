@@ -27,6 +27,7 @@ Status: TypeAlias = Literal[
     "not_met",
     "infeasible",
     "not_converged",
+    "undecided",
     "unbounded",
     "diverged",
     "interrupted",
@@ -37,6 +38,7 @@ VERSION = 2
 UNSEEN = ("holdout", "uniform")
 TITLES = {
     "measured": "Measured",
+    "privacy": "Privacy",
     "gap": "Best trade-off",
     "empirical": "Bounds, on the rows at hand",
     "infeasible": "Impossible bounds",

@@ -22,6 +22,7 @@ from pffl.bounds.infeasible import FAR, NEAR, Support
 from pffl.bounds.logsum import Bets
 from pffl.bounds.weighted import MOMENTS, Moments
 from pffl.errors import ArtefactError, Problems, UsageError, wrong
+from pffl.evidence.noise import Noise
 from pffl.evidence.vector import Vector, kept
 from pffl.questions.stakes import STAKES
 from pffl.records import Record, read
@@ -783,7 +784,8 @@ class Evidence(Record):
         The models among which one was chosen, where a promise for people not seen was
         asked for in advance.
     privacy
-        Room for what later versions measure.
+        What noise was added, what it protects, and the figures that were released with
+        it; then `seen` and `heldout` are made of these.
     """
 
     promise: bool
@@ -804,7 +806,7 @@ class Evidence(Record):
     about: About = About()
     path: ModelPath | Missing = Missing("not asked for")
     sites: Sites | Missing = AT_HAND
-    privacy: Missing = Missing("no noise was added")
+    privacy: Noise | Missing = Missing("no noise was added")
 
     format: ClassVar[str] = FORMAT
     version: ClassVar[int] = VERSION

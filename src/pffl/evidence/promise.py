@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from pffl.bounds.holdout import split_delta
-from pffl.evidence import unseen
+from pffl.evidence import noise, unseen
 from pffl.evidence.certificate import Assumption, Statement
 from pffl.evidence.evidence import (
     Candidate,
@@ -33,6 +33,7 @@ from pffl.evidence.evidence import (
     Sample,
     known,
 )
+from pffl.evidence.noise import Noise
 from pffl.evidence.training import losses
 from pffl.text import decimals, up, words
 from pffl.typing import FloatArray
@@ -107,6 +108,8 @@ def upper(e: Evidence) -> FloatArray | None:
     What a path shows is the bound itself.
     """
     path = known(e.path)
+    if isinstance(e.privacy, Noise):
+        return noise.upper(e, e.privacy)
     if path is None:
         return unseen.upper(e)
     return e.bounds if holds(e, path) else unseen.upper(on_calibration(e, path))
@@ -141,6 +144,8 @@ def possible(e: Evidence) -> float | None:
 def more_rows(e: Evidence) -> dict[str, int | None]:
     """Return, of cells whose bound is not shown, about how many more rows would."""
     path = known(e.path)
+    if isinstance(e.privacy, Noise):
+        return {}
     if path is None:
         return unseen.more_rows(e)
     return {} if holds(e, path) else unseen.more_rows(on_calibration(e, path))
@@ -152,6 +157,8 @@ def more_rows(e: Evidence) -> dict[str, int | None]:
 def statement(e: Evidence) -> Statement:
     """State how large the mean loss of unseen people can be, cell by cell."""
     path = known(e.path)
+    if isinstance(e.privacy, Noise):
+        return noise.holdout(e, e.privacy)
     if path is None:
         return unseen.holdout(e)
     view = on_calibration(e, path)
@@ -195,6 +202,8 @@ def statement(e: Evidence) -> Statement:
 def in_short(e: Evidence) -> str:
     """Say what is promised for unseen people, without how."""
     path = known(e.path)
+    if isinstance(e.privacy, Noise):
+        return noise.in_short(e, e.privacy)
     if path is None:
         return unseen.in_short(e)
     view = on_calibration(e, path)

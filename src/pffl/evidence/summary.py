@@ -16,6 +16,7 @@ from pffl.evidence import promise, verdict
 from pffl.evidence.certificate import Certificate, mark
 from pffl.evidence.evidence import Evidence
 from pffl.evidence.metrics import Rate, rates
+from pffl.evidence.noise import UNDECIDED
 from pffl.evidence.training import losses
 from pffl.evidence.verdict import CellResult
 from pffl.text import decimals, up, visible, words
@@ -33,6 +34,7 @@ TONES: dict[str, Tone] = {
     "within": "good",
     "holds": "good",
     "within slack": "caution",
+    UNDECIDED: "caution",
     "not shown": "caution",
     "interrupted": "caution",
     "unbounded": "plain",

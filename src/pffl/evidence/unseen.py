@@ -30,6 +30,7 @@ from pffl.evidence.evidence import (
     Sample,
     known,
 )
+from pffl.evidence.noise import Noise
 from pffl.evidence.training import CellLosses, losses, planned
 from pffl.text import down, up, words
 from pffl.typing import FloatArray
@@ -271,8 +272,8 @@ def grounds(e: Evidence) -> tuple[Assumption, ...]:
 
 def usable(e: Evidence) -> Sample | None:
     """Return the held-out rows, where something may be said by them."""
-    if isinstance(e.heldout, Missing):
-        return None
+    if isinstance(e.heldout, Missing) or isinstance(e.privacy, Noise):
+        return None  # under noise `noise` says what may be said
     return None if separate(e, e.heldout).state == "failed" else e.heldout
 
 

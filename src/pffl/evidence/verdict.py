@@ -11,11 +11,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pffl.evidence import promise, sites, training, unseen
+from pffl.evidence import noise, promise, sites, training, unseen
 from pffl.evidence.advice import asks_most
-from pffl.evidence.certificate import Certificate, Status
+from pffl.evidence.certificate import Certificate, Statement, Status
 from pffl.evidence.evidence import Evidence, Missing, Pair, Sample, Training, known
 from pffl.evidence.metrics import GroupRates, Metrics, metrics, rates
+from pffl.evidence.noise import Noise
 from pffl.evidence.training import TOLERANCE, CellLosses, Converged, converged, losses
 from pffl.records import Record
 from pffl.text import down, up, words
@@ -29,6 +30,7 @@ EXIT_CODES: dict[Status, int] = {
     "not_met": 4,
     "infeasible": 4,
     "not_converged": 4,
+    "undecided": 4,
     "diverged": 4,
     "interrupted": 130,
 }
@@ -54,6 +56,8 @@ def judge(e: Evidence) -> tuple[Status, str]:
         )
     if e.stopped == "interrupted":
         return "interrupted", "The run was interrupted; its model is unfinished."
+    if isinstance(e.privacy, Noise):
+        return noise.judge(e, e.privacy)
     if not e.promise:
         sentence = _minimax(e) if e.minimax else "No bound was asked for."
         if converged(e) == "no":
@@ -153,6 +157,8 @@ def _smallest_possible(e: Evidence) -> str:
 
 def verdicts(e: Evidence) -> dict[str, dict[str, Any]]:
     """Return the three verdicts: on the rows at hand, held-out rows, unseen people."""
+    if isinstance(e.privacy, Noise) and e.stopped is None:
+        return noise.verdicts(e, e.privacy)
     status, sentence = judge(e)
     promised, nothing = promise.statement(e), "not available"
     word = nothing
@@ -362,7 +368,8 @@ def notes(e: Evidence) -> tuple[str, ...]:
             "It speaks of models of the same kind on the same scaled inputs, and of "
             "nobody outside the cells."
         )
-    out.append(unseen.sharing(e))
+    if isinstance(e.privacy, Missing):
+        out.append(unseen.sharing(e))
     out += e.notes
     least = smallest_bound(e)
     if least is not None:
@@ -395,18 +402,21 @@ def certificate(e: Evidence) -> Certificate:
     """Return everything that is claimed, with its grounds."""
     status, sentence = judge(e)
     return Certificate(
-        (
-            *training.statements(e),
-            *sites.statements(e),
-            promise.statement(e),
-            *unseen.statements(e),
-        ),
+        tuple(_statements(e)),
         status,
         sentence,
         e.terms.confidence,
         fingerprints(e),
         notes(e),
     )
+
+
+def _statements(e: Evidence) -> list[Statement]:
+    """Return all statements; under noise only those that are made for it."""
+    if isinstance(e.privacy, Noise):
+        return noise.statements(e, e.privacy)
+    of_rows = [*training.statements(e), *sites.statements(e)]
+    return [*of_rows, promise.statement(e), *unseen.statements(e)]
 
 
 @dataclass(frozen=True)
@@ -457,6 +467,9 @@ class Result(Record):
         See the function of that name.
     sites
         What any one site could have hidden, where rows are elsewhere.
+    privacy
+        What noise protects: ε, δ, the noise of each release, and the ends of the cells'
+        training losses, all cells together; None without noise.
     """
 
     status: Status
@@ -486,6 +499,7 @@ class Result(Record):
     witness: dict[str, float] | None
     smallest_bound: float | None
     sites: SiteResult | None
+    privacy: dict[str, Any] | None
     data: Facts
     notes: list[str]
     versions: dict[str, str]
@@ -493,7 +507,7 @@ class Result(Record):
 
 def site_result(e: Evidence) -> SiteResult | None:
     """Return what is said of sites; None where silos are in one process."""
-    if isinstance(e.sites, Missing):
+    if isinstance(e.sites, Missing) or isinstance(e.privacy, Noise):
         return None
     text = sites.statement(e).text
     return SiteResult(e.sites.names, e.sites.masked, text, sites.rows_of(e))
@@ -535,6 +549,7 @@ def result(e: Evidence) -> dict[str, Any]:
         else dict(zip(e.names, found.multipliers, strict=True)),
         smallest_bound=smallest_bound(e),
         sites=site_result(e),
+        privacy=noise.result(e, e.privacy) if isinstance(e.privacy, Noise) else None,
         data=Facts(**{f.name: getattr(e.data, f.name) for f in fields(Facts)}),
         notes=e.notes,
         versions=e.versions,

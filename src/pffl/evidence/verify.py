@@ -50,7 +50,16 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 from scipy.sparse import csr_array
-from scipy.special import betaincinv, entr, expit, logsumexp, softmax, xlog1py, xlogy
+from scipy.special import (
+    betaincinv,
+    entr,
+    erfcinv,
+    expit,
+    logsumexp,
+    softmax,
+    xlog1py,
+    xlogy,
+)
 
 CLOSE = 1e-9  # relative: the same number by another way of computing
 TINY = 1e-12  # and this much beside it, where numbers cancel
@@ -2917,6 +2926,268 @@ def check_model(e: Json, model: Model) -> Iterator[Check]:
         yield Check("multiplier_bound, left open", B, f"one of {prices}", B in prices)
 
 
+# With noise: everything follows from released figures, and no row is needed.
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """Return δ(ε) of releases that are μ-GDP together, by integrating densities."""
+    x = np.linspace(epsilon / mu - mu / 2, max(epsilon / mu, mu) + 40.0, 400_001)
+    density = np.exp(-((x - mu) ** 2) / 2) - np.exp(epsilon - x**2 / 2)
+    width = x[1] - x[0]
+    inner = float(density.sum() - (density[0] + density[-1]) / 2)
+    return inner * width / math.sqrt(2 * math.pi)
+
+
+def mean_ends(
+    loss: float, people: float, s: float, t: float, z: float, M: float
+) -> tuple[float, float]:
+    """Enclose m with |L̃ − m·ñ| ≤ z√(s² + m²t²) in [0, M], by search."""
+    if people <= z * t:
+        return 0.0, M
+
+    def off(m: float, side: float) -> float:
+        return loss - m * people - side * z * math.sqrt(s * s + m * m * t * t)
+
+    found = []
+    for side in (1.0, -1.0):
+        low, high = off(0.0, side), off(M, side)
+        if low <= 0:
+            found.append(0.0)
+        elif high >= 0:
+            found.append(M)
+        else:
+            found.append(brentq(off, 0.0, M, args=(side,), xtol=1e-13))
+    return found[0], found[1]
+
+
+def noisy_upper(held: Json, z: int, people: float, M: float, delta: float) -> float:
+    """Bound the mean loss of unseen people of a cell, from log-sums with noise."""
+    if people < 1:
+        return M
+    pairs = zip(
+        held["bet_weights"],
+        held["logs"][z],
+        held["log_deviation"][z],
+        held["bets"],
+        strict=True,
+    )
+    terms = [(math.log(w) + S - s * s / 2, g) for w, S, s, g in pairs]
+
+    def evidence(m: float) -> float:
+        logs = [base - people * math.log1p(-g * m) for base, g in terms]
+        return float(logsumexp(logs)) - math.log(1 / delta)
+
+    if evidence(1.0) <= 0:
+        return M
+    if evidence(0.0) >= 0:
+        return 0.0
+    return float(M * brentq(evidence, 0.0, 1.0, xtol=1e-13))
+
+
+class Noisy:
+    """What released figures say, each cell with its margin."""
+
+    def __init__(self, e: Json) -> None:
+        self.e, self.n = e, e["privacy"]
+        labels = e["labels"] or [None]
+        atoms = [[group, label] for group in e["groups"] for label in labels]
+        rows = [
+            [float(a in [list(o) for o in c["of"]]) for a in atoms] for c in e["cells"]
+        ]
+        self.member = np.array(rows)
+        self.bounds = np.array([c["bound"] for c in e["cells"]])
+        self.names = [c["cell"] for c in e["cells"]]
+        self.confidence = e["terms"]["confidence"]
+
+    def of(self, part: Json, name: str) -> Any:
+        """Add figures of atoms into those of cells."""
+        return self.member @ np.array(part[name])
+
+    def ends(self) -> tuple[Any, Any]:
+        """Lower and upper ends of the training losses, all cells together."""
+        seen, many = self.n["seen"], np.sqrt(self.member.sum(axis=1))
+        tail = (1 - self.confidence) / (2 * max(1, len(self.bounds)))
+        z = math.sqrt(2) * float(erfcinv(2 * tail))
+        found = [
+            mean_ends(
+                L, n, r * seen["loss_deviation"], r * seen["count_deviation"], z,
+                self.n["loss_bound"],
+            )
+            for L, n, r in zip(
+                self.of(seen, "losses"), self.of(seen, "counts"), many, strict=True
+            )
+        ]  # fmt: skip
+        return np.array([one[0] for one in found]), np.array([one[1] for one in found])
+
+    def upper(self) -> list[float] | None:
+        """One number per cell for people not seen, each by itself."""
+        held, delta = self.n["heldout"], 1 - self.confidence
+        if held is None:
+            return None
+        z = math.sqrt(2) * float(erfcinv(2 * 0.1 * delta))
+        off = z * held["count_deviation"] * np.sqrt(self.member.sum(axis=1))
+        people, M = self.of(held, "counts") - off, self.n["loss_bound"]
+        return [
+            noisy_upper(held, i, float(n), M, 0.9 * delta) for i, n in enumerate(people)
+        ]
+
+    def status(self) -> str:
+        """Met, not met, or not decided."""
+        low, high = self.ends()
+        if not self.e["promise"]:
+            return "unbounded"
+        if (high <= self.bounds).all():
+            return "met"
+        return "not_met" if (low > self.bounds).any() else "undecided"
+
+    def unseen(self) -> str:
+        """Whether every bound is shown for people not seen."""
+        found = self.upper()
+        if found is None or not self.e["promise"]:
+            return "not available"
+        return "holds" if (np.array(found) <= self.bounds).all() else "not shown"
+
+
+def check_account(e: Json) -> Iterator[Check]:
+    """Add up what was released, and compare with what was declared."""
+    n = e["privacy"]
+    each = 1 / (n["sites"] - n["colluding"]) if n["shared"] else 1.0
+    root = math.sqrt(n["sites"] * each)
+    for split, mu, epsilon in (
+        ("train", n["mu"], n["epsilon"]),
+        ("test", n["heldout_mu"], n["heldout_epsilon"]),
+    ):
+        parts = [one for one in n["releases"] if one["split"] == split]
+        if mu is None:
+            yield from compare(f"releases of {split} rows", parts, [])
+            continue
+        total = math.sqrt(sum(one["mu"] ** 2 for one in parts))
+        yield from compare(f"account of {split} rows, μ", mu, total)
+        spent = gaussian_delta(mu, epsilon)
+        good = spent <= n["delta"] * (1 + 1e-6)
+        yield Check(f"account of {split} rows, δ at ε", n["delta"], spent, good)
+    reach = {"counts": 1.0, "final errors": 1.0, "errors": 1.0}
+    reach |= dict.fromkeys(("losses", "final losses"), n["loss_bound"])
+    reach |= {"gradients": n["clip"], "curvature": n["clip"] ** 2 / 4}
+    for one in n["releases"]:
+        what = f"{one['name']} of {one['split']} rows"
+        sigma = math.sqrt(one["times"]) * one["sensitivity"] / one["mu"]
+        yield from compare(f"{what}, noise", one["sigma"], sigma)
+        yield from compare(f"{what}, noise of all", one["deviation"], sigma * root)
+        least, outputs = reach.get(one["name"], 0.0), max(1, e["model"]["outputs"])
+        least *= math.sqrt(2) if one["name"] == "gradients" and outputs > 1 else 1.0
+        good = one["sensitivity"] >= least
+        yield Check(f"{what}, what a person adds", one["sensitivity"], least, good)
+    by_name = {(one["name"], one["split"]): one["deviation"] for one in n["releases"]}
+    for part, split, names in (
+        ("seen", "train", ("counts", "final losses", "final errors")),
+        ("heldout", "test", ("counts", "losses", "errors")),
+    ):
+        if n[part] is None:
+            continue
+        keys = ("count_deviation", "loss_deviation", "correct_deviation")
+        for key, name in zip(keys, names, strict=True):
+            yield from compare(f"{part}, {key}", n[part][key], by_name[name, split])
+    if n["heldout"] is not None:
+        held, blocks = n["heldout"], {tuple(row) for row in Noisy(e).member.T}
+        many = [sum(row[z] for row in blocks) for z in range(len(e["cells"]))]
+        unit = by_name["logs", "test"]
+        found = [
+            [math.sqrt(b) * unit * -math.log1p(-g) for g in held["bets"]] for b in many
+        ]
+        yield from compare("noise of log-sums", held["log_deviation"], found)
+
+
+def check_released(e: Json) -> Iterator[Check]:
+    """Compare the sums that are shown with the figures that were released."""
+    noisy, M = Noisy(e), e["privacy"]["loss_bound"]
+    for name, part in (("seen", "seen"), ("heldout", "heldout")):
+        figures, sample = e["privacy"][part], known(e[name])
+        if figures is None or sample is None:
+            continue
+        count = np.maximum(np.rint(figures["counts"]), 0.0)
+        loss = np.clip(figures["losses"], 0.0, M * count)
+        right = np.clip(np.rint(figures["correct"]), 0.0, count)
+        columns = {"count": count, "bounded_loss": loss, "correct": right}
+        for column, values in columns.items():
+            stated = [float(v) for v in sample["atoms"][column]]
+            yield from compare(f"{name}, {column}", stated, values.tolist())
+            stated = [float(v) for v in sample["cells"][column]]
+            found = (noisy.member @ values).tolist()
+            yield from compare(f"{name}, {column} of cells", stated, found)
+
+
+def check_noise(e: Json, place: Path, mark: str) -> Iterator[Check]:
+    """Check a run with noise: an auditor needs its released figures, and no rows."""
+    yield from check_account(e)
+    yield from check_released(e)
+    noisy, n = Noisy(e), e["privacy"]
+    (low, high), status, upper = noisy.ends(), noisy.status(), noisy.upper()
+    sure = 100 * noisy.confidence
+    tokens = [f"{sure:.6g}"]
+    if e["promise"]:
+        over, z = low - noisy.bounds, int(np.argmax(high - noisy.bounds))
+        if status == "not_met":
+            z = int(np.argmax(over))
+        tokens += [noisy.names[z], down(low[z]), up(high[z]), near(noisy.bounds[z])]
+    if mark == ".json":
+        stated = read(place / "result.json", "pffl.result")
+        yield from compare("result.json, status", stated["status"], status)
+        words = {k: part["verdict"] for k, part in stated["verdicts"].items()}
+        told = "not decided at this ε" if status == "undecided" else status
+        found = {
+            "training": told.replace("_", " "),
+            "heldout": "measured" if n["heldout"] else "not available",
+            "unseen": noisy.unseen(),
+        }
+        yield from compare("result.json, verdicts", words, found)
+        ends = [[c["lower"], c["upper"]] for c in stated["privacy"]["cells"]]
+        found = np.stack([low, high], axis=1).tolist()
+        yield from compare("result.json, training losses", ends, found, 1.0)
+        ends = [cell["test_upper"] for cell in stated["cells"]]
+        yield from compare(
+            "result.json, test_upper", ends, upper or [None] * len(low), 1.0
+        )
+        budget = {key: stated["privacy"][key] for key in ("epsilon", "delta", "mu")}
+        yield from compare("result.json, privacy", budget, {k: n[k] for k in budget})
+        if e["promise"]:
+            shown = shown_in(stated["message"], noisy.names)
+            start = 1 if status == "undecided" else 0
+            part = shown[start : start + len(tokens)]
+            yield from compare("result.json, message shows", part, tokens)
+    if (place / f"certificate{mark}").is_file():
+        yield from _check_stated(
+            noisy, read(place / f"certificate{mark}", "pffl.certificate")
+        )
+    yield skipped("with noise all follows from releases; page and card are not read")
+
+
+def _check_stated(noisy: Noisy, stated: Json) -> Iterator[Check]:
+    """Compare the certificate of a run with noise."""
+    (low, high), upper = noisy.ends(), noisy.upper()
+    yield from compare("certificate, verdict", stated["verdict"], noisy.status())
+    kinds = ["privacy", "empirical", "gap", "infeasible", "holdout", "holdout_error"]
+    by_kind = {one["kind"]: one for one in stated["statements"]}
+    yield from compare("certificate, statements", list(by_kind), kinds)
+    rows = by_kind["empirical"]["per_cell"] or []
+    ends = [[row["lower"], row["upper"]] for row in rows]
+    found = np.stack([low, high], axis=1).tolist()
+    yield from compare("certificate, training losses", ends, found, 1.0)
+    decided = {"met": True, "not_met": False}.get(noisy.status())
+    yield from compare("certificate, bounds", by_kind["empirical"]["holds"], decided)
+    for kind in ("gap", "infeasible", "holdout_error"):
+        there = by_kind[kind]["available"]
+        yield from compare(f"certificate, {kind} is not available", there, False)
+    claimed = by_kind["privacy"]["available"]
+    private = not noisy.n["repeatable"]
+    yield from compare("certificate, privacy is claimed", claimed, private)
+    if upper is not None:
+        rows = [row["upper"] for row in by_kind["holdout"]["per_cell"]]
+        yield from compare("certificate, unseen people", rows, upper, 1.0)
+        shown = {"holds": True, "not shown": False}.get(noisy.unseen())
+        yield from compare("certificate, promise", by_kind["holdout"]["holds"], shown)
+
+
 def skipped(why: str) -> Check:
     """Say that what follows from rows was not checked."""
     return Check(f"{SKIPPED}{why}", None, None, True)
@@ -2961,9 +3232,12 @@ def verify(directory: str | Path, rows: str | Path | None = None) -> list[Check]
     e = read(place / f"evidence{mark}", "pffl.evidence")
     out = list(check_files(place))
     try:
-        told, weights = Told(e), place / "model.safetensors"
+        weights = place / "model.safetensors"
         model = Model.read(weights) if weights.is_file() else None
         out += [] if model is None else check_model(e, model)
+        if known(e.get("privacy")):
+            return out + list(check_noise(e, place, mark))
+        told = Told(e)
         out += check_looks(e, place / "looks.jsonl")
         out += [*check_bets(e), *check_bound(e), *check_floors(e), *check_sites(e)]
         out += check_path(e)

@@ -34,12 +34,14 @@ class Inputs:
     """Shift and scale of each feature, agreed over all silos from census sums.
 
     Where they are `deferred`, the model scales its own batches: rows stay as they are,
-    in their own type, and no scaled copy of them is ever made.
+    in their own type, and no scaled copy of them is ever made. Scaled rows are
+    shortened to `longest`, where that is finite.
     """
 
     mean: FloatArray
     scale: FloatArray
     deferred: bool = False
+    longest: float = math.inf
 
     @classmethod
     def identity(cls, n_features: int) -> Inputs:
@@ -82,6 +84,7 @@ class Inputs:
         """Whether another scaling does the same: each run makes its own."""
         return self is other or (
             self.deferred == other.deferred
+            and self.longest == other.longest
             and np.array_equal(self.mean, other.mean)
             and np.array_equal(self.scale, other.scale)
         )
@@ -103,9 +106,15 @@ class Inputs:
         if self.deferred:
             return dense(X)
         if not isinstance(X, np.ndarray):
+            if math.isfinite(self.longest):
+                raise UsageError("inputs with a bound on their length must be dense")
             return ScaledRows.of(X, self.mean, self.scale)
         centred = np.subtract(X, self.mean, out=out, dtype=np.float64)
         centred /= self.scale
+        if math.isfinite(self.longest):
+            # By a hair less, so that rounding does not undo it.
+            size = np.sqrt(np.einsum("ij,ij->i", centred, centred)) * (1 + 1e-14)
+            centred /= np.maximum(1.0, size / self.longest)[:, None]
         return centred
 
 

@@ -45,11 +45,15 @@ class LinearModel(Model):
     standardize
         Whether features are scaled to mean 0 and variance 1 over all silos. If not, and
         l2 = 0, they are only divided by their root mean squares.
+    input_bound
+        Scaled inputs are shortened to ‖(x, 1)‖ ≤ input_bound, where there is one, the 1
+        of the intercept included: also those that the shipped predictor is given.
     """
 
     l2: float = 1e-3
     intercept: bool = True
     standardize: bool = True
+    input_bound: float | None = field(default=None, repr=False, kw_only=True)
     inputs: Inputs = field(
         default_factory=lambda: Inputs.identity(0), repr=False, kw_only=True
     )
@@ -62,6 +66,10 @@ class LinearModel(Model):
         if not (is_number(self.l2) and self.l2 >= 0):
             name = type(self).__name__
             raise UsageError(wrong("l2", name, "a number ≥ 0", self.l2))
+        most = self.input_bound
+        if most is not None and not (is_number(most) and 1 < most < np.inf):
+            name = type(self).__name__
+            raise UsageError(wrong("input_bound", name, "a number > 1", most))
 
     @abstractmethod
     def check_labels(self, schema: Schema) -> int:
@@ -114,6 +122,9 @@ class LinearModel(Model):
             # Without a ridge the unit of an input changes no model, and all arithmetic.
             raw = Inputs.identity(schema.n_features)
             inputs = raw if self.l2 > 0 else inputs.about_zero()
+        if self.input_bound is not None:
+            longest = math.sqrt(self.input_bound**2 - self.intercept)
+            inputs = replace(inputs, longest=longest)
         return replace(self, inputs=inputs, n_outputs=self.check_labels(schema))
 
     @property
@@ -254,6 +265,7 @@ class LinearModel(Model):
             "l2": self.l2,
             "intercept": self.intercept,
             "standardize": self.standardize,
+            **({} if self.input_bound is None else {"input_bound": self.input_bound}),
         }
 
 
@@ -674,6 +686,7 @@ LINEAR_MODELS: dict[str, type[LinearModel]] = {
     for model in (LogisticRegression, SoftmaxRegression, LeastSquares, HuberRegression)
 }
 PLAIN = {"intercept": bool, "standardize": bool, "l2": float, "delta": float}
+OPTIONAL = {"input_bound"}  # described where it is given
 
 
 def default_model(schema: Schema) -> LinearModel:
@@ -694,9 +707,9 @@ def rebuild(described: object, parameters: int, *, module: object = None) -> Mod
     values = dict(described) if isinstance(described, Mapping) else {}
     names, kind = set(values), values.pop("kind", None)
     unknown = UsageError(f"no model of this version is described by {described!r}")
-    for name in PLAIN.keys() & names:
+    for name in (PLAIN.keys() | OPTIONAL) & names:
         number = is_number(values[name])
-        if not (isinstance(values[name], bool) if PLAIN[name] is bool else number):
+        if not (isinstance(values[name], bool) if PLAIN.get(name) is bool else number):
             raise unknown
     bare: Model
     if kind == "network":
@@ -709,7 +722,8 @@ def rebuild(described: object, parameters: int, *, module: object = None) -> Mod
         bare = LINEAR_MODELS[kind]()
     else:
         raise unknown
-    if set(bare.describe()) != names:
+    optional = OPTIONAL if isinstance(bare, LinearModel) else set()
+    if set(bare.describe()) != names - optional:
         raise unknown
     model: Model = replace(bare, **values)  # type: ignore[type-var]
     if kind == "network" and model.describe() != described:

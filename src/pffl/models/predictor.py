@@ -162,6 +162,7 @@ class Predictor:
         """
         from pffl.models.export.pipeline import pipeline_of
 
+        self._refuse_shortened("scikit-learn")
         return pipeline_of(self, unseen)
 
     def to_onnx(
@@ -183,10 +184,19 @@ class Predictor:
             from pffl.models.export.onnx_model import onnx_model
         except ModuleNotFoundError as error:
             raise MissingExtraError("onnx", "an export to ONNX") from error
+        self._refuse_shortened("ONNX")
         model = onnx_model(self, unseen)
         if path is not None:
             _written(path, model.SerializeToString(deterministic=True))
         return model
+
+    def _refuse_shortened(self, what: str) -> None:
+        """Refuse to export a model that would no longer shorten its inputs."""
+        if np.isfinite(self.inputs.longest):
+            raise UsageError(
+                f"this model shortens its inputs (it was trained with noise), which an "
+                f"export to {what} would not do: use pffl predict"
+            )
 
     def coefficients(self) -> pd.DataFrame:
         """Return what a linear model adds up, in the units of the raw inputs.

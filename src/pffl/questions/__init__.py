@@ -17,6 +17,10 @@ from pffl.questions.evaluate import Evaluate as Evaluate
 from pffl.questions.evaluate import EvaluateTotal as EvaluateTotal
 from pffl.questions.moments import Moments as Moments
 from pffl.questions.moments import MomentsTotal as MomentsTotal
+from pffl.questions.noised import Noised as Noised
+from pffl.questions.noised import NoisedTotal as NoisedTotal
+from pffl.questions.noised import Tally as Tally
+from pffl.questions.noised import TallyTotal as TallyTotal
 from pffl.questions.presence import Presence as Presence
 from pffl.questions.presence import PresenceTotal as PresenceTotal
 from pffl.questions.slopes import Slopes as Slopes

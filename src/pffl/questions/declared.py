@@ -84,6 +84,9 @@ class AnswerField:
         What is agreed on, for a text.
     implied
         Whether it is computed from other fields, and tells nothing beside them.
+    norm, unit
+        Of a field that is released with noise: the length of what one row adds to it,
+        as a number or the name of one, and the grid 2^−unit that it is written on.
     """
 
     axes: tuple[str | int, ...] = ()
@@ -93,6 +96,8 @@ class AnswerField:
     envelope: bool = False
     agreed: str = ""
     implied: bool = False
+    norm: Bound | None = None
+    unit: int = 0
 
     @property
     def dtype(self) -> type[Any]:
@@ -138,13 +143,23 @@ def array(
     per_silo: bool = False,
     symmetric: bool = False,
     implied: bool = False,
+    norm: Bound | None = None,
+    unit: int = 0,
 ) -> Any:
     """Declare an array of an answer; see `AnswerField`."""
     rows = (row,) if isinstance(row, Row) else tuple(row)
     if per_silo:
         axes = ("K", *axes)
     return _declared(
-        AnswerField(axes, rows, per_silo=per_silo, symmetric=symmetric, implied=implied)
+        AnswerField(
+            axes,
+            rows,
+            per_silo=per_silo,
+            symmetric=symmetric,
+            implied=implied,
+            norm=norm,
+            unit=unit,
+        )
     )
 
 

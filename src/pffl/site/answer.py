@@ -36,6 +36,7 @@ from pffl.questions import (
     read_question,
 )
 from pffl.questions.base import Rebuild
+from pffl.questions.noised import Releasing
 from pffl.site import consent, store
 from pffl.site.agreement import Agreement
 from pffl.site.config import Rules, SiteConfig
@@ -246,7 +247,10 @@ class Site:
     ) -> tuple[Question[Any], int]:
         own = self.own_model
         header, arrays = body.header, body.arrays
-        return read_question(header, arrays, self.schema, own_model=own, place=place)
+        found = read_question(header, arrays, self.schema, own_model=own, place=place)
+        if isinstance(found[0], Releasing):
+            raise Refused("releases with noise, which this site has no ledger for")
+        return found
 
     def _write(
         self, request: Request, bodies: tuple[Parcel, ...], transcript: str = ""

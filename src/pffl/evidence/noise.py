@@ -1,0 +1,545 @@
+"""Statements under noise: from released figures alone, each with its margin.
+
+A released sum is the true one plus Gaussian noise of a known deviation. Of a cell with
+the loss sum L and n people, L̃ = L + N(0, s²) and ñ = n + N(0, t²) were released, and
+for its true mean loss m = L/n
+
+    L̃ − m·ñ  is  N(0, s² + m²t²),
+
+so that all m with |L̃ − m·ñ| ≤ z√(s² + m²t²) hold the true one with the probability of
+z (Fieller 1954); the ends are the roots of a square. z is for all cells together. *Met*
+is said only where every upper end is within its bound, *not met* only where a lower end
+is above; all else is *not decided at this ε*.
+
+For people not seen: the log-sums of held-out rows with noise, S̃_j = S_j + N(0, s_j²).
+exp(S̃_j − s_j²/2) has the mean of exp(S_j), so that
+
+    Σ_j π_j exp(S̃_j − s_j²/2) / (1 − γ_j μ̄)ⁿ < 1/δ
+
+still holds with probability 1 − δ; n is replaced by the lower end of ñ, at a part of δ.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import logsumexp, ndtri
+
+from pffl.evidence.certificate import Assumption, Statement, Status
+from pffl.privacy.accounting import epsilon_of, mu_of
+from pffl.records import Record
+from pffl.text import down, up, words
+from pffl.typing import FloatArray
+
+if TYPE_CHECKING:
+    from pffl.evidence.evidence import Evidence
+
+COUNTED = 0.1  # part of δ for the number of held-out people
+UNDECIDED = "not decided at this ε"
+NOT_AVAILABLE = "not available under noise"
+
+
+@dataclass(frozen=True)
+class Released(Record):
+    """Sums that were released, `times` times.
+
+    Attributes
+    ----------
+    sensitivity
+        Δ: the length of what one person can change.
+    sigma
+        Standard deviation that the account counts on: μ = √times·Δ/sigma.
+    deviation
+        Standard deviation of what was added in all, by all sites.
+    """
+
+    name: str
+    split: str
+    times: int
+    mu: float
+    sensitivity: float
+    sigma: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Figures(Record):
+    """What was released of one split, per atom, as it came: with noise, not rounded.
+
+    Attributes
+    ----------
+    counts, losses, correct
+        People, sums of their bounded losses, and of correct predictions.
+    count_deviation, loss_deviation, correct_deviation
+        Of the noise in each of these numbers.
+    logs, log_deviation
+        Σ log(1 − γx) per cell and bet, and of each the deviation of its noise; none of
+        training rows.
+    bets, bet_weights
+        γ and π.
+    """
+
+    counts: list[float]
+    losses: list[float]
+    correct: list[float]
+    count_deviation: float
+    loss_deviation: float
+    correct_deviation: float
+    logs: list[list[float]] = field(default_factory=list)
+    log_deviation: list[list[float]] = field(default_factory=list)
+    bets: list[float] = field(default_factory=list)
+    bet_weights: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Noise(Record):
+    """The privacy of a run: what was declared, released and spent.
+
+    Attributes
+    ----------
+    epsilon, delta, mu
+        Of all that was released about one person of the training rows.
+    heldout_epsilon, heldout_mu
+        Of one person of the held-out rows, who is another one.
+    clip, loss_bound
+        What bounds a person's inputs and loss.
+    repeatable
+        Whether a seed repeats the noise: then nothing is private.
+    sites, shared, colluding
+        How many sites added noise; whether together as much as one would; how many of
+        them may give theirs away.
+    split
+        How rows came to be held out: by a keyed hash of each alone, or otherwise.
+    releases
+        Everything that was released.
+    seen, heldout
+        The figures that statements are made from.
+    """
+
+    epsilon: float
+    delta: float
+    mu: float
+    heldout_epsilon: float | None
+    heldout_mu: float | None
+    clip: float
+    loss_bound: float
+    repeatable: bool
+    sites: int
+    shared: bool
+    colluding: int
+    split: str
+    releases: list[Released]
+    seen: Figures
+    heldout: Figures | None
+    ranges: dict[str, list[float]] = field(default_factory=dict)
+
+
+def result(e: Evidence, noise: Noise) -> dict[str, Any]:
+    """Return what result.json says of it; `cells` are the ends of training losses."""
+    plain, (low, high) = asdict(noise), ends(e, noise)
+    for name in ("seen", "heldout"):
+        del plain[name]
+    spent = None if noise.repeatable else epsilon_of(noise.mu, noise.delta)
+    cells = [
+        {"cell": name, "lower": float(low[z]), "upper": float(high[z])}
+        for z, name in enumerate(e.names)
+    ]
+    return {**plain, "spent": spent, "cells": cells}
+
+
+# Figures
+
+
+def sums(e: Evidence, values: list[float]) -> FloatArray:
+    """Add figures of atoms into those of cells."""
+    return member(e) @ np.asarray(values, np.float64)
+
+
+def member(e: Evidence) -> FloatArray:
+    """Which atom is in which cell, shape (Z, atoms)."""
+    labels: list[str | None] = list(e.labels) or [None]
+    atoms = [(group, label) for group in e.groups for label in labels]
+    return np.array([[float(a in map(tuple, c.of)) for a in atoms] for c in e.cells])
+
+
+def fieller(
+    loss: float, people: float, s: float, t: float, z: float, most: float
+) -> tuple[float, float]:
+    """Return the ends of the mean loss of a cell, between 0 and `most`.
+
+    The roots of (ñ² − z²t²)m² − 2L̃ñm + (L̃² − z²s²); none where ñ is within its noise.
+    """
+    a, c = people**2 - (z * t) ** 2, loss**2 - (z * s) ** 2
+    if people <= z * t:
+        return 0.0, most
+    root = math.sqrt(max(0.0, (loss * people) ** 2 - a * c))
+    low, high = (loss * people - root) / a, (loss * people + root) / a
+    return min(max(0.0, low), most), min(max(0.0, high), most)
+
+
+def factor(e: Evidence) -> float:
+    """Return z: no cell is further off, but with probability 1 − confidence."""
+    return float(-ndtri((1.0 - e.terms.confidence) / (2 * max(1, len(e.cells)))))
+
+
+def ends(e: Evidence, noise: Noise) -> tuple[FloatArray, FloatArray]:
+    """Return lower and upper ends of the cells' mean training losses, all together."""
+    seen, many = noise.seen, member(e).sum(axis=1)
+    losses, people = sums(e, seen.losses), sums(e, seen.counts)
+    z, root = factor(e), np.sqrt(many)
+    found = [
+        fieller(
+            L, n, r * seen.loss_deviation, r * seen.count_deviation, z, noise.loss_bound
+        )
+        for L, n, r in zip(losses.tolist(), people.tolist(), root.tolist(), strict=True)
+    ]
+    return np.array([one[0] for one in found]), np.array([one[1] for one in found])
+
+
+def upper(e: Evidence, noise: Noise) -> FloatArray | None:
+    """Return the one number per cell for people not seen, each by itself."""
+    held = noise.heldout
+    if held is None or not held.logs:
+        return None
+    delta, M = 1.0 - e.terms.confidence, noise.loss_bound
+    many = member(e).sum(axis=1)
+    people = sums(e, held.counts) + ndtri(COUNTED * delta) * (
+        held.count_deviation * np.sqrt(many)
+    )
+    return np.array(
+        [
+            M * log_sum_upper(logs, off, held, n, (1 - COUNTED) * delta)
+            for logs, off, n in zip(
+                held.logs, held.log_deviation, people.tolist(), strict=True
+            )
+        ]
+    )
+
+
+def log_sum_upper(
+    logs: list[float], off: list[float], held: Figures, n: float, delta: float
+) -> float:
+    """Solve Σ π_j exp(S̃_j − s_j²/2 − n·log(1 − γ_j m)) = 1/δ for m; 1 if none does."""
+    if n < 1:
+        return 1.0
+    s, gamma = np.array(off), np.array(held.bets)
+    base = np.log(held.bet_weights) + np.array(logs) - s**2 / 2
+
+    def left(m: float) -> float:
+        return float(logsumexp(base - n * np.log1p(-gamma * m))) + math.log(delta)
+
+    if left(1.0) <= 0:
+        return 1.0
+    if left(0.0) >= 0:
+        return 0.0
+    return float(brentq(left, 0.0, 1.0, xtol=1e-12)) * (1 + 1e-9)
+
+
+# What would decide
+
+
+def deciding_epsilon(e: Evidence, noise: Noise) -> float | None:
+    """Return about which ε would decide; None where more would not help.
+
+    A margin shrinks as 1/μ; the estimates stay about where they are.
+    """
+    low, high = ends(e, noise)
+    middle = estimates(e, noise.seen)
+    worst = 1.0
+    for z, bound in enumerate(e.bounds.tolist()):
+        if high[z] <= bound:
+            continue
+        room = bound - middle[z]
+        if room <= 0:  # more would rather show that it is not met
+            room = -room
+            wide = middle[z] - low[z]
+        else:
+            wide = high[z] - middle[z]
+        if room <= 0 or not math.isfinite(wide):
+            return None
+        worst = max(worst, wide / room)
+    needed = epsilon_of(noise.mu * worst, noise.delta)
+    return needed if needed < 100 else None
+
+
+def estimates(e: Evidence, figures: Figures) -> FloatArray:
+    """Return the cells' mean losses as released, noise and all."""
+    people = np.maximum(sums(e, figures.counts), 1.0)
+    return np.clip(sums(e, figures.losses) / people, 0.0, None)
+
+
+# In words
+
+
+def judge(e: Evidence, noise: Noise) -> tuple[Status, str]:
+    """Return the status on the training rows, and the sentence that says it."""
+    if not e.promise:
+        text = "No bound was asked for."
+        if e.minimax:
+            low, high = ends(e, noise)
+            z = int(np.argmax(high))
+            text = (
+                f"The worst cell is '{e.names[z]}' with a mean loss between "
+                f"{down(low[z])} and {up(high[z])} ({_sure(e)})."
+            )
+        return "unbounded", text
+    low, high = ends(e, noise)
+    over = low - e.bounds
+    if (high <= e.bounds).all():
+        z = int(np.argmax(high - e.bounds))
+        return "met", (
+            f"Every bound is met on the training rows, noise allowed for ({_sure(e)}); "
+            f"the closest case: {_facts(e, z, low, high)}."
+        )
+    if (over > 0).any():
+        z = int(np.argmax(over))
+        return "not_met", (
+            f"Not every bound is met on the training rows, noise allowed for "
+            f"({_sure(e)}); the worst case: {_facts(e, z, low, high)}."
+        )
+    z = int(np.argmax(high - e.bounds))
+    return "undecided", (
+        f"At ε = {noise.epsilon:g} it is not decided whether every bound is met on the "
+        f"training rows ({_sure(e)}): {_facts(e, z, low, high)}.{_deciding(e, noise)}"
+    )
+
+
+def _sure(e: Evidence) -> str:
+    return f"{100 * e.terms.confidence:.6g} % sure, all cells together"
+
+
+def _facts(e: Evidence, z: int, low: FloatArray, high: FloatArray) -> str:
+    return (
+        f"'{e.names[z]}' has a mean loss between {down(low[z])} and {up(high[z])} "
+        f"against a bound of {words(e.bounds[z])}"
+    )
+
+
+def _deciding(e: Evidence, noise: Noise) -> str:
+    needed = deciding_epsilon(e, noise)
+    if needed is None:
+        return " The estimates are too near the bounds for any budget to decide."
+    more = (mu_of(needed, noise.delta) / noise.mu) if needed > 0 else 1.0
+    return (
+        f" About ε = {up(needed, digits=2)}, or {up(max(1.0, more), digits=2)} times "
+        "as many rows, would decide it."
+    )
+
+
+def promised(e: Evidence, noise: Noise) -> bool | None:
+    """Whether every bound is shown for people not seen; None if nothing can be said."""
+    found = upper(e, noise)
+    if found is None or not e.promise:
+        return None
+    return bool((found <= e.bounds).all())
+
+
+def in_short(e: Evidence, noise: Noise) -> str:
+    """Say what is promised for people not seen."""
+    found = upper(e, noise)
+    if found is None:
+        return f"Not available: {_absent(noise)}."
+    sure = f"{100 * e.terms.confidence:.6g} %"
+    z = int(np.argmax(found - e.bounds if e.promise else found))
+    if not e.promise:
+        return (
+            f"With confidence {sure} the mean loss of people not seen in "
+            f"'{e.names[z]}' is at most {up(found[z])}, and nowhere is more shown."
+        )
+    if promised(e, noise):
+        return (
+            f"With confidence {sure} the mean loss of people not seen is within its "
+            f"bound in every cell, noise allowed for; the closest case: '{e.names[z]}' "
+            f"with at most {up(found[z])} against {words(e.bounds[z])}."
+        )
+    return (
+        f"Not shown at ε = {noise.heldout_epsilon:g} of the held-out rows: with "
+        f"confidence {sure} the mean loss of people not seen in '{e.names[z]}' is at "
+        f"most {up(found[z])}, and its bound {words(e.bounds[z])}."
+    )
+
+
+def _absent(noise: Noise) -> str:
+    return "there are no held-out rows" if noise.heldout is None else NOT_AVAILABLE
+
+
+def verdicts(e: Evidence, noise: Noise) -> dict[str, dict[str, Any]]:
+    """Return the three verdicts."""
+    status, sentence = judge(e, noise)
+    shown = promised(e, noise)
+    word = "not available" if shown is None else "holds" if shown else "not shown"
+    trained = UNDECIDED if status == "undecided" else status.replace("_", " ")
+    return {
+        "training": {"verdict": trained, "sentence": sentence},
+        "heldout": _heldout(e, noise),
+        "unseen": {
+            "verdict": word,
+            "sentence": in_short(e, noise),
+            "more_rows": {},
+        },
+    }
+
+
+def _heldout(e: Evidence, noise: Noise) -> dict[str, Any]:
+    held = noise.heldout
+    if held is None:
+        return {"verdict": "not available", "sentence": "There are no held-out rows."}
+    means = estimates(e, held)
+    z = int(np.argmax(means - e.bounds if e.promise else means))
+    against = f", the bound {words(e.bounds[z])}" if e.promise else ""
+    text = (
+        f"Released of about {max(0, round(sum(held.counts))):,} held-out people, with "
+        f"noise: '{e.names[z]}' stands worst, a mean loss of about {words(means[z])}"
+        f"{against}. The noise alone may be as large as the difference."
+    )
+    return {"verdict": "measured", "sentence": text}
+
+
+def statements(e: Evidence, noise: Noise) -> list[Statement]:
+    """Return all that is stated of a run with noise."""
+    return [
+        account(e, noise),
+        empirical(e, noise),
+        Statement.not_available("gap", "under noise: it needs exact sums"),
+        Statement.not_available(
+            "infeasible", "under noise: its proof needs exact sums"
+        ),
+        holdout(e, noise),
+        Statement.not_available(
+            "holdout_error", "under noise: errors are released as figures only"
+        ),
+    ]
+
+
+def account(e: Evidence, noise: Noise) -> Statement:
+    """State what was spent, and for whom it holds."""
+    spent = epsilon_of(noise.mu, noise.delta)
+    text = (
+        f"All that was released about any one person of the training rows is "
+        f"({up(spent)}, {noise.delta:g})-differentially private (μ = {up(noise.mu)}): "
+        "whether the person was there or not changes no probability of what anybody "
+        "sees by more."
+    )
+    if noise.heldout_mu is not None:
+        own = epsilon_of(noise.heldout_mu, noise.delta)
+        text += (
+            f" Held-out rows are other people, for whom it is ({up(own)}, "
+            f"{noise.delta:g})."
+        )
+    who = "it was added in one place"
+    if noise.sites > 1 and noise.shared:
+        who = (
+            f"{noise.sites} sites share it inside a secure sum; it suffices if at most "
+            f"{noise.colluding} give theirs away"
+        )
+    elif noise.sites > 1:
+        who = (
+            f"each of {noise.sites} sites adds all of it, as there is no secure sum: "
+            f"{words(math.sqrt(noise.sites))} times the noise that a secure sum has"
+        )
+    grounds = [
+        Assumption(
+            "A seed repeats the noise: whoever knows it can take the noise off."
+            if noise.repeatable
+            else "The noise is drawn in secret and exactly, in whole numbers.",
+            "failed" if noise.repeatable else "checked",
+        ),
+        Assumption(f"Noise: {who}.", "checked"),
+        Assumption(
+            "Names of inputs, categories, groups and labels, the ranges of inputs, the "
+            "clip, M, l2 and all settings were chosen without a look at the rows.",
+            "assumed",
+        ),
+        Assumption("Nobody has rows at two sites, or in two parts.", "assumed"),
+        Assumption(
+            "Whether a row is held out depends on that row alone.",
+            "checked" if noise.split == "keyed hash" else "could not be checked",
+        ),
+        Assumption(
+            "Timing, the sizes of messages and which sites take part tell nothing.",
+            "assumed",
+        ),
+    ]
+    return Statement(
+        "privacy",
+        text,
+        value=spent,
+        holds=None,
+        assumptions=tuple(grounds),
+        figures={"mu": noise.mu, "delta": noise.delta, "heldout_mu": noise.heldout_mu},
+    )
+
+
+def empirical(e: Evidence, noise: Noise) -> Statement:
+    """State how the training losses stand to the bounds, noise allowed for."""
+    low, high = ends(e, noise)
+    middle, people = estimates(e, noise.seen), sums(e, noise.seen.counts)
+    status, sentence = judge(e, noise)
+    rows = tuple(
+        {
+            "cell": name,
+            "people": float(people[z]),
+            "loss": float(middle[z]),
+            "lower": float(low[z]),
+            "upper": float(high[z]),
+            "bound": float(e.bounds[z]) if e.promise else None,
+        }
+        for z, name in enumerate(e.names)
+    )
+    decided = {"met": True, "not_met": False}.get(status)
+    return Statement(
+        "empirical",
+        sentence,
+        holds=decided,
+        assumptions=(
+            Assumption(
+                f"Losses are those of the shipped predictor: inputs shortened to "
+                f"{noise.clip:g}, losses up to {noise.loss_bound:g}.",
+                "checked",
+            ),
+            Assumption("The silos reported their sums truthfully.", "assumed"),
+        ),
+        figures={"factor": factor(e)},
+        per_cell=rows,
+    )
+
+
+def holdout(e: Evidence, noise: Noise) -> Statement:
+    """State how large the mean loss of unseen people can be, cell by cell."""
+    found = upper(e, noise)
+    if found is None or noise.heldout is None:
+        return Statement.not_available("holdout", _absent(noise))
+    people = sums(e, noise.heldout.counts)
+    rows = tuple(
+        {
+            "cell": name,
+            "people": float(people[z]),
+            "upper": float(found[z]),
+            "bound": float(e.bounds[z]) if e.promise else None,
+            "shown": bool(found[z] <= e.bounds[z]) if e.promise else None,
+        }
+        for z, name in enumerate(e.names)
+    )
+    return Statement(
+        "holdout",
+        in_short(e, noise),
+        holds=promised(e, noise),
+        assumptions=(
+            Assumption(
+                "The held-out rows are drawn like the unseen people, independently of "
+                "each other.",
+                "assumed",
+            ),
+            Assumption(
+                "The model was fixed before a held-out row was looked at.",
+                "checked",
+            ),
+            Assumption("The silos reported their sums truthfully.", "assumed"),
+        ),
+        figures={"confidence": e.terms.confidence, "loss_bound": noise.loss_bound},
+        per_cell=rows,
+    )

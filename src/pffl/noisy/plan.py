@@ -1,0 +1,330 @@
+"""The plan of a run with noise: which releases there are, and what each costs.
+
+Fixed before the first question, from what was declared and from the public schema: no
+figure of the rows enters it. Each release has a part of μ²; parts add up to 1, so that
+all releases about a training row together are μ-GDP, μ from (ε, δ). Held-out rows are
+other people, and have a budget of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pffl.constraints.base import Cells
+from pffl.data.encoding import TableEncoding
+from pffl.data.schema import Schema
+from pffl.errors import UsageError
+from pffl.methods.base import Method
+from pffl.methods.exact import Exact
+from pffl.methods.fedavg import FedAvg
+from pffl.methods.first_order import FirstOrder
+from pffl.methods.pffl import PFFL
+from pffl.privacy.accounting import epsilon_of
+from pffl.privacy.terms import Privacy
+from pffl.text import words
+from pffl.typing import BoolArray, FloatArray
+
+WIDE = 40  # parameters: beyond, the noise of a curvature is larger than itself
+BETS = 3  # on held-out rows
+SPREAD = 0.05  # of a loss / M, about: bets are planned by it
+ROUNDS = {"exact": 5, "first-order": 15, "pffl": 30, "fedavg": 30}
+#: Parts of μ², by method: people and inputs counted, curvature, gradients and losses of
+#: all rounds, then losses and errors of the model that is shipped.
+PARTS: Mapping[str, Mapping[str, float]] = {
+    "exact": {
+        "counts": 0.03,
+        "inputs": 0.07,
+        "curvature": 0.15,
+        "gradients": 0.55,
+        "losses": 0.08,
+        "final losses": 0.10,
+        "final errors": 0.02,
+    },
+    "first-order": {
+        "counts": 0.03,
+        "inputs": 0.07,
+        "gradients": 0.70,
+        "losses": 0.08,
+        "final losses": 0.10,
+        "final errors": 0.02,
+    },
+    "pffl": {
+        "counts": 0.03,
+        "inputs": 0.07,
+        "gradients": 0.66,
+        "losses": 0.12,
+        "final losses": 0.10,
+        "final errors": 0.02,
+    },
+    "fedavg": {
+        "counts": 0.03,
+        "inputs": 0.07,
+        "gradients": 0.78,
+        "final losses": 0.10,
+        "final errors": 0.02,
+    },
+}
+HELDOUT: Mapping[str, float] = {
+    "counts": 0.2,
+    "losses": 0.3,
+    "errors": 0.1,
+    "logs": 0.4,
+}
+
+
+@dataclass(frozen=True)
+class Release:
+    """Sums that are released some `times`: `part` of μ² is for all of them together.
+
+    Attributes
+    ----------
+    norm
+        What one person adds to them at most, in words.
+    noise
+        Standard deviation in multiples of that, for each time.
+    """
+
+    name: str
+    split: str
+    times: int
+    part: float
+    mu: float
+    norm: str
+
+    @property
+    def noise(self) -> float:
+        """What has Σ 1/noise² = part of μ², over all times."""
+        return math.sqrt(self.times) / self.mu
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All releases of a run, in order, and what they come to.
+
+    Attributes
+    ----------
+    method
+        Which of the methods with noise it is.
+    rounds
+        T.
+    releases
+        In the order in which they are made.
+    low, high, longest
+        Ranges of the inputs, and the length of their (u, u²).
+    """
+
+    privacy: Privacy
+    method: str
+    rounds: int
+    releases: tuple[Release, ...]
+    low: FloatArray
+    high: FloatArray
+    longest: float
+
+    def noise(self, name: str, split: str = "train") -> float:
+        """Return the noise of a release, in multiples of what a person adds; or 0."""
+        for one in self.releases:
+            if (one.name, one.split) == (name, split):
+                return one.noise
+        return 0.0
+
+    def mu(self, split: str) -> float:
+        """μ of all releases about rows of a split."""
+        parts = [one.mu**2 for one in self.releases if one.split == split]
+        return math.sqrt(math.fsum(parts))
+
+    def lines(self) -> list[str]:
+        """Say what will be released, before anything is."""
+        terms = self.privacy
+        out = [
+            f"privacy: ε = {terms.epsilon:g}, δ = {terms.delta:g} for each person of "
+            f"the training rows (μ = {self.mu('train'):.4g}), rows shortened to "
+            f"{terms.clip:g}, losses up to {terms.loss_bound:g}; {self.method}, "
+            f"{self.rounds} rounds"
+        ]
+        for one in self.releases:
+            often = f"{one.times} × " if one.times > 1 else ""
+            out.append(
+                f"  {often}{one.name} of {one.split} rows: {one.part:.0%} of the "
+                f"budget, noise {one.noise:.3g} × what a person adds ({one.norm})"
+            )
+        if any(one.split != "train" for one in self.releases):
+            out.append(
+                f"  held-out rows are other people, with ε = {terms.heldout:g} of "
+                f"their own (μ = {terms.heldout_mu:.4g})"
+            )
+        return out
+
+
+def plan_of(
+    privacy: Privacy,
+    method: Method[object] | str,
+    schema: Schema,
+    encoding: TableEncoding,
+    *,
+    parameters: int,
+    heldout: bool,
+    bounds: bool = True,
+) -> Plan:
+    """Return the plan of a run; refuse what is not available under noise."""
+    name = name_of(method, parameters)
+    low, high, columns = ranges_of(privacy, schema, encoding)
+    rounds = privacy.rounds or ROUNDS[name]
+    parts = dict(PARTS[name])
+    if not bounds and name != "fedavg":
+        parts["gradients"] += parts.pop("losses", 0.0)
+    releases = [
+        _release(one, "train", part, privacy, privacy.mu, columns, rounds)
+        for one, part in parts.items()
+    ]
+    if heldout:
+        mine = privacy.heldout_mu
+        releases += [
+            _release(one, "test", part, privacy, mine, columns, rounds)
+            for one, part in HELDOUT.items()
+        ]
+    longest = math.sqrt(2.0 * columns)
+    return Plan(privacy, name, rounds, tuple(releases), low, high, longest)
+
+
+def _release(
+    name: str,
+    split: str,
+    part: float,
+    privacy: Privacy,
+    mu: float,
+    columns: int,
+    rounds: int,
+) -> Release:
+    times = rounds if name in ("gradients", "losses") and split == "train" else 1
+    norm = {
+        "counts": "1",
+        "inputs": words(math.sqrt(2.0 * columns)),
+        "curvature": words(privacy.clip**2 / 4),
+        "gradients": words(privacy.clip),
+        "losses": words(privacy.loss_bound),
+        "final losses": words(privacy.loss_bound),
+        "final errors": "1",
+        "errors": "1",
+        "logs": f"1 to each of {BETS}",
+    }[name]
+    return Release(name, split, times, part, mu * math.sqrt(part), norm)
+
+
+def name_of(method: Method[object] | str, parameters: int) -> str:
+    """Return which of the methods with noise a method stands for."""
+    name = method if isinstance(method, str) else method.name
+    if name == "auto":
+        return "exact" if parameters <= WIDE else "first-order"
+    if name not in PARTS:
+        raise UsageError(
+            f"the method '{name}' is not available under noise: there are "
+            f"{', '.join(sorted(PARTS))} (what one person changes in its messages has "
+            "no bound, or takes too many of them)"
+        )
+    if not isinstance(method, str):
+        _refuse_unbounded(method)
+    return name
+
+
+def _refuse_unbounded(method: Method[object]) -> None:
+    """Refuse options of a method whose messages have no bound, or that do nothing."""
+    if isinstance(method, PFFL | FedAvg):
+        if (
+            method.local_steps not in (None, 1)
+            and method.local_steps != type(method)().local_steps
+        ):
+            raise UsageError(
+                "not available under noise: several local steps (what one person "
+                "changes in such an update has no bound): local_steps=1"
+            )
+        if method.batch_size is not None:
+            raise UsageError(
+                "not available under noise: batches (linear models are trained on all "
+                "rows): batch_size=None"
+            )
+    elif not isinstance(method, Exact | FirstOrder):
+        raise UsageError(f"the method '{method.name}' is not available under noise")
+
+
+def ranges_of(
+    privacy: Privacy, schema: Schema, encoding: TableEncoding
+) -> tuple[FloatArray, FloatArray, int]:
+    """Return what each input is between, and how many columns they come from.
+
+    A category's inputs are 0 but for one; every other input needs a range that was
+    known beforehand.
+    """
+    low, high = np.zeros(schema.n_features), np.ones(schema.n_features)
+    place, columns, unknown, used = 0, 0, [], set()
+    for column in encoding.columns:
+        if column.kind in ("text", "date"):
+            raise UsageError(
+                f"not available under noise: '{column.name}' is a {column.kind}; leave "
+                "it out, or make numbers and categories of it"
+            )
+        for name in column.features:
+            given = next(
+                (n for n in (str(name), column.name) if n in privacy.ranges), None
+            )
+            if given is not None and column.kind != "category":
+                low[place], high[place] = privacy.ranges[given]
+                used.add(given)
+            elif column.kind == "number":
+                unknown.append(str(name))
+            place += 1
+        columns += 1 if column.kind == "category" else len(column.features)
+    strange = sorted(set(privacy.ranges) - used)
+    if strange:
+        raise UsageError(
+            f"ranges for {', '.join(map(repr, strange))}, which are no numeric inputs"
+        )
+    if unknown:
+        shown = ", ".join(f"'{name}'" for name in unknown[:8])
+        more = f" and {len(unknown) - 8} more" * (len(unknown) > 8)
+        raise UsageError(
+            f"under noise every numeric input needs a range that is known beforehand "
+            f"(looking it up in the rows would tell of them): {shown}{more}; such as "
+            f"--range '{unknown[0]}=0,100', or ranges = {{…}} under [privacy]"
+        )
+    return low, high, columns
+
+
+def blocks_of(cells: Cells, n_atoms: int) -> tuple[FloatArray, BoolArray]:
+    """Cut atoms into sets of those that are in the same cells.
+
+    Returns 0 and 1, shape (sets, atoms), and which set is in which cell. A person is in
+    one set: so Δ of all of them is that of one.
+    """
+    if not len(cells):
+        return np.ones((1, n_atoms)), np.zeros((0, 1), dtype=bool)
+    patterns, code = np.unique(cells.membership, axis=1, return_inverse=True)
+    codes = code.reshape(-1)
+    sets = (codes[None, :] == np.arange(patterns.shape[1])[:, None]).astype(np.float64)
+    return sets, np.asarray(patterns, dtype=bool)
+
+
+def bets_of(people: FloatArray, noise: float, delta: float) -> FloatArray:
+    """Return bets γ for cells of about so many held-out people, noise allowed for.
+
+    Each minimises (log 1/δ + s²/2 + s)/(nγ) + γv/2 with s = noise·√J·|log(1 − γ)|, as
+    the width of the bound is about that: for the smallest cell, for the largest, and
+    between. Everything here is planned or was released before.
+    """
+    tried = np.geomspace(1e-3, 0.9, 200)
+    s = noise * math.sqrt(BETS) * -np.log1p(-tried)
+    found = []
+    for n in (max(1.0, float(people.min())), max(1.0, float(people.max()))):
+        width = (math.log(1 / delta) + s**2 / 2 + s) / (n * tried) + tried * SPREAD / 2
+        found.append(float(tried[np.argmin(width)]))
+    low, high = min(found), max(found)
+    return np.array([0.8 * low, math.sqrt(low * high), min(0.9, 1.25 * high)])
+
+
+def epsilon_spent(mus: Sequence[float], delta: float) -> float:
+    """Return ε of releases together."""
+    return epsilon_of(math.sqrt(math.fsum(mu**2 for mu in mus)), delta)

@@ -1,0 +1,455 @@
+"""The whole run with noise, as a flow: tally, training, and two measurements.
+
+Every question of it is a release of the plan. Nothing else is asked of the rows, and
+nothing that is not released enters what follows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pffl.constraints.base import Cells, Constraint
+from pffl.data.checks import listing
+from pffl.errors import DataError, UsageError
+from pffl.evidence.evidence import Data, Missing, Proofs, Sample
+from pffl.evidence.measure import Measured, reported
+from pffl.evidence.noise import NOT_AVAILABLE, Figures, Noise, Released
+from pffl.flow import Flow, ask, stage
+from pffl.methods.base import Method
+from pffl.models.base import Model
+from pffl.models.linear import LogisticRegression, SoftmaxRegression, default_model
+from pffl.noisy.methods import Asking, Settings, Trained, train
+from pffl.noisy.plan import BETS, Plan, bets_of, blocks_of, plan_of
+from pffl.preparation import Counted, Options, Setting, begin
+from pffl.privacy.terms import Privacy
+from pffl.problem import Problem
+from pffl.questions import CensusTotal, Noised, Tally
+from pffl.questions.evaluate import COLUMNS
+from pffl.questions.noised import Adding
+from pffl.typing import FloatArray
+
+FEW = 4.0  # deviations of its noise: a cell of fewer people is refused
+WIDTH = 2.0  # deviations of its noise: no variance of an input is taken for less
+EXACT = Missing(f"{NOT_AVAILABLE}: it needs exact sums")
+KEYED = "keyed hash"
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyRun:
+    """What came of a run with noise."""
+
+    problem: Problem
+    trained: Trained
+    measured: Measured
+    noise: Noise
+    plan: Plan
+    notes: tuple[str, ...]
+
+
+def planned(
+    setting: Setting,
+    constraint: Constraint | None,
+    model: Model | None,
+    method: Method[Any],
+    options: Options,
+    privacy: Privacy,
+) -> tuple[Plan, Model]:
+    """Return the plan of a run, and the model with its clip; refuse what has none."""
+    bare = model or default_model(setting.schema)
+    _refuse(setting, constraint, bare, options)
+    clipped: Model = replace(bare, input_bound=privacy.clip)  # type: ignore[type-var]
+    features, outputs = setting.schema.n_features, len(setting.schema.labels)
+    width = features + bool(getattr(bare, "intercept", True))
+    plan = plan_of(
+        privacy,
+        method,
+        setting.schema,
+        setting.encoding,
+        parameters=width * (outputs if outputs > 2 else 1),
+        heldout="test" in setting.splits,
+        bounds=constraint is not None,
+    )
+    if plan.method == "exact" and outputs > 2:
+        raise UsageError(
+            f"the method 'exact' is {NOT_AVAILABLE} for more than two classes: use "
+            "first-order"
+        )
+    return plan, clipped
+
+
+def _refuse(
+    setting: Setting, constraint: Constraint | None, model: Model, options: Options
+) -> None:
+    """Refuse, by name, all that cannot be done soundly with noise."""
+    found = []
+    if not isinstance(model, LogisticRegression | SoftmaxRegression):
+        found.append(f"the model {type(model).__name__} (only logistic and softmax)")
+    elif not model.standardize:
+        found.append("standardize = false")
+    if constraint is not None:
+        cells = constraint.cells(setting.schema, setting.silo_names)
+        if constraint.minimax:
+            found.append("minimax constraints")
+        if not cells.everywhere.all():
+            found.append("bounds for single silos")
+        if cells.floors is not None:
+            found.append("bounds that count from what a cell can reach")
+        if constraint.open:
+            found.append("bound = 'auto' (each trial would have to be paid)")
+    if options.l2 == "auto":
+        found.append("l2 = 'auto' (each trial would have to be paid)")
+    if options.promise is not None:
+        found.append("a path of models for a promise (each would have to be paid)")
+    if options.empty_cells != "refuse":
+        found.append("empty_cells = 'remove' (which cells are empty is not released)")
+    if options.reach:
+        found.append("what each cell alone can reach")
+    if options.loss_bound is not None:
+        found.append("loss_bound of the run (it stands under [privacy])")
+    if setting.data.weighted:
+        found.append("sample weights")
+    if found:
+        raise UsageError(f"{NOT_AVAILABLE}: {'; '.join(found)}")
+
+
+def run(
+    setting: Setting,
+    constraint: Constraint | None,
+    plan: Plan,
+    model: Model,
+    method: Method[Any],
+    options: Options,
+    seed: int,
+    adding: Adding,
+    settings: Settings | None = None,
+    split: str = "",
+) -> Flow[NoisyRun]:
+    """Ask every release of the plan, and put together what came back."""
+    one = replace(
+        setting,
+        silo_names=(f"all {len(setting.silo_names)} silos",),
+        access=replace(setting.access, release=math.inf),
+    )
+    tally = _tally(setting, plan, adding)
+    by_rows = replace(options, weighting="rows")
+    counts: list[float] = []
+    cells = Cells.none(setting.schema)
+    if constraint is not None:
+        cells = constraint.cells(setting.schema, one.silo_names)
+    counting = _counted(setting, plan, tally, adding, counts, cells)
+    problem, notes = yield from begin(
+        one, constraint, model, method, by_rows, seed, counting=counting
+    )
+    trained = yield from train(problem, plan, adding, settings or Settings())
+    shown = reported(problem)
+    asking = Asking(shown, plan, adding)
+    seen = yield from stage(
+        "training rows", _seen(asking, trained.point.w, tally, counts)
+    )
+    held = None
+    if "test" in setting.splits:
+        held = yield from stage(
+            "heldout", _heldout(asking, trained.point.w, 1 - options.confidence)
+        )
+    noise = _noise(plan, asking, tally, seen, held, adding, split)
+    measured = Measured(
+        sample("train", seen, shown, plan.privacy.loss_bound),
+        Missing("needs held-out rows, and there are none")
+        if held is None
+        else sample("test", held, shown, plan.privacy.loss_bound),
+        EXACT,
+        Proofs(EXACT, EXACT, EXACT),
+    )
+    said = (*notes, *_notes(plan, adding))
+    return NoisyRun(problem, trained, measured, noise, plan, said)
+
+
+def _notes(plan: Plan, adding: Adding) -> tuple[str, ...]:
+    out = ["with noise the risk weighs rows alike: what single silos have is not told"]
+    if plan.privacy.repeatable:
+        out.append(
+            "a seed repeats the noise: this is an experiment, and nothing is private"
+        )
+    if adding.sites > 1 and not adding.shared:
+        out.append(
+            f"no secure sum: each of {adding.sites} sites adds all of the noise, "
+            f"{math.sqrt(adding.sites):.3g} times as much as a secure sum would have "
+            "(secure_sum = true)"
+        )
+    if plan.method in ("pffl", "fedavg"):
+        out.append("with noise a round is one gradient step on all rows")
+    return tuple(out)
+
+
+def private_data(data: Data) -> Data:
+    """Return what may be said of rows beside releases: no figure, no hash of them."""
+    return Data(data.name, data.silos, data.schema, data.synthetic)
+
+
+# Counting
+
+
+def _tally(setting: Setting, plan: Plan, adding: Adding) -> Tally:
+    return Tally(
+        setting.schema,
+        plan.low,
+        plan.high,
+        plan.longest,
+        np.array([plan.noise("counts"), plan.noise("inputs")]),
+        adding=adding,
+    )
+
+
+def _counted(
+    setting: Setting,
+    plan: Plan,
+    tally: Tally,
+    adding: Adding,
+    found: list[float],
+    cells: Cells,
+) -> Flow[Counted]:
+    """Ask the tally; return it as a census of one silo, with what its noise allows.
+
+    `found` gets the counts as they were released.
+    """
+    total = yield from ask(tally)
+    found[:] = tally.real(total, "counts").tolist()
+    _refuse_small(cells, np.array(found), tally.deviation("counts", adding))
+    counts = np.maximum(np.rint(tally.real(total, "counts")), 0.0)
+    people = max(1.0, float(counts.sum()))
+    first, second = np.split(tally.real(total, "features"), 2)
+    off = tally.deviation("features", adding) / people
+    mean = np.clip(first / people, 0.0, 1.0)
+    spread = np.clip(second / people - mean**2, min(WIDTH * off, 0.25), 0.25)
+    wide = plan.high - plan.low
+    at, variance = plan.low + wide * mean, wide**2 * spread
+    atoms, none = len(counts), np.zeros((1, 0))
+    census = CensusTotal(
+        np.zeros(1, np.int64),
+        np.array([int(people)]),
+        counts.astype(np.int64)[None],
+        np.array([people]),
+        counts[None],
+        none,
+        np.zeros((1, atoms, 0)),
+        people * at,
+        people * (variance + at**2),
+        np.zeros(1, np.int64),
+        setting.schema.hash,
+    )
+    # About the means: Σx² − (Σx)²/n would lose the digits of a small variance.
+    centre = np.append(0.0, at)
+    zero = np.zeros_like(at)
+    return Counted(
+        census, centre, none, np.zeros((1, atoms, 0)), zero, people * variance
+    )
+
+
+def _refuse_small(cells: Cells, counts: FloatArray, noise: float) -> None:
+    """Refuse cells whose released count is not far above its noise."""
+    least = FEW * noise * np.sqrt(cells.membership.sum(axis=1))
+    small = np.flatnonzero(cells.membership @ counts < least)
+    if len(small):
+        names = listing([cells.names[z] for z in small])
+        raise DataError(
+            f"too few people for this ε: {names} (a released count below "
+            f"{least[small].max():.0f}, {FEW:g} times its noise): a larger ε, or "
+            "larger groups"
+        )
+
+
+# Measuring
+
+
+def _seen(
+    asking: Asking, w: FloatArray, tally: Tally, counts: list[float]
+) -> Flow[Figures]:
+    """Release losses and correct predictions of training rows, per atom."""
+    plan, adding = asking.plan, asking.adding
+    atoms = asking.problem.schema.n_atoms
+    question = asking.release(
+        w,
+        np.eye(atoms),
+        noise={
+            "losses": plan.noise("final losses"),
+            "correct": plan.noise("final errors"),
+        },
+    )
+    total = yield from ask(question)
+    return Figures(
+        counts,
+        question.real(total, "losses").tolist(),
+        question.real(total, "correct").tolist(),
+        tally.deviation("counts", adding),
+        question.deviation("losses", adding),
+        question.deviation("correct", adding),
+    )
+
+
+def _heldout(asking: Asking, w: FloatArray, delta: float) -> Flow[Figures]:
+    """Release figures of held-out rows, per atom, and log-sums of blocks."""
+    problem, adding = asking.problem, asking.adding
+    by_atom = _by_atom(asking, w)
+    first = yield from ask(by_atom)
+    people = problem.cells.membership @ by_atom.real(first, "counts")
+    by_block = _by_block(asking, w, people, delta)
+    second = yield from ask(by_block)
+    member = blocks_of(problem.cells, problem.schema.n_atoms)[1].astype(np.float64)
+    logs = member @ by_block.log_sums(second)
+    off = np.sqrt(member.sum(axis=1))[:, None] * by_block.log_deviations(adding)
+    return Figures(
+        by_atom.real(first, "counts").tolist(),
+        by_atom.real(first, "losses").tolist(),
+        by_atom.real(first, "correct").tolist(),
+        by_atom.deviation("counts", adding),
+        by_atom.deviation("losses", adding),
+        by_atom.deviation("correct", adding),
+        logs.tolist(),
+        off.tolist(),
+        by_block.bets.tolist(),
+        [1 / BETS] * BETS,
+    )
+
+
+def _by_atom(asking: Asking, w: FloatArray) -> Noised:
+    plan, problem = asking.plan, asking.problem
+    return asking.release(
+        w,
+        np.eye(problem.schema.n_atoms),
+        split="test",
+        noise={
+            "counts": plan.noise("counts", "test"),
+            "losses": plan.noise("losses", "test"),
+            "correct": plan.noise("errors", "test"),
+        },
+    )
+
+
+def _by_block(
+    asking: Asking, w: FloatArray, people: FloatArray, delta: float
+) -> Noised:
+    """Ask for log-sums, with bets that are planned by released counts."""
+    plan, problem = asking.plan, asking.problem
+    sets, _ = blocks_of(problem.cells, problem.schema.n_atoms)
+    noise = plan.noise("logs", "test")
+    bets = bets_of(people, noise * math.sqrt(asking.adding.total), delta)
+    return asking.release(w, sets, split="test", bets=bets, noise={"logs": noise})
+
+
+def sample(split: str, found: Figures, shown: Problem, most: float) -> Sample:
+    """Return released figures as the sums of a split, made possible ones.
+
+    Squares are not released: they stand for the largest that they can be.
+    """
+    count = np.maximum(np.rint(found.counts), 0.0)
+    loss = np.clip(found.losses, 0.0, most * count)
+    correct = np.clip(np.rint(found.correct), 0.0, count)
+    cells, many = shown.cells, shown.schema.n_labels
+    positive = np.where(np.arange(len(count)) % many == 1, correct, count - correct)
+    if many != 2:
+        positive = np.zeros_like(count)
+    columns = {
+        "count": count,
+        "loss": loss,
+        "loss_squared": most * loss,
+        "bounded_loss": loss,
+        "bounded_loss_squared": most * loss,
+        "correct": correct,
+        "positive": positive,
+        "weight": count,
+    }
+    whole = ("count", "correct", "positive")
+    atoms = {
+        name: [int(v) if name in whole else float(v) for v in columns[name]]
+        for name in COLUMNS
+    }
+    sums = {name: (cells.membership @ columns[name]).tolist() for name in COLUMNS}
+    sums = {
+        name: [int(v) if name in whole else float(v) for v in column]
+        for name, column in sums.items()
+    }
+    people = max(1.0, float(count.sum()))
+    risk = float(loss.sum()) / people
+    return Sample([split], risk, risk, 1.0, sums, atoms)
+
+
+# The account
+
+
+def _noise(
+    plan: Plan,
+    asking: Asking,
+    tally: Tally,
+    seen: Figures,
+    held: Figures | None,
+    adding: Adding,
+    split: str,
+) -> Noise:
+    """Write down what was declared, released and spent."""
+    terms = plan.privacy
+    spent, other = plan.mu("train"), plan.mu("test") if held is not None else None
+    return Noise(
+        terms.epsilon,
+        terms.delta,
+        spent,
+        None if held is None else terms.heldout,
+        other,
+        terms.clip,
+        terms.loss_bound,
+        terms.repeatable,
+        adding.sites,
+        adding.shared,
+        adding.colluding,
+        split,
+        _releases(plan, asking, tally, adding, held is not None),
+        seen,
+        held,
+        {name: list(ends) for name, ends in terms.ranges.items()},
+    )
+
+
+def _releases(
+    plan: Plan, asking: Asking, tally: Tally, adding: Adding, heldout: bool
+) -> list[Released]:
+    """Return what was released, with the sensitivity of each as it was asked."""
+    w, n_atoms = np.zeros(asking.problem.n_parameters), asking.problem.schema.n_atoms
+    sets, _ = blocks_of(asking.problem.cells, n_atoms)
+    fields = {
+        "gradients": "gradients",
+        "losses": "losses",
+        "curvature": "curvatures",
+        "final losses": "losses",
+        "final errors": "correct",
+        "errors": "correct",
+        "logs": "logs",
+        "counts": "counts",
+    }
+    out = []
+    for one in plan.releases:
+        if one.split == "test" and not heldout:
+            continue
+        root = math.sqrt(adding.total)
+        if one.split == "train" and one.name in ("counts", "inputs"):
+            name = "counts" if one.name == "counts" else "features"
+            delta = tally.sensitivity[name]
+        else:
+            name = fields[one.name]
+            by_atom = one.name.startswith("final") or (
+                one.split == "test" and one.name != "logs"
+            )
+            which = np.eye(n_atoms) if by_atom else sets
+            if one.name == "gradients" and plan.method in ("pffl", "fedavg"):
+                which = np.ones((1, n_atoms))
+            bets = np.full(BETS, 0.5) if name == "logs" else None
+            noise = {name: one.noise}
+            question = asking.release(w, which, split=one.split, bets=bets, noise=noise)
+            delta = question.sensitivity[name]
+        sigma = one.noise * delta
+        out.append(
+            Released(one.name, one.split, one.times, one.mu, delta, sigma, sigma * root)
+        )
+    return out

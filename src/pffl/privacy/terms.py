@@ -1,0 +1,118 @@
+"""What is declared for a run with noise: the budget, and what bounds each person.
+
+Everything here is an input. Nothing of it may be chosen in view of the rows, and no
+figure of the rows but released ones enters anything that a run does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pffl.errors import Problems, UsageError, wrong
+from pffl.numerics import is_number
+from pffl.privacy.accounting import mu_of
+
+CLIP = 4.0
+LONGEST = 64.0  # clip: products of inputs stay exact in 64 bits
+LOSS_BOUND = 3.0
+MOST_ROUNDS = 10_000
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """A budget for people: person-level differential privacy, add or remove one.
+
+    Parameters
+    ----------
+    epsilon, delta
+        ε and δ of everything that is released about one person, training rows and
+        held-out rows each: nobody is in both.
+    clip
+        Rows are shortened to ‖(x, 1)‖ ≤ clip, x scaled; the shipped predictor shortens
+        its inputs alike.
+    loss_bound
+        M: losses count up to M, and the shipped predictor's are.
+    ranges
+        What an input is between, by its name: known beforehand, not looked up in the
+        rows. Inputs that are 0 or 1 by their coding need none.
+    rounds
+        T of the method; None: as the plan has it.
+    colluding
+        Sites that may give their noise away, under secure sums: the others add enough.
+    noise_seed
+        Repeats the noise, for experiments: whoever knows it can take the noise off, so
+        that nothing is private. None: drawn from the operating system.
+    heldout_epsilon
+        ε of the held-out rows, who are other people; None: as `epsilon`.
+    """
+
+    epsilon: float
+    delta: float = 1e-6
+    clip: float = CLIP
+    loss_bound: float = LOSS_BOUND
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    rounds: int | None = None
+    colluding: int = 0
+    noise_seed: int | None = None
+    heldout_epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        with Problems("privacy", UsageError) as problems:
+            for name, low, high in (
+                ("epsilon", 0.0, 100.0),
+                ("delta", 0.0, 1.0),
+                ("clip", 1.0, LONGEST),
+                ("loss_bound", math.log(2), 100.0),
+                ("heldout_epsilon", 0.0, 100.0),
+            ):
+                value = getattr(self, name)
+                if value is None and name == "heldout_epsilon":
+                    continue
+                if not (is_number(value) and low < value < high):
+                    text = f"a number between {low:.4g} and {high:g}"
+                    problems.add(wrong(name, "Privacy", text, value))
+            for name, least, many in (
+                ("rounds", 1, MOST_ROUNDS),
+                ("colluding", 0, 1 << 12),
+                ("noise_seed", 0, 1 << 63),
+            ):
+                value = getattr(self, name)
+                if value is None and name != "colluding":
+                    continue
+                if not (type(value) is int and least <= value <= many):
+                    text = f"a whole number from {least} to {many:,}"
+                    problems.add(wrong(name, "Privacy", text, value))
+            for name, ends in self.ranges.items():
+                good = len(ends) == 2 and all(is_number(end) for end in ends)
+                if not (good and ends[0] < ends[1]):
+                    text = "two numbers, the lower first"
+                    problems.add(wrong(f"ranges['{name}']", "Privacy", text, ends))
+
+    @property
+    def mu(self) -> float:
+        """μ of everything about a training row, that (ε, δ) allows."""
+        return mu_of(self.epsilon, self.delta)
+
+    @property
+    def heldout(self) -> float:
+        """ε of the held-out rows."""
+        own = self.heldout_epsilon
+        return self.epsilon if own is None else own
+
+    @property
+    def heldout_mu(self) -> float:
+        """μ of everything about a held-out row."""
+        return mu_of(self.heldout, self.delta)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a seed repeats the noise: then nothing is private."""
+        return self.noise_seed is not None
+
+    def describe(self) -> dict[str, object]:
+        """Plain form, for run files and agreements; without what is None."""
+        plain = {k: v for k, v in vars(self).items() if v is not None and k != "ranges"}
+        ranges = {name: list(ends) for name, ends in self.ranges.items()}
+        return {**plain, "ranges": ranges} if ranges else plain

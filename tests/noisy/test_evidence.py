@@ -1,0 +1,175 @@
+"""What is said under noise: coverage by simulation, and an auditor without rows."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.evidence import noise as told
+from pffl.evidence.noise import Figures, fieller, log_sum_upper
+from pffl.evidence.verify import mean_ends, verify
+from pffl.noisy.plan import bets_of
+from pffl.privacy import Privacy
+from tests.helpers import make_federation
+
+
+@pytest.fixture(scope="module")
+def solution():
+    data = make_federation(0, sizes=(1500,) * 4, test=700)
+    ranges = {str(name): (-6.0, 6.0) for name in data.schema.features}
+    return pffl.solve(
+        data,
+        pffl.BoundedGroupLoss(0.69),
+        method="exact",
+        seed=0,
+        secure_sum=True,
+        privacy=Privacy(4.0, ranges=ranges),
+    )
+
+
+def test_mean_losses_are_enclosed():
+    """Fieller's ends hold the true mean as often as they say, whatever the noise."""
+    random, runs = np.random.default_rng(0), 6_000
+    for people, loss, s, t, z in (
+        (900.0, 540.0, 30.0, 10.0, 1.96),
+        (60.0, 40.0, 20.0, 15.0, 1.645),  # the noise is as large as the count
+        (5000.0, 20.0, 30.0, 30.0, 2.5),
+    ):
+        L = loss + random.normal(0, s, runs)
+        n = people + random.normal(0, t, runs)
+        held = 0
+        for one, many in zip(L.tolist(), n.tolist(), strict=True):
+            low, high = fieller(one, many, s, t, z, 3.0)
+            assert 0 <= low <= high <= 3.0
+            held += low <= loss / people <= high
+        expected = math.erf(z / math.sqrt(2))
+        assert held / runs >= expected - 4 * math.sqrt(expected * (1 - expected) / runs)
+
+
+def test_two_ways_to_the_same_ends():
+    random = np.random.default_rng(1)
+    for _ in range(300):
+        n, s, t = random.uniform(50, 5000), random.uniform(0, 50), random.uniform(0, 12)
+        L, z = random.uniform(0, 2) * n, random.uniform(1, 4)
+        one, other = fieller(L, n, s, t, z, 3.0), mean_ends(L, n, s, t, z, 3.0)
+        assert one == pytest.approx(other, abs=1e-9)
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.25, 1.0])
+def test_unseen_people_are_covered(mu):
+    """Log-sums with noise still miss the true mean in at most δ of all draws."""
+    random, runs, delta, n, M = np.random.default_rng(2), 1200, 0.05, 400, 3.0
+    bets = bets_of(np.array([n]), 1 / mu, delta)
+    unit = math.sqrt(len(bets)) / mu
+    off = unit * -np.log1p(-bets)
+    missed, shown = 0, 0
+    for law in (lambda: random.beta(1, 4, n), lambda: (random.random(n) < 0.2) * 1.0):
+        for _ in range(runs // 2):
+            logs = np.log1p(-bets * law()[:, None]).sum(axis=0)
+            figures = Figures(
+                [], [], [], 0.0, 0.0, 0.0, [], [], bets.tolist(), [1 / 3] * 3
+            )
+            noisy = (logs + random.normal(0, off)).tolist()
+            # n by its lower end, which is at most n but with a part of δ.
+            bound = log_sum_upper(noisy, off.tolist(), figures, n, 0.9 * delta)
+            missed += bound < 0.2
+            shown += bound < 1.0
+    assert missed / runs <= delta + 3 * math.sqrt(delta / runs)
+    assert mu < 0.2 or shown > 0.9 * runs  # and is not empty
+    assert M > 0
+
+
+def test_what_would_decide(solution):
+    """The ε that is named decides, if the estimates stay where they are."""
+    e, part = solution.evidence, solution.evidence.privacy
+    low, high = told.ends(e, part)
+    middle = told.estimates(e, part.seen)
+    cells = [
+        replace(c, bound=float(m + 0.4 * (h - m)))
+        for c, m, h in zip(e.cells, middle, high, strict=True)
+    ]
+    asked = replace(e, cells=cells)
+    status, sentence = told.judge(asked, part)
+    assert status == "undecided"
+    needed = told.deciding_epsilon(asked, part)
+    assert needed is not None
+    assert needed > part.epsilon
+    from pffl.privacy.accounting import mu_of
+
+    shrink = part.mu / mu_of(needed * 1.02, part.delta)
+    seen = replace(
+        part.seen,
+        loss_deviation=part.seen.loss_deviation * shrink,
+        count_deviation=part.seen.count_deviation * shrink,
+    )
+    assert told.judge(asked, replace(part, seen=seen))[0] == "met"
+    assert "would decide" in sentence
+    assert (low <= middle).all()
+    assert solution.exit_code in (0, 4)
+    undecided = replace(solution, evidence=asked)
+    assert undecided.exit_code == 4
+    assert undecided.certificate.verdict == "undecided"
+    assert undecided.as_dict()["verdicts"]["training"]["verdict"] == told.UNDECIDED
+
+
+def saved(solution, folder):
+    pffl.save(solution, folder)
+    return folder
+
+
+def test_an_auditor_needs_no_rows(solution, tmp_path):
+    folder = saved(solution, tmp_path / "run")
+    checks = verify(folder)
+    assert [str(c) for c in checks if not c.agrees] == []
+    assert len(checks) > 60
+
+
+FORGED = {
+    "a smaller ε": lambda e, r, c: e["privacy"].update(epsilon=1.0),
+    "less noise than the account has": lambda e, r, c: e["privacy"]["releases"][
+        3
+    ].update(sigma=1.0),
+    "a release left out": lambda e, r, c: e["privacy"]["releases"].pop(3),
+    "a margin made smaller": lambda e, r, c: e["privacy"]["seen"].update(
+        loss_deviation=0.1
+    ),
+    "a bound that is met": lambda e, r, c: r.update(status="met", message="All is met"),
+    "a smaller upper end": lambda e, r, c: r["privacy"]["cells"][0].update(upper=0.1),
+    "a promise": lambda e, r, c: r["verdicts"]["unseen"].update(verdict="holds"),
+    "a certificate's figure": lambda e, r, c: c["statements"][1]["per_cell"][0].update(
+        upper=0.1
+    ),
+    "a longer clip": lambda e, r, c: e["privacy"].update(clip=40.0),
+    "another loss": lambda e, r, c: e["privacy"]["seen"]["losses"].__setitem__(0, 1.0),
+}
+
+
+@pytest.fixture(scope="module")
+def missed(solution, tmp_path_factory):
+    """A run that does not meet its bounds: a forger has something to gain."""
+    e, part = solution.evidence, solution.evidence.privacy
+    pairs = zip(e.cells, told.ends(e, part)[1], strict=True)
+    cells = [replace(cell, bound=float(high) - 0.02) for cell, high in pairs]
+    other = replace(solution, evidence=replace(e, cells=cells))
+    folder = saved(other, tmp_path_factory.mktemp("missed") / "run")
+    assert [str(c) for c in verify(folder) if not c.agrees] == []
+    return folder
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forger_is_found_out(missed, tmp_path, name):
+    folder = tmp_path / "run"
+    shutil.copytree(missed, folder)
+    names = ("evidence", "result", "certificate")
+    parts = [json.loads((folder / f"{one}.json").read_text()) for one in names]
+    FORGED[name](*parts)
+    for one, plain in zip(names, parts, strict=True):
+        (folder / f"{one}.json").write_text(json.dumps(plain))
+    wrong = [c for c in verify(folder) if not c.agrees]
+    assert any(not str(c.what).startswith("file ") for c in wrong), name

@@ -1,0 +1,256 @@
+"""Whole runs with noise: what is asked, what it costs, what is said of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.engines import Local
+from pffl.errors import DataError, UsageError
+from pffl.evidence import noise as told
+from pffl.evidence.evidence import Evidence
+from pffl.evidence.noise import Noise
+from pffl.noisy.plan import PARTS
+from pffl.preparation import Options
+from pffl.privacy import Privacy
+from pffl.privacy.accounting import composed, epsilon_of
+from tests.helpers import make_federation
+
+
+def federation(rows: int = 1500, silos: int = 4, seed: int = 0):
+    return make_federation(seed, sizes=(rows,) * silos, test=rows // 2)
+
+
+def ranges_for(data) -> dict[str, tuple[float, float]]:
+    return {str(name): (-6.0, 6.0) for name in data.schema.features}
+
+
+class Watched(Local):
+    """Keeps every question that is asked."""
+
+    def ask_many(self, questions):
+        self.asked = [*getattr(self, "asked", []), *questions]
+        return super().ask_many(questions)
+
+
+def solve(data, method="exact", bound=0.69, **terms):
+    engine = Watched(data)
+    privacy = Privacy(
+        **{"epsilon": 4.0, "noise_seed": 1, "ranges": ranges_for(data), **terms}
+    )
+    constraint = None if bound is None else pffl.BoundedGroupLoss(bound)
+    found = pffl.solve(engine, constraint, method=method, seed=0, privacy=privacy)
+    return found, engine.asked
+
+
+@pytest.fixture(scope="module")
+def data():
+    return federation()
+
+
+@pytest.mark.parametrize("method", sorted(PARTS))
+@pytest.mark.parametrize("bound", [0.69, None])
+def test_all_that_is_asked_is_paid_for(data, method, bound):
+    """The account is that of the questions themselves, not of the plan's words."""
+    found, asked = solve(data, method, bound)
+    assert {q.kind for q in asked} == {"tally", "noised"}
+    for split, limit in (("train", 4.0), ("test", 4.0)):
+        mus = [q.mu for q in asked if q.split == split]
+        assert epsilon_of(composed(mus), 1e-6) == pytest.approx(limit, rel=1e-6)
+        part = found.evidence.privacy
+        stated = part.mu if split == "train" else part.heldout_mu
+        assert stated == pytest.approx(composed(mus), rel=1e-9)
+    for q in asked:
+        known = q.sensitivity
+        for name, times in q.asked_for.items():
+            assert q.sigma[name] == times * known[name]
+
+
+def test_the_releases_stated_are_those_that_were_asked(data):
+    found, asked = solve(data, "exact")
+    stated = {(r.name, r.split): r for r in found.evidence.privacy.releases}
+    first = asked[0]
+    assert stated["counts", "train"].sigma == pytest.approx(first.sigma["counts"])
+    assert stated["inputs", "train"].sigma == pytest.approx(first.sigma["features"])
+    bent = next(q for q in asked if "curvatures" in q.asked_for)
+    assert stated["curvature", "train"].sigma == pytest.approx(bent.sigma["curvatures"])
+    steps = [q for q in asked if "gradients" in q.asked_for]
+    release = stated["gradients", "train"]
+    assert release.times == len(steps) == 5
+    assert release.sigma == pytest.approx(steps[0].sigma["gradients"])
+    mu = math.sqrt(release.times) * release.sensitivity / release.sigma
+    assert release.mu == pytest.approx(mu)
+    logs = next(q for q in asked if "logs" in q.asked_for)
+    assert stated["logs", "test"].sigma == pytest.approx(logs.sigma["logs"])
+    total = composed(r.mu for r in stated.values() if r.split == "train")
+    assert total == pytest.approx(found.evidence.privacy.mu)
+
+
+def test_nothing_exact_is_written_down(data):
+    """No hash of rows, no exact count: only released figures stand in the evidence."""
+    found, _ = solve(data)
+    e = found.evidence
+    text = json.dumps(e.as_dict())
+    assert data.fingerprint not in text
+    assert all(value not in text for value in data.held_out.values())
+    assert e.data.card is None
+    assert e.data.overlap is None
+    exact = [len(silo) for silo in data.silos]
+    assert found.problem.silo_counts.sum() != sum(exact)
+    assert found.predictor.fingerprint is None
+    assert Evidence.from_dict(json.loads(text)) == e
+    assert found.as_dict()["privacy"]["epsilon"] == 4.0
+
+
+def test_the_model_is_close_to_that_without_noise_at_a_large_budget(data):
+    exact = pffl.solve(
+        data,
+        pffl.BoundedGroupLoss(0.69),
+        model=pffl.LogisticRegression(input_bound=4.0),
+        method="exact",
+        seed=0,
+        options=Options(weighting="rows"),
+    )
+    found, _ = solve(data, epsilon=60.0, clip=4.0)
+    assert found.train.risk == pytest.approx(exact.train.risk, abs=0.01)
+    assert found.predictor.model.input_bound == 4.0
+
+
+def test_the_same_seed_repeats_the_noise_and_secrets_do_not(data):
+    first, _ = solve(data, noise_seed=5)
+    again, _ = solve(data, noise_seed=5)
+    other, _ = solve(data, noise_seed=6)
+    assert np.array_equal(first.w, again.w)
+    assert not np.array_equal(first.w, other.w)
+    one, _ = solve(data, noise_seed=None)
+    two, _ = solve(data, noise_seed=None)
+    assert not np.array_equal(one.w, two.w)
+    # Who knows a seed can take the noise off: privacy is not claimed.
+    assert not first.certificate.of_kind("privacy")[0].available
+    assert one.certificate.of_kind("privacy")[0].available
+    assert "nothing is private" in " ".join(first.notes)
+    assert "nothing is private" not in " ".join(one.notes)
+
+
+def test_without_a_secure_sum_each_site_adds_all_of_it(data):
+    apart, _ = solve(data)
+    privacy = Privacy(4.0, noise_seed=1, ranges=ranges_for(data), colluding=1)
+    shared = pffl.solve(
+        data,
+        pffl.BoundedGroupLoss(0.69),
+        method="exact",
+        seed=0,
+        privacy=privacy,
+        secure_sum=True,
+    )
+    many = {
+        name: [r.deviation / r.sigma for r in one.evidence.privacy.releases]
+        for name, one in (("apart", apart), ("shared", shared))
+    }
+    assert many["apart"] == pytest.approx([2.0] * len(many["apart"]))  # √4
+    assert many["shared"] == pytest.approx([math.sqrt(4 / 3)] * len(many["shared"]))
+    assert apart.evidence.privacy.mu == shared.evidence.privacy.mu
+    assert any("each of 4 sites adds all" in note for note in apart.notes)
+    with pytest.raises(UsageError, match="nobody's noise is left"):
+        pffl.solve(
+            data,
+            None,
+            privacy=Privacy(1.0, colluding=4, ranges=ranges_for(data)),
+            secure_sum=True,
+        )
+
+
+def test_refused_by_name(data):
+    def refused(match, *, constraint=None, model=None, method="exact", **kwargs):
+        options = kwargs.pop("options", None)
+        with pytest.raises(UsageError, match=match):
+            pffl.solve(
+                data,
+                constraint or pffl.BoundedGroupLoss(0.69),
+                model=model,
+                method=method,
+                options=options,
+                privacy=Privacy(1.0, ranges=kwargs.pop("ranges", ranges_for(data))),
+            )
+
+    refused("not available under noise: .*LeastSquares", model=pffl.LeastSquares())
+    refused("l2 = 'auto'", options=Options(l2="auto"))
+    refused("minimax", constraint=pffl.MinMax())
+    refused("single silos", constraint=pffl.PerSilo(0.7))
+    refused("'qffl' is not available under noise", method="qffl")
+    refused("a range that is known beforehand", ranges={})
+    refused("no numeric inputs", ranges={**ranges_for(data), "nothing": (0, 1)})
+    refused("several local steps", method=pffl.PFFL(local_steps=7))
+    refused("batches", method=pffl.FedAvg(batch_size=10))
+    for bad in ({"epsilon": 0.0}, {"epsilon": 1.0, "delta": 1.5}, {"epsilon": -1}):
+        with pytest.raises(UsageError, match="Privacy must be"):
+            Privacy(**bad)
+
+
+def test_too_few_people_are_refused_by_released_counts():
+    small = federation(rows=30)
+    with pytest.raises(DataError, match="too few people for this ε"):
+        solve(small, epsilon=0.1)
+
+
+def test_a_stopped_run_releases_nothing_twice(data, tmp_path):
+    """It goes on from what was released: the same model, and no question again."""
+    whole, asked = solve(data)
+
+    class Stops(Watched):
+        def ask_many(self, questions):
+            if len(getattr(self, "asked", [])) >= 4:
+                raise RuntimeError("stopped")
+            return super().ask_many(questions)
+
+    privacy = Privacy(4.0, noise_seed=None, ranges=ranges_for(data))
+    args = {"method": "exact", "seed": 0, "privacy": privacy}
+    first = Stops(data)
+    with pytest.raises(RuntimeError, match="stopped"):
+        pffl.solve(first, pffl.BoundedGroupLoss(0.69), checkpoint=tmp_path, **args)
+    second = Watched(data)
+    found = pffl.solve(second, pffl.BoundedGroupLoss(0.69), checkpoint=tmp_path, **args)
+    assert len(first.asked) + len(second.asked) == len(asked)
+    assert not any(q.kind == "tally" for q in second.asked)
+    assert found.rounds == whole.rounds
+    # With another budget it is another run: the old releases are no part of it.
+    assert isinstance(found.evidence.privacy, Noise)
+
+
+def test_verdicts_are_never_optimistic(data):
+    """Met only where the true losses are within, over many draws of noise."""
+    found, _ = solve(data, epsilon=8.0)
+    e, part = found.evidence, found.evidence.privacy
+    seen = part.seen
+    n, losses = np.array(seen.counts), np.array(seen.losses)  # taken for the truth
+    true = told.sums(e, losses.tolist()) / told.sums(e, n.tolist())
+    random, wrong, runs = np.random.default_rng(0), 0, 2000
+    words = {"met": 0, "not_met": 0, "undecided": 0}
+    for shift in (-0.01, 0.0, 0.01):
+        cells = [
+            replace(c, bound=float(t + shift))
+            for c, t in zip(e.cells, true, strict=True)
+        ]
+        asked = replace(e, cells=cells)
+        for _ in range(runs // 3):
+            drawn = replace(
+                seen,
+                counts=(n + random.normal(0, seen.count_deviation, len(n))).tolist(),
+                losses=(
+                    losses + random.normal(0, seen.loss_deviation, len(n))
+                ).tolist(),
+            )
+            noisy = replace(part, seen=drawn)
+            low, high = told.ends(asked, noisy)
+            wrong += bool(((true < low) | (true > high)).any())
+            status, _ = told.judge(asked, noisy)
+            words[status] += 1
+            if status == "met":
+                assert shift >= 0 or (true > high).any()
+    assert wrong <= runs * 0.05 + 3 * math.sqrt(runs * 0.05)
+    assert words["undecided"] > 0
