@@ -280,6 +280,8 @@ class LogisticRegression(LinearModel):
         Whether there is a constant.
     standardize
         Whether inputs are scaled to mean 0 and variance 1 over all silos.
+    input_bound
+        Scaled inputs are shortened to ‖(x, 1)‖ ≤ input_bound; None: as they are.
 
     Raises
     ------
@@ -382,6 +384,8 @@ class SoftmaxRegression(LinearModel):
         Whether there is a constant.
     standardize
         Whether inputs are scaled to mean 0 and variance 1 over all silos.
+    input_bound
+        Scaled inputs are shortened to ‖(x, 1)‖ ≤ input_bound; None: as they are.
 
     Raises
     ------
@@ -554,6 +558,8 @@ class LeastSquares(NumericModel):
         Whether there is a constant.
     standardize
         Whether inputs are scaled to mean 0 and variance 1 over all silos.
+    input_bound
+        Scaled inputs are shortened to ‖(x, 1)‖ ≤ input_bound; None: as they are.
     target_range
         Ends between which all targets lie: predictions are kept there. Statements on
         unseen people need it.
@@ -598,7 +604,7 @@ class HuberRegression(NumericModel):
 
     Parameters
     ----------
-    l2, intercept, standardize, target_range
+    l2, intercept, standardize, input_bound, target_range
         As for every linear model of a numeric target.
     delta
         δ, in units of the target.

@@ -46,6 +46,23 @@ class Privacy:
         that nothing is private. None: drawn from the operating system.
     heldout_epsilon
         ε of the held-out rows, who are other people; None: as `epsilon`.
+
+    Raises
+    ------
+    UsageError
+        A parameter is out of its range.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(6000, silos=3, groups=["f", "m"], seed=0)
+    >>> ranges = {name: (-5.0, 5.0) for name in people.schema.features}
+    >>> budget = pffl.Privacy(epsilon=2.0, delta=1e-6, ranges=ranges)
+    >>> solution = pffl.solve(
+    ...     people, pffl.BoundedGroupLoss(0.69), privacy=budget, secure_sum=True, seed=0
+    ... )
+    >>> solution.certificate.of_kind("privacy")[0].value <= 2.0
+    True
     """
 
     epsilon: float
