@@ -101,10 +101,10 @@ def plan_bets(
     )
     for z in np.flatnonzero(np.isfinite(m) & np.isfinite(v)):
         level, width = scaled(float(m[z]), float(v[z]), M)
-        best = _best(float(n[z]), log_term, level, width)[0]
+        planned = best(float(n[z]), log_term, level, width)[0]
         others = np.linspace(0.0, 1.0, BETS - 1)
         spread[z, 1:] = smallest[z] ** (1 - others) * LARGEST**others
-        spread[z, 0] = best
+        spread[z, 0] = planned
         weights[z] = (1 - PLANNED) / (BETS - 1)
         weights[z, 0] = PLANNED
     return Bets(np.minimum(spread, LARGEST), weights)
@@ -135,7 +135,7 @@ def expected(gamma: FloatArray, level: float, width: float) -> FloatArray:
     return about
 
 
-def _best(n: float, log_term: float, level: float, width: float) -> tuple[float, float]:
+def best(n: float, log_term: float, level: float, width: float) -> tuple[float, float]:
     """Return the bet that promises the smallest upper end, and that end, of x."""
     log_left = expected(TRIED, level, width) - (log_term - np.log(PLANNED)) / n
     ends = -np.expm1(log_left) / TRIED
@@ -255,12 +255,12 @@ def rows_needed(
     if mean >= bound:
         return None
     few, many = 1, 1
-    while _best(many, log_term, level, width)[1] * M > bound:
+    while best(many, log_term, level, width)[1] * M > bound:
         few, many = many, 2 * many
         if many > MOST_ROWS:
             return None
     while many - few > 1:
         middle = (few + many) // 2
-        good = _best(middle, log_term, level, width)[1] * M <= bound
+        good = best(middle, log_term, level, width)[1] * M <= bound
         few, many = (few, middle) if good else (middle, many)
     return many

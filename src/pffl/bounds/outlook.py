@@ -25,9 +25,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pffl.bounds import logsum, weighted
 from pffl.bounds.checks import probability
-from pffl.bounds.logsum import LOG_SUM
-from pffl.bounds.weighted import Moments, best
+from pffl.bounds.weighted import Moments
 
 POWER = 0.8  # of a promise for which rows are forecast: it is made in 4 of 5 cases
 MOST, LEAST = 1e6, 1e-6  # times the rows that there are
@@ -110,9 +110,14 @@ class Outlook:
         """Return the upper end U that so many calibration people will about show."""
         if people < 1:
             return self.loss_bound
-        risk = probability("delta", delta) * (1.0 if self.weighted else LOG_SUM)
-        known = self._moved(self.mean(trained) / self.loss_bound)
-        return self.loss_bound * best(people, -float(np.log(risk)), known)[1]
+        M, risk = self.loss_bound, probability("delta", delta)
+        known = self._moved(self.mean(trained) / M)
+        if self.weighted:
+            return M * weighted.best(people, -float(np.log(risk)), known)[1]
+        level, square = known.mean, known.deviation**2
+        ends = logsum.scaled(M * level, M * M * square, M)
+        log_term = -float(np.log(logsum.LOG_SUM * risk))
+        return M * min(logsum.best(people, log_term, *ends)[1], 1.0)
 
     def room(self, people: float, trained: float, delta: float) -> float:
         """Return (ζ − U)/se: by how many standard errors the bound is shown."""

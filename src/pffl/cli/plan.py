@@ -67,7 +67,7 @@ def _show(found: PromisePlan, seed: object) -> None:
     for text in found.sentences:
         target.print(Text(visible(text)))
     share = found.best.calibration
-    if share is not None and not found.unknown:
+    if share is not None and not (found.unknown or found.hopeless):
         target.print(
             f"To take it: pffl run … --promise unseen --calibration-fraction {share:g} "
             f"--seed {seed}",

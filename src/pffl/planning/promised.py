@@ -142,6 +142,8 @@ class PromisePlan:
         Held-out rows that stay for the report: nothing but their number was looked at.
     unknown
         Cells with too few rows to be looked at: then nothing is forecast.
+    several
+        Whether people have several rows: then people are counted.
     notes
         What a reader must know.
 
@@ -163,7 +165,13 @@ class PromisePlan:
     looked_at: int
     report_rows: int
     unknown: tuple[str, ...] = ()
+    several: bool = False
     notes: tuple[str, ...] = ()
+
+    @property
+    def who(self) -> str:
+        """What is counted."""
+        return "people" if self.several else "rows"
 
     @property
     def hopeless(self) -> list[str]:
@@ -189,8 +197,8 @@ class PromisePlan:
             )
         text = (
             f"{self.data}, forecast: with confidence {sure} every bound can be "
-            f"promised for people not seen in about {_percent(self.best.chance)} of "
-            f"cases, with {self.best.words} for calibration."
+            f"promised for people not seen in {_share(self.best.chance)} of cases, "
+            f"with {self.best.words} for calibration."
         )
         if self.common is not None:
             text += (
@@ -205,7 +213,8 @@ class PromisePlan:
         if self.unknown:
             return ""
         if self.hopeless:
-            z = self._place(self.hopeless[0])
+            none = [cell for cell in self.cells if cell.rows_needed is None]
+            z = max(none, key=lambda cell: (cell.mean_loss or 0.0) - cell.bound)
             return (
                 f"In the way stands '{z.cell}': even with many more rows its mean loss "
                 f"would be about its bound of {words(z.bound)}, or above it. A larger "
@@ -218,7 +227,7 @@ class PromisePlan:
         needed = float(up(worst.rows_needed or 0, digits=2))
         return (
             f"In the way stands '{worst.cell}': to show its bound in 4 of 5 cases "
-            f"takes about {needed:,.0f} rows of it, split alike, and there are "
+            f"takes about {needed:,.0f} {self.who} of it, split alike, and there are "
             f"{worst.rows:,}."
         )
 
@@ -258,11 +267,10 @@ class PromisePlan:
     @property
     def sentences(self) -> list[str]:
         """All that there is to say, in order."""
+        if self.unknown:
+            return [self.sentence]
         parts = self.sentence, self.in_the_way, self.price, self.honest
         return [part for part in parts if part]
-
-    def _place(self, name: str) -> CellPlan:
-        return next(cell for cell in self.cells if cell.cell == name)
 
     @property
     def table(self) -> list[dict[str, str]]:
@@ -271,11 +279,11 @@ class PromisePlan:
             {
                 "cell": cell.cell,
                 "bound": decimals(cell.bound),
-                "rows": f"{cell.rows:,}",
+                self.who: f"{cell.rows:,}",
                 "to calibrate": f"{cell.calibration_rows:,}",
                 "mean loss": _loss(cell.mean_loss),
                 "shown at most": _loss(cell.upper),
-                "rows needed": _needed(cell),
+                f"{self.who} needed": _needed(cell),
             }
             for cell in self.cells
         ]
@@ -331,6 +339,7 @@ class PromisePlan:
             "confidences": [asdict(c) for c in self.confidences],
             "looked_at": self.looked_at,
             "report_rows": self.report_rows,
+            "too_few_rows": list(self.unknown),
             "notes": list(self.notes),
         }
 
@@ -348,6 +357,12 @@ def _percent(chance: float) -> str:
     if not 0.01 <= chance <= 0.99:
         return "< 1 %" if chance < 0.01 else "> 99 %"
     return f"{100 * chance:.0f} %"
+
+
+def _share(chance: float) -> str:
+    if not 0.01 <= chance <= 0.99:
+        return "less than 1 %" if chance < 0.01 else "more than 99 %"
+    return f"about {100 * chance:.0f} %"
 
 
 def _loss(number: float | None) -> str:
@@ -485,6 +500,7 @@ class Forecast:
             looked_at,
             sum(aside),
             self.looked.few,
+            self.looked.several,
             tuple(dict.fromkeys(self.looked.notes)),
         )
 

@@ -53,6 +53,8 @@ class Looked:
         What is known of each cell; nothing where one has too few rows.
     few
         The names of those.
+    several
+        Whether people have several rows.
     notes
         What a reader must know of the rows.
     """
@@ -62,6 +64,7 @@ class Looked:
     counts: dict[str, FloatArray]
     cells: tuple[Outlook, ...]
     few: tuple[str, ...]
+    several: bool
     notes: tuple[str, ...]
 
 
@@ -104,9 +107,10 @@ class Trial:
         setting = setting_of(engine)
         problem, counts, notes = drive(engine, self._counted(setting))
         names, bounds = problem.cells.names, problem.cells.bounds
+        told = setting.data.several, notes
         short = counts["train"] < FEWEST
         if short.any():
-            return Looked(names, bounds, counts, (), _named(names, short), notes)
+            return Looked(names, bounds, counts, (), _named(names, short), *told)
         found = [
             drive(Local(fold), self._fold(replace(setting, splits=fold.splits)))
             for fold in folds(federation)
@@ -115,14 +119,14 @@ class Trial:
         people = np.sum([one.people for one in found], axis=0)
         short = people < FEWEST / 2
         if short.any():
-            return Looked(names, bounds, counts, (), _named(names, short), notes)
+            return Looked(names, bounds, counts, (), _named(names, short), *told)
         share = people / rows
         counts = {split: np.floor(many * share) for split, many in counts.items()}
         cells = tuple(
             joined(found, z, float(bound), weighted=bool(setting.data.weighted))
             for z, bound in enumerate(bounds)
         )
-        return Looked(names, bounds, counts, cells, (), notes)
+        return Looked(names, bounds, counts, cells, (), *told)
 
     def _counted(
         self, setting: Setting
