@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,24 @@ def seasons(rng: np.random.Generator, shape: tuple[int, int], step: int) -> Floa
     return (rng.random(shape) < at).astype(np.float64)
 
 
+def heavy(rng: np.random.Generator, shape: tuple[int, int], step: int) -> FloatArray:
+    """Weighted coins, diluted: one row in ten has ten times the weight of the others.
+
+    Its loss is half the weighted mean, that of the others 1.56 times as much.
+    """
+    big = rng.random(shape) < 0.1
+    t, at = np.where(big, 1.0, 0.1), np.where(big, 0.5 * U, U * 0.14 / 0.09)
+    return t * (rng.random(shape) < at) + (1.0 - t) * U
+
+
+def random_weights(
+    rng: np.random.Generator, shape: tuple[int, int], step: int
+) -> FloatArray:
+    """Skewed losses with weights from 0 to s_max, independent of them, diluted."""
+    t = rng.beta(0.7, 2.0, shape)
+    return t * skewed(rng, shape, step) + (1.0 - t) * U
+
+
 POPULATIONS: dict[str, Draw] = {
     "coins": coin,
     "rare disasters": rare,
@@ -73,6 +91,8 @@ POPULATIONS: dict[str, Draw] = {
     "nearly constant": level,
     "ten silos that differ": silos,
     "seasons, at most at the bound": seasons,
+    "weights, heavy rows lose less": heavy,
+    "weights, skewed": random_weights,
 }
 BATCHES = (10, 50, 250, 1000)  # rows
 CELLS = (1, 2, 12)
@@ -123,13 +143,14 @@ class Watch:
         self.waiting, self.rows = np.zeros_like(self.waiting), 0
 
 
-def false_alarms(runs: int) -> Iterator[str]:
+def false_alarms(runs: int, names: Sequence[str]) -> Iterator[str]:
     """A line per population: the share of runs that ever rang, by plan and batch."""
     yield "| population | plan | " + " | ".join(f"{b:,}" for b in BATCHES) + " |"
     yield "|---|---|" + "---|" * len(BATCHES)
     worst: dict[int, float] = dict.fromkeys(CELLS, 0.0)
     naive = {}
-    for name, draw in POPULATIONS.items():
+    for name in names:
+        draw = POPULATIONS[name]
         made, rng = plans(draw), np.random.default_rng(1)
         watches = {
             (plan, size): Watch(bets, size, BOUND, M, runs)
@@ -313,9 +334,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=4000)
     parser.add_argument("--only", nargs="*", default=("false", "drift"))
+    parser.add_argument("--populations", nargs="*", default=tuple(POPULATIONS))
     given = parser.parse_args()
     parts = {
-        "false": lambda: false_alarms(given.runs),
+        "false": lambda: false_alarms(given.runs, given.populations),
         "drift": lambda: drifts(max(20, given.runs // 20)),
     }
     for part in given.only:

@@ -27,6 +27,7 @@ from pffl.preparation import Options
 
 QUICK = Options(baseline=False, least=False)
 SHARES = (0.2, 0.4, 0.6)
+PLANS = 5
 FACTORS = (0.4, 0.55, 0.75, 1.0, 1.35, 1.8, 2.5)
 ONE, BOTH = pffl.BoundedGroupLoss, pffl.ConditionalBoundedGroupLoss
 Load = Callable[[int], pffl.Federation]
@@ -117,18 +118,25 @@ def at_shares(load: Load, constraint: object, resplits: int) -> None:
 def rows(
     load: Load, bounded: Callable[[float], object], bounds: Sequence[float], draws: int
 ) -> None:
-    """Print the rows that were forecast to be needed, and those that were."""
+    """Print the rows that were forecast to be needed, and those that were.
+
+    Plans of several orders: the middle one, the smallest and the largest.
+    """
     for bound in bounds:
-        federation, constraint = load(0), bounded(bound)
-        plan = pffl.plan(federation, constraint)
-        own = next(c for c in plan.confidences if c.confidence == plan.confidence)
-        share, N = plan.best.calibration or 0.5, federation.rows("train")
-        if own.times is None:
-            print(f"| {bound:g} | {N:,} | {share:.0%} | no number would do | | |")
-            continue
+        constraint = bounded(bound)
+        plans = [(load(s), pffl.plan(load(s), constraint)) for s in range(PLANS)]
+        told = sorted(
+            (one.times or np.inf) * federation.rows("train")
+            for federation, plan in plans
+            for one in plan.confidences
+            if one.confidence == plan.confidence
+        )
+        middle, federation = told[PLANS // 2], plans[0][0]
+        shares = [plan.best.calibration or 0.5 for _, plan in plans]
+        share, N = float(np.median(shares)), federation.rows("train")
         made = []
-        for factor in FACTORS:
-            many = factor * own.times * N
+        for factor in FACTORS if np.isfinite(middle) else ():
+            many = factor * middle
             if many > N and load is not simulated:
                 break
             pool = [
@@ -137,15 +145,14 @@ def rows(
                 else drawn(federation, many, d)
                 for d in range(draws)
             ]
-            shown = [
-                came(p.with_calibration(share, seed=1), constraint)[0] for p in pool
-            ]
-            made.append(float(np.mean(shown)))
+            cut = [one.with_calibration(share, seed=1) for one in pool]
+            made.append(float(np.mean([came(one, constraint)[0] for one in cut])))
         tried = FACTORS[: len(made)]
         pairs = list(zip(tried, made, strict=True))
         print(
-            f"| {bound:g} | {N:,} | {share:.0%} | {own.times * N:,.0f} | "
-            + " ".join(f"{f:g}×: {100 * m:.0f} %" for f, m in pairs)
+            f"| {bound:g} | {N:,} | {share:.0%} "
+            f"| {middle:,.0f} ({told[0]:,.0f} to {told[-1]:,.0f}) | "
+            + ", ".join(f"{f * middle:,.0f}: {100 * m:.0f} %" for f, m in pairs)
             + f" | {reached(tried, made)} |",
             flush=True,
         )
@@ -167,16 +174,23 @@ def main() -> None:
     parser.add_argument("--resplits", type=int, default=20)
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--bounds", type=float, nargs="*")
+    parser.add_argument("--only", choices=("shares", "rows"))
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     load, bounded, bounds = DATA[given.data]
-    for bound in given.bounds or bounds:
+    for bound in (given.bounds or bounds) if given.only != "rows" else ():
         print(f"\n{given.data}, bound {bound:g}, {given.resplits} orders\n")
         print("| calibration | promised: forecast | came", end=" | ")
         print("rise: forecast | came | apart |")
         print("|---" * 6 + "|")
         at_shares(load, bounded(bound), given.resplits)
-    print("\n| bound | rows | calibration | rows forecast | promised at | 4 of 5 at |")
+    if given.only == "shares":
+        return
+    print(
+        "\n| bound | rows | calibration | rows forecast | promised of so many rows ",
+        end="",
+    )
+    print("| 4 of 5 at, times the forecast |")
     print("|---" * 6 + "|")
     rows(load, bounded, given.bounds or bounds, given.draws)
 

@@ -67,36 +67,62 @@ def test_the_sums_of_sites_come_to_those_of_all_rows(model, tmp_path) -> None:
     assert plain["batches"] == 2
 
 
-def small(seed: int = 3) -> pd.DataFrame:
-    """A batch in which few women have one label, and few men."""
-    table = people(400, seed)
-    rare = (table["sex"] == "f") & (table["y"] == table["y"].max())
-    return table.drop(table.index[rare][5:]).reset_index(drop=True)
+def changed(table: pd.DataFrame, who: Any) -> pd.DataFrame:
+    """Other inputs of some people."""
+    return table.assign(age=table["age"] + 13.0 * who)
 
 
-def test_small_groups_leave_no_trace(model, tmp_path) -> None:
-    """Other inputs of those who are left out: the same file, byte for byte."""
+def test_cells_with_few_people_leave_no_trace(model, tmp_path) -> None:
+    """Other inputs of those who are left out: the same file, to the last digit."""
     settle(model, tmp_path / "settings.json")
-    table = small()
-    few = (table["sex"] == "f") & (table["y"] == table["y"].max())
-    assert few.sum() == 5
-    other = table.copy()
-    other.loc[few, "age"] += 13.0
+    table = people(200, 3)
+    women = table.index[table["sex"] == "f"]
+    table = table.drop(women[15:]).reset_index(drop=True)
+    few = table["sex"] == "f"
     one, two = (
         count_site(model, t, tmp_path / "settings.json", site="a")
-        for t in (table, other)
+        for t in (table, changed(table, few))
     )
     assert asdict(one[0]) == asdict(two[0])
-    assert "are left out" in one[1][-1]
-    # A second (group, label) is left out beside it: no difference tells of the five.
-    counts = table.groupby(["sex", "y"]).size().sort_values()
-    assert one[0].rows == len(table) - counts.iloc[:2].sum()
-    seen = count_site(model, table, tmp_path / "settings.json", site="a", floor=1)[0]
-    changed = count_site(model, other, tmp_path / "settings.json", site="a", floor=1)[0]
+    assert "15 of" in one[1][-1]
+    assert one[0].rows == len(table) - 15
+    assert sorted(one[0].count)[0] == 0
+    seen, other = (
+        count_site(model, t, tmp_path / "settings.json", site="a", floor=1)[0]
+        for t in (table, changed(table, few))
+    )
     assert seen.rows == len(table)
-    assert seen.above != changed.above  # without a floor they would be seen
+    assert seen.above != other.above  # without a floor they would be seen
     with pytest.raises(DataError, match="nothing of it may leave"):
-        count_site(model, table.head(30), tmp_path / "settings.json", site="a")
+        count_site(model, table.head(15), tmp_path / "settings.json", site="a")
+
+
+def test_no_difference_of_cells_tells_of_few(model, tmp_path) -> None:
+    """Groups, and groups by label: few women with one label are in neither sum."""
+    both = pffl.BoundedGroupLoss(0.6) & pffl.ConditionalBoundedGroupLoss(0.9)
+    settled = settle(model, tmp_path / "settings.json", constraint=both)
+    table = people(300, 3)
+    rare = (table["sex"] == "f") & (table["y"] == "yes")
+    table = table.drop(table.index[rare][6:]).reset_index(drop=True)
+    few = (table["sex"] == "f") & (table["y"] == "yes")
+    sums, other = (
+        count_site(model, t, tmp_path / "settings.json", site="a")[0]
+        for t in (table, changed(table, few))
+    )
+    assert asdict(sums) == asdict(other)
+    count = dict(zip(settled.names, sums.count, strict=True))
+    assert count["f"] == sum(count[n] for n in settled.names if n.startswith("f,"))
+    assert 0 in count.values()
+
+
+def test_labels_inside_a_cell_do_not_decide_who_is_counted(model, tmp_path) -> None:
+    """A group with few people of one label is counted whole."""
+    settle(model, tmp_path / "settings.json")
+    table = people(300, 3)
+    rare = (table["sex"] == "f") & (table["y"] == "yes")
+    table = table.drop(table.index[rare][2:]).reset_index(drop=True)
+    sums, _ = count_site(model, table, tmp_path / "settings.json", site="a")
+    assert sums.rows == len(table)
 
 
 def test_people_with_many_rows_are_few(model, tmp_path) -> None:

@@ -75,22 +75,24 @@ def test_limit_and_slope_lie_between_rows_that_were_fitted_and_others():
 
 def test_rows_that_are_needed_are_those_at_which_the_chance_is_reached():
     cells = [known(0.6, 0.4, 0.68, slope=3.0), known(0.5, 0.3, 0.7, slope=1.0)]
-    people, trained = [100.0, 50.0], 400.0
-    by = times(cells, people, trained, DELTA)
+    people, others, trained = [100.0, 50.0], [250.0, 150.0], 400.0
+    by = times(cells, people, others, trained, DELTA)
     assert by is not None
 
     def at(factor: float) -> float:
-        pairs = zip(cells, people, strict=True)
-        rooms = [c.room(factor * n, factor * trained, DELTA) for c, n in pairs]
+        rooms = [
+            replace(c, people=factor * k).room(factor * n, factor * trained, DELTA)
+            for c, n, k in zip(cells, people, others, strict=True)
+        ]
         return chance(rooms)
 
     assert at(by) == pytest.approx(0.8, abs=1e-3)
     assert at(0.9 * by) < 0.8 < at(1.1 * by)
-    surer = times(cells, people, trained, 0.01)
+    surer = times(cells, people, others, trained, 0.01)
     assert surer is not None
     assert surer > by
-    assert times([known(0.7, 0.4, 0.7)], [100.0], 400.0, DELTA) is None
-    assert times(cells, [100.0, 0.0], trained, DELTA) is None
+    assert times([known(0.7, 0.4, 0.7)], [100.0], [250.0], 400.0, DELTA) is None
+    assert times(cells, [100.0, 0.0], others, trained, DELTA) is None
 
 
 def test_less_is_known_by_fewer_people():
@@ -110,7 +112,7 @@ def test_weights_that_vary_take_more_rows():
     old = alike.moments
     half = Moments(0.5, old.tx / 2, 0.5, old.ttx / 2, old.ttxx / 2)
     vary = replace(alike, moments=half)
-    few, many = (times([c], [100.0], 1e9, DELTA) for c in (alike, vary))
+    few, many = (times([c], [100.0], [1e9], 1e9, DELTA) for c in (alike, vary))
     assert few is not None
     assert many is not None
     assert 1.7 < many / few < 2.6

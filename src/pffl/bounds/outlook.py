@@ -13,7 +13,9 @@ around μ. The cell's bound ζ is shown with a probability of about
 
     Φ((ζ − U)/se),     se² = σ²(1/m + 1/m₀)
 
-m₀ the people by whom μ is known. A forecast, by which nothing is shown.
+m₀ the people by whom μ is known; of rows that are yet to come, those that are trained
+on: the mean loss of a model that meets its bounds on m₀ people is off by as much for
+others. A forecast, by which nothing is shown.
 
 Reference: Akaike 1974 and Takeuchi 1976 for the two sides of b/n.
 """
@@ -150,6 +152,7 @@ def chance(rooms: ArrayLike) -> float:
 def times(
     cells: list[Outlook],
     people: ArrayLike,
+    others: ArrayLike,
     trained: float,
     delta: float,
     power: float = POWER,
@@ -157,15 +160,28 @@ def times(
     """Return how many times the rows it takes to show all bounds with this chance.
 
     Training and calibration rows alike. None if no number of rows would do.
+
+    Parameters
+    ----------
+    cells
+        What is known of them.
+    people, others
+        Calibration and training people of each cell, as they are.
+    trained
+        Training rows in all.
+    delta, power
+        δ, and the chance that is wanted.
     """
-    many = np.asarray(people, np.float64)
+    many, kept = (np.asarray(a, np.float64) for a in (people, others))
     if any(cell.limit >= cell.bound for cell in cells) or not many.all():
         return None
-    known = [replace(cell, people=np.inf) for cell in cells]  # what will be, not is
 
     def enough(by: float) -> bool:
-        pairs = zip(known, by * many, strict=True)
-        return chance([c.room(n, by * trained, delta) for c, n in pairs]) >= power
+        rooms = [
+            replace(cell, people=by * k).room(by * n, by * trained, delta)
+            for cell, n, k in zip(cells, many, kept, strict=True)
+        ]
+        return chance(rooms) >= power
 
     low, high = np.log(LEAST), np.log(MOST)
     if not enough(MOST):

@@ -110,7 +110,7 @@ def monitor(
         typer.Option(
             metavar="FILE",
             help="At a site: count ROWS, one table, to a file of sums, which may be "
-            "sent; groups and labels with few people are left out.",
+            "sent; cells with few people are left out.",
             rich_help_panel="Sites",
         ),
     ] = None,
@@ -126,8 +126,7 @@ def monitor(
         int | None,
         typer.Option(
             min=1,
-            help="With --sums: a (group, label) with fewer people is left out. "
-            "Default: 20.",
+            help="With --sums: a cell with fewer people is left out. Default: 20.",
             rich_help_panel="Sites",
         ),
     ] = None,

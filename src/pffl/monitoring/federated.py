@@ -5,8 +5,8 @@
     3  the keeper adds the files of all sites to one batch: `add_sites`
 
 Sums add, so that the batch is what all rows in one place would have come to. A site
-leaves out (group, label)s with few people, by the rule of a site that answers questions
-(`site.answer`): whom it leaves out does not depend on a loss.
+leaves out cells in which it has few people (of cells that overlap, parts of them): by
+their number, and never by a label or loss inside a cell.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from pffl.bounds import alarm
 from pffl.constraints.base import Bound, Constraint
 from pffl.data.federation import Federation
 from pffl.data.newcomers import Unseen
-from pffl.data.schema import Schema, counted_alike, withheld
+from pffl.data.schema import counted_alike
 from pffl.data.silo import Rows, Silo
 from pffl.engines import Local
 from pffl.errors import ArtefactError, DataError, Problems, UsageError
 from pffl.evidence.monitor import Batch, Monitor, Settings, held, json_of, text_of
 from pffl.monitoring.counting import Counting, TableRows
-from pffl.monitoring.watched import Deployed, Wish
+from pffl.monitoring.watched import Deployed, Wish, cells_of
 from pffl.records import Record
-from pffl.typing import IntArray
+from pffl.typing import BoolArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SETTINGS, SUMS, VERSION = "pffl.monitor.settings", "pffl.monitor.sums", 1
-#: People of a (group, label) below which a site leaves it out. A cell has 11 sums or
-#: so: of as few people their losses could be computed.
+#: People of a cell below which a site leaves it out. A cell has 11 sums or so: the
+#: losses of as few people could be computed.
 FLOOR = 20
 
 
@@ -55,7 +55,7 @@ class SiteSums(Record):
     site, batch
         What site and batch are called.
     floor
-        People of a (group, label) below which it was left out.
+        People of a cell below which it was left out.
     rows
         Rows that were counted.
     count, loss, above, weight
@@ -153,7 +153,8 @@ def count_site(
     site
         What to call the site.
     floor
-        (group, label)s with fewer people are left out.
+        Cells with fewer people are left out; of cells that overlap, people who are in
+        the same ones.
     """
     if isinstance(floor, bool) or int(floor) != floor or floor < 1:
         raise UsageError(f"The 'floor' parameter must be a whole number ≥ 1: {floor!r}")
@@ -163,13 +164,13 @@ def count_site(
     own = deployed.predictor.preparation.weight
     table = TableRows(rows, silo, id, weight or own, unseen, name)
     whole = table.open(deployed.predictor)
-    shown, notes = _above_floor(whole, floor), list(whole.notes)
+    shown, notes = _above_floor(whole, known, floor), list(whole.notes)
     called = name or whole.name
     left = whole.rows("train") - shown.rows("train")
     if left:
         notes.append(
-            f"{left:,} of {whole.rows('train'):,} rows are left out, of groups and "
-            f"labels with fewer than {floor:,} people, or beside such"
+            f"{left:,} of {whole.rows('train'):,} rows are left out: of cells with "
+            f"fewer than {floor:,} people, or of none that is watched"
         )
     counting = Counting(deployed, Local(shown), Wish(), None, called, table.mark, ())
     batch = counting.batch(known)
@@ -187,33 +188,55 @@ def count_site(
     return sums, notes
 
 
-def _above_floor(federation: Federation, floor: int) -> Federation:
-    """Leave out atoms with few people, counted over the whole site."""
-    schema = federation.schema
-    parts = [silo.rows("train") for silo in federation.silos]
-    counts = _people(Rows.joined(parts), schema)
-    hidden = withheld(counts, counts < floor, floor)
+def _above_floor(federation: Federation, settings: Settings, floor: int) -> Federation:
+    """Leave out parts with few people, counted over the whole site.
+
+    A part are the people who are in the same cells: what sums of cells, and their
+    differences, tell of. Where cells do not overlap, parts are cells, and none is
+    counted without some of its people. Rows in no cell are of no use.
+    """
+    rows = [silo.rows("train") for silo in federation.silos]
+    part, inside = _parts(federation, settings)
+    counts = _people(Rows.joined(rows), np.concatenate(part), len(inside))
+    shown = inside & (counts >= floor)
     silos: list[Silo] = []
-    for silo, rows in zip(federation.silos, parts, strict=True):
-        kept = np.flatnonzero(~hidden[schema.atoms(rows.group, rows.y)])
+    for silo, own, places in zip(federation.silos, rows, part, strict=True):
+        kept = np.flatnonzero(shown[places])
         if len(kept):
-            silos.append(Silo(silo.name, len(silos), {"train": rows.take(kept)}))
+            silos.append(Silo(silo.name, len(silos), {"train": own.take(kept)}))
     if not silos:
         raise DataError(
-            f"no (group, label) has {floor:,} people or more in this batch: nothing of "
-            "it may leave the site; wait for more rows, and count them together"
+            f"no cell has {floor:,} people or more in this batch: nothing of it may "
+            "leave the site; wait for more rows, and count them together"
         )
     return replace(federation, silos=tuple(silos))
 
 
-def _people(rows: Rows, schema: Schema) -> IntArray:
-    """Count the people of each atom, as many as would count alike."""
-    atoms = schema.atoms(rows.group, rows.y)
-    counts = counted_alike(atoms, rows.weight, schema.n_atoms)
+def _parts(
+    federation: Federation, settings: Settings
+) -> tuple[list[IntArray], BoolArray]:
+    """Return the part of each row, silo by silo, and which parts are in a cell."""
+    schema = federation.schema
+    cells = cells_of(settings.cells, schema, federation.silo_names)
+    tables = [cells.of_silo(k).astype(bool).T for k in range(len(federation))]
+    kinds, code = np.unique(np.concatenate(tables), axis=0, return_inverse=True)
+    codes = np.asarray(code, np.int64).reshape(len(tables), -1)
+    rows = [silo.rows("train") for silo in federation.silos]
+    places = [
+        own[schema.atoms(part.group, part.y)]
+        for own, part in zip(codes, rows, strict=True)
+    ]
+    inside: BoolArray = np.array(kinds.any(axis=1))
+    return places, inside
+
+
+def _people(rows: Rows, part: IntArray, many: int) -> IntArray:
+    """Count the people of each part, as many as would count alike."""
+    counts = counted_alike(part, rows.weight, many)
     if rows.person is None:
         return counts
-    pairs = np.unique(np.stack([atoms, rows.person]), axis=1)[0]
-    return np.minimum(counts, np.bincount(pairs, minlength=schema.n_atoms))
+    pairs = np.unique(np.stack([part, rows.person]), axis=1)[0]
+    return np.minimum(counts, np.bincount(pairs, minlength=many))
 
 
 def add_sites(

@@ -452,8 +452,8 @@ class Cut:
         As `calibration` and `rows` of a `SplitPlan`.
     training, calibration
         Rows in all.
-    people
-        Calibration people of each cell.
+    people, others
+        Calibration and training people of each cell.
     """
 
     share: float | None
@@ -461,6 +461,7 @@ class Cut:
     training: int
     calibration: int
     people: FloatArray
+    others: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -508,15 +509,16 @@ class Forecast:
         """Return the ways to split that there are."""
         counts, rows = self.looked.counts, self.rows
         if CALIBRATION in rows:
-            parts = rows["train"], rows[CALIBRATION], counts[CALIBRATION]
-            return [Cut(None, CALIBRATION, *parts)]
+            parts = rows["train"], rows[CALIBRATION]
+            cells = counts[CALIBRATION], counts["train"]
+            return [Cut(None, CALIBRATION, *parts, *cells)]
         T, whole = rows["train"], counts["train"] + counts[CALIBRATION]
         cuts = [
-            Cut(c, "train", round((1 - c) * T), round(c * T), np.floor(c * whole))
-            for c in SHARES
+            Cut(c, "train", round((1 - c) * T), round(c * T), part, whole - part)
+            for c, part in ((c, np.floor(c * whole)) for c in SHARES)
         ]
         if "test" in rows:
-            cuts.append(Cut(None, "test", T, rows["test"], counts["test"]))
+            cuts.append(Cut(None, "test", T, rows["test"], counts["test"], whole))
         return cuts
 
     def _best(self, splits: Sequence[SplitPlan]) -> int:
@@ -551,7 +553,7 @@ class Forecast:
 
     def _sure(self, cut: Cut, confidence: float) -> ConfidencePlan:
         delta, cells = 1.0 - confidence, list(self.looked.cells or ())
-        by = outlook.times(cells, cut.people, cut.training, delta)
+        by = outlook.times(cells, cut.people, cut.others, cut.training, delta)
         return ConfidencePlan(confidence, *self._judged(cut, delta), by)
 
     def _cells(self, cut: Cut, delta: float) -> tuple[CellPlan, ...]:
@@ -567,7 +569,8 @@ class Forecast:
             if cell is not None:
                 mean = cell.mean(cut.training)
                 end = cell.upper(cut.people[z], cut.training, delta)
-                by = outlook.times([cell], cut.people[z : z + 1], cut.training, delta)
+                own = cut.people[z : z + 1], cut.others[z : z + 1]
+                by = outlook.times([cell], *own, cut.training, delta)
             out.append(
                 CellPlan(
                     self.looked.names[z],
