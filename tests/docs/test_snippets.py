@@ -1,0 +1,68 @@
+"""Code in pages that says how to make files is run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import pffl
+from tests.helpers import make_federation
+
+DOCS = Path(__file__).parents[2] / "docs"
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def test_figures_and_tables_for_papers(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    (code,) = PYTHON.findall((DOCS / "cite.md").read_text("utf-8"))
+    scope = {
+        "pffl": pffl,
+        "federation": make_federation(5),
+        "bounds": pffl.BoundedGroupLoss(0.68),
+    }
+    exec(compile(code, "docs/cite.md", "exec"), scope)  # noqa: S102
+    assert Path("losses.pdf").read_bytes().startswith(b"%PDF")
+    told = capsys.readouterr().out
+    assert told.startswith("\\begin{tabular}")
+    assert "before" in told
+
+
+def test_how_to_cite_is_what_the_citation_says() -> None:
+    page = (DOCS / "cite.md").read_text("utf-8")
+    citation = (DOCS.parent / "CITATION.cff").read_text("utf-8")
+    for word in ("pffl: federated learning with bounded group loss", "2203.10190"):
+        assert word in page
+        assert word in citation
+
+
+def test_statuses_and_exit_codes_are_all_told() -> None:
+    from pffl import errors
+    from pffl.evidence.verdict import EXIT_CODES
+
+    page = (DOCS / "errors.md").read_text("utf-8")
+    for status, code in EXIT_CODES.items():
+        assert re.search(rf"^\| `{status}` \| {code} \|", page, re.MULTILINE), status
+    kinds = [
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, pffl.PFFLError)
+    ]
+    for kind in kinds:
+        if kind not in (pffl.PFFLError, errors.Malformed):
+            assert f"`{kind.__name__}`" in page, kind
+            row = rf"^\| {kind.exit_code}[ ,|].*`{kind.__name__}`"
+            assert re.search(row, page, re.MULTILINE), kind
+
+
+def test_every_symbol_of_the_objective_is_in_the_glossary() -> None:
+    page = (DOCS / "glossary.md").read_text("utf-8")
+    heads = re.findall(r"^(\S.*)\n  ", page, re.MULTILINE)
+    for symbol in "ζλBβμνMRδwFrGKZpETJηθγ":
+        assert any(re.match(rf"(.*\W)?{symbol}(\W|̄|$)", head) for head in heads), symbol
