@@ -22,6 +22,7 @@ from typer.main import get_command
 
 import pffl
 from pffl.cli.app import app
+from pffl.figures.chart import COLOURS
 from pffl.reports.grid import GLOSSARY
 
 HERE = Path(__file__).parent
@@ -33,6 +34,19 @@ sys.path.insert(0, str(HERE))
 
 # Notebooks say the same on every machine: no colours, no bars, one width.
 os.environ |= {"NO_COLOR": "1", "COLUMNS": "88", "PFFL_THREADS": "1"}
+
+
+def chart_colours() -> Path:
+    """Write the colours of charts for the switch of the theme; their folder."""
+    place = HERE / "_cache" / "static"
+    place.mkdir(parents=True, exist_ok=True)
+    sheets = []
+    for i, theme in enumerate(("light", "dark")):
+        named = "".join(f"--pffl-{n}:{pair[i]};" for n, pair in COLOURS.items())
+        sheets.append(f'html[data-theme="{theme}"]{{{named}}}\n')
+    (place / "charts.css").write_text("".join(sheets), "utf-8")
+    return place
+
 
 project = "pffl"
 author = "The pffl authors"
@@ -85,8 +99,8 @@ numpydoc_xref_param_type = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = "pffl"
-html_static_path = ["_static"]
-html_css_files = ["site.css"]
+html_static_path = ["_static", str(chart_colours())]
+html_css_files = ["site.css", "charts.css"]
 html_extra_path = ["_extra"]
 html_show_sourcelink = False
 html_copy_source = False
