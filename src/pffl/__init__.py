@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from pffl.study.compare import compare as compare
     from pffl.study.sweep import sweep as sweep
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 #: Where each public name lives.
 _HOMES = {

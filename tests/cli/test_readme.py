@@ -23,7 +23,7 @@ README = Path(__file__).parents[2] / "README.md"
 COMMAND = re.compile(r"\.venv/bin/pffl (run .*)")
 BLOCK = re.compile(r"(?<=\n```text\n).*?(?=```\n)", re.DOTALL)
 #: Parts of the output that README leaves out: measures of all rows, and remarks.
-LEFT_OUT = ("rows of ", "duality gap")
+LEFT_OUT = ("measured on", "duality gap")
 
 
 def command() -> list[str]:

@@ -73,5 +73,5 @@ def test_a_page_follows_a_run_that_goes_on(
     assert "polyline" in pages[1]
     last = (out / "live.html").read_text("utf-8")
     assert "ended: not met" in last
-    assert 'http-equiv="refresh"' in pages[0]
-    assert 'http-equiv="refresh"' not in last
+    assert 'id="again"' in pages[0]
+    assert 'id="again"' not in last

@@ -140,7 +140,7 @@ def test_what_it_costs_is_counted_in_predictions(evidence: Evidence) -> None:
         share = f"{100 * new.error:.1f} %"
         assert text.startswith(f"On the {new.rows:,} held-out rows {share}")
     assert summary.cost_in_words(replace(evidence, before=Missing("none"))) is None
-    rows = [row["rows of"] for row in summary.measures(evidence)]
+    rows = [row["measured on"] for row in summary.measures(evidence)]
     assert rows == [
         "training, no bounds",
         "training",

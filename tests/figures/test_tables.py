@@ -1,6 +1,8 @@
 """Figures show the numbers of their tables, in HTML and on Axes."""
 
+import itertools
 import re
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -60,8 +62,8 @@ def test_losses_of_cells_are_those_of_the_table(solution):
             row["before_train_loss"],
             row["train_loss"],
         )
-    worst = solution.cells["violation"].astype(float).idxmax()
-    assert chart.rows[0].name == worst
+    both = solution.cells[["train_loss", "test_loss"]].astype(float).max(axis=1)
+    assert [row.name for row in chart.rows] == list(both.sort_values()[::-1].index)
     assert figures.group_losses(solution.as_dict()["cells"]) == chart
 
 
@@ -89,7 +91,7 @@ def test_nothing_is_drawn_that_is_not_known(solution):
 @pytest.mark.parametrize("count", [1, 200])
 def test_fault_78_any_number_of_cells_is_drawn(count):
     long = "long " * 20
-    cells = [cell(f"group {i} {long}", violation=i / 100) for i in range(count)]
+    cells = [cell(f"group {i} {long}", train_loss=i / 100) for i in range(count)]
     chart = figures.group_losses(cells, most=40)
     assert len(chart.rows) == min(count, 40)
     assert chart.left == count - len(chart.rows)
@@ -208,16 +210,44 @@ def test_the_front_is_that_of_validation_with_intervals(data):
     assert all(span[2:] == (None, None) for span in other.lines[1].spans)
 
 
-def test_ten_thousand_points_are_one_path():
+def test_ten_thousand_points_are_counted_by_where_they_are():
     rng = np.random.default_rng(0)
     rows = [
         {"bound": 0.5, "test_error": a, "test_worst_cell_loss": b}
-        for a, b in rng.random((10_000, 2))
+        for a, b in rng.beta(2, 9, size=(10_000, 2))
+    ]
+    chart = figures.tradeoff(rows)
+    text = as_html(chart)
+    assert len(text) < 100_000
+    places = Counter(
+        (int(chart.x.at(a)), int((100 - chart.y.at(b)) / 2.5))
+        for a, b in chart.lines[0].points
+    )
+    drawn = {
+        float(dark): {(int(x), int(float(y) / 2.5)) for x, y in at}
+        for dark, at in (
+            (dark, re.findall(r"M([\d.]+) ([\d.]+)h", path))
+            for dark, path in re.findall(
+                r'class="heap" [^>]*stroke-opacity="([\d.]+)" d="([^"]+)"', text
+            )
+        )
+    }
+    assert len(drawn) == 4
+    # Every point is drawn, and where there are more it is darker.
+    assert set.union(*drawn.values()) == set(places)
+    assert sum(map(len, drawn.values())) == len(places)
+    for (_, lighter), (_, darker) in itertools.pairwise(sorted(drawn.items())):
+        assert max(places[at] for at in lighter) < min(places[at] for at in darker)
+
+
+def test_few_points_are_a_mark_each():
+    rows = [
+        {"bound": 0.5, "test_error": i / 100, "test_worst_cell_loss": 0.5}
+        for i in range(90)
     ]
     text = as_html(figures.tradeoff(rows))
-    assert text.count('class="crowd"') == 1
-    assert text.count("h0") >= 10_000
-    assert len(text) < 250_000
+    assert text.count('class="crowd"') == 90
+    assert "heap" not in text
 
 
 def test_a_difference_that_is_not_shown_is_hollow():

@@ -82,6 +82,42 @@ def test_citation_names_the_version() -> None:
     assert f"\nversion: {PROJECT['version']}\n" in citation
 
 
+def test_versions_agree() -> None:
+    recipe = (ROOT / "recipe" / "meta.yaml").read_text("utf-8")
+    code = (SRC / "__init__.py").read_text("utf-8")
+    assert f'set version = "{PROJECT["version"]}"' in recipe
+    assert f'__version__ = "{PROJECT["version"]}"' in code
+
+
+def test_the_recipe_has_the_dependencies_of_the_project() -> None:
+    recipe = (ROOT / "recipe" / "meta.yaml").read_text("utf-8")
+    parts = dict(re.findall(r"^  (host|run):\n((?:    - .*\n)+)", recipe, re.MULTILINE))
+    listed = {
+        key: {line.replace(" ", "").removeprefix("-") for line in part.splitlines()}
+        for key, part in parts.items()
+    }
+    python = f"python{PROJECT['requires-python']}"
+    assert listed["run"] == {python, *PROJECT["dependencies"]}
+    assert listed["host"] == {python, "pip", *SETTINGS["build-system"]["requires"]}
+
+
+def test_python_versions_are_those_that_are_tested() -> None:
+    matrix = (ROOT / "tests" / "matrix.py").read_text("utf-8")
+    tested = re.findall(r'"(3\.\d+)"', matrix.partition("PYTHONS = ")[2].split("\n")[0])
+    named = re.findall(r":: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    assert named == tested
+
+
+def test_an_index_page_has_no_dead_links() -> None:
+    hooks = SETTINGS["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    (rule,) = hooks["substitutions"]
+    readme = (ROOT / "README.md").read_text("utf-8")
+    shown = re.sub(rule["pattern"], rule["replacement"], readme)
+    links = re.findall(r"\]\(([^)]*)\)", shown)
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert "docs/choosing.md" in shown  # the words stay
+
+
 def test_changelog_starts_with_unreleased() -> None:
     lines = (ROOT / "CHANGELOG.md").read_text("utf-8").splitlines()
     sections = [line for line in lines if line.startswith("## ")]

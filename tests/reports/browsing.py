@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +72,18 @@ class Window:
         """Run a script, and return what it returns."""
         return self.driver.execute_script(script, *arguments)
 
+    def picture(self, path: Path, height: int | None = None) -> None:
+        """Save what is shown as PNG: the whole page, or so much of it."""
+        size = self.run(
+            "const e = document.documentElement; return [innerWidth, e.scrollHeight]"
+        )
+        clip = {"x": 0, "y": 0, "width": size[0], "height": height or size[1]}
+        taken = self.driver.execute_cdp_cmd(
+            "Page.captureScreenshot",
+            {"captureBeyondViewport": True, "clip": {**clip, "scale": 1}},
+        )
+        path.write_bytes(base64.b64decode(taken["data"]))
+
     def find(self, selector: str) -> Any:
         """Return the first element of a kind."""
         return self.driver.find_element("css selector", selector)
@@ -105,6 +119,13 @@ class Window:
 
 @pytest.fixture(scope="module")
 def window() -> Iterator[Window]:
+    with opened() as found:
+        yield found
+
+
+@contextmanager
+def opened() -> Iterator[Window]:
+    """Open a browser without a window."""
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 
@@ -117,5 +138,7 @@ def window() -> Iterator[Window]:
     )
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
     driver.set_script_timeout(120)
-    yield Window(driver)
-    driver.quit()
+    try:
+        yield Window(driver)
+    finally:
+        driver.quit()

@@ -18,6 +18,7 @@ from pffl.study.sweep import full_grid, sweep
 from tests.reports.browsing import Window, needs_browser
 from tests.reports.browsing import window as window
 from tests.reports.folders import NAMES, NASTY, federation, sweep_of
+from tests.reports.kinds import KINDS
 
 STATE = """
 const root = document.querySelector('.explorer'), ring = root.querySelector('.picked');
@@ -66,14 +67,75 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_it_fits_and_everyone_can_read_it(
     window: Window, pages: dict[str, Path], name: str, width: int, scheme: str
 ) -> None:
-    window.show(pages[name], width, scheme)
+    sound(window, pages[name], width, scheme)
+    alert = "return [...document.querySelectorAll('script')].length"
+    assert window.run(alert) == 2  # ours; none that a name has brought
+    assert NASTY in window.run("return document.body.textContent")
+
+
+#: Quick to make; where it fits is tried at one width here, at all among the slow ones.
+SOME = {
+    "deployed": (390, "light"),
+    "live": (390, "dark"),
+    "monitor_alarm": (390, "light"),
+    "panel": (390, "dark"),
+    "promise_not_shown": (390, "light"),
+    "regression": (768, "dark"),
+}
+
+
+def sound(window: Window, path: Path, width: int, scheme: str) -> None:
+    """Check what a page must be, at any width, whatever it shows."""
+    window.show(path, width, scheme)
     assert window.errors() == []
     assert window.requests() == []
     assert window.misfits() == []
     assert window.violations() == []
-    alert = "return [...document.querySelectorAll('script')].length"
-    assert window.run(alert) == 2  # ours; none that a name has brought
-    assert NASTY in window.run("return document.body.textContent")
+
+
+@needs_browser
+@pytest.mark.parametrize("kind", list(SOME))
+def test_other_folders_fit_and_everyone_can_read_them(
+    window: Window, tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(KINDS[kind](tmp_path / kind), encoding="utf-8")
+    sound(window, path, *SOME[kind])
+
+
+@needs_browser
+def test_a_page_of_a_run_that_goes_on_loads_itself_until_asked_not_to(
+    window: Window, tmp_path: Path
+) -> None:
+    KINDS["live"](tmp_path / "live")
+    path = tmp_path / "page.html"
+    path.write_text(render([tmp_path / "live"], refresh=1), encoding="utf-8")
+    window.show(path)
+    window.run("document.body.dataset.old = 1")
+    deadline = time.monotonic() + 60
+    while window.run("return document.body.dataset.old") is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    window.find("#again").click()
+    window.run("document.body.dataset.old = 1")
+    time.sleep(2.5)
+    assert window.run("return document.body.dataset.old") == "1"
+
+
+@needs_browser
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_every_folder_fits_at_every_width(
+    window: Window, tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(KINDS[kind](tmp_path / kind), encoding="utf-8")
+    most = 5_000_000 if kind in ("of_a_sweep", "several") else 2_000_000
+    assert path.stat().st_size < most
+    for width in (390, 768, 1440):
+        for scheme in ("light", "dark"):
+            sound(window, path, width, scheme)
 
 
 @needs_browser
@@ -106,6 +168,33 @@ def test_slider_and_click_move_figures_table_and_sentence_together(
       clientY: box.top + box.height * arguments[1] / 100}))"""
     window.run(click, x, y)
     assert window.run(STATE)["ring"] == f"{x}%{y}%".replace(".0%", "%")
+    assert window.errors() == []
+
+
+@needs_browser
+def test_a_slider_over_a_path_moves_all_and_promises_no_more(
+    window: Window, tmp_path: Path
+) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    path = tmp_path / "page.html"
+    path.write_text(KINDS["promise_shown"](tmp_path / "run"), encoding="utf-8")
+    window.show(path, 390)
+    data = json.loads(window.run("return document.getElementById('data').textContent"))
+    models = data[0]["models"]
+    slider, seen = window.find(".explorer input[type=range]"), []
+    for key, model in ((Keys.HOME, models[0]), (Keys.END, models[-1])):
+        slider.send_keys(key)
+        seen.append(window.run(STATE))
+        assert seen[-1]["label"] == model["t"]
+        for value in model["c"]:
+            shown = "–" if value is None else f"{value:.4f}"
+            assert shown in seen[-1]["table"]
+    assert all(seen[0][key] != seen[1][key] for key in ("label", "table", "ring"))
+    # The last one was not tested: nothing of calibration rows, and nothing promised.
+    hidden = """return [...document.querySelectorAll('.explorer [data-series]')]
+      .filter(g => g.style.display === 'none').map(g => g.dataset.series)"""
+    assert set(window.run(hidden)) == {"held", "promised"}
     assert window.errors() == []
 
 

@@ -1,5 +1,6 @@
 """The report as text: what it says, of every kind of folder, and what it never does."""
 
+import hashlib
 import html
 import json
 import re
@@ -53,7 +54,7 @@ def test_names_stay_text(page):
 
 
 def test_nothing_is_loaded_from_elsewhere(page):
-    assert not re.search(r'(src|href)="(?!data:,")', page)
+    assert not re.search(r'(src|href)="(?!data:,"|#r0-|#r1-)', page)
     outside = page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
     assert "http" not in outside
     assert "Content-Security-Policy" in page
@@ -260,7 +261,8 @@ def test_a_deployed_run_shows_its_sites(folders, tmp_path):
     (place / "evidence.json").unlink()
     live = render([place], refresh=3)
     assert "run: a run that goes on" in live
-    assert '<meta http-equiv="refresh" content="3">' in live
+    assert 'id="again" data-seconds="3" checked>' in live
+    assert 'id="again"' not in render([place])
     assert "paused</td>" in live
 
 
@@ -420,3 +422,54 @@ def test_a_monitor_has_a_page(promised):
     labels = [text.get_text() for text in chart.axes().get_legend().get_texts()]
     assert labels == ["a", NASTY, "alarm at 40"]
     assert figures.e_values([]) is None
+
+
+def test_the_six_questions_of_a_policy_person_are_answered(tmp_path):
+    """What they would ask and not find; docs/report.md says where each is answered."""
+    data, place = federation(), tmp_path / "run"
+    about = pffl.About("to lend", "the credit board", "2026-11-17", "board@example.org")
+    bounds = pffl.ConditionalBoundedGroupLoss(0.8)
+    solution = pffl.solve(data, bounds, seed=0, about=about)
+    runs.save(solution, place)
+    page = html.unescape(render([place])).replace("\n", " ")
+    titles = re.findall(r'<h2 id="r0-(\w+)">', page)
+    assert re.findall(r'<a href="#r0-(\w+)">', page) == titles
+    first, *others = re.split(r'<h2 id="r0-\w+">', page)
+    part = dict(zip(titles, others, strict=True))
+
+    # 1. What does the number mean for a person? Before everything else.
+    worst = summary.by_urgency(verdict.cell_results(solution.evidence))[0]
+    assert "A loss of 0.6931 is a coin, 0 is sure and right" in first
+    chance = np.exp(-worst.train_loss)
+    assert f"was given a probability of {chance:.2f}" in first
+    # 2. How often is it wrong for each group, and in which direction?
+    for group in solution.as_dict()["groups"]:
+        for kind in ("error", "false_positive", "false_negative"):
+            rate = group[kind]
+            low, high = (100 * rate[end] for end in ("lower", "upper"))
+            text = f"{100 * rate['value']:.1f} % ({int(low)}–{int(np.ceil(high))})"
+            assert text in part["wrong"]
+    assert "'yes' predicted where 'no' is true" in part["wrong"]
+    # 3. Who made it, when, for what use, who is responsible?
+    for text in ("to lend", "the credit board", "2026-11-17", "board@example.org"):
+        assert text in first
+    bare = pffl.report(replace(solution.evidence, about=pffl.About()))
+    assert "Purpose: not stated · Owner: not stated · Date: not stated" in bare
+    assert "pffl card DIR --purpose … --owner … --date …" in bare
+    # 4. Is this page the one that belongs to the certificate?
+    sealed = hashlib.sha256((place / "certificate.json").read_bytes()).hexdigest()
+    model = solution.evidence.model.fingerprint
+    for text in (sealed, model, data.fingerprint):
+        assert text in part["from"]
+    # 5. Can I check without the data? The page says how, and so it can be.
+    assert "pffl verify DIR --arithmetic" in part["from"]
+    (place / "report.html").write_text(render([place]))
+    checks = [c for c in pffl.verify(place) if c.what.startswith("report")]
+    assert len(checks) > 100
+    assert [check.what for check in checks if not check.agrees] == []
+    # 6. Which inputs matter?
+    effects = solution.predictor.coefficients()
+    largest = effects.loc[effects["per_sd"].abs().idxmax()]
+    shown = part["inputs"].partition("<tbody>")[2]
+    assert re.search(r"<bdi>(.*?)</bdi>", shown)[1] == largest["input"]
+    assert f"{largest['per_sd']:.4f}" in shown

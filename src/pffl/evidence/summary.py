@@ -225,15 +225,22 @@ def columns(e: Evidence, cells: Sequence[CellResult]) -> list[Column]:
 
 def loss_in_words(e: Evidence) -> str:
     """Say what a loss means to a person."""
+    worst = by_urgency(verdict.cell_results(e))[:1]
     if not e.labels:
-        return (
+        text = (
             "The loss is the squared error (less for large errors, with Huber's), so "
             "its root is a typical error in the target's unit"
         )
+        if worst and worst[0].train_loss >= 0.0:
+            root = words(math.sqrt(worst[0].train_loss))
+            text += f": {root} for '{worst[0].cell}'"
+            if worst[0].constant:
+                guess = words(math.sqrt(worst[0].constant))
+                text += f", where guessing its own mean for everyone has {guess}"
+        return text
     many = len(e.labels)
     coin = "a coin" if many == 2 else f"a fair draw among {many} labels"
     text = f"A loss of {decimals(math.log(many))} is {coin}, 0 is sure and right"
-    worst = by_urgency(verdict.cell_results(e))[:1]
     if worst and math.isfinite(worst[0].train_loss):
         loss, cell = worst[0].train_loss, worst[0].cell
         text += (
@@ -293,10 +300,10 @@ def measures(e: Evidence) -> list[dict[str, str]]:
     ]
     return [
         {
-            "rows of": name,
+            "measured on": name,
             "rows": f"{one.rows:,}",
             "risk": _number(one.risk),
-            "error": _number(one.error),
+            "wrong": NOTHING if one.error is None else _share(one.error),
             "worst cell": _number(one.worst_cell_loss),
             "DP gap": _number(one.dp_gap),
             "EO gap": _number(one.eo_gap),

@@ -2672,6 +2672,8 @@ def check_shown(
     for key, name in (("train", "training"), ("test", "held-out")):
         rows[f"{name}, no bounds"] = [before.get(key)]
         old, new = before.get(key), result[key]
+        if new and new["error"] is not None:
+            costs.append(100 * new["error"])
         if old and new and None not in (old["error"], new["error"]):
             costs += [100 * old["error"], 100 * new["error"]]
             costs.append(round((new["error"] - old["error"]) * new["rows"]))
@@ -2690,6 +2692,8 @@ def check_shown(
     card = result["data"]["card"] or {"silos": [], "rows": [], "floor": 1}
     for silo, counts in zip(card["silos"], card["rows"], strict=True):
         rows.setdefault(silo, []).extend([counts, card["floor"]])
+    for group, *counts in zip(card.get("groups", []), *card["rows"], strict=True):
+        rows.setdefault(group, []).extend([counts, card["floor"]])
     came = outcomes(e)
     for name, (margin, error, cell, _) in came.items():
         rows.setdefault(name, []).extend([margin, error, cell])
@@ -2699,6 +2703,10 @@ def check_shown(
     if e["labels"]:  # what a loss means: that of a coin, and the odds of the truth
         known.append(math.log(len(e["labels"])))
         known += [math.exp(-cell["train_loss"]) for cell in result["cells"]]
+    else:  # of a squared error: its root
+        for cell in result["cells"]:
+            losses = [cell[key] for key in ("train_loss", "constant") if cell.get(key)]
+            known += [math.sqrt(max(loss, 0.0)) for loss in losses]
     anywhere = list(leaves_of(known))
     in_row = {name: list(leaves_of(facts)) for name, facts in rows.items()}
     parts = [(tag, [" ".join(t.split()) for t in p]) for tag, p in parts]

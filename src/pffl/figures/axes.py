@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 LONGEST, WIDE = 108, 36  # of a name, and of a line of it
 MARKERS = "osD^vPX*"
+LANE = 0.17  # of the height of a row
 HIDDEN = "_"  # a label that no legend shows
 DASHES: tuple[Any, ...] = (
     "-",
@@ -27,9 +28,9 @@ DASHES: tuple[Any, ...] = (
 )
 SHAPES: dict[str, dict[str, Any]] = {
     "dot": {"marker": "o"},
-    "ring": {"marker": "o", "markerfacecolor": "none"},
+    "ring": {"marker": "o", "markerfacecolor": "none", "markersize": 9},
     "diamond": {"marker": "D", "markerfacecolor": "none"},
-    "tick": {"marker": "|", "markersize": 14, "markeredgewidth": 2.5},
+    "tick": {"marker": "|", "markersize": 20, "markeredgewidth": 2.5},
 }
 KEY: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}
 
@@ -46,7 +47,8 @@ def new_axes(width: float = 6.0, height: float = 4.0) -> Axes:
 def draw(chart: Chart, ax: Axes | None) -> Axes:
     """Draw a chart, and return the Axes."""
     if isinstance(chart, Rows):
-        axes = new_axes(7.0, 1.4 + 0.3 * len(chart.rows)) if ax is None else ax
+        high = 0.42 if chart.lanes else 0.3
+        axes = new_axes(7.0, 1.4 + high * len(chart.rows)) if ax is None else ax
         _rows(chart, axes)
         return axes
     axes = new_axes() if ax is None else ax
@@ -67,7 +69,8 @@ def _rows(chart: Rows, axes: Axes) -> None:
         if not found:
             continue
         colour, label = COLOURS[series.colour][0], series.title or HIDDEN
-        at, values = [y for y, _ in found], [mark.value for _, mark in found]
+        lane = LANE * series.lane * chart.lanes
+        at, values = [y - lane for y, _ in found], [mark.value for _, mark in found]
         ends = [chart.axis.high if m.to is None else m.to for _, m in found]
         match series.shape:
             case "bar":

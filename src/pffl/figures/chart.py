@@ -43,15 +43,21 @@ MOST_LINES = 8  # as there are colours: no two lines look alike
 PAD = 0.06  # of an axis beyond its marks
 SMALLEST = 1e-4  # of the largest value: no axis is narrower
 STEPS = (1.0, 2.0, 5.0, 10.0)
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
 class Series:
-    """What the marks of one kind mean, and how they look."""
+    """What the marks of one kind mean, how they look, and whether in a lane.
+
+    A lane is above (−1) or below (1) the middle of a row, so that marks of the same
+    value do not hide each other.
+    """
 
     title: str
     shape: Shape
     colour: str
+    lane: int = 0
 
 
 @dataclass(frozen=True)
@@ -109,9 +115,11 @@ class Axis:
 
     def _written(self, value: float, digits: int) -> str:
         if self.percent:
-            return f"{100 * value:.{digits}f} %"
+            return f"{100 * value:.{digits * (value != 0)}f} %"
         plain = digits <= 5 and abs(value) < 1e6
-        return f"{value + 0.0:,.{digits}f}" if plain else f"{value:.8g}"
+        if value == 0:
+            return "0"
+        return f"{value:,.{digits}f}" if plain else f"{value:.8g}"
 
 
 def _decades(low: float, high: float) -> list[tuple[float, str]]:
@@ -121,7 +129,18 @@ def _decades(low: float, high: float) -> list[tuple[float, str]]:
     factors = (1, 2, 5) if last - first <= 2 else (1,)
     values = [m * 10.0**n for n in range(first, last + 1, every) for m in factors]
     inside = [v for v in values if low * (1 - 1e-9) <= v <= high * (1 + 1e-9)]
-    return [(v, f"{v:g}" if 1e-3 <= v < 1e5 else f"{v:.0e}") for v in inside]
+    return [(v, f"{v:,g}" if 1e-3 <= v < 1e5 else _power(v)) for v in inside]
+
+
+def _power(value: float) -> str:
+    """Write a small multiple of a power of ten.
+
+    >>> _power(1e-7), _power(2e12)
+    ('10⁻⁷', '2·10¹²')
+    """
+    digit, _, exponent = f"{value:.0e}".partition("e")
+    raised = str(int(exponent)).translate(RAISED)
+    return f"10{raised}" if digit == "1" else f"{digit}·10{raised}"
 
 
 def axis_of(
@@ -198,6 +217,11 @@ class Rows(Chart):
     rows: Sequence[Row]
     series: Mapping[str, Series]
     left: int = 0
+
+    @property
+    def lanes(self) -> bool:
+        """Whether rows have two lanes."""
+        return {-1, 1} <= {series.lane for series in self.series.values()}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ a chart shows also stands in a table beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 
@@ -16,17 +18,22 @@ from pffl.text import visible
 
 SHAPES = {
     "dot": '<circle class="full" r="5"/>',
-    "ring": '<circle class="open" r="5"/>',
+    "ring": '<circle class="open" r="6.5"/>',
     "diamond": '<path class="open" d="M0-6L6 0L0 6L-6 0z"/>',
-    "tick": '<line class="thick" y1="-11" y2="11"/>',
+    "tick": '<line class="thick" y1="-50%" y2="50%"/>',
 }
 ENDS = {  # of a line: within the axis, beyond it
     "span": ("M0-5V5", "M-6-5L0 0L-6 5"),
     "range": ("M0-5V5", "M-6-5L0 0L-6 5"),
     "arrow": ("M-12-4L-6 0L-12 4", "M-12-4L-6 0L-12 4"),
 }
+LANE = 8  # pixels from the middle of a row
 BACK = "M12-4L6 0L12 4"  # the head of an arrow to the left, beside a dot
 STRETCHED = '<svg viewBox="0 0 100 100" preserveAspectRatio="none">'
+MANY = 400  # points, of which more are counted by where they are
+ACROSS, DOWN = 1, 2.5  # percent: where that is
+CROWDS = (1, 2, 4, 10, sys.maxsize)  # so many in one place, or more,
+DARK = (0.25, 0.45, 0.7, 1)  # are drawn so dark
 NEAR = 5.0  # percent: an arrow this short has no head
 
 
@@ -67,7 +74,7 @@ def _rows(chart: Rows) -> str:
     body = "".join(_row(row, chart, grid, noted) for row in chart.rows)
     under = f'<div class="axis"><span></span>{_along(places, axis.title)}</div>'
     return _figure(
-        f'<div class="dots{" noted" * noted}" role="img" '
+        f'<div class="dots{" noted" * noted}{" lanes" * chart.lanes}" role="img" '
         f'aria-label="{_text(chart.words)}" '
         f'data-low="{axis.low!r}" data-high="{axis.high!r}">{body}{under}</div>',
         _key(chart),
@@ -111,8 +118,10 @@ def _mark(mark: Mark, chart: Rows) -> str:
         shape = f'<path class="open" d="{head}"/>' if head else ""
         if series.shape == "range":
             line += f'<svg x="{start:.2f}%"><path class="open" d="{within}"/></svg>'
+    lane = LANE * series.lane * chart.lanes
+    moved = f' transform="translate(0 {lane})"' if lane else ""
     return (
-        f'<g class="c-{series.colour}" data-series="{mark.series}">{line}'
+        f'<g class="c-{series.colour}"{moved} data-series="{mark.series}">{line}'
         f'<svg class="mark" x="{at:.2f}%">{title}{shape}</svg></g>'
     )
 
@@ -144,6 +153,8 @@ def _of_series(shape: str) -> str:
         head = f'<path class="open" d="{ENDS[shape][0]}"/>'
         start = f'<svg x="3">{head}</svg>' if shape == "range" else ""
         return f'<line x1="3" x2="23"/>{start}<svg class="mark" x="23">{head}</svg>'
+    if shape == "tick":
+        return '<line class="thick" x1="13" x2="13" y1="-8" y2="8"/>'
     return f'<svg class="mark" x="13">{SHAPES[shape]}</svg>'
 
 
@@ -194,9 +205,8 @@ def _band(line: Line, x: Axis, y: Axis) -> str:
 def _line(line: Line, x: Axis, y: Axis) -> str:
     places = [(x.at(a), 100 - y.at(b)) for a, b in line.points]
     if line.kind == "crowd":
-        path = "".join(f"M{a:.2f} {b:.2f}h0" for a, b in places)
-        drawn = f'{STRETCHED}<path class="crowd" d="{path}"/></svg>'
-        return f'<g class="c-{line.colour}">{drawn}</g>'
+        drawn = "".join(_crowd(places))
+        return f'<g class="c-{line.colour}">{STRETCHED}{drawn}</svg></g>'
     spans = "".join(
         _spans(a, b, ends, x, y)
         for (a, b), ends in zip(places, line.spans, strict=False)
@@ -220,6 +230,23 @@ def _line(line: Line, x: Axis, y: Axis) -> str:
     return f'<g class="c-{line.colour}">{spans}{"".join(parts)}</g>'
 
 
+def _crowd(places: Sequence[tuple[float, float]]) -> Iterable[str]:
+    """Points, one on the other darker; of many, how many are where."""
+    if len(places) <= MANY:
+        yield "".join(
+            f'<path class="crowd" d="M{a:.2f} {b:.2f}h0"/>' for a, b in places
+        )
+        return
+    counts = Counter((int(a / ACROSS), int(b / DOWN)) for a, b in places)
+    for least, most, dark in zip(CROWDS, CROWDS[1:], DARK, strict=False):
+        found = [at for at, n in counts.items() if least <= n < most]
+        path = "".join(
+            f"M{i * ACROSS:g} {(j + 0.5) * DOWN:g}h{ACROSS}" for i, j in found
+        )
+        width = f'stroke-width="{DOWN}" stroke-opacity="{dark}"'
+        yield f'<path class="heap" {width} d="{path}"/>' if found else ""
+
+
 def _spans(a: float, b: float, ends: Ends, x: Axis, y: Axis) -> str:
     """The interval of a point along each axis."""
     out, (left, right, low, high) = "", ends
@@ -241,6 +268,13 @@ def _of_line(line: Line) -> str:
         band = '<rect class="band" x="1" width="24" y="-7" height="14"/>'
         drawn = f'<line class="line d{line.dash}" x1="1" x2="25"/>'
         return band + drawn if line.band else drawn
+    if line.kind == "crowd" and len(line.points) > MANY:
+        parts = zip((1, 7, 13, 19), DARK, strict=True)
+        return "".join(
+            f'<rect class="full" stroke="none" x="{x}" width="6" y="-6" height="12" '
+            f'fill-opacity="{dark}"/>'
+            for x, dark in parts
+        )
     shape = "diamond" if line.kind == "marks" else "dot"
     return f'<svg class="mark" x="13">{SHAPES[shape]}</svg>'
 

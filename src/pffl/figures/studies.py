@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -76,7 +77,12 @@ def tradeoff(
             least=LITTLE * max([b for _, b in there], default=1.0),
         ),
         [
-            Line("a trained model", there, "crowd", colour="before"),
+            Line(
+                "trained models, darker where there are more",
+                there,
+                "crowd",
+                colour="before",
+            ),
             Line(
                 f"Pareto front, chosen on {chosen} rows, with intervals",
                 marked,
@@ -164,11 +170,11 @@ def differences(table: Table, words: str, *, shares: bool = False) -> Rows:
         note = str(row.get("verdict") or "")
         apart = low is not None and high is not None and (low > 0 or high < 0)
         shown = note != UNDECIDED if note else apart
-        text = f"{row['method']}: {_signed(mean, shares)}"
+        text = f"{row['method']}: {signed(mean, shares)}"
         marks = [Mark("shown" if shown else "open", mean, words=text)]
         values.append(mean)
         if low is not None and high is not None:
-            ends = f"{text} ({_signed(low, shares)} to {_signed(high, shares)})"
+            ends = f"{text} ({signed(low, shares)} to {signed(high, shares)})"
             marks.insert(0, Mark("interval", low, high, ends))
             values += [low, high]
         rows.append(Row(str(row["method"]), tuple(marks), note))
@@ -182,7 +188,10 @@ def differences(table: Table, words: str, *, shares: bool = False) -> Rows:
     return Rows(words, axis, rows, used(series, rows))
 
 
-def _signed(value: float, shares: bool) -> str:
+def signed(value: float | None, shares: bool) -> str:
+    """Write a difference, of shares in percentage points; a dash for none."""
+    if value is None or math.isnan(value):
+        return "–"
     return f"{100 * value:+.2f} points" if shares else f"{value:+.4f}"
 
 
@@ -314,9 +323,20 @@ def curves(table: Table, *, y: str) -> Plot:
         ys += [v for p, s in zip(points, spans, strict=True) for v in (p[1], *s[2:])]
     return Plot(
         f"Error against {_measure(y)} on test rows, a line for each curve",
-        axis_of("error", [v for v in xs if v is not None], percent=True, least=POINTS),
-        axis_of(_measure(y), [v for v in ys if v is not None]),
+        axis_of(
+            _measure("error"),
+            [v for v in xs if v is not None],
+            percent=True,
+            least=POINTS,
+        ),
+        axis_of(
+            _measure(y),
+            [v for v in ys if v is not None],
+            least=LITTLE
+            * max((b for line in lines for _, b in line.points), default=1),
+        ),
         lines,
+        left=max(0, len(found) - MOST_LINES),
     )
 
 

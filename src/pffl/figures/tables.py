@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from pffl.figures.chart import (
@@ -33,13 +34,14 @@ FURTHEST = 0.5  # how far beyond the largest loss, as a part of it, upper bounds
 LITTLE = 0.1  # of the largest loss: an axis is at least so wide
 POINTS = 0.05  # the same of a share: five points
 SMALLEST = 1e-6  # of an e-value that is drawn
+MOST_ALARMS = 1e3  # times an alarm: e-values are drawn so far
 CELLS = {
-    "change": Series("", "arrow", "before"),
-    "before": Series("training rows, without bounds", "ring", "before"),
-    "after": Series("training rows", "dot", "after"),
+    "change": Series("", "arrow", "before", -1),
+    "before": Series("training rows, without bounds", "ring", "before", -1),
+    "after": Series("training rows", "dot", "after", -1),
     "bound": Series("bound", "tick", "bound"),
-    "held": Series("held-out rows", "diamond", "test"),
-    "promised": Series("to what is promised at most", "span", "test"),
+    "held": Series("held-out rows", "diamond", "test", 1),
+    "promised": Series("up to what is promised at most", "span", "test", 1),
 }
 BESIDE = ("after", "bound", "held", "promised")  # of several runs
 RATES = {
@@ -92,22 +94,24 @@ def group_losses(
     along
         Cells for which the axis is to have room; by default those of the table.
     sort
-        Whether the cell furthest above its bound comes first.
+        Whether the cell furthest above its bound, on any rows, comes first.
     most
         Cells that are drawn; the chart says how many are not.
     """
-    cells = sorted(rows_of(table), key=_urgency) if sort else rows_of(table)
+    cells = sorted(rows_of(table), key=urgency) if sort else rows_of(table)
     shown = cells[:most]
     drawn = [Row(str(cell["cell"]), tuple(_cell_marks(cell))) for cell in shown]
     axis = _cell_axis(shown if along is None else rows_of(along))
     series = {
         **CELLS,
-        "after": Series(rows, "dot", "after"),
-        "held": Series(held, "diamond", "test"),
+        "after": replace(CELLS["after"], title=rows),
+        "held": replace(CELLS["held"], title=held),
     }
     if any(m.to is not None and m.to > axis.high for r in drawn for m in r.marks):
-        further = "to what is promised at most (an arrow: beyond the axis)"
-        series["promised"] = Series(further, "span", "test")
+        further = f"{CELLS['promised'].title} (an arrow: beyond the axis)"
+        series["promised"] = replace(CELLS["promised"], title=further)
+    if not any(mark.series == "held" for row in drawn for mark in row.marks):
+        series = {key: replace(one, lane=0) for key, one in series.items()}
     return Rows(
         "Mean loss of each cell: before, after, its bound, on held-out rows, and what "
         "is promised at most",
@@ -139,9 +143,11 @@ def side_by_side(tables: Sequence[tuple[str, Table]]) -> Rows:
     )
 
 
-def _urgency(cell: Mapping[str, Any]) -> float:
-    over = known(cell.get("violation"))
-    return -(float(cell["train_loss"]) if over is None else over)
+def urgency(cell: Mapping[str, Any]) -> float:
+    """Sort by this: furthest above its bound, or with the largest loss, first."""
+    losses = [known(cell.get(key)) for key in ("train_loss", "test_loss")]
+    bound = known(cell.get("bound")) or 0.0
+    return -max([loss - bound for loss in losses if loss is not None], default=-bound)
 
 
 def used(series: Mapping[str, Series], rows: Iterable[Row]) -> dict[str, Series]:
@@ -162,6 +168,8 @@ def _cell_marks(cell: Mapping[str, Any]) -> Iterable[Mark]:
             "test_upper",
         )
     )
+    if bound is not None:
+        yield Mark("bound", bound, words=f"{name}, bound: {decimals(bound)}")
     if before is not None and after is not None:
         yield Mark("change", before, after)
     start = after if held is None else held
@@ -171,7 +179,6 @@ def _cell_marks(cell: Mapping[str, Any]) -> Iterable[Mark]:
         ("held", held, "held-out"),
         ("before", before, "before"),
         ("after", after, "after" if before is not None else "loss"),
-        ("bound", bound, "bound"),
     ):
         if value is not None:
             yield Mark(key, value, words=f"{name}, {words}: {decimals(value)}")
@@ -262,7 +269,7 @@ def site_losses(table: Table) -> Rows:
         rows.append(Row(name, tuple(marks)))
     series = {
         "sites": Series("lowest to highest site", "range", "after"),
-        "most": Series("at most, whatever one site told", "tick", "bound"),
+        "most": Series("at most, whatever one site told", "tick", "c3"),
     }
     return Rows(
         "Mean loss of each cell between sites, and at most, whatever one told",
@@ -315,17 +322,26 @@ def e_values(table: Table) -> Plot | None:
     rows = rows_of(table)
     for row in rows:
         points = found.setdefault(str(row["cell"]), [])
-        points.append((float(row["batch"]), max(float(row["e_value"]), SMALLEST)))
+        points.append((float(row["batch"]), float(row["e_value"])))
     if not found:
         return None
     limit = float(rows[-1]["threshold"])
+    most = MOST_ALARMS * limit
+    cut = any(y > most for line in found.values() for _, y in line)
+    for name, line in found.items():
+        found[name] = [(x, min(max(y, SMALLEST), most)) for x, y in line]
     top = sorted(found, key=lambda name: -max(y for _, y in found[name]))[:MOST_LINES]
     lines = {name: line for name, line in found.items() if name in top}
     points = [point for line in lines.values() for point in line]
     return Plot(
         "E-value of each cell by batch, and where an alarm is",
         axis_of("batch", [x for x, _ in points], whole=True),
-        axis_of("e-value", [y for _, y in points], include=limit, log=True),
+        axis_of(
+            f"e-value, drawn up to {most:,.0f}" if cut else "e-value",
+            [y for _, y in points],
+            include=limit,
+            log=True,
+        ),
         [
             Line(name, line, "line" if len(line) > 1 else "marks", colour=f"c{i}")
             for i, (name, line) in enumerate(lines.items())

@@ -10,6 +10,7 @@ from pffl.evidence.summary import Figure
 from pffl.text import UPPER, decimals, figure, visible
 
 LONG = 40  # rows
+NONE = ("–", "—")
 GLOSSARY = {
     "cell": "the people that one bound speaks of: a group, or those of a group with "
     "one label",
@@ -36,6 +37,7 @@ GLOSSARY = {
     "DP gap": "demographic parity: how much more often one group is predicted positive "
     "than another",
     "EO gap": "equal opportunity: the same among those who are truly positive",
+    "e-value": "how strongly the rows so far speak against a bound: 1 is not at all",
     "Pareto front": "the models that no other beats in both measures",
     "standard error": "how far a mean over seeds is off by chance, roughly",
     "fingerprint": "a hash: the same bytes have the same one, others have not",
@@ -64,9 +66,11 @@ class Grid:
     def of(
         cls, about: str, rows: Sequence[Mapping[str, Any]], narrow: str = "stack"
     ) -> Grid:
-        """Lay out mappings, all with the same keys."""
+        """Lay out mappings, all with the same keys; a column without entry is none."""
         names = list(rows[0]) if rows else []
-        entries = [[_figure(name, row[name]) for name in names] for row in rows]
+        told = {n: [_figure(n, row[n]) for row in rows] for n in names}
+        names = [n for n in names if any(one.text not in NONE for one in told[n])]
+        entries = [[told[name][i] for name in names] for i in range(len(rows))]
         heads = [(name, GLOSSARY.get(name, "")) for name in names]
         return cls(about, heads, entries, narrow)
 
@@ -79,6 +83,8 @@ def entry(name: str, value: object) -> str:
     """Write an entry of column `name`, with the digits of the other tables."""
     if isinstance(value, str):
         return visible(value)
+    if name in ("margin", "multiplier") and isinstance(value, float):
+        return margin(value)
     upper = name in UPPER and isinstance(value, float)
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     return number(value) if plain and not upper else figure(name, value)

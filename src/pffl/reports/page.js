@@ -20,6 +20,10 @@
   document.addEventListener("keydown", e => { if (e.key === "Escape") hide(); });
   addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(d => { d.open = true; }));
 
+  // A run that goes on: the page loads itself again, until somebody asks it not to.
+  const again = document.getElementById("again");
+  if (again) setInterval(() => { if (again.checked) location.reload(); }, 1000 * again.dataset.seconds);
+
   // Models to go through: slider and click move figures, table and sentence together.
   const data = JSON.parse(document.getElementById("data").textContent);
   const shown = v => v === null ? "–" : Number(v).toFixed(4);

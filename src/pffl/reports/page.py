@@ -122,15 +122,15 @@ class Contents:
         if len(self.runs) > 1:
             return f"{len(self.runs)} runs side by side"
         if self.runs:
-            return f"{self.runs[0].result['data']['name']}: {self.runs[0].kind}"
+            return _titled(self.runs[0].result["data"]["name"], self.runs[0].kind)
         if self.sweeps:
-            return f"{self.sweeps[0].name}: sweep"
+            return _titled(self.sweeps[0].name, "sweep")
         if self.comparisons:
-            return f"{self.comparisons[0].name}: comparison"
+            return _titled(self.comparisons[0].name, "comparison")
         if self.monitors:
-            return f"{self.monitors[0].name}: monitor"
+            return _titled(self.monitors[0].name, "monitor")
         if self.live:
-            return f"{self.live[0].name}: a run that goes on"
+            return _titled(self.live[0].name, "a run that goes on")
         return "The paper's figures, run again"
 
     @property
@@ -166,6 +166,10 @@ class Contents:
         tables = [(run.name, run.result["cells"]) for run in self.runs]
         names = {tuple(cell["cell"] for cell in cells) for _, cells in tables}
         return side_by_side(tables) if len(tables) > 1 and len(names) == 1 else None
+
+
+def _titled(name: str, kind: str) -> str:
+    return kind.capitalize() if name == kind else f"{name}: {kind}"
 
 
 def report(

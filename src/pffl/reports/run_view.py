@@ -13,13 +13,14 @@ from pffl.evidence.certificate import Certificate, grounds_of, mark, numbered
 from pffl.evidence.evidence import Evidence, Missing
 from pffl.evidence.summary import Column, Figure, Verdict
 from pffl.figures import Plot, Rows
+from pffl.figures.tables import urgency
 from pffl.models.predictor import Predictor
 from pffl.reports import card
 from pffl.reports.explorer import Explorer, path_of
 from pffl.reports.grid import GLOSSARY, Grid, margin
 from pffl.reports.inputs import InputsThatMatter
 from pffl.runs.overview import Overview
-from pffl.text import shorten
+from pffl.text import shorten, visible
 
 NOT_STATED = "not stated"
 LONGEST = 200  # of a refusal
@@ -48,6 +49,25 @@ class RunView:
         # Of an interrupted run nothing is certified.
         done = e.stopped != "interrupted"
         put(self, "certified", verdict.certificate(e) if done else None)
+
+    @cached_property
+    def sections(self) -> list[str]:
+        """What the page of it has, in the order in which a reader asks."""
+        r = self.result
+        there = {
+            "cells": True,
+            "wrong": self.rates.rows,
+            "cost": True,
+            "binds": r["asks_most"],
+            "bounds": self.attainable or self.tried.rows or r["witness"],
+            "sites": self.site_text,
+            "certificate": self.certified,
+            "data": r["data"]["card"],
+            "inputs": self.matter,
+            "rounds": self.rounds,
+            "from": True,
+        }
+        return [name for name, has in there.items() if has]
 
     # The first screen
 
@@ -81,9 +101,11 @@ class RunView:
     @property
     def cell_chart(self) -> Rows:
         """The one picture: losses, bounds, held-out rows, promises."""
-        cells = self.result["cells"]
+        cells, held = self.result["cells"], "held-out rows"
+        if not isinstance(self.evidence.path, Missing):
+            held = "calibration rows"
         if self.evidence.trained:
-            return figures.group_losses(cells, most=FIRST)
+            return figures.group_losses(cells, most=FIRST, held=held)
         # No row was trained on here: all of them are held out.
         once = [{**cell, "test_loss": None} for cell in cells]
         return figures.group_losses(once, rows="rows at hand", most=FIRST)
@@ -105,7 +127,10 @@ class RunView:
 
     @property
     def cells(self) -> Grid:
-        """The table of cells, with multipliers where there are bounds."""
+        """The table of cells, with multipliers where there are bounds.
+
+        In the order of the picture.
+        """
         rows, columns = self.result["cells"], self.columns
         heads = [("cell", GLOSSARY["cell"])]
         heads += [(column.title, column.meaning) for column in columns]
@@ -117,7 +142,8 @@ class RunView:
             heads.append(("multiplier", GLOSSARY["multiplier"]))
             for row, entries in zip(rows, table, strict=True):
                 entries.append(Figure(margin(row["multiplier"])))
-        return Grid("Losses per cell", heads, table)
+        order = sorted(range(len(rows)), key=lambda z: urgency(rows[z]))
+        return Grid("Losses per cell", heads, [table[z] for z in order])
 
     # Below it
 
@@ -216,6 +242,26 @@ class RunView:
         return "" if self.certified is None else card.seal(self.certified)
 
     @property
+    def data_rows(self) -> Grid:
+        """Training rows per silo and group, longer than it is wide."""
+        card = self.result["data"]["card"]
+        floor = Figure(f"< {card['floor']}")
+        counts = [
+            [floor if n is None else Figure(f"{n:,}") for n in row]
+            for row in card["rows"]
+        ]
+        down, across, corner = card["silos"], card["groups"], "silo"
+        if len(across) > len(down):
+            counts = [list(column) for column in zip(*counts, strict=True)]
+            down, across, corner = across, down, "group"
+        rows = [
+            [Figure(visible(name)), *row]
+            for name, row in zip(down, counts, strict=True)
+        ]
+        heads = [(corner, GLOSSARY.get(corner, "")), *((name, "") for name in across)]
+        return Grid("Rows per silo and group", heads, rows)
+
+    @property
     def matter(self) -> InputsThatMatter | None:
         """The inputs that move the model most."""
         return None if self.predictor is None else InputsThatMatter.of(self.predictor)
@@ -261,6 +307,12 @@ def site_grid(overview: Overview) -> Grid:
     return Grid.of("Answers per site", rows, "stack list")
 
 
+def _told(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a statement, less what says nothing: that no figure is vacuous."""
+    idle = {"vacuous"} if not any(row.get("vacuous") for row in rows) else set()
+    return [{k: v for k, v in row.items() if k not in idle} for row in rows]
+
+
 def _laid_out(certificate: Certificate) -> dict[str, Any]:
     """Return a certificate in plain form, each statement with title, word and table.
 
@@ -276,7 +328,9 @@ def _laid_out(certificate: Certificate) -> dict[str, Any]:
                 "mark": word,
                 "tone": summary.TONES.get(word, "bad"),
                 "numbers": [grounds[g] for g in grounds_of(one)],
-                "grid": Grid.of(one.title, rows if one.kind != "measured" else ()),
+                "grid": Grid.of(
+                    one.title, _told(rows) if one.kind != "measured" else ()
+                ),
             }
         )
     found = {"statements": statements, "notes": certificate.notes}

@@ -10,6 +10,7 @@ from typing import Any
 
 from pffl import figures
 from pffl.figures import Plot, Rows
+from pffl.figures.studies import signed
 from pffl.reports.explorer import COLUMNS, Explorer, flat
 from pffl.reports.grid import Grid, number
 from pffl.study import published
@@ -18,9 +19,9 @@ from pffl.study.sweep import Sweep
 
 MOST_SENTENCES = 2_000  # models whose sentences are on the page
 MOST_FIGURES = 400_000  # numbers of cells on the page
-TITLES = ("bound", "training", "held-out", "at most")
+TITLES = ("bound", "training", "held-out", "promised at most")
 MEASURES = {
-    "error": "error",
+    "error": "wrong",
     "worst_cell_loss": "worst cell",
     "risk": "risk",
     "dp_gap": "DP gap",
@@ -169,7 +170,7 @@ class ComparisonView:
     name: str
     reference: str
     terms: Sequence[str]
-    charts: Sequence[Rows]
+    differences: Sequence[tuple[Rows, Grid]]
     means: Grid
     costs: Grid
     failed: Sequence[str]
@@ -179,12 +180,8 @@ class ComparisonView:
         """Lay out what was measured on test rows."""
         lines = figures.rows_of(found.table)
         reference = found.reference
-        charts = [
-            figures.differences(
-                found.differences(measure),
-                f"{title} on test rows: difference to {reference}, seed by seed",
-                shares=measure == "error",
-            )
+        pairs = [
+            _difference(found, measure, title)
             for measure, title in (
                 ("worst_cell_loss", "Worst cell's mean loss"),
                 ("error", "Share of wrong predictions"),
@@ -205,18 +202,42 @@ class ComparisonView:
             name,
             reference,
             found.study.terms,
-            [chart for chart in charts if chart.rows],
+            [pair for pair in pairs if pair[0].rows],
             Grid.of("Means on test rows", means, "stack list"),
             Grid.of("Costs of training", costs),
             [f"{x['method']} failed: {x['failed']}" for x in lines if x["failed"]],
         )
 
 
+def _difference(found: Comparison, measure: str, title: str) -> tuple[Rows, Grid]:
+    """Paired differences as a chart and as a table, the smallest first."""
+    shares = measure == "error"
+    words = f"{title} on test rows: difference to {found.reference}, seed by seed"
+    rows = figures.rows_of(found.differences(measure))
+    rows = sorted(rows, key=lambda row: row["mean"])
+    table = [
+        {
+            "method": str(row["method"]),
+            "difference": signed(row["mean"], shares),
+            "from": signed(row["low"], shares),
+            "to": signed(row["high"], shares),
+            "it is": str(row["verdict"]),
+            "seeds": int(row["seeds"]),
+        }
+        for row in rows
+    ]
+    return figures.differences(rows, words, shares=shares), Grid.of(words, table)
+
+
 def _mean(line: Mapping[str, Any], key: str) -> str:
     value, error = line[key], line[f"{key}_se"]
     if value is None or math.isnan(value):
         return "–"
-    return f"{value:.4f}" + ("" if math.isnan(error) else f" ± {error:.4f}")
+    if key == "error":
+        more = f" ± {100 * error:.1f}" if error > 0 else ""
+        return f"{100 * value:.1f} %{more}"
+    # What is the same in every seed was drawn once, however often it was run.
+    return f"{value:.4f}" + (f" ± {error:.4f}" if error > 0 else "")
 
 
 def _spent(line: Mapping[str, Any], key: str) -> str:
@@ -270,4 +291,4 @@ def _claim(one: Mapping[str, Any]) -> Grid:
         }
         for against in one["against"]
     ]
-    return Grid.of(one["text"], rows)
+    return Grid.of(one["text"], rows, "stack list")

@@ -1,0 +1,144 @@
+"""Walk as a user would, with the wheel and with the sdist, away from the checkout.
+
+    python tests/walk.py                      3.11 and 3.13, wheel and sdist
+    python tests/walk.py --python 3.13 --only wheel
+
+Each is installed into a fresh environment, with the newest dependencies that pip finds.
+Then README's main command, predict, certify, verify, report, card, reproduce, deploy, a
+site's prepare and show, and two notebooks of the gallery run in an empty folder; with
+the sdist also the quick tests and the examples that it carries. COMPAS is downloaded
+where it is not cached. The exit code is 1 if anything fails, or nothing could be run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.matrix import TOOLS, Failed, interpreter, step  # noqa: E402
+
+PYTHONS = ("3.11", "3.13")
+KINDS = ("wheel", "sdist")
+NOTEBOOKS = ("ten_lines", "own_table")
+CELL = re.compile(r"^```\{code-cell\}[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+MAIN = re.compile(r"\.venv/bin/pffl (run .*)")
+SPEC = """
+[data]
+name = "compas"
+silos = 3
+
+[constraint]
+kind = "bgl"
+bound = 0.62
+"""
+TRIAL = ("--trial-data", "--trial-certificates", "--sites", "a,b,c")
+NEW = (
+    "import pandas as pd, pffl\n"
+    "f = pffl.datasets.compas()\n"
+    "rows = pd.DataFrame(f.pooled('test').X, columns=f.schema.features)\n"
+    "rows.to_csv('new.csv', index=False)\n"
+)
+
+
+def commands() -> list[tuple[str, ...]]:
+    """What is typed after `pffl`, one after the other."""
+    main = MAIN.search((ROOT / "README.md").read_text("utf-8"))
+    assert main is not None
+    run = "runs/compas-001"
+    return [
+        tuple(shlex.split(main[1])),
+        ("predict", run, "new.csv", "-o", "scores.csv"),
+        ("certify", run),
+        ("verify", run),
+        ("report", run, "-o", "page.html"),
+        ("card", run, "--owner", "Unit 7"),
+        ("reproduce", "parity", "--data", "compas", "--budget", "20", "--seeds", "2"),
+        ("deploy", "spec.toml", "-o", "trial", *TRIAL),
+        ("site", "prepare", "trial/sites/a"),
+        ("site", "show", "trial/sites/a"),
+        ("schema", "run", "-o", "run.schema.json"),
+    ]
+
+
+def unpacked(sdist: Path, place: Path) -> Path:
+    """The folder that an sdist holds."""
+    with tarfile.open(sdist) as files:
+        files.extractall(place, filter="data")
+    (folder,) = place.iterdir()
+    return folder
+
+
+def walk(python: Path, kind: str, parts: Path) -> str:
+    """Install and run everything; what was run, in a line."""
+    pattern = "pffl-*.whl" if kind == "wheel" else "pffl-*.tar.gz"
+    (built,) = parts.glob(pattern)
+    told = []
+    with tempfile.TemporaryDirectory(prefix="pffl-walk-") as scratch:
+        place = Path(scratch) / "here"
+        place.mkdir()
+        step([python, "-m", "venv", Path(scratch) / "venv"])
+        own = Path(scratch) / "venv" / "bin" / "python"
+        wanted = [f"{built}[report,parquet,flower]", *TOOLS]
+        step([own, "-m", "pip", "install", "-q", "--no-compile", *wanted])
+        (place / "spec.toml").write_text(SPEC, "utf-8")
+        step([own, "-c", NEW], place)
+        for words in commands():
+            begun = time.monotonic()
+            step([own, "-m", "pffl", *words], place)
+            told.append(f"{words[0]} {time.monotonic() - begun:.0f} s")
+        for name in NOTEBOOKS:
+            text = (ROOT / "docs" / "gallery" / f"{name}.md").read_text("utf-8")
+            cells = [
+                re.sub(r"^:\w+:.*$", "", c, flags=re.M) for c in CELL.findall(text)
+            ]
+            step([own, "-c", "\n".join(cells)], place)
+            told.append(name)
+        if kind == "sdist":
+            source = unpacked(built, Path(scratch) / "source")
+            quick = [own, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+            seen = step([*quick, "-m", "quick"], source)
+            told.append(seen.strip().splitlines()[-1].partition(" in ")[0])
+            seen = step([*quick, "tests/test_examples.py"], source)
+            told.append("examples: " + seen.strip().splitlines()[-1])
+    return ", ".join(told)
+
+
+def main() -> None:
+    """Walk what is asked for, and say what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--python", choices=PYTHONS, action="append")
+    parser.add_argument("--only", choices=KINDS)
+    parser.add_argument("--parts", type=Path, help="Where wheel and sdist are built.")
+    asked = parser.parse_args()
+    failed, done = False, 0
+    with tempfile.TemporaryDirectory(prefix="pffl-parts-") as folder:
+        parts = asked.parts or Path(folder) / "dist"
+        if asked.parts is None:
+            step([sys.executable, ROOT / "recipe" / "release.py", "--out", parts])
+        for version in asked.python or PYTHONS:
+            python = interpreter(version)
+            if python is None:
+                print(f"{version}  is not on this machine: SKIPPED", flush=True)
+                continue
+            for kind in [asked.only] if asked.only else KINDS:
+                done += 1
+                try:
+                    words = walk(python, kind, parts)
+                except Failed as error:
+                    failed, words = True, f"FAILED: {error}"
+                print(f"{version}  {kind}  {words}", flush=True)
+    if failed or not done:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
