@@ -223,6 +223,23 @@ def test_a_basis_is_orthonormal_however_long(monkeypatch):
     np.testing.assert_allclose(basis @ (basis.T @ columns), columns, atol=1e-13)
 
 
+def test_a_direction_that_only_rounding_draws_is_none(monkeypatch):
+    """Otherwise each processor would go its own way, and sites follow a run."""
+    rng = np.random.default_rng(1)
+    for block in (16, 4096):
+        monkeypatch.setattr(quasi_newton, "BLOCK", block)
+        few = rng.normal(size=(70, 4))
+        few /= np.linalg.norm(few, axis=0)
+        sums = few @ rng.normal(size=(4, 2)) / 9
+        columns = np.column_stack([few[:, :2], sums[:, :1], few[:, 2:], sums])
+        whole = quasi_newton.orthonormal(columns[:, [0, 1, 3, 4]])
+        found = quasi_newton.orthonormal(columns)
+        noisy = quasi_newton.orthonormal(columns * (1 + 1e-16 * rng.normal(size=7)))
+        for basis in (found, noisy):
+            assert basis.shape == (70, 4)
+            np.testing.assert_allclose(basis @ basis.T, whole @ whole.T, atol=1e-12)
+
+
 def test_inputs_that_no_row_has_take_no_part():
     rng = np.random.default_rng(5)
     few, many = rng.normal(size=(120, 6)), np.zeros((120, 900))

@@ -27,6 +27,7 @@ MOST, LEAST = 30, 8  # pairs
 LARGEST = 2**26  # numbers of all pairs together: half a GB
 COSTLY = 2**25  # products of pairs with pairs in a round, of all functions
 BLOCK = 4096  # rows of a basis that are orthogonalised at once
+DEPENDENT = 1e-10  # part of a unit vector that the ones before it do not have
 FLATTEST = 1e-10  # sᵀy, in parts of ‖s‖·‖y‖, of a pair that says nothing
 
 
@@ -53,7 +54,8 @@ class Span:
         rows = np.stack(vectors)
         lengths = np.linalg.norm(rows, axis=1)
         rows = rows[lengths > 0] / lengths[lengths > 0, None]
-        return cls(orthonormal(rows.T), len(rows))
+        basis = orthonormal(rows.T)
+        return cls(basis, basis.shape[1])
 
     def seen(self, vectors: FloatArray) -> FloatArray:
         """Return the coordinates of vectors, which are the last axis."""
@@ -71,9 +73,11 @@ class Span:
 
 
 def orthonormal(columns: FloatArray) -> FloatArray:
-    """Return an orthonormal basis of the span of a few long columns.
+    """Return an orthonormal basis of the span of a few long unit columns.
 
-    Blocks of rows first, while they are in the processor's cache, then their triangles.
+    A column that depends on those before it adds none: what is left of it is rounding,
+    and would be a direction that every processor draws for itself. Blocks of rows
+    first, while they are in the processor's cache, then their triangles.
 
     Reference: Demmel, Grigori, Hoemmen and Langou, *Communication-optimal parallel and
     sequential QR and LU factorizations* (2012), section 3.
@@ -81,16 +85,32 @@ def orthonormal(columns: FloatArray) -> FloatArray:
     p, q = columns.shape
     blocks = p // BLOCK
     if blocks < 2 or 2 * q > BLOCK:
-        return np.linalg.qr(columns)[0]
+        basis, triangle = np.linalg.qr(columns)
+        return basis if (turn := _turn(triangle)) is None else basis @ turn
     cut = [np.array(part) for part in np.array_split(columns, blocks)]
     parts = [np.linalg.qr(part) for part in cut]
-    within = np.linalg.qr(np.concatenate([triangle for _, triangle in parts]))[0]
+    within, whole = np.linalg.qr(np.concatenate([triangle for _, triangle in parts]))
     turns = within.reshape(blocks, q, q)
-    found = np.empty((p, q))
+    if (turn := _turn(whole)) is not None:
+        turns = turns @ turn
+    found = np.empty((p, turns.shape[2]))
     ends = np.cumsum([len(part) for part in cut])
     for end, (basis, _), turn in zip(ends, parts, turns, strict=True):
         np.matmul(basis, turn, out=found[end - len(basis) : end])
     return found
+
+
+def _turn(triangle: FloatArray) -> FloatArray | None:
+    """Return a basis of a triangle's columns that depend on none before them.
+
+    None if none does. A column that depends is taken out before the next is looked at.
+    """
+    left = np.arange(len(triangle))
+    basis, found = np.empty(0), triangle
+    while (flat := np.abs(np.diagonal(found)) <= DEPENDENT).any():
+        left = np.delete(left, int(np.argmax(flat)))
+        basis, found = np.linalg.qr(triangle[:, left])
+    return None if len(left) == len(triangle) else basis
 
 
 def learnt(
