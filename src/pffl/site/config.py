@@ -56,7 +56,7 @@ class Rules:
     replay_tolerance
         By how much numbers that the run computes may differ from the site's own, as
         other processors round them: relative to the largest of them, of w also to 1.
-        It was up to 1e-2 where columns are nearly dependent (benchmarks/following.md).
+        Runs that were tried differed by far less (benchmarks/following.md).
     """
 
     floor: int = 10
@@ -69,7 +69,7 @@ class Rules:
     largest_message: int = 64 << 20
     replay_seconds: int = 600
     replay_memory: int = 1 << 30
-    replay_tolerance: float = 1e-2
+    replay_tolerance: float = 1e-4
 
     def __post_init__(self) -> None:
         with Problems("limits", UsageError) as problems:

@@ -32,7 +32,7 @@ from pffl.flow import Flow
 from pffl.parcel import Parcel
 from pffl.preparation import Setting
 from pffl.problem import Problem
-from pffl.questions import CensusTotal, Question, Total
+from pffl.questions import CensusTotal, ModelQuestion, Question, Total
 from pffl.sections import Plan, read_plan
 from pffl.site.agreement import Agreement
 from pffl.site.config import Rules
@@ -126,13 +126,11 @@ class Follower:
         at = Replay.of(journal)
         at = replace(at, given=[*at.given, list(totals)] if totals else at.given)
         began, watch = time.process_time(), Watch()
-        found, asked = self._advance(at, watch)
-        allowed = self._rules.replay_tolerance
-        differs = difference(asked, bodies, allowed)
+        found, asked, differs = self._advance(at, watch, bodies)
         if differs and watch.seen:  # a server may end the training here
-            ended, asked = self._advance(at, Watch(stop=True))
-            if not difference(asked, bodies, allowed):
-                found, differs = ended, None
+            ended, others, other = self._advance(at, Watch(stop=True), bodies)
+            if not other:
+                found, asked, differs = ended, others, None
         if differs:
             raise Refused(f"not what the agreed run asks next: {differs}")
         seconds = at.seconds + time.process_time() - began
@@ -170,8 +168,14 @@ class Follower:
             seed=plan.settings.seed or 0,
         )
 
-    def _advance(self, at: Replay, watch: Watch) -> tuple[Replay, list[Question[Any]]]:
-        """Let the run go on until it asks for a step whose totals are not given."""
+    def _advance(
+        self, at: Replay, watch: Watch, bodies: Sequence[Parcel]
+    ) -> tuple[Replay, list[Question[Any]], str | None]:
+        """Let the run go on until it asks for a step whose totals are not given.
+
+        Return where it stands, what it asks, and how that differs from what is asked
+        of the site; if in nothing but rounding, it goes on from the w that was sent.
+        """
         kept = Kept(at.journal)
         driver = Driver(1, callbacks=[watch], keeper=kept)
         try:
@@ -186,7 +190,11 @@ class Follower:
                     course = self._course(at)
                     step, totals = _through(course.steps(questions), at.given)
                     if step is not None:
-                        return replace(at, journal=kept.tree()), step
+                        allowed = self._rules.replay_tolerance
+                        differs = difference(step, bodies, allowed)
+                        if not differs:
+                            adopt(step, bodies)
+                        return replace(at, journal=kept.tree()), step, differs
                     before = at.before if kept.begun else [*at.before, totals]
                     at = replace(
                         at,
@@ -306,6 +314,16 @@ def difference(
                 limit = f"{tolerance:g} ('replay_tolerance' in site.toml)"
                 return f"{what}: it differs by {far:.1e}, and may by {limit}"
     return None
+
+
+def adopt(own: Sequence[Question[Any]], posed: Sequence[Parcel]) -> None:
+    """Put the w that was sent in the place of one's own, in the run's own state.
+
+    The totals are of that w, and roundings do not add up over steps.
+    """
+    for question, body in zip(own, posed, strict=True):
+        if isinstance(question, ModelQuestion) and question.w.flags.writeable:
+            np.copyto(question.w, body.arrays[W])
 
 
 def _named(kinds: Sequence[str]) -> str:
