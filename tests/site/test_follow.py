@@ -86,7 +86,7 @@ def lies(asked: list[Question[Any]]) -> dict[str, list[Question[Any]]]:
     found = {f"where it asks {first.kind}": more}
     if isinstance(first, ModelQuestion):
         w, inputs = first.w, first.task.model.inputs
-        far = w + 2e-2 * max(1.0, np.abs(w).max()) * np.eye(len(w))[0]
+        far = w + 2e-4 * max(1.0, np.abs(w).max()) * np.eye(len(w))[0]
         found["'w' of question 1"] = [replace(first, w=far), *rest]
         mean, scale = inputs.mean.copy(), inputs.scale.copy()
         mean[0] += 1e-6 * scale[0]
@@ -105,7 +105,7 @@ def lies(asked: list[Question[Any]]) -> dict[str, list[Question[Any]]]:
     if first.kind == "train":
         found["'seed' of question 1"] = [replace(first, seed=first.seed + 1), *rest]
         for name in ("step_sizes", "cell_weights"):
-            other = replace(first, **{name: 1.02 * getattr(first, name)})
+            other = replace(first, **{name: 1.0002 * getattr(first, name)})
             found[f"'{name}' of question 1"] = [other, *rest]
     if first.kind == "evaluate":
         found["'split' of question 1"] = [replace(first, split="validation"), *rest]
@@ -160,6 +160,23 @@ def test_rounding_by_another_processor_is_allowed() -> None:
         return server.ask(near)
 
     run(server, agreed, ask=ask)
+
+
+@pytest.mark.parametrize("method", [EXACT, {"kind": "first-order"}, PFFL])
+def test_a_site_goes_on_from_the_w_that_was_sent(method: Any) -> None:
+    """Totals are of that w; and what processors round does not add up over steps."""
+    agreed = agreement(method)
+    server, draw, moved = serve(agreed), np.random.default_rng(0), [0]
+
+    def ask(asked: list[Question[Any]]) -> list[Total]:
+        for q in asked:  # the server's own state: it goes on from there, too
+            if isinstance(q, ModelQuestion) and q.w.any() and q.kind != "evaluate":
+                q.w[:] += 2e-5 * draw.normal(size=len(q.w))
+                moved[0] += 1
+        return server.ask(asked)
+
+    run(server, agreed, ask=ask)
+    assert moved[0] >= 3
 
 
 @pytest.mark.parametrize(
