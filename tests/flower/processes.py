@@ -249,8 +249,8 @@ class Net:
 
     def server_apps(self) -> list[int]:
         """Return the ids of the ServerApps' processes."""
-        below = descendants(self.processes["link"].pid)
-        return [pid for pid in below if "flwr-serverapp" in command_line(pid)]
+        link = self.processes["link"].pid
+        return [pid for pid in descendants(link) if pid not in children(link)]
 
     def stop(self) -> None:
         """End everything that was started here."""
@@ -315,17 +315,27 @@ def end_tree(process: subprocess.Popen[bytes]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def descendants(pid: int) -> list[int]:
-    """Ids of the processes that a process started, and they, and so on."""
-    children: dict[int, list[int]] = {}
+def children(pid: int) -> list[int]:
+    """Ids of the processes that a process started."""
+    return _children().get(pid, [])
+
+
+def _children() -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
             if entry.name.isdigit():
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                children.setdefault(int(fields[1]), []).append(int(entry.name))
+                found.setdefault(int(fields[1]), []).append(int(entry.name))
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Ids of the processes that a process started, and they, and so on."""
+    started = _children()
     found, unseen = [], [pid]
     while unseen:
-        below = children.get(unseen.pop(), [])
+        below = started.get(unseen.pop(), [])
         found += below
         unseen += below
     return found

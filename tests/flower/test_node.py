@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ pytest.importorskip("flwr")
 if sys.platform != "linux":
     pytest.skip("a node forks", allow_module_level=True)
 
-from pffl.flower import executor, node
+from pffl.flower import forks, node
 from pffl.flower.pauses import known
 
 ARGUMENTS = ["--superlink=127.0.0.1:1", "--port=9094"]
@@ -86,29 +87,51 @@ def test_a_busy_node_looks_often_and_an_idle_one_seldom(monkeypatch) -> None:
     clock, pauses = [0.0], []
     fake = SimpleNamespace(monotonic=lambda: clock[0], sleep=pauses.append)
     monkeypatch.setattr(node, "time", fake)
-    monkeypatch.setattr(os, "waitpid", lambda *_: (0, 0))
     waits = node.Pauses(0, 0)
     for silence in (0.0, 2.0, 3600.0):
         clock[0] = silence
+        waits.look()
         waits.sleep(3)
     assert pauses == [node.SHORTEST, 0.5, node.LONGEST]
+    clock[0] += 20.0  # the server held the look
+    waits.sleep(3)
+    assert len(pauses) == 3
     waits.sleep(0.5)
     assert pauses[-1] == node.REPLY
+
+
+def test_a_node_ends_with_the_process_that_answers(monkeypatch, capsys) -> None:
+    ended, raised = [(0, 0), (7, 9)], []
+    monkeypatch.setattr(os, "waitpid", lambda *_: ended.pop(0))
+    monkeypatch.setattr(signal, "raise_signal", raised.append)
+    waits = node.Pauses(7, 0)
+    waits.lost(signal.SIGCHLD, None)
+    assert not raised
+    waits.lost(signal.SIGCHLD, None)
+    assert raised == [signal.SIGTERM]
+    assert "so does the node" in capsys.readouterr().err
 
 
 def test_tasks_are_asked_for_until_there_is_none(monkeypatch) -> None:
     """A run that ends while a message is on its way leaves a task without parts."""
     heard, told = os.pipe()
-    bell = executor.Bell(heard)
-    forks = executor.Forks(bell)
+    bell = forks.Bell(heard)
+    made = forks.Forks(bell, lambda _: None)
     monkeypatch.setattr(os, "fork", lambda: 1)
     os.write(told, b".")
     bell.sleep(1)
-    forks.launch(None)  # the task that was left behind
+    made.launch(None)  # the task that was left behind
     bell.sleep(1)  # does not wait: there may be another
     os.close(told)
     with pytest.raises(SystemExit):
         bell.sleep(1)
+    os.close(heard)
+
+
+def test_tasks_that_nobody_told_of_are_looked_for_now_and_then() -> None:
+    heard, told = os.pipe()
+    forks.Bell(heard, idle=0.01).sleep(3600)  # returns
+    os.close(told)
     os.close(heard)
 
 

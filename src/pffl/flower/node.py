@@ -26,14 +26,14 @@ from typing import Any
 
 from pffl import files
 from pffl.errors import PFFLError, UsageError
-from pffl.flower.pauses import KNOWN, known, shorten
+from pffl.flower.pauses import KNOWN, known
 
 ALLOW_ROOT = "PFFL_ALLOW_ROOT"
 LOOPBACK = "127.0.0.1"
-SECRET = "executor_secret"  # noqa: S105 - the name of its file
 SHORTEST, LONGEST = 0.1, 1.0  # seconds between two looks for a message
 SHARE = 4  # a pause is that part of the silence so far, so that an idle node is no load
 REPLY = 0.01  # seconds between two looks for a reply that is being made here
+HELD = 1.0  # seconds of a look that the server has held: the next may begin at once
 
 
 class Pauses:
@@ -47,16 +47,25 @@ class Pauses:
 
     def __init__(self, executor: int, bell: int) -> None:
         self.executor, self.bell = executor, bell
-        self.heard = time.monotonic()
+        self.heard = self.looked = time.monotonic()
 
     def sleep(self, seconds: float) -> None:
         """Wait for a message (Flower: 3 seconds) or for a reply (0.5)."""
+        now = time.monotonic()
+        if seconds < 1:
+            time.sleep(REPLY)
+        elif now - self.looked < HELD:
+            time.sleep(min(LONGEST, max(SHORTEST, (now - self.heard) / SHARE)))
+
+    def lost(self, *_: object) -> None:
+        """End the node if the process that answers has ended, also during a look."""
         if os.waitpid(self.executor, os.WNOHANG)[0]:
             _say("the process that answers has ended, and so does the node")
             signal.raise_signal(signal.SIGTERM)
-        silence = time.monotonic() - self.heard
-        idle = min(LONGEST, max(SHORTEST, silence / SHARE))
-        time.sleep(REPLY if seconds < 1 else idle)
+
+    def look(self) -> None:
+        """Note that the server is asked for a message."""
+        self.looked = time.monotonic()
 
     def ring(self) -> None:
         """Tell the executor that there is a message."""
@@ -105,34 +114,44 @@ def check_user() -> None:
 
 def quick(arguments: Sequence[str]) -> None:
     """Run Flower's SuperNode with an executor of ours."""
-    from pffl.flower import executor
+    from pffl.flower import forks
 
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--port", type=int, required=True)
     port = parser.parse_known_args(arguments)[0].port
     secret = secrets.token_bytes(32)
-    files.write(Path(SECRET), secret, private=True)
-    pauses = Pauses(*executor.start(f"{LOOPBACK}:{port}", secret))
+    files.write(Path(forks.SECRET), secret, private=True)
 
-    from flwr.supernode import start_client_internal
+    def serve(bell: forks.Bell) -> None:
+        from pffl.flower import executor
+
+        executor.serve(f"{LOOPBACK}:{port}", secret, bell)
+
+    pauses = Pauses(*forks.start(serve))
+    signal.signal(signal.SIGCHLD, pauses.lost)
+
+    from flwr.supernode import fleet_http_connection, start_client_internal
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
+    from pffl.flower.whole import carry
+
     node: Any = start_client_internal
+    carry(node, fleet_http_connection)
     pull = node._pull_and_store_message
 
     def pulled(**given: Any) -> int | None:
+        pauses.look()
         run: int | None = pull(**given)
         if run is not None:
             pauses.ring()
         return run
 
     node._pull_and_store_message = pulled
-    shorten(node.__name__)
     node.time = pauses
     sys.argv[1:] = [
         *arguments,
         "--isolation=process",
-        f"--superexec-auth-secret-file={SECRET}",
+        f"--superexec-auth-secret-file={forks.SECRET}",
     ]
     flower_supernode()
 

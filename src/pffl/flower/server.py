@@ -12,6 +12,7 @@ from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
+from flwr.superlink.grid import HttpGrid
 
 from pffl import files, records, running, spec
 from pffl.engines.remote import Record, Remote, Secured, Transport
@@ -19,6 +20,7 @@ from pffl.errors import PFFLError, UsageError
 from pffl.flower.live import Live
 from pffl.flower.pauses import known, shorten
 from pffl.flower.transport import GridTransport
+from pffl.flower.whole import WholeGrid
 from pffl.models.recipes import Recipe
 from pffl.runs.directory import RECORD, SESSION, SPEC, STEPS, RunDirectory, lock
 from pffl.runs.overview import BEGUN, ENDED
@@ -46,10 +48,11 @@ def server_app(folder: str | os.PathLike[str]) -> ServerApp:
         out = config.get("out")
         if not isinstance(out, str) or not out:
             raise UsageError("the run needs a directory: flwr run … -c 'out=\"DIR\"'")
-        if known():
+        whole = known() and isinstance(grid, HttpGrid)
+        if whole:
             shorten("flwr.superlink.grid.http_grid")
         run(
-            GridTransport(grid),
+            GridTransport(WholeGrid(grid) if whole else grid),
             folder,
             out,
             resume=bool(config.get("resume", False)),

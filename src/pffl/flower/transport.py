@@ -1,4 +1,4 @@
-"""A transport over Flower's Grid: push, then pull with a short pause between."""
+"""A transport over Flower's Grid: push, then pull until all have answered."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from flwr.serverapp import Grid
 from pffl.engines.remote import Reply
 from pffl.errors import FederationError
 from pffl.flower.message import type_of, unwrap, wrap
+from pffl.flower.whole import WholeGrid
 
 PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds between two looks for replies
+HELD = 1.0  # seconds of a look that the server has held: the next may begin at once
 SHARE = 10  # a pause is at least that part of the time waited so far
 GRACE = 3600.0  # seconds by which a site's clock may be wrong
 LONGEST = 300  # characters of Flower's own error that are kept
@@ -34,7 +36,7 @@ class GridTransport:
         Seconds between two looks for replies, at first.
     """
 
-    def __init__(self, grid: Grid, *, pause: float = PAUSE) -> None:
+    def __init__(self, grid: Grid | WholeGrid, *, pause: float = PAUSE) -> None:
         self._grid = grid
         self._pause = pause
 
@@ -59,17 +61,19 @@ class GridTransport:
                     waiting[message.metadata.message_id] = address
                 else:
                     yield Reply(address, None, "Flower did not take the message")
-            while waiting:
-                for message in self._grid.pull_messages(list(waiting)):
+            while waiting and (left := begun + seconds - time.monotonic()) > 0:
+                looked = time.monotonic()
+                if isinstance(self._grid, WholeGrid):
+                    self._grid.hold(left)
+                replies = list(self._grid.pull_messages(list(waiting)))
+                for message in replies:
                     found = waiting.pop(message.metadata.reply_to_message_id, None)
                     if found is not None:
                         yield reply_of(found, message)
-                waited = time.monotonic() - begun
-                if waited >= seconds:
-                    return
-                if waiting:
-                    pause = max(self._pause, min(waited / SHARE, LONGEST_PAUSE))
-                    time.sleep(min(pause, seconds - waited))
+                now = time.monotonic()
+                if not replies and now - looked < HELD:  # nobody waited for one there
+                    pause = max(self._pause, min((now - begun) / SHARE, LONGEST_PAUSE))
+                    time.sleep(max(0.0, min(pause, begun + seconds - now)))
         except httpx.HTTPError as error:
             raise _unreachable(error) from error
 
