@@ -11,8 +11,8 @@ import pytest
 
 from pffl.errors import Refused
 from pffl.parcel import Parcel
-from pffl.questions import Place, read_question
-from pffl.site import Rules, Site
+from pffl.questions import ModelQuestion, Place, read_question
+from pffl.site import Agreement, Rules, Site
 from pffl.site.follow import Follower
 from pffl.wire import (
     Answer,
@@ -33,7 +33,9 @@ from tests.attacks.crowd import (
     pooled_task,
     tell_all,
 )
-from tests.site.secure import keys_of
+from tests.helpers import make_federation
+from tests.site.following import run
+from tests.site.secure import Server, agree, keys_of, sites_of
 
 AGES = np.arange(50.0, 81.0)
 FEW = slice(8, None)  # of these ages; windows at the edge see younger people, too
@@ -104,7 +106,7 @@ def invented(request: Request) -> Request:
 FIRST, STEP = 2, 4  # with a model, and in the middle of training
 MEAN = "the mean moved"  # at first: a run has one scaling
 CHOSEN = {
-    "w a little off": with_array("w", shifted(5e-2)),
+    "w a little off": with_array("w", shifted(5e-4)),
     "w far out": with_array("w", lambda w: 90 * np.eye(len(w))[0]),
     MEAN: with_array("input_mean", shifted(1.0)),
     "other cells": with_array("membership", lambda m: 1 - m),
@@ -126,14 +128,14 @@ def _unsigned(content: bytes) -> bytes:
 
 
 def test_a_server_that_twists_the_run_is_answered_by_nobody() -> None:
-    alone, run = (overheard(follow=follow) for follow in (False, True))
-    assert len(run.steps) > STEP
+    alone, whole = (overheard(follow=follow) for follow in (False, True))
+    assert len(whole.steps) > STEP
     for name, twist in CHOSEN.items():  # masks alone let them through
         step = FIRST if name == MEAN else STEP
         answers = everybody(alone.until(step), twist(alone.steps[step - 1]))
         assert not any(one.refusal for one in answers), name
     for step in (FIRST, STEP):
-        sites, asked = run.until(step), run.steps[step - 1]
+        sites, asked = whole.until(step), whole.steps[step - 1]
         for name, twist in (CHOSEN | SHOWN).items():
             answers = everybody(sites, twist(asked))
             assert all(one.refusal for one in answers), name
@@ -156,8 +158,8 @@ def test_totals_shown_differently_to_two_sites() -> None:
 
     They differ in the last bit, so that every site finds the next question right.
     """
-    run = overheard(follow=True)
-    asked = run.steps[STEP - 1]
+    whole = overheard(follow=True)
+    asked = whole.steps[STEP - 1]
     true = read_answer(asked.relay[-1])
     body = true.bodies[0]
     numbers = body.arrays["masked"].copy()
@@ -166,12 +168,12 @@ def test_totals_shown_differently_to_two_sites() -> None:
     signature = keys_of(crowd().silo_names[-1]).sign(signed_content(other))
     signed = write_answer(replace(other, signature=signature))
     shown = replace(asked, relay=(*asked.relay[:-1], signed))
-    answers = tell_all(run.until(STEP), [asked, shown, asked])
+    answers = tell_all(whole.until(STEP), [asked, shown, asked])
     assert not any(one.refusal for one in answers)
     with pytest.raises(Refused, match="masks do not cancel"):
         summed(asked, answers)
     # All were told the same, and the sum is there; of all, and of no others.
-    answers = everybody(run.until(STEP), asked)
+    answers = everybody(whole.until(STEP), asked)
     assert summed(asked, answers)
     with pytest.raises(Refused, match="of 3 to"):
         summed(asked, answers[:2])
@@ -181,18 +183,65 @@ def test_totals_shown_differently_to_two_sites() -> None:
 
 def test_who_believes_invented_totals_is_steered() -> None:
     """Why answers are relayed and added: a follower asks whatever totals lead to."""
-    run = overheard(follow=True)
-    follower, journal = Follower(run.agreement, Rules()), None
+    whole = overheard(follow=True)
+    follower, journal = Follower(whole.agreement, Rules()), None
     said: list[Any] = []
-    for request, following in zip(run.steps[: STEP - 1], run.steps[1:], strict=False):
+    for request, following in zip(
+        whole.steps[: STEP - 1], whole.steps[1:], strict=False
+    ):
         journal = follower.next(journal, said, request.bodies)
         said = summed(request, [read_answer(one) for one in following.relay])
-    asked = run.steps[STEP - 1]
+    asked = whole.steps[STEP - 1]
     follower.next(journal, said, asked.bodies)
     first = said[0]
     steeper = replace(first, risk_gradient=first.risk_gradient + 0.1)
     with pytest.raises(Refused, match="'w' of question 1"):
         follower.next(journal, [steeper, *said[1:]], asked.bodies)
+
+
+LEANT = make_federation(3, sizes=(90, 100, 80), test=30)
+AGREED = {
+    "model": {"l2": 0.01},
+    "constraint": {"kind": "bgl", "bound": 0.64},
+    "method": {"kind": "pffl", "dual_rounds": 4, "rounds_per_dual": 10},
+    "run": {"seed": 7, "baseline": False, "least": False},
+}
+
+
+def test_a_server_that_leans_on_every_step_gets_nowhere() -> None:
+    """Sites go on from the w that was sent: what they allow a step may add up."""
+    agreed = agree(LEANT, run=AGREED, floor=2)
+    ends, steps = [], 0
+    for lean in (0.0, 0.99e-4):
+        at = leaning(agreed, lean)
+        ends.append(at[-1])
+        steps = len(at)
+    far = float(np.abs(ends[1] - ends[0]).max())
+    tell(
+        f"server leans on w in each of {steps} steps",
+        "any w",
+        f"{far:.1e} off at the end",
+    )
+    assert steps >= 40
+    assert 1e-5 < far < 1.1e-4 * steps
+    with pytest.raises(AssertionError, match="'w' of question 1"):
+        leaning(agreed, 2e-4)
+
+
+def leaning(agreed: Agreement, lean: float) -> list[Any]:
+    """Run what was agreed on, a little off in every step; return where it was asked."""
+    server = Server(sites_of(LEANT, agreed), LEANT.schema.hash)
+    at: list[Any] = []
+
+    def ask(asked: Any) -> Any:
+        for q in asked:
+            if isinstance(q, ModelQuestion) and q.kind == "train":
+                q.w[:] += lean * max(1.0, np.abs(q.w).max())  # in the run's own state
+                at.append(q.w.copy())
+        return server.ask(asked)
+
+    run(server, agreed, ask=ask)
+    return at
 
 
 def summed(request: Request, answers: Sequence[Answer]) -> list[Any]:

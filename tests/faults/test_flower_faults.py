@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -147,9 +148,14 @@ def test_fault_56_a_site_that_stays_away_is_named(net):
     name = list(net.sites)[2]
     net.kill(name)
     out = net.folder / "out-56"
-    text = run_file(net.folder, policy="seconds = 80.0\njoin_seconds = 20.0")
-    app, _ = net.write(text, "impatient")
-    path = net.folder / "impatient.toml"
+    app, path = net.folder / "impatient" / "app", net.folder / "impatient.toml"
+    shutil.copytree(net.app, app)
+    for old, new in (
+        (net.app / "spec.toml", app / "spec.toml"),
+        (net.folder / "deployment.toml", path),
+    ):
+        text = old.read_text().replace("seconds = 150.0", "seconds = 80.0")
+        new.write_text(text.replace("seconds = 300.0", "seconds = 20.0"))
     done = net.pffl(
         "run", str(path), "--app", str(app), "--out", str(out), "--no-extras"
     )
