@@ -61,19 +61,22 @@ class GridTransport:
                     waiting[message.metadata.message_id] = address
                 else:
                     yield Reply(address, None, "Flower did not take the message")
-            while waiting and (left := begun + seconds - time.monotonic()) > 0:
+            while waiting:
                 looked = time.monotonic()
                 if isinstance(self._grid, WholeGrid):
-                    self._grid.hold(left)
+                    self._grid.hold(max(begun + seconds - looked, 0.0))
                 replies = list(self._grid.pull_messages(list(waiting)))
                 for message in replies:
                     found = waiting.pop(message.metadata.reply_to_message_id, None)
                     if found is not None:
                         yield reply_of(found, message)
                 now = time.monotonic()
+                left = begun + seconds - now
+                if left <= 0:
+                    return
                 if not replies and now - looked < HELD:  # nobody waited for one there
                     pause = max(self._pause, min((now - begun) / SHARE, LONGEST_PAUSE))
-                    time.sleep(max(0.0, min(pause, begun + seconds - now)))
+                    time.sleep(min(pause, left))
         except httpx.HTTPError as error:
             raise _unreachable(error) from error
 
