@@ -238,14 +238,23 @@ def _joined(at: Fit, problem: Problem, then: Run) -> Run:
 
 def _seen(at: Fit, shown: Problem) -> Flow[tuple[Fit, Sample]]:
     """Evaluate the training rows; choose M first, if it is not known (line 2)."""
-    model, w = shown.task.model, at.run.point.w
     declared = at.wanted.loss_bound if at.loss_bound is None else at.loss_bound
-    M = model.loss_bound(declared)
+    wanted = replace(at.wanted, loss_bound=declared)
+    M, seen = yield from bounded_sample(shown, at.run.point.w, wanted)
+    return replace(at, loss_bound=M), seen
+
+
+def bounded_sample(
+    shown: Problem, w: FloatArray, wanted: Wanted
+) -> Flow[tuple[float | None, Sample]]:
+    """Evaluate w on the training rows; choose M first, if it is not declared."""
+    model = shown.task.model
+    M = model.loss_bound(wanted.loss_bound)
     if M is not None or model.n_classes == 0:
-        seen = yield from training_sample(shown, w, replace(at.wanted, loss_bound=M))
-        return replace(at, loss_bound=M), seen
+        seen = yield from training_sample(shown, w, replace(wanted, loss_bound=M))
+        return M, seen
     first, *others = trials(model.n_classes)
-    heaviest = replace(at.wanted, loss_bound=first).heaviest(shown)
+    heaviest = replace(wanted, loss_bound=first).heaviest(shown)
     tried = np.array(others)
     total = yield from ask(
         Evaluate(shown.task, w, "train", first, trials=tried, weight_bound=heaviest)
@@ -255,9 +264,8 @@ def _seen(at: Fit, shown: Problem) -> Flow[tuple[Fit, Sample]]:
     costs = [seen.means, *(total.trials / seen.of_cells("weight")[:, None]).T]
     M = choose(seen.uncut_means, costs, (first, *others))
     if first != M:
-        wanted = replace(at.wanted, loss_bound=M)
-        seen = yield from training_sample(shown, w, wanted)
-    return replace(at, loss_bound=M), seen
+        seen = yield from training_sample(shown, w, replace(wanted, loss_bound=M))
+    return M, seen
 
 
 def trials(classes: int) -> tuple[float, ...]:

@@ -662,6 +662,39 @@ class ModelPath(Record):
 
 
 @dataclass(frozen=True)
+class Settling(Record):
+    """How far losses still swung at the end of a run whose gap nobody can measure.
+
+    Attributes
+    ----------
+    rounds
+        The last so many rounds: half of all.
+    swing
+        Standard deviation of each cell's mean training loss over them, in parts of the
+        cell's scale; None where it was not known in every one of them.
+    target
+        A run with more than that has not settled.
+    """
+
+    rounds: int
+    swing: list[float | None]
+    target: float
+
+    @property
+    def widest(self) -> int | None:
+        """The cell that swung most; one that is not known swung more than any."""
+        if not self.swing:
+            return None
+        known = [np.inf if one is None else one for one in self.swing]
+        return int(np.argmax(known))
+
+    @property
+    def settled(self) -> bool:
+        """Whether no cell swung too far."""
+        return all(one is not None and one <= self.target for one in self.swing)
+
+
+@dataclass(frozen=True)
 class Training(Record):
     """How the model came about.
 
@@ -678,6 +711,8 @@ class Training(Record):
         How the bound was chosen, where it was.
     chosen
         Why this method, in words, where it was chosen.
+    settling
+        How losses swung at the end, where somebody else's app trained.
     """
 
     method: dict[str, Any]
@@ -689,6 +724,7 @@ class Training(Record):
     seconds: float
     choice: Choice | None = None
     chosen: str | None = None
+    settling: Settling | None = None
 
 
 @dataclass(frozen=True)
@@ -936,6 +972,8 @@ class Evidence(Record):
             needed = {"count", "weight", "loss", "bounded_loss"}
             good = good and needed <= set(sample.cells)
             good = good and sample.fits(cells)
+        if isinstance(self.training, Training) and self.training.settling is not None:
+            good = good and len(self.training.settling.swing) == cells
         for least in (self.proofs.least, self.proofs.excess):
             if isinstance(least, Least):
                 good = good and len(least.multipliers) == len(least.offsets) == cells

@@ -254,6 +254,9 @@ def target_of(e: Evidence) -> float | None:
 def converged(e: Evidence) -> Converged:
     """Say whether the run came as close to the best trade-off as was asked of it."""
     pair, target = known(e.proofs.gap), target_of(e)
+    run = known(e.training)
+    if run is not None and run.settling is not None and not run.settling.settled:
+        return "no"
     if not e.trained or pair is None or target is None:
         return "not measurable"
     return "yes" if pair.gap <= target else "no"

@@ -14,7 +14,15 @@ import numpy as np
 from pffl.evidence import noise, promise, sites, training, unseen
 from pffl.evidence.advice import asks_most
 from pffl.evidence.certificate import Certificate, Statement, Status
-from pffl.evidence.evidence import Evidence, Missing, Pair, Sample, Training, known
+from pffl.evidence.evidence import (
+    Evidence,
+    Missing,
+    Pair,
+    Sample,
+    Settling,
+    Training,
+    known,
+)
 from pffl.evidence.metrics import GroupRates, Metrics, metrics, rates
 from pffl.evidence.noise import Noise
 from pffl.evidence.training import TOLERANCE, CellLosses, Converged, converged, losses
@@ -122,6 +130,9 @@ def _bounded(e: Evidence, cells: CellLosses) -> tuple[Status, str]:
 
 def _unfinished(e: Evidence) -> str:
     """Say that the run did not converge, and what to raise."""
+    run = known(e.training)
+    if run is not None and run.settling is not None:
+        return _unsettled(e, run, run.settling)
     pair, target = known(e.proofs.gap), training.target_of(e)
     if pair is None or target is None or not isinstance(e.training, Training):
         return "The run did not converge."
@@ -136,6 +147,23 @@ def _unfinished(e: Evidence) -> str:
     return (
         f"The run did not converge: its duality gap is {up(pair.gap)}, the target "
         f"{words(target)}{advice}."
+    )
+
+
+def _unsettled(e: Evidence, run: Training, found: Settling) -> str:
+    """Say whose loss still swung, and what to change."""
+    z = found.widest
+    text = "The run did not converge: "
+    if z is not None and found.swing[z] is None:
+        text += f"the loss of '{e.names[z]}' was not known in each of its last "
+        return f"{text}{found.rounds:,} rounds."
+    if z is not None:
+        text += f"in its last {found.rounds:,} rounds the mean loss of '{e.names[z]}' "
+        text += f"swung by {up(found.swing[z] or 0.0)} of what a constant guess loses "
+        text += f"(its standard deviation), and {words(found.target)} is the most"
+    return (
+        f"{text}. If it went up and down, use a smaller dual_step_size (None finds "
+        f"one); if it still fell, more rounds (now {run.rounds:,})."
     )
 
 

@@ -1465,6 +1465,8 @@ class Told:
         self.converged = "not measurable"
         if self.trained and self.nu is not None and self.target is not None:
             self.converged = "yes" if self.nu <= self.target else "no"
+        if (swings := self.swings()) and not swings[1]:
+            self.converged = "no"
         self.slack = self.slack_of()
         self.status, self.sentence = self.judge()
 
@@ -1561,8 +1563,25 @@ class Told:
             return "within_slack", [*facts, price, up(self.slack)]
         return "not_met", facts
 
+    def swings(self) -> tuple[list[str], bool] | None:
+        """What is shown of losses that swung at the end, and whether they settled."""
+        run = known(self.e["training"]) or {}
+        found = run.get("settling")
+        if not found:
+            return None
+        parts = [math.inf if one is None else one for one in found["swing"]]
+        most, many = max(parts, default=0.0), f"{found['rounds']:,}"
+        settled = most <= number(found["target"])
+        name = self.names[parts.index(most)] if parts else ""
+        if math.isinf(most):
+            return [name, many], settled
+        shown = [many, name, up(most), near(found["target"]), f"{run['rounds']:,}"]
+        return shown, settled
+
     def unfinished(self) -> list[str]:
         """What the sentence on a run shows that did not converge."""
+        if found := self.swings():
+            return found[0]
         run, method = self.e["training"], self.e["training"]["method"]
         raised = [f"{method[name]:,}" for name in EFFORT if name in method]
         if run["rounds"] < method.get("max_rounds", 0):

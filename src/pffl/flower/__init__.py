@@ -3,6 +3,9 @@
 client_app     a site's ClientApp: answers the questions of a run
 server_app     the ServerApp of a folder that `pffl deploy` wrote: `solve`, unchanged
 PFFLStrategy   a Strategy for those who have a Flower app already
+BoundedGroupLossMixin   bounds over any strategy of Flower's, and a model of one's own:
+               `group_weights` and `GroupSums` at the clients; `FairFedAvg` is the
+               mixin over FedAvg, `bounded` what a certificate speaks of
 deploy         folders for server and sites; needs no Flower, and neither does `launch`
 
 Each is loaded when it is asked for: a site starts a process for every message.
@@ -17,15 +20,25 @@ from pffl.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from pffl.flower.client import client_app as client_app
+    from pffl.flower.mixin import BoundedGroupLossMixin as BoundedGroupLossMixin
+    from pffl.flower.mixin import FairFedAvg as FairFedAvg
+    from pffl.flower.mixin import bounded as bounded
     from pffl.flower.server import server_app as server_app
     from pffl.flower.strategy import PFFLStrategy as PFFLStrategy
     from pffl.flower.transport import GridTransport as GridTransport
+    from pffl.flower.weights import GroupSums as GroupSums
+    from pffl.flower.weights import group_weights as group_weights
 
 HOMES = {
     "client_app": "client",
     "server_app": "server",
     "PFFLStrategy": "strategy",
     "GridTransport": "transport",
+    "BoundedGroupLossMixin": "mixin",
+    "FairFedAvg": "mixin",
+    "bounded": "mixin",
+    "GroupSums": "weights",
+    "group_weights": "weights",
 }
 
 

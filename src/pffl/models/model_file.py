@@ -21,10 +21,11 @@ from pffl.data.encoding import TableEncoding
 from pffl.data.labels import typed
 from pffl.data.schema import Schema
 from pffl.errors import ArtefactError, Malformed, PFFLError
-from pffl.models.base import UNSCALED, Inputs, Target
+from pffl.models.base import UNSCALED, Inputs, Model, Target
 from pffl.models.linear import rebuild
 from pffl.models.predictor import Predictor
 from pffl.models.probabilities import Probabilities
+from pffl.models.reported import Reported
 from pffl.parcel import HEADER, LARGEST, Parcel, judge, pack, unpack
 from pffl.records import Record, read
 from pffl.typing import FloatArray
@@ -141,11 +142,13 @@ def _assemble(
     w, multipliers, mean, scale = (np.array(arrays[name]) for name in ARRAYS)
     unknown = np.full(len(cells), np.nan)  # before version 3
     bounds = np.array(arrays.get(BOUNDS, unknown))
-    unbound = (
-        Probabilities()  # of an audit: nothing that a silo is ever asked to rebuild
-        if header.model == Probabilities().describe()
-        else rebuild(header.model, parameters=len(w), module=module)
-    )
+    unbound: Model
+    if header.model == Probabilities().describe():
+        unbound = Probabilities()  # of an audit: no silo is ever asked to rebuild it
+    elif header.model.get("kind") == Reported.name:
+        unbound = Reported.rebuilt(header.model)  # of an app: likewise
+    else:
+        unbound = rebuild(header.model, parameters=len(w), module=module)
     target = header.target_scaling or UNSCALED
     model = unbound.bind(schema, Inputs(mean, scale)).with_target(target)
     expected = (model.n_parameters, len(cells), schema.n_features, schema.n_features)

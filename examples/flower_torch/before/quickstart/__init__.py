@@ -1,0 +1,1 @@
+"""A torch app in the shape of Flower's quickstart."""
