@@ -25,13 +25,7 @@ from pffl.callbacks import Callback, Round
 from pffl.constraints.base import Constraint
 from pffl.driver import drive
 from pffl.errors import FederationError, Problems, UsageError, wrong
-from pffl.evidence.evidence import (
-    Missing,
-    Proofs,
-    Sample,
-    Settling,
-    Training,
-)
+from pffl.evidence.evidence import Missing, Proofs, Settling, Training
 from pffl.evidence.looks import Looks
 from pffl.evidence.measure import Measured, Wanted, expected_rows, heldout_sample
 from pffl.fitting import RISE, bounded_sample
@@ -54,7 +48,7 @@ from pffl.typing import FloatArray
 
 Kept: TypeAlias = Literal["best", "average", "last"]
 Groups: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]]
-SWING = 0.1  # of a cell's scale: losses that swing by more at the end did not settle
+SWING = 0.05  # of a cell's scale: losses that swing by more at the end did not settle
 UNMEASURED = Missing(
     "needs gradients of all losses, and clients of the weights protocol report sums"
 )
@@ -85,9 +79,9 @@ class BoundedGroupLossMixin:
     dual_step_size
         η_θ; None finds one, see `methods.step_sizes.anytime_dual_step`.
     iterate
-        The model that is returned: the "best" (smallest βF + B·max(0, max r) on the
-        training rows, of all rounds), the "average" of the models of the last half of
-        the rounds, or the "last".
+        The model that is returned: the "best" of all rounds (that meets the bounds with
+        the smallest risk on the training rows, or misses them by the least), the
+        "average" of the models of the last half of the rounds, or the "last".
     silos
         Names of the clients that must be there, or how many; None: as many as the
         strategy asks for (`min_available_nodes`), and whoever else is there.
@@ -353,6 +347,7 @@ class BoundedGroupLossMixin:
             sent=(first := model.vector(_arrays(arrays))),
             reached=first,
             multipliers=theta,
+            minimax=self.constraint.minimax,
         )
 
     def _heard(self, run: _Run, replies: Sequence[Message], number: int) -> None:
@@ -469,7 +464,8 @@ class _Run:
     multipliers: FloatArray
     history: list[Round] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
-    best: tuple[float, FloatArray, FloatArray] | None = None
+    minimax: bool = False
+    best: tuple[tuple[bool, float], FloatArray, FloatArray] | None = None
     multiplier_sum: FloatArray | None = None
     total: FloatArray | None = None
     summed: int = 0
@@ -512,9 +508,21 @@ class _Run:
                 max(risk, float(np.nanmax(means, initial=0.0))),
             )
         )
-        if not np.isnan(upper) and (self.best is None or upper < self.best[0]):
-            self.best = (upper, self.sent, self.multipliers)
+        reached = self.worth(risk, r)
+        if not np.isnan(reached[1]) and (self.best is None or reached < self.best[0]):
+            self.best = (reached, self.sent, self.multipliers)
         self.ascent = self.ascent.after(r)
+
+    def worth(self, risk: float, violation: FloatArray) -> tuple[bool, float]:
+        """Return whether a bound is missed, and βF + B·max(0, max r): less is better.
+
+        With room for what bounding the predictor costs: otherwise the best would be a
+        model right at a bound, and above it once its probabilities are kept from 0.
+        """
+        room = RISE if self.model.loss == CLASSES else 0.0
+        value = upper_value(risk, violation + room, self.problem)
+        met = bool((violation + room <= 0).all())
+        return not (met or self.minimax), value
 
     def average(self, kept: Kept, w: FloatArray, number: int) -> None:
         """Add a model to the average of the last half of the rounds."""
@@ -551,7 +559,8 @@ def concluding(
     if not np.isfinite(w).all() and run.best is not None:
         run.diverged, (_, w, lam) = True, run.best
     M, seen = yield from bounded_sample(problem, w, wanted)
-    if kept == "best" and run.best is not None and run.best[0] < _upper(problem, seen):
+    own = run.worth(seen.risk / seen.share, seen.uncut_means - problem.cells.bounds)
+    if kept == "best" and run.best is not None and run.best[0] < own:
         _, w, lam = run.best
         M, seen = yield from bounded_sample(problem, w, wanted)
     rows = yield from expected_rows(problem, wanted.present)
@@ -559,12 +568,6 @@ def concluding(
     held = yield from heldout_sample(problem, w, wanted, seen, rows)
     proofs = Proofs(UNMEASURED, UNMEASURED, UNMEASURED)
     return w, lam, M, Measured(seen, held, ONCE, proofs)
-
-
-def _upper(problem: Problem, seen: Sample) -> float:
-    """Return βF + B·max(0, max r) of a model by its sums on training rows."""
-    r = seen.uncut_means - problem.cells.bounds
-    return upper_value(seen.risk / seen.share, r, problem)
 
 
 def _told_of(

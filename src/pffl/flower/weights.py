@@ -322,8 +322,8 @@ def total_of(
     rows = column["weight"]
     mean = {n: column[n] / rows if rows else 0.0 for n in ("loss", "bounded_loss")}
     share = share if rows else 0.0
-    sums = [parts[name] for name in FIELDS[1:]]
-    unweighted = np.zeros((dims["z"], 0)), np.zeros((dims["z"], 0, 0))
+    unweighted = [np.zeros((dims["z"], 0)), np.zeros((dims["z"], 0, 0))]
+    sums = [*(parts[name] for name in FIELDS[1:]), *unweighted]
     return EvaluateTotal(
         atoms,
         here @ atoms,
@@ -331,7 +331,6 @@ def total_of(
         share * mean["bounded_loss"],
         share,
         *sums,
-        *unweighted,
     )
 
 

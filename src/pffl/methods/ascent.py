@@ -19,6 +19,8 @@ from pffl.numerics import capped_softmax
 from pffl.problem import Problem
 from pffl.typing import FloatArray
 
+SLOWEST = 0.1  # part of the step that is taken at least
+
 
 @dataclass(frozen=True, eq=False)
 class Ascent:
@@ -32,11 +34,17 @@ class Ascent:
         η_θ; None takes one from the r so far, see `anytime_dual_step`.
     squares
         Σ max|r|² over the rounds so far.
+    pace, worst
+        What part of that step is taken, and the cell that was worst in the last round:
+        half as much each time that another one takes its place above its bound. Then λ
+        was ahead of the training, as it soon is of a server's momentum.
     """
 
     theta: FloatArray
     step_size: float | None = None
     squares: float = 0.0
+    pace: float = 1.0
+    worst: int | None = None
 
     def multipliers(self, bound: float) -> FloatArray:
         """Line 3: λ."""
@@ -46,10 +54,14 @@ class Ascent:
         """Line 8; a cell that nobody reported does not move its θ."""
         r = np.nan_to_num(violation)
         squares = self.squares + float(np.square(np.abs(r).max(initial=0.0)))
+        worst, pace = int(r.argmax()), self.pace
+        if r[worst] > 0 and self.worst not in (None, worst):
+            pace = max(SLOWEST, 0.5 * pace)
         eta = self.step_size
         if eta is None:
-            eta = anytime_dual_step(squares, len(r))
-        return replace(self, theta=self.theta + eta * r, squares=squares)
+            eta = pace * anytime_dual_step(squares, len(r))
+        theta = self.theta + eta * r
+        return replace(self, theta=theta, squares=squares, pace=pace, worst=worst)
 
 
 def example_weights(problem: Problem, multipliers: FloatArray) -> FloatArray:

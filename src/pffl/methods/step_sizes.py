@@ -115,11 +115,10 @@ def anytime_dual_step(squares: float, cells: int) -> float:
     """Return η_θ = ½√(log(Z+1)/Σρ²) with ρ = max|r| of each round so far.
 
     It is the step above where nobody knows how many rounds there will be, nor how large
-    r can get: that of a model before its training tells nothing of it. No θ moves by
-    more than ½√log(Z+1) in a round; half, as a round of somebody else's training
-    follows λ late.
+    r can get: that of a model before its training tells nothing of it. It has no unit,
+    and no θ moves by more than ½√log(Z+1) in a round.
     """
-    return 0.5 * math.sqrt(math.log(cells + 1) / max(squares, 1e-12))
+    return 0.5 * math.sqrt(math.log(cells + 1) / max(squares, 1e-300))
 
 
 def ascent_regret_step(losses: FloatArray, rounds: int) -> float:

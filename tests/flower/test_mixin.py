@@ -1,0 +1,519 @@
+"""The weights protocol: bounds over any strategy of Flower's, with its own model."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl import runs
+from pffl.constraints.base import Cells
+from pffl.errors import DataError, FederationError, UsageError
+from pffl.evidence.verify import verify
+from pffl.methods.ascent import Ascent, example_weights
+from tests.driving import prepare
+from tests.helpers import make_federation
+
+pytest.importorskip("flwr")
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAdam,
+    FedAvg,
+    FedProx,
+)
+
+from pffl.engines import Local
+from pffl.flower import BoundedGroupLossMixin, FairFedAvg, PFFLStrategy, bounded
+from pffl.flower.weights import KEY, GroupSums, Order, group_weights, total_of
+from pffl.models.reported import Reported
+from pffl.preparation import Options
+from pffl.questions import Evaluate
+from tests.flower.apps import GROUPS, LABELS, AppGrid, client, first, losses_of, people
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    logger = logging.getLogger("flwr")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(before)
+
+
+class FairFedProx(BoundedGroupLossMixin, FedProx):
+    pass
+
+
+class FairFedAdam(BoundedGroupLossMixin, FedAdam):
+    pass
+
+
+class FairPrivate(BoundedGroupLossMixin, DifferentialPrivacyServerSideFixedClipping):
+    pass
+
+
+BOUND = 0.66
+KNOWN = {"groups": GROUPS, "labels": LABELS, "fraction_evaluate": 0.0}
+
+
+def run(strategy, grid=None, *, rounds=25, rate=1.0, classes=2):
+    """Run a strategy over the NumPy app; return its solution and Flower's result."""
+    grid = AppGrid(client()) if grid is None else grid
+    config = ConfigRecord({"rate": rate, "mine": "kept"})
+    result = strategy.start(grid, first(classes), rounds, 60, config)
+    return strategy.solution, result
+
+
+def group_means(w, split="train", many=3):
+    """Mean loss of each group, by hand."""
+    parts = [people(k, split) for k in range(many)]
+    x, y, group = (np.concatenate(column) for column in zip(*parts, strict=True))
+    loss = losses_of(w, x, y)
+    return [loss[group == g].mean() for g in (0, 1)]
+
+
+def test_the_unchanged_app_leaves_a_group_behind_and_the_mixin_does_not(tmp_path):
+    plain = FedAvg(fraction_evaluate=0.0)
+    config = ConfigRecord({"rate": 1.0})
+    arrays = plain.start(AppGrid(client()), first(), 25, 60, config).arrays
+    assert max(group_means(arrays["w"].numpy())) > BOUND + 0.05
+    fair = FairFedAvg(pffl.BoundedGroupLoss(BOUND), **KNOWN, out=tmp_path / "run")
+    solution, result = run(fair)
+    assert solution.status == "met"
+    # What is returned is what was measured, and by hand it is the same.
+    w = result.arrays["w"].numpy()
+    assert w.dtype == np.float32
+    by_hand = group_means(w)
+    assert max(by_hand) <= BOUND
+    own = [row.train_loss for row in solution.cell_results]
+    np.testing.assert_allclose(own, by_hand, atol=2e-3)  # probabilities are bounded
+    np.testing.assert_allclose(solution.evidence.seen.uncut_means, by_hand, rtol=1e-6)
+    text = str(solution.certificate)
+    assert "sites unguarded: weights protocol" in text
+    assert set(solution.as_dict()["verdicts"]) == {"training", "heldout", "unseen"}
+    # The directory can be verified and read, and gives the arrays back.
+    checks = verify(tmp_path / "run")
+    assert all(check.agrees for check in checks), [c for c in checks if not c.agrees]
+    assert (tmp_path / "run" / "report.html").is_file()
+    record = runs.load(tmp_path / "run", require_verified=True)
+    assert isinstance(record.model, Reported)
+    np.testing.assert_array_equal(record.model.arrays(record.w)["w"], w)
+    with pytest.raises(UsageError, match="load its arrays into your module"):
+        record.predictor.predict_proba(np.zeros((1, 0)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (FairFedProx, {"proximal_mu": 0.1}),
+        (FairFedAdam, {"eta": 0.1, "beta_1": 0.0, "tau": 0.01}),
+    ],
+)
+def test_over_other_strategies_their_own_settings_pass(kind, given):
+    grid = AppGrid(client())
+    solution, _ = run(kind(pffl.BoundedGroupLoss(BOUND), **KNOWN, **given), grid)
+    assert solution.status == "met"
+    assert solution.method["strategy"] == kind.__mro__[2].__name__
+    sent = grid.configs[-1]
+    assert (sent["mine"], sent["rate"]) == ("kept", 1.0)
+    assert ("proximal-mu" in sent) == (kind is FairFedProx)
+
+
+def test_over_differential_privacy_the_certificate_says_what_it_covers():
+    inner = FedAvg(fraction_evaluate=0.0)
+    noise = {"noise_multiplier": 1e-3, "clipping_norm": 10.0, "num_sampled_clients": 3}
+    fair = FairPrivate(
+        pffl.BoundedGroupLoss(BOUND), inner, groups=GROUPS, labels=LABELS, **noise
+    )
+    solution, _ = run(fair)
+    assert solution.status == "met"
+    assert any(
+        "the sums of groups were sent without noise" in n for n in solution.notes
+    )
+    named = "DifferentialPrivacyServerSideFixedClipping(FedAvg)"
+    assert solution.method["strategy"] == named
+
+
+def test_a_mixin_inside_a_wrapper_is_refused():
+    inner = FairFedAvg(pffl.BoundedGroupLoss(BOUND), **KNOWN)
+    outer = DifferentialPrivacyServerSideFixedClipping(inner, 0.1, 1.0, 3)
+    with pytest.raises(UsageError, match="before the outermost class"):
+        outer.start(AppGrid(client()), first(), 2, 60, ConfigRecord({"rate": 1.0}))
+
+
+def test_a_step_that_is_far_too_long_never_ends_as_success(tmp_path):
+    auto, _ = run(FairFedAvg(pffl.BoundedGroupLoss(BOUND), **KNOWN))
+    assert auto.converged == "not measurable"
+    assert max(auto.training.settling.swing) < 0.05
+    for step in (150.0, 1500.0):  # 50 still settles
+        out = tmp_path / str(step)
+        fair = FairFedAvg(
+            pffl.BoundedGroupLoss(BOUND), **KNOWN, dual_step_size=step, out=out
+        )
+        solution, _ = run(fair)
+        assert (solution.status, solution.converged) == ("not_converged", "no")
+        assert solution.exit_code == 4
+        assert "smaller dual_step_size" in solution.message
+        assert all(check.agrees for check in verify(out))
+
+
+CASES = {
+    "cbgl": (pffl.ConditionalBoundedGroupLoss(0.72), 2),
+    "per silo": (pffl.PerSilo(0.6), 2),
+    "minimax": (pffl.MinMax(), 2),
+    "both": (pffl.BoundedGroupLoss(BOUND) & pffl.PerSilo(0.66), 2),
+    "three classes": (pffl.BoundedGroupLoss(1.0), 3),
+    "a number": (pffl.BoundedGroupLoss(2.5), 0),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_all_kinds_of_bounds(case, tmp_path):
+    constraint, classes = CASES[case]
+    labels = {0: None, 2: LABELS, 3: [*LABELS, "more"]}[classes]
+    fair = FairFedAvg(
+        constraint,
+        groups=GROUPS,
+        labels=labels,
+        fraction_evaluate=0.0,
+        out=tmp_path / "run",
+    )
+    app = client(labels=classes)
+    rate = 0.05 if classes == 0 else 1.0
+    solution, _ = run(fair, AppGrid(app), rate=rate, classes=classes, rounds=30)
+    wanted = "unbounded" if case == "minimax" else "met"
+    assert solution.status == wanted, solution
+    if case == "minimax":
+        losses = [row.train_loss for row in solution.cell_results]
+        assert abs(losses[0] - losses[1]) < 0.1
+    if classes == 0:
+        assert solution.as_dict()["verdicts"]["unseen"]["verdict"] == "not available"
+    assert all(check.agrees for check in verify(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("kept", ["average", "last"])
+def test_other_iterates_are_measured_as_they_are(kept):
+    fair = FairFedAvg(pffl.BoundedGroupLoss(BOUND), **KNOWN, iterate=kept)
+    solution, result = run(fair)
+    by_hand = group_means(result.arrays["w"].numpy())
+    np.testing.assert_allclose(solution.evidence.seen.uncut_means, by_hand, rtol=1e-6)
+
+
+def test_sums_that_come_with_training_save_a_message_a_round():
+    kinds = {}
+    for tells in (False, True):
+        grid = AppGrid(client(tells=tells))
+        solution, _ = run(FairFedAvg(pffl.BoundedGroupLoss(BOUND), **KNOWN), grid)
+        kinds[tells] = grid.kinds.count("evaluate")
+        assert solution.status == "met"
+        assert grid.kinds.count("train") == 3 * 25
+    assert kinds[False] - kinds[True] == 3 * 24
+
+
+def test_clients_are_known_by_their_names_and_start_again_under_a_new_node():
+    class Restarts(AppGrid):
+        def deliver(self, message):
+            node = message.metadata.dst_node_id
+            reply = super().deliver(message)
+            if message.metadata.message_type == "train" and node == 20:
+                self.nodes[77] = self.nodes.pop(20)
+            return reply
+
+    names = ["north", "south", "west"]
+    fair = FairFedAvg(pffl.PerSilo(0.62), **KNOWN, silos=["west", "north", "south"])
+    solution, _ = run(fair, Restarts(client(), names=names))
+    assert list(solution.cells.index) == ["west", "north", "south"]
+    absent = FairFedAvg(pffl.BoundedGroupLoss(BOUND), **KNOWN, silos=["east"])
+    with pytest.raises(FederationError, match="east did not answer; there are north"):
+        run(absent, AppGrid(client(), names=names))
+    with pytest.raises(FederationError, match="call themselves north"):
+        run(
+            FairFedAvg(pffl.BoundedGroupLoss(BOUND), **KNOWN),
+            AppGrid(client(), names=["north", "north", "south"]),
+        )
+
+
+def test_partitions_are_named_in_their_order():
+    fair = FairFedAvg(pffl.PerSilo(0.7), **KNOWN)
+    solution, _ = run(fair, AppGrid(client(), many=11), rounds=2)
+    assert list(solution.cells.index) == [f"partition {k}" for k in range(11)]
+
+
+def test_a_client_that_does_not_speak_is_named_with_what_it_lacks():
+    silent, mute = client(record=False), client(evaluate=False)
+
+    class Fails(AppGrid):
+        def deliver(self, message):
+            return self.failed(message, 2, "<class 'KeyError'>:<'lr'>")
+
+    fair = FairFedAvg(pffl.BoundedGroupLoss(BOUND), **KNOWN)
+    with pytest.raises(FederationError) as told:
+        run(fair, AppGrid(silent))
+    assert "3 of 3 nodes do not speak the weights protocol" in str(told.value)
+    assert "nodes 20, 21, 22: its reply has no record" in str(told.value)
+    assert "sums.record()" in str(told.value)
+    with pytest.raises(FederationError, match=r"has no `@app.evaluate\(\)`"):
+        run(fair, AppGrid(mute))
+    with pytest.raises(FederationError, match="it failed with: <class 'KeyError'>"):
+        run(fair, Fails(client()))
+    grid = AppGrid(client())
+    grid.nodes[21] = (mute, grid.nodes[21][1])
+    with pytest.raises(FederationError, match=r"1 of 3 nodes .* node 21: it has no"):
+        run(fair, grid)
+
+
+def test_evaluation_of_other_rows_than_those_of_training_is_refused():
+    class Confused(AppGrid):
+        """Counts the training rows once, and other rows ever after."""
+
+        def deliver(self, message):
+            if "train" in self.kinds:
+                _, config = self.nodes[message.metadata.dst_node_id]
+                config["partition-id"] = 9
+            return super().deliver(message)
+
+    fair = FairFedAvg(pffl.BoundedGroupLoss(BOUND), **KNOWN)
+    with pytest.raises(FederationError, match=r"rows were added.*sums\.pick"):
+        run(fair, Confused(client(tells=True), names=["north", "south", "west"]))
+
+
+def test_the_same_client_works_under_any_strategy():
+    grid = AppGrid(client(tells=True))
+    FedAvg().start(grid, first(), 2, 60, ConfigRecord({"rate": 1.0}))
+    message = Message(RecordDict({"config": ConfigRecord({})}), 20, "train")
+    assert group_weights(message, [0, 1], [1, 1]).tolist() == [1.0, 1.0]
+    sums = GroupSums(message)
+    assert sums.add([1.0, 3.0], [0, 1], [0, 1]) == 2.0
+    assert dict(sums.record()) == {}
+
+
+def test_a_model_that_runs_away_is_called_so():
+    fair = FairFedAvg(pffl.BoundedGroupLoss(BOUND), **KNOWN)
+
+    class Away(AppGrid):
+        def deliver(self, message):
+            reply = super().deliver(message)
+            if message.metadata.message_type == "train" and len(self.configs) > 12:
+                array = np.full((2, 4), np.nan, np.float32)
+                record = first()
+                record["w"] = type(record["w"])(array)
+                reply.content["arrays"] = record
+            return reply
+
+    solution, result = run(fair, Away(client()))
+    assert solution.status == "diverged"
+    assert np.isfinite(result.arrays["w"].numpy()).all()
+
+
+def problem_of(federation, constraint, model):
+    options = Options(weighting="rows")
+    return prepare(Local(federation), constraint, model, pffl.PFFL(), options, 0)[0]
+
+
+def order(**given):
+    schema = {"attributes": [("group", GROUPS)], "labels": LABELS, "split": "test"}
+    return Order(**{**schema, "weights": [[1.0, 2.0], [3.0, 4.0]], **given})
+
+
+def asked(one: Order) -> Message:
+    return Message(
+        RecordDict({"config": ConfigRecord({KEY: one.text})}), 20, "evaluate"
+    )
+
+
+def test_sums_are_those_of_a_plain_loop():
+    x, y, group = people(0, "test", 300)
+    w = np.array([[0.0, 0, 0, 0], [2.0, -1, 1, 0.3]])
+    loss = losses_of(w, x, y)
+    M, trials, bets = 3.0, [5.0, 8.0], [[0.2, 0.5], [0.1, 0.4]]
+    one = order(
+        cells=[[1, 1, 0, 0], [0, 0, 1, 1]], loss_bound=M, trials=trials, bets=bets
+    )
+    sums = GroupSums(asked(one))
+    for rows in np.array_split(np.arange(300), 7):
+        sums.add(loss[rows], group[rows], y[rows])
+    member = np.array(one.cells, bool)
+    cells = Cells(("a", "b"), np.zeros(2), member, np.full(2, -1))
+    question = replace(one.question(), task=replace(one.question().task, cells=cells))
+    total = total_of(question, sums.record(), 0, 1.0)
+    p = np.exp(-loss)
+    cut = {m: -np.log(np.clip(p, np.exp(-m), 1 - np.exp(-m))) for m in (M, *trials)}
+    right = (scores_class(w, x) == y).astype(float)
+    for g in (0, 1):
+        here = group == g
+        np.testing.assert_allclose(total.cells[g, 0], here.sum())
+        np.testing.assert_allclose(
+            total.column("loss", of="cells")[g], loss[here].sum()
+        )
+        found = total.column("bounded_loss", of="cells")[g]
+        np.testing.assert_allclose(found, cut[M][here].sum())
+        np.testing.assert_allclose(
+            total.column("correct", of="cells")[g], right[here].sum()
+        )
+        for j, trial in enumerate(trials):
+            np.testing.assert_allclose(total.trials[g, j], cut[trial][here].sum())
+        for j, bet in enumerate(bets[g]):
+            u = cut[M][here] / M
+            np.testing.assert_allclose(total.below[g, j], np.log(1 - bet * u).sum())
+            np.testing.assert_allclose(
+                total.above[g, j], np.log(1 - bet * (1 - u)).sum()
+            )
+    np.testing.assert_allclose(total.risk, loss.mean())
+
+
+def scores_class(w, x):
+    return (x @ w.T).argmax(axis=1)
+
+
+def test_small_groups_are_withheld_and_none_can_be_found_by_subtraction():
+    sums = GroupSums(asked(order()))
+    counts = {(0, 0): 40, (0, 1): 25, (1, 0): 12, (1, 1): 3}
+    for (group, label), n in counts.items():
+        sums.add(np.full(n, 0.5), np.full(n, group), np.full(n, label))
+    told = sums.record()
+    assert told["counts"] == [40, 25, 0, 0]  # the next smallest, too
+    assert told["losses"] == [20.0, 12.5, 0.0, 0.0]
+    assert told["withheld"] == 2
+
+
+def test_what_is_no_batch_is_refused():
+    sums = GroupSums(asked(order()))
+    with pytest.raises(DataError, match="a group that the strategy does not name"):
+        sums.add([1.0], [2], [0])
+    with pytest.raises(DataError, match=r"2 losses for 1 examples.*reduction"):
+        sums.add([1.0, 2.0], [0], [0])
+    with pytest.raises(DataError, match="1 groups and 2 labels"):
+        sums.add([1.0], [0], [0, 1])
+    with pytest.raises(DataError, match="negative"):
+        sums.add([-1.0], [0], [0])
+    with pytest.raises(UsageError, match="give `labels`, too"):
+        group_weights(asked(order()), [0])
+    three = GroupSums(asked(order(labels=["x", "y", "z"])))
+    with pytest.raises(UsageError, match="more than two classes"):
+        three.add([1.0], [0], [2])
+    assert group_weights(asked(order()), ["b", "a"], ["yes", "no"]).tolist() == [4, 1]
+    old = json.dumps({**json.loads(order().text), "version": 9})
+    message = Message(RecordDict({"config": ConfigRecord({KEY: old})}), 20, "train")
+    with pytest.raises(pffl.errors.PFFLError, match="version 9"):
+        group_weights(message, [0], [0])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"constraint": 0.6}, "constraint"),
+        ({"constraint": pffl.BoundedGroupLoss("auto")}, "auto"),
+        ({"iterate": "luckiest"}, "iterate"),
+        ({"dual_step_size": -1.0}, "dual_step_size"),
+        ({"groups": "ab"}, "list of names"),
+        ({"labels": ["one"]}, "two names or more"),
+        ({"groups": ["a", "a"]}, "repeated"),
+    ],
+)
+def test_wrong_settings_are_refused_at_once(given, said):
+    known = {"constraint": pffl.BoundedGroupLoss(0.6), **KNOWN, **given}
+    with pytest.raises(pffl.errors.PFFLError, match=said):
+        FairFedAvg(known.pop("constraint"), **known)
+
+
+@pytest.mark.parametrize("kind", ["bgl", "cbgl", "per-silo"])
+def test_weights_of_examples_are_those_of_the_objective(kind):
+    """c_i(λ) over its mean: by hand, row by row."""
+    federation = make_federation(sizes=(60, 40, 90))
+    constraint = {
+        "bgl": pffl.BoundedGroupLoss(0.6),
+        "cbgl": pffl.ConditionalBoundedGroupLoss(0.6),
+        "per-silo": pffl.PerSilo(0.6),
+    }[kind]
+    problem = problem_of(federation, constraint, pffl.LogisticRegression())
+    rng = np.random.default_rng(0)
+    lam = rng.random(problem.n_cells)
+    found = example_weights(problem, lam)
+    m = sum(len(silo.rows("train")) for silo in federation.silos)
+    total = 0.0
+    for k, silo in enumerate(federation.silos):
+        rows = silo.rows("train")
+        for g, y in zip(rows.group, rows.y.astype(int), strict=True):
+            atom = g * 2 + y
+            c = 1.0 / m  # β p_k/m_k with p_k = m_k/m
+            for z in range(problem.n_cells):
+                own = problem.cells.silo[z] in (-1, k)
+                if own and problem.cells.membership[z, atom]:
+                    c += lam[z] / problem.counts[z]
+            mean = (1.0 + lam.sum()) / m
+            np.testing.assert_allclose(found[k, g, y], c / mean)
+            total += found[k, g, y]
+    np.testing.assert_allclose(total / m, 1.0)
+
+
+def test_the_automatic_step_depends_on_no_unit_and_no_horizon():
+    r = np.random.default_rng(0).normal(size=(30, 3))
+    paths = []
+    for unit in (1e-4, 1.0, 1e4):
+        at = Ascent(np.zeros(3))
+        for row in r:
+            at = at.after(unit * row)
+        paths.append(at.theta)
+    np.testing.assert_allclose(paths[0], paths[1])
+    np.testing.assert_allclose(paths[2], paths[1])
+    step = Ascent(np.zeros(3)).after(np.array([1e-9, 0.0, np.nan]))
+    assert step.theta[0] == pytest.approx(0.5 * np.sqrt(np.log(4)))
+    assert step.theta[2] == 0
+
+
+def test_bounded_probabilities_are_what_the_certificate_speaks_of():
+    p = np.array([[0.001, 0.999], [0.4, 0.6]])
+    cut = bounded(p, 3.0)
+    assert -np.log(cut).max() <= 3.0
+    np.testing.assert_allclose(cut[1], p[1])
+
+
+def test_the_evidence_is_that_of_an_engine_that_sees_the_rows():
+    """The same sums, asked of a Local engine about the same logistic regression."""
+    schema_rows = [people(k, s) for k in range(3) for s in ("train", "test")]
+    from pffl.data import Attribute, Federation, Rows, Schema, Silo
+
+    schema = Schema(
+        ("x0", "x1", "x2", "one"), (Attribute("group", tuple(GROUPS)),), tuple(LABELS)
+    )
+    silos = [
+        Silo(
+            f"partition {k}",
+            k,
+            {
+                s: Rows.of(*schema_rows[2 * k + j])
+                for j, s in enumerate(("train", "test"))
+            },
+        )
+        for k in range(3)
+    ]
+    federation = Federation(schema, tuple(silos))
+    solution, result = run(FairFedAvg(pffl.BoundedGroupLoss(BOUND), **KNOWN))
+    e, w = solution.evidence, result.arrays["w"].numpy().astype(float)
+    bare = pffl.LogisticRegression(intercept=False, standardize=False)
+    problem = problem_of(federation, pffl.BoundedGroupLoss(BOUND), bare)
+    inputs = problem.task.model.inputs
+    own = (w[1] - w[0]) * inputs.scale
+    assert not inputs.mean.any()
+    bets = np.array(e.heldout.bets)
+    M = e.terms.loss_bound
+    asked_ = Evaluate(problem.task, own, "test", M, bets=bets)
+    total = Local(federation).ask(asked_)
+    np.testing.assert_allclose(
+        e.heldout.of_cells("loss"), total.column("loss", of="cells"), rtol=1e-6
+    )
+    np.testing.assert_allclose(np.array(e.heldout.below), total.below, rtol=1e-6)
+    np.testing.assert_allclose(np.array(e.heldout.above), total.above, rtol=1e-6)
+    correct = total.column("correct", of="cells")
+    np.testing.assert_array_equal(e.heldout.of_cells("correct"), correct)
+    np.testing.assert_allclose(e.heldout.risk, total.risk, rtol=1e-6)
+
+
+def test_the_native_strategy_stays_what_it_was():
+    assert not issubclass(PFFLStrategy, BoundedGroupLossMixin)
