@@ -1,0 +1,409 @@
+"""A benchmark over data sets whose silos or groups are natural, and over settings.
+
+Every method is compared on every data set by `compare`, with as many trials each; the
+methods are then ranked on each data set and told apart by Nemenyi's critical difference
+over all. On COMPAS, whose silos are drawn, the cut, the number of silos, participation
+and local steps are varied one at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pffl import figures, files
+from pffl.data.federation import Federation
+from pffl.errors import DataError, UsageError
+from pffl.models.linear import default_model
+from pffl.preparation import Options
+from pffl.study import experiment
+from pffl.study.compare import Comparison, compare, overlap, space
+from pffl.study.decisions import Ranks, ranked
+from pffl.study.experiment import Report, Study
+from pffl.study.published import interval, number, small
+from pffl.study.sweep import notion_of, quiet, smallest_bound
+from pffl.study.trial import Footing, Trial
+
+FORMAT = "pffl.benchmark"
+VALIDATION = 0.2
+MEASURE = "worst_cell_loss"
+WITHIN = 0.02
+TRIALS = 8
+BUDGET = 300
+METHODS_RANKED = (
+    "fedavg",
+    "group-weighted",
+    "pffl",
+    "exact",
+    "local-bgl",
+    "fedminmax",
+    "afl",
+    "qffl",
+    "fedfb",
+    "fairgrad",
+    "fairfed",
+)
+#: Data sets: section of a run file; silos or groups that nobody drew.
+NATURAL: dict[str, dict[str, Any]] = {
+    "acs": {"name": "acs", "year": 2024, "people": 400, "group": ["sex", "race"]},
+    "adult": {"name": "adult", "partition": "education", "group": ["sex", "race"]},
+    "compas": {"name": "compas", "group": ["sex", "race"]},
+    "mortgages": {"name": "natural", "table": "mortgages", "people": 20000},
+    "happiness": {"name": "natural", "table": "happiness"},
+    "colleges": {"name": "natural", "table": "colleges"},
+    "alcohol": {"name": "natural", "table": "alcohol"},
+}
+SUITES = {"natural": NATURAL}
+#: What is varied on COMPAS by sex: of the data, or of methods with local training.
+VARIED: dict[str, tuple[str, tuple[float, ...]]] = {
+    "alpha": ("data", (0.1, 1.0, 100.0)),
+    "silos": ("data", (3, 10, 30)),
+    "participation": ("method", (0.2, 0.5, 1.0)),
+    "local_steps": ("method", (1, 5, 20)),
+}
+VARIED_METHODS = ("fedavg", "group-weighted", "pffl", "local-bgl")
+
+Open: TypeAlias = Callable[[Mapping[str, Any], int], Federation]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What a suite came to: a record of plain values."""
+
+    record: Mapping[str, Any]
+
+    @property
+    def ranks(self) -> Ranks:
+        """Mean ranks over the data sets."""
+        found = self.record["ranks"]
+        lists = {k: tuple(found[k]) for k in ("methods", "ranks")}
+        return Ranks(**{**found, **lists})
+
+    def charts(self) -> dict[str, figures.Chart]:
+        """Pictures by name: ranks, differences on each data set, what was varied."""
+        ranks = self.ranks
+        lines = [
+            {"method": m, "rank": r}
+            for m, r in zip(ranks.methods, ranks.ranks, strict=True)
+        ]
+        words = f"Mean rank by the worst group's loss on {ranks.data_sets} data sets"
+        out: dict[str, figures.Chart] = {
+            "ranks": figures.ranks(lines, critical=ranks.critical, words=words)
+        }
+        for name, one in self.record["data_sets"].items():
+            out[f"{name}-differences"] = figures.differences(
+                one["differences"], f"{name}: worst group's loss, difference to fedavg"
+            )
+        for name, points in self.record["varied"].items():
+            out[f"varied-{name}"] = figures.fronts(
+                points, x=name, y=MEASURE, words=f"COMPAS by sex: {name} varied"
+            )
+        return out
+
+    def save(self, folder: Path) -> None:
+        """Write the record, the pictures and the page."""
+        text = json.dumps(files.plain(self.record), indent=1, ensure_ascii=False)
+        files.write(files.folder(folder) / "benchmark.json", f"{text}\n".encode())
+        for name, chart in self.charts().items():
+            chart.save(folder / f"{name}.svg")
+        files.write(folder / "README.md", page(self.record).encode())
+
+
+def run_suite(
+    name: str,
+    open_data: Open,
+    *,
+    methods: Sequence[str] = METHODS_RANKED,
+    data_sets: Sequence[str] | None = None,
+    seeds: int = 5,
+    trials: int = TRIALS,
+    budget: int = BUDGET,
+    out: Path | None = None,
+    report: Report = quiet,
+) -> Benchmark:
+    """Compare methods on all data sets of a suite, rank them, and vary settings.
+
+    Parameters
+    ----------
+    open_data
+        Opens a [data] section with a seed.
+    data_sets
+        Some of the suite's alone.
+    out
+        A folder: finished rows are kept there and not run again.
+    """
+    if name not in SUITES:
+        raise UsageError(f"no suite '{name}': there are {', '.join(SUITES)}")
+    sections = SUITES[name]
+    wanted = list(sections) if data_sets is None else list(data_sets)
+    unknown = sorted(set(wanted) - set(sections))
+    if unknown:
+        raise UsageError(f"suite '{name}' has no {unknown}: it has {list(sections)}")
+    found, absent = {}, {}
+    for one in wanted:
+        opened = partial(open_data, sections[one])
+
+        def told(what: str, done: int, total: int, name: str = one) -> None:
+            report(f"{name}: {what}", done, total)
+
+        try:
+            compared = compare(
+                opened,
+                "bgl",
+                methods=methods,
+                options=Options(empty_cells="remove"),
+                seeds=seeds,
+                trials=trials,
+                budget=budget,
+                measure=MEASURE,
+                within=WITHIN,
+                out=None if out is None else out / one,
+                report=told,
+            )
+        except DataError as error:
+            absent[one] = str(error).splitlines()[0]
+            continue
+        found[one] = _record(compared, opened(0))
+    if not found:
+        raise DataError(f"no data set of '{name}' could be opened: {absent}")
+    varied = {
+        key: vary(key, open_data, seeds=seeds, trials=trials, budget=budget, out=out)
+        for key in VARIED
+        if "compas" in found
+    }
+    values = {
+        method: [one["values"].get(method) for one in found.values()]
+        for method in methods
+    }
+    ranks = ranked(
+        {
+            method: [np.inf if v is None else v for v in own]
+            for method, own in values.items()
+        }
+    )
+    record = {
+        "format": FORMAT,
+        "suite": name,
+        "seeds": seeds,
+        "trials": trials,
+        "budget": budget,
+        "within": WITHIN,
+        "data_sets": found,
+        "absent": absent,
+        "ranks": asdict(ranks),
+        "varied": varied,
+    }
+    return Benchmark(record)
+
+
+def _record(compared: Comparison, federation: Federation) -> dict[str, Any]:
+    """What is kept of a comparison: values, differences, who was left out."""
+    study = compared.study
+    means = {}
+    for method, by_seed in study.reported(MEASURE).items():
+        known = [value for value in by_seed.values() if value is not None]
+        whole = len(known) == len(study.seeds)
+        means[method] = float(np.mean(known)) if whole else None
+    errors = {}
+    for method, by_seed in study.reported("error").items():
+        known = [value for value in by_seed.values() if value is not None]
+        errors[method] = float(np.mean(known)) if known else None
+    return {
+        "about": federation.name,
+        "rows": {split: federation.rows(split) for split in federation.splits},
+        "silos": len(federation.silos),
+        "groups": list(federation.schema.groups),
+        "terms": study.terms,
+        "values": means,
+        "errors": errors,
+        "differences": compared.differences(MEASURE).to_dict("records"),
+        "passes": compared.table["passes"].to_dict(),
+        "seconds": compared.table["seconds"].to_dict(),
+    }
+
+
+def vary(
+    key: str,
+    open_data: Open,
+    *,
+    seeds: int,
+    trials: int,
+    budget: int,
+    out: Path | None,
+) -> list[dict[str, Any]]:
+    """Vary one setting on COMPAS by sex: each method's worst loss, with its band."""
+    kind, values = VARIED[key]
+    lines = []
+    for value in values:
+        study = _varied(
+            {"name": "compas"} | ({key: value} if kind == "data" else {}),
+            {} if kind == "data" else {key: value},
+            open_data,
+            seeds=seeds,
+            trials=trials,
+            budget=budget,
+            journal=files.Journal(None if out is None else out / "varied.jsonl"),
+        )
+        lines += [
+            {
+                "curve": method,
+                key: value,
+                "error": point["error"],
+                MEASURE: point["value"],
+                f"{MEASURE}_low": point["low"],
+                f"{MEASURE}_high": point["high"],
+            }
+            for method, points in study.front(MEASURE, [WITHIN]).items()
+            for point in points
+        ]
+    places = {name: i for i, name in enumerate(VARIED_METHODS)}
+    return sorted(lines, key=lambda line: (places[line["curve"]], line[key]))
+
+
+def _varied(
+    section: Mapping[str, Any],
+    fixed: Mapping[str, Any],
+    open_data: Open,
+    *,
+    seeds: int,
+    trials: int,
+    budget: int,
+    journal: files.Journal,
+) -> Study:
+    """Compare the methods with local training, some of their parameters fixed."""
+    first = open_data(section, 0)
+    model = default_model(first.schema)
+    constraint = notion_of("bgl")(smallest_bound(first, notion_of("bgl")(0.0)))
+    plans = {}
+    for name in VARIED_METHODS:
+        grid = {k: v for k, v in space(name, model).items() if k not in fixed}
+        points = experiment.drawn(experiment.combinations({**grid, **fixed}), trials)
+        plans[name] = [Trial(name, name, point, constraint) for point in points]
+
+    def at(seed: int) -> Footing:
+        federation = first if seed == 0 else open_data(section, seed)
+        return Footing(federation, model, budget, seed, seed, Options(), journal)
+
+    return experiment.run(
+        plans,
+        range(seeds),
+        at,
+        measure=MEASURE,
+        within=WITHIN,
+        overlap=overlap(first),
+        all_on_test=True,
+    )
+
+
+# The page
+
+
+def page(record: Mapping[str, Any]) -> str:
+    """Return the page of a benchmark; written by the command that ran it."""
+    ranks = record["ranks"]
+    order = sorted(
+        zip(ranks["methods"], ranks["ranks"], strict=True), key=lambda pair: pair[1]
+    )
+    critical, best = ranks["critical"], order[0]
+    apart = [m for m, r in order if critical is not None and r - best[1] > critical]
+    lines = [
+        "# A benchmark on natural silos and groups",
+        "",
+        f"{len(record['data_sets'])} data sets, {len(order)} methods, "
+        f"{record['trials']} trials each, {record['seeds']} seeds, at most "
+        f"{record['budget']:,} gradients per silo and trial. Logistic regression; "
+        "groups are intersectional where the data have two attributes; the bound of "
+        "methods that take one is a little above the smallest that training rows of "
+        "the first seed can meet. Trials are chosen on validation rows: the smallest "
+        f"worst-group loss within {record['within']:g} of the smallest error of any "
+        "trial. Written by `pffl compare --suite natural --publish "
+        "reproduction/benchmark`; rules: "
+        "[docs/methods.md, 14](../../docs/methods.md#14-how-methods-are-compared).",
+        "",
+        "## Ranks",
+        "",
+        "![mean ranks](ranks.svg)",
+        "",
+        "By the mean over seeds of the worst group's loss on test rows; a method that "
+        "has no trial within the allowance on some seed is ranked last on that data "
+        "set. "
+        + (
+            "Friedman's test needs two data sets and three methods."
+            if ranks["p"] is None
+            else f"Friedman's test: p = {small(ranks['p'])}. Critical difference "
+            f"(Nemenyi, 5 %): {critical:.2f}."
+        ),
+        "",
+        "| method | mean rank |",
+        "|---|---|",
+        *(f"| {method} | {rank:.2f} |" for method, rank in order),
+        "",
+        f"Told apart from the best ({best[0]}): {', '.join(apart) or 'none'}. With "
+        f"{ranks['data_sets']} data sets only large differences of ranks can be shown.",
+        "",
+        "## Data sets",
+        "",
+    ]
+    for name, one in record["data_sets"].items():
+        lines += _data_part(name, one)
+    if record["absent"]:
+        lines += ["Left out, because they could not be opened:", ""]
+        lines += [f"- {name}: {why}" for name, why in record["absent"].items()]
+        lines.append("")
+    lines += ["## What was varied (COMPAS by sex)", ""]
+    for name, points in record["varied"].items():
+        lines += [f"![{name}](varied-{name}.svg)", "", *_varied_part(name, points)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _data_part(name: str, one: Mapping[str, Any]) -> list[str]:
+    rows = ", ".join(f"{n:,} {split}" for split, n in one["rows"].items())
+    lines = [
+        f"### {name}",
+        "",
+        f"{one['about']}: {one['silos']} silos, {len(one['groups'])} groups; rows: "
+        f"{rows}. " + " ".join(one["terms"]),
+        "",
+        f"![differences]({name}-differences.svg)",
+        "",
+        "| method | worst group's loss | error | difference to fedavg (95 %) | "
+        "p (Holm) | shown | passes |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    apart = {line["method"]: line for line in one["differences"]}
+    for method, value in one["values"].items():
+        line = apart.get(method)
+        told = "| | |"
+        if line is not None:
+            told = (
+                f"{number(line['mean'], signed=True)} {interval(line, '')} | "
+                f"{small(line['p'])} | {line['verdict']} |"
+            )
+        spent = one["passes"].get(method)
+        passes = "" if spent is None or np.isnan(spent) else f"{spent:,.0f}"
+        lines.append(
+            f"| {method} | {number(value)} | {number(one['errors'][method])} | {told} "
+            f"{passes} |"
+        )
+    return [*lines, ""]
+
+
+def _varied_part(name: str, points: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = [
+        f"| method | {name} | worst loss (95 % band) | error |",
+        "|---|---|---|---|",
+    ]
+    for p in points:
+        band = {"low": p[f"{MEASURE}_low"], "high": p[f"{MEASURE}_high"]}
+        ends = f"({number(band['low'])} to {number(band['high'])})"
+        lines.append(
+            f"| {p['curve']} | {p[name]:g} | {number(p[MEASURE])} {ends} | "
+            f"{number(p['error'])} |"
+        )
+    return [*lines, ""]

@@ -1,0 +1,103 @@
+"""A suite: many data sets, ranks over them, settings that are varied."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.errors import DataError, UsageError
+from pffl.study import suite
+from pffl.study.suite import NATURAL, Benchmark, page, run_suite
+from pffl.study.trial import Footing
+
+METHODS = ("fedavg", "group-weighted", "exact")
+
+
+def opened(section, seed):
+    if section["name"] == "acs":
+        raise DataError("no such file\nat all")
+    number = 200 + 20 * list(NATURAL).index("compas")
+    return pffl.datasets.synthetic(
+        number, silos=2, features=2, seed=seed, validation_fraction=0.2
+    )
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    out = tmp_path_factory.mktemp("suite")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(suite, "VARIED", {"local_steps": ("method", (5,))})
+        patch.setattr(suite, "VARIED_METHODS", ("fedavg", "group-weighted"))
+        some = {"methods": METHODS, "seeds": 2, "budget": 10, "out": out}
+        names = ["acs", "compas", "colleges"]
+        return run_suite("natural", opened, data_sets=names, **some), out
+
+
+def test_methods_are_ranked_over_the_data_sets_that_could_be_opened(found):
+    benchmark, _ = found
+    record = benchmark.record
+    assert record["absent"] == {"acs": "no such file"}
+    assert list(record["data_sets"]) == ["compas", "colleges"]
+    assert benchmark.ranks.methods == METHODS
+    assert benchmark.ranks.data_sets == 2
+    assert sum(benchmark.ranks.ranks) == pytest.approx(6.0)
+    for one in record["data_sets"].values():
+        assert set(one["values"]) == set(METHODS)
+        assert {line["method"] for line in one["differences"]} <= set(METHODS[1:])
+    steps = {line["local_steps"] for line in record["varied"]["local_steps"]}
+    assert steps <= {5}
+
+
+def test_a_method_without_a_value_is_ranked_last(found, monkeypatch):
+    benchmark, _ = found
+    values = {"a": [0.5, 0.5], "b": [np.inf, 0.4], "c": [0.6, 0.6]}
+    assert suite.ranked(values).ranks == pytest.approx((1.5, 2.0, 2.5))
+    assert "is ranked last" in page(benchmark.record)
+
+
+def test_the_page_and_the_pictures_follow_from_the_record(found, tmp_path):
+    benchmark, _ = found
+    benchmark.save(tmp_path)
+    again = json.loads((tmp_path / "benchmark.json").read_text())
+    assert (tmp_path / "README.md").read_text() == page(again)
+    assert Benchmark(again).ranks == benchmark.ranks
+    names = {path.name for path in tmp_path.glob("*.svg")}
+    assert names == {"ranks.svg", "varied-local_steps.svg"} | {
+        f"{name}-differences.svg" for name in ("compas", "colleges")
+    }
+
+
+def test_what_is_finished_is_not_run_again(found, monkeypatch):
+    benchmark, out = found
+    monkeypatch.setattr(suite, "VARIED", {})
+
+    def never(self, trials, splits):
+        assert not trials
+        return iter(())
+
+    monkeypatch.setattr(Footing, "_trained", never)
+    some = {"methods": METHODS, "seeds": 2, "budget": 10, "out": out}
+    again = run_suite("natural", opened, data_sets=["colleges"], **some)
+    one = benchmark.record["data_sets"]["colleges"]
+    assert again.record["data_sets"]["colleges"]["values"] == one["values"]
+
+
+def test_what_is_not_there_is_refused():
+    with pytest.raises(UsageError, match="no suite 'other'"):
+        run_suite("other", opened)
+    with pytest.raises(UsageError, match="has no"):
+        run_suite("natural", opened, data_sets=["hospitals"])
+    with pytest.raises(DataError, match="no data set of 'natural'"):
+        run_suite("natural", opened, data_sets=["acs"])
+
+
+def test_command(command):
+    done = command("compare", "--suite", "other")
+    assert done.code == 2
+    assert "no suite 'other'" in done.err
+    done = command("compare")
+    assert done.code == 2
+    assert "DATA is missing" in done.err
