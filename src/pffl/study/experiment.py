@@ -253,28 +253,28 @@ class Study:
 
     @property
     def left_out(self) -> list[str]:
-        """Sentences that name who is left out of "the worst" and of gaps."""
-        told = []
+        """Sentences that name who is left out of the measure that is reported."""
         few = self.few.values()
-        for name, words in (
-            ("cells", "left out of the worst cell"),
-            ("groups", "left out of gaps and of the worst group"),
-        ):
-            if name == "cells" and self._by_silo:
-                continue
-            out = sorted(frozenset().union(*(getattr(one, name) for one in few)))
-            if out:
-                told.append(
-                    f"{words}, with fewer than {self.least} people on some seed: "
-                    f"{', '.join(out)}"
-                )
-        silos = sum(len(one.silos) for one in few)
+        silos = self.measure == "worst_silo_loss" or (
+            self.measure == "worst_cell_loss" and self._by_silo
+        )
         if silos:
-            told.append(
-                f"left out of the worst silo, with fewer than {self.least} people: "
-                f"{silos} silos over {len(self.few)} seeds"
-            )
-        return told
+            lost = sum(len(one.silos) for one in few)
+            words = f"{lost} silos over {len(self.few)} seeds" if lost else ""
+        else:
+            kind = {
+                "worst_cell_loss": "cells",
+                "eo_gap": "positives",
+                "error": None,
+                "risk": None,
+            }.get(self.measure, "groups")
+            names: set[str] = set()
+            for one in few if kind is not None else ():
+                names |= getattr(one, str(kind))
+            words = ", ".join(sorted(names))
+        if not words:
+            return []
+        return [f"left out, with fewer than {self.least} people on some seed: {words}"]
 
     # Values
 

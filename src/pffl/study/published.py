@@ -40,6 +40,9 @@ RULES = " ".join(
         "chosen on test rows, which flatters every method and is given no word.",
         "An area is the mean height of a front over the allowances of error at",
         "which every curve has a trial, with a bootstrap interval.",
+        "A gap says how far the chosen trials ended, at most, from the optimum of",
+        "what their method descends: the duality gap, or ‖∇‖²/(2 l2), which is loose",
+        "where l2 is small; FedAvg with several local steps ends where silos pull it.",
     )
 )
 
@@ -210,7 +213,8 @@ def verdict(one: Mapping[str, Any]) -> str:
     """The word, and where it says less than it seems."""
     if one["pairs"] < one["seeds"]:
         lacking = one["seeds"] - one["pairs"]
-        return f"not compared: no trial within the error allowed on {lacking} seeds"
+        several = "seed" if lacking == 1 else "seeds"
+        return f"not compared: no trial within the error allowed on {lacking} {several}"
     word = str(one["word"])
     return f"**{word}**" if word != WORDS[2] else word
 
