@@ -41,6 +41,7 @@ from pffl.foreign import (
 )
 from pffl.models.model_file import read_model
 from pffl.models.predictor import Predictor
+from pffl.privacy.terms import Privacy
 from pffl.reports.card import write_card
 from pffl.reports.page import write_report
 from pffl.runs.directory import (
@@ -127,6 +128,7 @@ def run(
             checkpoint=checkpoint,
             about=job.about,
             secure_sum=job.secure_sum,
+            privacy=budget_of(job),
         )
         looks = Looks.of(place.directory)
         solution = replace(solution, evidence=looks.counted(solution.evidence))
@@ -141,6 +143,18 @@ def run(
             checkpoint.remove()
         raise
     return solution
+
+
+def budget_of(job: Job[Any]) -> Privacy | None:
+    """Return the privacy budget; rows are cut anew unless the data say otherwise."""
+    terms = job.privacy.terms
+    if terms is None or job.privacy.split is not None:
+        return terms
+    given = isinstance(job.source.values.get("path"), Mapping)
+    at_hand = isinstance(job.federation, Federation)
+    if given or not at_hand or "test" not in job.federation.splits:
+        return terms
+    return replace(terms, split="keyed")
 
 
 def gap_every(job: Job[Any]) -> int:

@@ -20,7 +20,7 @@ from pffl.checkpoint import Checkpoint, identity
 from pffl.choosing import choose_bound
 from pffl.constraints.base import Constraint
 from pffl.data.federation import Federation
-from pffl.data.partition import CALIBRATION
+from pffl.data.partition import CALIBRATION, keyed_split
 from pffl.driver import Cost, drive, drive_many
 from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
@@ -82,6 +82,7 @@ from pffl.tuning import choose_l2
 from pffl.typing import FloatArray
 
 FLOOR = 10  # counts below it are withheld in reports
+HELD_OUT = 0.2  # of people, where a keyed hash holds them out
 MOST_SILOS = 200  # for which counts are reported one by one
 
 
@@ -165,6 +166,8 @@ def solve(
     >>> impossible.status, round(impossible.smallest_bound, 3)
     ('infeasible', 0.622)
     """
+    if privacy is not None:
+        federation = parted(federation, privacy, seed)
     asker = (
         open_secured(federation, engine, model)
         if secure_sum and privacy is None
@@ -309,6 +312,19 @@ def solving(
     return replace(solution, evidence=replace(solution.evidence, notes=said))
 
 
+def parted(
+    federation: Federation | Engine, privacy: Privacy, seed: int | None
+) -> Federation | Engine:
+    """Cut rows anew by a keyed hash, where that was asked for and they are at hand."""
+    if privacy.split != "keyed":
+        return federation
+    if not isinstance(federation, Federation) or "test" not in federation.splits:
+        raise UsageError("split = 'keyed' needs rows that are at hand, some held out")
+    key = f"pffl split {seed or 0}".encode()
+    silos = keyed_split(federation.silos, key, HELD_OUT)
+    return replace(federation, silos=silos)
+
+
 def adding_of(setting: Setting, privacy: Privacy, *, shared: bool) -> Adding:
     """Say who adds noise, where rows are at hand: as so many sites would."""
     sites = setting.access.pooled or len(setting.silo_names)
@@ -348,7 +364,15 @@ def with_noise(
     )
     yield Planned(tuple(plan.lines()))
     found = yield from noisy.run(
-        setting, constraint, plan, clipped, method, options, seed, adding
+        setting,
+        constraint,
+        plan,
+        clipped,
+        method,
+        options,
+        seed,
+        adding,
+        split=noisy.KEYED if privacy.split == "keyed" else privacy.split,
     )
     cost: Cost = yield Billed()
     seconds: float = yield Clock()

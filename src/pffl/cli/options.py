@@ -253,6 +253,23 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
             bool,
             "Add silos' answers under masks: nobody reads a single one's.",
         ),
+        Shared(
+            "epsilon",
+            float,
+            "Noise with a budget: ε of all that is released about one person.",
+        ),
+        Shared("delta", float, "With --epsilon: δ (1e-6)."),
+        Shared(
+            "clip",
+            float,
+            "With --epsilon: length to which scaled inputs are shortened (4).",
+        ),
+        Shared(
+            "range",
+            list,
+            "With --epsilon: what a numeric input is between; several times.",
+            "NAME=LOW,HIGH",
+        ),
     ),
     "about": (
         Shared("purpose", str, "What the model is to be used for: for its card."),
@@ -492,6 +509,11 @@ class Draft:
             raise UsageError(
                 "secure sums ([privacy] secure_sum) are for 'pffl run' and 'pffl "
                 "deploy': --set privacy.secure_sum=false"
+            )
+        if spec.privacy.terms is not None:
+            raise UsageError(
+                "a privacy budget ([privacy] epsilon) is for one 'pffl run': each "
+                "further model would have to be paid from it"
             )
         return build(spec)
 

@@ -14,6 +14,9 @@ from pffl.cli.options import Draft, build, takes
 from pffl.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pffl.callbacks import Callback
     from pffl.evidence.evidence import Evidence
     from pffl.runs import RunDirectory
 
@@ -80,7 +83,7 @@ def run(
             solution = run_in(
                 job,
                 held,
-                callbacks=[] if quiet else [Rounds()],
+                callbacks=[] if quiet else [Rounds(), _releases()],
                 report=extras,
                 say=str if quiet else console.note,
             )
@@ -95,6 +98,18 @@ def run(
         raise typer.Exit(solution.exit_code)
     console.note(how_to_go_on(directory))
     raise typer.Exit(code_of(signals))
+
+
+def _releases() -> Callback:
+    """Return what shows the plan of a run with noise, before its first question."""
+    from pffl.callbacks import Callback
+
+    class Releases(Callback):
+        def releasing(self, lines: Sequence[str]) -> None:
+            for line in lines:
+                console.note(line)
+
+    return Releases()
 
 
 def _open(directory: Path) -> None:

@@ -8,7 +8,9 @@ one silo, and no silo is left empty as long as there are at least as many rows a
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -17,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from pffl.data.codes import as_column, encode_values
 from pffl.data.silo import Rows, Silo
 from pffl.errors import DataError, Problems, UsageError
-from pffl.typing import IntArray
+from pffl.typing import BoolArray, IntArray
 
 Partition: TypeAlias = tuple[IntArray, tuple[str, ...]]
 CALIBRATION = "calibration"  # rows that a promise for people not seen is tested on
@@ -269,3 +271,36 @@ def check_fractions(fractions: Mapping[str, float]) -> None:
                 )
         if sum(fractions.values()) >= 1:
             problems.add(f"{' and '.join(fractions)} leave nothing to train on")
+
+
+def keyed_split(silos: Sequence[Silo], key: bytes, share: float) -> tuple[Silo, ...]:
+    """Cut training and held-out rows anew, each person by a keyed hash of their own.
+
+    A person's part follows from the key and from their first row at the silo alone: one
+    person more, or less, moves nobody else. Rows are people where nobody knows whom
+    they are about. About `share` of them are held out.
+    """
+    out = []
+    for silo in silos:
+        whole = Rows.joined([silo.splits[name] for name in ("train", "test")])
+        held = _held_out(whole, key, share)
+        parts = {"train": np.flatnonzero(~held), "test": np.flatnonzero(held)}
+        others = {k: v for k, v in silo.splits.items() if k not in parts}
+        cut = {name: whole.take(index) for name, index in parts.items()}
+        out.append(replace(silo, splits={**cut, **others}))
+    return tuple(out)
+
+
+def _held_out(rows: Rows, key: bytes, share: float) -> BoolArray:
+    """Say who is held out: HMAC-SHA256 of a person's first row, as a fraction."""
+    X = np.ascontiguousarray(rows.X, np.float64)
+    most, out = int(share * 2**64), np.zeros(len(rows), dtype=bool)
+    first: dict[int, bool] = {}
+    for i in range(len(rows)):
+        who = i if rows.person is None else int(rows.person[i])
+        if who not in first:
+            content = X[i].tobytes() + repr((rows.y[i], rows.group[i])).encode()
+            found = hmac.digest(key, content, "sha256")
+            first[who] = int.from_bytes(found[:8], "big") < most
+        out[i] = first[who]
+    return out

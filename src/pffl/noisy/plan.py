@@ -289,7 +289,8 @@ def ranges_of(
         raise UsageError(
             f"under noise every numeric input needs a range that is known beforehand "
             f"(looking it up in the rows would tell of them): {shown}{more}; such as "
-            f"--range '{unknown[0]}=0,100', or ranges = {{…}} under [privacy]"
+            f"--range '{unknown[0]}=0,100', or range = ['{unknown[0]}=0,100', …] under "
+            "[privacy]"
         )
     return low, high, columns
 

@@ -169,7 +169,10 @@ def run(
 
 
 def _notes(plan: Plan, adding: Adding) -> tuple[str, ...]:
-    out = ["with noise the risk weighs rows alike: what single silos have is not told"]
+    out = [
+        "all figures of rows were released with noise, counts too; the risk weighs "
+        "rows alike, as what single silos have is not told"
+    ]
     if plan.privacy.repeatable:
         out.append(
             "a seed repeats the noise: this is an experiment, and nothing is private"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pffl.errors import Problems, UsageError, wrong
 from pffl.numerics import is_number
@@ -46,6 +47,10 @@ class Privacy:
         that nothing is private. None: drawn from the operating system.
     heldout_epsilon
         ε of the held-out rows, who are other people; None: as `epsilon`.
+    split
+        "given" keeps the parts of the rows as they are; "keyed" cuts training and
+        held-out rows anew, each person by a keyed hash of their own rows alone, so that
+        one person more moves nobody else.
 
     Raises
     ------
@@ -74,6 +79,7 @@ class Privacy:
     colluding: int = 0
     noise_seed: int | None = None
     heldout_epsilon: float | None = None
+    split: Literal["given", "keyed"] = "given"
 
     def __post_init__(self) -> None:
         with Problems("privacy", UsageError) as problems:
@@ -101,6 +107,9 @@ class Privacy:
                 if not (type(value) is int and least <= value <= many):
                     text = f"a whole number from {least} to {many:,}"
                     problems.add(wrong(name, "Privacy", text, value))
+            if self.split not in ("given", "keyed"):
+                text = "'given' or 'keyed'"
+                problems.add(wrong("split", "Privacy", text, self.split))
             for name, ends in self.ranges.items():
                 good = len(ends) == 2 and all(is_number(end) for end in ends)
                 if not (good and ends[0] < ends[1]):

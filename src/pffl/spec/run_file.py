@@ -6,7 +6,8 @@
 [method]       kind and parameters
 [run]          engine, seed, weighting, confidence, …
 [policy]       of a deployed run: quorum, seconds, …
-[privacy]      secure_sum: whether silos' answers are added under masks
+[privacy]      secure_sum: whether silos' answers are added under masks;
+               epsilon, delta, clip, range, …: noise with a budget
 [about]        purpose, owner and date of the model, contact, license: for its card
 """
 
@@ -18,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import tomli_w
 
@@ -32,6 +33,7 @@ from pffl.models import Model
 from pffl.models.linear import NumericModel
 from pffl.models.recipes import section_of
 from pffl.preparation import Options
+from pffl.privacy.terms import Privacy as Terms
 from pffl.records import check, construct, read_toml, suggestion, table
 from pffl.sections import AUTO, MODELS, Plan, read_plan
 from pffl.spec.data import SPEC, DataSource, other_data, read_data
@@ -51,9 +53,61 @@ class Privacy:
     secure_sum
         Whether silos' answers are added under masks, so that nobody reads a single
         one's. None: in deployed federations of three sites and more.
+    epsilon, delta
+        A budget: noise is added to all that is released, so that it is (ε, δ)-private
+        for each person. None: no noise.
+    clip, loss_bound
+        With noise: length to which scaled inputs are shortened, and the largest loss.
+    range
+        With noise: what each numeric input is between, as NAME=LOW,HIGH.
+    rounds, colluding, heldout_epsilon
+        With noise: rounds of the method; sites that may give their noise away; ε of the
+        held-out rows.
+    noise_seed
+        With noise: repeats it, for experiments; nothing is private then.
+    split
+        With noise: whether rows are cut into training and held-out rows anew, each
+        person by a hash of their own ("keyed"), or stay as they are ("given"). None:
+        "keyed", but where the data say which rows are held out.
     """
 
     secure_sum: bool | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    clip: float | None = None
+    loss_bound: float | None = None
+    range: tuple[str, ...] = ()
+    rounds: int | None = None
+    colluding: int | None = None
+    heldout_epsilon: float | None = None
+    noise_seed: int | None = None
+    split: Literal["given", "keyed"] | None = None
+
+    def __post_init__(self) -> None:
+        given = [key for key, value in self._noise().items() if value not in (None, ())]
+        if self.epsilon is None and given:
+            raise UsageError(
+                f"[privacy] {', '.join(given)} goes with a budget, epsilon = …"
+            )
+        self.terms  # noqa: B018
+
+    def _noise(self) -> dict[str, Any]:
+        known = {k: v for k, v in vars(self).items() if k != "secure_sum"}
+        return {k: v for k, v in known.items() if k != "epsilon"}
+
+    @property
+    def terms(self) -> Terms | None:
+        """The budget; None without one."""
+        if self.epsilon is None:
+            return None
+        given = {k: v for k, v in self._noise().items() if v is not None}
+        named = dict(_range(text) for text in given.pop("range"))
+        return Terms(epsilon=self.epsilon, ranges=named, **given)
+
+    def section(self) -> dict[str, Any] | None:
+        """Return the section as a run file has it; None if nothing is asked for."""
+        plain = {k: v for k, v in vars(self).items() if v not in (None, ())}
+        return {**plain, "range": list(self.range)} if self.range else plain or None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +168,9 @@ class Job(Generic[F]):
                 "method": self.method.describe(),
                 "run": run,
                 "policy": None if self.policy is None else asdict(self.policy),
-                "privacy": {"secure_sum": True} if self.secure_sum else None,
+                "privacy": replace(
+                    self.privacy, secure_sum=True if self.secure_sum else None
+                ).section(),
                 "about": about_section(self.about),
             }
         )
@@ -235,6 +291,20 @@ def parse(
     if policy.weight_bound is None:  # what is assumed of rows is asked of sites
         policy = replace(policy, weight_bound=plan.options.weight_bound)
     return RunSpec(**vars(plan), data=data, policy=policy, privacy=privacy, about=about)
+
+
+def _range(text: str) -> tuple[str, tuple[float, float]]:
+    """Read NAME=LOW,HIGH."""
+    name, found, ends = text.rpartition("=")
+    try:
+        low, high = (float(end) for end in ends.split(","))
+    except ValueError:
+        found = ""
+    if not (name and found):
+        raise UsageError(
+            f"[privacy] a range is NAME=LOW,HIGH, such as 'age=18,90'. Got {text!r}"
+        )
+    return name.strip(), (low, high)
 
 
 def _read_about(values: Mapping[str, object], problems: Problems) -> About | None:

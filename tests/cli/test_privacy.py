@@ -1,0 +1,119 @@
+"""`pffl run … --epsilon`: from the command line and from a run file."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pffl.errors import UsageError
+from pffl.spec import parse
+from tests.cli.helpers import one_line, pffl
+
+RANGES = ["--range", "age=18,90", "--range", "income=0,100"]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    random, n = np.random.default_rng(0), 6000
+    age, income = random.integers(18, 90, n), random.gamma(2, 15, n)
+    score = 0.03 * (age - 50) + 0.02 * (income - 30) + random.normal(size=n)
+    frame = pd.DataFrame(
+        {
+            "age": age,
+            "income": income.round(2),
+            "town": random.choice(["a", "b", "c"], n),
+            "sex": random.choice(["f", "m"], n),
+            "site": random.choice(["north", "south", "west"], n),
+            "hired": np.where(score > 0, "yes", "no"),
+        }
+    )
+    path = tmp_path_factory.mktemp("data") / "people.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def command(table, *more):
+    columns = ["--label", "hired", "--group", "sex", "--silo", "site"]
+    return ["run", str(table), *columns, "--bound", "0.69", "--method", "exact", *more]
+
+
+def test_a_run_with_a_budget(table, tmp_path, capsys):
+    out = tmp_path / "run"
+    budget = ["--epsilon", "4", *RANGES, "--secure-sum"]
+    found = pffl(capsys, *command(table, *budget, "--out", str(out)))
+    assert found.code in (0, 4), found.err
+    assert "privacy: ε = 4, δ = 1e-06" in one_line(found.err)
+    assert "gradients of train rows" in one_line(found.err)
+    result = json.loads((out / "result.json").read_text())
+    assert result["privacy"]["epsilon"] == 4.0
+    assert result["privacy"]["spent"] == pytest.approx(4.0, rel=1e-6)
+    assert result["privacy"]["split"] == "keyed hash"
+    assert result["privacy"]["shared"] is True
+    assert len(result["privacy"]["releases"]) == 11
+    assert pffl(capsys, "verify", str(out)).code == 0
+    spec = (out / "spec.toml").read_text()
+    assert "epsilon = 4.0" in spec
+    assert '"age=18,90"' in spec
+    rows = pd.read_csv(table)
+    text = (out / "evidence.json").read_text() + (out / "report.html").read_text()
+    assert f"{len(rows):,}" not in text  # no exact count of rows anywhere
+    refused = pffl(capsys, "certify", str(out), "--split", "train")
+    assert refused.code == 2
+    assert "outside of it" in one_line(refused.err)
+
+
+def test_what_is_missing_or_wrong_is_said(table, tmp_path, capsys):
+    def said(*more, code=2):
+        found = pffl(capsys, *command(table, *more, "--out", str(tmp_path / "no")))
+        assert found.code == code, found.err
+        return one_line(found.err)
+
+    assert "needs a range that is known beforehand" in said("--epsilon", "1")
+    assert "goes with a budget, epsilon" in said("--delta", "1e-6")
+    assert "a range is NAME=LOW,HIGH" in said("--epsilon", "1", "--range", "age")
+    assert "not available under noise" in said(
+        "--epsilon", "1", *RANGES, "--l2", "auto"
+    )
+    assert "between 0 and 1" in said("--epsilon", "1", "--delta", "2", *RANGES)
+
+
+def test_a_run_file_reads_its_section():
+    sections = {
+        "data": {"name": "compas"},
+        "constraint": {"kind": "bgl", "bound": 0.62},
+        "privacy": {"epsilon": 2.0, "clip": 3.0, "range": ["age=18,90"]},
+    }
+    terms = parse(sections).privacy.terms
+    assert terms is not None
+    assert (terms.epsilon, terms.delta, terms.clip) == (2.0, 1e-6, 3.0)
+    assert terms.ranges == {"age": (18.0, 90.0)}
+    with pytest.raises(UsageError, match="Privacy must be"):
+        parse({**sections, "privacy": {"epsilon": 2.0, "clip": 0.5}})
+
+
+def test_the_parts_of_others_do_not_change():
+    """One person more moves nobody else between training and held-out rows."""
+    from pffl.data.partition import keyed_split
+    from tests.helpers import make_federation
+
+    data = make_federation(0, sizes=(200, 150), test=50)
+    before = keyed_split(data.silos, b"key", 0.2)
+    less = []
+    for silo in data.silos:
+        rows = silo.splits["train"]
+        kept = np.delete(np.arange(len(rows)), 3)
+        less.append(
+            type(silo)(silo.name, silo.index, {**silo.splits, "train": rows.take(kept)})
+        )
+    after = keyed_split(less, b"key", 0.2)
+    for one, other in zip(before, after, strict=True):
+        for split in ("train", "test"):
+            mine = {row.tobytes() for row in one.splits[split].X}
+            theirs = {row.tobytes() for row in other.splits[split].X}
+            assert theirs <= mine
+            assert len(mine - theirs) <= 1
+    shares = [len(s.splits["test"]) / (len(s) + len(s.splits["test"])) for s in before]
+    assert 0.1 < np.mean(shares) < 0.3
