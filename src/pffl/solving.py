@@ -18,7 +18,7 @@ from typing import Any
 from pffl.callbacks import Callback
 from pffl.checkpoint import Checkpoint, identity
 from pffl.choosing import choose_bound
-from pffl.constraints.base import Constraint
+from pffl.constraints.base import Cells, Constraint
 from pffl.data.federation import Federation
 from pffl.data.partition import CALIBRATION, keyed_split
 from pffl.driver import Cost, drive, drive_many
@@ -55,7 +55,9 @@ from pffl.methods.base import Method
 from pffl.methods.pffl import PFFL
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel, default_model
+from pffl.noisy import forecast
 from pffl.noisy import running as noisy
+from pffl.noisy.plan import Plan
 from pffl.path import (
     Promise,
     calibration_overlap,
@@ -335,6 +337,34 @@ def adding_of(setting: Setting, privacy: Privacy, *, shared: bool) -> Adding:
     seed = privacy.noise_seed
     source = secret_source() if seed is None else seeded_source("pffl noise", seed)
     return Adding(source, sites, shared and sites > 1, privacy.colluding)
+
+
+def noise_forecast(
+    federation: Federation,
+    constraint: Constraint | None,
+    *,
+    model: Model | None,
+    method: Method[Any],
+    options: Options,
+    privacy: Privacy,
+    secure_sum: bool,
+) -> tuple[list[str], list[dict[str, str]]]:
+    """Return what a run with noise would release, and margins by the size of a cell.
+
+    Nothing is asked of the rows.
+    """
+    setting = setting_of(open_engine(federation, "local"))
+
+    def make(terms: Privacy) -> Plan:
+        return noisy.planned(setting, constraint, model, method, options, terms)[0]
+
+    cells = Cells.none(setting.schema)
+    if constraint is not None:
+        cells = constraint.cells(setting.schema, setting.silo_names)
+    total = adding_of(setting, privacy, shared=secure_sum).total
+    sure = options.confidence
+    rows = forecast.table(make, privacy, cells, confidence=sure, total=total)
+    return make(privacy).lines(), rows
 
 
 def with_noise(

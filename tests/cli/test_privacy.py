@@ -117,3 +117,23 @@ def test_the_parts_of_others_do_not_change():
             assert len(mine - theirs) <= 1
     shares = [len(s.splits["test"]) / (len(s) + len(s.splits["test"])) for s in before]
     assert 0.1 < np.mean(shares) < 0.3
+
+
+def test_the_plan_is_shown_before_anything_is_released(table, capsys):
+    found = pffl(capsys, "plan", *command(table, "--epsilon", "2", *RANGES)[1:])
+    assert found.code == 0, found.err
+    told = one_line(found.out)
+    assert "privacy: ε = 2, δ = 1e-06" in told
+    assert "5 × gradients of train rows: 55% of the budget" in told
+    assert "margin: what noise adds" in told
+    more = ("--epsilon", "2", *RANGES, "--secure-sum", "--json")
+    shared = json.loads(pffl(capsys, "plan", *command(table, *more)[1:]).out)
+    apart = json.loads(
+        pffl(
+            capsys, "plan", *command(table, "--epsilon", "2", *RANGES, "--json")[1:]
+        ).out
+    )
+    margins = [
+        float(plan["margins"][2]["margin"]) for plan in (shared, apart)
+    ]  # 3,000 people, three sites
+    assert margins[1] == pytest.approx(margins[0] * 3**0.5, rel=0.1)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pffl.planning import PromisePlan
 
 
-@takes("data", "constraint", "method", "model", "run")
+@takes("data", "constraint", "method", "model", "run", "privacy")
 def plan(
     draft: Draft,
     json: Annotated[
@@ -27,10 +27,16 @@ def plan(
     into training and calibration rows; what a larger confidence costs. It looks at
     training rows that stay training rows, and at no held-out row. Nothing is saved.
 
+    With --epsilon instead what a run with noise would release, and what the noise costs
+    cells of any size; it looks at names and types of columns, and at no row.
+
     Example: pffl plan compas --constraint cbgl --bound 0.8 --confidence 0.95
     """
     from pffl.planning import plan as forecast
 
+    if draft.check().privacy.terms is not None:
+        _show_releases(draft, json=json)
+        return
     given, bounded = draft.with_a_bound()
     if not bounded:
         raise UsageError("a promise is that people stay within bounds: --bound NUMBER")
@@ -49,6 +55,42 @@ def plan(
         console.print_json(found.as_dict())
         return
     _show(found, seed)
+
+
+def _show_releases(draft: Draft, *, json: bool) -> None:
+    """Show the plan of a run with noise, before anything is released."""
+    from pffl.cli import show
+    from pffl.cli.options import build
+    from pffl.solving import noise_forecast
+
+    spec = draft.check()
+    job = build(spec)
+    terms = spec.privacy.terms
+    if terms is None:
+        raise UsageError("a plan of releases needs a budget: --epsilon")
+    lines, rows = noise_forecast(
+        job.federation,
+        job.constraint,
+        model=job.model,
+        method=job.method,
+        options=job.options,
+        privacy=terms,
+        secure_sum=bool(spec.privacy.secure_sum),
+    )
+    if json:
+        console.print_json({"releases": lines, "margins": rows})
+        return
+    target = console.stdout()
+    for line in lines:
+        target.print(line, soft_wrap=True)
+    target.print()
+    show.print_whole(target, show.text_rows(rows, target.width))
+    target.print(
+        "margin: what noise adds to the mean training loss of a cell of so many "
+        f"people, all cells together, {100 * job.options.confidence:.4g} % sure; ε for … of "
+        "room: the smallest at which a cell so far below its bound is shown to be",
+        soft_wrap=True,
+    )
 
 
 def _show(found: PromisePlan, seed: object) -> None:

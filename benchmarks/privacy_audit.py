@@ -1,0 +1,140 @@
+"""An audit of whole runs with noise: how well can one person be told to be there?
+
+    nice -n 15 .venv/bin/python benchmarks/privacy_audit.py [--runs 1000]
+
+A federation with and without one person, the canary, whose inputs are the longest that
+the clip allows and lie where nobody else's do. The attacker knows every other row, all
+settings and everything that a run releases, and asks how far the releases are from what
+the others alone would give, in the canary's direction: summed over all releases, each
+by its noise, that is the most powerful test there is against Gaussian noise. From how
+far its scores are apart over many runs follows a lower bound on μ, and by it on ε, with
+a confidence of 95 %. It must stay below the ε that is claimed; with half of the noise
+(a planted bug) it must not.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+
+import numpy as np
+
+import pffl
+from pffl.data.silo import Rows
+from pffl.driver import drive
+from pffl.engines import Local
+from pffl.methods import method_of
+from pffl.noisy import running
+from pffl.preparation import Options
+from pffl.privacy.accounting import epsilon_of
+from pffl.questions.noised import Adding
+from pffl.solving import adding_of, setting_of
+
+DELTA = 1e-6
+
+
+class Overheard(Local):
+    """Keeps every release: the question, and what came back with noise."""
+
+    def ask_many(self, questions):
+        found = super().ask_many(questions)
+        self.heard = [*getattr(self, "heard", []), *zip(questions, found, strict=True)]
+        return found
+
+
+class Halved(Adding):
+    """The planted bug: half of the noise's deviation."""
+
+    @property
+    def total(self) -> float:
+        return super().total / 4
+
+
+def federations() -> tuple[object, object]:
+    """Return neighbours: without and with the canary, in the first silo."""
+    data = pffl.datasets.synthetic(3000, silos=3, groups=["f", "m"], seed=0)
+    first = data.silos[0]
+    rows = first.splits["train"]
+    x = np.full((1, rows.X.shape[1]), 4.0)
+    one = Rows(x, np.array([1.0]), np.array([0]), None, None)
+    joined = Rows.joined([rows, one])
+    silo = replace(first, splits={**first.splits, "train": joined})
+    return data, replace(data, silos=(silo, *data.silos[1:]))
+
+
+def score(engine: Overheard, without: Local, bare: Local) -> float:
+    """Return the log-likelihood ratio of everything heard: with against without."""
+    total = 0.0
+    for question, heard in engine.heard:
+        if question.split != "train":
+            continue
+        silent = replace(question, adding=None)
+        views, others = bare.views(silent), without.views(silent)
+        mine, theirs = silent.answer(views[0]), silent.answer(others[0])
+        rest = [silent.answer(view) for view in others[1:]]
+        for name in question.asked_for:
+            unit = 2.0 ** -question.total_type.declared[name].unit
+            shift = (getattr(mine, name) - getattr(theirs, name)) * unit
+            base = sum((getattr(one, name) for one in rest), getattr(theirs, name))
+            off = (getattr(heard, name) - base) * unit
+            sigma = question.sigma[name]
+            total += float((off * shift).sum() - (shift * shift).sum() / 2) / sigma**2
+    return total
+
+
+def audit(epsilon: float, runs: int, *, bug: bool) -> tuple[float, float]:
+    """Return the lower bound on ε that the attack proves, and the attack's μ."""
+    less, more = federations()
+    constraint, used = pffl.BoundedGroupLoss(0.66), method_of("exact")
+    ranges = {str(name): (-4.0, 4.0) for name in less.schema.features}
+    scores: dict[bool, list[float]] = {True: [], False: []}
+    without, bare = Local(less), Local(more)
+    for run in range(runs):
+        there = run % 2 == 1
+        engine = Overheard(more if there else less)
+        privacy = pffl.Privacy(epsilon, DELTA, ranges=ranges, noise_seed=run)
+        setting = setting_of(engine)
+        plan, model = running.planned(
+            setting, constraint, None, used, Options(), privacy
+        )
+        adding = adding_of(setting, privacy, shared=True)
+        if bug:
+            adding = Halved(adding.source, adding.sites, adding.shared, 0)
+        flow = running.run(setting, constraint, plan, model, used, Options(), 0, adding)
+        drive(engine, flow)
+        scores[there].append(score(engine, without, bare))
+    return lower_bound(np.array(scores[True]), np.array(scores[False]))
+
+
+def lower_bound(there: np.ndarray, absent: np.ndarray) -> tuple[float, float]:
+    """Return ε and μ that the runs prove at least, with a confidence of 95 %.
+
+    Any test of a μ-GDP run has Φ⁻¹(true positives) − Φ⁻¹(false positives) ≤ μ; the
+    scores are sums of many Gaussian terms, so that it is their mean difference in units
+    of their spread, of which the lower end is taken.
+    """
+    spread = math.sqrt((there.var(ddof=1) + absent.var(ddof=1)) / 2)
+    mu = float(there.mean() - absent.mean()) / spread
+    error = math.sqrt(1 / len(there) + 1 / len(absent) + mu**2 / (4 * len(there)))
+    least = max(0.0, mu - 1.645 * error)
+    return epsilon_of(least, DELTA), least
+
+
+if __name__ == "__main__":
+    many = 1000
+    if "--runs" in sys.argv:
+        many = int(sys.argv[sys.argv.index("--runs") + 1])
+    print("| ε claimed | noise | runs | ε at least | μ at least | μ claimed | |")
+    print("|---|---|---|---|---|---|---|")
+    for epsilon in (1.0, 4.0):
+        for bug in (False, True):
+            found, mu = audit(epsilon, many, bug=bug)
+            claimed = pffl.Privacy(epsilon, DELTA).mu
+            word = "half (planted bug)" if bug else "as planned"
+            verdict = "below" if found < epsilon else "**above: caught**"
+            print(
+                f"| {epsilon:g} | {word} | {many} | {found:.3f} | {mu:.3f} | "
+                f"{claimed:.3f} | {verdict} |",
+                flush=True,
+            )

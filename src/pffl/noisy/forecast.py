@@ -1,0 +1,88 @@
+"""What a budget is worth before anything is released: margins for cells of any size.
+
+How many people a cell has is not looked up, since that would tell of them: the table is
+by size, and the reader knows about how large the groups are. A margin is what is added
+to a cell's mean loss so that it holds noise and all, on training rows; the smallest ε
+is the one at which so much room below the bound would be enough.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import ndtri
+
+from pffl.constraints.base import Cells
+from pffl.evidence.noise import fieller
+from pffl.noisy.plan import Plan
+from pffl.privacy.terms import Privacy
+
+SIZES = (300, 1_000, 3_000, 10_000, 30_000, 100_000)
+ROOMS = (0.01, 0.05)
+EPSILONS = np.geomspace(0.05, 64.0, 60)
+TYPICAL = 0.6  # a mean loss, by which the noise of a count matters
+
+
+def margin(
+    plan: Plan, people: int, atoms: int, cells: int, *, confidence: float, total: float
+) -> float:
+    """Return what noise adds to the mean training loss of a cell, all cells together.
+
+    `atoms` is how many (group, label)s the cell is made of, `total` how many times the
+    variance that is needed is added in all.
+    """
+    z = float(-ndtri((1 - confidence) / (2 * max(1, cells))))
+    root = math.sqrt(total * atoms)
+    M = plan.privacy.loss_bound
+    s, t = plan.noise("final losses") * M * root, plan.noise("counts") * root
+    high = fieller(TYPICAL * people, people, s, t, z, M)[1]
+    return high - TYPICAL
+
+
+def smallest_epsilon(
+    make: Callable[[Privacy], Plan],
+    privacy: Privacy,
+    people: int,
+    room: float,
+    atoms: int,
+    cells: int,
+    *,
+    confidence: float,
+    total: float,
+) -> float | None:
+    """Return the smallest ε at which a margin is no larger than the room; or None."""
+    for epsilon in EPSILONS.tolist():
+        plan = make(replace(privacy, epsilon=epsilon))
+        found = margin(plan, people, atoms, cells, confidence=confidence, total=total)
+        if found <= room:
+            return epsilon
+    return None
+
+
+def table(
+    make: Callable[[Privacy], Plan],
+    privacy: Privacy,
+    cells: Cells,
+    *,
+    confidence: float,
+    total: float,
+) -> list[dict[str, str]]:
+    """Return margins, and the smallest ε for some rooms, by the size of a cell."""
+    plan, many = make(privacy), max(1, len(cells))
+    atoms = int(cells.membership.sum(axis=1).max()) if len(cells) else 1
+    out = []
+    for people in SIZES:
+        sure = {"confidence": confidence, "total": total}
+        wide = margin(plan, people, atoms, many, **sure)
+        row = {
+            "people of a cell": f"{people:,}",
+            "margin": f"{wide:.4f}" if wide < privacy.loss_bound - TYPICAL else "none",
+        }
+        for room in ROOMS:
+            least = smallest_epsilon(make, privacy, people, room, atoms, many, **sure)
+            row[f"ε for {room:g} of room"] = "–" if least is None else f"{least:.2g}"
+        out.append(row)
+    return out
