@@ -87,8 +87,9 @@ def _show_releases(draft: Draft, *, json: bool) -> None:
     show.print_whole(target, show.text_rows(rows, target.width))
     target.print(
         "margin: what noise adds to the mean training loss of a cell of so many "
-        f"people, all cells together, {100 * job.options.confidence:.4g} % sure; ε for … of "
-        "room: the smallest at which a cell so far below its bound is shown to be",
+        "people, all cells together, "
+        f"{100 * job.options.confidence:.4g} % sure; ε for … of room: the smallest at "
+        "which a cell so far below its bound is shown to be",
         soft_wrap=True,
     )
 
