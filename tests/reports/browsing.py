@@ -72,12 +72,12 @@ class Window:
         """Run a script, and return what it returns."""
         return self.driver.execute_script(script, *arguments)
 
-    def picture(self, path: Path, height: int | None = None) -> None:
+    def picture(self, path: Path, top: float = 0, height: float | None = None) -> None:
         """Save what is shown as PNG: the whole page, or so much of it."""
         size = self.run(
             "const e = document.documentElement; return [innerWidth, e.scrollHeight]"
         )
-        clip = {"x": 0, "y": 0, "width": size[0], "height": height or size[1]}
+        clip = {"x": 0, "y": top, "width": size[0], "height": height or size[1]}
         taken = self.driver.execute_cdp_cmd(
             "Page.captureScreenshot",
             {"captureBeyondViewport": True, "clip": {**clip, "scale": 1}},

@@ -67,3 +67,29 @@ def sweep_of(points: int) -> list[dict[str, Any]]:
         }
         for i in range(points)
     ]
+
+
+def panel_of(*curves: str) -> dict[str, Any]:
+    """A panel of the paper, run again, with figures out of thin air."""
+    front = [
+        {"curve": curve, "error": 0.3 + i / 100, "risk": 0.5 - i / 100}
+        | {"risk_low": 0.4, "risk_high": 0.6}
+        for curve in curves
+        for i in range(3)
+    ]
+    decided = {"curve": curves[-1], "mean": -0.1, "low": -0.2, "high": 0.1}
+    decided |= {"permuted_low": -0.3, "permuted_high": 0.2, "adjusted": 0.4}
+    decided |= {"word": "no difference shown", "pairs": 10, "seeds": 10}
+    means = {"risk": 0.5, "error": None, "passes": 12.0}
+    return {
+        "format": "pffl.panel",
+        "version": 2,
+        "name": "compas-bgl",
+        "title": f"COMPAS {NASTY}",
+        "measure": "risk",
+        "terms": ["10 seeds.", NASTY],
+        "fronts": front,
+        "fronts_on_test": front,
+        "means": [{"curve": curve, **means} for curve in curves],
+        "claims": [{"text": "it is better", "margin": 0.0, "against": [decided]}],
+    }

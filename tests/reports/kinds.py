@@ -20,7 +20,7 @@ from pffl.reports.page import render
 from pffl.study.sweep import full_grid, sweep
 from tests.engines.sites import remote
 from tests.reports.browsing import opened
-from tests.reports.folders import NAMES, NASTY, federation
+from tests.reports.folders import NAMES, NASTY, federation, panel_of
 from tests.test_monitoring import of_people, people
 from tests.test_path import unlike
 
@@ -179,28 +179,7 @@ def monitor_alarm(place: Path) -> str:
 def panel(place: Path) -> str:
     """A figure of the paper, run again."""
     place.mkdir()
-    points = [
-        {
-            "curve": curve,
-            "bound": 0.6 + i / 10,
-            "error": 0.3 + i / 100 + j / 200,
-            "risk": 0.6 - i / 50,
-            "error_se": 0.004,
-            "risk_se": 0.01,
-            "validation_error": 0.3 + i / 100,
-            "validation_risk": 0.6 - i / 50,
-        }
-        for j, curve in enumerate(("PFFL", NASTY))
-        for i in range(4)
-    ]
-    outcome = {"mean": 0.5, "standard_error": 0.01, "error": 0.3}
-    claim = {
-        "text": "it is better",
-        "measure": "risk",
-        "curves": [{"label": NASTY, "outcome": "no difference measured", **outcome}],
-    }
-    found = {"format": "pffl.panel", "version": 1, "name": "compas", "points": points}
-    found |= {"measures": ["risk"], "claims": [claim]}
+    found = panel_of("PFFL", NASTY)
     (place / "compas.json").write_text(json.dumps(found))
     return render([place])
 

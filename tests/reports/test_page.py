@@ -5,6 +5,7 @@ import html
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +24,8 @@ from pffl.reports.study_view import MOST_SENTENCES, SweepView
 from pffl.study.compare import Comparison
 from pffl.study.sweep import full_grid, sweep
 from pffl.text import up
-from tests.reports.folders import NASTY, federation, sweep_of
+from tests.cli.test_readme import README
+from tests.reports.folders import NASTY, federation, panel_of, sweep_of
 from tests.test_path import unlike
 
 
@@ -282,26 +284,7 @@ def deployed(e):
 
 
 def test_a_panel_of_the_paper_has_a_page(tmp_path):
-    front = [
-        {"curve": NASTY, "error": 0.3 + i / 100, "risk": 0.5 - i / 100}
-        | {"risk_low": 0.4, "risk_high": 0.6}
-        for i in range(3)
-    ]
-    decided = {"curve": NASTY, "mean": -0.1, "low": -0.2, "high": 0.1}
-    decided |= {"permuted_low": -0.3, "permuted_high": 0.2, "adjusted": 0.4}
-    decided |= {"word": "no difference shown", "pairs": 10, "seeds": 10}
-    panel = {
-        "format": "pffl.panel",
-        "version": 2,
-        "name": "compas-bgl",
-        "title": f"COMPAS {NASTY}",
-        "measure": "risk",
-        "terms": ["10 seeds.", NASTY],
-        "fronts": front,
-        "fronts_on_test": front,
-        "means": [{"curve": NASTY, "risk": 0.5, "error": None, "passes": 12.0}],
-        "claims": [{"text": "it is better", "margin": 0.0, "against": [decided]}],
-    }
+    panel = panel_of(NASTY)
     (tmp_path / "compas-bgl.json").write_text(json.dumps(panel))
     (tmp_path / "older.json").write_text(json.dumps({**panel, "version": 1}))
     page = render([tmp_path])
@@ -473,3 +456,47 @@ def test_the_six_questions_of_a_policy_person_are_answered(tmp_path):
     shown = part["inputs"].partition("<tbody>")[2]
     assert re.search(r"<bdi>(.*?)</bdi>", shown)[1] == largest["input"]
     assert f"{largest['per_sd']:.4f}" in shown
+
+
+def test_a_privacy_budget_has_its_place(folders, monkeypatch):
+    """What result.json has of it is drawn and told; without noise nothing is."""
+    release = {"sensitivity": 1.0, "sigma": 3.5, "deviation": 4.2}
+    found = {
+        "epsilon": 2.0,
+        "delta": 1e-6,
+        "heldout_epsilon": 1.5,
+        "spent": 1.98761,
+        "repeatable": False,
+        "sites": 5,
+        "shared": True,
+        "colluding": 2,
+        "releases": [
+            {"name": "gradients", "split": "train", "times": 12, "mu": 0.3, **release},
+            {"name": NASTY, "split": "train", "times": 1, "mu": 0.4, **release},
+            {"name": "final losses", "split": "test", "times": 1, "mu": 0.2, **release},
+        ],
+        "cells": [{"cell": NASTY, "lower": 0.5123, "upper": 0.61234}],
+    }
+    plain = render(folders[:1])
+    assert "Privacy budget" not in plain
+    honest = verdict.result
+    monkeypatch.setattr(verdict, "result", lambda e: {**honest(e), "privacy": found})
+    page = html.unescape(render(folders[:1]))
+    assert page.index('id="r0-privacy"') < page.index('id="r0-certificate"')
+    part = page.partition('id="r0-privacy"')[2].partition("<h2")[0]
+    assert "ε = 2, δ = 1e-06 for each person of the training rows" in part
+    assert "of which 1.988 was spent" in part  # rounded up
+    assert "ε = 1.5 for each person of the held-out rows" in part
+    assert "no more than 2 of them" in part
+    for share in ("36.0 %", "64.0 %", "100.0 %"):  # squares of μ add up
+        assert f'class="note">{share}<' in part
+    assert "0.6124" in part  # an upper end, rounded up
+    found["repeatable"] = True
+    assert "nothing of this run is private" in render(folders[:1])
+
+
+def test_pictures_of_readme_are_there_and_small():
+    root = Path(__file__).parents[2]
+    shown = re.findall(r"!\[[^\]]+\]\((docs/figures/page-[^)]+)\)", README.read_text())
+    assert len(shown) == 2
+    assert all((root / name).stat().st_size < 300_000 for name in shown)

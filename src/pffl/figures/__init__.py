@@ -9,6 +9,7 @@ chart.axes()              # matplotlib's Axes
 from pffl.figures.chart import Chart, Plot, Rows
 from pffl.figures.studies import curves, differences, fronts, path, ranks, tradeoff
 from pffl.figures.tables import (
+    budget,
     by_round,
     convergence,
     e_values,
@@ -24,6 +25,7 @@ __all__ = [
     "Chart",
     "Plot",
     "Rows",
+    "budget",
     "by_round",
     "convergence",
     "curves",

@@ -247,6 +247,32 @@ def inputs(bars: Iterable[tuple[str, float]], words: str) -> Rows:
     return Rows(words, along, rows, {"effect": Series("", "bar", "after")})
 
 
+def budget(table: Table) -> Rows:
+    """Where a privacy budget went: the part of each release, by split.
+
+    `table` has what result.json has in `privacy`, under `releases`: name, split, mu.
+    Squares of μ add up, so a part is μ² of the sum over the same people.
+    """
+    found = rows_of(table)
+    rows, parts = [], []
+    for split in dict.fromkeys(str(row["split"]) for row in found):
+        same = [row for row in found if row["split"] == split]
+        total = sum(float(row["mu"]) ** 2 for row in same)
+        rows.append(Row(f"{split} rows"))
+        for row in same:
+            part = float(row["mu"]) ** 2 / total if total else 0.0
+            words = f"{row['name']}: {_percent(part)}"
+            mark = Mark("part", part, words=words)
+            rows.append(Row(str(row["name"]), (mark,), _percent(part)))
+            parts.append(part)
+    return Rows(
+        "Part of the privacy budget that each release took",
+        axis_of("part of the budget", parts, include=0.0, percent=True, least=POINTS),
+        rows,
+        {"part": Series("", "bar", "after")},
+    )
+
+
 def site_losses(table: Table) -> Rows:
     """Per cell the lowest and highest mean loss of a site, and what one could hide.
 

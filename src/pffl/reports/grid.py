@@ -40,6 +40,8 @@ GLOSSARY = {
     "e-value": "how strongly the rows so far speak against a bound: 1 is not at all",
     "Pareto front": "the models that no other beats in both measures",
     "standard error": "how far a mean over seeds is off by chance, roughly",
+    "ε": "how much more likely any outcome can become by one person being in the rows: "
+    "at most e to the power of ε times, but for a chance of δ",
     "fingerprint": "a hash: the same bytes have the same one, others have not",
 }
 

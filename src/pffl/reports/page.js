@@ -18,7 +18,7 @@
   document.addEventListener("focusin", e => { const found = e.target.closest(".term"); found ? show(found, found.title) : hide(); });
   document.addEventListener("click", e => { const found = explained(e.target); found ? show(...found) : hide(); });
   document.addEventListener("keydown", e => { if (e.key === "Escape") hide(); });
-  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(d => { d.open = true; }));
+  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(d => { d.open = !d.querySelector("pre"); }));
 
   // A run that goes on: the page loads itself again, until somebody asks it not to.
   const again = document.getElementById("again");

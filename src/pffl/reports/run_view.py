@@ -19,6 +19,7 @@ from pffl.reports import card
 from pffl.reports.explorer import Explorer, path_of
 from pffl.reports.grid import GLOSSARY, Grid, margin
 from pffl.reports.inputs import InputsThatMatter
+from pffl.reports.privacy import PrivacyView
 from pffl.runs.overview import Overview
 from pffl.text import shorten, visible
 
@@ -61,6 +62,7 @@ class RunView:
             "binds": r["asks_most"],
             "bounds": self.attainable or self.tried.rows or r["witness"],
             "sites": self.site_text,
+            "privacy": self.privacy,
             "certificate": self.certified,
             "data": r["data"]["card"],
             "inputs": self.matter,
@@ -228,6 +230,12 @@ class RunView:
         if self.overview is None or not self.overview.sites:
             return None
         return site_grid(self.overview)
+
+    @cached_property
+    def privacy(self) -> PrivacyView | None:
+        """What noise was added, and what it spent; None where there was none."""
+        found = self.result.get("privacy")
+        return None if found is None else PrivacyView.of(found)
 
     # Grounds
 

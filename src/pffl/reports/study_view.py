@@ -249,13 +249,14 @@ def _spent(line: Mapping[str, Any], key: str) -> str:
 
 @dataclass(frozen=True)
 class PanelView:
-    """A figure of the paper, run again: its curves, and what came of its claims."""
+    """A figure of the paper, run again: its fronts, and what came of its claims."""
 
     name: str
     terms: str
     plots: Sequence[Plot]
     claims: Sequence[tuple[str, Grid]]
     means: Grid
+    points: Grid
 
     @classmethod
     def of(cls, panel: Mapping[str, Any]) -> PanelView:
@@ -272,11 +273,31 @@ class PanelView:
         claims = [(str(one["text"]), _claim(one)) for one in panel["claims"]]
         means = [
             {"curve": line["curve"], y.replace("_", " "): line[y]}
-            | {"error": line["error"], "passes": line["passes"]}
+            | {"wrong": _share(line["error"]), "passes": line["passes"]}
             for line in panel["means"]
         ]
-        grid = Grid.of("Chosen on validation, means on test rows", means)
-        return cls(title, " ".join(panel["terms"]), plots, claims, grid)
+        points = [
+            {
+                "curve": str(row["curve"]),
+                "wrong": _share(row["error"]),
+                y.replace("_", " "): row[y],
+                "from": row.get(f"{y}_low"),
+                "to": row.get(f"{y}_high"),
+            }
+            for row in panel["fronts"]
+        ]
+        return cls(
+            title,
+            " ".join(panel["terms"]),
+            plots,
+            claims,
+            Grid.of("Chosen on validation, means on test rows", means),
+            Grid.of("Fronts chosen on validation rows", points),
+        )
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None or math.isnan(value) else f"{100 * value:.1f} %"
 
 
 def _claim(one: Mapping[str, Any]) -> Grid:
