@@ -158,6 +158,7 @@ def test_unequal_trials_are_refused_unless_the_spec_says_why():
         parse("tiny", {**TINY, "panel": [panel]}), open_data, seeds=2
     )
     assert any("b has 2, because it has no more" in t for t in result.study.terms)
+    assert result.as_dict()["cut"] == "2 of 3 seeds were run."
 
 
 def test_all_comparisons_of_a_panel_are_corrected_together_and_margins_shift(tiny):

@@ -321,6 +321,16 @@ class PanelResult:
         """Allowances of error at which fronts are drawn."""
         return [float(a) for a in np.linspace(0.0, self.panel.widest, STEPS)]
 
+    @property
+    def cut(self) -> str:
+        """What was made smaller than in the paper, or than the spec has it."""
+        planned = next(
+            (p.seeds for p in self.figure.panels if p.name == self.panel.name), None
+        )
+        ran, wanted = len(self.study.seeds), planned or self.figure.seeds
+        fewer = f"{ran} of {wanted} seeds were run." if ran < wanted else ""
+        return f"{self.panel.cut} {fewer}".strip()
+
     @cached_property
     def judged(self) -> list[tuple[Claim, dict[str, Decision], dict[str, Decision]]]:
         """Each claim: decisions on its measure, and on the error of the same trials.
@@ -438,7 +448,7 @@ class PanelResult:
             "budget": panel.budget,
             "seeds": len(self.study.seeds),
             "terms": self.study.terms,
-            "cut": panel.cut,
+            "cut": self.cut,
             "claims": claims,
             "means": self.means(),
             "fronts": self.fronts(),
