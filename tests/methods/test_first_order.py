@@ -197,6 +197,7 @@ def test_a_start_of_another_problem_is_refused():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*is met only by a model without any loss")
 def test_compas_is_closed_in_few_rounds():
     """176 problems: two notions, 8 prices, 11 bounds."""
     engine, rounds = Local(pffl.datasets.compas()), []

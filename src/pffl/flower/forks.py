@@ -144,7 +144,7 @@ def loop(
     address: str,
     **given: Any,
 ) -> None:
-    """Do tasks until the bell's other end is gone.
+    """Do tasks until the bell's other end is gone, or whoever started this process.
 
     Parameters
     ----------
@@ -159,13 +159,14 @@ def loop(
     **given
         What Flower's loop needs besides.
     """
+    parent = os.getppid()
     for name in warm:
         import_module(name)
     disable_process_dumping(strict=False)
     replace(superexec, "get_executor", lambda *_, **__: Forks(bell, work))
     replace(superexec, "time", bell)
     bell.sleep(0)  # only then is it known who has the port
-    superexec.run_superexec(address, **given)
+    superexec.run_superexec(address, parent_pid=parent, **given)
 
 
 def replace(module: Any, name: str, value: object) -> None:

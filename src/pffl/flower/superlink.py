@@ -120,14 +120,14 @@ def main() -> None:
             held.append(app)
         self.loaded_app = HomeOnly(Told(app, bell) if bell is not None else app)
 
-    async def ended(self: uvicorn.Server, *given: Any) -> None:
+    async def ended(self: uvicorn.Server, sockets: Any = None) -> None:
         for looks in held:
             looks.release()
-        await shutdown(self, *given)
+        await shutdown(self, sockets)
 
     # Every server of uvicorn's in this process loads its app here.
     uvicorn.Config.load = guarded  # type: ignore[method-assign]
-    uvicorn.Server.shutdown = ended  # type: ignore[assignment, method-assign]
+    uvicorn.Server.shutdown = ended  # type: ignore[method-assign]
     if known():
         from flwr.supercore.corestate.sql_corestate import SqlCoreState
 
