@@ -27,7 +27,7 @@ pytest.importorskip("flwr")
 if sys.platform != "linux":
     pytest.skip("processes are looked after by /proc", allow_module_level=True)
 
-from tests.flower.processes import Net, entries, running
+from tests.flower.processes import Net, descendants, entries, running, wait_for
 from tests.flower.runs import BGL, CBGL, EXACT, PFFL, local, run_file
 
 INTRUDER = """
@@ -188,3 +188,18 @@ def test_a_sites_script_starts_nothing_as_root(net):
     assert done.returncode == 2, done.stderr
     assert "not run as root" in done.stderr
     assert "SuperNode" not in done.stderr + done.stdout
+
+
+def test_a_server_that_is_stopped_ends_and_leaves_nobody_behind(net):
+    """The last one: nodes are waiting for messages there."""
+    link = net.processes["link"]
+    below = descendants(link.pid)
+    assert below, "the process that runs ServerApps"
+    link.terminate()
+    link.wait(60)
+    assert "Traceback" not in net.log("link")
+
+    def gone():
+        return not any(Path(f"/proc/{pid}").exists() for pid in below)
+
+    wait_for(gone, "the end of what the server had started", 60)
