@@ -222,17 +222,40 @@ def test_a_bound_that_asks_for_nothing_keeps_rows_for_training():
     assert found.in_the_way == ""
 
 
-def test_cells_with_few_rows_are_named_and_nothing_is_forecast():
+def test_cells_with_few_rows_are_guessed_and_named():
+    """Three small groups beside two large ones, one of them not looked at at all."""
     rng = np.random.default_rng(0)
-    group = np.array(["a"] * 390 + ["b"] * 10)
+    group = np.array(["a"] * 500 + ["b"] * 400 + ["c"] * 20 + ["d"] * 9 + ["e"] * 2)
+    X = rng.normal(size=(len(group), 2))
+    y = (rng.uniform(size=len(group)) < expit(X[:, 0])).astype(int)
     made = Federation.from_arrays(
-        rng.normal(size=(400, 2)), rng.integers(2, size=400), sensitive_features=group
+        X, y, sensitive_features=group, test_fraction=0.0, seed=1
     )
     found = forecast(made, 0.8)
-    assert found.unknown == ("b",)
+    assert found.few == ("c", "d", "e")
+    assert [cell.cell for cell in found.cells] == ["a", "b", "c", "d", "e"]
+    assert "Of c, d, e fewer than 16 training rows may be looked at" in repr(found)
+    assert found.best.chance < 0.05  # two people show nothing
+    needed = {cell.cell: cell.rows_needed for cell in found.cells}
+    assert needed["e"] is not None
+    assert needed["e"] > 50
+    assert "In the way stands 'e'" in found.in_the_way
+    alone = made.with_calibration(max(SHARES)).pooled().group
+    assert (alone == made.schema.groups.index("e")).sum() < 2
+
+
+def test_where_all_cells_have_few_rows_nothing_is_forecast():
+    rng = np.random.default_rng(0)
+    made = Federation.from_arrays(
+        rng.normal(size=(40, 2)),
+        np.arange(40) % 2,
+        sensitive_features=np.array(["a", "b"])[np.arange(40) // 2 % 2],
+    )
+    found = forecast(made, 0.8)
+    assert found.unknown
     assert "no forecast" in found.sentence
     assert found.as_dict()["chance"] is None
-    assert "b" in repr(found)
+    assert "too few to tell" in repr(found)
 
 
 def notions() -> dict[str, Any]:
@@ -318,7 +341,7 @@ def test_what_is_refused():
     none = Federation.from_arrays(
         np.ones((20, 1)), np.arange(20) % 2, sensitive_features=["a"] * 20
     )
-    assert forecast(none, 0.7).unknown == ("a",)
+    assert forecast(none, 0.7).few == ("a",)
     other = pffl.BoundedGroupLoss({"c": 0.7})
     with pytest.raises((UsageError, DataError), match="c"):
         pffl.plan(made, other)

@@ -33,6 +33,7 @@ def plan(
     Example: pffl plan compas --constraint cbgl --bound 0.8 --confidence 0.95
     """
     from pffl.planning import plan as forecast
+    from pffl.progress import counted
 
     if draft.check().privacy.terms is not None:
         _show_releases(draft, json=json)
@@ -42,15 +43,17 @@ def plan(
         raise UsageError("a promise is that people stay within bounds: --bound NUMBER")
     job = given.build()
     seed = job.source.values.get("seed", 0)
-    found = forecast(
-        job.federation,
-        job.constraint,
-        confidence=job.options.confidence,
-        model=job.model,
-        method=job.method,
-        options=job.options,
-        seed=seed if isinstance(seed, int) else 0,
-    )
+    with counted("fold") as report:
+        found = forecast(
+            job.federation,
+            job.constraint,
+            confidence=job.options.confidence,
+            model=job.model,
+            method=job.method,
+            options=job.options,
+            seed=seed if isinstance(seed, int) else 0,
+            report=report,
+        )
     if json:
         console.print_json(found.as_dict())
         return

@@ -35,7 +35,7 @@ from pffl.methods import method_of
 from pffl.methods.base import Method
 from pffl.models.base import Model
 from pffl.models.linear import default_model
-from pffl.planning.trial import FEWEST, Looked, Trial
+from pffl.planning.trial import FEWEST, Looked, Report, Trial
 from pffl.preparation import Options
 from pffl.solving import default_method
 from pffl.text import decimals, element, few, text_table, up, words
@@ -140,8 +140,9 @@ class PromisePlan:
         Training rows that were looked at.
     report_rows
         Held-out rows that stay for the report: nothing but their number was looked at.
-    unknown
-        Cells with too few rows to be looked at: then nothing is forecast.
+    few
+        Cells with too few rows to be looked at: they are taken to be like all others
+        together. If all are, nothing is forecast.
     several
         Whether people have several rows: then people are counted.
     notes
@@ -164,9 +165,14 @@ class PromisePlan:
     confidences: tuple[ConfidencePlan, ...]
     looked_at: int
     report_rows: int
-    unknown: tuple[str, ...] = ()
+    few: tuple[str, ...] = ()
     several: bool = False
     notes: tuple[str, ...] = ()
+
+    @property
+    def unknown(self) -> bool:
+        """Whether nothing is forecast."""
+        return all(cell.upper is None for cell in self.cells)
 
     @property
     def who(self) -> str:
@@ -191,7 +197,7 @@ class PromisePlan:
         sure = f"{100 * self.confidence:.6g} %"
         if self.unknown:
             return (
-                f"{self.data}: no forecast. Of {few(self.unknown)} fewer than {FEWEST} "
+                f"{self.data}: no forecast. Of {few(self.few)} fewer than {FEWEST} "
                 "training rows may be looked at; such cells can hardly be promised "
                 "anything."
             )
@@ -251,6 +257,16 @@ class PromisePlan:
         return f"{text}."
 
     @property
+    def _rough(self) -> str:
+        """Name the cells of which little is known; nothing where there are none."""
+        if not self.few:
+            return ""
+        return (
+            f"Of {few(self.few)} fewer than {FEWEST} training rows may be looked at: "
+            "taken to be like all others together, which is a guess."
+        )
+
+    @property
     def honest(self) -> str:
         """What it is, and what it looked at."""
         text = (
@@ -269,7 +285,7 @@ class PromisePlan:
         """All that there is to say, in order."""
         if self.unknown:
             return [self.sentence]
-        parts = self.sentence, self.in_the_way, self.price, self.honest
+        parts = self.sentence, self.in_the_way, self.price, self._rough, self.honest
         return [part for part in parts if part]
 
     @property
@@ -339,7 +355,7 @@ class PromisePlan:
             "confidences": [asdict(c) for c in self.confidences],
             "looked_at": self.looked_at,
             "report_rows": self.report_rows,
-            "too_few_rows": list(self.unknown),
+            "too_few_rows": list(self.few),
             "notes": list(self.notes),
         }
 
@@ -384,6 +400,7 @@ def plan(
     method: Method[Any] | str | None = None,
     options: Options | None = None,
     seed: int = 0,
+    report: Report | None = None,
 ) -> PromisePlan:
     """Forecast, before training, whether bounds can be promised for people not seen.
 
@@ -401,6 +418,8 @@ def plan(
     seed
         Of `with_calibration`, as it will be called: rows that are looked at stay
         training rows only under the same seed (in a run file, that of [data]).
+    report
+        Called before each fold, with what is trained, its number, and how many.
 
     Returns
     -------
@@ -437,7 +456,7 @@ def plan(
         rows = here.with_calibration(max(SHARES), seed=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run itself will warn
-        looked = Trial(constraint, bare, used, settings).look(rows)
+        looked = Trial(constraint, bare, used, settings).look(rows, report)
     many = {split: here.rows(split) for split in here.splits}
     return Forecast(looked, many, confidence).plan(here.name, rows.rows("train"))
 

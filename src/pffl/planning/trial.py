@@ -10,7 +10,7 @@ Of other splits nothing is asked but a census: how many rows each cell has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,23 +20,26 @@ from pffl.bounds.outlook import Outlook
 from pffl.bounds.weighted import MOMENTS, Moments
 from pffl.constraints.base import Constraint
 from pffl.data.federation import Federation
+from pffl.data.partition import CALIBRATION
 from pffl.data.silo import Rows, Silo
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.evidence.evidence import Missing, Sample
 from pffl.evidence.measure import Wanted, expected_rows, heldout_sample
-from pffl.flow import Flow
+from pffl.flow import Flow, ask_all
 from pffl.methods.base import Method
 from pffl.models.base import Model
 from pffl.path import check_bounded, find_safest
 from pffl.preparation import Options, Setting, prepare
 from pffl.problem import Problem
+from pffl.questions import Census
 from pffl.solving import setting_of
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 FOLDS = 4
 FEWEST = 4 * FOLDS  # rows of a cell to be looked at, for a forecast of it
 LEFT = "validation"  # the fold that is not trained on
+Report = Callable[[str, int, int | None], None]  # what, how many, of how many
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +53,9 @@ class Looked:
     counts
         Rows of each cell, by split; people, where an id says whom they are about.
     cells
-        What is known of each cell; nothing where one has too few rows.
+        What is known of each cell; nothing where all have too few rows.
     few
-        The names of those.
+        The cells with too few rows: they are taken to be like all others together.
     several
         Whether people have several rows.
     notes
@@ -101,49 +104,79 @@ class Trial:
     method: Method[Any]
     options: Options
 
-    def look(self, federation: Federation) -> Looked:
+    def look(self, federation: Federation, report: Report | None = None) -> Looked:
         """Train and measure, fold by fold, on the training rows alone."""
         engine = Local(federation)
         setting = setting_of(engine)
-        problem, counts, notes = drive(engine, self._counted(setting))
-        names, bounds = problem.cells.names, problem.cells.bounds
-        told = setting.data.several, notes
+        names, bounds, counts, notes = drive(engine, self._counted(setting))
+        several, weighted = setting.data.several, bool(setting.data.weighted)
         short = counts["train"] < FEWEST
-        if short.any():
-            return Looked(names, bounds, counts, (), _named(names, short), *told)
-        found = [
-            drive(Local(fold), self._fold(replace(setting, splits=fold.splits)))
-            for fold in folds(federation)
-        ]
-        rows = np.sum([one.found for one in found], axis=0)
-        people = np.sum([one.people for one in found], axis=0)
-        short = people < FEWEST / 2
-        if short.any():
-            return Looked(names, bounds, counts, (), _named(names, short), *told)
-        share = people / rows
-        counts = {split: np.floor(many * share) for split, many in counts.items()}
-        cells = tuple(
-            joined(found, z, float(bound), weighted=bool(setting.data.weighted))
-            for z, bound in enumerate(bounds)
+        if short.all():
+            return Looked(names, bounds, counts, (), names, several, notes)
+        found: list[Fold] = []
+        for fold in folds(federation):
+            if report is not None:
+                report("safest model", len(found) + 1, FOLDS)
+            here = replace(setting, splits=fold.splits)
+            found.append(drive(Local(fold), self._fold(here, names)))
+        rows, people = (
+            np.sum([getattr(one, name) for one in found], axis=0)
+            for name in ("found", "people")
         )
-        return Looked(names, bounds, counts, cells, (), *told)
+        short |= people < FEWEST / 2
+        few = tuple(names[z] for z in np.flatnonzero(short).tolist())
+        if short.all():
+            return Looked(names, bounds, counts, (), few, several, notes)
+        share = np.where(rows > 0, people / np.maximum(rows, 1.0), 1.0)
+        counts = {split: np.floor(many * share) for split, many in counts.items()}
+        enough = np.flatnonzero(~short).tolist()
+        cells = [
+            joined(found, enough if short[z] else [z], float(bound), weighted=weighted)
+            for z, bound in enumerate(bounds)
+        ]
+        own = np.maximum(people, 1.0).tolist()
+        cells = [replace(one, people=n) for one, n in zip(cells, own, strict=True)]
+        return Looked(names, bounds, counts, tuple(cells), few, several, notes)
 
     def _counted(
         self, setting: Setting
-    ) -> Flow[tuple[Problem, dict[str, FloatArray], tuple[str, ...]]]:
+    ) -> Flow[
+        tuple[tuple[str, ...], FloatArray, dict[str, FloatArray], tuple[str, ...]]
+    ]:
         """Ask for the cells, and how many rows each has in every split."""
         problem, notes = yield from self._prepared(setting)
         check_bounded(self.constraint, problem)
-        counts = {}
-        for split in setting.splits:
-            counts[split] = yield from expected_rows(problem, (split,))
-        return problem, counts, notes
+        cells = problem.cells
+        if self.constraint is not None:  # those without rows here, too
+            cells = self.constraint.cells(setting.schema, setting.silo_names)
+        asked = [Census(setting.schema, split) for split in setting.splits]
+        found = yield from ask_all(asked)
+        counts = {
+            split: cells.totals(one.counts.astype(np.float64))
+            for split, one in zip(setting.splits, found, strict=True)
+        }
+        whole = counts["train"] + counts.get(CALIBRATION, 0.0)
+        there = np.flatnonzero(whole)
+        if len(there) < len(cells) and self.options.empty_cells == "refuse":
+            yield from prepare(setting, *self._parts)  # which refuses them
+        known = dict(zip(problem.cells.names, problem.cells.bounds, strict=True))
+        names = tuple(cells.names[z] for z in there.tolist())
+        own = cells.bounds[there].tolist()
+        bounds = [known.get(name, ζ) for name, ζ in zip(names, own, strict=True)]
+        counts = {split: many[there] for split, many in counts.items()}
+        return names, np.array(bounds), counts, notes
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return self.constraint, self.model, self.method, self.options, 0
 
     def _prepared(self, setting: Setting) -> Flow[tuple[Problem, tuple[str, ...]]]:
-        parts = self.constraint, self.model, self.method, self.options, 0
-        return (yield from prepare(setting, *parts))
+        """Build the problem; cells without rows among those looked at are left out."""
+        constraint, model, method, options, seed = self._parts
+        few = replace(options, empty_cells="remove")
+        return (yield from prepare(setting, constraint, model, method, few, seed))
 
-    def _fold(self, setting: Setting) -> Flow[Fold]:
+    def _fold(self, setting: Setting, names: Sequence[str]) -> Flow[Fold]:
         """Train the safest model, and measure it on the fold that is left."""
         problem, _ = yield from self._prepared(setting)
         wanted = Wanted(
@@ -166,11 +199,23 @@ class Trial:
         held = yield from heldout_sample(problem, best.run.point.w, here, seen, rows)
         if isinstance(held, Missing) or M is None:
             raise TypeError("a fold has rows, and the losses of its model are bounded")
-        return Fold(seen.means, seen.rows, *_people(held, M), rows, M)
+        sums, people = _people(held, M)
+        at, Z = [names.index(name) for name in problem.cells.names], len(names)
+        return Fold(
+            _placed(seen.means, at, Z),
+            seen.rows,
+            _placed(sums, at, Z),
+            _placed(people, at, Z),
+            _placed(rows, at, Z),
+            M,
+        )
 
 
-def _named(names: Sequence[str], where: BoolArray) -> tuple[str, ...]:
-    return tuple(names[z] for z in np.flatnonzero(where).tolist())
+def _placed(values: FloatArray, at: Sequence[int], cells: int) -> FloatArray:
+    """Return numbers of some cells at their places among all; 0 elsewhere."""
+    out = np.zeros((cells, *values.shape[1:]))
+    out[list(at)] = np.nan_to_num(values)
+    return out
 
 
 def _people(held: Sample, M: float) -> tuple[FloatArray, FloatArray]:
@@ -184,20 +229,24 @@ def _people(held: Sample, M: float) -> tuple[FloatArray, FloatArray]:
     return np.stack([n, x, n, x, square], axis=1), n
 
 
-def joined(found: Sequence[Fold], z: int, bound: float, *, weighted: bool) -> Outlook:
-    """Say what all folds together tell of a cell; M is the largest of theirs."""
-    M = max(one.loss_bound for one in found)
-    sums = np.zeros(len(MOMENTS))
+def joined(
+    found: Sequence[Fold], places: Sequence[int], bound: float, *, weighted: bool
+) -> Outlook:
+    """Say what all folds together tell of some cells; M is the largest of theirs."""
+    M, at = max(one.loss_bound for one in found), list(places)
+    sums, people, trained = np.zeros(len(MOMENTS)), 0.0, 0.0
     for one in found:
         ratio = one.loss_bound / M
-        sums += one.sums[z] * np.array([1.0, ratio, 1.0, ratio, ratio**2])
-    people = float(sum(one.people[z] for one in found))
+        powers = np.array([1.0, ratio, 1.0, ratio, ratio**2])
+        sums += one.sums[at].sum(axis=0) * powers
+        trained += float(one.people[at] @ one.trained[at])
+        people += float(one.people[at].sum())
     known = Moments.of(sums, people)
     if known is None:
-        raise TypeError("a cell that is looked at has people")
+        raise TypeError("cells that are looked at have people")
     return Outlook.of(
         bound,
-        trained=float(np.mean([one.trained[z] for one in found])),
+        trained=trained / people,
         rows=float(np.mean([one.rows for one in found])),
         moments=known,
         people=people,
