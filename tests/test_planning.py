@@ -347,6 +347,22 @@ def test_what_is_refused():
         pffl.plan(made, other)
 
 
+def test_a_cell_without_rows_is_refused_or_left_out():
+    rng = np.random.default_rng(0)
+    rows = 400
+    made = Federation.from_arrays(
+        rng.normal(size=(rows, 2)),
+        np.arange(rows) % 2,
+        sensitive_features=np.where(np.arange(rows) % 4 == 1, "a", "b"),
+    )  # group a has one label only
+    both = pffl.ConditionalBoundedGroupLoss(0.9)
+    with pytest.raises(DataError, match="a promise to nobody"):
+        pffl.plan(made, both)
+    found = pffl.plan(made, both, options=Options(empty_cells="remove"))
+    names = {cell.cell for cell in found.cells}
+    assert names == {"a, label = 1", "b, label = 0", "b, label = 1"}
+
+
 def test_an_engine_at_hand_is_as_good_as_its_federation():
     made = people(600, 7)
     assert forecast(Local(made), 0.7).as_dict() == forecast(made, 0.7).as_dict()

@@ -326,7 +326,7 @@ class PromisePlan:
                 "confidence": f"{100 * one.confidence:.6g} %",
                 "promised in": _percent(one.chance),
                 "bounds rise by": f"{one.rise:+.4f}",
-                "rows needed": "–" if one.times is None else f"{one.times:.2g} ×",
+                f"{self.who} needed": "–" if one.times is None else _times(one.times),
             }
             for one in self.confidences
         ]
@@ -373,6 +373,12 @@ def _percent(chance: float) -> str:
     if not 0.01 <= chance <= 0.99:
         return "< 1 %" if chance < 0.01 else "> 99 %"
     return f"{100 * chance:.0f} %"
+
+
+def _times(factor: float) -> str:
+    return (
+        f"{factor:.2g} ×" if factor < 100 else f"{float(up(factor, digits=2)):,.0f} ×"
+    )
 
 
 def _share(chance: float) -> str:

@@ -19,11 +19,13 @@ import numpy as np
 from pffl.bounds.outlook import Outlook
 from pffl.bounds.weighted import MOMENTS, Moments
 from pffl.constraints.base import Constraint
+from pffl.data.checks import listing
 from pffl.data.federation import Federation
 from pffl.data.partition import CALIBRATION
 from pffl.data.silo import Rows, Silo
 from pffl.driver import drive
 from pffl.engines import Local
+from pffl.errors import DataError
 from pffl.evidence.evidence import Missing, Sample
 from pffl.evidence.measure import Wanted, expected_rows, heldout_sample
 from pffl.flow import Flow, ask_all
@@ -157,8 +159,13 @@ class Trial:
         }
         whole = counts["train"] + counts.get(CALIBRATION, 0.0)
         there = np.flatnonzero(whole)
-        if len(there) < len(cells) and self.options.empty_cells == "refuse":
-            yield from prepare(setting, *self._parts)  # which refuses them
+        empty = [cells.names[z] for z in np.flatnonzero(whole == 0).tolist()]
+        if empty and self.options.empty_cells == "refuse":
+            raise DataError(
+                f"no training rows in any silo for {listing(empty)}: a promise to "
+                "nobody cannot be kept or broken (`empty_cells='remove'` leaves these "
+                "cells out)"
+            )
         known = dict(zip(problem.cells.names, problem.cells.bounds, strict=True))
         names = tuple(cells.names[z] for z in there.tolist())
         own = cells.bounds[there].tolist()
@@ -166,15 +173,11 @@ class Trial:
         counts = {split: many[there] for split, many in counts.items()}
         return names, np.array(bounds), counts, notes
 
-    @property
-    def _parts(self) -> tuple[Any, ...]:
-        return self.constraint, self.model, self.method, self.options, 0
-
     def _prepared(self, setting: Setting) -> Flow[tuple[Problem, tuple[str, ...]]]:
         """Build the problem; cells without rows among those looked at are left out."""
-        constraint, model, method, options, seed = self._parts
-        few = replace(options, empty_cells="remove")
-        return (yield from prepare(setting, constraint, model, method, few, seed))
+        options = replace(self.options, empty_cells="remove")
+        parts = self.constraint, self.model, self.method, options, 0
+        return (yield from prepare(setting, *parts))
 
     def _fold(self, setting: Setting, names: Sequence[str]) -> Flow[Fold]:
         """Train the safest model, and measure it on the fold that is left."""
