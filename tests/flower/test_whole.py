@@ -104,6 +104,23 @@ def test_a_node_that_is_lost_is_asked_anew_in_flowers_way() -> None:
     assert (OURS, "whole") in link.ways
 
 
+def test_a_node_does_not_speak_for_another() -> None:
+    link = Link()
+    reply = link._reply
+
+    def lying(message: Message) -> None:
+        reply(message)
+        if message.metadata.dst_node_id == OURS:  # says that it is Flower's
+            said = link.inbox[message.metadata.message_id]
+            said.metadata.__dict__["_src_node_id"] = FLOWERS
+
+    link._reply = lying  # type: ignore[method-assign]
+    transport = GridTransport(WholeGrid(link), pause=0.0)
+    asked(link, transport, b"abc")
+    asked(link, transport, b"abc")
+    assert sorted(link.ways) == [(OURS, "whole"), (FLOWERS, "objects")]
+
+
 def message(group: str) -> Message:
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
     made = Message(wrap(b"abc"), OURS, "query.census", group_id=group)

@@ -48,7 +48,8 @@ class WholeGrid:
     def __init__(self, grid: Any) -> None:
         self._grid = grid
         self._nodes: set[int] = set()  # who knows
-        self._sent: dict[str, int] = {}  # to whom, by message
+        self._whole: dict[str, int] = {}  # to whom, by message
+        self._others: dict[str, int] = {}  # likewise, in Flower's way
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the nodes that are there now."""
@@ -68,28 +69,35 @@ class WholeGrid:
             message.metadata.group_id = WHOLE if knows else ASKED
             (whole if knows else others).append(message)
         pushed = list(self._grid.push_messages(others)) if others else []
+        self._others |= {m.metadata.message_id: m.metadata.dst_node_id for m in others}
         if whole:
             request = _pushed(whole)
-            self._sent |= {m.metadata.message_id: m.metadata.dst_node_id for m in whole}
+            self._whole |= {
+                m.metadata.message_id: m.metadata.dst_node_id for m in whole
+            }
             taken = self._grid._runtime_client.PushMessages(request)
             pushed += list(taken.message_ids)
         return pushed
 
     def pull_messages(self, ids: Iterable[str]) -> list[Message]:
-        """Pull the replies that are there to some messages."""
-        whole = [i for i in ids if i in self._sent]
-        others = [i for i in ids if i not in self._sent]
+        """Pull the replies that are there to some messages.
+
+        Who knows is who was asked: what a reply says of its sender is the sender's.
+        """
+        whole = [i for i in ids if i in self._whole]
+        others = [i for i in ids if i not in self._whole]
         found = list(self._grid.pull_messages(others)) if others else []
         for reply in found:
-            if reply.metadata.group_id == KNOWN:
-                self._nodes.add(reply.metadata.src_node_id)
+            node = self._others.pop(reply.metadata.reply_to_message_id, None)
+            if node is not None and reply.metadata.group_id == KNOWN:
+                self._nodes.add(node)
         if whole:
             request = PullAppMessagesRequest(message_ids=whole)
             came = self._grid._runtime_client.PullMessages(request).messages_list
             replies = list(map(message_from_proto, came))
             found += replies
             for reply in replies:
-                node = self._sent.pop(reply.metadata.reply_to_message_id, None)
+                node = self._whole.pop(reply.metadata.reply_to_message_id, None)
                 if node is not None and not is_whole(reply):
                     self._nodes.discard(node)  # gone, or another program by now
         return found
@@ -194,6 +202,11 @@ def answer_whole(clientapp: Any, inflate: Any) -> None:
         push(client, message, context)
 
     clientapp.pull_task_input, clientapp.push_message = taken, pushed
+
+
+def _asked(messages: Sequence[Message]) -> dict[str, int]:
+    """Return to whom messages are, by their ids."""
+    return {m.metadata.message_id: m.metadata.dst_node_id for m in messages}
 
 
 def _pushed(messages: Sequence[Message]) -> Any:
