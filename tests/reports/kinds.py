@@ -113,6 +113,14 @@ def masked(place: Path) -> str:
     return _saved(place, pffl.solve(data, bound, seed=0, secure_sum=True))
 
 
+def noisy(place: Path) -> str:
+    data = pffl.datasets.synthetic(6_000, silos=3, features=3, groups=2, seed=0)
+    ranges = dict.fromkeys(data.schema.features, (-200.0, 200.0))
+    budget = pffl.Privacy(epsilon=4.0, delta=1e-6, ranges=ranges)
+    bound = pffl.BoundedGroupLoss(0.66)
+    return _saved(place, pffl.solve(data, bound, seed=0, privacy=budget))
+
+
 def audit(place: Path) -> str:
     data = federation(NAMES, rows=1_500)
     found = pffl.solve(data, None, seed=0)
@@ -232,6 +240,7 @@ KINDS: dict[str, Callable[[Path], str]] = {
         many_groups,
         deployed,
         masked,
+        noisy,
         live,
         audit,
         of_a_sweep,

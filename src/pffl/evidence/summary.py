@@ -16,10 +16,10 @@ from pffl.evidence import promise, verdict
 from pffl.evidence.certificate import Certificate, mark
 from pffl.evidence.evidence import Evidence
 from pffl.evidence.metrics import Rate, rates
-from pffl.evidence.noise import UNDECIDED
+from pffl.evidence.noise import UNDECIDED, Noise, ends
 from pffl.evidence.training import losses
 from pffl.evidence.verdict import CellResult
-from pffl.text import decimals, up, visible, words
+from pffl.text import decimals, down, up, visible, words
 
 Tone: TypeAlias = Literal["good", "caution", "bad", "plain"]
 
@@ -173,6 +173,12 @@ def columns(e: Evidence, cells: Sequence[CellResult]) -> list[Column]:
     rows = "training rows" if e.trained else "rows at hand"
     sure = f"{100 * e.terms.confidence:.4g} %"
     compared = any(cell.before_train_loss is not None for cell in cells)
+    blurred = _blurred(e)
+    unsure = [
+        cell.cell
+        for cell in cells
+        if blurred.get(cell.cell, (math.inf,))[0] <= (cell.bound or 0.0)
+    ]
     found = [
         Column(
             "rows", f"{rows} of the cell", tuple(Figure(f"{c.count:,}") for c in cells)
@@ -185,7 +191,10 @@ def columns(e: Evidence, cells: Sequence[CellResult]) -> list[Column]:
         Column(
             "after" if compared else "loss",
             f"mean loss, {rows}",
-            _against([c.train_loss for c in cells], cells, _tolerances(e)),
+            _against([c.train_loss for c in cells], cells, unsure, _tolerances(e)),
+        ),
+        *_ends(
+            cells, blurred, f"{rows}, as far as noise lets it be known, {sure} sure"
         ),
         Column("bound", "what was asked for", _plain([c.bound for c in cells])),
     ]
@@ -194,7 +203,7 @@ def columns(e: Evidence, cells: Sequence[CellResult]) -> list[Column]:
             Column(
                 "held-out",
                 "mean loss of the held-out rows",
-                _against([c.test_loss for c in cells], cells),
+                _against([c.test_loss for c in cells], cells, list(blurred)),
             )
         )
     shown = promise.asked(e) and promise.rise(e) is None
@@ -347,6 +356,7 @@ def rates_in_words(e: Evidence) -> str:
     found = rates(e)
     rows = f"{found[0].rows} rows" if e.trained and found else "all rows used"
     text = f"Share of wrong predictions, {rows}"
+    text += ", with noise" * isinstance(e.privacy, Noise)
     if len(e.labels) == 2:
         text += (
             f"; false positive: '{e.labels[1]}' predicted where '{e.labels[0]}' is "
@@ -410,16 +420,46 @@ def _tolerances(e: Evidence) -> dict[str, float]:
 def _against(
     means: Sequence[float | None],
     cells: Sequence[CellResult],
+    unsure: Sequence[str],
     tolerances: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[Figure, ...]:
-    """Write losses; those above their bounds, by more than is tolerated, are marked."""
+    """Write losses; those above their bounds, by more than is tolerated, are marked.
+
+    Of cells that are `unsure` noise may be the reason.
+    """
     out = []
     for figure, loss, cell in zip(_plain(means), means, cells, strict=True):
         over = False
         if loss is not None and cell.bound is not None:
             over = loss - cell.bound > tolerances.get(cell.cell, 0.0)
-        out.append(Figure(figure.text, "bad" if over else "plain"))
+        tone: Tone = "caution" if cell.cell in unsure else "bad"
+        out.append(Figure(figure.text, tone if over else "plain"))
     return tuple(out)
+
+
+def _blurred(e: Evidence) -> dict[str, tuple[float, float]]:
+    """Return between what training losses are under noise; nothing without it."""
+    if not isinstance(e.privacy, Noise):
+        return {}
+    low, high = ends(e, e.privacy)
+    return dict(
+        zip(e.names, zip(low.tolist(), high.tolist(), strict=True), strict=True)
+    )
+
+
+def _ends(
+    cells: Sequence[CellResult], blurred: Mapping[str, tuple[float, float]], rows: str
+) -> list[Column]:
+    """Return two columns with the ends of training losses under noise, or none."""
+    if not blurred:
+        return []
+    found = [blurred[cell.cell] for cell in cells]
+    return [
+        Column(
+            "at least", f"mean loss, {rows}", tuple(Figure(down(a)) for a, _ in found)
+        ),
+        Column("at most", f"mean loss, {rows}", tuple(Figure(up(b)) for _, b in found)),
+    ]
 
 
 def _promised(cell: CellResult) -> Figure:

@@ -21,7 +21,7 @@ from pffl.figures.chart import (
     Series,
     axis_of,
 )
-from pffl.text import decimals, up
+from pffl.text import decimals, down, up
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +36,9 @@ POINTS = 0.05  # the same of a share: five points
 SMALLEST = 1e-6  # of an e-value that is drawn
 MOST_ALARMS = 1e3  # times an alarm: e-values are drawn so far
 CELLS = {
+    "known": Series(
+        "training rows, as far as noise lets it be known", "range", "after", -1
+    ),
     "change": Series("", "arrow", "before", -1),
     "before": Series("training rows, without bounds", "ring", "before", -1),
     "after": Series("training rows", "dot", "after", -1),
@@ -43,7 +46,7 @@ CELLS = {
     "held": Series("held-out rows", "diamond", "test", 1),
     "promised": Series("up to what is promised at most", "span", "test", 1),
 }
-BESIDE = ("after", "bound", "held", "promised")  # of several runs
+BESIDE = ("known", "after", "bound", "held", "promised")  # of several runs
 RATES = {
     "error": "Wrong predictions",
     "false_positive": "False positives",
@@ -170,6 +173,10 @@ def _cell_marks(cell: Mapping[str, Any]) -> Iterable[Mark]:
     )
     if bound is not None:
         yield Mark("bound", bound, words=f"{name}, bound: {decimals(bound)}")
+    ends = known(cell.get("train_lower")), known(cell.get("train_upper"))
+    if ends[0] is not None and ends[1] is not None:
+        text = f"{name}, with noise: {down(ends[0])} to {up(ends[1])}"
+        yield Mark("known", ends[0], ends[1], text)
     if before is not None and after is not None:
         yield Mark("change", before, after)
     start = after if held is None else held
@@ -190,7 +197,8 @@ def _cell_axis(cells: Sequence[Mapping[str, Any]]) -> Axis:
     One small cell may have an upper bound of many times its loss; drawn in full it
     would press everything else into a corner, so the axis ends before it.
     """
-    keys = ("train_loss", "test_loss", "before_train_loss", "bound")
+    measured = ("train_loss", "test_loss", "before_train_loss", "bound")
+    keys = (*measured, "train_lower", "train_upper")
     found = [known(cell.get(key)) for cell in cells for key in keys]
     values = [value for value in found if value is not None]
     low, high = min(values, default=0.0), max(values, default=1.0)

@@ -11,6 +11,7 @@ from pffl.text import UPPER, decimals, figure, visible
 
 LONG = 40  # rows
 NONE = ("–", "—")
+WHOLE = ("people", "rows")  # counts, also where noise was added to them
 GLOSSARY = {
     "cell": "the people that one bound speaks of: a group, or those of a group with "
     "one label",
@@ -87,6 +88,8 @@ def entry(name: str, value: object) -> str:
         return visible(value)
     if name in ("margin", "multiplier") and isinstance(value, float):
         return margin(value)
+    if name in WHOLE and isinstance(value, float):
+        return number(round(value))
     upper = name in UPPER and isinstance(value, float)
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     return number(value) if plain and not upper else figure(name, value)

@@ -163,7 +163,7 @@ class Contents:
     @property
     def beside(self) -> Rows | None:
         """The cells of several runs in one picture, where they have the same ones."""
-        tables = [(run.name, run.result["cells"]) for run in self.runs]
+        tables = [(run.name, run.drawn) for run in self.runs]
         names = {tuple(cell["cell"] for cell in cells) for _, cells in tables}
         return side_by_side(tables) if len(tables) > 1 and len(names) == 1 else None
 

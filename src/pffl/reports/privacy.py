@@ -18,12 +18,11 @@ SPLITS = {"train": "training", "test": "held-out"}
 
 @dataclass(frozen=True)
 class PrivacyView:
-    """The budget in words, where it went, and how far it blurs each cell's loss."""
+    """The budget in words, and where it went."""
 
     words: Sequence[str]
     chart: Rows
     releases: Grid
-    cells: Grid
 
     @classmethod
     def of(cls, privacy: Mapping[str, Any]) -> PrivacyView:
@@ -42,15 +41,10 @@ class PrivacyView:
             }
             for one in releases
         ]
-        cells = [
-            {"cell": one["cell"], "at least": one["lower"], "upper": one["upper"]}
-            for one in privacy["cells"]
-        ]
         return cls(
             _in_words(privacy),
             budget(releases),
             Grid.of("What was released", table, "stack list"),
-            Grid.of("Training losses as far as noise lets them be known", cells),
         )
 
 

@@ -101,9 +101,19 @@ class RunView:
         return summary.verdicts(self.evidence)
 
     @property
+    def drawn(self) -> list[dict[str, Any]]:
+        """The cells as they are drawn: under noise with the ends of training losses."""
+        noise = (self.result.get("privacy") or {}).get("cells", [])
+        ends = {
+            one["cell"]: {"train_lower": one["lower"], "train_upper": one["upper"]}
+            for one in noise
+        }
+        return [{**cell, **ends.get(cell["cell"], {})} for cell in self.result["cells"]]
+
+    @property
     def cell_chart(self) -> Rows:
         """The one picture: losses, bounds, held-out rows, promises."""
-        cells, held = self.result["cells"], "held-out rows"
+        cells, held = self.drawn, "held-out rows"
         if not isinstance(self.evidence.path, Missing):
             held = "calibration rows"
         if self.evidence.trained:
