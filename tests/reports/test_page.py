@@ -23,7 +23,7 @@ from pffl.reports.page import embedded, render
 from pffl.reports.study_view import MOST_SENTENCES, SweepView
 from pffl.study.compare import Comparison
 from pffl.study.sweep import full_grid, sweep
-from pffl.text import up
+from pffl.text import down, up
 from tests.cli.test_readme import README
 from tests.reports.folders import NASTY, federation, panel_of, sweep_of
 from tests.test_path import unlike
@@ -501,3 +501,34 @@ def test_pictures_of_readme_are_there_and_small():
     shown = re.findall(r"!\[[^\]]+\]\((docs/figures/page-[^)]+)\)", README.read_text())
     assert len(shown) == 2
     assert all((root / name).stat().st_size < 300_000 for name in shown)
+
+
+def test_what_noise_may_explain_is_not_called_above(tmp_path):
+    """Ends of training losses are those of the certificate; red is what is decided."""
+    data = pffl.datasets.synthetic(2_000, silos=3, features=3, groups=2, seed=0)
+    ranges = dict.fromkeys(data.schema.features, (-200.0, 200.0))
+    budget = pffl.Privacy(epsilon=4.0, delta=1e-6, ranges=ranges, noise_seed=0)
+    solution = pffl.solve(data, pffl.BoundedGroupLoss(0.6), seed=0, privacy=budget)
+    e = solution.evidence
+    ends = {one["cell"]: one for one in verdict.result(e)["privacy"]["cells"]}
+    for bound in (0.3, 0.6, 0.69):
+        cells = [replace(c, bound=bound) for c in e.cells]
+        moved = replace(e, cells=cells)
+        found = verdict.cell_results(moved)
+        table = {c.title: c.figures for c in summary.columns(moved, found)}
+        for z, cell in enumerate(found):
+            low, high = (ends[cell.cell][end] for end in ("lower", "upper"))
+            assert table["at least"][z].text == down(low)
+            assert table["at most"][z].text == up(high)
+            tone = "plain"
+            if cell.train_loss > bound:
+                tone = "bad" if low > bound else "caution"
+            assert table["loss"][z].tone == tone
+            assert table["held-out"][z].tone in ("plain", "caution")
+    runs.save(solution, tmp_path / "run")
+    page = html.unescape(render([tmp_path / "run"]))
+    first = page.partition('id="r0-cells"')[0]
+    for name, one in ends.items():
+        said = f"{name}, with noise: {down(one['lower'])} to {up(one['upper'])}"
+        assert said in first
+    assert [c.what for c in pffl.verify(tmp_path / "run") if not c.agrees] == []
