@@ -128,6 +128,7 @@ def test_every_iterate_is_the_naive_loops(kind, weighting, engine):
         local_steps=2,
         step_size=0.03,
         dual_step_size=4.0,
+        iterate="average",
     )
     point = iterate(asker, problem, method).point
     np.testing.assert_allclose(point.w, ws.mean(axis=0), atol=1e-12)

@@ -107,7 +107,7 @@ def test_every_iterate_is_the_naive_loops(kind, corrected, engine_type):
         "drift_correction": corrected,
         "target_gap": 1e-12,
     }
-    method = pffl.PFFL(**parameters)
+    method = pffl.PFFL(**parameters, iterate="average")
     run = iterate(engine, problem, method)
     assert run.rounds == method.planned_rounds == 16  # one of them measures the gap
     trained = [row for row in run.history if row.gap is None]
@@ -140,7 +140,8 @@ def test_with_one_dual_round_the_gap_never_closes():
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.55), budget=5.0)
     gaps = {}
     for E, T in [(1, 50), (1, 300), (20, 10), (100, 4)]:
-        method = pffl.PFFL(multiplier_bound=5.0, dual_rounds=E, rounds_per_dual=T)
+        numbers = {"dual_rounds": E, "rounds_per_dual": T}
+        method = pffl.PFFL(multiplier_bound=5.0, iterate="average", **numbers)
         gaps[E, T] = measure(
             engine, problem, iterate(engine, problem, method).point
         ).gap
