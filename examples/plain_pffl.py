@@ -68,6 +68,7 @@ def library_pffl(federation):
             local_steps=J,
             step_size=ETA_W,
             dual_step_size=ETA_THETA,
+            iterate="average",
         ),
         seed=0,
     )

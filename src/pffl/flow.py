@@ -311,6 +311,8 @@ class Run:
     bounds
         Upper and lower end of the duality gap of `point`, and the w at which the lower
         one was proved, where the method knows them.
+    remark
+        What the method has to say of where it ended.
     """
 
     point: Point
@@ -319,6 +321,7 @@ class Run:
     stopped: Literal["diverged", "interrupted"] | None
     expansion: Expansion | None = None
     bounds: Bounds | None = None
+    remark: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -440,6 +443,7 @@ def iterate(
         stopped,
         method.expansion(state),
         method.bounds(state) or (None if failed else at.bounds),
+        None if stopped else method.remark(problem, state),
     )
 
 

@@ -310,7 +310,7 @@ def solving(
     wanted = wanted_of(setting, constraint, chosen, settings)
     flow = fitted(setting, problem, constraint, chosen, settings, wanted, gap_every)
     solution = yield from flow
-    said = [*notes, *more]
+    said = [*notes, *more, *solution.evidence.notes]
     return replace(solution, evidence=replace(solution.evidence, notes=said))
 
 
@@ -496,6 +496,7 @@ def fitted(
         training=training,
         promise=problem.n_cells > 0 and not minimax,
         minimax=minimax,
+        notes=[] if run.remark is None else [run.remark],
         aimed=solved.cells.bounds,
     )
     evidence = replace(evidence, path=path)

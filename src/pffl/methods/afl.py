@@ -24,7 +24,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.constraints.per_silo import PerSilo
-from pffl.methods.descent import DescentAscent, Iterates, Objective, Weighing
+from pffl.methods.descent import Iterates, Objective
+from pffl.methods.minimax import DescentAscent, Weighing
 from pffl.problem import Problem
 from pffl.questions import TrainTotal
 from pffl.typing import FloatArray

@@ -160,6 +160,10 @@ class Method(ABC, Generic[S]):
         """Return the expansion at the w that `finish` returns, where it is known."""
         return None
 
+    def remark(self, problem: Problem, state: S) -> str | None:
+        """Return what must be said of where it ended, in words; None for nothing."""
+        return None
+
     def resumed(self, point: Point) -> Self | None:
         """Return the method, to start from a pair; None if it starts where it does."""
         return None

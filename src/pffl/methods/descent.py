@@ -17,6 +17,9 @@ steps on silos that differ lead each to its own optimum, and their mean is not t
 all. Each local gradient loses the silo's own at the last round's w and gains that of
 all silos there, so that at the optimum nobody moves. Silos keep nothing: that w, its
 weights and its gradient come with the next question.
+Steps by mass (`by_mass`; Agnostic FedAvg, Ro et al. 2021): under bounds a silo of few
+groups has a heavy objective, and steps that suit FedAvg are too long for it. It takes
+them shorter by what its rows weigh, and its update counts that much more.
 Step sizes come from constants of the problem, so that defaults need no tuning.
 """
 
@@ -31,15 +34,8 @@ import numpy as np
 from pffl.constraints.base import Cells
 from pffl.errors import UsageError
 from pffl.methods.base import Method, check_choice, check_parameters
-from pffl.methods.step_sizes import (
-    answered_step,
-    ascent_regret_step,
-    curvatures,
-    smoothness,
-    typical,
-)
+from pffl.methods.step_sizes import curvatures, smoothness, typical
 from pffl.models.linear import LinearModel
-from pffl.numerics import project_simplex
 from pffl.problem import Point, Problem
 from pffl.questions import (
     Evaluate,
@@ -55,8 +51,6 @@ from pffl.typing import FloatArray, IntArray
 
 DECAY = 0.99  # β₂ of Adam and Yogi
 FLOOR = 1e-3  # τ of Adam and Yogi
-WAIT = 25  # rounds until losses have answered to a step of their weights
-CAREFUL = 0.4  # part of the step that their answer allows: w is still on its way
 UNTUNED = 0.1  # η_w where neither the user nor the model's curvature says anything
 
 Iterate = Literal["average", "rising", "recent", "last", "best"]
@@ -177,6 +171,11 @@ class LocalTraining(Method[S]):
         local step does not lead silos that differ astray. A round sends two vectors of
         w's length more and receives one, and costs a silo a gradient more (on batches:
         twice the gradients, and one over all rows).
+    by_mass
+        Whether a silo's steps are divided by what its rows weigh in its objective, and
+        its update counts as much more, so that no λ makes steps longer. None: for
+        models that are not convex, whose step sizes no curvature limits; unless drift
+        is corrected. It needs a risk (β > 0) where drift is corrected.
     participation
         Fraction of silos asked in each round.
     server, server_step_size, server_momentum
@@ -190,6 +189,7 @@ class LocalTraining(Method[S]):
     batch_size: int | None = None
     proximal: float = 0.0
     drift_correction: bool = False
+    by_mass: bool | None = None
     participation: float = 1.0
     server: Literal["mean", "momentum", "adam", "yogi"] = "mean"
     server_step_size: float = 1.0
@@ -224,11 +224,13 @@ class LocalTraining(Method[S]):
         check_choice(self, "server", ("mean", "momentum", "adam", "yogi"))
         check_choice(self, "iterate", self.iterates)
         check_choice(self, "drift_correction", (False, True))
-        if self.drift_correction and self.weighs_updates:
-            raise UsageError(
-                f"{type(self).__name__} moves the weights of silos, for which the "
-                "'drift_correction' parameter has no meaning: leave it out"
-            )
+        check_choice(self, "by_mass", (None, False, True))
+        for parameter in ("drift_correction", "by_mass"):
+            if getattr(self, parameter) and self.weighs_updates:
+                raise UsageError(
+                    f"{type(self).__name__} moves the weights of silos, for which the "
+                    f"'{parameter}' parameter has no meaning: leave it out"
+                )
 
     @property
     def iterate(self) -> Iterate | None:
@@ -294,6 +296,12 @@ class LocalTraining(Method[S]):
         if state.round == self.last_round:
             return None
         objective = self.objective(problem, state)
+        divides = self.divides(problem)
+        if divides and self.drift_correction and not objective.risk_weight > 0:
+            raise UsageError(
+                f"{type(self).__name__}: an objective without a risk (β = 0) is either "
+                "corrected for drift or stepped by mass: leave out 'by_mass'"
+            )
         none = (np.zeros(0),) * 3
         anchor, anchor_weights, anchor_gradient = state.anchor or none
         return Train(
@@ -312,8 +320,16 @@ class LocalTraining(Method[S]):
             anchor,
             anchor_weights,
             anchor_gradient,
+            divides,
             self.asked(problem, state.round),
         )
+
+    def divides(self, problem: Problem) -> bool:
+        """Whether silos' steps are divided by their mass."""
+        if self.by_mass is not None:
+            return self.by_mass
+        free = not (self.drift_correction or self.weighs_updates)
+        return free and not problem.task.model.convex
 
     def step_sizes(self, objective: Objective, state: S) -> FloatArray:
         """η_w of each of the J local steps of a round, where L is known or not."""
@@ -345,7 +361,12 @@ class LocalTraining(Method[S]):
         asked = self.asked(problem, state.round)
         silos = len(problem.task.shares)
         scale = 1 / total.share if asked is None else silos / len(asked)
-        moved = self.push(state, total.update * scale)
+        update = total.update * scale
+        if self.divides(problem):
+            mass = self.mass(problem, state) if asked else float(total.powers[0])
+            times = silos / len(asked) if asked else 1.0
+            update = total.update * (times / mass if mass > 0 else 0.0)
+        moved = self.push(state, update)
         if self.drift_correction:
             weights = self.objective(problem, state).cell_weights
             moved = replace(moved, anchor=(state.w, weights, total.gradient * scale))
@@ -354,6 +375,13 @@ class LocalTraining(Method[S]):
             mean = state.w[n:] + total.update[n:] / total.powers[0]
             moved = replace(moved, w=np.concatenate([moved.w[:n], mean]))
         return self.counted(problem, moved)
+
+    def mass(self, problem: Problem, state: S) -> float:
+        """Return Σ p_k M_k over all silos: what all rows weigh in the objective."""
+        objective = self.objective(problem, state)
+        cells = objective.task.cells
+        rows = problem.once(("of", id(cells)), lambda: (problem.count(cells), cells))[0]
+        return objective.risk_weight + float(np.abs(objective.cell_weights) @ rows)
 
     def counted(self, problem: Problem, state: S) -> S:
         """Return the state after its round, with w in the mean."""
@@ -430,108 +458,6 @@ class Descent(LocalTraining[S]):
         """Build it with as many rounds of J steps as the budget allows."""
         steps = int(parameters.get("local_steps", cls.local_steps))
         return cls(**{**parameters, "rounds": max(1, budget // steps)})
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Weighing(State):
-    """Where descent in w and ascent in weights stand; sums are over rounds."""
-
-    weights: FloatArray  # λ, on the simplex
-    weight_sum: FloatArray
-    dual_step_size: float | None  # η_λ
-    growth: float = 1.0  # how many times the η_λ before it was
-    before: FloatArray | None = None  # the last round's weights and losses
-
-
-@dataclass(frozen=True, kw_only=True)
-class DescentAscent(Descent[Weighing]):
-    """min_w max_{λ ∈ simplex} Σ_z λ_z L_z(w) by gradients, one of each a round.
-
-    Parameters
-    ----------
-    dual_step_size
-        η_λ; None takes √(2/T)/‖L‖ and then, for convex models, what the losses'
-        answers to the last step of λ allow.
-    ridge
-        Weight of (ridge/2)‖w‖² in the objective; None for the model's μ, 0 for none, as
-        in the papers.
-    """
-
-    local_steps: int = 1
-    rounds: int = 1000
-    dual_step_size: float | None = None
-    ridge: float | None = None
-
-    def __post_init__(self) -> None:
-        self.check(
-            positive=("dual_step_size",),
-            nonnegative=("ridge",),
-            optional=("dual_step_size", "ridge"),
-        )
-
-    @abstractmethod
-    def losses(self, problem: Problem, round: int, total: TrainTotal) -> FloatArray:
-        """Return L at the w that was sent."""
-
-    @abstractmethod
-    def steepest(self, curvatures: FloatArray) -> float:
-        """Return L of the local objectives, whatever λ, without the ridge."""
-
-    def decay(self, problem: Problem) -> float:
-        """Weight of (·/2)‖w‖²."""
-        return problem.mu if self.ridge is None else self.ridge
-
-    def weighing(self, problem: Problem, weights: FloatArray) -> Weighing:
-        """Return the first state, with these weights."""
-        return Weighing.at_start(
-            problem,
-            weights=weights,
-            weight_sum=np.zeros_like(weights),
-            dual_step_size=self.dual_step_size,
-        )
-
-    def tuned(self, problem: Problem, state: Weighing) -> Weighing:
-        """Return the first state with η_w."""
-        if state.curvatures is None:
-            return state
-        L = self.steepest(state.curvatures) + self.decay(problem)
-        return replace(state, smoothness=L)
-
-    def step_sizes(self, objective: Objective, state: Weighing) -> FloatArray:
-        """η_w; the weights move on, so no schedule counts on the ridge."""
-        return super().step_sizes(replace(objective, ridge=0.0), state)
-
-    def step(self, problem: Problem, state: Weighing, total: TrainTotal) -> Weighing:
-        """Descend in w, and ascend in λ by the losses at the w that was sent."""
-        losses = self.losses(problem, state.round, total)
-        eta, growth = self.ascent(problem, state, losses)
-        settled = state.before is None or state.round % WAIT == 0
-        before = np.stack([state.weights, losses]) if settled else state.before
-        after = self.descend(problem, state, total)
-        counted = self.count(problem, after.round) * state.weights
-        return replace(
-            after,
-            weights=project_simplex(state.weights + eta * losses),
-            weight_sum=state.weight_sum + counted,
-            dual_step_size=eta,
-            growth=growth,
-            before=before,
-        )
-
-    def ascent(
-        self, problem: Problem, state: Weighing, losses: FloatArray
-    ) -> tuple[float, float]:
-        """Return η_λ, and how many times the one before it is."""
-        eta = state.dual_step_size
-        if eta is None:
-            return ascent_regret_step(losses, self.rounds), 1.0
-        fixed = self.dual_step_size is not None or not problem.task.model.convex
-        if fixed or state.before is None or state.round % WAIT:
-            return eta, state.growth
-        moved, answer = np.linalg.norm([state.weights, losses] - state.before, axis=1)
-        across = 1.0 / max(float(np.ptp(losses)), 1e-12)  # the whole simplex
-        new = answered_step(eta, state.growth, CAREFUL * moved, answer, across)
-        return new, new / eta
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

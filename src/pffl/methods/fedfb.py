@@ -17,7 +17,9 @@ Yuchen Zeng, Hongxu Chen, Kangwook Lee. *Improving Fairness via Federated Learni
                λ_{1,z} += α d_z/(max|d| √(t+1));   project on λ ≥ 0, Σ_z λ_{1,z} = m_1/N
     7  return w
 
-All c_i start at 1/N, so α = 0 is FedAvg by rows. S in line 5 is taken at the w that was
+The published code divides a silo's objective by the sum of its row weights c_i, and
+weighs its model with that sum: `by_mass=True`. All c_i start at 1/N, so α = 0 is FedAvg
+by rows. S in line 5 is taken at the w that was
 sent: it comes with the same reply. With two groups, equal opportunity is FairBatch's
 λ ± α, with mean losses and with a step that decays, so that λ settles.
 """
@@ -63,6 +65,10 @@ class FedFB(Descent[Weights]):
         T.
     by
         Attributes that cut out the groups; None for all of them crossed.
+    by_mass
+        True for the published aggregation: silos count by the sum of their row weights,
+        and step by the mean of their weighted losses. By default (linear models) they
+        count p_k, with which more than one local step leads elsewhere.
     local_steps, step_size, …
         J, η_w and the rest of the local training, see `LocalTraining`.
     """

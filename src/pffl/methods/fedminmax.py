@@ -26,7 +26,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.errors import UsageError
-from pffl.methods.descent import DescentAscent, Iterates, Objective, Weighing
+from pffl.methods.descent import Iterates, Objective
+from pffl.methods.minimax import DescentAscent, Weighing
 from pffl.methods.step_sizes import STABLE
 from pffl.problem import Point, Problem
 from pffl.questions import TrainTotal

@@ -54,14 +54,14 @@ class LocalBGL(PrimalDual[State]):
     dual_rounds, rounds_per_dual, dual_step_size
         E, T and η_θ, as for `PFFL`.
     iterate
-        What to return: "average" or "last"; None takes the average for convex models
-        (guaranteed) and the last for others.
+        What to return: the "average" of all rounds, the "recent" mean or the "last", as
+        for `PFFL`; None takes the recent for convex models and the last for others.
     local_steps, step_size, schedule, batch_size, …
         J, η_w and the rest of the local training, see `LocalTraining`.
     """
 
-    iterate: Literal["average", "last"] | None = None
-    iterates: ClassVar[Iterates] = (None, "average", "last")
+    iterate: Literal["average", "recent", "last"] | None = None
+    iterates: ClassVar[Iterates] = (None, "average", "recent", "last")
     name: ClassVar[str] = "local-bgl"
     weighs_silos: ClassVar[bool] = True
     looks_at_silos: ClassVar[bool] = True

@@ -42,6 +42,7 @@ from pffl.methods.step_sizes import (
     answered_step,
     regret_dual_step,
     smoothness,
+    smoothness_by_mass,
 )
 from pffl.models.linear import LinearModel
 from pffl.numerics import capped_softmax
@@ -170,6 +171,11 @@ class PrimalDual(LocalTraining[S]):
         new = answered_step(eta, state.growth, moved, answer, farthest)
         return new, new / eta
 
+    def returned(self, problem: Problem) -> Iterate:
+        """Which w is returned; unasked, the recent mean where losses are convex."""
+        free = self.iterate is None and problem.task.model.convex
+        return "recent" if free else super().returned(problem)
+
     def averaged(self, problem: Problem, state: S) -> Point:
         """Line 9, or the last pair."""
         lam = self.prices(problem, state)
@@ -275,9 +281,9 @@ class PFFL(PrimalDual[State]):
         What to return: the paper's "average" over all rounds (guaranteed for convex
         models); a mean in which round t counts t times ("rising") or t⁷ times, so that
         the last eighth decides ("recent"); the "last"; or the "best" (smallest
-        βF + B·max(0, max r) on training rows). None takes the average for convex
-        models; for others the best, or the last where rounds ask some silos only, so
-        that the best would be the luckiest draw.
+        βF + B·max(0, max r) on training rows). None takes the recent for convex models,
+        whose gap is measured whatever it is; for others the best, or the last where
+        rounds ask some silos only, so that the best would be the luckiest draw.
     local_steps, step_size, schedule, batch_size, …
         J, η_w and the rest of the local training, see `LocalTraining`.
 
@@ -305,7 +311,7 @@ class PFFL(PrimalDual[State]):
     saddle: ClassVar[bool] = True
     grid: ClassVar[Grid] = {
         "multiplier_bound": PRICES,
-        "iterate": ("average", "last"),
+        "iterate": ("recent", "average"),
     }
 
     def check(self, **kinds: tuple[str, ...]) -> None:
@@ -431,6 +437,8 @@ class PFFL(PrimalDual[State]):
         """Return the state with the best λ for the next dual round."""
         steps = self.step_sizes(self.objective(problem, state), state)
         length = self.server_step_size * self.rounds_per_dual * float(steps.sum())
+        if self.divides(problem):
+            length /= self.mass(problem, state)
         lam = best_multipliers(problem, at, self.prices(problem, state), length)
         state = replace(state, priced=state.round, solved=lam)
         return self.smoothed(problem, state)
@@ -471,5 +479,16 @@ class PFFL(PrimalDual[State]):
         """Return the state with L of the local objectives for its λ."""
         if state.curvatures is None:
             return state
-        L = smoothness(state.curvatures, problem, self.prices(problem, state))
+        of = smoothness_by_mass if self.divides(problem) else smoothness
+        L = of(state.curvatures, problem, self.prices(problem, state))
         return replace(state, smoothness=L)
+
+    def divides(self, problem: Problem) -> bool:
+        """Whether silos' steps are divided by their mass; by default where η_w is ours.
+
+        The theorem's decaying steps are steps on G itself.
+        """
+        free = self.by_mass is None and problem.risk_weight > 0
+        convex = problem.task.model.convex
+        ours = self.step_size is None and self.schedule == "constant"
+        return (free and (ours or not convex)) or super().divides(problem)

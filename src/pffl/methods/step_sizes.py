@@ -60,6 +60,21 @@ def smoothness(
     return max(float(whole) * concentration(problem, lam), float(local) / STABLE)
 
 
+def smoothness_by_mass(
+    curvatures: FloatArray, problem: Problem, multipliers: FloatArray
+) -> float:
+    """Return L for steps that every silo divides by its own mass.
+
+    That mass is the ratio by which `smoothness` allows for silos in which weighted
+    cells are over-represented, and is divided out there. What is left is the mean
+    curvature by unit of weight; and of a silo's risk, whose inputs may differ in scale.
+    """
+    lam = np.abs(multipliers)
+    whole = float(curvatures[0] @ np.append(problem.risk_weight, lam))
+    mean = whole / (problem.risk_weight + float(lam.sum()))
+    return max(mean, float(curvatures[1, 0]) / STABLE)
+
+
 def weighted_smoothness(
     curvatures: FloatArray | None, problem: Problem, weights: FloatArray
 ) -> float | None:

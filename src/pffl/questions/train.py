@@ -50,7 +50,8 @@ class TrainTotal(Total):
     cell_losses
         Loss sums per cell at the w that was sent.
     powers
-        Σ p_k F_k^q and Σ p_k q F_k^{q−1}‖Δ_k‖², see `Train.loss_power`.
+        Σ p_k F_k^q and Σ p_k q F_k^{q−1}‖Δ_k‖², see `Train.loss_power`; by mass, both
+        M_k times. Updates are added with the weights of the first.
     gradient
         Σ_i c_i ∇ℓ_i at the w that was sent (no ridge); empty unless asked for.
     """
@@ -93,6 +94,11 @@ class Train(ModelQuestion[TrainTotal]):
         An earlier w, its λ_z/m_z, and the mean gradient that all silos had there; empty
         for none. Every local gradient is then corrected for drift: the silo's own at
         the anchor, on the same rows, is taken off, and that of all is added.
+    by_mass
+        Whether silo k steps η/M_k and its update counts M_k times, where
+        M_k = β + Σ_z |λ_z|m_kz/(m_z p_k) is what its rows weigh together in G_k. One
+        full step is then the same step on G; of more, none goes farther than with
+        rows of weight 1, whatever λ.
     silos
         Which silos are asked, by index; None for all.
     """
@@ -113,6 +119,7 @@ class Train(ModelQuestion[TrainTotal]):
     anchor: FloatArray = table("p", default_factory=empty)
     anchor_weights: FloatArray = table("z", default_factory=empty)
     anchor_gradient: FloatArray = table("p", default_factory=empty)
+    by_mass: bool = choice(False, True, default=False)
     silos: tuple[int, ...] | None = None
     split: str = field(default="train", init=False)
 
@@ -126,6 +133,8 @@ class Train(ModelQuestion[TrainTotal]):
         found = len(question.anchor_gradient), len(question.anchor_weights)
         if found != (len(question.anchor), z):
             raise Malformed("an anchor without weights and gradient, or the reverse")
+        if question.corrected and question.by_mass and not question.risk_weight > 0:
+            raise Malformed("a correction for drift, and steps by mass without a risk")
         return question, index
 
     @property
@@ -144,11 +153,12 @@ class Train(ModelQuestion[TrainTotal]):
         """Everything that rows are scored with, whatever the rows are.
 
         A correction alone moves w by all steps times its gradient, whose sender chooses
-        it; a ridge may turn w around on the way.
+        it; a ridge may turn w around on the way. No silo's mass is below β.
         """
         if not self.corrected:
             return (self.w,)
-        pushed = self.step_sizes.sum() * self.anchor_gradient
+        longest = self.step_sizes.sum() / (self.risk_weight if self.by_mass else 1.0)
+        pushed = longest * self.anchor_gradient
         return self.w, self.anchor, self.w - pushed, self.w + pushed
 
     def row_weights(
@@ -160,6 +170,19 @@ class Train(ModelQuestion[TrainTotal]):
         share = float(self.task.shares[view.index])
         per_row: FloatArray = per_atom[view.atom] / share if share > 0 else np.zeros(1)
         return view.weigh(per_row + np.full(len(view), self.risk_weight / view.mass))
+
+    def mass(self, view: View) -> float:
+        """Return M_k, by which a silo's steps are divided; 1 where they are not."""
+        if not self.by_mass:
+            return 1.0
+        per_atom = np.abs(self.cell_weights) @ self.task.cells.of_silo(view.index)
+        weights = view.weigh(np.asarray(per_atom)[view.atom])
+        share = float(self.task.shares[view.index])
+        return self.mass_of(float(weights.sum()), share)
+
+    def mass_of(self, in_cells: float, share: float) -> float:
+        """Return M_k from what a silo's rows weigh in cells, and its p_k."""
+        return self.risk_weight + (in_cells / share if share > 0 else 0.0)
 
     @property
     def ridge_weight(self) -> float:
@@ -174,6 +197,11 @@ class Train(ModelQuestion[TrainTotal]):
         if not q:
             return np.array([1.0, 0.0])
         return np.array([safe**q, q * safe ** (q - 1) * float(update @ update)])
+
+    @staticmethod
+    def over_mass(sizes: FloatArray, mass: float) -> FloatArray:
+        """Divide step sizes by M_k; a silo without weight takes none."""
+        return sizes / mass if mass > 0 else np.zeros_like(sizes)
 
     def batches(self, index: int, rows: int) -> Iterator[IntArray | slice]:
         """Yield the rows of each local step."""
@@ -190,17 +218,18 @@ class Train(ModelQuestion[TrainTotal]):
             yield order[: self.batch_size]
             order = order[self.batch_size :]
 
-    def steps(self, index: int) -> list[Step]:
+    def steps(self, view: View) -> list[Step]:
         """Return the local steps of one silo, without what drift is corrected by."""
+        sizes = self.over_mass(self.step_sizes, self.mass(view))
         return [
             Step(
                 float(size),
                 self.ridge_weight,
                 self.proximal,
                 self.w,
-                (self.seed, self.round, index, j),
+                (self.seed, self.round, view.index, j),
             )
-            for j, size in enumerate(self.step_sizes)
+            for j, size in enumerate(sizes)
         ]
 
     def answer(self, view: View) -> TrainTotal:
@@ -219,7 +248,7 @@ class Train(ModelQuestion[TrainTotal]):
         weights, w, model = self.row_weights(view), self.w.copy(), self.task.model
         shift: FloatArray | None = None
         for step, batch in zip(
-            self.steps(view.index), self.batches(view.index, len(view)), strict=True
+            self.steps(view), self.batches(view.index, len(view)), strict=True
         ):
             judge(w)
             scale = 1.0 if isinstance(batch, slice) else len(view) / len(batch)
@@ -246,6 +275,7 @@ class Train(ModelQuestion[TrainTotal]):
         atom_losses = view.atom_sums(view.weigh(losses), cells.membership.shape[1])
         mean = view.mean(losses)
         powers = self.powers(mean, (w - self.w)[: self.task.model.n_trained])
+        powers *= self.mass(view)
         return TrainTotal(
             share * powers[0] * (w - self.w),
             share,
@@ -311,6 +341,7 @@ class Train(ModelQuestion[TrainTotal]):
         whole = whole and (known.sites == 1 or len(self.step_sizes) == 1)
         lifted = bool((self.cell_weights[known.sizes > 0] < 0).any())
         length, steps = float(self.step_sizes.sum()), len(self.step_sizes)
+        length /= self.known_mass(known)  # positive, as the first of the powers is
         update = total.update / total.powers[0]
         if self.slope:  # ∇G_k itself, as one step of that length would say it
             own = total.gradient / total.share + self.ridge_weight * self.w
@@ -346,7 +377,8 @@ class Train(ModelQuestion[TrainTotal]):
         q, safe = self.loss_power, max(mean, 0.0) + TINY
         if q and known.sites > 1:  # a power of a mean is no mean of powers
             return total
-        require(near(total.powers[0], known.share * safe**q), "powers of another loss")
+        due = known.share * self.known_mass(known) * safe**q
+        require(near(total.powers[0], due), "powers of another loss")
         if self.slope:
             most, size = self.steepest(known, mean), known.mass * known.ceilings.unit
             limits = np.array([known.share * most]), np.array([size])
@@ -370,6 +402,13 @@ class Train(ModelQuestion[TrainTotal]):
         shorter = total.powers * np.array([1.0, (limit / norm) ** 2])
         return replace(total, update=total.update * factor, powers=shorter)
 
+    def known_mass(self, known: Known) -> float:
+        """Return M_k as the census tells it; of several sites their mean by p_k."""
+        if not self.by_mass:
+            return 1.0
+        in_cells = float(np.abs(self.cell_weights) @ known.sizes)
+        return self.mass_of(in_cells, known.share)
+
     def longest_update(self, known: Known, mean: float) -> float:
         """Return the longest update that is taken as it is (fault 50)."""
         proved, given = self._reach(known, mean), known.update_clip
@@ -388,8 +427,11 @@ class Train(ModelQuestion[TrainTotal]):
         With v = w_j − w, η, ridge ρ and proximal weight π, one step is
         v ← (1 − η(ρ + π))v − η(g + ρw) and ‖g‖ ≤ c₀ + c₁‖v‖: the norms follow the same
         recursion. A correction adds what all silos' gradient and the silo's own at the
-        anchor come to, c₀′ + c₁′‖anchor − w‖ at most.
+        anchor come to, c₀′ + c₁′‖anchor − w‖ at most. Of several sites that step by
+        their own mass nothing is known, but that one step is as long as by the mean.
         """
+        if self.by_mass and known.sites > 1 and len(self.step_sizes) > 1:
+            return math.inf
         rows = (mean, self.batch_size)
         c0, c1 = _slopes(known, self.risk_weight, self.cell_weights, *rows)
         if self.corrected:
@@ -397,8 +439,9 @@ class Train(ModelQuestion[TrainTotal]):
             away = float(np.linalg.norm(self.anchor - self.w))
             c0 += float(np.linalg.norm(self.anchor_gradient)) + own + per * away
         pull = self.ridge_weight * float(np.linalg.norm(self.w))
+        sizes = self.over_mass(self.step_sizes, self.known_mass(known))
         shrink, reached = self.ridge_weight + self.proximal, 0.0
-        for size in self.step_sizes.tolist():
+        for size in sizes.tolist():
             kept = abs(1 - size * shrink) + abs(size) * c1
             reached = kept * reached + abs(size) * (c0 + pull)
         return reached

@@ -164,7 +164,7 @@ def _stack(question: Question[Any], place: int, tasks: list[Task]) -> Stack:
     common = (scaling, task, question.split, question.kind)
     if isinstance(question, Train):
         steps = (len(question.step_sizes), question.batch_size, question.proximal)
-        asked = (question.slope, question.corrected, question.silos)
+        asked = (question.slope, question.corrected, question.by_mass, question.silos)
         return *common, *steps, *asked, question.seed, question.round
     return common if type(question) in IN_ONE_PASS else (*common, place)
 

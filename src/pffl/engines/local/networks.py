@@ -283,7 +283,10 @@ def steps(model: Network, question: Train, silos: Sequence[Batches]) -> FloatArr
         if name not in replica.statistics
     }
     gathered = None
-    for j, size in enumerate(question.step_sizes):
+    masses = [question.mass(silo.view) for silo in silos]
+    sizes = np.stack([question.over_mass(question.step_sizes, m) for m in masses])
+    for j in range(len(question.step_sizes)):
+        size = model.column(sizes[:, j])
         if gathered is None or question.batch_size is not None:
             gathered = _gather(model, silos, j)
         weights = {n: state[n].requires_grad_() for n in replica.trained}
@@ -295,7 +298,7 @@ def steps(model: Network, question: Train, silos: Sequence[Batches]) -> FloatArr
                 gradient = gradient + question.ridge_weight * w
                 if question.proximal:
                     gradient += question.proximal * (w - anchor[name])
-                state[name] = w - float(size) * gradient
+                state[name] = w - size.reshape(-1, *[1] * (w.ndim - 1)) * gradient
     return join(list(state.values()), stack=1)
 
 

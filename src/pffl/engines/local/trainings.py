@@ -37,7 +37,9 @@ def in_one_step(questions: Sequence[Train]) -> bool:
     first = questions[0]
     whole = first.batch_size is None and len(first.step_sizes) == 1
     tilted = any(q.loss_power for q in questions)
-    return whole and not tilted and not first.corrected
+    # By mass, silos without any take no step, not even towards 0.
+    apart = first.by_mass and not all(q.risk_weight for q in questions)
+    return whole and not tilted and not first.corrected and not apart
 
 
 def train(
@@ -109,6 +111,14 @@ class Stack(Generic[L_co]):
             weights = weights + in_risk[:, None] * self.risk_weights
         return weights * layout.units_of(self.asked > 0)[:, None]
 
+    @property
+    def in_cells(self) -> FloatArray:
+        """Σ_z |λ_z|m_z'/m_z: what the rows of each unit weigh in cells, by question."""
+        layout, cells = self.layout, self.questions[0].task.cells
+        sizes = np.stack([np.abs(q.cell_weights) for q in self.questions], axis=1)
+        mass = np.bincount(layout.units, layout.weight, layout.n_units)
+        return layout.unit_weights(cells, sizes) * mass[:, None]
+
     def per_column(self, values: Sequence[Any]) -> FloatArray:
         """Repeat one value of each question for each of its columns."""
         return np.repeat(values, len(self.columns.w) // len(self.questions), axis=0)
@@ -149,6 +159,9 @@ class OneStep(Stack[Layout]):
         pull = (ridge * self.asked.sum())[:, None] * self.columns.w
         powers = np.zeros((2, len(self.questions)))
         powers[0] = self.asked.sum()
+        if self.questions[0].by_mass:
+            own = self.layout.units_of(self.asked > 0) @ self.in_cells
+            powers[0] = self.risk_weights * self.asked.sum() + own
         update = -rates[:, None] * (gradient + pull)
         return self.told(update, sums, risks, powers, gradient)
 
@@ -196,7 +209,7 @@ class LocalSteps(Stack[BySilo]):
         sums = self.losses() * layout.units_of(self.telling)[:, None]
         by_silo = layout.by_silo(sums).sum(axis=1)
         means = by_silo / divisors(layout.masses)[:, None]
-        tilts = self.asked[:, None] * self.tilts(means)
+        tilts = self.asked[:, None] * self.tilts(means) * self.masses
         update, lengths, gradient = self.local_steps(tilts[layout.order])
         if self.questions[0].slope and self.questions[0].batch_size is not None:
             whole = OneStep(self.layout, self.questions, self.spread)
@@ -226,6 +239,19 @@ class LocalSteps(Stack[BySilo]):
         if not powers.any():
             return np.ones_like(means)
         return np.asarray((means + TINY) ** powers)
+
+    @cached_property
+    def masses(self) -> FloatArray:
+        """M_k by silo and question, by which steps are divided; 1 where they are not.
+
+        A silo without weight has 0, and takes no step.
+        """
+        shares = self.questions[0].task.shares
+        if not self.questions[0].by_mass:
+            return np.ones((len(shares), len(self.questions)))
+        cells = self.layout.by_silo(self.in_cells).sum(axis=1)
+        per_share = np.divide(1.0, shares, out=np.zeros_like(shares), where=shares > 0)
+        return self.risk_weights + cells * per_share[:, None]
 
     def local_steps(
         self, tilts: FloatArray
@@ -267,6 +293,9 @@ class LocalSteps(Stack[BySilo]):
         column_of = self.per_column(range(models))
         rates = self.per_column([q.step_sizes for q in self.questions])  # (columns, J)
         ridge = self.per_column([q.ridge_weight for q in self.questions])
+        masses = self.masses[self.layout.order]
+        per_mass = np.divide(1.0, masses, out=np.zeros_like(masses), where=masses > 0)
+        per_mass = per_mass[:, column_of]
         update, lengths = np.zeros_like(columns.w), np.zeros_like(tilts)
         slopes = np.zeros_like(columns.w)
         for group in groups:
@@ -283,7 +312,7 @@ class LocalSteps(Stack[BySilo]):
                     if j == 0 or first.batch_size is not None:
                         shift = self._shift(X, y, c[..., models:])
                     gradient += shift
-                gradient *= rates[None, :, j, None]
+                gradient *= (rates[None, :, j] * per_mass[here])[..., None]
                 w -= gradient
             w -= columns.w
             update += np.einsum("ks,ksc->sc", tilts[here][:, column_of], w)
