@@ -107,6 +107,9 @@ TRAINING = {
     "own ridge": {"steps": [0.1] * 2, "ridge": 0.3},
     "loss power": {"steps": [0.1] * 2, "loss_power": 1.5},
     "loss power, one step": {"steps": [0.1], "loss_power": 0.5},
+    "by mass": {"steps": [0.1, 0.05], "by_mass": True},
+    "by mass, one step": {"steps": [0.1], "by_mass": True},
+    "by mass, batches": {"steps": [0.1] * 3, "batch_size": 8, "by_mass": True},
 }
 
 

@@ -43,6 +43,7 @@ TRAINING = {
     "batches": {"steps": [0.1] * 4, "batch_size": 8, "seed": 5, "round": 2},
     "own ridge, loss power": {"steps": [0.1] * 2, "ridge": 0.3, "loss_power": 1.5},
     "some silos": {"steps": [0.1] * 2, "silos": (0, 2)},
+    "by mass": {"steps": [0.1, 0.05], "by_mass": True},
 }
 
 

@@ -259,3 +259,45 @@ def test_compas_as_prepared_by_fedfb(l2):
     deviation = np.abs(rates - positive.sum() / count.sum()).max()
     assert total.column("correct").sum() / count.sum() >= 0.645
     assert deviation <= 0.125
+
+
+def published(raw, *, alpha, rounds, steps, eta):
+    """The published aggregation: silos step on Σc_iℓ_i/Σc_i and count Σc_i."""
+    Z, N, silos = raw.group.max() + 1, len(raw), np.unique(raw.silo)
+    m_z = np.bincount(raw.group, minlength=Z).astype(float)
+    lam, w, out = np.array([m_z, m_z]) / N, np.zeros(raw.X.shape[1]), []
+    for t in range(rounds):
+        c = (lam / m_z)[raw.y.astype(int), raw.group]
+        signs = np.where(raw.y == 0, 1.0, -1.0) * raw.losses(w) + raw.y
+        rates = np.array([signs[raw.group == z].mean() for z in range(Z)])
+        moved, total = np.zeros_like(w), 0.0
+        for k in silos:
+            own = np.where(raw.silo == k, c, 0.0)
+            v = w.copy()
+            for _ in range(steps):
+                v = v - eta / own.sum() * raw.gradient(v, own)
+            moved, total = moved + own.sum() * (v - w), total + own.sum()
+        w = w + moved / total
+        f = rates - rates[0]
+        change = alpha / np.sqrt(t + 1) * np.append(-f[1:].sum(), f[1:])
+        zero = np.clip(lam[0] + change, 0.0, 2 * m_z / N)
+        lam = np.array([zero, 2 * m_z / N - zero])
+        out.append((w, lam))
+    return out
+
+
+@pytest.mark.parametrize("engine", [Local, Reference])
+@pytest.mark.parametrize("steps", [1, 4])
+def test_by_mass_it_is_the_published_aggregation(steps, engine):
+    federation = biased(1, groups=3)
+    expected = published(Raw.of(federation), alpha=0.5, rounds=10, steps=steps, eta=0.3)
+    local = {"rounds": 10, "local_steps": steps, "step_size": 0.3}
+    for weighting in ("silos", "rows"):  # p_k play no part in it
+        asker, problem = set_up(federation, engine=engine, l2=0.0, weighting=weighting)
+        method = FedFB(alpha=0.5, by_mass=True, **local)
+        seen = list(states(asker, problem, method))
+        for state, (w, lam) in zip(seen, expected, strict=True):
+            np.testing.assert_allclose(state.weights, lam, atol=1e-12)
+            np.testing.assert_allclose(state.w, w, atol=1e-12)
+    ours = fit(federation, FedFB(alpha=0.5, **local))
+    assert (np.abs(ours - expected[-1][0]).max() > 1e-3) or steps == 1

@@ -58,6 +58,7 @@ def test_a_torch_model_and_the_numpy_one_give_the_same_run(pair, batch_size, eng
         multiplier_bound=3.0,
         iterate="average",
         drift_correction=batch_size is not None,
+        by_mass=batch_size is None,
         target_gap=1e-12,
     )
     constraint = pffl.BoundedGroupLoss(0.5) & pffl.PerSilo(0.7)
@@ -87,7 +88,7 @@ def test_a_torch_model_and_the_numpy_one_give_the_same_run(pair, batch_size, eng
 
 def test_softmax_as_a_network():
     federation = make_federation(3, labels=3)
-    method = pffl.PFFL(**FEW, dual_step_size=1.0, iterate="last")
+    method = pffl.PFFL(**FEW, dual_step_size=1.0, iterate="last", by_mass=True)
     layer = zeros(3, 3)
     runs = [
         pffl.solve(
@@ -180,7 +181,7 @@ def test_the_default_method_and_iterate():
     some = pffl.PFFL(**FEW, participation=0.5)
     assert some.returned(problem) == "last"
     convex = make_problem(engine, pffl.BoundedGroupLoss(0.6))
-    assert pffl.PFFL().returned(convex) == "average"
+    assert pffl.PFFL().returned(convex) == "recent"
 
 
 @pytest.mark.parametrize("kind", ["afl", "fedminmax", "fedavg", "qffl", "local-bgl"])
@@ -308,6 +309,7 @@ def test_the_qp_prices_a_torch_model_as_the_numpy_one(pair):
         dual_update="qp",
         multiplier_bound=3.0,
         iterate="last",
+        by_mass=True,
         target_gap=1e-12,
     )
     constraint = pffl.BoundedGroupLoss(0.5) & pffl.PerSilo(0.7)

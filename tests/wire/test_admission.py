@@ -95,6 +95,7 @@ def questions(problem, rng, J):
     mean = rng.normal(size=len(w))
     past = {"anchor": near, "anchor_weights": lam, "anchor_gradient": mean}
     yield replace(train, round=3, slope=True, loss_power=0.0, **past)
+    yield replace(train, round=4, slope=True, loss_power=0.0, by_mass=True)
     yield evaluate_question(problem.task, w)
     yield Evaluate(problem.task, w, "train")
     yield Curvature(problem.task, w)

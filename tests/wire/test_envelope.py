@@ -80,6 +80,7 @@ def ask(problem, rng, kind):
             float(rng.integers(3)),
             bool(rng.integers(2)),
             *(rng.normal(size=n) for n in anchors),
+            by_mass=not anchors[0] and bool(rng.integers(2)),
         )
     if kind == "evaluate":
         if rng.integers(2):

@@ -1,0 +1,178 @@
+"""Ascent in weights that cycles: seen by its gap, halved, and said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import pffl
+from pffl.data import Rows, Silo
+from pffl.engines import Local
+from pffl.methods.afl import AFL
+from pffl.methods.fedminmax import FedMinMax
+from pffl.methods.minimax import FALLS, WAIT, Stretch
+from tests.driving import iterate
+from tests.helpers import Oracle, from_silos, make_federation, make_problem
+from tests.methods.test_afl import silo_masks
+
+L2 = 1e-3
+CYCLES = 18.9  # η_λ
+
+
+def opposed(seed=0, angle=0.5, sizes=(60, 140)):
+    """Two silos that want somewhat different models: η_λ = 18.9 cycles on seed 0."""
+    rng = np.random.default_rng(seed)
+    base, silos = make_federation(seed, sizes=sizes), []
+    for k, silo in enumerate(base.silos):
+        X = rng.normal(size=(sizes[k], 3))
+        turn = angle * (k - 0.5)
+        slopes = 2.0 * np.array([np.cos(turn), np.sin(turn), 0.3])
+        y = (rng.random(len(X)) < 1 / (1 + np.exp(-X @ slopes))).astype(float)
+        rows = Rows.of(X, y, rng.integers(2, size=len(X)))
+        silos.append(Silo(silo.name, k, {"train": rows, "test": rows}))
+    return from_silos(base, silos)
+
+
+def set_up(seed=0, angle=0.5):
+    federation = opposed(seed, angle)
+    engine = Local(federation, threads=1)
+    model = pffl.LogisticRegression(l2=L2)
+    problem = make_problem(engine, pffl.PerSilo(0.0), model=model, beta=0.0, budget=1.0)
+    masks = silo_masks(federation)
+    oracle = Oracle.of(federation, masks, np.zeros(2), beta=0.0, budget=1.0, l2=L2)
+    return federation, oracle, engine, problem
+
+
+def value(oracle, w):
+    """The larger mean loss, and the ridge."""
+    return oracle.violation(w).max() + 0.5 * L2 * w @ w
+
+
+@pytest.fixture(scope="module")
+def cycle():
+    federation, oracle, engine, problem = set_up()
+    calm = AFL(rounds=3000, dual_step_size=0.1, iterate="last")
+    best = value(oracle, iterate(engine, problem, calm).point.w)
+    return federation, oracle, engine, problem, best
+
+
+@pytest.mark.parametrize("rounds", [200, 1000])
+def test_a_step_that_is_too_long_cycles_and_the_run_says_so(cycle, rounds):
+    _, oracle, engine, problem, best = cycle
+    for iterate_, least in (("last", 4e-3), ("average", 1e-3)):
+        method = AFL(rounds=rounds, dual_step_size=CYCLES, iterate=iterate_)
+        run = iterate(engine, problem, method)
+        assert value(oracle, run.point.w) > best + least, "it no longer cycles"
+        assert "swing to and fro" in run.remark
+        assert "leave out 'dual_step_size'" in run.remark
+
+
+def test_the_note_is_in_the_solution_and_not_where_it_converges(cycle):
+    federation, *_ = cycle
+    noted = []
+    for step in (CYCLES, None):
+        for method in (AFL, FedMinMax):
+            solution = pffl.solve(
+                federation,
+                pffl.PerSilo(0.9),
+                model=pffl.LogisticRegression(l2=L2),
+                method=method(rounds=400, dual_step_size=step),
+                seed=0,
+            )
+            noted.append(any("has not converged" in note for note in solution.notes))
+    assert noted == [True, True, False, False]
+
+
+def test_the_default_step_does_not_cycle(cycle):
+    _, oracle, engine, problem, best = cycle
+    run = iterate(engine, problem, AFL(rounds=1000, iterate="last"))
+    assert value(oracle, run.point.w) <= best + 1e-8
+    assert run.remark is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromThere(AFL):
+    """AFL whose own η_λ begins where a fixed one cycles."""
+
+    def weighing(self, problem, weights):
+        return replace(super().weighing(problem, weights), dual_step_size=CYCLES)
+
+
+def test_a_step_of_its_own_that_begins_too_long_is_shortened(cycle):
+    _, oracle, engine, problem, best = cycle
+    run = iterate(engine, problem, FromThere(rounds=1000, iterate="last"))
+    assert value(oracle, run.point.w) <= best + 1e-6
+
+
+def swinging(problem, *, swings=True, gap=0.5):
+    """Return a state after a stretch in which λ swung, and the last gap was so."""
+    method = AFL()
+    state = method.init(problem)
+    ends = np.array([[0.2, 0.8], [0.9, 0.1]])
+    one = Stretch.none(ends[0], state.w)
+    for t in range(WAIT):
+        weights = ends[t % 2] if swings else ends[0] + t / WAIT * (ends[1] - ends[0])
+        one = one.and_round(state.w, weights, np.array([0.6, 0.7]), np.zeros(4))
+    before = np.stack([ends[0], np.array([0.6, 0.7])])
+    after = {"stretch": one, "dual_step_size": 1.0, "before": before}
+    return method, replace(state, round=WAIT, weights=ends[1], gap=gap, **after)
+
+
+def test_the_step_is_halved_while_weights_swing_and_the_gap_does_not_fall(cycle):
+    *_, problem, _ = cycle
+    losses = np.array([0.6, 0.7])  # unchanged: the answers alone would allow more
+    for swings, last, now, halved in (
+        (True, 0.5, 0.5, True),
+        (True, 0.5, FALLS * 0.5, False),
+        (False, 0.5, 0.5, False),
+        (True, np.inf, 0.5, False),
+    ):
+        method, state = swinging(problem, swings=swings, gap=now)
+        assert state.stretch.swings is swings
+        eta, growth = method.ascent(problem, state, losses, last)
+        assert (eta == 0.5 and growth == 0.5) is halved
+        assert halved or eta > 1.0
+        fixed, _ = replace(method, dual_step_size=1.0).ascent(
+            problem, state, losses, last
+        )
+        assert fixed == 1.0, "one's own step is one's own"
+
+
+@pytest.mark.parametrize("step", [0.5, CYCLES])
+@pytest.mark.parametrize("ridge", [0.0, 0.05])
+def test_the_gap_is_above_that_of_the_means(ridge, step):
+    """Against the largest loss at the mean w, and a minimum over w at the mean λ."""
+    _, oracle, engine, problem = set_up(1, 1.0)
+    method = AFL(rounds=60, dual_step_size=step, ridge=ridge)
+    state, ws, lams = method.init(problem, engine.ask(method.setup(problem))), [], []
+    for t in range(60):
+        ws.append(state.w)
+        lams.append(state.weights)
+        state = method.step(problem, state, engine.ask(method.question(problem, state)))
+        rounds = state.stretch.rounds
+        assert rounds == (t % WAIT) + 1 if t else 1
+    w, lam = np.mean(ws[-rounds:], axis=0), np.mean(lams[-rounds:], axis=0)
+    radius = 10 * np.linalg.norm(state.w)
+
+    def lagrangian(v):
+        slope = oracle.weighted_gradient(v, (lam / sizes) @ oracle.cells)
+        return lam @ oracle.violation(v) + ridge / 2 * v @ v, slope + ridge * v
+
+    sizes = oracle.cells.sum(axis=1)
+    lowest = minimize(lagrangian, w, jac=True, method="L-BFGS-B").fun
+    true = oracle.violation(w).max() + ridge / 2 * w @ w - lowest
+    found = state.stretch.gap(ridge, radius)
+    assert found >= true - 1e-9
+    assert found == pytest.approx(method.reached(problem, state))
+    assert true > 1e-9
+
+
+def test_where_updates_are_no_gradients_nothing_is_watched():
+    _, _, engine, problem = set_up()
+    for options in ({"local_steps": 2}, {"batch_size": 10}, {"participation": 0.5}):
+        method = AFL(rounds=30, dual_step_size=CYCLES, **options)
+        run = iterate(engine, problem, method)
+        assert run.remark is None
