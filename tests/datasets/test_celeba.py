@@ -333,3 +333,85 @@ def test_decoding_is_logged_and_the_set_is_known_by_name(drawn, load, caplog):
         load(drawn.zipped())
     assert "decoded" in caplog.text
     assert {"celeba", "faces"} <= set(pffl.datasets.DATASETS)
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_mirrors_tables_are_read_as_the_official_lists(drawn, load, header):
+    folder = drawn.unzipped()
+    official = load(folder)
+    drawn.as_tables(header=header)
+    with pytest.raises(DataError, match="2 problems") as caught:
+        load(folder, edition="official")
+    assert "edition='any'" in str(caught.value)
+    assert load(folder).fingerprint == official.fingerprint
+
+
+def test_what_is_wrong_with_a_mirrors_table_is_named(drawn, load):
+    folder = drawn.unzipped()
+    drawn.as_tables()
+    table = folder / "list_attr_celeba.csv"
+    whole = table.read_text().splitlines()
+    for change, message in (
+        (whole[:1] + whole[2:], "without attributes: 000001.jpg"),
+        ([*whole, whole[1]], "lists a picture twice"),
+        ([whole[0], whole[1][:-2], *whole[2:]], "lines 2 cannot be read"),
+        ([whole[0].replace("Smiling", "Grinning"), *whole[1:]], "no attribute 'Smil"),
+        (whole[:1], "not CelebA's list of attributes"),
+    ):
+        table.write_text("\n".join(change))
+        with pytest.raises(DataError, match=message):
+            load(folder)
+
+
+def test_kaggles_folder_in_a_folder_is_found(drawn, load):
+    folder = drawn.unzipped()
+    whole = load(folder)
+    inner = folder / "img_align_celeba"
+    inner.rename(folder / "inner")
+    inner.mkdir()
+    (folder / "inner").rename(inner / "img_align_celeba")
+    assert load(folder).fingerprint == whole.fingerprint
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_present_pictures_are_used_and_counted(drawn, load, packed):
+    """People are drawn from what is there, and name, notes and fingerprint say so."""
+    kept = drawn.names[::2]
+    whole = load(drawn.unzipped())
+    for name in set(drawn.names) - set(kept):
+        del drawn.pictures[name]
+        (drawn.folder / "img_align_celeba" / name).unlink()
+    if packed:
+        drawn.zipped()
+    with pytest.raises(DataError, match="pictures='present'"):
+        load(drawn.folder, clients=8)
+    some = load(drawn.folder, pictures="present", least_images=3, clients=472)
+    held = np.isin(drawn.names, kept)
+    people, counts = np.unique(drawn.person[held], return_counts=True)
+    expected = {f"person {p}": n for p, n in zip(people, counts, strict=True) if n >= 3}
+    found = {s.name: sum(map(len, s.splits.values())) for s in some.silos}
+    assert found == expected
+    assert 0 < len(expected) < 12
+    n = sum(expected.values())
+    assert some.name == f"CelebA ({len(expected)} people, {n} pictures present)"
+    first = f"of 68 pictures of 12 people in the lists, {len(kept)} of {len(people)}"
+    assert first in some.notes[0]
+    assert "are present" in some.notes[0]
+    assert some.fingerprint != whole.fingerprint
+    rows = rows_by_name(drawn, some)
+    for name, own in rows.items():
+        shown = np.flatnonzero(held & (drawn.person == int(name.split()[1])))
+        assert sorted(near[0] % 40 for near, *_ in own) == sorted(k % 40 for k in shown)
+    fewer = load(drawn.folder, pictures="present", least_images=3, clients=2, seed=3)
+    assert len(fewer) == 2
+    assert set(fewer.silo_names) < set(expected)
+
+
+def test_a_part_that_has_nobody_says_what_to_ask_for(drawn, load):
+    folder = drawn.unzipped()
+    for name in drawn.names[1:]:
+        (folder / "img_align_celeba" / name).unlink()
+    with pytest.raises(DataError, match=r"of the 1 at hand nobody .*`least_images=`"):
+        load(folder, pictures="present")
+    with pytest.raises(UsageError, match="pictures"):
+        load(folder, pictures="some")

@@ -1,4 +1,4 @@
-"""Drawn faces: CelebA's shape, most clients of one gender, men harder to read."""
+"""Drawn faces: CelebA's shape, most clients of one gender, looks of three kinds."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def test_most_clients_have_one_gender_and_men_are_fewer(people):
     one_gender = (shares == 0) | (shares == 1)
     assert one_gender.mean() > 0.85
     assert not one_gender.all()
-    assert 0.15 < shares.mean() < 0.45
+    assert 0.3 < shares.mean() < 0.55
+    few = [s.rows().group.mean() for s in faces(120, size=SIZE, look="apart").silos]
+    assert 0.15 < np.mean(few) < 0.4
 
 
 def test_validation_rows_are_rows_of_their_own():
@@ -86,7 +88,13 @@ def read(federation, learn_from):
 
 
 def test_a_smile_is_in_the_picture_and_a_beard_hides_it():
-    options = {"size": SIZE, "men": 0.5, "label_noise": 0.0, "seed": 2}
+    options = {
+        "size": SIZE,
+        "look": "apart",
+        "men": 0.5,
+        "label_noise": 0.0,
+        "seed": 2,
+    }
     women = read(faces(200, **options), learn_from=0)[0][0]
     assert women > 0.8  # chance is a half
     thick, clear = (
@@ -98,12 +106,36 @@ def test_a_smile_is_in_the_picture_and_a_beard_hides_it():
 
 def test_the_same_mouth_means_another_thing_on_a_man():
     """Who has learnt to read women takes men's smiles for none; not without reserve."""
-    options = {"size": SIZE, "men": 0.5, "beard": 0.0, "label_noise": 0.0, "seed": 2}
+    options = {
+        "size": SIZE,
+        "look": "apart",
+        "men": 0.5,
+        "beard": 0.0,
+        "label_noise": 0.0,
+        "seed": 2,
+    }
     (_, women), (_, men) = read(faces(200, **options), learn_from=0)
     assert abs(women) < 0.1
     assert men < -0.15
     _, (_, open_men) = read(faces(200, reserve=0.0, **options), learn_from=0)
     assert abs(open_men) < 0.1
+
+
+def test_looks_are_sets_of_parameters_and_what_is_given_stands_above_them():
+    """The harder look has more wrong labels and grain; each may be set by itself."""
+    small = {"size": SIZE, "seed": 7}
+    like = faces(20, **small)
+    asked = faces(
+        20, men=0.42, beard=0.2, reserve=0.1, label_noise=0.1, noise=0.1, **small
+    )
+    assert like.fingerprint == asked.fingerprint
+    harder = faces(20, look="harder", **small)
+    changed = {"beard": 0.25, "label_noise": 0.15, "noise": 0.15}
+    assert harder.fingerprint == faces(20, **changed, **small).fingerprint
+    assert "harder" in harder.name
+    assert len({like.fingerprint, harder.fingerprint}) == 2
+    apart = faces(20, look="apart", men=1.0, mixed=0.0, **small)
+    assert all((silo.rows().group == 1).all() for silo in apart.silos)
 
 
 def test_label_noise_is_as_asked():
@@ -119,6 +151,6 @@ def test_label_noise_is_as_asked():
 
 def test_bad_parameters_are_listed_together():
     with pytest.raises(UsageError) as caught:
-        faces(0, size=8, beard=1.5)
-    for name in ("clients", "size", "beard"):
+        faces(0, size=8, beard=1.5, look="easy")
+    for name in ("clients", "size", "beard", "look"):
         assert f"'{name}'" in str(caught.value)

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import zipfile
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +52,7 @@ def picture_schema(size: int, label: str, group: str) -> Schema:
 class Store:
     """Where pictures are read from: their names, and a function from name to file."""
 
-    names: Container[str]
+    names: Collection[str]
     read: Callable[[str], bytes]
 
     @classmethod
@@ -151,7 +151,8 @@ def _decode_all(
     missing = [name for name in names if name not in store.names]
     if missing:
         raise DataError(
-            f"CelebA: {len(missing)} pictures are missing: {listing(missing)}"
+            f"CelebA: {len(missing)} pictures are missing: {listing(missing)} "
+            "(`pictures='present'` draws people from those that are there)"
         )
     arriving = target.with_suffix(".arriving.npy")
     array = np.lib.format.open_memmap(

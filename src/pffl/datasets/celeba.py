@@ -9,7 +9,13 @@ how to get it.
                             then  000001.jpg -1  1  1 …   (1 yes, -1 no)
     identity_CelebA.txt     000001.jpg 2880
 
-Lines end with CR LF or LF, and blanks come singly or in pairs.
+Lines end with CR LF or LF, and blanks come singly or in pairs. Mirrors ship the same as
+tables, which are read too:
+
+    list_attr_celeba.csv    image_id,5_o_Clock_Shadow,Arched_Eyebrows,…   (the names)
+                            000001.jpg,-1,1,…
+    identity_CelebA.csv     image_id,identity   (or without such a line)
+                            000001.jpg,2880
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -35,7 +42,12 @@ T = TypeVar("T")
 ATTRIBUTES = "list_attr_celeba.txt"
 IDENTITIES = "identity_CelebA.txt"
 ARCHIVE = "img_align_celeba.zip"
-FOLDERS = ("", "Anno", "Img", "img_align_celeba", "Img/img_align_celeba")
+TABLES = {  # how mirrors name the same lists
+    ATTRIBUTES: "list_attr_celeba.csv",
+    IDENTITIES: "identity_CelebA.csv",
+}
+PICTURES = "img_align_celeba"
+FOLDERS = ("", "Anno", "Img", PICTURES, f"Img/{PICTURES}", f"{PICTURES}/{PICTURES}")
 MD5 = {
     ATTRIBUTES: "75e246fa4810816ffd6ee81facbd244c",
     IDENTITIES: "32bd1bd63d3c78cd57e08160ec5ed1e2",
@@ -44,7 +56,7 @@ MD5 = {
 HOW = (
     "CelebA is downloaded by hand after accepting its terms: put img_align_celeba.zip, "
     "list_attr_celeba.txt and identity_CelebA.txt into one folder and name it with "
-    "source= (docs/celeba.md says where they are)"
+    "source= (docs/celeba.md says where they are, and how mirrors name them)"
 )
 
 
@@ -59,6 +71,7 @@ def celeba(
     test_fraction: float = 0.2,
     validation_fraction: float = 0.0,
     edition: Literal["official", "any"] = "official",
+    pictures: Literal["all", "present"] = "all",
     workers: int | None = None,
     progress: Progress | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
@@ -74,7 +87,8 @@ def celeba(
     source
         A folder with ``img_align_celeba.zip`` (or a folder ``img_align_celeba`` of
         pictures), ``list_attr_celeba.txt`` and ``identity_CelebA.txt``, side by side or
-        in ``Img`` and ``Anno``.
+        in ``Img`` and ``Anno``. Mirrors' ``list_attr_celeba.csv`` and
+        ``identity_CelebA.csv`` do as well, with ``edition="any"``.
     label, group
         Any two of the forty attributes: what to predict, and who is protected.
     clients
@@ -87,6 +101,10 @@ def celeba(
         Share of each person's pictures kept for testing and validation.
     edition
         "official" checks the MD5 of the files, "any" reads what is there.
+    pictures
+        "all" draws people from the lists, and refuses where a picture of theirs is
+        missing; "present" draws, from the pictures that the folder holds, as many of
+        `clients` as have enough of them. Name and notes then say how many those are.
     workers, progress
         Threads that decode, and a function that is told ("pictures", done, all) now
         and then.
@@ -100,13 +118,22 @@ def celeba(
         if clients is not None:
             check_whole(problems, clients=clients)
         check_choice(problems, "edition", edition, ("official", "any"))
+        check_choice(problems, "pictures", pictures, ("all", "present"))
         if label == group:
             problems.add(f"label and group must differ. Both are '{label}'.")
     folder, attributes, identities, archive = _files(source, edition)
     names, person, flags = _read_lists(attributes, identities, (label, group))
-    chosen = _choose(person, clients, least_images, seed)
+
+    @cache
+    def store() -> Store:
+        return _open_store(folder, archive, official=edition == "official")
+
+    part = pictures == "present"
+    here = [name in store().names for name in names] if part else [True] * len(names)
+    held = np.array(here, dtype=bool)
+    chosen = _choose(person, held, clients, least_images, seed, part=part)
     X = decoded(
-        lambda: _open_store(folder, archive, official=edition == "official"),
+        store,
         [names[place] for place in chosen.tolist()],
         size,
         cache=cache_folder(cache_dir) / "celeba",
@@ -115,6 +142,16 @@ def celeba(
         progress=progress,
     )
     people, silo = np.unique(person[chosen], return_inverse=True)
+    of_whom = f"{len(people):,} people"
+    told = [
+        f"{of_whom} with at least {least_images} pictures, drawn with seed {seed}: "
+        f"{len(X):,} pictures of {size} × {size}",
+        f"label: 'not {label}' → 0, '{label}' → 1 (positive)",
+    ]
+    if part:
+        listed = f"{len(names):,} pictures of {len(np.unique(person)):,} people"
+        found = f"{held.sum():,} of {len(np.unique(person[held])):,}"
+        told.insert(0, f"part of CelebA: of {listed} in the lists, {found} are present")
     return Federation.from_rows(
         picture_schema(size, label, group),
         Rows.of(X, *flags[chosen].T),
@@ -122,30 +159,42 @@ def celeba(
         [f"person {number}" for number in people],
         test_fraction=test_fraction,
         validation_fraction=validation_fraction,
-        name=f"CelebA ({len(people):,} people)",
+        name=f"CelebA ({of_whom}{f', {len(X):,} pictures present' * part})",
         seed=seed,
-        notes=(
-            f"{len(people):,} people with at least {least_images} pictures, drawn with "
-            f"seed {seed}: {len(X):,} pictures of {size} × {size}",
-            f"label: 'not {label}' → 0, '{label}' → 1 (positive)",
-        ),
+        notes=tuple(told),
     )
 
 
 def _choose(
-    person: IntArray, clients: int | None, least_images: int, seed: int
+    person: IntArray,
+    held: BoolArray,
+    clients: int | None,
+    least_images: int,
+    seed: int,
+    *,
+    part: bool,
 ) -> IntArray:
-    """Places of pictures of people with enough of them, and of those a sample."""
-    people, counts = np.unique(person, return_counts=True)
+    """Places of pictures of people with enough of them, and of those a sample.
+
+    Only pictures that are `held` count; of a part, as many people as there are.
+    """
+    people, counts = np.unique(person[held], return_counts=True)
     kept = people[counts >= least_images]
-    if clients is not None:
+    enough = f"{len(kept):,} people have at least {least_images} pictures"
+    if not len(kept):
+        most = int(counts.max(initial=0))
+        raise DataError(
+            f"CelebA: {enough}: of the {int(held.sum()):,} at hand nobody has more "
+            f"than {most:,} (`least_images=` asks for fewer)"
+        )
+    if clients is not None and (len(kept) >= clients or not part):
         if len(kept) < clients:
             raise DataError(
-                f"CelebA: {len(kept):,} people have at least {least_images} pictures, "
-                f"clients={clients:,} were asked for"
+                f"CelebA: {enough}, clients={clients:,} were asked for (`clients=None` "
+                "takes all of them)"
             )
         kept = np.random.default_rng(seed).choice(kept, clients, replace=False)
-    return np.flatnonzero(np.isin(person, kept))
+    return np.flatnonzero(held & np.isin(person, kept))
 
 
 def _files(
@@ -155,16 +204,25 @@ def _files(
     if source is None:
         raise DataError(HOW)
     folder = Path(source).expanduser()
-    found = {
-        name: next((p for f in FOLDERS if (p := folder / f / name).is_file()), None)
-        for name in (ATTRIBUTES, IDENTITIES, ARCHIVE)
-    }
+
+    def place(name: str) -> Path | None:
+        return next((p for f in FOLDERS if (p := folder / f / name).is_file()), None)
+
+    found = {name: place(name) for name in (ATTRIBUTES, IDENTITIES, ARCHIVE)}
+    tables = {name: place(table) for name, table in TABLES.items()}
     with Problems("CelebA", DataError) as problems:
         if not folder.is_dir():
             problems.add(f"'{folder}' is not a folder. {HOW}")
-        for name in (ATTRIBUTES, IDENTITIES):
-            if folder.is_dir() and found[name] is None:
-                problems.add(f"'{folder}' has no {name}. {HOW}")
+        for name, table in tables.items():
+            if folder.is_dir() and found[name] is None and table is not None:
+                found[name] = table
+                if edition == "official":
+                    problems.add(
+                        f"'{table}' is a mirror's, for which there is no hash to check "
+                        f"(`edition='any'` reads it); the official list is {name}"
+                    )
+            elif folder.is_dir() and found[name] is None:
+                problems.add(f"'{folder}' has no {name}, nor {TABLES[name]}. {HOW}")
             elif edition == "official" and (path := found[name]) is not None:
                 check_hash(path, name, problems)
     attributes, identities = found[ATTRIBUTES], found[IDENTITIES]
@@ -225,7 +283,7 @@ def _read_lists(
     """
     with Problems("CelebA", DataError) as problems:
         looks = _read_attributes(attributes, wanted, problems)
-        people = _read_list(identities, _lines(identities), 1, _number, problems)
+        people = _read_identities(identities, problems)
         if not problems.found:
             for what, alone in (
                 ("a person", looks.keys() - people.keys()),
@@ -238,6 +296,18 @@ def _read_lists(
     return names, person, np.array([looks[name] for name in names], dtype=bool)
 
 
+def _read_identities(path: Path, problems: Problems) -> dict[str, int]:
+    """Who is shown in each picture."""
+    lines, first = _lines(path), 1
+    if _is_table(path) and lines and _number(lines[0].split(",")[1:]) is None:
+        lines, first = lines[1:], 2  # names of columns
+    return _read_list(path, lines, first, _number, problems)
+
+
+def _is_table(path: Path) -> bool:
+    return path.suffix == ".csv"
+
+
 def _number(words: Sequence[str]) -> int | None:
     return int(words[0]) if len(words) == 1 and words[0].isdigit() else None
 
@@ -246,11 +316,13 @@ def _read_attributes(
     path: Path, wanted: tuple[str, str], problems: Problems
 ) -> dict[str, tuple[bool, ...]]:
     """Whether each picture has the wanted attributes."""
-    lines = _lines(path)
+    lines, table = _lines(path), _is_table(path)
+    if table:
+        lines = [str(len(lines) - 1), *lines]  # it announces no number of pictures
     if len(lines) < 3 or not lines[0].strip().isdigit():
         problems.add(f"'{path}' is not CelebA's list of attributes")
         return {}
-    known = lines[1].split()
+    known = lines[1].split(",")[1:] if table else lines[1].split()
     absent = [name for name in wanted if name not in known]
     if absent:
         problems.add(
@@ -260,12 +332,12 @@ def _read_attributes(
     places = [known.index(name) for name in wanted]
 
     def look(words: Sequence[str]) -> tuple[bool, ...] | None:
-        if len(words) != len(known) or {words[p] for p in places} - {"1", "-1"}:
+        if len(words) != len(known) or set(words) - {"1", "-1"}:
             return None
         return tuple(words[p] == "1" for p in places)
 
     before = len(problems.found)
-    looks = _read_list(path, lines[2:], 3, look, problems)
+    looks = _read_list(path, lines[2:], 2 if table else 3, look, problems)
     if len(problems.found) == before and len(looks) != int(lines[0]):
         problems.add(
             f"'{path}' announces {int(lines[0]):,} pictures and lists {len(looks):,}: "
@@ -287,8 +359,9 @@ def _read_list(
     """
     found: dict[str, T] = {}
     wrong, twice = [], False
+    comma = "," if _is_table(path) else None
     for number, line in enumerate(lines, start=first):
-        name, *words = line.split() or [""]
+        name, *words = [word.strip() for word in line.split(comma)] or [""]
         value = meaning(words)
         if value is None:
             wrong.append(str(number))
