@@ -24,27 +24,17 @@ from pffl.solving import prepared
 
 TARGET = 1e-3
 ROUNDS = 2000
+PLAIN: dict[str, Any] = {"by_mass": False, "iterate": "average"}
+LATE: dict[str, Any] = {"rounds_per_dual": 3, "iterate": "recent"}
+DRIFT: dict[str, Any] = {"drift_correction": True}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "paper (T = 10, average)": {},
-    "T = 3": {"rounds_per_dual": 3},
-    "T = 3, recent": {"rounds_per_dual": 3, "iterate": "recent"},
-    "T = 3, corrected": {"rounds_per_dual": 3, "drift_correction": True},
-    "T = 3, corrected, rising": {
-        "rounds_per_dual": 3,
-        "drift_correction": True,
-        "iterate": "rising",
-    },
-    "T = 3, corrected, recent": {
-        "rounds_per_dual": 3,
-        "drift_correction": True,
-        "iterate": "recent",
-    },
-    "the same, batches of 64": {
-        "rounds_per_dual": 3,
-        "drift_correction": True,
-        "iterate": "recent",
-        "batch_size": 64,
-    },
+    "paper (T = 10, average)": PLAIN,
+    "by mass, average": {"iterate": "average"},
+    "default: by mass, recent": {},
+    "T = 3, recent": LATE,
+    "T = 3, corrected, recent, not by mass": {**LATE, **DRIFT, "by_mass": False},
+    "T = 3, corrected, recent": {**LATE, **DRIFT},
+    "the same, batches of 64": {**LATE, **DRIFT, "batch_size": 64},
 }
 
 
