@@ -415,3 +415,26 @@ def test_a_part_that_has_nobody_says_what_to_ask_for(drawn, load):
         load(folder, pictures="present")
     with pytest.raises(UsageError, match="pictures"):
         load(folder, pictures="some")
+
+
+def test_panels_of_figure_2_open_a_folder_of_pictures(drawn, tmp_path, monkeypatch):
+    """`pffl reproduce tradeoff --data celeba --source DIR`, up to the training."""
+    pytest.importorskip("torch", reason="networks need the extra 'torch'")
+    from pffl.cli.reproduce import open_panel
+    from pffl.study.experiment import Seeds
+    from pffl.study.reproduce import load as figure
+
+    monkeypatch.setenv("PFFL_CACHE_DIR", str(tmp_path / "cache"))
+    folder = drawn.unzipped()
+    (folder / "img_align_celeba" / drawn.names[0]).unlink()
+    drawn.as_tables()
+    spec = figure("tradeoff")
+    names = spec.names(None, "celeba")
+    assert names == ["celeba-bgl", "celeba-cbgl-y1", "celeba-cbgl-y0"]
+    for panel in (panel for panel in spec.panels if panel.name in names):
+        section = {**panel.data, "size": 12}
+        found = open_panel(section, Seeds(1, 1, 1), str(folder))
+        assert "67 of 12 are present" in found.notes[0]
+        assert set(found.splits) == {"train", "validation", "test"}
+        steps = {len(curve.grid.get("step_size", ())) for curve in panel.curves}
+        assert min(steps) >= 2, "step sizes are tuned on validation pictures"
