@@ -312,6 +312,19 @@ class Study:
         None where the arm has no trial within it. What is returned is the row on the
         split that chose.
         """
+        place = (measure, within, chosen_on)
+        if place not in self._choices:
+            self._choices[place] = self._choose(*place)
+        return self._choices[place]
+
+    @cached_property
+    def _choices(self) -> dict[Any, dict[str, dict[int, Row | None]]]:
+        """What was chosen before; fronts, areas and tables ask again."""
+        return {}
+
+    def _choose(
+        self, measure: str, within: float, chosen_on: Split
+    ) -> dict[str, dict[int, Row | None]]:
         out: dict[str, dict[int, Row | None]] = {arm: {} for arm in self.arms}
         for seed in self.seeds:
             limit = self.smallest_error(seed, chosen_on) + within
