@@ -266,7 +266,7 @@ def test_keywords_show_with_their_defaults():
     assert one["test_fraction"].default == 0.2
     several = inspect.signature(Federation.from_silos).parameters
     assert set(one) - set(several) == {
-        "table", "silo", "silos", "partition", "by", "alpha", "drop_empty"
+        "table", "silo", "silos", "partition", "by", "alpha", "drop_empty", "split_seed"
     }  # fmt: skip
     with pytest.raises(TypeError, match="unexpected keyword argument 'silo'"):
         Federation.from_silos({}, label="hired", group="sex", silo="branch")

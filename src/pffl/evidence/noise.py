@@ -26,8 +26,6 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import logsumexp, ndtri
 
 from pffl.evidence.certificate import Assumption, Statement, Status
 from pffl.privacy.accounting import epsilon_of, mu_of
@@ -183,6 +181,8 @@ def fieller(
 
 def factor(e: Evidence) -> float:
     """Return z: no cell is further off, but with probability 1 − confidence."""
+    from scipy.special import ndtri
+
     return float(-ndtri((1.0 - e.terms.confidence) / (2 * max(1, len(e.cells)))))
 
 
@@ -205,6 +205,8 @@ def upper(e: Evidence, noise: Noise) -> FloatArray | None:
     held = noise.heldout
     if held is None or not held.logs:
         return None
+    from scipy.special import ndtri
+
     delta, M = 1.0 - e.terms.confidence, noise.loss_bound
     many = member(e).sum(axis=1)
     people = sums(e, held.counts) + ndtri(COUNTED * delta) * (
@@ -226,6 +228,9 @@ def log_sum_upper(
     """Solve Σ π_j exp(S̃_j − s_j²/2 − n·log(1 − γ_j m)) = 1/δ for m; 1 if none does."""
     if n < 1:
         return 1.0
+    from scipy.optimize import brentq
+    from scipy.special import logsumexp
+
     s, gamma = np.array(off), np.array(held.bets)
     base = np.log(held.bet_weights) + np.array(logs) - s**2 / 2
 

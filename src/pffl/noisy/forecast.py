@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import ndtri
 
 from pffl.constraints.base import Cells
 from pffl.evidence.noise import fieller
@@ -34,6 +33,8 @@ def margin(
     `atoms` is how many (group, label)s the cell is made of, `total` how many times the
     variance that is needed is added in all.
     """
+    from scipy.special import ndtri
+
     z = float(-ndtri((1 - confidence) / (2 * max(1, cells))))
     root = math.sqrt(total * atoms)
     M = plan.privacy.loss_bound

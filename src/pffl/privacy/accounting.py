@@ -21,9 +21,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
-
 from pffl.bounds.checks import finite, nonnegative, positive, probability
 from pffl.errors import PrivacyBudgetError
 
@@ -36,6 +33,8 @@ def delta_of(mu: float, epsilon: float) -> float:
     mu, epsilon = float(nonnegative("mu", mu)), float(nonnegative("epsilon", epsilon))
     if mu == 0:
         return 0.0
+    from scipy.special import log_ndtr, ndtr
+
     first = float(ndtr(-epsilon / mu + mu / 2))
     second = math.exp(min(0.0, epsilon + float(log_ndtr(-epsilon / mu - mu / 2))))
     return max(0.0, first - second)
@@ -50,6 +49,8 @@ def epsilon_of(mu: float, delta: float) -> float:
     while delta_of(mu, high) > delta:
         high *= 2
         finite("mu", mu if high < LARGEST**3 else math.inf)
+    from scipy.optimize import brentq
+
     return float(brentq(lambda e: delta_of(mu, e) - delta, 0.0, high, xtol=1e-13))
 
 
@@ -59,6 +60,8 @@ def mu_of(epsilon: float, delta: float) -> float:
     high = 1.0
     while delta_of(high, epsilon) < delta and high < LARGEST:
         high *= 2
+    from scipy.optimize import brentq
+
     found = brentq(lambda mu: delta_of(mu, epsilon) - delta, 0.0, high, xtol=1e-14)
     # By a little too small rather than too large.
     return float(found) * (1 - 1e-12)
