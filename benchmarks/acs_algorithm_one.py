@@ -48,7 +48,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "drift_correction": True,
         "rounds_per_dual": 3,
     },
-    "by mass, average": {"iterate": "average"},
+    "by mass, average": {"iterate": "average", "by_mass": True},
     "default: by mass, recent": {},
     "T = 3": {"rounds_per_dual": 3},
     "J = 1": {"local_steps": 1},

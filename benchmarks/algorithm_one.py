@@ -29,7 +29,7 @@ LATE: dict[str, Any] = {"rounds_per_dual": 3, "iterate": "recent"}
 DRIFT: dict[str, Any] = {"drift_correction": True}
 SETTINGS: dict[str, dict[str, Any]] = {
     "paper (T = 10, average)": PLAIN,
-    "by mass, average": {"iterate": "average"},
+    "by mass, average": {"iterate": "average", "by_mass": True},
     "default: by mass, recent": {},
     "T = 3, recent": LATE,
     "T = 3, corrected, recent, not by mass": {**LATE, **DRIFT, "by_mass": False},

@@ -486,9 +486,11 @@ class PFFL(PrimalDual[State]):
     def divides(self, problem: Problem) -> bool:
         """Whether silos' steps are divided by their mass; by default where η_w is ours.
 
-        The theorem's decaying steps are steps on G itself.
+        The theorem's decaying steps are steps on G itself; and who asks for the paper's
+        average is given the paper's steps.
         """
         free = self.by_mass is None and problem.risk_weight > 0
         convex = problem.task.model.convex
         ours = self.step_size is None and self.schedule == "constant"
+        ours = ours and self.iterate != "average"
         return (free and (ours or not convex)) or super().divides(problem)
