@@ -67,6 +67,8 @@ root_doc = "docs/index"
 include_patterns = [
     "docs/**",
     "benchmarks/*.md",
+    "examples/*/README.md",
+    "reproduction/README.md",
     "reproduction/*/README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
