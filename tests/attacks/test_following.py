@@ -57,7 +57,8 @@ def test_a_window_on_the_totals(moved: Moved | None) -> None:
         right, small = read.exact(truth)
         figures.append((right, found(inputs, read.alone(), 1e-2)))
     alone = int((truth == 1).sum())
-    assert figures[0] == (small, alone)
+    # With the mean moved the norm ball, in each site's own units, stops it by itself.
+    assert figures[0] == ((small, alone) if moved is None else (0, 0))
     assert small > 40
     assert alone > 10
     what = f"window on age{', mean moved' if moved else ''}, sum of 3 sites"
