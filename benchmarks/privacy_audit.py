@@ -56,8 +56,10 @@ def federations() -> tuple[object, object]:
     data = pffl.datasets.synthetic(3000, silos=3, groups=["f", "m"], seed=0)
     first = data.silos[0]
     rows = first.splits["train"]
-    x = np.full((1, rows.X.shape[1]), 4.0)
-    one = Rows(x, np.array([1.0]), np.array([0]), None, None)
+    # Where the model is surest, and of the other label: the steepest loss there is.
+    w = pffl.solve(data, None, method="exact", seed=0).w[: rows.X.shape[1]]
+    x = 4.0 * np.sign(w)[None]
+    one = Rows(x, np.array([0.0]), np.array([0]), None, None)
     joined = Rows.joined([rows, one])
     silo = replace(first, splits={**first.splits, "train": joined})
     return data, replace(data, silos=(silo, *data.silos[1:]))

@@ -189,6 +189,8 @@ def solve(
     bare = model or default_model(setting.schema)
     used = default_method(bare) if method is None else method_of(method)
     if privacy is not None:
+        if privacy.repeatable and asker.federation is None:
+            raise UsageError("noise_seed: sites elsewhere draw their noise in secret")
         flow = with_noise(
             setting,
             constraint,

@@ -98,6 +98,54 @@ def log(
         )
 
 
+def ledger(path: File, json: JSON = False) -> None:
+    """Show what releases with noise have cost the site's people, and what is left.
+
+    Example: pffl site ledger .
+    """
+    import math
+
+    from pffl.errors import Refused, UsageError
+    from pffl.privacy.accounting import epsilon_of
+    from pffl.site import SiteConfig
+    from pffl.site.account import Account
+
+    config = SiteConfig.load(path)
+    rules = config.rules
+    if not rules.epsilon:
+        raise UsageError(
+            "the site answers nothing with noise: 'epsilon' of [limits] in site.toml"
+        )
+    account = Account(config.folder, rules.epsilon, rules.delta)
+    try:
+        lines = account.lines()
+    except Refused as error:
+        raise UsageError(str(error)) from error
+    runs: dict[str, float] = {}
+    for line in lines:
+        runs[line.run] = runs.get(line.run, 0.0) + line.mu**2
+    spent = account.spent_epsilon()
+    if json:
+        found = {
+            "epsilon": rules.epsilon,
+            "delta": rules.delta,
+            "spent": spent,
+            "releases": len(lines),
+            "runs": {
+                run: epsilon_of(math.sqrt(mu), rules.delta) for run, mu in runs.items()
+            },
+        }
+        console.print_json(found)
+        return
+    console.show(
+        f"{len(lines):,} releases with noise: ε = {spent:.4g} of {rules.epsilon:g} is "
+        f"spent, at δ = {rules.delta:g}, training and held-out rows together"
+    )
+    for run, mu in runs.items():
+        alone = epsilon_of(math.sqrt(mu), rules.delta)
+        console.show(f"  run {run}: ε = {alone:.4g} by itself")
+
+
 def pause(
     path: File,
     because: Annotated[

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.superlink.grid import HttpGrid
 
 from pffl import files, records, running, spec
-from pffl.engines.remote import Record, Remote, Secured, Transport
+from pffl.engines.remote import Noisy, Record, Remote, Secured, Transport
 from pffl.errors import PFFLError, UsageError
 from pffl.flower.live import Live
 from pffl.flower.pauses import known, shorten
@@ -147,6 +147,13 @@ def _engine(
         "session": session.session,
         "keys": agreed.keys,
     }
+    if job.privacy.terms is not None:
+        if agreed.secure_sum:
+            raise UsageError(
+                "not available under noise between machines: secure sums. Deploy with "
+                "[privacy] secure_sum = false: each site then adds all of the noise"
+            )
+        return Noisy(transport, agreed.schema, agreed.sites, **known)
     if not agreed.secure_sum:
         if job.privacy.secure_sum:
             raise UsageError(

@@ -23,8 +23,15 @@ import numpy as np
 from pffl import files
 from pffl.data.schema import Schema, counted_alike, withheld
 from pffl.data.silo import Silo
-from pffl.errors import ArtefactError, Malformed, Refused, UsageError
+from pffl.errors import (
+    ArtefactError,
+    Malformed,
+    PrivacyBudgetError,
+    Refused,
+    UsageError,
+)
 from pffl.parcel import Parcel
+from pffl.privacy.discrete import secret_source
 from pffl.questions import (
     Census,
     ModelQuestion,
@@ -38,6 +45,7 @@ from pffl.questions import (
 from pffl.questions.base import Rebuild
 from pffl.questions.noised import Releasing
 from pffl.site import consent, store
+from pffl.site.account import Account
 from pffl.site.agreement import Agreement
 from pffl.site.config import Rules, SiteConfig
 from pffl.site.guard import Ball, Guard, check_batches, check_model, model_of
@@ -111,6 +119,9 @@ class Site:
         self.own_model = own_model
         self._log = None if state is None else Log(state)
         self._keys = keys
+        self._account: Account | None = None
+        if state is not None and rules.epsilon > 0:
+            self._account = Account(state, rules.epsilon, rules.delta)
         self._model = {} if agreement is None else model_of(agreement)
         self._member: Member | None = None
         self._follower: Follower | None = None
@@ -202,6 +213,8 @@ class Site:
         if request.step:
             raise Refused("a step of a secure sum, which this site did not agree to")
         posed = [self._read(body) for body in request.bodies]
+        if any(isinstance(question, Releasing) for question, _ in posed):
+            return self._release(request, [q for q, _ in posed], remember=remember)
         for question, _ in posed:
             self._check_floor(question)
             self._check(question, int(self.shown(question.split).sum()))
@@ -210,6 +223,44 @@ class Site:
         views: dict[tuple[str, str], View] = {}
         bodies = [self._body(question, index, views) for question, index in posed]
         return self._write(request, tuple(bodies))
+
+    def _release(
+        self, request: Request, asked: Sequence[Question[Any]], *, remember: bool
+    ) -> bytes:
+        """Answer with noise; each release is charged before its answer leaves.
+
+        Neither floor nor counting of numbers applies: noise bounds what leaves.
+        """
+        account, bodies = self._account, []
+        posed: list[Any] = [q for q in asked if isinstance(q, Releasing)]
+        if account is None or len(posed) < len(asked):
+            raise Refused("releases with noise, and questions without, in one message")
+        with self.guard.turn(remember=remember):
+            self.guard.admit(request, asked, remember=remember)
+        views: dict[tuple[str, str], View] = {}
+        with account.turn():
+            for question, body in zip(posed, request.bodies, strict=True):
+                mark = files.digest(self.schema.hash, bodies_digest((body,)))
+                told = account.kept(mark)
+                if told is None:
+                    exact = self._exactly(question, views)
+                    noisy = question.noised(exact, secret_source(), factor=1.0)
+                    told = total_body(question, noisy)
+                    if remember:
+                        mu = float(question.mu)
+                        account.charge(request.run, mark, question.split, mu)
+                        account.keep(mark, told)
+                bodies.append(told)
+        return self._write(request, tuple(bodies))
+
+    def _exactly(self, question: Any, views: dict[tuple[str, str], View]) -> Total:
+        """Return what a release is before noise: it never leaves."""
+        key = _scaling(question)
+        if key not in views:
+            model = None if question.task is None else question.task.model
+            views[key] = View.of(self.silo, self.schema, model, question.split)
+        total: Total = question.answer(views[key])
+        return total
 
     def _admit(
         self,
@@ -248,8 +299,16 @@ class Site:
         own = self.own_model
         header, arrays = body.header, body.arrays
         found = read_question(header, arrays, self.schema, own_model=own, place=place)
-        if isinstance(found[0], Releasing):
-            raise Refused("releases with noise, which this site has no ledger for")
+        if isinstance(found[0], Releasing) and self._account is None:
+            raise Refused(
+                "a release with noise, for which this site has no budget ('epsilon' of "
+                "[limits] in site.toml)"
+            )
+        if isinstance(found[0], Releasing) and self._member is not None:
+            raise Refused(
+                "not available under noise between machines: secure sums; agree on "
+                "none ([privacy] secure_sum = false): each site adds all of the noise"
+            )
         return found
 
     def _write(
@@ -427,6 +486,6 @@ def _scaling(question: Question[Any]) -> tuple[str, str]:
 
 def _reason(error: Exception) -> str:
     """Say why; errors that may hold something of the rows are named by their class."""
-    if isinstance(error, Malformed | Refused | UsageError):
+    if isinstance(error, Malformed | Refused | UsageError | PrivacyBudgetError):
         return str(error)
     return f"{type(error).__name__} at the site"

@@ -18,7 +18,13 @@ from pffl.site import agreement
 from pffl.site.agreement import Agreement
 
 FILE = "site.toml"
-PARTS = ("radius", "release", "replay_tolerance")  # limits that need not be whole
+PARTS = (
+    "radius",
+    "release",
+    "epsilon",
+    "delta",
+    "replay_tolerance",
+)  # limits that need not be whole
 ENDLESS = ("radius", "release")  # and those that there need not be
 
 
@@ -48,6 +54,9 @@ class Rules:
         Numbers that may leave about any set of rows, over their life and all runs, per
         row and input of it. At 1 there are as many as unknowns, and whoever has them
         can compute the rows; at a quarter no attack that was tried found any.
+    epsilon, delta
+        What all releases with noise about the site's people may come to, over all runs:
+        (ε, δ). 0: the site answers nothing with noise.
     largest_message
         Bytes.
     replay_seconds, replay_memory
@@ -66,6 +75,8 @@ class Rules:
     batches: bool = False
     layouts: int = 4
     release: float = RELEASE
+    epsilon: float = 0.0
+    delta: float = 1e-6
     largest_message: int = 64 << 20
     replay_seconds: int = 600
     replay_memory: int = 1 << 30
@@ -86,6 +97,9 @@ class Rules:
                 if not good or (whole and type(value) is not int):
                     wanted = f"a {'whole ' if whole else ''}number ≥ 0"
                     problems.add(wrong(field.name, "[limits]", wanted, value))
+            if is_number(self.delta) and not 0 < self.delta < 1:
+                wanted = "a number between 0 and 1"
+                problems.add(wrong("delta", "[limits]", wanted, self.delta))
 
 
 @dataclass(frozen=True, kw_only=True)

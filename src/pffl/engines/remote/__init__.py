@@ -8,4 +8,5 @@ from pffl.engines.remote.exchange import Reply as Reply
 from pffl.engines.remote.exchange import Steps as Steps
 from pffl.engines.remote.exchange import Transport as Transport
 from pffl.engines.remote.exchange import take as take
+from pffl.engines.remote.noisy import Noisy as Noisy
 from pffl.engines.remote.secure import Secured as Secured

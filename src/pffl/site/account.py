@@ -1,0 +1,174 @@
+"""A site's privacy account: what all releases with noise about its people have cost.
+
+`privacy.jsonl` has a line for every release, on disk before its answer leaves: append
+only, each line with the hash of the one before. `privacy.head` says how many there are,
+and the last hash. If a line was changed, taken out or lost, or the file is gone, the
+site answers nothing with noise any more: nobody knows then what was spent.
+
+There is one account for the site's people, whatever run, rows or preparation: who is in
+which part may change with the rows, so that releases about training and held-out rows
+are added up. A release that is asked for again, byte for byte, is answered with the
+same numbers and costs nothing: they are kept in `released`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pffl import files
+from pffl.errors import PrivacyBudgetError, Refused
+from pffl.parcel import Parcel, pack, unpack
+from pffl.privacy.accounting import SLACK, epsilon_of, mu_of
+
+LINES, HEAD, LOCK, KEPT = "privacy.jsonl", "privacy.head", ".privacy.lock", "released"
+FIRST = "0" * 64
+SECONDS = 30.0
+EXCEEDED = "privacy budget"  # how a refusal begins that ends a run with exit code 7
+
+
+@dataclass(frozen=True)
+class Line:
+    """One release.
+
+    Attributes
+    ----------
+    number, time, run
+        Which it is, when, and for which run.
+    question
+        Digest of what was asked.
+    split, mu
+        About which rows, and its μ.
+    spent
+        Σμ² with it.
+    before
+        Hash of the line before.
+    """
+
+    number: int
+    time: str
+    run: str
+    question: str
+    split: str
+    mu: float
+    spent: float
+    before: str
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the line."""
+        return files.digest(json.dumps(asdict(self), sort_keys=True))
+
+
+class Account:
+    """The account in a site's folder.
+
+    Parameters
+    ----------
+    folder
+        Where it lies.
+    epsilon, delta
+        What all releases together may come to: `[limits] epsilon, delta` of site.toml.
+    """
+
+    def __init__(self, folder: Path, epsilon: float, delta: float) -> None:
+        self.folder, self.epsilon, self.delta = folder, epsilon, delta
+
+    @property
+    def budget(self) -> float:
+        """μ that the limits allow."""
+        return mu_of(self.epsilon, self.delta)
+
+    def lines(self) -> list[Line]:
+        """Return all releases; refuse an account that is not whole."""
+        place, head = self.folder / LINES, self.folder / HEAD
+        if not place.exists() and not head.exists():
+            if (self.folder / KEPT).exists():
+                raise Refused(self._broken("it is gone, and releases were made"))
+            return []
+        if not (place.is_file() and head.is_file()):
+            raise Refused(self._broken("a part of it is gone"))
+        try:
+            found = [
+                Line(**json.loads(text)) for text in place.read_text().splitlines()
+            ]
+            number, last = json.loads(head.read_text())
+        except (OSError, ValueError, TypeError) as error:
+            raise Refused(self._broken("it cannot be read")) from error
+        before, spent = FIRST, 0.0
+        for at, line in enumerate(found, start=1):
+            spent += line.mu**2
+            same = math.isclose(line.spent, spent, rel_tol=1e-9)
+            if (line.number, line.before) != (at, before) or not same:
+                raise Refused(self._broken(f"line {at} was changed"))
+            before = line.hash
+        # A crash between line and head leaves the head one behind: it was charged.
+        whole = [(len(found), before)]
+        if found:
+            whole.append((len(found) - 1, found[-1].before))
+        if (number, last) not in whole:
+            raise Refused(self._broken("lines were added or taken out"))
+        return found
+
+    def _broken(self, why: str) -> str:
+        return (
+            f"the privacy account of this site ({LINES}) is not whole: {why}. Nobody "
+            "knows what was spent, and nothing is answered with noise"
+        )
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Let one process at a time charge."""
+        try:
+            with files.lock(self.folder / LOCK, seconds=SECONDS, private=True):
+                yield
+        except files.Locked as error:
+            raise Refused("the site is busy with another release") from error
+
+    @property
+    def spent(self) -> float:
+        """Σμ² so far."""
+        found = self.lines()
+        return found[-1].spent if found else 0.0
+
+    def spent_epsilon(self) -> float:
+        """Return ε of all releases so far."""
+        return epsilon_of(math.sqrt(self.spent), self.delta)
+
+    def kept(self, question: str) -> Parcel | None:
+        """Return what was answered to the very same question; None if nothing was."""
+        place = self.folder / KEPT / f"{question}.bin"
+        if not place.is_file():
+            return None
+        if question not in {line.question for line in self.lines()}:
+            raise Refused(self._broken("it does not know a release that was made"))
+        return unpack(place.read_bytes())
+
+    def charge(self, run: str, question: str, split: str, mu: float) -> None:
+        """Enter a release, on disk when it returns; or refuse it and enter nothing."""
+        found = self.lines()
+        spent = found[-1].spent if found else 0.0
+        after = spent + mu**2
+        if after > self.budget**2 * (1 + SLACK):
+            raise PrivacyBudgetError(
+                f"{EXCEEDED}: the next release would take this site's account from ε = "
+                f"{epsilon_of(math.sqrt(spent), self.delta):.4g} to "
+                f"{epsilon_of(math.sqrt(after), self.delta):.4g}, and {self.epsilon:g} "
+                "is allowed ('epsilon' of [limits] in site.toml)"
+            )
+        before = found[-1].hash if found else FIRST
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        line = Line(len(found) + 1, now, run, question, split, mu, after, before)
+        files.append(self.folder / LINES, asdict(line), private=True)
+        head = json.dumps([line.number, line.hash])
+        files.write(self.folder / HEAD, head.encode(), private=True)
+
+    def keep(self, question: str, body: Parcel) -> None:
+        """Keep an answer, to be repeated as it is."""
+        place = files.folder(self.folder / KEPT, private=True)
+        files.write(place / f"{question}.bin", pack(body), private=True)

@@ -1,0 +1,214 @@
+"""A site's privacy account, and runs with noise over sites that keep one."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.engines.remote import InMemory, Noisy
+from pffl.errors import PrivacyBudgetError, Refused
+from pffl.evidence.noise import Noise
+from pffl.privacy import Privacy
+from pffl.privacy.accounting import composed, epsilon_of
+from pffl.site.account import HEAD, LINES, Account
+from pffl.site.answer import Site
+from pffl.site.config import Rules
+from pffl.wire import Policy
+from tests.helpers import make_federation
+
+
+@pytest.fixture
+def account(tmp_path):
+    return Account(tmp_path, 1.0, 1e-6)
+
+
+def test_it_adds_up_and_stops_before_the_release(account):
+    part = account.budget / 2
+    for number in range(4):
+        account.charge("run", f"q{number}", "train", part)
+    assert account.spent_epsilon() == pytest.approx(1.0, rel=1e-6)
+    with pytest.raises(PrivacyBudgetError, match="from ε = 1 to"):
+        account.charge("another run", "q5", "test", 0.01)
+    assert len(account.lines()) == 4
+    # Another process, or one after a restart, sees the same; a raise lets it go on.
+    again = Account(account.folder, 1.0, 1e-6)
+    assert again.spent == account.spent
+    raised = Account(account.folder, 2.0, 1e-6)
+    raised.charge("another run", "q5", "test", 0.01)
+    assert len(raised.lines()) == 5
+
+
+def change(place, old, new):
+    place.write_text(place.read_text().replace(old, new, 1))
+
+
+BROKEN = {
+    "deleted": lambda folder: (folder / LINES).unlink(),
+    "head deleted": lambda folder: (folder / HEAD).unlink(),
+    "a figure edited": lambda folder: change(folder / LINES, '"mu": 0.1', '"mu": 0.0'),
+    "the last line taken out": lambda folder: (folder / LINES).write_text(
+        "".join((folder / LINES).read_text().splitlines(keepends=True)[:-1])
+    ),
+    "the first line taken out": lambda folder: (folder / LINES).write_text(
+        "".join((folder / LINES).read_text().splitlines(keepends=True)[1:])
+    ),
+    "not JSON": lambda folder: (folder / LINES).write_text("{"),
+    "emptied": lambda folder: (folder / LINES).write_text(""),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_changed_account_stops_the_site(account, how):
+    for number in range(3):
+        account.charge("run", f"q{number}", "train", 0.1)
+    BROKEN[how](account.folder)
+    with pytest.raises(Refused, match="is not whole"):
+        account.charge("run", "q9", "train", 0.1)
+    with pytest.raises(Refused, match="is not whole"):
+        account.lines()
+
+
+def test_both_files_gone_while_releases_are_there(account):
+    from pffl.parcel import Parcel
+
+    account.charge("run", "q", "train", 0.1)
+    account.keep("q", Parcel({"a": 1}, {"x": np.ones(2)}))
+    (account.folder / LINES).unlink()
+    (account.folder / HEAD).unlink()
+    with pytest.raises(Refused, match="releases were made"):
+        account.lines()
+
+
+def test_a_crash_between_line_and_head_loses_nothing(account):
+    account.charge("run", "q1", "train", 0.1)
+    before = (account.folder / HEAD).read_text()
+    account.charge("run", "q2", "train", 0.1)
+    (account.folder / HEAD).write_text(before)
+    assert len(account.lines()) == 2
+    account.charge("run", "q3", "train", 0.1)
+    assert len(account.lines()) == 3
+
+
+# Over sites
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_federation(0, sizes=(1500,) * 3, test=600)
+
+
+def sites_of(data, folder, epsilon):
+    rules = Rules(epsilon=epsilon, floor=10)
+    out = {}
+    for silo in data.silos:
+        place = folder / silo.name
+        place.mkdir(exist_ok=True)
+        out[silo.name] = Site(silo, data.schema, rules, place)
+    return out
+
+
+def engine_of(data, sites, **more):
+    return Noisy(
+        InMemory({name: site.answer for name, site in sites.items()}),
+        data.schema,
+        data.silo_names,
+        encoding=data.encoding,
+        policy=Policy(seconds=60.0),
+        name=data.name,
+        **more,
+    )
+
+
+def budget(data, epsilon=2.0):
+    ranges = {str(name): (-6.0, 6.0) for name in data.schema.features}
+    return Privacy(epsilon, ranges=ranges)
+
+
+def solve(data, sites, epsilon=2.0, **more):
+    return pffl.solve(
+        engine_of(data, sites),
+        pffl.BoundedGroupLoss(0.69),
+        method="exact",
+        seed=0,
+        privacy=budget(data, epsilon),
+        **more,
+    )
+
+
+def test_a_run_over_sites_has_the_same_account_everywhere(data, tmp_path):
+    sites = sites_of(data, tmp_path, 10.0)
+    found = solve(data, sites)
+    part = found.evidence.privacy
+    assert isinstance(part, Noise)
+    assert (part.sites, part.shared, part.repeatable) == (3, False, False)
+    spent = []
+    for name in sites:
+        account = Account(tmp_path / name, 10.0, 1e-6)
+        lines = account.lines()
+        by_split = {
+            split: composed(line.mu for line in lines if line.split == split)
+            for split in ("train", "test")
+        }
+        assert epsilon_of(by_split["train"], 1e-6) == pytest.approx(2.0, rel=1e-6)
+        assert epsilon_of(by_split["test"], 1e-6) == pytest.approx(2.0, rel=1e-6)
+        assert part.mu == pytest.approx(by_split["train"])
+        spent.append(account.spent)
+    assert len(set(spent)) == 1
+    # Exact counts are whole: what came back has noise down to the last digit.
+    assert all(count % 1 for count in part.seen.counts)
+    kept = [next((tmp_path / name / "released").iterdir()) for name in sites]
+    assert len({place.read_bytes() for place in kept}) == len(kept)
+
+
+def test_the_budget_ends_with_exit_7_and_goes_on_after_a_raise(data, tmp_path):
+    sites = sites_of(data, tmp_path, 2.2)  # enough for training, not for the rest
+    keep = tmp_path / "checkpoint"
+    with pytest.raises(
+        PrivacyBudgetError, match=r"site 'site .'.*privacy budget"
+    ) as end:
+        solve(data, sites, checkpoint=keep)
+    assert end.value.exit_code == 7
+    before = Account(tmp_path / "site 0", 2.2, 1e-6).lines()
+    assert any(keep.iterdir())
+    raised = sites_of(data, tmp_path, 10.0)
+    found = solve(data, raised, checkpoint=keep)
+    after = Account(tmp_path / "site 0", 10.0, 1e-6).lines()
+    # Nothing was released twice: the rest of the plan, and no more.
+    assert after[: len(before)] == before
+    total = composed(line.mu for line in after if line.split == "train")
+    assert epsilon_of(total, 1e-6) == pytest.approx(2.0, rel=1e-6)
+    assert isinstance(found.evidence.privacy, Noise)
+
+
+def test_sites_without_a_budget_or_with_a_broken_account_refuse(data, tmp_path):
+    from pffl.errors import FederationError
+
+    with pytest.raises(FederationError, match="no budget"):
+        solve(data, sites_of(data, tmp_path / "..", 0.0))
+    sites = sites_of(data, tmp_path, 10.0)
+    solve(data, sites)
+    (tmp_path / "site 1" / LINES).unlink()
+    with pytest.raises(FederationError, match="is not whole"):
+        solve(data, sites, epsilon=1.0)
+
+
+def test_the_same_release_again_is_the_same_and_free(data, tmp_path):
+    """A server that asks again learns nothing more, in this run or in another."""
+    sites = sites_of(data, tmp_path, 10.0)
+    engine = engine_of(data, sites)
+    from pffl.questions import Tally
+
+    n = data.schema.n_features
+    question = Tally(
+        data.schema, np.full(n, -6.0), np.full(n, 6.0), 2.0, np.full(2, 9.0)
+    )
+    first, again = engine.ask(question), engine.ask(question)
+    other = engine_of(data, sites).ask(question)
+    for name in ("counts", "features"):
+        assert np.array_equal(getattr(first, name), getattr(again, name))
+        assert np.array_equal(getattr(first, name), getattr(other, name))
+    assert len(Account(tmp_path / "site 0", 10.0, 1e-6).lines()) == 1
+    assert json.loads((tmp_path / "site 0" / HEAD).read_text())[0] == 1
