@@ -2,12 +2,12 @@
 
     nice -n 15 .venv/bin/python benchmarks/privacy.py [TASK …] [--minutes 20]
 
-Tasks: compas-bgl, compas-cbgl, adult-cbgl, acs-race (its file beside the checkout), and
-window (the window attack of docs/attacks.md on released figures). Each method gets
-three settings, chosen on three seeds of noise that are not reported, by βF + B·max r⁺
-of the true training rows: a choice that no private run could make, alike for all.
+Tasks: compas-bgl, compas-cbgl, adult-cbgl, acs-race (its file beside the checkout).
+Each method gets three settings, chosen on three seeds of noise that are not reported,
+by βF + B·max r⁺ of the true training rows: a choice that no private run could make,
+alike for all.
 Results are appended to benchmarks/privacy.jsonl; `--table` prints them as in
-privacy.md.
+privacy.md, `--figure` draws docs/figures/privacy.svg.
 """
 
 from __future__ import annotations
@@ -255,10 +255,48 @@ def table() -> None:
             print(f"| {epsilon:g} | {' | '.join(row)} |")
 
 
+def figure(name: str = "compas-bgl") -> None:
+    """Draw the worst cell loss against ε: docs/figures/privacy.svg."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+
+    lines = [json.loads(line) for line in OUT.read_text().splitlines()]
+    mine = [one for one in lines if one["task"] == name and "worst" in one]
+    drawn, axes = plt.subplots(figsize=(6.4, 3.6))
+    titles = {
+        ("exact", True): "Noisy Exact",
+        ("exact", False): "Noisy Exact, noise per site",
+        ("first-order", True): "Noisy FirstOrder",
+        ("pffl", True): "DP-PFFL",
+        ("fedavg", True): "DP-FedAvg (no bounds)",
+    }
+    for (method, shared), title in titles.items():
+        points = sorted(
+            (one["epsilon"], *one["worst"])
+            for one in mine
+            if (one["method"], one["secure_sum"]) == (method, shared)
+        )
+        if points:
+            x, y, e = zip(*points, strict=True)
+            axes.errorbar(x, y, e, marker="o", capsize=3, label=title)
+    axes.axhline(0.606, color="black", linewidth=0.8, linestyle=":")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(EPSILONS, [f"{e:g}" for e in EPSILONS])
+    axes.set_xlabel("ε (δ = 1e-6)")
+    axes.set_ylabel("worst group's mean loss")
+    axes.legend(fontsize=8)
+    drawn.tight_layout()
+    drawn.savefig(HERE.parent / "docs/figures/privacy.svg", metadata={"Date": None})
+
+
 if __name__ == "__main__":
     given = [a for a in sys.argv[1:] if not a.startswith("--")]
     if "--table" in sys.argv:
         table()
+    elif "--figure" in sys.argv:
+        figure()
     else:
         minutes = 20.0
         if "--minutes" in sys.argv:
