@@ -26,7 +26,10 @@ GLOSSARY = {
     "held-out rows; it is wrong as rarely as its confidence says",
     "confidence": "how sure a statement is: over many draws of the rows it is wrong no "
     "more often than what is missing to certainty",
-    "joint": "the same, for all cells at once and together with all else that is said",
+    "upper": "what it is at most, for people not seen",
+    "joint": "what it is at most for all cells at once, together with all else that is "
+    "said",
+    "margin": "how far below its bound",
     "vacuous": "says nothing: no smaller than the largest loss that there can be",
     "constant guess": "the loss of guessing a cell's own rates for everyone in it",
     "multiplier": "the price of a bound: 0 where it costs nothing to keep",
