@@ -73,9 +73,10 @@ def reproduce(
                 )
             for result in results:
                 result.save(folder)
-                for ending, chart in result.charts().items():
+                record = result.as_dict()
+                for ending, chart in published.charts(record).items():
                     draw(folder / f"{result.panel.name}{ending}.svg", chart)
-                lines = published.panel_part(result.as_dict())
+                lines = published.panel_part(record)
                 console.stdout().print("\n".join(lines), markup=False)
             if publish is not None:
                 published.publish(results, publish)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pffl import files
+from pffl import figures, files
 from pffl.errors import ArtefactError
 from pffl.study.reproduce import FIGURES, FORMAT, VERSION, Figure, PanelResult, load
 
@@ -52,9 +52,30 @@ def publish(results: Sequence[PanelResult], folder: Path) -> None:
     for result in results:
         place = files.folder(folder / result.figure.name)
         result.save(place)
-        for ending, chart in result.charts().items():
+        for ending, chart in charts(result.as_dict()).items():
             chart.save(place / f"{result.panel.name}{ending}.svg")
     write_pages(folder)
+
+
+def charts(panel: Mapping[str, Any]) -> dict[str, figures.Chart]:
+    """Pictures by their endings: fronts, the paper's way, paired differences."""
+    measure, of = panel["measure"], f"{panel['title']}:"
+    test = "chosen on test rows, the paper's way, which flatters"
+    lines = []
+    for claim in panel["claims"]:
+        for one in claim["against"]:
+            few = f" ({one['pairs']} of {one['seeds']} seeds)"
+            lacking = few if one["pairs"] < one["seeds"] else ""
+            name = f"{claim['better']} − {one['curve']}{lacking}"
+            lines.append({**one, "method": name, "verdict": one["word"]})
+    fronts = figures.fronts
+    return {
+        "": fronts(panel["fronts"], y=measure, words=f"{of} chosen on validation rows"),
+        "-on-test": fronts(panel["fronts_on_test"], y=measure, words=f"{of} {test}"),
+        "-differences": figures.differences(
+            lines, f"{of} paired differences on test rows"
+        ),
+    }
 
 
 def write_pages(folder: Path) -> None:

@@ -20,7 +20,6 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 from pydantic import Field
 
-from pffl import figures
 from pffl.data.federation import Federation
 from pffl.errors import ArtefactError, UsageError
 from pffl.files import Journal, plain, write
@@ -458,28 +457,6 @@ class PanelResult:
             "points": self.points(),
         }
         return {"format": FORMAT, "version": VERSION, **plain(found)}
-
-    def charts(self) -> dict[str, figures.Chart]:
-        """Pictures by their endings: fronts, the paper's way, paired differences."""
-        measure = self.panel.measure
-        test = "chosen on test rows, the paper's way, which flatters"
-        lines = [
-            {"method": f"{claim.better} − {other}", "verdict": one.word, **asdict(one)}
-            for claim, found, _ in self.judged
-            for other, one in found.items()
-        ]
-        of = f"{self.panel.title or self.panel.name}:"
-        return {
-            "": figures.fronts(
-                self.fronts(), y=measure, words=f"{of} chosen on validation rows"
-            ),
-            "-on-test": figures.fronts(
-                self.fronts("test"), y=measure, words=f"{of} {test}"
-            ),
-            "-differences": figures.differences(
-                lines, f"{of} paired differences on test rows"
-            ),
-        }
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write what was measured; a line for each entry."""
