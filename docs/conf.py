@@ -29,6 +29,7 @@ HERE = Path(__file__).parent
 PERHAPS = re.compile(r"^\?(\S+)\n", re.MULTILINE)
 COMMANDS = "<!-- commands -->"
 WORDS = "<!-- words of the page -->"
+HEAD = re.compile(r"^(\S.*)\n  \S", re.MULTILINE)
 LISTED = re.compile(r"^([\w./-]+)$", re.MULTILINE)
 sys.path.insert(0, str(HERE))
 
@@ -159,16 +160,18 @@ def pages_that_are_there(app: object, name: str, source: list[str]) -> None:
     source[0] = PERHAPS.sub(those, source[0])
     for mark, made in {WORDS: words_of_the_page, COMMANDS: commands}.items():
         if mark in source[0]:
-            source[0] = source[0].replace(mark, made())
+            source[0] = source[0].replace(mark, made(source[0]))
 
 
-def words_of_the_page() -> str:
-    """Return the glossary that reports have, as one of the site."""
-    told = [f"{word}\n  {text}.\n" for word, text in sorted(GLOSSARY.items())]
+def words_of_the_page(page: str) -> str:
+    """Return the glossary that reports have, but for what the page has itself."""
+    own = {word for line in HEAD.findall(page) for word in line.split(", ")}
+    words = sorted(set(GLOSSARY) - own)
+    told = [f"{word}\n  {GLOSSARY[word]}.\n" for word in words]
     return "```{glossary}\n" + "\n".join(told) + "```\n"
 
 
-def commands() -> str:
+def commands(page: str) -> str:
     """Return the help of every command, as Markdown."""
     command = get_command(app)
     text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="pffl")
