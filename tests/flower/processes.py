@@ -280,7 +280,8 @@ def entries(out: Path) -> list[dict]:
     """What the record of a run holds."""
     path = out / "record.jsonl"
     text = path.read_text() if path.exists() else ""
-    return [json.loads(line) for line in text.splitlines(keepends=True) if line[-1:]]
+    whole = text[: text.rfind("\n") + 1]  # the last line may be being written
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 def ended(out: Path, after: int = 0) -> dict | None:
