@@ -18,10 +18,10 @@ pytest.importorskip("flwr")
 from flwr.app import ArrayRecord, Context, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Strategy
 
-from pffl.flower import PFFLStrategy
+from pffl.flower import PFFLStrategy, client_app
 from pffl.flower.transport import unwrap
 from pffl.wire import read_request
-from tests.flower.memory import MemoryGrid, grid_of
+from tests.flower.memory import EASY, MemoryGrid, grid_of
 
 CONSTRAINTS = {
     "bgl": pffl.BoundedGroupLoss(0.62),
@@ -218,3 +218,45 @@ def test_the_example_of_the_documentation(tmp_path, capsys):
     context = Context(1, 1, {}, RecordDict(), {})
     example["server"](MemoryGrid(nodes), context)
     assert capsys.readouterr().out.splitlines()[-1] == "met 4 rounds"
+
+
+def simulated(federation, rows=None):
+    """Nodes as Flower's simulation has them: partitions, and nothing else."""
+
+    def own(context):
+        silo = federation.silos[context.node_config["partition-id"]]
+        found = silo.rows("train")
+        return found.X, found.y, found.group
+
+    app = client_app(rows or own, schema=federation.schema, rules=EASY)
+    many = len(federation.silos)
+    return MemoryGrid({10 + k: (app, {"partition-id": k}) for k in range(many)})
+
+
+def test_partitions_of_a_simulation_are_sites(tmp_path, federation, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    names = [f"partition {k}" for k in range(3)]
+    constraint = CONSTRAINTS["bgl"]
+    tried = PFFLStrategy(federation.schema, names, constraint, policy=QUICK, seed=3)
+    tried.start(simulated(federation))
+    assert tried.solution.gap < 1e-6
+    assert [p.name for p in tmp_path.iterdir()] == ["pffl-simulation-1"]
+
+
+def test_nodes_that_cannot_answer_are_named_with_what_they_lack(federation):
+    from tests.flower.apps import AppGrid, client
+
+    names = [f"partition {k}" for k in range(3)]
+    quick = Policy(seconds=0.3, join_seconds=0.3)
+    tried = PFFLStrategy(federation.schema, names, CONSTRAINTS["bgl"], policy=quick)
+    with pytest.raises(FederationError) as told:
+        tried.start(AppGrid(client()))
+    assert "not there" not in str(told.value)
+    assert "make it with pffl.flower.client_app" in str(told.value)
+    assert "20 (its ClientApp does not answer questions" in str(told.value)
+
+    def broken(context):
+        raise KeyError("no such file")
+
+    with pytest.raises(FederationError, match="its rows could not be opened: the log"):
+        tried.start(simulated(federation, broken))

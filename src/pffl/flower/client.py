@@ -7,6 +7,7 @@ user's own.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,6 +21,7 @@ from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
 from pffl.errors import PFFLError, UsageError
 from pffl.flower.message import OWN_TYPES, unwrap, wrap
+from pffl.flower.weights import PARTITION, name_of
 from pffl.processors import blas_threads, processors
 from pffl.questions import Question
 from pffl.questions.base import Rebuild
@@ -52,7 +54,9 @@ def client_app(
         ``site="…"``. Or a function from Flower's Context to a `Silo`, or to arrays
         (X, y, group) with label and group codes of the schema; then the node's
         configuration holds the site's name, ``silo="…"``, and ``state="…"``, a folder
-        in which the site remembers what it has answered. Or to a `Site`.
+        in which the site remembers what it has answered. In Flower's simulation a
+        node has its ``partition-id`` instead: it is then the site "partition 0", and
+        remembers for this run only. Or to a `Site`.
     schema
         What the sites agree on; only with `rows`.
     rules
@@ -73,8 +77,7 @@ def client_app(
         if isinstance(found, Site):
             return found
         silo = _silo(found, context, test_fraction)
-        state = Path(_named(context, "state"))
-        return Site(silo, schema, rules or Rules(), state)
+        return Site(silo, schema, rules or Rules(), _state(context))
 
     def answer(message: Message, context: Context) -> Message:
         try:
@@ -104,7 +107,19 @@ def _silo(given: Silo | Arrays, context: Context, test_fraction: float) -> Silo:
     whole = Rows.of(*given)
     fractions = {"test": test_fraction} if test_fraction else {}
     splits = split_rows(whole, fractions, np.random.default_rng(0))
-    return Silo(_named(context, "silo"), 0, splits)
+    name = name_of(context)
+    return Silo(_named(context, "silo") if name is None else name, 0, splits)
+
+
+def _state(context: Context) -> Path:
+    """Return where a site remembers what it answered; in a simulation, for this run."""
+    partition = context.node_config.get(PARTITION)
+    if "state" in context.node_config or partition is None:
+        return Path(_named(context, "state"))
+    run = f"pffl-simulation-{context.run_id}"
+    place = Path(tempfile.gettempdir()) / run / f"partition-{partition}"
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return place
 
 
 def _named(context: Context, key: str) -> str:

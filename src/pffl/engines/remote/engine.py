@@ -34,7 +34,7 @@ from pffl.errors import DataError, FederationError, Malformed, Refused, UsageErr
 from pffl.parcel import Parcel
 from pffl.questions import Census, CensusTotal, Question, Total, add_all
 from pffl.wire import Answer, Gate, Policy, Verdict, question_body, read_total
-from pffl.wire.envelope import HELLO, MOST_QUESTIONS
+from pffl.wire.envelope import HELLO, LONGEST, MOST_QUESTIONS, shown
 from pffl.wire.keys import PublicKeys
 
 EARLY = ("test",)  # splits whose census is not waited for
@@ -270,8 +270,13 @@ class Remote:
         if missing:
             waited = f"after {self.policy.join_seconds:g} s"
             who = f"{self._listing(missing)}.{self._unfit()}"
+            many = f"{len(missing)} of {len(every)} sites"
+            if failed := self._failed():
+                raise SitesMissing(
+                    f"{many} did not answer {waited}: {who}{failed}", who
+                )
             raise SitesMissing(
-                f"{len(missing)} of {len(every)} sites are not there {waited}: {who} "
+                f"{many} are not there {waited}: {who} "
                 "Start the missing sites' nodes (or raise join_seconds), and run again",
                 who,
             )
@@ -413,6 +418,27 @@ class Remote:
         why = dict(entry.refused)
         return listing(f"'{name}' ({why.get(name, 'no answer')})" for name in names)
 
+    def _failed(self) -> str:
+        """Name the nodes that are there and cannot answer, with what they lack."""
+        nodes = [
+            f"{at} ({lacking(reason)})"
+            for at, reason in sorted(self._nodes.failed.items())
+            if at not in self._nodes.address.values()
+        ]
+        return f" There, and without an answer: {'; '.join(nodes)}." if nodes else ""
+
     def _unfit(self) -> str:
         nodes = [f"{at} ({reason})" for at, reason in self._nodes.unfit.items()]
         return f" Not admitted: {'; '.join(nodes)}." if nodes else ""
+
+
+def lacking(reason: str) -> str:
+    """Say what a node lacks that failed when it was asked for the first time."""
+    if "function registered with name" in reason:
+        return (
+            "its ClientApp does not answer questions: make it with "
+            "pffl.flower.client_app"
+        )
+    if "Unanswered" in reason:
+        return "its rows could not be opened: the log of that node says why"
+    return shown(reason, LONGEST)

@@ -301,6 +301,8 @@ class Nodes:
         Silos that did not answer when last asked: another node may take their place.
     unfit
         Nodes that are not called again, and why.
+    failed
+        Nodes that are there and failed when they were last called, and how.
     complete
         Whether all silos have been there once.
     """
@@ -313,6 +315,7 @@ class Nodes:
     address: dict[int, str] = field(default_factory=dict)
     silent: set[int] = field(default_factory=set)
     unfit: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
     complete: bool = False
     _failures: dict[str, int] = field(default_factory=dict)
 
@@ -362,8 +365,10 @@ class Nodes:
                 continue
             if reply.content is None:
                 entry.refused.append([reply.address, f"error: {shown(reply.error)}"])
+                self.failed[reply.address] = reply.error
                 continue
             entry.back(reply.address, reply.content)
+            self.failed.pop(reply.address, None)
             try:
                 self._join(reply.address, self.session.read(reply.content, {number}))
             except Refused as error:
