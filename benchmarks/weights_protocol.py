@@ -112,7 +112,8 @@ def process() -> None:
         )
         begun = time.monotonic()
         arrays, lr = ArrayRecord(Net().state_dict()), ConfigRecord({"lr": 0.01})
-        strategy.start(grid, arrays, ROUNDS, train_config=lr)
+        rounds = int(os.environ.get("ROUNDS", ROUNDS))
+        strategy.start(grid, arrays, rounds, train_config=lr)
         found = strategy.solution
         told(f"{what}, seed {seed}", found.as_dict(), time.monotonic() - begun)
         swing = [round(s, 3) for s in found.training.settling.swing]
@@ -124,14 +125,17 @@ def process() -> None:
         )
 
     torch.set_num_threads(1)
-    for seed in range(3):
-        run("unchanged (B ≈ 0)", FedAvg, seed, multiplier_bound=1e-9)
-        run("FedAvg", FedAvg, seed)
-        run("FedProx, mu 0.1", FedProx, seed, proximal_mu=0.1)
-        gentle = {"eta": 0.03, "beta_1": 0.0}
-        run("FedAdam, eta 0.03, beta_1 0", FedAdam, seed, **gentle)
-        run("FedAdam as it comes (eta 0.1, beta_1 0.9)", FedAdam, seed)
-        run("FedAvg, step 36", FedAvg, seed, dual_step_size=36.0)
+    gentle = {"eta": 0.03, "beta_1": 0.0}
+    for what, base, given in (
+        ("FedAvg", FedAvg, {}),
+        ("FedProx, mu 0.1", FedProx, {"proximal_mu": 0.1}),
+        ("FedAvg, dual step 36", FedAvg, {"dual_step_size": 36.0}),
+        ("FedAdam, eta 0.03, beta_1 0", FedAdam, gentle),
+        ("unchanged (B of nearly 0)", FedAvg, {"multiplier_bound": 1e-9}),
+        ("FedAdam as it comes (eta 0.1, beta_1 0.9)", FedAdam, {}),
+    ):
+        for seed in range(3):
+            run(what, base, seed, **given)
 
 
 def simulation(seeds: list[int]) -> None:

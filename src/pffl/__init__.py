@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pffl.feasibility import Feasible as Feasible
     from pffl.feasibility import feasible as feasible
     from pffl.foreign import audit as audit
+    from pffl.loops import solve_loaders as solve_loaders
     from pffl.methods import PFFL as PFFL
     from pffl.methods import Auto as Auto
     from pffl.methods import Exact as Exact
@@ -104,6 +105,7 @@ _HOMES = {
     "report": "reports.page",
     "save": "runs.directory",
     "solve": "solving",
+    "solve_loaders": "loops",
     "solve_many": "solving",
     "sweep": "study.sweep",
     "verify": "evidence.verify",

@@ -29,9 +29,10 @@ from flwr.serverapp.strategy import (
 )
 
 from pffl.engines import Local
-from pffl.flower import BoundedGroupLossMixin, FairFedAvg, PFFLStrategy, bounded
+from pffl.flower import BoundedGroupLossMixin, FairFedAvg, PFFLStrategy
 from pffl.flower.weights import KEY, GroupSums, Order, group_weights, total_of
 from pffl.models.reported import Reported
+from pffl.outside import bounded
 from pffl.preparation import Options
 from pffl.questions import Evaluate
 from tests.flower.apps import GROUPS, LABELS, AppGrid, client, first, losses_of, people

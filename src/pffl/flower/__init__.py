@@ -5,7 +5,7 @@ server_app     the ServerApp of a folder that `pffl deploy` wrote: `solve`, unch
 PFFLStrategy   a Strategy for those who have a Flower app already
 BoundedGroupLossMixin   bounds over any strategy of Flower's, and a model of one's own:
                `group_weights` and `GroupSums` at the clients; `FairFedAvg` is the
-               mixin over FedAvg, `bounded` what a certificate speaks of
+               mixin over FedAvg
 deploy         folders for server and sites; needs no Flower, and neither does `launch`
 
 Each is loaded when it is asked for: a site starts a process for every message.
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pffl.flower.client import client_app as client_app
     from pffl.flower.mixin import BoundedGroupLossMixin as BoundedGroupLossMixin
     from pffl.flower.mixin import FairFedAvg as FairFedAvg
-    from pffl.flower.mixin import bounded as bounded
     from pffl.flower.server import server_app as server_app
     from pffl.flower.strategy import PFFLStrategy as PFFLStrategy
     from pffl.flower.transport import GridTransport as GridTransport
@@ -36,7 +35,6 @@ HOMES = {
     "GridTransport": "transport",
     "BoundedGroupLossMixin": "mixin",
     "FairFedAvg": "mixin",
-    "bounded": "mixin",
     "GroupSums": "weights",
     "group_weights": "weights",
 }

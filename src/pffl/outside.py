@@ -1,0 +1,329 @@
+"""A model that somebody else's code trains, under bounds: λ, the best iterate, the end.
+
+Whoever carries the training (a strategy of Flower's, a loop in torch) sends w and a
+weight for each example, and brings back loss sums of the model that was sent. Here is
+what all of them share: the steps of λ (`methods.ascent`), which model is kept, and the
+final measurement, after which the model is judged as every other is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from pffl.callbacks import Round
+from pffl.constraints.base import Constraint
+from pffl.driver import drive
+from pffl.engines.base import Engine
+from pffl.errors import Problems, UsageError, wrong
+from pffl.evidence.evidence import Missing, Proofs, Settling, Training
+from pffl.evidence.measure import Measured, Wanted, expected_rows, heldout_sample
+from pffl.fitting import RISE, bounded_sample
+from pffl.flow import Flow
+from pffl.methods.ascent import Ascent, example_weights
+from pffl.methods.pffl import PFFL
+from pffl.models.reported import CLASSES, Reported
+from pffl.numerics import bounded_probabilities, is_number
+from pffl.preparation import Options
+from pffl.problem import Point, Problem, upper_value
+from pffl.solution import Solution
+from pffl.solving import evidence_of, noted, prepared, setting_of, terms_of
+from pffl.text import words
+from pffl.typing import FloatArray
+
+Kept: TypeAlias = Literal["best", "average", "last"]
+Groups: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]]
+SWING = 0.05  # of a cell's scale: losses that swing by more at the end did not settle
+UNMEASURED = Missing(
+    "needs gradients of all losses, and of somebody else's model there are only sums"
+)
+ONCE = Missing("one model was trained: train without bounds to compare")
+OWN_SEEDS = (
+    "the model was trained by code of its own, by its own seeds: a run with the same "
+    "settings may end in another model"
+)
+
+
+@dataclass(frozen=True)
+class Bounding:
+    """What is promised, and how λ moves.
+
+    Attributes
+    ----------
+    constraint
+        What is promised to whom.
+    multiplier_bound, risk_weight, dual_step_size
+        B, β and η_θ; None finds one.
+    iterate
+        The model that is kept.
+    options
+        Confidence, loss bound, empty cells.
+    """
+
+    constraint: Constraint
+    multiplier_bound: float = 10.0
+    risk_weight: float = 1.0
+    dual_step_size: float | None = None
+    iterate: Kept = "best"
+    options: Options = field(default_factory=Options)
+
+    @classmethod
+    def checked(cls, owner: str, constraint: Any, **given: Any) -> Bounding:
+        """Refuse wrong settings, all at once."""
+        iterate, step = given["iterate"], given["dual_step_size"]
+        with Problems(owner, UsageError) as problems:
+            if not isinstance(constraint, Constraint):
+                problems.add(wrong("constraint", owner, "a constraint", constraint))
+            elif constraint.open:
+                problems.add("bound = 'auto' needs rows at hand: give a number")
+            if iterate not in get_args(Kept):
+                one = f"one of {', '.join(get_args(Kept))}"
+                problems.add(wrong("iterate", owner, one, iterate))
+            if step is not None and not (is_number(step) and step > 0):
+                problems.add(wrong("dual_step_size", owner, "> 0", step))
+        options = replace(given["options"] or Options(), weighting="rows")
+        return cls(constraint, **{**given, "options": options})
+
+    @property
+    def method(self) -> PFFL:
+        """Algorithm 1 with these prices."""
+        B, beta = self.multiplier_bound, self.risk_weight
+        return PFFL(multiplier_bound=B, risk_weight=beta)
+
+
+def named(
+    groups: Groups, labels: Sequence[str] | None, owner: str
+) -> tuple[list[tuple[str, list[str]]], list[str]]:
+    """Return attributes with their values, and labels; refuse what are no names."""
+    attributes = groups if isinstance(groups, Mapping) else {"group": groups}
+    with Problems(owner, UsageError) as problems:
+        if any(isinstance(values, str) for values in attributes.values()):
+            problems.add("`groups=` are a list of names, or a mapping to such")
+        if isinstance(labels, str) or (labels is not None and len(labels) < 2):
+            problems.add("`labels=` are two names or more, or None for a number")
+    listed = [(str(n), [str(v) for v in values]) for n, values in attributes.items()]
+    return listed, [] if labels is None else [str(label) for label in labels]
+
+
+@dataclass
+class Outside:
+    """Where a run stands; `sent` and `reached` are the models before and after a round.
+
+    Attributes
+    ----------
+    problem, model, rounds, begun
+        What is solved, the model, rounds that are planned, and when it began.
+    ascent, multipliers
+        θ, and the λ that is in use.
+    best
+        The model to keep so far, with what it is worth.
+    diverged
+        Whether a loss or a model was not finite.
+    """
+
+    bounding: Bounding
+    problem: Problem
+    model: Reported
+    ascent: Ascent
+    rounds: int
+    begun: float
+    notes: list[str]
+    sent: FloatArray
+    reached: FloatArray
+    multipliers: FloatArray
+    history: list[Round] = field(default_factory=list)
+    best: tuple[tuple[bool, float], FloatArray, FloatArray] | None = None
+    total: FloatArray | None = None
+    multiplier_sum: FloatArray | None = None
+    summed: int = 0
+    diverged: bool = False
+
+    @classmethod
+    def begin(
+        cls,
+        bounding: Bounding,
+        engine: Engine,
+        model: Reported,
+        first: FloatArray,
+        rounds: int,
+        begun: float,
+    ) -> Outside:
+        """Ask the census, and start at the arrays given."""
+        problem, notes = prepared(
+            engine, bounding.constraint, model, bounding.method, bounding.options, 0
+        )
+        theta = np.zeros(problem.n_cells)
+        ascent = Ascent(theta, bounding.dual_step_size)
+        at = (first, first, theta)
+        return cls(bounding, problem, model, ascent, rounds, begun, list(notes), *at)
+
+    @property
+    def minimax(self) -> bool:
+        """Whether the worst cell is made as good as possible, without bounds."""
+        return self.bounding.constraint.minimax
+
+    def weights(self) -> tuple[FloatArray, FloatArray]:
+        """Take λ into use; return weights by silo, and those of a silo not known."""
+        problem = self.problem
+        lam = self.ascent.multipliers(problem.multiplier_bound)
+        everywhere = np.where(problem.cells.everywhere, lam, 0.0)
+        self.multipliers = lam
+        return example_weights(problem, lam), example_weights(problem, everywhere)[0]
+
+    def step(self, counts: FloatArray, losses: FloatArray, number: int) -> None:
+        """Take sums by silo and atom: r at the model that was sent, and the next λ."""
+        problem, cells = self.problem, self.problem.cells
+        many, sums = cells.totals(counts), cells.totals(losses)
+        means = np.full(len(many), np.nan)
+        np.divide(sums, many, out=means, where=many > 0)
+        r = means - cells.bounds
+        risk = float(losses.sum() / max(counts.sum(), 1.0))
+        if not (np.isfinite(losses).all() and np.isfinite(self.sent).all()):
+            self.diverged = True
+            return
+        upper = upper_value(risk, r, problem)
+        seconds = time.monotonic() - self.begun
+        largest = max(risk, float(np.nanmax(means, initial=0.0)))
+        about = (self.multipliers, upper, None, seconds, largest)
+        self.history.append(Round(number, risk, r, *about))
+        reached = self.worth(risk, r)
+        if not np.isnan(reached[1]) and (self.best is None or reached < self.best[0]):
+            self.best = (reached, self.sent, self.multipliers)
+        self.ascent = self.ascent.after(r)
+
+    def worth(self, risk: float, violation: FloatArray) -> tuple[bool, float]:
+        """Return whether a bound is missed, and βF + B·max(0, max r): less is better.
+
+        With room for what bounding the predictor costs: otherwise the best would be a
+        model right at a bound, and above it once its probabilities are kept from 0.
+        """
+        room = RISE if self.model.loss == CLASSES else 0.0
+        value = upper_value(risk, violation + room, self.problem)
+        met = bool((violation + room <= 0).all())
+        return not (met or self.minimax), value
+
+    def reach(self, w: FloatArray, number: int) -> None:
+        """Take the model after a round; average those of the last half of them."""
+        self.reached = w
+        if self.bounding.iterate != "average" or 2 * number <= self.rounds:
+            return
+        lam = self.multipliers
+        self.total = w if self.total is None else self.total + w
+        before = self.multiplier_sum
+        self.multiplier_sum = lam if before is None else before + lam
+        self.summed += 1
+
+    def settling(self) -> Settling:
+        """Say how far losses swung over the last half of the rounds."""
+        last = self.history[-((len(self.history) + 1) // 2) :]
+        scales = self.problem.scales
+        if len(last) < 2:
+            return Settling(len(last), [None] * len(scales), SWING)
+        swing = np.array([row.violation for row in last]).std(axis=0) / scales
+        known = [float(one) if np.isfinite(one) else None for one in swing]
+        return Settling(len(last), known, SWING)
+
+    def concluded(
+        self,
+        engine: Engine,
+        described: Mapping[str, Any],
+        messages: int,
+        notes: Sequence[str] = (),
+    ) -> Solution:
+        """Measure the model, and put together what is known of it."""
+        bounding, setting = self.bounding, setting_of(engine)
+        wanted = Wanted(
+            setting.splits,
+            loss_bound=bounding.options.loss_bound,
+            weighted=False,
+            confidence=bounding.options.confidence,
+        )
+        w, lam, M, measured = drive(engine, concluding(self, wanted))
+        problem, constraint = self.problem, bounding.constraint
+        terms = terms_of(setting.data, problem, bounding.options, bounding.method, M)
+        B, beta = problem.multiplier_bound, problem.risk_weight
+        prices = {"multiplier_bound": B, "risk_weight": beta}
+        steps = {"dual_step_size": bounding.dual_step_size, "iterate": bounding.iterate}
+        training = Training(
+            {**described, "rounds": self.rounds, **prices, **steps},
+            dict(constraint.describe()),
+            0,
+            len(self.history),
+            "diverged" if self.diverged else None,
+            {"asked": messages, "distinct": messages, "messages": messages},
+            time.monotonic() - self.begun,
+            settling=self.settling(),
+        )
+        evidence = evidence_of(
+            replace(setting.data, trained_on=setting.data.fingerprint),
+            problem,
+            Point(w, lam),
+            measured,
+            replace(terms, target_gap=None),
+            training=training,
+            promise=not constraint.minimax,
+            minimax=constraint.minimax,
+            notes=[*self.notes, OWN_SEEDS, *told_of(measured, M), *notes],
+        )
+        rows = tuple(self.history)
+        solution = Solution(w, lam, problem, rows, evidence, engine.encoding)
+        return noted(solution, engine.notes)
+
+
+def concluding(
+    run: Outside, wanted: Wanted
+) -> Flow[tuple[FloatArray, FloatArray, float | None, Measured]]:
+    """Choose the model, M on training rows, and measure held-out rows once, at last."""
+    problem, kept = run.problem, run.bounding.iterate
+    w, lam = run.reached, run.multipliers
+    if kept == "average" and run.total is not None and run.multiplier_sum is not None:
+        w, lam = run.total / run.summed, run.multiplier_sum / run.summed
+        w = run.model.vector(run.model.arrays(w))  # in the arrays' own types
+    if not np.isfinite(w).all() and run.best is not None:
+        run.diverged, (_, w, lam) = True, run.best
+    M, seen = yield from bounded_sample(problem, w, wanted)
+    own = run.worth(seen.risk / seen.share, seen.uncut_means - problem.cells.bounds)
+    if kept == "best" and run.best is not None and run.best[0] < own:
+        _, w, lam = run.best
+        M, seen = yield from bounded_sample(problem, w, wanted)
+    rows = yield from expected_rows(problem, wanted.present)
+    wanted = replace(wanted, loss_bound=M)
+    held = yield from heldout_sample(problem, w, wanted, seen, rows)
+    proofs = Proofs(UNMEASURED, UNMEASURED, UNMEASURED)
+    return w, lam, M, Measured(seen, held, ONCE, proofs)
+
+
+def told_of(measured: Measured, M: float | None) -> list[str]:
+    """Say what predictor a certificate speaks of, and how far the model is from it."""
+    if M is None:
+        return []
+    own, cut = measured.seen.uncut_means, measured.seen.means
+    far = max(float(np.nanmax(np.abs(own - cut), initial=0.0)), RISE)
+    return [
+        "what is said is of the model with its probabilities kept so far from 0 that "
+        f"no loss is above {words(M)} (pffl.outside.bounded does it); without, "
+        f"no cell's mean training loss differs by more than {words(far)}"
+    ]
+
+
+def bounded(probabilities: Any, loss_bound: float) -> FloatArray:
+    """Return class probabilities kept so far from 0 that no loss is above a bound.
+
+    Parameters
+    ----------
+    probabilities
+        Of all classes, shape (n, classes).
+    loss_bound
+        M, as ``solution.loss_bound`` says.
+
+    Examples
+    --------
+    >>> bounded([[0.001, 0.999]], 3.0).round(3).tolist()
+    [[0.05, 0.95]]
+    """
+    own = np.asarray(probabilities, dtype=np.float64)
+    return bounded_probabilities(own, loss_bound, clip=own.shape[1] == 2)
