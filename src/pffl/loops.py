@@ -119,6 +119,25 @@ def solve_loaders(
     ------
     UsageError, DataError
         Where settings, or batches, are not what they should be.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch.utils.data import TensorDataset
+    >>> import pffl
+    >>> x = torch.tensor([[0.0], [1.0]]).repeat(40, 1)
+    >>> y, group = x[:, 0].long(), torch.arange(80) % 4 // 2
+    >>> solution = pffl.solve_loaders(
+    ...     torch.nn.Linear(1, 2),
+    ...     {"north": TensorDataset(x, y, group)},
+    ...     pffl.BoundedGroupLoss(0.5),
+    ...     groups=["f", "m"],
+    ...     labels=["no", "yes"],
+    ...     optimizer=lambda m: torch.optim.SGD(m.parameters(), lr=1.0),
+    ...     rounds=6,
+    ... )
+    >>> bool(solution.cells["train_loss"].max() < 0.5)
+    True
     """
     owner = "solve_loaders"
     bounding = Bounding.checked(
