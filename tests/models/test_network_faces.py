@@ -49,10 +49,10 @@ def fedavg(look, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("look", ["like", "harder"])
-def test_the_gap_between_genders_is_that_of_real_pictures(look):
+@pytest.mark.parametrize(("look", "seeds"), [("like", SEEDS), ("harder", (0,))])
+def test_the_gap_between_genders_is_that_of_real_pictures(look, seeds):
     """On those FedAvg's loss differs by 0.006 to 0.052, and both are near 0.5."""
-    found = np.array([fedavg(look, seed) for seed in SEEDS])
+    found = np.array([fedavg(look, seed) for seed in seeds])
     gaps = np.abs(found[:, 0] - found[:, 1])
     assert 0.01 <= gaps.mean() <= 0.05
     assert gaps.max() <= 0.06
