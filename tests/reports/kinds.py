@@ -104,7 +104,7 @@ def _recorded(place: Path, sites: list[str]) -> None:
 def live(place: Path) -> str:
     place.mkdir()
     _recorded(place, ["north", "south", NASTY])
-    return render([place], refresh=3)
+    return render([place], refresh=3_600)  # not while it is looked at
 
 
 def masked(place: Path) -> str:
