@@ -38,7 +38,11 @@ CASES: dict[str, tuple[Any, Any, int]] = {
     "exact": (pffl.BoundedGroupLoss(0.66), pffl.Exact(), 2),
     "infeasible": (pffl.BoundedGroupLoss(0.3), pffl.Exact(), 2),
     "mixed bounds": (pffl.BoundedGroupLoss({"f": 0.69, "m": 0.655}), pffl.Exact(), 2),
-    "pffl": (pffl.BoundedGroupLoss(0.6579), pffl.PFFL(dual_rounds=8), 2),
+    "pffl": (
+        pffl.BoundedGroupLoss(0.6579),
+        pffl.PFFL(dual_rounds=8, iterate="average"),
+        2,
+    ),
     "fedavg": (pffl.BoundedGroupLoss(0.66), pffl.FedAvg(rounds=5), 2),
     "no bound": (None, pffl.FedAvg(rounds=5), 2),
     "minmax": (pffl.MinMax(), pffl.Exact(), 2),
