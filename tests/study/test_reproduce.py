@@ -206,6 +206,47 @@ def test_records_and_pages_follow_from_the_points(tiny, tmp_path, monkeypatch):
     refused({"version": 1}, "another version")
 
 
+def test_words_at_other_allowances_follow_from_the_points(tiny):
+    """At its own allowance a record's words come again; elsewhere, those of a study."""
+    result, _ = tiny
+    record = result.as_dict()
+    for within in (0.0, record["within"], 0.5):
+        panel = replace(result.panel, within=within)
+        study = replace(result.study, within=within)
+        found = replace(result, panel=panel, study=study).judged
+        wanted = [
+            one.word if one.pairs == one.seeds else "not compared"
+            for _, by_curve, _ in found
+            for one in by_curve.values()
+        ]
+        assert list(published.words_within(record, within).values()) == wanted
+
+
+def hung(within):
+    """A panel on seven seeds: 'a' is better only within 0.02, and lost within 0.01."""
+
+    def point(curve, error, value):
+        rows = {str(s): [error, value + s * 1e-4] for s in range(7)}
+        return {"curve": curve, "validation": rows, "test": rows}
+
+    points = [point("a", 0.315, 0.5), point("b", 0.3, 0.6), point("b", 0.325, 0.5)]
+    for p in points[:1]:
+        p["test"] = {s: [e, v + int(s) * 1e-3] for s, (e, v) in p["test"].items()}
+    claim = {"better": "a", "margin": 0.0, "against": [{"curve": "b"}]}
+    rows = {"train": 100, "test": 10}
+    return {"within": within, "rows": rows, "points": points, "claims": [claim]}
+
+
+def test_a_word_that_hangs_on_the_allowance_is_said_to():
+    words = published.elsewhere(hung(0.02))
+    assert words == (
+        "The same with other allowances of error than 0.02. Within 0.01, 1 of 1 not "
+        "compared, among them a against b (here: holds). Within 0.03, a against b: "
+        "does not hold (here: holds)."
+    )
+    assert published.elsewhere(hung(0.2)).count("the same words") == 2
+
+
 def test_draws_that_do_not_vary_are_the_same():
     seen = []
 
@@ -247,6 +288,14 @@ def test_the_records_of_the_repository_are_sound_and_the_pages_follow_from_them(
     for figure, panels in found.items():
         names = {panel.name for panel in load(figure).panels}
         assert {panel["name"] for panel in panels} <= names
+        for panel in panels:
+            given = [
+                one["word"] if one["pairs"] == one["seeds"] else "not compared"
+                for claim in panel["claims"]
+                for one in claim["against"]
+            ]
+            words = published.words_within(panel, panel["within"])
+            assert list(words.values()) == given
         page = (FOLDER / figure / "README.md").read_text()
         assert page == published.figure_page(load(figure), panels)
     assert (FOLDER / "README.md").read_text() == published.overview(found)

@@ -15,6 +15,7 @@ from typing import Any
 
 from pffl import figures, files
 from pffl.errors import ArtefactError
+from pffl.study.decisions import decide
 from pffl.study.reproduce import FIGURES, FORMAT, VERSION, Figure, PanelResult, load
 
 MEASURES = {
@@ -24,6 +25,7 @@ MEASURES = {
     "eo_gap": "equal opportunity gap",
 }
 WORDS = ("holds", "does not hold", "no difference shown")
+ROUNDED = 2e-6  # of two figures in a record
 RULES = " ".join(
     (
         "How to read it. Differences are taken seed by seed, the named curve",
@@ -130,7 +132,7 @@ def check(record: Mapping[str, Any]) -> None:
                 for p in points
                 if p["curve"] == curve
                 and None not in p["validation"][seed]
-                and p["validation"][seed][0] <= limit + 2e-6
+                and p["validation"][seed][0] <= limit + ROUNDED
             ]
             values.append(min(inside)[1] if inside else None)
         known = [value for value in values if value is not None]
@@ -145,6 +147,75 @@ def check(record: Mapping[str, Any]) -> None:
     if problems:
         listed = "\n  ".join(problems)
         raise ArtefactError(f"panel '{record['name']}' is not fair:\n  {listed}")
+
+
+# Other allowances
+
+
+def words_within(panel: Mapping[str, Any], within: float) -> dict[str, str]:
+    """The word of every comparison, had trials been chosen within another allowance.
+
+    From the points of a record, by the rules of `experiment` and `decisions`.
+    """
+    points, rows = panel["points"], panel["rows"]
+    values = {
+        curve: [_chosen(points, curve, seed, within) for seed in points[0]["test"]]
+        for curve in dict.fromkeys(point["curve"] for point in points)
+    }
+    differences = {}
+    for claim in panel["claims"]:
+        margin = claim["margin"]
+        more = f" (up to {margin:g} more)" if margin else ""
+        for one in claim["against"]:
+            pairs = zip(values[claim["better"]], values[one["curve"]], strict=True)
+            name = f"{claim['better']} against {one['curve']}{more}"
+            differences[name] = [a - b - margin for a, b in pairs]
+    shared = panel.get("overlap", rows["test"] / rows["train"])
+    found = decide(differences, overlap=shared)
+    return {
+        name: one.word if one.pairs == one.seeds else "not compared"
+        for name, one in found.items()
+    }
+
+
+def _chosen(
+    points: Sequence[Mapping[str, Any]], curve: str, seed: str, within: float
+) -> float:
+    """Measure on test rows of a curve's trial on a seed; NaN where it has none."""
+    known = [p for p in points if None not in p["validation"][seed]]
+    limit = min(p["validation"][seed][0] for p in known) + within + ROUNDED
+    inside = [
+        (p["validation"][seed][1], p["test"][seed][1])
+        for p in known
+        if p["curve"] == curve and p["validation"][seed][0] <= limit
+    ]
+    value = min(inside, key=lambda pair: float(pair[0]), default=(None, None))[1]
+    return float("nan") if value is None else float(value)
+
+
+def elsewhere(panel: Mapping[str, Any]) -> str:
+    """Say which words change at half the allowance of error and at half as much more.
+
+    The allowance is a choice; a word that hangs on it should be known to.
+    """
+    within = float(panel["within"])
+    here, told = words_within(panel, within), list[str]()
+    for other in (within / 2, within * 1.5):
+        words = words_within(panel, other)
+        changed = [name for name, word in words.items() if word != here[name]]
+        parts = [
+            f"{name}: {words[name]} (here: {here[name]})"
+            for name in changed
+            if words[name] in WORDS
+        ]
+        lost = [name for name, word in words.items() if word not in WORDS]
+        if set(lost) & set(changed):
+            held = [f"{n} (here: {here[n]})" for n in lost if here[n] in WORDS[:2]]
+            among = f", among them {', '.join(held)}" if held else ""
+            parts.append(f"{len(lost)} of {len(words)} not compared{among}")
+        told.append(f"Within {other:g}, {'; '.join(parts) or 'the same words'}.")
+    start = f"The same with other allowances of error than {within:g}."
+    return " ".join([start, *told])
 
 
 # Markdown
@@ -200,7 +271,8 @@ def panel_part(panel: Mapping[str, Any]) -> list[str]:
             f"({number(area['low'])} to {number(area['high'])}) | {gap} | {spent} | "
             f"{size} |"
         )
-    lines += ["", *claims_part(panel), f"![differences]({name}-differences.svg)", ""]
+    lines += ["", *claims_part(panel), elsewhere(panel), ""]
+    lines += [f"![differences]({name}-differences.svg)", ""]
     lines += ["The paper's way (chosen on test rows):", ""]
     return [*lines, f"![fronts on test]({name}-on-test.svg)", ""]
 
@@ -280,7 +352,7 @@ def overview(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
                         f"| {claim['text']} | {one['curve']} | {shown} "
                         f"{interval(one, '', allowed)} | {verdict(one)} |"
                     )
-            body.append("")
+            body += ["", elsewhere(panel), ""]
         lacking = [
             panel.name
             for panel in figure.panels

@@ -446,6 +446,7 @@ class PanelResult:
             "within": panel.within,
             "budget": panel.budget,
             "seeds": len(self.study.seeds),
+            "overlap": self.study.overlap,
             "terms": self.study.terms,
             "cut": self.cut,
             "claims": claims,
