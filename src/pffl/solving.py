@@ -46,6 +46,7 @@ from pffl.evidence.measure import (
     model_facts,
     reported,
 )
+from pffl.evidence.noise import KEYED
 from pffl.evidence.sites import sites_of
 from pffl.fitting import fit
 from pffl.flow import Billed, Clock, Flow, Identified, Planned, stage
@@ -325,7 +326,7 @@ def parted(
     if not isinstance(federation, Federation) or "test" not in federation.splits:
         raise UsageError("split = 'keyed' needs rows that are at hand, some held out")
     key = f"pffl split {seed or 0}".encode()
-    silos = keyed_split(federation.silos, key, HELD_OUT)
+    silos = keyed_split(federation.silos, key, HELD_OUT, federation.ids)
     return replace(federation, silos=silos)
 
 
@@ -404,7 +405,7 @@ def with_noise(
         options,
         seed,
         adding,
-        split=noisy.KEYED if privacy.split == "keyed" else privacy.split,
+        split=KEYED if privacy.split == "keyed" else privacy.split,
     )
     cost: Cost = yield Billed()
     seconds: float = yield Clock()

@@ -137,3 +137,71 @@ def test_the_plan_is_shown_before_anything_is_released(table, capsys):
         float(plan["margins"][2]["margin"]) for plan in (shared, apart)
     ]  # 3,000 people, three sites
     assert margins[1] == pytest.approx(margins[0] * 3**0.5, rel=0.1)
+
+
+def discrete(copies):
+    """Rows of four kinds only, each as often as is said."""
+    from pffl.data.silo import Rows, Silo
+
+    kinds = np.repeat(np.arange(len(copies)), copies)
+    rows = Rows(kinds[:, None].astype(float), kinds % 2.0, kinds % 2, None, None)
+    return Silo("a", 0, {"train": rows, "test": rows.take(np.zeros(0, np.int64))})
+
+
+def test_equal_rows_go_different_ways():
+    """Held-out rows are drawn like all: also where many rows are equal."""
+    from pffl.data.partition import keyed_split
+
+    held = keyed_split([discrete([2000] * 4)], b"key", 0.2)[0].splits["test"]
+    shares = np.bincount(held.X[:, 0].astype(int), minlength=4) / 2000
+    assert (abs(shares - 0.2) < 4 * np.sqrt(0.16 / 2000)).all()
+    # One row more or less, at any place, changes one part by that row and no other.
+    for copies in ([1999, 2000, 2000, 2000], [2000, 2000, 2001, 2000]):
+        found = keyed_split([discrete(copies)], b"key", 0.2)[0].splits
+        total = 0
+        for split, rows in found.items():
+            mine = keyed_split([discrete([2000] * 4)], b"key", 0.2)[0].splits[split]
+            counts = [
+                np.bincount(one.X[:, 0].astype(int), minlength=4)
+                for one in (rows, mine)
+            ]
+            total += int(abs(counts[0] - counts[1]).sum())
+        assert total == 1
+
+
+def test_an_id_is_in_one_part_at_all_sites():
+    """The part of a person is HMAC(key, id), whatever the row and whoever else."""
+    import hmac
+
+    from pffl.data.partition import keyed_split
+
+    random, n = np.random.default_rng(0), 900
+    frame = pd.DataFrame(
+        {
+            "who": [f"p{i}" for i in random.integers(0, 300, n)],
+            "age": random.integers(18, 90, n),
+            "sex": random.choice(["f", "m"], n),
+            "site": random.choice(["north", "south"], n),
+            "hired": random.choice(["yes", "no"], n),
+        }
+    )
+    import pffl as package
+    from pffl.data.checks import DataWarning
+
+    with pytest.warns(DataWarning, match="in more than one silo"):
+        data = package.Federation.from_table(
+            frame, label="hired", group="sex", silo="site", id="who", name="people"
+        )
+    cut = keyed_split(data.silos, b"key", 0.2, data.ids)
+    parts = {}
+    for silo in cut:
+        for split, rows in silo.splits.items():
+            for code in rows.person.tolist():
+                parts.setdefault(data.ids[code], set()).add(split)
+    assert len(parts) > 200
+    for who, found in parts.items():
+        drawn = hmac.digest(b"key", f"id {who}".encode(), "sha256")
+        held = int.from_bytes(drawn[:6], "big") / 2.0**48 < 0.2
+        assert found == {"test" if held else "train"}
+    with pytest.raises(UsageError, match="needs their ids"):
+        keyed_split(data.silos, b"key", 0.2)

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import pffl
 from pffl.engines.remote import InMemory, Noisy
-from pffl.errors import PrivacyBudgetError, Refused
+from pffl.errors import ArtefactError, PrivacyBudgetError, Refused
 from pffl.evidence.noise import Noise
 from pffl.privacy import Privacy
 from pffl.privacy.accounting import composed, epsilon_of
-from pffl.site.account import HEAD, LINES, Account
+from pffl.site import SiteConfig, prepare
+from pffl.site.account import HEAD, KEPT, LINES, OPENING, Account
 from pffl.site.answer import Site
 from pffl.site.config import Rules
 from pffl.wire import Policy
+from tests.cli.helpers import one_line
+from tests.cli.helpers import pffl as pffl_command
 from tests.helpers import make_federation
+from tests.site.sites import write_site
 
 
 @pytest.fixture
 def account(tmp_path):
-    return Account(tmp_path, 1.0, 1e-6)
+    found = Account(tmp_path, 1.0, 1e-6)
+    found.begin()
+    return found
 
 
 def test_it_adds_up_and_stops_before_the_release(account):
@@ -47,6 +55,11 @@ def change(place, old, new):
 
 BROKEN = {
     "deleted": lambda folder: (folder / LINES).unlink(),
+    "opening deleted": lambda folder: (folder / OPENING).unlink(),
+    "another opening": lambda folder: (
+        Account(folder.parent, 1.0, 1e-6).begin()
+        or (folder.parent / OPENING).replace(folder / OPENING)
+    ),
     "head deleted": lambda folder: (folder / HEAD).unlink(),
     "a figure edited": lambda folder: change(folder / LINES, '"mu": 0.1', '"mu": 0.0'),
     "the last line taken out": lambda folder: (folder / LINES).write_text(
@@ -78,8 +91,37 @@ def test_both_files_gone_while_releases_are_there(account):
     account.keep("q", Parcel({"a": 1}, {"x": np.ones(2)}))
     (account.folder / LINES).unlink()
     (account.folder / HEAD).unlink()
-    with pytest.raises(Refused, match="releases were made"):
+    with pytest.raises(Refused, match="a part of it is gone"):
         account.lines()
+
+
+def remove_all(folder):
+    """Take away everything that knows of the account."""
+    for name in (LINES, HEAD, OPENING, ".privacy.lock"):
+        (folder / name).unlink()
+    if (folder / KEPT).exists():
+        shutil.rmtree(folder / KEPT)
+
+
+def test_an_account_that_is_gone_as_a_whole_is_not_begun_again(account):
+    account.charge("run", "q", "train", 0.1)
+    with account.turn():
+        pass
+    remove_all(account.folder)
+    with pytest.raises(Refused, match="gone, or was never begun"):
+        account.charge("run", "q2", "train", 0.1)
+    # Only by a declaration; what was is kept beside it.
+    account.begin("the people of the new clinic")
+    account.charge("run", "q2", "train", 0.1)
+    opening = json.loads((account.folder / OPENING).read_text())
+    assert opening["declared"] == "the people of the new clinic"
+    first = account.key
+    account.begin("again others")
+    assert account.key != first
+    assert account.lines() == []
+    kept = list(account.folder.glob(f"privacy-before/*/{LINES}"))
+    assert len(kept) == 1
+    assert len(kept[0].read_text().splitlines()) == 1
 
 
 def test_a_crash_between_line_and_head_loses_nothing(account):
@@ -195,6 +237,47 @@ def test_sites_without_a_budget_or_with_a_broken_account_refuse(data, tmp_path):
         solve(data, sites, epsilon=1.0)
 
 
+def test_a_site_whose_account_is_gone_as_a_whole_stops(data, tmp_path):
+    """Not even with all of its files removed does it start anew."""
+    from pffl.errors import FederationError
+
+    sites = sites_of(data, tmp_path, 3.0)
+    ask_tally(data, sites)
+    remove_all(tmp_path / "site 1")
+    again = sites_of(data, tmp_path, 3.0)
+    with pytest.raises(FederationError, match="gone, or was never begun"):
+        ask_tally(data, again, 8.0)
+
+
+def test_a_site_with_a_budget_answers_nothing_without_noise(data, tmp_path):
+    from pffl.engines.remote import Remote
+    from pffl.errors import FederationError
+    from pffl.questions import Census
+
+    sites = sites_of(data, tmp_path, 3.0)
+    transport = InMemory({name: site.answer for name, site in sites.items()})
+    with pytest.raises(FederationError, match="a sum without noise"):
+        Remote(
+            transport,
+            data.schema,
+            data.silo_names,
+            encoding=data.encoding,
+            policy=Policy(seconds=60.0),
+            name=data.name,
+        ).ask(Census(data.schema))
+
+
+def ask_tally(data, sites, noise=9.0):
+    from pffl.questions import Tally
+
+    n = data.schema.n_features
+    engine = engine_of(data, sites)
+    question = Tally(
+        data.schema, np.full(n, -6.0), np.full(n, 6.0), 2.0, np.full(2, noise)
+    )
+    return engine, question, engine.ask(question)
+
+
 def test_the_same_release_again_is_the_same_and_free(data, tmp_path):
     """A server that asks again learns nothing more, in this run or in another."""
     sites = sites_of(data, tmp_path, 10.0)
@@ -212,3 +295,63 @@ def test_the_same_release_again_is_the_same_and_free(data, tmp_path):
         assert np.array_equal(getattr(first, name), getattr(other, name))
     assert len(Account(tmp_path / "site 0", 10.0, 1e-6).lines()) == 1
     assert json.loads((tmp_path / "site 0" / HEAD).read_text())[0] == 1
+
+
+# From a table
+
+
+BUDGET = '[site]\nname = "north"\ntable = "rows.csv"\n[limits]\nepsilon = 3.0\n'
+
+
+def prepared(folder):
+    silo = prepare(SiteConfig.load(folder)).site.silo
+    return {
+        split: {row.tobytes() for row in silo.rows(split).X}
+        for split in ("train", "test")
+    }
+
+
+def test_a_site_with_a_budget_cuts_each_row_by_itself(tmp_path):
+    """One row more moves no other; and the account is begun with the first rows."""
+    folder = write_site(tmp_path / "north", BUDGET)
+    before = prepared(folder)
+    assert Account(folder, 3.0, 1e-6).lines() == []
+    frame = pd.read_csv(folder / "rows.csv")
+    frame.drop(index=7).to_csv(folder / "rows.csv", index=False)
+    after = prepared(folder)
+    assert all(after[split] <= before[split] for split in before)
+    lost = [len(before[split] - after[split]) for split in before]
+    assert sorted(lost) == [0, 1]
+
+
+def test_rows_cut_at_random_are_refused_under_noise(tmp_path):
+    folder = write_site(tmp_path / "north")
+    prepare(SiteConfig.load(folder))
+    (folder / "site.toml").write_text(BUDGET)
+    site = Site.open(folder)
+    with pytest.raises(Refused, match="cut at random"):
+        site._check_account(Account(folder, 3.0, 1e-6), remember=True)
+    # There are rows already, and maybe answers: only a declaration begins an account.
+    with pytest.raises(ArtefactError, match="gone, or was never begun"):
+        prepare(SiteConfig.load(folder))
+
+
+def test_an_administrator_begins_an_account(tmp_path, capsys):
+    folder = write_site(tmp_path / "north", BUDGET)
+    prepared(folder)
+    for name in (LINES, HEAD, OPENING):
+        (folder / name).unlink()
+    with pytest.raises(ArtefactError, match="gone, or was never begun"):
+        prepare(SiteConfig.load(folder))
+    shown = pffl_command(capsys, "site", "ledger", str(folder))
+    assert shown.code == 2
+    assert "never begun" in one_line(shown.err)
+    empty = pffl_command(capsys, "site", "ledger", str(folder), "--begin", " ", "--yes")
+    assert empty.code == 2
+    text = "patients of 2027; none was here before"
+    done = pffl_command(capsys, "site", "ledger", str(folder), "--begin", text, "--yes")
+    assert done.code == 0, done.err
+    assert json.loads((folder / OPENING).read_text())["declared"] == text
+    prepared(folder)
+    shown = pffl_command(capsys, "site", "ledger", str(folder))
+    assert "0 releases" in shown.out

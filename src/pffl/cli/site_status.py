@@ -12,6 +12,7 @@ from pffl.cli import console
 from pffl.cli.site import File
 
 if TYPE_CHECKING:
+    from pffl.site.account import Account
     from pffl.site.log import Entry
     from pffl.site.status import RunStatus
 
@@ -98,7 +99,19 @@ def log(
         )
 
 
-def ledger(path: File, json: JSON = False) -> None:
+def ledger(
+    path: File,
+    json: JSON = False,
+    begin: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Begin an account for other people: why nobody of them was ever in "
+            "a release with noise. Written down; prepare the rows again.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
     """Show what releases with noise have cost the site's people, and what is left.
 
     Example: pffl site ledger .
@@ -117,6 +130,9 @@ def ledger(path: File, json: JSON = False) -> None:
             "the site answers nothing with noise: 'epsilon' of [limits] in site.toml"
         )
     account = Account(config.folder, rules.epsilon, rules.delta)
+    if begin is not None:
+        _begin(account, begin.strip(), yes=yes)
+        return
     try:
         lines = account.lines()
     except Refused as error:
@@ -144,6 +160,23 @@ def ledger(path: File, json: JSON = False) -> None:
     for run, mu in runs.items():
         alone = epsilon_of(math.sqrt(mu), rules.delta)
         console.show(f"  run {run}: ε = {alone:.4g} by itself")
+
+
+def _begin(account: Account, declared: str, *, yes: bool) -> None:
+    """Begin an account for other people, as an administrator declares them to be."""
+    from pffl.errors import UsageError
+
+    if not declared:
+        raise UsageError("--begin needs words: who the people are, and why others")
+    asked = "Was nobody of this site's people ever in a release with noise?"
+    if not yes and not typer.confirm(asked):
+        raise UsageError("no account was begun: what was spent still counts")
+    with account.turn():
+        account.begin(declared)
+    console.show(
+        "A privacy account was begun; the one before, if there was any, is kept "
+        "beside it. Prepare the rows again: pffl site prepare"
+    )
 
 
 def pause(

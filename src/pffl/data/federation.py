@@ -119,6 +119,8 @@ class Federation:
         never were a table, every input is a column of numbers.
     learnt_from
         Whether models are trained on it: then rows of one label alone are refused.
+    ids
+        Of people, in the order of `Rows.person`, where an id says whose rows are.
 
     Raises
     ------
@@ -144,6 +146,7 @@ class Federation:
     notes: tuple[str, ...] = field(default=())
     encoding: TableEncoding = None  # type: ignore[assignment]
     learnt_from: bool = True
+    ids: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.encoding is None:
@@ -450,7 +453,8 @@ class Federation:
         silos = distribute(rows.take, plan)
         known = encoding or TableEncoding.of_numbers(schema)
         told = tuple(notes)
-        return cls(schema, silos, name, synthetic, told, known, learnt_from)
+        ids = None if people is None else people[0]
+        return cls(schema, silos, name, synthetic, told, known, learnt_from, ids)
 
     def with_calibration(self, fraction: float, *, seed: int = 0) -> Federation:
         """Set apart a share of each silo's training rows, to test a promise on.

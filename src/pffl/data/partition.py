@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from pffl.data.codes import as_column, encode_values
 from pffl.data.silo import Rows, Silo
 from pffl.errors import DataError, Problems, UsageError
-from pffl.typing import BoolArray, IntArray
+from pffl.typing import FloatArray, IntArray
 
 Partition: TypeAlias = tuple[IntArray, tuple[str, ...]]
 CALIBRATION = "calibration"  # rows that a promise for people not seen is tested on
@@ -273,17 +273,21 @@ def check_fractions(fractions: Mapping[str, float]) -> None:
             problems.add(f"{' and '.join(fractions)} leave nothing to train on")
 
 
-def keyed_split(silos: Sequence[Silo], key: bytes, share: float) -> tuple[Silo, ...]:
+def keyed_split(
+    silos: Sequence[Silo], key: bytes, share: float, ids: Sequence[str] | None = None
+) -> tuple[Silo, ...]:
     """Cut training and held-out rows anew, each person by a keyed hash of their own.
 
-    A person's part follows from the key and from their first row at the silo alone: one
-    person more, or less, moves nobody else. Rows are people where nobody knows whom
-    they are about. About `share` of them are held out.
+    One person more, or less, moves nobody else (`keyed_draws`); with `ids` all rows of
+    a person are in one part, in all silos. About `share` of them are held out.
     """
+    joined = [
+        Rows.joined([s.splits[name] for name in ("train", "test")]) for s in silos
+    ]
+    draws = keyed_draws(joined, key, ids)
     out = []
-    for silo in silos:
-        whole = Rows.joined([silo.splits[name] for name in ("train", "test")])
-        held = _held_out(whole, key, share)
+    for silo, whole, drawn in zip(silos, joined, draws, strict=True):
+        held = drawn < share
         parts = {"train": np.flatnonzero(~held), "test": np.flatnonzero(held)}
         others = {k: v for k, v in silo.splits.items() if k not in parts}
         cut = {name: whole.take(index) for name, index in parts.items()}
@@ -291,16 +295,48 @@ def keyed_split(silos: Sequence[Silo], key: bytes, share: float) -> tuple[Silo, 
     return tuple(out)
 
 
-def _held_out(rows: Rows, key: bytes, share: float) -> BoolArray:
-    """Say who is held out: HMAC-SHA256 of a person's first row, as a fraction."""
-    X = np.ascontiguousarray(rows.X, np.float64)
-    most, out = int(share * 2**64), np.zeros(len(rows), dtype=bool)
-    first: dict[int, bool] = {}
-    for i in range(len(rows)):
-        who = i if rows.person is None else int(rows.person[i])
-        if who not in first:
-            content = X[i].tobytes() + repr((rows.y[i], rows.group[i])).encode()
+def keyed_draws(
+    parts: Sequence[Rows], key: bytes, ids: Sequence[str] | None = None
+) -> list[FloatArray]:
+    """Return a number in [0, 1) for each row, which one row more changes for no other.
+
+    It is HMAC-SHA256 of the person's id, by the key. Where nobody knows whom rows are
+    about, each is a person, and it is that of the row and of how many equal ones came
+    before: so equal rows go different ways, as people do who are drawn one by one, and
+    of m equal rows as many are below a number as of the first m of m + 1.
+    """
+    seen: dict[bytes, int] = {}
+    out = []
+    for rows in parts:
+        if rows.person is not None and ids is None:
+            raise UsageError("a keyed hash of people needs their ids")
+        X = rows.X if isinstance(rows.X, np.ndarray) else rows.X.toarray()
+        X = np.ascontiguousarray(X, np.float64)
+        drawn = np.empty(len(rows))
+        for i in range(len(rows)):
+            if rows.person is not None and ids is not None:
+                content = b"id " + ids[rows.person[i]].encode()
+            else:
+                content = b"row " + X[i].tobytes()
+                content += repr((float(rows.y[i]), int(rows.group[i]))).encode()
+                before = seen.get(content, 0)
+                seen[content] = before + 1
+                content += f" {before}".encode()
             found = hmac.digest(key, content, "sha256")
-            first[who] = int.from_bytes(found[:8], "big") < most
-        out[i] = first[who]
+            drawn[i] = int.from_bytes(found[:6], "big") / 2.0**48
+        out.append(drawn)
     return out
+
+
+def keyed_rows(
+    rows: Rows, fractions: Mapping[str, float], key: bytes
+) -> dict[str, Rows]:
+    """Split into ``train`` and the named fractions, each row by a keyed hash."""
+    check_fractions(fractions)
+    names = list(_used(fractions))
+    edges = np.cumsum([fractions[name] for name in names[1:]])
+    places = np.searchsorted(edges, keyed_draws([rows], key)[0], side="right")
+    return {
+        name: rows.take(np.flatnonzero(places == (at - 1 if at else len(edges))))
+        for at, name in enumerate(names)
+    }

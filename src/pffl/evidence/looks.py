@@ -19,6 +19,7 @@ from pathlib import Path
 from pffl import files
 from pffl.errors import PFFLError, UsageError
 from pffl.evidence.evidence import Evidence, Missing, ModelPath, Sample, Training
+from pffl.evidence.noise import Noise
 from pffl.records import Record, read
 
 LOOKS = "looks.jsonl"
@@ -34,7 +35,7 @@ class Look(Record):
     Attributes
     ----------
     rows
-        Hashes of these rows, one per split.
+        Hashes of these rows, one per split; none under noise, as a hash tells of rows.
     settings, price
         Hash of what the model was set to, and B.
     certificate
@@ -43,6 +44,9 @@ class Look(Record):
         What was fixed together with it, before the first look.
     candidates, others
         As in `evidence.Terms`.
+    named
+        Hash of what the data are called, and of their schema. Under noise that is all
+        that is known: looks at data of the same name may be at the same rows.
     """
 
     rows: list[str]
@@ -52,9 +56,12 @@ class Look(Record):
     plan: str | None = None
     candidates: int = 1
     others: int = 0
+    named: str | None = None
 
     def touches(self, other: Look) -> bool:
-        """Whether both are of the same rows, or share some."""
+        """Whether both are of the same rows, or share some, as far as is known."""
+        if not (self.rows and other.rows):
+            return self.named is not None and self.named == other.named
         return not set(self.rows).isdisjoint(other.rows)
 
 
@@ -73,11 +80,14 @@ def look(e: Evidence, plan: str | None = None, *, stated: bool = True) -> Look |
         plan,
         e.terms.candidates,
         e.terms.others,
+        hashed("named", e.data.name, e.data.schema),
     )
 
 
 def _rows(e: Evidence, sample: Sample) -> list[str]:
     """Return hashes of the rows of a sample, one per split."""
+    if isinstance(e.privacy, Noise):
+        return []
     rows = [e.data.splits[s] for s in sample.splits if s in e.data.splits]
     if len(rows) < len(sample.splits):  # out of reach: known by their counts
         counts = [*sample.splits, [int(n) for n in sample.atoms["count"]]]
@@ -94,6 +104,8 @@ def settings(e: Evidence) -> str:
     cells = [(c.cell, c.bound, c.silo, c.of) for c in e.cells]
     terms = (e.terms.weighting, e.terms.risk_weight, e.terms.loss_bound)
     model = e.model.described if run is not None else e.model.fingerprint
+    if isinstance(e.privacy, Noise):  # the same settings draw another model
+        model = e.model.fingerprint
     parts: list[object] = [e.promise, cells, terms, model, chosen, drawn]
     if isinstance(e.path, ModelPath):  # what was promised was chosen by these rows
         parts += ["path", e.path.confidence, len(e.path.candidates)]

@@ -17,6 +17,9 @@ exp(S̃_j − s_j²/2) has the mean of exp(S_j), so that
     Σ_j π_j exp(S̃_j − s_j²/2) / (1 − γ_j μ̄)ⁿ < 1/δ
 
 still holds with probability 1 − δ; n is replaced by the lower end of ñ, at a part of δ.
+Bets γ are planned from training counts and from how many people are held out in all:
+whatever these are, the losses of a cell's held-out people have the law they have. The
+l-th later certificate on the same rows has δ/(l(l + 1)), as without noise.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pffl.evidence.certificate import Assumption, Statement, Status
+from pffl.evidence.certificate import Assumption, State, Statement, Status
 from pffl.privacy.accounting import epsilon_of, mu_of
 from pffl.records import Record
 from pffl.text import down, up, words
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 COUNTED = 0.1  # part of δ for the number of held-out people
 UNDECIDED = "not decided at this ε"
 NOT_AVAILABLE = "not available under noise"
+KEYED = "keyed hash"  # how rows were cut, if one person more moves nobody else
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,8 @@ class Noise(Record):
         them may give theirs away.
     split
         How rows came to be held out: by a keyed hash of each alone, or otherwise.
+    by_id
+        Whether an id says whose rows are; otherwise each row counts as a person.
     releases
         Everything that was released.
     seen, heldout
@@ -134,6 +140,7 @@ class Noise(Record):
     seen: Figures
     heldout: Figures | None
     ranges: dict[str, list[float]] = field(default_factory=dict)
+    by_id: bool = False
 
 
 def result(e: Evidence, noise: Noise) -> dict[str, Any]:
@@ -207,7 +214,7 @@ def upper(e: Evidence, noise: Noise) -> FloatArray | None:
         return None
     from scipy.special import ndtri
 
-    delta, M = 1.0 - e.terms.confidence, noise.loss_bound
+    delta, M = (1.0 - e.terms.confidence) / parts(e), noise.loss_bound
     many = member(e).sum(axis=1)
     people = sums(e, held.counts) + ndtri(COUNTED * delta) * (
         held.count_deviation * np.sqrt(many)
@@ -438,8 +445,9 @@ def account(e: Evidence, noise: Noise) -> Statement:
     who = "it was added in one place"
     if noise.sites > 1 and noise.shared:
         who = (
-            f"{noise.sites} sites share it inside a secure sum; it suffices if at most "
-            f"{noise.colluding} give theirs away"
+            f"as much as {noise.sites} sites would share inside a secure sum, enough "
+            f"if at most {noise.colluding} give theirs away; this run was in one "
+            "process, without masks, and whoever ran it could read all rows"
         )
     elif noise.sites > 1:
         who = (
@@ -460,10 +468,8 @@ def account(e: Evidence, noise: Noise) -> Statement:
             "assumed",
         ),
         Assumption("Nobody has rows at two sites, or in two parts.", "assumed"),
-        Assumption(
-            "Whether a row is held out depends on that row alone.",
-            "checked" if noise.split == "keyed hash" else "could not be checked",
-        ),
+        _people(noise),
+        _parted(noise),
         Assumption(
             "Timing, the sizes of messages and which sites take part tell nothing.",
             "assumed",
@@ -477,6 +483,56 @@ def account(e: Evidence, noise: Noise) -> Statement:
         assumptions=tuple(grounds),
         figures={"mu": noise.mu, "delta": noise.delta, "heldout_mu": noise.heldout_mu},
     )
+
+
+def _people(noise: Noise) -> Assumption:
+    """Say what a person is, who is there or not."""
+    if noise.by_id:
+        text = "A person is an id: of several rows with it at a site the first counts."
+        return Assumption(text, "checked")
+    return Assumption(
+        "Each row is another person, as no id says whose rows are: for somebody with "
+        "several rows less is promised.",
+        "assumed",
+    )
+
+
+def _parted(noise: Noise) -> Assumption:
+    """Say whether one person more could move others between the parts."""
+    text = "One person more moves nobody else between training and held-out"
+    if noise.split == KEYED:
+        of = "id" if noise.by_id else "row, and of how many equal ones there are"
+        return Assumption(
+            f"{text} rows: the part is a keyed hash of the {of}.", "checked"
+        )
+    return Assumption(f"{text} rows.", "could not be checked")
+
+
+def parts(e: Evidence) -> int:
+    """Return the number of parts of δ, of which statements on unseen people have one.
+
+    1/(l(l + 1)) is of the l-th later certificate on the same rows: see `looks`.
+    """
+    return e.terms.compared * max(1, e.terms.later * (e.terms.later + 1))
+
+
+def _looked(e: Evidence) -> list[Assumption]:
+    """Say how looks at the held-out people were paid for."""
+    state: State = "could not be checked" if e.terms.others else "assumed"
+    text = "The model was fixed before a held-out row was looked at"
+    if e.terms.others:
+        text += (
+            f", and set without regard to what was released of {e.terms.others} others "
+            "on data of this name, maybe on the same people; fresh rows would settle it"
+        )
+    found = [Assumption(f"{text}.", state)]
+    if e.terms.later:
+        text = (
+            f"This is certificate {e.terms.later + 1} on data of this name, and has "
+            f"1/{parts(e)} of the risk."
+        )
+        found.append(Assumption(text, "checked"))
+    return found
 
 
 def empirical(e: Evidence, noise: Noise) -> Statement:
@@ -539,8 +595,10 @@ def holdout(e: Evidence, noise: Noise) -> Statement:
                 "each other.",
                 "assumed",
             ),
+            *_looked(e),
             Assumption(
-                "The model was fixed before a held-out row was looked at.",
+                "Bets were planned from released training counts and the released "
+                "number of held-out people, from no loss of theirs.",
                 "checked",
             ),
             Assumption("The silos reported their sums truthfully.", "assumed"),

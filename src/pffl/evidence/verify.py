@@ -3048,9 +3048,11 @@ class Noisy:
 
     def upper(self) -> list[float] | None:
         """One number per cell for people not seen, each by itself."""
-        held, delta = self.n["heldout"], 1 - self.confidence
+        held, terms = self.n["heldout"], self.e["terms"]
         if held is None:
             return None
+        later, many = terms["later"], 1 if terms["fresh_split"] else terms["candidates"]
+        delta = (1 - self.confidence) / (many * max(1, later * (later + 1)))
         z = math.sqrt(2) * float(erfcinv(2 * 0.1 * delta))
         off = z * held["count_deviation"] * np.sqrt(self.member.sum(axis=1))
         people, M = self.of(held, "counts") - off, self.n["loss_bound"]

@@ -35,7 +35,6 @@ from pffl.typing import FloatArray
 FEW = 4.0  # deviations of its noise: a cell of fewer people is refused
 WIDTH = 2.0  # deviations of its noise: no variance of an input is taken for less
 EXACT = Missing(f"{NOT_AVAILABLE}: it needs exact sums")
-KEYED = "keyed hash"
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,9 +152,11 @@ def run(
     held = None
     if "test" in setting.splits:
         held = yield from stage(
-            "heldout", _heldout(asking, trained.point.w, 1 - options.confidence)
+            "heldout",
+            _heldout(asking, trained.point.w, np.array(counts), 1 - options.confidence),
         )
-    noise = _noise(plan, asking, tally, seen, held, adding, split)
+    by_id = setting.data.by_person
+    noise = _noise(plan, asking, tally, seen, held, adding, split, by_id)
     measured = Measured(
         sample("train", seen, shown, plan.privacy.loss_bound),
         Missing("needs held-out rows, and there are none")
@@ -182,6 +183,11 @@ def _notes(plan: Plan, adding: Adding) -> tuple[str, ...]:
             f"no secure sum: each of {adding.sites} sites adds all of the noise, "
             f"{math.sqrt(adding.sites):.3g} times as much as a secure sum would have "
             "(secure_sum = true)"
+        )
+    if adding.shared:
+        out.append(
+            f"noise is added as {adding.sites} sites would share it inside a secure "
+            "sum; in one process nothing is masked, and whoever runs it has all rows"
         )
     if plan.method in ("pffl", "fedavg"):
         out.append("with noise a round is one gradient step on all rows")
@@ -293,12 +299,20 @@ def _seen(
     )
 
 
-def _heldout(asking: Asking, w: FloatArray, delta: float) -> Flow[Figures]:
-    """Release figures of held-out rows, per atom, and log-sums of blocks."""
+def _heldout(
+    asking: Asking, w: FloatArray, trained: FloatArray, delta: float
+) -> Flow[Figures]:
+    """Release figures of held-out rows, per atom, and log-sums of blocks.
+
+    Bets are planned from the counts of training rows and from how many are held out in
+    all: no more may be known of held-out people than what says nothing of their losses.
+    """
     problem, adding = asking.problem, asking.adding
     by_atom = _by_atom(asking, w)
     first = yield from ask(by_atom)
-    people = problem.cells.membership @ by_atom.real(first, "counts")
+    many = max(1.0, float(by_atom.real(first, "counts").sum()))
+    share = many / max(1.0, float(trained.sum()))
+    people = problem.cells.membership @ trained * share
     by_block = _by_block(asking, w, people, delta)
     second = yield from ask(by_block)
     member = blocks_of(problem.cells, problem.schema.n_atoms)[1].astype(np.float64)
@@ -335,7 +349,7 @@ def _by_atom(asking: Asking, w: FloatArray) -> Noised:
 def _by_block(
     asking: Asking, w: FloatArray, people: FloatArray, delta: float
 ) -> Noised:
-    """Ask for log-sums, with bets that are planned by released counts."""
+    """Ask for log-sums, with bets planned for cells of about so many people."""
     plan, problem = asking.plan, asking.problem
     sets, _ = blocks_of(problem.cells, problem.schema.n_atoms)
     noise = plan.noise("logs", "test")
@@ -391,6 +405,7 @@ def _noise(
     held: Figures | None,
     adding: Adding,
     split: str,
+    by_id: bool,
 ) -> Noise:
     """Write down what was declared, released and spent."""
     terms = plan.privacy
@@ -412,6 +427,7 @@ def _noise(
         seen,
         held,
         {name: list(ends) for name, ends in terms.ranges.items()},
+        by_id,
     )
 
 

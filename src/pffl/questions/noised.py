@@ -48,6 +48,7 @@ HALF = (
 CURVED = 2 * HALF + 2  # ¼xxᵀ
 ROWS = 1 << 16  # that are multiplied at once: sums below 2^53 are exact in BLAS
 MOST_SETS = 4096
+SUREST = 1e6  # no score is further from 0
 MOST_BETS = 16
 
 T = TypeVar("T", bound=Total)
@@ -240,7 +241,9 @@ class Tally(Releasing[TallyTotal], RowsQuestion[TallyTotal]):
         features = np.zeros(dims["features"], np.int64)
         for rows in chunks(len(view)) if dims["features"] else ():
             X = dense(view.X[rows])
-            u = np.clip((X - self.low) / (self.high - self.low), 0.0, 1.0)
+            with np.errstate(over="ignore", invalid="ignore"):
+                u = (X - self.low) / (self.high - self.low)
+            u = np.clip(np.nan_to_num(u, nan=0.0), 0.0, 1.0)
             both = shortened(np.concatenate([u, u * u], axis=1), self.longest)
             features += whole(both, UNIT).sum(axis=0)
         return TallyTotal(counts, features)
@@ -417,12 +420,17 @@ class Noised(Releasing[NoisedTotal], ModelQuestion[NoisedTotal]):
     ) -> dict[str, IntArray]:
         """Return the sums over some rows."""
         model, w = linear(self.task), self.w
-        X, y = dense(view.X[rows]), view.y[rows]
+        # What overflows by a scaling or a model that was asked for counts as 0, or as
+        # surest: a number that is none would be the lowest whole number there is.
+        X = np.nan_to_num(dense(view.X[rows]), nan=0.0, posinf=0.0, neginf=0.0)
+        y = view.y[rows]
         weights = self.sets[:, view.atom[rows]]
         inputs = np.rint(X * 2.0**HALF)
         if model.intercept:
             inputs = np.concatenate([inputs, np.full((len(X), 1), 2.0**HALF)], axis=1)
-        z = model.scores(w, X)
+        with np.errstate(over="ignore", invalid="ignore"):
+            z = np.nan_to_num(model.scores(w, X), nan=0.0)
+        z = np.clip(z, -SUREST, SUREST)
         out: dict[str, IntArray] = {}
         if "counts" in asked:
             out["counts"] = whole(weights, UNIT).sum(axis=1)

@@ -2,8 +2,15 @@
 
 `privacy.jsonl` has a line for every release, on disk before its answer leaves: append
 only, each line with the hash of the one before. `privacy.head` says how many there are,
-and the last hash. If a line was changed, taken out or lost, or the file is gone, the
-site answers nothing with noise any more: nobody knows then what was spent.
+and the last hash, and `privacy.json` how the account was begun. If a line was changed,
+taken out or lost, or a file is gone, the site answers nothing with noise any more:
+nobody knows then what was spent.
+
+An account is begun with the first rows that a site prepares, before anything was ever
+answered. After that only an administrator begins one (`pffl site ledger --begin`), with
+a declaration that the people are others; the account before is kept beside it. So a
+site whose account is gone as a whole stops: its prepared rows, its log and the guard's
+memory are there still.
 
 There is one account for the site's people, whatever run, rows or preparation: who is in
 which part may change with the rows, so that releases about training and held-out rows
@@ -15,11 +22,13 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from secrets import token_hex
 
 from pffl import files
 from pffl.errors import PrivacyBudgetError, Refused
@@ -27,7 +36,8 @@ from pffl.parcel import Parcel, pack, unpack
 from pffl.privacy.accounting import SLACK, epsilon_of, mu_of
 
 LINES, HEAD, LOCK, KEPT = "privacy.jsonl", "privacy.head", ".privacy.lock", "released"
-FIRST = "0" * 64
+OPENING = "privacy.json"
+EARLIER = "privacy-before"  # accounts of other people
 SECONDS = 30.0
 EXCEEDED = "privacy budget"  # how a refusal begins that ends a run with exit code 7
 
@@ -84,23 +94,62 @@ class Account:
         """μ that the limits allow."""
         return mu_of(self.epsilon, self.delta)
 
+    @property
+    def begun(self) -> bool:
+        """Whether anything of an account is there."""
+        names = (OPENING, LINES, HEAD, KEPT)
+        return any((self.folder / name).exists() for name in names)
+
+    def begin(self, declared: str = "") -> None:
+        """Begin an account; one that is there is put beside, whole or not.
+
+        Parameters
+        ----------
+        declared
+            Why nobody of its people was ever in a release with noise of this site.
+        """
+        if self.begun:
+            place = files.folder(self.folder / EARLIER, private=True)
+            place = files.folder(place / f"{time.time_ns()}", private=True)
+            for name in (KEPT, LINES, HEAD, OPENING):
+                if (self.folder / name).exists():
+                    (self.folder / name).rename(place / name)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        plain = {"begun": now, "declared": declared, "key": token_hex(32)}
+        files.write(self.folder / LINES, b"", private=True)
+        opening = json.dumps(plain)
+        head = json.dumps([0, files.digest(opening)])
+        files.write(self.folder / HEAD, head.encode(), private=True)
+        files.write(self.folder / OPENING, opening.encode(), private=True)
+
+    @property
+    def key(self) -> bytes:
+        """Key of the hash that says in which split a row is."""
+        self.lines()
+        return bytes.fromhex(json.loads((self.folder / OPENING).read_text())["key"])
+
     def lines(self) -> list[Line]:
-        """Return all releases; refuse an account that is not whole."""
+        """Return all releases; refuse an account that is not whole, or not there."""
         place, head = self.folder / LINES, self.folder / HEAD
-        if not place.exists() and not head.exists():
-            if (self.folder / KEPT).exists():
-                raise Refused(self._broken("it is gone, and releases were made"))
-            return []
-        if not (place.is_file() and head.is_file()):
+        opening = self.folder / OPENING
+        if not self.begun:
+            raise Refused(
+                f"this site has no privacy account ({LINES}): it is gone, or was never "
+                "begun. Put it back from a copy; only for people of whom nothing was "
+                "ever released with noise an administrator may begin one (pffl site "
+                "ledger --begin), and prepare the rows again"
+            )
+        if not (place.is_file() and head.is_file() and opening.is_file()):
             raise Refused(self._broken("a part of it is gone"))
         try:
+            first = files.digest(opening.read_text())
             found = [
                 Line(**json.loads(text)) for text in place.read_text().splitlines()
             ]
             number, last = json.loads(head.read_text())
         except (OSError, ValueError, TypeError) as error:
             raise Refused(self._broken("it cannot be read")) from error
-        before, spent = FIRST, 0.0
+        before, spent = first, 0.0
         for at, line in enumerate(found, start=1):
             spent += line.mu**2
             same = math.isclose(line.spent, spent, rel_tol=1e-9)
@@ -161,7 +210,8 @@ class Account:
                 f"{epsilon_of(math.sqrt(after), self.delta):.4g}, and {self.epsilon:g} "
                 "is allowed ('epsilon' of [limits] in site.toml)"
             )
-        before = found[-1].hash if found else FIRST
+        first = files.digest((self.folder / OPENING).read_text())
+        before = found[-1].hash if found else first
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = Line(len(found) + 1, now, run, question, split, mu, after, before)
         files.append(self.folder / LINES, asdict(line), private=True)

@@ -215,6 +215,11 @@ class Site:
         posed = [self._read(body) for body in request.bodies]
         if any(isinstance(question, Releasing) for question, _ in posed):
             return self._release(request, [q for q, _ in posed], remember=remember)
+        if self._account is not None:
+            raise Refused(
+                "a sum without noise: this site has a privacy budget ('epsilon' of "
+                "[limits] in site.toml), and answers nothing outside of it"
+            )
         for question, _ in posed:
             self._check_floor(question)
             self._check(question, int(self.shown(question.split).sum()))
@@ -235,6 +240,7 @@ class Site:
         posed: list[Any] = [q for q in asked if isinstance(q, Releasing)]
         if account is None or len(posed) < len(asked):
             raise Refused("releases with noise, and questions without, in one message")
+        self._check_account(account, remember=remember)
         with self.guard.turn(remember=remember):
             self.guard.admit(request, asked, remember=remember)
         views: dict[tuple[str, str], View] = {}
@@ -252,6 +258,21 @@ class Site:
                         account.keep(mark, told)
                 bodies.append(told)
         return self._write(request, tuple(bodies))
+
+    def _check_account(self, account: Account, *, remember: bool) -> None:
+        """Refuse where nobody knows what was spent, or one row more moves others."""
+        splits = self.silo.splits
+        if isinstance(splits, store.Stored) and not splits.apart:
+            raise Refused(
+                "its rows were cut at random, where one person more moves others: with "
+                "[limits] epsilon in site.toml they must be prepared (pffl site "
+                "prepare)"
+            )
+        with account.turn():
+            if remember and not account.begun and self.ledger.fresh:
+                account.begin()  # rows in memory, about which nothing was answered
+            elif account.begun or not self.ledger.fresh:
+                account.lines()
 
     def _exactly(self, question: Any, views: dict[tuple[str, str], View]) -> Total:
         """Return what a release is before noise: it never leaves."""

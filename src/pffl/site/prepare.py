@@ -9,17 +9,19 @@ import numpy as np
 
 from pffl.data.checks import listing
 from pffl.data.column import category_codes
-from pffl.data.partition import split_rows
+from pffl.data.partition import keyed_rows, split_rows
 from pffl.data.reading import read_table
 from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
-from pffl.errors import ArtefactError, DataError, Problems
+from pffl.errors import ArtefactError, DataError, Problems, Refused
 from pffl.questions.presence import FEWEST
 from pffl.records import suggestion
 from pffl.site import store
+from pffl.site.account import Account
 from pffl.site.agreement import Agreement
 from pffl.site.answer import Site
 from pffl.site.config import SiteConfig
+from pffl.site.log import FILE as ANSWERS
 from pffl.site.release import FILE as LEDGER
 from pffl.site.release import GUARD, Ledger
 from pffl.typing import BoolArray, FloatArray, IntArray
@@ -61,18 +63,38 @@ def prepare(config: SiteConfig) -> Summary:
             "a copy. Only if nothing was ever answered about these rows, remove "
             f"'{before[0]}' and '{before[1]}', and prepare again"
         )
+    key = _key(config, fresh=not any(one.exists() for one in (*before, path)))
     if config.table is not None:
         frame, notes = read_table(config.table)
-        splits = _split(frame, config, agreed)
+        splits = _split(frame, config, agreed, key)
         _check(splits, config, agreed)
         silo = Silo(config.name, 0, splits)
-        store.write(config.prepared, silo, agreed.schema.hash)
+        apart = key is not None or config.split.column is not None
+        store.write(config.prepared, silo, agreed.schema.hash, apart=apart)
     schema = agreed.schema
     silo = store.read(config.prepared, name=config.name, schema_hash=schema.hash)
     ledger = Ledger(config.rules.release, silo, schema, config.folder)
     notes += _accounted(ledger)
     summary = _summary(Site(silo, schema, config.rules), tuple(notes))
     return _pooled(summary, agreed.floor) if agreed.secure_sum else summary
+
+
+def _key(config: SiteConfig, *, fresh: bool) -> bytes | None:
+    """Return the key that rows are cut by; None where the site has no budget.
+
+    With the first rows of a site its privacy account is begun.
+    """
+    rules = config.rules
+    if not rules.epsilon:
+        return None
+    account = Account(config.folder, rules.epsilon, rules.delta)
+    with account.turn():
+        if fresh and not account.begun and not (config.folder / ANSWERS).exists():
+            account.begin()
+        try:
+            return account.key
+        except Refused as error:
+            raise ArtefactError(str(error)) from error
 
 
 def _pooled(summary: Summary, floor: int) -> Summary:
@@ -148,7 +170,7 @@ def _stored_rarer(X: csr_array) -> IntArray:
 
 
 def _split(
-    frame: pd.DataFrame, config: SiteConfig, agreed: Agreement
+    frame: pd.DataFrame, config: SiteConfig, agreed: Agreement, key: bytes | None
 ) -> dict[str, Rows]:
     _check_columns(frame, config, agreed)
     own = {name: frame[config.columns.get(name, name)] for name in agreed.columns}
@@ -157,6 +179,8 @@ def _split(
     if rows.weight is not None and not rows.weight.all():
         kept = np.flatnonzero(rows.weight)  # the others are as if not there
         rows, frame = rows.take(kept), frame.iloc[kept]
+    if column is None and key is not None:
+        return keyed_rows(rows, config.split.fractions, key)
     if column is None:
         generator = np.random.default_rng(config.split.seed)
         return split_rows(rows, config.split.fractions, generator)

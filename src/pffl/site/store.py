@@ -54,10 +54,14 @@ class _Prepared(records.Record):
     site: str
     schema_hash: str
     splits: dict[str, _Split]
+    apart: bool = False
 
 
-def write(folder: Path, silo: Silo, schema_hash: str) -> None:
-    """Write a silo's rows; the manifest comes last."""
+def write(folder: Path, silo: Silo, schema_hash: str, *, apart: bool = False) -> None:
+    """Write a silo's rows; the manifest comes last.
+
+    `apart` says that each row's split was decided by that row alone.
+    """
     files.folder(folder, private=True)
     (folder / MANIFEST).unlink(missing_ok=True)
     splits: dict[str, _Split] = {}
@@ -72,7 +76,7 @@ def write(folder: Path, silo: Silo, schema_hash: str) -> None:
             files.write(path, save, private=True)
             hashes[name] = files.digest_file(path)
         splits[split] = _Split(len(rows), **hashes)
-    manifest = _Prepared(FORMAT, VERSION, silo.name, schema_hash, splits)
+    manifest = _Prepared(FORMAT, VERSION, silo.name, schema_hash, splits, apart)
     content = json.dumps(asdict(manifest), indent=1).encode()
     files.write(folder / MANIFEST, content, private=True)
 
@@ -80,8 +84,10 @@ def write(folder: Path, silo: Silo, schema_hash: str) -> None:
 class Stored(Mapping[str, Rows]):
     """The splits of a prepared folder, mapped when they are first asked for."""
 
-    def __init__(self, folder: Path, splits: Mapping[str, _Split]) -> None:
-        self.folder = folder
+    def __init__(
+        self, folder: Path, splits: Mapping[str, _Split], *, apart: bool = False
+    ) -> None:
+        self.folder, self.apart = folder, apart
         self.splits = splits
         self._mapped: dict[str, Rows] = {}
 
@@ -153,7 +159,7 @@ def read(folder: Path, *, name: str, schema_hash: str) -> Silo:
         raise ArtefactError(
             f"'{path}' is of {found}, and expected is {expected}: run pffl site prepare"
         )
-    return Silo(name, 0, Stored(folder, splits))
+    return Silo(name, 0, Stored(folder, splits, apart=known.apart))
 
 
 def _save(array: NDArray[Any], to: BinaryIO) -> None:

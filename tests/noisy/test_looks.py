@@ -1,0 +1,93 @@
+"""Looks at the same held-out people under noise are counted, and paid for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import pffl
+from pffl.evidence import noise as told
+from pffl.evidence.looks import Looks, look
+from pffl.evidence.verify import verify
+from pffl.privacy import Privacy
+from tests.helpers import make_federation
+
+
+@pytest.fixture(scope="module")
+def runs():
+    data = make_federation(0, sizes=(1500,) * 2, test=700)
+    ranges = {str(name): (-6.0, 6.0) for name in data.schema.features}
+    return [
+        pffl.solve(
+            data,
+            pffl.BoundedGroupLoss(0.69),
+            method="exact",
+            seed=0,
+            privacy=Privacy(4.0, ranges=ranges),
+        )
+        for _ in range(3)
+    ]
+
+
+def test_no_hash_of_rows_is_kept_and_the_name_tells(runs):
+    first, second, _ = (look(one.evidence) for one in runs)
+    assert first.rows == []
+    assert first.touches(second)
+    assert first.certificate != second.certificate
+    assert not first.touches(replace(second, named="another"))
+    # A run without noise on data of that name may have been on the same people.
+    assert first.touches(replace(second, rows=["a hash"]))
+    assert not first.touches(replace(second, rows=["a hash"], named=None))
+
+
+def test_the_third_certificate_has_a_sixth_of_the_risk(runs):
+    """Three runs in one folder: δ, δ/2, δ/6, and a wider figure each time."""
+    known, seen = Looks(), []
+    for run in runs:
+        e = known.counted(run.evidence)
+        known = Looks(known.added(e))
+        seen.append(e)
+    assert [e.terms.later for e in seen] == [0, 1, 2]
+    assert [told.parts(e) for e in seen] == [1, 2, 6]
+    for run, e in zip(runs[1:], seen[1:], strict=True):
+        alone, paid = (told.upper(one, one.privacy) for one in (run.evidence, e))
+        assert (paid > alone).all()
+    part = seen[2].privacy
+    by_hand = replace(
+        runs[2].evidence,
+        terms=replace(runs[2].evidence.terms, confidence=1 - 0.05 / 6),
+    )
+    assert runs[2].evidence.terms.confidence == 0.95
+    assert told.upper(seen[2], part) == pytest.approx(told.upper(by_hand, part))
+    grounds = {a.text: a.state for a in told.holdout(seen[2], part).assumptions}
+    assert any("certificate 3" in text and "1/6" in text for text in grounds)
+    # The same certificate again is the same look.
+    assert known.counted(runs[1].evidence).terms.later == 1
+
+
+def test_neighbours_on_data_of_the_same_name_are_told(runs):
+    first = Looks().added(runs[0].evidence)
+    e = Looks(around=(first,)).counted(runs[1].evidence)
+    assert e.terms.others == 1
+    grounds = told.holdout(e, e.privacy).assumptions
+    looked = next(a for a in grounds if "fixed before" in a.text)
+    assert looked.state == "could not be checked"
+    assert "fresh rows would settle it" in looked.text
+    alone = told.holdout(runs[1].evidence, runs[1].evidence.privacy).assumptions
+    assert next(a for a in alone if "fixed before" in a.text).state == "assumed"
+
+
+def test_an_auditor_counts_looks_too(runs, tmp_path):
+    known = Looks(Looks().added(runs[0].evidence))
+    later = replace(runs[1], evidence=known.counted(runs[1].evidence))
+    pffl.save(later, tmp_path / "run")
+    assert [str(c) for c in verify(tmp_path / "run") if not c.agrees] == []
+    path = tmp_path / "run" / "evidence.json"
+    plain = json.loads(path.read_text())
+    assert plain["terms"]["later"] == 1
+    plain["terms"]["later"] = 0  # a forger who forgets the first look
+    path.write_text(json.dumps(plain))
+    wrong = [str(c.what) for c in verify(tmp_path / "run") if not c.agrees]
+    assert any("unseen people" in one for one in wrong)
