@@ -49,8 +49,8 @@ class Privacy:
         ε of the held-out rows, who are other people; None: as `epsilon`.
     split
         "given" keeps the parts of the rows as they are; "keyed" cuts training and
-        held-out rows anew, each person by a keyed hash of their own rows alone, so that
-        one person more moves nobody else.
+        held-out rows anew, each person by a keyed hash of their id, or of their own
+        row where there are no ids, so that one person more moves nobody else.
 
     Raises
     ------

@@ -52,7 +52,8 @@ class Privacy:
     ----------
     secure_sum
         Whether silos' answers are added under masks, so that nobody reads a single
-        one's. None: in deployed federations of three sites and more.
+        one's. None: in deployed federations of three sites and more. With noise: in
+        one process only, as much noise as sites would share, and no masks.
     epsilon, delta
         A budget: noise is added to all that is released, so that it is (ε, δ)-private
         for each person. None: no noise.
