@@ -20,7 +20,7 @@ from pffl.checkpoint import Checkpoint, identity
 from pffl.choosing import choose_bound
 from pffl.constraints.base import Cells, Constraint
 from pffl.data.federation import Federation
-from pffl.data.partition import CALIBRATION, keyed_split
+from pffl.data.partition import CALIBRATION, at_one_site, keyed_split
 from pffl.driver import Cost, drive, drive_many
 from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
@@ -320,7 +320,19 @@ def solving(
 def parted(
     federation: Federation | Engine, privacy: Privacy, seed: int | None
 ) -> Federation | Engine:
-    """Cut rows anew by a keyed hash, where that was asked for and they are at hand."""
+    """Cut rows anew by a keyed hash, where that was asked for and they are at hand.
+
+    Where ids say whose rows are, nobody keeps rows at two sites.
+    """
+    if isinstance(federation, Federation) and federation.by_person:
+        federation = replace(federation, silos=at_one_site(federation.silos))
+    elif not isinstance(federation, Federation):
+        here = federation.federation
+        if here is not None and here.by_person:
+            raise UsageError(
+                "under noise rows with ids need the federation itself, not an engine "
+                "over it: of somebody with rows at two sites one must count"
+            )
     if privacy.split != "keyed":
         return federation
     if not isinstance(federation, Federation) or "test" not in federation.splits:

@@ -173,7 +173,7 @@ def test_an_id_is_in_one_part_at_all_sites():
     """The part of a person is HMAC(key, id), whatever the row and whoever else."""
     import hmac
 
-    from pffl.data.partition import keyed_split
+    from pffl.data.partition import at_one_site, keyed_split
 
     random, n = np.random.default_rng(0), 900
     frame = pd.DataFrame(
@@ -203,5 +203,15 @@ def test_an_id_is_in_one_part_at_all_sites():
         drawn = hmac.digest(b"key", f"id {who}".encode(), "sha256")
         held = int.from_bytes(drawn[:6], "big") / 2.0**48 < 0.2
         assert found == {"test" if held else "train"}
+    # One row counts of somebody with rows at both sites.
+    parted = at_one_site(data.silos)
+    people = [
+        {int(p) for rows in silo.splits.values() for p in rows.person}
+        for silo in parted
+    ]
+    assert not people[0] & people[1]
+    assert people[0] | people[1] == set(range(len(data.ids)))
+    with pytest.raises(UsageError, match="the federation itself"):
+        package.solve(package.engines.Local(data), None, privacy=package.Privacy(1.0))
     with pytest.raises(UsageError, match="needs their ids"):
         keyed_split(data.silos, b"key", 0.2)

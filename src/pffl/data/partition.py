@@ -295,6 +295,24 @@ def keyed_split(
     return tuple(out)
 
 
+def at_one_site(silos: Sequence[Silo]) -> tuple[Silo, ...]:
+    """Return silos in which nobody has rows at two: the first that has some keeps them.
+
+    Whom rows are about must be known; what others' rows are changes nothing about it.
+    """
+    home: dict[int, int] = {}
+    out = []
+    for k, silo in enumerate(silos):
+        splits = {}
+        for name, rows in silo.splits.items():
+            if rows.person is None:
+                raise UsageError("whom rows are about is not known")
+            mine = [home.setdefault(who, k) == k for who in rows.person.tolist()]
+            splits[name] = rows if all(mine) else rows.take(np.flatnonzero(mine))
+        out.append(replace(silo, splits=splits))
+    return tuple(out)
+
+
 def keyed_draws(
     parts: Sequence[Rows], key: bytes, ids: Sequence[str] | None = None
 ) -> list[FloatArray]:

@@ -467,8 +467,7 @@ def account(e: Evidence, noise: Noise) -> Statement:
             "clip, M, l2 and all settings were chosen without a look at the rows.",
             "assumed",
         ),
-        Assumption("Nobody has rows at two sites, or in two parts.", "assumed"),
-        _people(noise),
+        *_people(noise),
         _parted(noise),
         Assumption(
             "Timing, the sizes of messages and which sites take part tell nothing.",
@@ -485,16 +484,22 @@ def account(e: Evidence, noise: Noise) -> Statement:
     )
 
 
-def _people(noise: Noise) -> Assumption:
+def _people(noise: Noise) -> list[Assumption]:
     """Say what a person is, who is there or not."""
     if noise.by_id:
-        text = "A person is an id: of several rows with it at a site the first counts."
-        return Assumption(text, "checked")
-    return Assumption(
-        "Each row is another person, as no id says whose rows are: for somebody with "
-        "several rows less is promised.",
-        "assumed",
-    )
+        text = "A person is an id: of several rows with it one counts, at one site"
+        cut = noise.split == KEYED
+        return [
+            Assumption(f"{text}{' and in one part' * cut}.", "checked"),
+            *([] if cut else [Assumption("Nobody is in two parts.", "assumed")]),
+        ]
+    return [
+        Assumption(
+            "Each row is another person, as no id says whose rows are: for somebody "
+            "with several rows, at a site, at two or in two parts, less is promised.",
+            "assumed",
+        )
+    ]
 
 
 def _parted(noise: Noise) -> Assumption:
@@ -522,8 +527,9 @@ def _looked(e: Evidence) -> list[Assumption]:
     text = "The model was fixed before a held-out row was looked at"
     if e.terms.others:
         text += (
-            f", and set without regard to what was released of {e.terms.others} others "
-            "on data of this name, maybe on the same people; fresh rows would settle it"
+            ", and set without regard to what was released of other models on data of "
+            f"this name ({e.terms.others}), maybe on the same people; fresh rows would "
+            "settle it"
         )
     found = [Assumption(f"{text}.", state)]
     if e.terms.later:
