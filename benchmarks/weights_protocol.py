@@ -188,7 +188,11 @@ def nodes(seeds: list[int]) -> None:
             for seed in seeds:
                 out, begun = folder / f"seed-{seed}", time.monotonic()
                 flwr_run(app, ["trial"], out, seed, home)
-                wait_for(lambda out=out: (out / "report.html").exists(), "the run", 60)
+                try:
+                    wait_for((out / "report.html").exists, "the run", 60)
+                except AssertionError:
+                    print((folder / f"{out.name}.log").read_text(), file=sys.stderr)
+                    raise
                 result = json.loads((out / "result.json").read_text())
                 told(f"three nodes, seed {seed}", result, time.monotonic() - begun)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,9 +22,19 @@ SAID = {
     "plain_pffl.py": ["plain loop:", "largest difference"],
     "own_method.py": ["tilted not_met", "tilted met"],
     "own_constraint.py": ["met: Every bound is met", "class 1"],
+    "lightning_loop.py": ["Trainer.fit: ", "solve_loaders: ", "\nmet: Every bound is"],
+    "hugging_face.py": ["\nnot_met: ", "\nmet: Every bound is", "is praise with"],
     "torch_loaders.py": ["not_met\n", "\nmet\n", "test_loss"],
     "fair_classifier.py": ["met: Every bound is met", "No bound below 0.6", "95 %"],
 }
+#: What an example needs beside pffl.
+NEEDS = {
+    "torch_loaders.py": "torch",
+    "lightning_loop.py": "pytorch_lightning",
+    "hugging_face.py": "transformers",
+}
+OUTSIDERS = {"lightning_loop.py", "hugging_face.py"}
+PAGE = EXAMPLES.parent / "docs" / "gallery" / "lightning_and_hugging_face.md"
 
 
 def load(name: str) -> ModuleType:
@@ -41,22 +52,44 @@ def test_every_example_is_listed_here():
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(SAID)
 
 
-@pytest.mark.parametrize("name", SAID)
-def test_example_runs(name, tmp_path):
-    if name == "torch_loaders.py":
-        pytest.importorskip("torch")
+def ran(name: str, place: Path) -> str:
+    """Run an example in a folder, where it leaves nothing; what it printed."""
+    if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:
+        pytest.skip(f"{NEEDS[name]} is not installed")
     run = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / name)],
         capture_output=True,
         text=True,
         timeout=120,
-        cwd=tmp_path,
+        cwd=place,
         check=False,
     )
     assert run.returncode == 0, run.stderr
+    assert list(place.iterdir()) == []
+    return run.stdout
+
+
+@pytest.mark.parametrize("name", sorted(SAID.keys() - OUTSIDERS))
+def test_example_runs(name, tmp_path):
+    told = ran(name, tmp_path)
     for text in SAID[name]:
-        assert text in run.stdout
-    assert list(tmp_path.iterdir()) == []
+        assert text in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(OUTSIDERS))
+def test_what_the_gallery_says_that_others_modules_printed(name, tmp_path):
+    told = ran(name, tmp_path)
+    for text in SAID[name]:
+        assert text in told
+    printed = re.findall(r"^```text\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S)
+    blocks = [block for block in printed if SAID[name][0] in block]
+    assert len(blocks) == 1
+
+    def figures(text):
+        return [float(number) for number in re.findall(r"\d+\.\d+", text)]
+
+    assert figures(blocks[0]) == pytest.approx(figures(told), abs=0.02)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -12,12 +12,14 @@ import pytest
 from tests.datasets.compas_file import is_cached
 
 GALLERY = Path(__file__).parents[2] / "docs" / "gallery"
-NOTEBOOKS = sorted(p.stem for p in GALLERY.glob("*.md") if p.stem != "index")
+#: Pages without cells; the programs of the second run in tests/test_examples.py.
+PLAIN = {"index", "lightning_and_hugging_face"}
+NOTEBOOKS = sorted(p.stem for p in GALLERY.glob("*.md") if p.stem not in PLAIN)
 CELL = re.compile(r"^```\{code-cell\}[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 OPTION = re.compile(r"^:[\w-]+:.*\n", re.MULTILINE)
 #: More than a few seconds, or processes of its own: `pytest -m slow`.
-SLOW = {"the_paper", "torch_under_flower", "lightning", "hugging_face"}
-MODULES = {"fairlearn", "torch", "flwr", "lightning", "transformers"}
+SLOW = {"the_paper", "torch_under_flower"}
+MODULES = {"fairlearn", "torch", "flwr"}
 
 
 def cells(name: str) -> list[str]:
