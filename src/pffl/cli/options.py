@@ -251,7 +251,8 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         Shared(
             "secure-sum",
             bool,
-            "Add silos' answers under masks: nobody reads a single one's.",
+            "Add silos' answers under masks: nobody reads a single one's. With "
+            "--epsilon: only the noise that goes with it, in one process.",
         ),
         Shared(
             "epsilon",
