@@ -355,3 +355,34 @@ def test_an_administrator_begins_an_account(tmp_path, capsys):
     prepared(folder)
     shown = pffl_command(capsys, "site", "ledger", str(folder))
     assert "0 releases" in shown.out
+
+
+def test_prepared_rows_are_answered_about_and_stop_without_their_account(tmp_path):
+    """From table to release; then everything that knows of the account is removed."""
+    from pffl.errors import FederationError
+    from pffl.questions import Tally
+
+    folder = write_site(tmp_path / "north", BUDGET)
+    prepare(SiteConfig.load(folder))
+
+    def ask(noise):
+        site = Site.open(folder)
+        n = site.schema.n_features
+        ends = np.full(n, -6.0), np.full(n, 6.0)
+        engine = Noisy(
+            InMemory({"north": site.answer}),
+            site.schema,
+            ("north",),
+            encoding=SiteConfig.load(folder).agreement().encoding,
+            policy=Policy(seconds=60.0),
+            name="data",
+        )
+        engine.ask(Tally(site.schema, *ends, 2.0, np.full(2, noise)))
+
+    ask(9.0)
+    assert len(Account(folder, 3.0, 1e-6).lines()) == 1
+    remove_all(folder)
+    for name in ("guard.json", "answers.jsonl"):  # and the memory of any answer
+        (folder / name).unlink(missing_ok=True)
+    with pytest.raises(FederationError, match="gone, or was never begun"):
+        ask(8.0)
