@@ -188,6 +188,9 @@ def test_records_and_pages_follow_from_the_points(tiny, tmp_path, monkeypatch):
     whole = (tmp_path / "README.md").read_text()
     assert "Comparisons: holds: " in whole
     assert "Could not be shown: not run here." in whole
+    assert "a beats b (up to 0.5 more) |" in whole
+    chart = (tmp_path / "qffl" / "tiny-differences.svg").read_text()
+    assert "a − b − 0.5" in chart  # what is drawn is less the margin
     place = tmp_path / "qffl" / "tiny.json"
     record = json.loads(place.read_text())
 

@@ -218,10 +218,12 @@ def fronts(
             found.setdefault(str(row["curve"]), []).append(one)
     lines, every = [], []
     for i, (name, rows) in enumerate(list(found.items())[:MOST_LINES]):
-        points: Any = [(a, b) for a, b, _, _ in rows]
-        ends: Any = [(low, high) for _, _, low, high in rows]
+        several = len({(a, b) for a, b, _, _ in rows}) > 1
+        shown = rows if several else rows[:1]  # a line without length is not seen
+        points: Any = [(a, b) for a, b, _, _ in shown]
+        ends: Any = [(low, high) for _, _, low, high in shown]
         band = [] if any(None in pair for pair in ends) else ends
-        kind: Any = "line" if len(points) > 1 else "marks"
+        kind: Any = "line" if several else "marks"
         spans = [(None, None, *pair) for pair in band if kind == "marks"]
         lines.append(Line(name, points, kind, spans, f"c{i}", band=band))
         every += rows

@@ -68,7 +68,8 @@ def charts(panel: Mapping[str, Any]) -> dict[str, figures.Chart]:
         for one in claim["against"]:
             few = f" ({one['pairs']} of {one['seeds']} seeds)"
             lacking = few if one["pairs"] < one["seeds"] else ""
-            name = f"{claim['better']} − {one['curve']}{lacking}"
+            less = f" − {claim['margin']:g}" if claim["margin"] else ""
+            name = f"{claim['better']} − {one['curve']}{less}{lacking}"
             lines.append({**one, "method": name, "verdict": one["word"]})
     fronts = figures.fronts
     return {
@@ -348,8 +349,9 @@ def overview(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
                     counts[one["word"] if whole else "not compared"] += 1
                     allowed = claim["margin"]
                     shown = number(shifted(one["mean"], allowed), signed=True)
+                    more = f" (up to {allowed:g} more)" if allowed else ""
                     body.append(
-                        f"| {claim['text']} | {one['curve']} | {shown} "
+                        f"| {claim['text']}{more} | {one['curve']} | {shown} "
                         f"{interval(one, '', allowed)} | {verdict(one)} |"
                     )
             body += ["", elsewhere(panel), ""]
