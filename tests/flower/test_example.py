@@ -51,7 +51,7 @@ def test_at_most_fifteen_lines_are_changed_and_no_other_file():
 def opened(monkeypatch):
     """Open the package `quickstart` of one of the apps."""
     pytest.importorskip("flwr")
-    pytest.importorskip("torch")
+    torch = pytest.importorskip("torch")
     from importlib import import_module
 
     def open_app(side: str):
@@ -61,7 +61,10 @@ def opened(monkeypatch):
         client = import_module("quickstart.client_app")
         return client.app, import_module("quickstart.server_app"), client.Net
 
+    many = torch.get_num_threads()
+    torch.set_num_threads(1)  # more are slower on so little
     yield open_app
+    torch.set_num_threads(many)
     for name in [n for n in sys.modules if n.split(".")[0] == "quickstart"]:
         del sys.modules[name]
 
@@ -76,7 +79,8 @@ def test_the_apps_run(side, opened, tmp_path, monkeypatch):
     from tests.flower.memory import MemoryGrid, travelled
 
     config = {"seed": 0, "local-epochs": 1, "learning-rate": 0.01}
-    config |= {"num-server-rounds": 8, "out": str(tmp_path / "run")}
+    rounds = 2 if side == "before" else 8
+    config |= {"num-server-rounds": rounds, "out": str(tmp_path / "run")}
 
     class Configured(MemoryGrid):
         def deliver(self, message):
