@@ -70,9 +70,8 @@ def flwr_run(app: Path, link: list[str], out: Path, seed: int, home: Path) -> No
     config = f'seed={seed} num-server-rounds={rounds} out="{out}"'
     command = [str(BIN / "flwr"), "run", str(app), *link, "--stream", "-c", config]
     with (out.parent / f"{out.name}.log").open("wb") as log:
-        subprocess.run(
-            command, env=environment(home), stdout=log, stderr=log, check=True
-        )
+        own = {"env": environment(home), "cwd": out.parent}  # the app writes a model
+        subprocess.run(command, stdout=log, stderr=log, check=True, **own)
 
 
 def process() -> None:
