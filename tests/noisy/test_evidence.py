@@ -89,7 +89,7 @@ def test_what_would_decide(solution):
     """The ε that is named decides, if the estimates stay where they are."""
     e, part = solution.evidence, solution.evidence.privacy
     low, high = told.ends(e, part)
-    middle = told.estimates(e, part.seen)
+    middle = told.estimates(e, part, part.seen)
     cells = [
         replace(c, bound=float(m + 0.4 * (h - m)))
         for c, m, h in zip(e.cells, middle, high, strict=True)
@@ -116,6 +116,35 @@ def test_what_would_decide(solution):
     assert undecided.exit_code == 4
     assert undecided.certificate.verdict == "undecided"
     assert undecided.as_dict()["verdicts"]["training"]["verdict"] == told.UNDECIDED
+
+
+def test_one_number_for_a_released_mean(solution):
+    """Tables, certificate and sentences divide the same sum by the same count."""
+    e, part = solution.evidence, solution.evidence.privacy
+    assert told.estimates(e, part, part.heldout) == pytest.approx(
+        solution.cells["test_loss"].to_numpy(float), abs=1e-12
+    )
+    rows = solution.certificate.of_kind("empirical")[0].per_cell
+    shown = solution.cells["train_loss"].to_numpy(float)
+    assert [row["loss"] for row in rows] == pytest.approx(shown, abs=1e-12)
+    assert all(row["people"] == round(row["people"]) for row in rows)
+
+
+def test_how_far_noise_moves_a_mean(solution):
+    """About the deviation of simulated releases; the sentence says no more than it."""
+    e, part = solution.evidence, solution.evidence.privacy
+    held, random = part.heldout, np.random.default_rng(3)
+    z, mean = 0, float(told.estimates(e, part, held)[0])
+    inside = told.member(e)[z] > 0
+    losses = np.array(held.losses)[inside].sum()
+    people = np.array(held.counts)[inside].sum()
+    root = math.sqrt(inside.sum())
+    draws = (losses + random.normal(0, root * held.loss_deviation, 20_000)) / (
+        people + random.normal(0, root * held.count_deviation, 20_000)
+    )
+    assert told.moved(e, held, mean, z) == pytest.approx(draws.std(), rel=0.1)
+    text = told.verdicts(e, part)["heldout"]["sentence"]
+    assert "standard deviation of about" in text
 
 
 def saved(solution, folder):

@@ -95,7 +95,8 @@ def verdicts(console: Console, found: Iterable[Verdict]) -> None:
     """Say how it ended: on training rows, on held-out rows, for people not seen."""
     for one in found:
         style = STYLES[one.tone]
-        parts = (one.sign, style), f" {one.title}: ", (one.word.upper(), style)
+        word = one.word.upper().replace("Ε", "ε")  # a capital epsilon reads as an E
+        parts = (one.sign, style), f" {one.title}: ", (word, style)
         console.print(Text.assemble(*parts))
         for line in Text(visible(one.sentence)).wrap(console, console.width - 2):
             line.rstrip()

@@ -410,7 +410,7 @@ def _tell_comparison(found: Comparison, constraint: Constraint) -> None:
         target.print(_table(rows))
     target.print(
         "Test rows, mean ± standard error over seeds. Smaller is better everywhere. "
-        f"Constraint: {dict(constraint.describe())}. {' '.join(found.study.terms)}"
+        f"Constraint: {_described(constraint)}. {' '.join(found.study.terms)}"
     )
     _tell_differences(found)
     failed = table["failed"]
@@ -442,6 +442,14 @@ def _absent(value: Any) -> bool:
 
 def _number(value: Any) -> str:
     return "-" if _absent(value) else f"{value:+.4f}"
+
+
+def _described(constraint: Constraint) -> str:
+    """Name a constraint, with what was set of it."""
+    plain = dict(constraint.describe())
+    kind = plain.pop("kind", constraint.name)
+    told = [f"{name} {value}" for name, value in plain.items() if value is not None]
+    return ", ".join([str(kind), *told])
 
 
 def _mean(row: Any, name: str) -> str:

@@ -260,7 +260,7 @@ def deciding_epsilon(e: Evidence, noise: Noise) -> float | None:
     A margin shrinks as 1/μ; the estimates stay about where they are.
     """
     low, high = ends(e, noise)
-    middle = estimates(e, noise.seen)
+    middle = estimates(e, noise, noise.seen)
     worst = 1.0
     for z, bound in enumerate(e.bounds.tolist()):
         if high[z] <= bound:
@@ -278,10 +278,18 @@ def deciding_epsilon(e: Evidence, noise: Noise) -> float | None:
     return needed if needed < 100 else None
 
 
-def estimates(e: Evidence, figures: Figures) -> FloatArray:
-    """Return the cells' mean losses as released, noise and all."""
-    people = np.maximum(sums(e, figures.counts), 1.0)
-    return np.clip(sums(e, figures.losses) / people, 0.0, None)
+def estimates(e: Evidence, noise: Noise, figures: Figures) -> FloatArray:
+    """Return the cells' mean losses as tables have them: released, made possible."""
+    counts = np.maximum(np.rint(figures.counts), 0.0)
+    losses = np.clip(figures.losses, 0.0, noise.loss_bound * counts)
+    return (member(e) @ losses) / np.maximum(member(e) @ counts, 1.0)
+
+
+def moved(e: Evidence, figures: Figures, mean: float, z: int) -> float:
+    """Return the deviation, about, of the noise in a cell's released mean loss."""
+    people = max(1.0, float(sums(e, figures.counts)[z]))
+    both = math.hypot(figures.loss_deviation, mean * figures.count_deviation)
+    return both * math.sqrt(float(member(e)[z].sum())) / people
 
 
 # In words
@@ -400,13 +408,14 @@ def _heldout(e: Evidence, noise: Noise) -> dict[str, Any]:
     held = noise.heldout
     if held is None:
         return {"verdict": "not available", "sentence": "There are no held-out rows."}
-    means = estimates(e, held)
+    means = estimates(e, noise, held)
     z = int(np.argmax(means - e.bounds if e.promise else means))
     against = f", the bound {words(e.bounds[z])}" if e.promise else ""
     text = (
         f"Released of about {max(0, round(sum(held.counts))):,} held-out people, with "
         f"noise: '{e.names[z]}' stands worst, a mean loss of about {words(means[z])}"
-        f"{against}. The noise alone may be as large as the difference."
+        f"{against}. The noise in it has a standard deviation of about "
+        f"{up(moved(e, held, float(means[z]), z), digits=2)}."
     )
     return {"verdict": "measured", "sentence": text}
 
@@ -544,7 +553,8 @@ def _looked(e: Evidence) -> list[Assumption]:
 def empirical(e: Evidence, noise: Noise) -> Statement:
     """State how the training losses stand to the bounds, noise allowed for."""
     low, high = ends(e, noise)
-    middle, people = estimates(e, noise.seen), sums(e, noise.seen.counts)
+    middle = estimates(e, noise, noise.seen)
+    people = member(e) @ np.maximum(np.rint(noise.seen.counts), 0.0)
     status, sentence = judge(e, noise)
     rows = tuple(
         {

@@ -2815,6 +2815,8 @@ def leaves_of(value: Any) -> Iterator[Any]:
 
 def read(path: Path, form: str) -> Json:
     """Read one of pffl's JSON files."""
+    if not path.is_file():
+        raise Unreadable(f"{path}: not there; what runs and audits left can be checked")
     try:
         found = json.loads(path.read_bytes())
         seen = (found["format"], found["version"])
