@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pffl.constraints.base import Cells
+from pffl.data.column import Column
 from pffl.data.encoding import TableEncoding
 from pffl.data.schema import Schema
 from pffl.errors import UsageError
@@ -115,6 +116,9 @@ class Plan:
         In the order in which they are made.
     low, high, longest
         Ranges of the inputs, and the length of their (u, u²).
+    uniform
+        Mean and variance of each u if every value were as frequent: inputs are scaled
+        by these where no sums of them are released.
     """
 
     privacy: Privacy
@@ -124,6 +128,7 @@ class Plan:
     low: FloatArray
     high: FloatArray
     longest: float
+    uniform: tuple[FloatArray, FloatArray]
 
     def noise(self, name: str, split: str = "train") -> float:
         """Return the noise of a release, in multiples of what a person adds; or 0."""
@@ -177,6 +182,8 @@ def plan_of(
     parts = dict(PARTS[name])
     if not bounds and name != "fedavg":
         parts["gradients"] += parts.pop("losses", 0.0)
+    if privacy.scaling == "ranges":
+        parts["gradients"] += parts.pop("inputs")
     releases = [
         _release(one, "train", part, privacy, privacy.mu, columns, rounds)
         for one, part in parts.items()
@@ -188,7 +195,9 @@ def plan_of(
             for one, part in HELDOUT.items()
         ]
     longest = math.sqrt(2.0 * columns)
-    return Plan(privacy, name, rounds, tuple(releases), low, high, longest)
+    return Plan(
+        privacy, name, rounds, tuple(releases), low, high, longest, uniform_of(encoding)
+    )
 
 
 def _release(
@@ -256,8 +265,8 @@ def ranges_of(
 ) -> tuple[FloatArray, FloatArray, int]:
     """Return what each input is between, and how many columns they come from.
 
-    A category's inputs are 0 but for one; every other input needs a range that was
-    known beforehand.
+    A category's inputs are 0 but for one, and one that says that a number is missing
+    is 0 or 1; every other input needs a range that was known beforehand.
     """
     low, high = np.zeros(schema.n_features), np.ones(schema.n_features)
     place, columns, unknown, used = 0, 0, [], set()
@@ -268,14 +277,12 @@ def ranges_of(
                 "it out, or make numbers and categories of it"
             )
         for name in column.features:
-            given = next(
-                (n for n in (str(name), column.name) if n in privacy.ranges), None
-            )
-            if given is not None and column.kind != "category":
-                low[place], high[place] = privacy.ranges[given]
-                used.add(given)
-            elif column.kind == "number":
-                unknown.append(str(name))
+            if not _coded(column, name):
+                if name in privacy.ranges:
+                    low[place], high[place] = privacy.ranges[name]
+                    used.add(name)
+                else:
+                    unknown.append(name)
             place += 1
         columns += 1 if column.kind == "category" else len(column.features)
     strange = sorted(set(privacy.ranges) - used)
@@ -293,6 +300,28 @@ def ranges_of(
             "[privacy]"
         )
     return low, high, columns
+
+
+def _coded(column: Column, name: str) -> bool:
+    """Whether an input is 0 or 1 by its coding."""
+    return column.kind == "category" or name != column.name
+
+
+def uniform_of(encoding: TableEncoding) -> tuple[FloatArray, FloatArray]:
+    """Return mean and variance of u = (x − low)/(high − low), all values as frequent.
+
+    Of a number 1/2 and 1/12; of each input of a category with C values 1/C and
+    (1 − 1/C)/C; of one that says that a number is missing, as of one of two.
+    """
+    mean, variance = [], []
+    for column in encoding.columns:
+        values = len(column.features) if column.kind == "category" else 2
+        share = 1 / max(2, values)
+        for name in column.features:
+            mean.append(share)
+            coded = _coded(column, name)
+            variance.append(share * (1 - share) if coded else 1 / 12)
+    return np.array(mean), np.array(variance)
 
 
 def blocks_of(cells: Cells, n_atoms: int) -> tuple[FloatArray, BoolArray]:

@@ -230,10 +230,12 @@ def _counted(
     _refuse_small(cells, np.array(found), tally.deviation("counts", adding))
     counts = np.maximum(np.rint(tally.real(total, "counts")), 0.0)
     people = max(1.0, float(counts.sum()))
-    first, second = np.split(tally.real(total, "features"), 2)
-    off = tally.deviation("features", adding) / people
-    mean = np.clip(first / people, 0.0, 1.0)
-    spread = np.clip(second / people - mean**2, min(WIDTH * off, 0.25), 0.25)
+    mean, spread = plan.uniform
+    if "features" in tally.asked_for:
+        first, second = np.split(tally.real(total, "features"), 2)
+        off = tally.deviation("features", adding) / people
+        mean = np.clip(first / people, 0.0, 1.0)
+        spread = np.clip(second / people - mean**2, min(WIDTH * off, 0.25), 0.25)
     wide = plan.high - plan.low
     at, variance = plan.low + wide * mean, wide**2 * spread
     atoms, none = len(counts), np.zeros((1, 0))

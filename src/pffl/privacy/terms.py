@@ -51,6 +51,10 @@ class Privacy:
         "given" keeps the parts of the rows as they are; "keyed" cuts training and
         held-out rows anew, each person by a keyed hash of their id, or of their own
         row where there are no ids, so that one person more moves nobody else.
+    scaling
+        "sums" scales inputs by their means and variances, released with noise, which
+        is paid for; "ranges" by what is known beforehand, as if every value of a range
+        and every category were as frequent: free, and the rest has less noise.
 
     Raises
     ------
@@ -80,6 +84,7 @@ class Privacy:
     noise_seed: int | None = None
     heldout_epsilon: float | None = None
     split: Literal["given", "keyed"] = "given"
+    scaling: Literal["sums", "ranges"] = "sums"
 
     def __post_init__(self) -> None:
         with Problems("privacy", UsageError) as problems:
@@ -110,6 +115,9 @@ class Privacy:
             if self.split not in ("given", "keyed"):
                 text = "'given' or 'keyed'"
                 problems.add(wrong("split", "Privacy", text, self.split))
+            if self.scaling not in ("sums", "ranges"):
+                text = "'sums' or 'ranges'"
+                problems.add(wrong("scaling", "Privacy", text, self.scaling))
             for name, ends in self.ranges.items():
                 good = len(ends) == 2 and all(is_number(end) for end in ends)
                 if not (good and ends[0] < ends[1]):

@@ -70,6 +70,9 @@ class Privacy:
         With noise: whether rows are cut into training and held-out rows anew, each
         person by a hash of their own ("keyed"), or stay as they are ("given"). None:
         "keyed", but where the data say which rows are held out.
+    scaling
+        With noise: whether inputs are scaled by released sums of theirs ("sums", paid
+        for) or by their ranges ("ranges", free).
     """
 
     secure_sum: bool | None = None
@@ -83,6 +86,7 @@ class Privacy:
     heldout_epsilon: float | None = None
     noise_seed: int | None = None
     split: Literal["given", "keyed"] | None = None
+    scaling: Literal["sums", "ranges"] | None = None
 
     def __post_init__(self) -> None:
         given = [key for key, value in self._noise().items() if value not in (None, ())]

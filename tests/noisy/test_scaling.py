@@ -1,0 +1,103 @@
+"""How inputs are scaled under noise: by released sums, or by their ranges alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pffl
+from pffl.errors import UsageError
+from pffl.noisy.plan import ranges_of, uniform_of
+from pffl.privacy import Privacy
+from tests.helpers import make_federation
+from tests.noisy.test_running import ranges_for, solve
+
+
+def table(rows: int = 4000, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    age = rng.uniform(18, 90, rows)
+    return pd.DataFrame(
+        {
+            "age": np.where(rng.random(rows) < 0.2, np.nan, age),
+            "town": rng.choice(["a", "b", "c"], rows),
+            "sex": rng.choice(["f", "m"], rows),
+            "site": rng.choice(["x", "y", "z"], rows),
+            "hired": np.where(age + 20 * rng.normal(size=rows) > 50, "yes", "no"),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def people():
+    return pffl.Federation.from_table(
+        table(), label="hired", group="sex", silo="site", missing="indicator"
+    )
+
+
+def test_a_missing_number_has_an_input_that_is_0_or_1(people):
+    low, high, columns = ranges_of(
+        Privacy(1.0, ranges={"age": (18.0, 90.0)}), people.schema, people.encoding
+    )
+    ends = dict(zip(people.schema.features, zip(low, high, strict=True), strict=True))
+    assert ends["age"] == (18.0, 90.0)
+    assert ends["age=missing"] == (0.0, 1.0)
+    assert ends["town=a"] == ends["town=c"] == (0.0, 1.0)
+    assert columns == 3  # age, whether it is missing, town
+    with pytest.raises(UsageError, match=r"needs a range.*'age'; such as"):
+        ranges_of(Privacy(1.0), people.schema, people.encoding)
+    with pytest.raises(UsageError, match=r"'age=missing'.*no numeric"):
+        ranges_of(
+            Privacy(1.0, ranges={"age": (18, 90), "age=missing": (0, 1)}),
+            people.schema,
+            people.encoding,
+        )
+
+
+def test_as_if_all_values_were_as_frequent(people):
+    mean, variance = uniform_of(people.encoding)
+    named = dict(
+        zip(people.schema.features, zip(mean, variance, strict=True), strict=True)
+    )
+    # Drawn, as the words say it.
+    u = (np.arange(10_000) + 0.5) / 10_000
+    assert named["age"] == pytest.approx((u.mean(), u.var()), rel=1e-6)
+    assert named["age=missing"] == pytest.approx((0.5, 0.25))
+    one_of_three = np.array([1.0, 0.0, 0.0])
+    assert named["town=a"] == pytest.approx((one_of_three.mean(), one_of_three.var()))
+
+
+def test_ranges_are_free_and_tell_nothing_of_rows():
+    data = make_federation(0, sizes=(1500,) * 3, test=700)
+    paid, first = solve(data, "exact")
+    free, second = solve(data, "exact", scaling="ranges")
+    names = [r.name for r in free.evidence.privacy.releases if r.split == "train"]
+    assert "inputs" not in names
+    assert "features" not in second[0].asked_for
+    assert "features" in first[0].asked_for
+    # The same budget, and gradients with less noise.
+    assert free.evidence.privacy.mu == pytest.approx(paid.evidence.privacy.mu)
+    sigma = {
+        name: next(
+            r.sigma for r in found.evidence.privacy.releases if r.name == "gradients"
+        )
+        for name, found in (("paid", paid), ("free", free))
+    }
+    assert sigma["free"] == pytest.approx(sigma["paid"] * (0.55 / 0.62) ** 0.5)
+    # Other rows, other noise: the same scaling.
+    other = make_federation(7, sizes=(900,) * 3, test=700)
+    again, third = solve(other, "exact", scaling="ranges", noise_seed=5)
+    scalings = [
+        next(q for q in asked if q.kind == "noised").task.model.inputs
+        for asked in (second, third)
+    ]
+    assert np.array_equal(scalings[0].mean, scalings[1].mean)
+    assert np.array_equal(scalings[0].scale, scalings[1].scale)
+    assert again.status in ("met", "not_met", "undecided")
+
+
+def test_words_that_are_none():
+    with pytest.raises(UsageError, match="'sums' or 'ranges'"):
+        Privacy(1.0, scaling="none")  # type: ignore[arg-type]
+    data = make_federation(0, sizes=(50,), test=20)
+    assert Privacy(1.0, ranges=ranges_for(data)).describe()["scaling"] == "sums"
