@@ -170,6 +170,7 @@ def solve(
     ('infeasible', 0.622)
     """
     if privacy is not None:
+        privacy = known_ranges(federation, privacy)
         federation = parted(federation, privacy, seed)
     asker = (
         open_secured(federation, engine, model)
@@ -317,6 +318,14 @@ def solving(
     return replace(solution, evidence=replace(solution.evidence, notes=said))
 
 
+def known_ranges(federation: Federation | Engine, privacy: Privacy) -> Privacy:
+    """Add the ranges that the data come with; those that are given go before."""
+    here = federation if isinstance(federation, Federation) else federation.federation
+    if here is None or not here.ranges:
+        return privacy
+    return replace(privacy, ranges={**here.ranges, **privacy.ranges})
+
+
 def parted(
     federation: Federation | Engine, privacy: Privacy, seed: int | None
 ) -> Federation | Engine:
@@ -369,6 +378,7 @@ def noise_forecast(
     Nothing is asked of the rows.
     """
     setting = setting_of(open_engine(federation, "local"))
+    privacy = known_ranges(federation, privacy)
 
     def make(terms: Privacy) -> Plan:
         return noisy.planned(setting, constraint, model, method, options, terms)[0]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import pffl
+from pffl.engines import Local
 from pffl.errors import UsageError
 from pffl.noisy.plan import ranges_of, uniform_of
 from pffl.privacy import Privacy
@@ -101,3 +105,27 @@ def test_words_that_are_none():
         Privacy(1.0, scaling="none")  # type: ignore[arg-type]
     data = make_federation(0, sizes=(50,), test=20)
     assert Privacy(1.0, ranges=ranges_for(data)).describe()["scaling"] == "sums"
+
+
+def test_data_may_come_with_ranges():
+    """Those that are given go before those of the data."""
+    data = make_federation(0, sizes=(1500,) * 3, test=700)
+    wide = replace(data, ranges=ranges_for(data))
+    name = str(data.schema.features[0])
+    privacy = Privacy(4.0, noise_seed=1, ranges={name: (-3.0, 3.0)})
+    for given in (wide, Local(wide)):
+        bound = pffl.BoundedGroupLoss(0.69)
+        found = pffl.solve(given, bound, method="exact", seed=0, privacy=privacy)
+        stated = found.evidence.privacy.ranges
+        assert stated == {
+            **{k: list(v) for k, v in ranges_for(data).items()},
+            name: [-3.0, 3.0],
+        }
+
+
+def test_ranges_of_data_sets_name_their_numbers():
+    """Every numeric input has a range: `--epsilon` is enough."""
+    for name in ("compas", "adult"):
+        module = importlib.import_module(f"pffl.datasets.{name}")
+        assert set(module.NUMBERS) <= set(module.RANGES)
+        assert all(low < high for low, high in module.RANGES.values())

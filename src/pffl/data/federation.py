@@ -121,6 +121,9 @@ class Federation:
         Whether models are trained on it: then rows of one label alone are refused.
     ids
         Of people, in the order of `Rows.person`, where an id says whose rows are.
+    ranges
+        What numeric inputs are between, by their names, as far as that is known by what
+        they mean: with noise they need not be given again.
 
     Raises
     ------
@@ -147,6 +150,7 @@ class Federation:
     encoding: TableEncoding = None  # type: ignore[assignment]
     learnt_from: bool = True
     ids: tuple[str, ...] | None = None
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.encoding is None:

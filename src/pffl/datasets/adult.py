@@ -50,6 +50,13 @@ COLUMNS = (
     "hours-per-week", "native-country", "income",
 )  # fmt: skip
 NUMBERS = ("age", "capital-gain", "capital-loss", "hours-per-week")
+#: What they are between by their meaning; gains beyond are as far as the end.
+RANGES: dict[str, tuple[float, float]] = {
+    "age": (17, 90),
+    "capital-gain": (0, 20_000),
+    "capital-loss": (0, 3_000),
+    "hours-per-week": (0, 100),
+}
 CATEGORIES = (
     "workclass", "education", "marital-status", "occupation", "relationship",
     "native-country", "race", "sex",
@@ -168,6 +175,7 @@ def adult(
             "label: '<=50K' → 0, '>50K' → 1 (positive)",
         ),
         encoding=TableEncoding(schema, tuple(columns), "income"),
+        ranges=RANGES,
     )
 
 

@@ -46,6 +46,18 @@ COLUMNS = (
     *NUMBERS, "sex", "race", "age_cat", "c_charge_degree", "c_charge_desc",
     "days_b_screening_arrest", "is_recid", "score_text", "two_year_recid",
 )  # fmt: skip
+#: What inputs are between by their meaning; counts beyond are as far as the end.
+RANGES: dict[str, tuple[float, float]] = {
+    "age": (18, 80),
+    "juv_fel_count": (0, 10),
+    "juv_misd_count": (0, 10),
+    "juv_other_count": (0, 10),
+    "priors_count": (0, 40),
+    "felony": (0, 1),
+    "log(1 + priors)": (0, 4),
+    "under 25": (0, 1),
+    "over 45": (0, 1),
+}
 ROWS = 7214
 ROWS_FILTERED = 6172
 
@@ -121,7 +133,7 @@ def compas(
         target="recidivism within two years",
     )
     codes, names = partition.dirichlet(table["age_cat"], alpha, silos, seed)
-    return Federation.from_rows(
+    federation = Federation.from_rows(
         schema,
         rows,
         codes,
@@ -136,6 +148,7 @@ def compas(
             "label: 'no recidivism' → 0, 'recidivism' → 1 (positive)",
         ),
     )
+    return replace(federation, ranges=RANGES)
 
 
 def read(path: str | os.PathLike[str]) -> _people.Text:
