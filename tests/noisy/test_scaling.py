@@ -129,3 +129,38 @@ def test_ranges_of_data_sets_name_their_numbers():
         module = importlib.import_module(f"pffl.datasets.{name}")
         assert set(module.NUMBERS) <= set(module.RANGES)
         assert all(low < high for low, high in module.RANGES.values())
+
+
+def test_a_range_that_is_wrong_is_said_aloud():
+    """From released means alone: all values are at an end, or beyond."""
+    data = make_federation(0, sizes=(1500,) * 3, test=700)
+    first, second, *_ = map(str, data.schema.features)
+    wrong = {**ranges_for(data), first: (-90.0, -50.0), second: (-5.0, 9e4)}
+    found, asked = solve(data, "exact", ranges=wrong)
+    about = [note for note in found.evidence.notes if "end of its range" in note]
+    assert len(about) == 2
+    assert f"'{first}' stands at the upper end of its range, -90 to -50" in about[0]
+    assert f"'{second}' stands at the lower end of its range, -5 to 90000" in about[1]
+    right, again = solve(data, "exact")
+    assert not [note for note in right.evidence.notes if "end of its range" in note]
+    # What is said costs nothing: the same questions are asked.
+    assert [type(q) for q in asked] == [type(q) for q in again]
+
+
+@pytest.mark.parametrize("encoding", ["onehot", "ordinal"])
+def test_ranges_of_acs_hold_what_its_coding_can_write(encoding):
+    tasks = importlib.import_module("pffl.datasets._acs_tasks")
+    for name in ("AGEP", "SCHL", "MAR", "SEX", "WKHP", "OCCP", "PINCP"):
+        entry = tasks.Input(tasks.COLUMNS[name], encoding, 16)
+        known = entry.between
+        if entry.is_number:
+            assert known.get(name) == {"AGEP": (0, 100), "WKHP": (0, 99)}.get(name)
+            continue
+        out = np.zeros((len(entry.vocabulary), len(entry.features)))
+        entry.write(np.arange(len(entry.vocabulary)), out)
+        for j, feature in enumerate(entry.features):
+            low, high = known[feature]
+            assert low <= out[:, j].min()
+            assert out[:, j].max() <= high
+    squared = tasks.Input(tasks.COLUMNS["AGEP"], "onehot", 16).between
+    assert squared["AGEP²"] == (0, 10_000)

@@ -134,6 +134,7 @@ COLUMNS = {
         Column("POBP", ranges=tuple(BIRTHPLACES.items())),
     )
 }
+LARGEST = {"AGEP": 100.0, "WKHP": 99.0}  # years; hours a week
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,18 @@ class Input:
         words = {0: "none", **dict(self.column.ranges)} if self.column.ranges else {}
         names = tuple(f"{name}={words.get(code, code)}" for code in self.vocabulary)
         return names[:1] if len(names) == 2 else names
+
+    @property
+    def between(self) -> dict[str, tuple[float, float]]:
+        """What its inputs are between, by the questionnaire; incomes have none."""
+        names = self.features
+        if self.is_number:
+            end = LARGEST.get(self.column.name)
+            return (
+                {} if end is None else {n: (0, end**k) for k, n in enumerate(names, 1)}
+            )
+        ends = (self.vocabulary[0], self.vocabulary[-1])
+        return dict.fromkeys(names, ends if self.encoding == "ordinal" else (0, 1))
 
     def pack(self, values: FloatArray) -> tuple[Packed, Counter[float]]:
         """Return numbers or places in the vocabulary, and the values without one."""

@@ -181,7 +181,9 @@ def acs(
     kind = np.dtype(dtype).type
     silos = distribute(lambda rows: persons.take(rows, groups, kind), plan)
     name = files[0].path.name if files[0].extract else str(year)
-    return Federation(schema, silos, f"ACS {task} ({name})", notes=notes)
+    known = {n: ends for e in persons.inputs for n, ends in e.between.items()}
+    title = f"ACS {task} ({name})"
+    return Federation(schema, silos, title, notes=notes, ranges=known)
 
 
 @dataclass(eq=False)

@@ -33,6 +33,7 @@ from pffl.questions.noised import Adding
 from pffl.typing import FloatArray
 
 FEW = 4.0  # deviations of its noise: a cell of fewer people is refused
+END = 0.005  # of a range: a mean that near an end is said aloud
 WIDTH = 2.0  # deviations of its noise: no variance of an input is taken for less
 EXACT = Missing(f"{NOT_AVAILABLE}: it needs exact sums")
 
@@ -165,7 +166,7 @@ def run(
         EXACT,
         Proofs(EXACT, EXACT, EXACT),
     )
-    said = (*notes, *_notes(plan, adding))
+    said = (*notes, *_notes(plan, adding), *_at_ends(plan, problem))
     return NoisyRun(problem, trained, measured, noise, plan, said)
 
 
@@ -192,6 +193,23 @@ def _notes(plan: Plan, adding: Adding) -> tuple[str, ...]:
     if plan.method in ("pffl", "fedavg"):
         out.append("with noise a round is one gradient step on all rows")
     return tuple(out)
+
+
+def _at_ends(plan: Plan, problem: Problem) -> list[str]:
+    """Name inputs whose released mean is at an end of its range: it may be wrong."""
+    if not plan.noise("inputs"):
+        return []
+    mean, found = problem.task.model.inputs.mean, []
+    u = (mean - plan.low) / (plan.high - plan.low)
+    for j in np.flatnonzero((u < END) | (u > 1 - END)).tolist():
+        low, high = float(plan.low[j]), float(plan.high[j])
+        if (low, high) != (0.0, 1.0):  # most categories are rare
+            where, rather = ("lower", "narrower") if u[j] < END else ("upper", "wider")
+            found.append(
+                f"'{problem.schema.features[j]}' stands at the {where} end of its "
+                f"range, {low:g} to {high:g}: a {rather} one would let it count"
+            )
+    return found
 
 
 def private_data(data: Data) -> Data:
