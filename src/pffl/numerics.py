@@ -133,6 +133,14 @@ def log_softmax(scores: FloatArray) -> FloatArray:
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
+def shortened(rows: FloatArray, longest: float) -> FloatArray:
+    """Return rows no longer than that, in the same direction."""
+    length = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    factor = np.minimum(1.0, longest / np.maximum(length, longest))
+    # By a hair, so that rounding does not undo it.
+    return rows * np.where(factor < 1, factor * (1 - 1e-15), 1.0)[:, None]
+
+
 def front(values: FloatArray) -> BoolArray:
     """Mark the rows of `values`, shape (n, 2), that no other row beats.
 

@@ -263,7 +263,8 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         Shared(
             "clip",
             float,
-            "With --epsilon: length to which scaled inputs are shortened (4).",
+            "With --epsilon: length to which scaled inputs are shortened, of networks "
+            "each person's gradient (4).",
         ),
         Shared(
             "range",

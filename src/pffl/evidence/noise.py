@@ -53,10 +53,13 @@ class Released(Record):
     ----------
     sensitivity
         Δ: the length of what one person can change.
-    sigma
-        Standard deviation that the account counts on: μ = √times·Δ/sigma.
+    mu, sigma
+        Standard deviation that the account counts on, and μ = √times·Δ/sigma: where
+        people are drawn, of somebody who was drawn every time.
     deviation
         Standard deviation of what was added in all, by all sites.
+    rate
+        Probability of each person to be drawn, anew each time; 1 where all are asked.
     """
 
     name: str
@@ -66,6 +69,7 @@ class Released(Record):
     sensitivity: float
     sigma: float
     deviation: float
+    rate: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,8 @@ class Noise(Record):
     Attributes
     ----------
     epsilon, delta, mu
-        Of all that was released about one person of the training rows.
+        Of all that was released about one person of the training rows; μ is of those
+        releases for which nobody is drawn.
     heldout_epsilon, heldout_mu
         Of one person of the held-out rows, who is another one.
     clip, loss_bound
@@ -122,6 +127,9 @@ class Noise(Record):
         Everything that was released.
     seen, heldout
         The figures that statements are made from.
+    spent
+        ε of all releases about a training row, where people are drawn for some; None:
+        it follows from μ.
     """
 
     epsilon: float
@@ -141,6 +149,17 @@ class Noise(Record):
     heldout: Figures | None
     ranges: dict[str, list[float]] = field(default_factory=dict)
     by_id: bool = False
+    spent: float | None = None
+
+    @property
+    def epsilon_spent(self) -> float:
+        """ε of all that was released about one person of the training rows."""
+        return epsilon_of(self.mu, self.delta) if self.spent is None else self.spent
+
+    @property
+    def whole_mu(self) -> float:
+        """μ with the same (ε, δ): noise of releases is planned in parts of it."""
+        return self.mu if self.spent is None else mu_of(self.spent, self.delta)
 
 
 def result(e: Evidence, noise: Noise) -> dict[str, Any]:
@@ -148,7 +167,7 @@ def result(e: Evidence, noise: Noise) -> dict[str, Any]:
     plain, (low, high) = asdict(noise), ends(e, noise)
     for name in ("seen", "heldout"):
         del plain[name]
-    spent = None if noise.repeatable else epsilon_of(noise.mu, noise.delta)
+    spent = None if noise.repeatable else noise.epsilon_spent
     cells = [
         {"cell": name, "lower": float(low[z]), "upper": float(high[z])}
         for z, name in enumerate(e.names)
@@ -274,14 +293,27 @@ def deciding_epsilon(e: Evidence, noise: Noise) -> float | None:
         if room <= 0 or not math.isfinite(wide):
             return None
         worst = max(worst, wide / room)
-    needed = epsilon_of(noise.mu * worst, noise.delta)
+    needed = epsilon_of(noise.whole_mu * worst, noise.delta)
     return needed if needed < 100 else None
+
+
+def possible(
+    figures: Figures, most: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return people, loss sums and correct predictions per atom, as they can be.
+
+    People are whole numbers, nobody's loss is below 0 or above `most`, and no more are
+    right than there are. So tables have released sums; margins come from the sums as
+    they were released.
+    """
+    people = np.maximum(np.rint(figures.counts), 0.0)
+    losses = np.clip(figures.losses, 0.0, most * people)
+    return people, losses, np.clip(np.rint(figures.correct), 0.0, people)
 
 
 def estimates(e: Evidence, noise: Noise, figures: Figures) -> FloatArray:
     """Return the cells' mean losses as tables have them: released, made possible."""
-    counts = np.maximum(np.rint(figures.counts), 0.0)
-    losses = np.clip(figures.losses, 0.0, noise.loss_bound * counts)
+    counts, losses, _ = possible(figures, noise.loss_bound)
     return (member(e) @ losses) / np.maximum(member(e) @ counts, 1.0)
 
 
@@ -343,7 +375,7 @@ def _deciding(e: Evidence, noise: Noise) -> str:
     needed = deciding_epsilon(e, noise)
     if needed is None:
         return " The estimates are too near the bounds for any budget to decide."
-    more = (mu_of(needed, noise.delta) / noise.mu) if needed > 0 else 1.0
+    more = (mu_of(needed, noise.delta) / noise.whole_mu) if needed > 0 else 1.0
     return (
         f" About ε = {up(needed, digits=2)}, or {up(max(1.0, more), digits=2)} times "
         "as many rows, would decide it."
@@ -425,7 +457,7 @@ def statements(e: Evidence, noise: Noise) -> list[Statement]:
     return [
         account(e, noise),
         empirical(e, noise),
-        Statement.not_available("gap", "under noise: it needs exact sums"),
+        Statement.not_available("gap", _gap(e)),
         Statement.not_available(
             "infeasible", "under noise: its proof needs exact sums"
         ),
@@ -436,12 +468,19 @@ def statements(e: Evidence, noise: Noise) -> list[Statement]:
     ]
 
 
+def _gap(e: Evidence) -> str:
+    if e.model.convex:
+        return "under noise: it needs exact sums"
+    return "of a network it is not measurable: that needs convexity"
+
+
 def account(e: Evidence, noise: Noise) -> Statement:
     """State what was spent, and for whom it holds."""
-    spent = epsilon_of(noise.mu, noise.delta)
+    spent = noise.epsilon_spent
+    how = f" (μ = {up(noise.mu)})" if noise.spent is None else ""
     text = (
         f"All that was released about any one person of the training rows is "
-        f"({up(spent)}, {noise.delta:g})-differentially private (μ = {up(noise.mu)}): "
+        f"({up(spent)}, {noise.delta:g})-differentially private{how}: "
         "whether the person was there or not changes no probability of what anybody "
         "sees by more."
     )
@@ -471,6 +510,7 @@ def account(e: Evidence, noise: Noise) -> Statement:
             "failed" if noise.repeatable else "checked",
         ),
         Assumption(f"Noise: {who}.", "checked"),
+        *_drawn(noise),
         Assumption(
             "Names of inputs, categories, groups and labels, the ranges of inputs, the "
             "clip, M, l2 and all settings were chosen without a look at the rows.",
@@ -491,6 +531,22 @@ def account(e: Evidence, noise: Noise) -> Statement:
         assumptions=tuple(grounds),
         figures={"mu": noise.mu, "delta": noise.delta, "heldout_mu": noise.heldout_mu},
     )
+
+
+def _drawn(noise: Noise) -> list[Assumption]:
+    """Say who was asked in each round, where not all were."""
+    found = [one for one in noise.releases if one.rate < 1]
+    if not found:
+        return []
+    one = found[0]
+    return [
+        Assumption(
+            f"In each of {one.times:,} rounds every person was drawn with probability "
+            f"{words(one.rate)}, by a throw of their own; who was drawn stays secret. "
+            "ε is that of privacy losses composed numerically, rounded upwards.",
+            "failed" if noise.repeatable else "checked",
+        )
+    ]
 
 
 def _people(noise: Noise) -> list[Assumption]:
@@ -554,7 +610,7 @@ def empirical(e: Evidence, noise: Noise) -> Statement:
     """State how the training losses stand to the bounds, noise allowed for."""
     low, high = ends(e, noise)
     middle = estimates(e, noise, noise.seen)
-    people = member(e) @ np.maximum(np.rint(noise.seen.counts), 0.0)
+    people = member(e) @ possible(noise.seen, noise.loss_bound)[0]
     status, sentence = judge(e, noise)
     rows = tuple(
         {
@@ -568,14 +624,15 @@ def empirical(e: Evidence, noise: Noise) -> Statement:
         for z, name in enumerate(e.names)
     )
     decided = {"met": True, "not_met": False}.get(status)
+    inputs = f"inputs shortened to {noise.clip:g}, " if e.model.linear else ""
     return Statement(
         "empirical",
         sentence,
         holds=decided,
         assumptions=(
             Assumption(
-                f"Losses are those of the shipped predictor: inputs shortened to "
-                f"{noise.clip:g}, losses up to {noise.loss_bound:g}.",
+                f"Losses are those of the shipped predictor: {inputs}losses up to "
+                f"{noise.loss_bound:g}.",
                 "checked",
             ),
             Assumption("The silos reported their sums truthfully.", "assumed"),

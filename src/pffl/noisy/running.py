@@ -17,13 +17,14 @@ from pffl.data.checks import listing
 from pffl.errors import DataError, UsageError
 from pffl.evidence.evidence import Data, Missing, Proofs, Sample
 from pffl.evidence.measure import Measured, reported
-from pffl.evidence.noise import NOT_AVAILABLE, Figures, Noise, Released
+from pffl.evidence.noise import NOT_AVAILABLE, Figures, Noise, Released, possible
+from pffl.evidence.proofs import unmeasurable
 from pffl.flow import Flow, ask, stage
 from pffl.methods.base import Method
-from pffl.models.base import Model
+from pffl.models.base import Inputs, Model
 from pffl.models.linear import LogisticRegression, SoftmaxRegression, default_model
-from pffl.noisy.methods import Asking, Settings, Trained, train
-from pffl.noisy.plan import BETS, Plan, bets_of, blocks_of, plan_of
+from pffl.noisy.methods import Asking, Settings, Trained, settings_of, train
+from pffl.noisy.plan import BETS, Plan, bets_of, blocks_of, network_plan, plan_of
 from pffl.preparation import Counted, Options, Setting, begin
 from pffl.privacy.terms import Privacy
 from pffl.problem import Problem
@@ -61,7 +62,8 @@ def planned(
     """Return the plan of a run, and the model with its clip; refuse what has none."""
     bare = model or default_model(setting.schema)
     _refuse(setting, constraint, bare, options)
-    clipped: Model = replace(bare, input_bound=privacy.clip)  # type: ignore[type-var]
+    if bare.framework == "torch":
+        return _planned_network(setting, constraint, bare, method, privacy), bare
     features, outputs = setting.schema.n_features, len(setting.schema.labels)
     width = features + bool(getattr(bare, "intercept", True))
     plan = plan_of(
@@ -78,7 +80,34 @@ def planned(
             f"the method 'exact' is {NOT_AVAILABLE} for more than two classes: use "
             "first-order"
         )
+    clipped: Model = replace(bare, input_bound=privacy.clip)  # type: ignore[type-var]
     return plan, clipped
+
+
+def _planned_network(
+    setting: Setting,
+    constraint: Constraint | None,
+    model: Model,
+    method: Method[Any],
+    privacy: Privacy,
+) -> Plan:
+    """Return the plan of a run that trains a network, which is tried on no row."""
+    from pffl.models import alone
+    from pffl.models.network import Network
+
+    if not isinstance(model, Network):
+        raise UsageError(f"{NOT_AVAILABLE}: {type(model).__name__}")
+    bound = model.bind(setting.schema, Inputs.identity(setting.schema.n_features))
+    alone.check(bound)
+    return network_plan(
+        privacy,
+        method,
+        setting.schema,
+        setting.encoding,
+        scaled=model.standardized,
+        heldout="test" in setting.splits,
+        bounds=constraint is not None,
+    )
 
 
 def _refuse(
@@ -86,8 +115,13 @@ def _refuse(
 ) -> None:
     """Refuse, by name, all that cannot be done soundly with noise."""
     found = []
-    if not isinstance(model, LogisticRegression | SoftmaxRegression):
-        found.append(f"the model {type(model).__name__} (only logistic and softmax)")
+    if model.framework == "torch":
+        if not setting.schema.labels:
+            found.append("networks for a numeric target")
+    elif not isinstance(model, LogisticRegression | SoftmaxRegression):
+        found.append(
+            f"the model {type(model).__name__} (only logistic, softmax and networks)"
+        )
     elif not model.standardize:
         found.append("standardize = false")
     if constraint is not None:
@@ -144,7 +178,9 @@ def run(
     problem, notes = yield from begin(
         one, constraint, model, method, by_rows, seed, counting=counting
     )
-    trained = yield from train(problem, plan, adding, settings or Settings())
+    trained = yield from train(
+        problem, plan, adding, settings or settings_of(plan, method)
+    )
     shown = reported(problem)
     asking = Asking(shown, plan, adding)
     seen = yield from stage(
@@ -164,7 +200,7 @@ def run(
         if held is None
         else sample("test", held, shown, plan.privacy.loss_bound),
         EXACT,
-        Proofs(EXACT, EXACT, EXACT),
+        Proofs(unmeasurable(problem) or EXACT, EXACT, EXACT),
     )
     said = (*notes, *_notes(plan, adding), *_at_ends(plan, problem))
     return NoisyRun(problem, trained, measured, noise, plan, said)
@@ -190,7 +226,12 @@ def _notes(plan: Plan, adding: Adding) -> tuple[str, ...]:
             f"noise is added as {adding.sites} sites would share it inside a secure "
             "sum; in one process nothing is masked, and whoever runs it has all rows"
         )
-    if plan.method in ("pffl", "fedavg"):
+    if plan.rate < 1:
+        out.append(
+            "with noise a round is one gradient step, on people who are drawn with "
+            f"probability {plan.rate:g}, in secret and anew each time"
+        )
+    elif plan.method in ("pffl", "fedavg"):
         out.append("with noise a round is one gradient step on all rows")
     return tuple(out)
 
@@ -382,9 +423,7 @@ def sample(split: str, found: Figures, shown: Problem, most: float) -> Sample:
 
     Squares are not released: they stand for the largest that they can be.
     """
-    count = np.maximum(np.rint(found.counts), 0.0)
-    loss = np.clip(found.losses, 0.0, most * count)
-    correct = np.clip(np.rint(found.correct), 0.0, count)
+    count, loss, correct = possible(found, most)
     cells, many = shown.cells, shown.schema.n_labels
     positive = np.where(np.arange(len(count)) % many == 1, correct, count - correct)
     if many != 2:
@@ -448,6 +487,7 @@ def _noise(
         held,
         {name: list(ends) for name, ends in terms.ranges.items()},
         by_id,
+        plan.spent,
     )
 
 
@@ -475,6 +515,8 @@ def _releases(
         if one.split == "train" and one.name in ("counts", "inputs"):
             name = "counts" if one.name == "counts" else "features"
             delta = tally.sensitivity[name]
+        elif plan.network and one.name == "gradients":
+            delta = asking.drawn(w, np.ones(n_atoms), 0).sensitivity["gradients"]
         else:
             name = fields[one.name]
             by_atom = one.name.startswith("final") or (
@@ -487,8 +529,11 @@ def _releases(
             noise = {name: one.noise}
             question = asking.release(w, which, split=one.split, bets=bets, noise=noise)
             delta = question.sensitivity[name]
-        sigma = one.noise * delta
+        sigma, mu = one.noise * delta, math.sqrt(one.times) / one.noise
+        rate = 1.0 if one.drawing is None else one.drawing.rate
         out.append(
-            Released(one.name, one.split, one.times, one.mu, delta, sigma, sigma * root)
+            Released(
+                one.name, one.split, one.times, mu, delta, sigma, sigma * root, rate
+            )
         )
     return out

@@ -26,6 +26,7 @@ import numpy as np
 from pffl.errors import Malformed, UsageError
 from pffl.models.linear import LinearModel
 from pffl.models.scaled import dense
+from pffl.numerics import shortened
 from pffl.privacy.discrete import Source, discrete_gaussian
 from pffl.questions.base import ModelQuestion, RowsQuestion, View
 from pffl.questions.declared import (
@@ -317,12 +318,18 @@ class Noised(Releasing[NoisedTotal], ModelQuestion[NoisedTotal]):
         if sets.shape[1] != atoms or not ((sets >= 0) & (sets <= 1)).all():
             raise Malformed("weights of sets are from 0 to 1, one for each atom")
         self._check_noise()
-        if not isinstance(model, LinearModel) or not model.n_classes:
+        network = model.framework == "torch"
+        if not model.n_classes or not (network or isinstance(model, LinearModel)):
             raise UsageError(
                 "not available under noise: models other than logistic and softmax "
-                "regression (what one person adds to a gradient has no bound here)"
+                "regression, and networks that classify"
             )
-        if model.input_bound is None:
+        if network and {"gradients", "curvatures"} & self.asked_for.keys():
+            raise UsageError(
+                "not available under noise: slopes of a network (what one person adds "
+                "has no bound here: `sampled` asks for them)"
+            )
+        if isinstance(model, LinearModel) and model.input_bound is None:
             raise UsageError("not available under noise: inputs without a clip")
         if model.loss_bound(self.loss_bound) is None:
             raise UsageError("not available under noise: losses without a bound")
@@ -352,9 +359,11 @@ class Noised(Releasing[NoisedTotal], ModelQuestion[NoisedTotal]):
 
     @property
     def clip(self) -> float:
-        """‖(x, 1)‖ at most, before rounding."""
+        """‖(x, 1)‖ at most, before rounding; of a network nothing is asked by it."""
         model = self.task.model
-        if not isinstance(model, LinearModel) or model.input_bound is None:
+        if not isinstance(model, LinearModel):
+            return 0.0
+        if model.input_bound is None:
             raise UsageError("not available under noise: inputs without a clip")
         return model.input_bound
 
@@ -419,6 +428,9 @@ class Noised(Releasing[NoisedTotal], ModelQuestion[NoisedTotal]):
         self, view: View, rows: slice, asked: Mapping[str, float]
     ) -> dict[str, IntArray]:
         """Return the sums over some rows."""
+        if self.task.model.framework == "torch":
+            cut, right = self._alone(view, rows)
+            return self._measured(cut, right, self.sets[:, view.atom[rows]], asked)
         model, w = linear(self.task), self.w
         # What overflows by a scaling or a model that was asked for counts as 0, or as
         # surest: a number that is none would be the lowest whole number there is.
@@ -431,19 +443,12 @@ class Noised(Releasing[NoisedTotal], ModelQuestion[NoisedTotal]):
         with np.errstate(over="ignore", invalid="ignore"):
             z = np.nan_to_num(model.scores(w, X), nan=0.0)
         z = np.clip(z, -SUREST, SUREST)
-        out: dict[str, IntArray] = {}
-        if "counts" in asked:
-            out["counts"] = whole(weights, UNIT).sum(axis=1)
+        cut = right = np.zeros(len(y))
         if "losses" in asked or "logs" in asked:
-            cut = np.clip(
-                model.score_bounded_losses(z, y, self.loss_bound), 0.0, self.loss_bound
-            )
-        if "losses" in asked:
-            # Upwards: a released loss is never too small.
-            out["losses"] = _up(weights * cut).sum(axis=1)
+            cut = model.score_bounded_losses(z, y, self.loss_bound)
         if "correct" in asked:
             right = np.asarray(model.score_classes(z) == y, np.float64)
-            out["correct"] = whole(weights * right, UNIT).sum(axis=1)
+        out = self._measured(cut, right, weights, asked)
         if "gradients" in asked:
             slopes = model.score_slopes(z, y).reshape(len(y), -1)
             parts = [
@@ -453,6 +458,42 @@ class Noised(Releasing[NoisedTotal], ModelQuestion[NoisedTotal]):
             out["gradients"] = np.array(parts)
         if "curvatures" in asked:
             out["curvatures"] = np.array([_gram(inputs, row) for row in weights])
+        return out
+
+    def _alone(self, view: View, rows: slice) -> tuple[FloatArray, FloatArray]:
+        """Return bounded losses of a network, each row by itself, and who is right.
+
+        What is no number counts as M.
+        """
+        from pffl.models import alone
+        from pffl.models.network import Network
+
+        model = self.task.model
+        if not isinstance(model, Network):
+            raise UsageError(f"not available under noise: {type(model).__name__}")
+        y = view.y[rows]
+        own, classes = alone.losses_and_classes(model, self.w, view.X[rows], y)
+        M = self.loss_bound
+        cut = model.bounded(np.nan_to_num(own, nan=np.inf, posinf=np.inf), M)
+        return cut, np.asarray(classes == y, np.float64)
+
+    def _measured(
+        self,
+        losses: FloatArray,
+        right: FloatArray,
+        weights: FloatArray,
+        asked: Mapping[str, float],
+    ) -> dict[str, IntArray]:
+        """Return the sums that follow from rows' losses, and from who is right."""
+        out: dict[str, IntArray] = {}
+        cut = np.clip(losses, 0.0, self.loss_bound)
+        if "counts" in asked:
+            out["counts"] = whole(weights, UNIT).sum(axis=1)
+        if "losses" in asked:
+            # Upwards: a released loss is never too small.
+            out["losses"] = _up(weights * cut).sum(axis=1)
+        if "correct" in asked:
+            out["correct"] = whole(weights * right, UNIT).sum(axis=1)
         if "logs" in asked:
             x = (cut / self.loss_bound)[:, None]
             logs = np.maximum(np.log1p(-self.bets * x) / -np.log1p(-self.bets), -1.0)
@@ -503,14 +544,6 @@ def once(view: View) -> View:
 def chunks(rows: int) -> list[slice]:
     """Return slices of rows that are multiplied at once."""
     return [slice(at, at + ROWS) for at in range(0, rows, ROWS)]
-
-
-def shortened(rows: FloatArray, longest: float) -> FloatArray:
-    """Return rows no longer than that, in the same direction."""
-    length = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    factor = np.minimum(1.0, longest / np.maximum(length, longest))
-    # By a hair, so that rounding does not undo it.
-    return rows * np.where(factor < 1, factor * (1 - 1e-15), 1.0)[:, None]
 
 
 def whole(values: FloatArray, unit: int) -> IntArray:

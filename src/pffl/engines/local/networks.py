@@ -35,7 +35,16 @@ from pffl.engines.reference import naming
 from pffl.errors import UsageError
 from pffl.models.network import Network, join
 from pffl.models.scaled import dense
-from pffl.questions import Evaluate, EvaluateTotal, Train, TrainTotal, View, add_all
+from pffl.questions import (
+    Evaluate,
+    EvaluateTotal,
+    Sampled,
+    SampledTotal,
+    Train,
+    TrainTotal,
+    View,
+    add_all,
+)
 from pffl.typing import FloatArray, IntArray
 
 BLOCK = 8  # silos that a thread takes at a time
@@ -107,7 +116,18 @@ def evaluate(
     return question.pooled(add_all(totals), views)
 
 
-BATCHED: dict[Any, Callable[..., Any]] = {Train: train, Evaluate: evaluate}
+def sampled(
+    views: Sequence[View], question: Sampled, spread: Threads, names: Sequence[str]
+) -> SampledTotal:
+    """Answer for all silos, those who were drawn in batches together."""
+    return question.pooled(question.together(views), views)
+
+
+BATCHED: dict[Any, Callable[..., Any]] = {
+    Train: train,
+    Evaluate: evaluate,
+    Sampled: sampled,
+}
 
 
 def network_of(question: Train | Evaluate) -> Network:
