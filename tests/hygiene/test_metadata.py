@@ -18,7 +18,12 @@ SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 PROJECT = SETTINGS["project"]
 FOR_TESTS = {"dev", "docs", "test"}
 #: Imported under another name than they are installed by.
-INSTALLED_AS = {"PIL": "pillow", "sklearn": "scikit-learn", "tomli_w": "tomli-w"}
+INSTALLED_AS = {
+    "PIL": "pillow",
+    "dp_accounting": "dp-accounting",
+    "sklearn": "scikit-learn",
+    "tomli_w": "tomli-w",
+}
 #: Not installed with any extra: whoever calls the one function that needs it is told.
 ASKED_FOR = {"fairlearn"}
 PIN = re.compile(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.!+]+)")
