@@ -13,6 +13,7 @@ Reference: Abadi et al., *Deep learning with differential privacy*, CCS 2016.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -43,6 +44,8 @@ REFUSED: tuple[tuple[tuple[type[nn.Module], ...], str], ...] = (
     ),
 )
 
+_CHECKED: WeakSet[nn.Module] = WeakSet()  # by trying
+
 
 def faults(model: Network) -> list[str]:
     """Return, by name, what keeps a module from being trained example by example."""
@@ -61,6 +64,8 @@ def faults(model: Network) -> list[str]:
 
 def check(model: Network) -> None:
     """Refuse a bound model whose module cannot be mapped over single examples."""
+    if model.module in _CHECKED:
+        return
     found = faults(model)
     if not found:
         rows, zero = model._two_rows, np.zeros(2)
@@ -74,6 +79,7 @@ def check(model: Network) -> None:
             found = [f"a module that torch.func cannot map over examples ({line})"]
     if found:
         raise UsageError(f"not available under noise: {'; '.join(found)}")
+    _CHECKED.add(model.module)
 
 
 def losses_and_classes(

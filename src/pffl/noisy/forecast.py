@@ -9,7 +9,7 @@ is the one at which so much room below the bound would be enough.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -44,8 +44,7 @@ def margin(
 
 
 def smallest_epsilon(
-    make: Callable[[Privacy], Plan],
-    privacy: Privacy,
+    plans: Sequence[Plan],
     people: int,
     room: float,
     atoms: int,
@@ -54,12 +53,14 @@ def smallest_epsilon(
     confidence: float,
     total: float,
 ) -> float | None:
-    """Return the smallest ε at which a margin is no larger than the room; or None."""
-    for epsilon in EPSILONS.tolist():
-        plan = make(replace(privacy, epsilon=epsilon))
+    """Return the smallest ε at which a margin is no larger than the room; or None.
+
+    `plans` are those of rising ε.
+    """
+    for plan in plans:
         found = margin(plan, people, atoms, cells, confidence=confidence, total=total)
         if found <= room:
-            return epsilon
+            return plan.privacy.epsilon
     return None
 
 
@@ -73,6 +74,7 @@ def table(
 ) -> list[dict[str, str]]:
     """Return margins, and the smallest ε for some rooms, by the size of a cell."""
     plan, many = make(privacy), max(1, len(cells))
+    plans = [make(replace(privacy, epsilon=e)) for e in EPSILONS.tolist()]
     atoms = int(cells.membership.sum(axis=1).max()) if len(cells) else 1
     out = []
     for people in SIZES:
@@ -83,7 +85,7 @@ def table(
             "margin": f"{wide:.4f}" if wide < privacy.loss_bound - TYPICAL else "none",
         }
         for room in ROOMS:
-            least = smallest_epsilon(make, privacy, people, room, atoms, many, **sure)
+            least = smallest_epsilon(plans, people, room, atoms, many, **sure)
             row[f"ε for {room:g} of room"] = "–" if least is None else f"{least:.2g}"
         out.append(row)
     return out
