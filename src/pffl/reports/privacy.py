@@ -56,6 +56,8 @@ def _in_parts(
     privacy: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """Return releases with the μ of their part; of those drawn, what others leave."""
+    if all(one["rate"] == 1 for one in releases):
+        return [dict(one) for one in releases]
     whole = mu_of(privacy["epsilon"], privacy["delta"]) ** 2
     left = max(0.0, whole - privacy["mu"] ** 2)
     return [
