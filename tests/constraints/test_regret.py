@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -27,6 +26,8 @@ from tests.engines.sites import remote
 from tests.helpers import Oracle, make_federation, make_schema
 from tests.interrupting import Stopping, outcome
 from tests.verifying import not_verified
+
+cp = pytest.importorskip("cvxpy")
 
 SIZES = (90, 60)
 FEW = Options(baseline=False, least=False)

@@ -10,15 +10,16 @@ import zlib
 
 import joblib
 import numpy as np
-import onnx
 import pandas as pd
 import pytest
-from onnx import helper
 
 from pffl.data import packed
 from pffl.data.reading import place_of, read_table
 from pffl.errors import DataError
 from tests.data.tables import people
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("openpyxl")
 
 FRAME = people(30).assign(seen=pd.Timestamp("2021-04-03"))
 
@@ -109,11 +110,11 @@ def test_what_must_be_installed_is_said(tmp_path, monkeypatch, package):
 
 
 def onnx_model() -> bytes:
-    value = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [None, 2])
-    node = helper.make_node("Identity", ["x"], ["y"])
-    out = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [None, 2])
-    graph = helper.make_graph([node], "g", [value], [out])
-    return helper.make_model(graph, producer_name="skl2onnx").SerializeToString()
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [None, 2])
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    out = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [None, 2])
+    graph = onnx.helper.make_graph([node], "g", [value], [out])
+    return onnx.helper.make_model(graph, producer_name="skl2onnx").SerializeToString()
 
 
 def dumped(compress) -> bytes:
