@@ -2,7 +2,8 @@
 
     python benchmarks/weights_protocol.py process            # a Grid in one process
     python benchmarks/weights_protocol.py simulation 0 1 2   # flwr run, Ray
-    python benchmarks/weights_protocol.py nodes 0 1 2        # flwr run, 3 SuperNodes
+    python benchmarks/weights_protocol.py nodes 0 1 2        # flwr run, 3 warm nodes
+    python benchmarks/weights_protocol.py supernodes 0       # the same, Flower's own
 
 Each line of the output is a run: group losses on training rows, status, rounds.
 """
@@ -21,7 +22,7 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 APPS = HERE / "examples" / "flower_torch"
 BIN = Path(sys.executable).parent
-ROUNDS = 20
+ROUNDS = 15
 sys.path[:0] = [str(HERE), str(APPS / "after")]
 
 
@@ -44,6 +45,7 @@ def environment(home: Path) -> dict[str, str]:
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "PFFL_ALLOW_ROOT": "1",  # in a container
         "OMP_NUM_THREADS": "1",
         "NO_PROXY": "127.0.0.1",
         "PATH": path,
@@ -151,8 +153,11 @@ def simulation(seeds: list[int]) -> None:
         end(home)
 
 
-def nodes(seeds: list[int]) -> None:
-    """`flwr run` over a SuperLink and three of Flower's own SuperNodes, on loopback."""
+def nodes(seeds: list[int], *, warm: bool = True) -> None:
+    """`flwr run` over Flower's SuperLink and three nodes, on loopback.
+
+    Nodes are `pffl.flower.node` with the app of the example, or Flower's own.
+    """
     from tests.flower.processes import free_port, wait_for
 
     with tempfile.TemporaryDirectory() as name:
@@ -163,27 +168,34 @@ def nodes(seeds: list[int]) -> None:
         (home / "config.toml").write_text(text)
         started = []
 
-        def spawn(*command: str) -> None:
+        def spawn(place: Path, *command: str) -> None:
+            place.mkdir(exist_ok=True)
             with (folder / f"process-{len(started)}.log").open("wb") as log:
+                more = {"PYTHONPATH": str(app), "FLWR_HOME": str(home / place.name)}
                 started.append(
                     subprocess.Popen(
                         [str(BIN / command[0]), *command[1:]],
-                        env=environment(home),
+                        env=environment(home) | more,
                         stdout=log,
                         stderr=log,
-                        cwd=folder,
+                        cwd=place,
                     )
                 )
 
+        node = ["python", "-m", "pffl.flower.node", "--app=quickstart.client_app:app"]
+        node = node if warm else ["flower-supernode", "--host=127.0.0.1"]
+
         try:
             at = ["--host=127.0.0.1", f"--port={port}"]
-            spawn("flower-superlink", "--insecure", *at)
+            spawn(folder / "link", "flower-superlink", "--insecure", *at)
             wait_for(lambda: listens(port), "the SuperLink", 300)
             for k in range(3):
-                own = [f"--port={free_port()}", "--host=127.0.0.1", "--insecure"]
+                own = [f"--port={free_port()}", "--insecure"]
                 config = f"partition-id={k} silo='site {k}'"
                 link = f"--superlink=127.0.0.1:{port}"
-                spawn("flower-supernode", link, f"--node-config={config}", *own)
+                spawn(
+                    folder / f"node-{k}", *node, link, f"--node-config={config}", *own
+                )
             for seed in seeds:
                 out, begun = folder / f"seed-{seed}", time.monotonic()
                 flwr_run(app, ["trial"], out, seed, home)
@@ -197,7 +209,8 @@ def nodes(seeds: list[int]) -> None:
         finally:
             for one in started:
                 one.terminate()
-            end(home)
+            for place in (home, *(home / one.name for one in folder.iterdir())):
+                end(place)
 
 
 def listens(port: int) -> bool:
@@ -228,4 +241,5 @@ if __name__ == "__main__":
         "process": lambda seeds: process(),
         "simulation": simulation,
         "nodes": nodes,
+        "supernodes": lambda seeds: nodes(seeds, warm=False),
     }[what](seeds)

@@ -32,12 +32,12 @@ from pffl.preparation import Options
 from pffl.problem import Point, Problem, upper_value
 from pffl.solution import Solution
 from pffl.solving import evidence_of, noted, prepared, setting_of, terms_of
-from pffl.text import words
+from pffl.text import up, words
 from pffl.typing import FloatArray
 
 Kept: TypeAlias = Literal["best", "average", "last"]
 Groups: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]]
-SWING = 0.05  # of a cell's scale: losses that swing by more at the end did not settle
+SWING = 0.05  # of a cell's scale, or of all weight: what swings by more is not settled
 UNMEASURED = Missing(
     "needs gradients of all losses, and of somebody else's model there are only sums"
 )
@@ -218,14 +218,21 @@ class Outside:
         self.summed += 1
 
     def settling(self) -> Settling:
-        """Say how far losses swung over the last half of the rounds."""
+        """Say how far losses and weights swung over the last half of the rounds."""
         last = self.history[-((len(self.history) + 1) // 2) :]
         scales = self.problem.scales
         if len(last) < 2:
             return Settling(len(last), [None] * len(scales), SWING)
-        swing = np.array([row.violation for row in last]).std(axis=0) / scales
-        known = [float(one) if np.isfinite(one) else None for one in swing]
-        return Settling(len(last), known, SWING)
+        losses = np.array([row.violation for row in last]) / scales
+        lam = np.array([row.multipliers for row in last])
+        shares = lam / (self.problem.risk_weight + lam.sum(axis=1, keepdims=True))
+        jumps = np.sqrt(np.square(np.diff(losses, axis=0)).mean(axis=0))
+        known = [
+            [float(one) if np.isfinite(one) else None for one in row]
+            for row in (losses.std(axis=0), jumps)
+        ]
+        weights = shares.std(axis=0).tolist()
+        return Settling(len(last), known[0], SWING, known[1], weights)
 
     def concluded(
         self,
@@ -267,7 +274,13 @@ class Outside:
             training=training,
             promise=not constraint.minimax,
             minimax=constraint.minimax,
-            notes=[*self.notes, OWN_SEEDS, *told_of(measured, M), *notes],
+            notes=[
+                *self.notes,
+                OWN_SEEDS,
+                *told_of(measured, M),
+                *noise_of(training.settling, problem.cells.names),
+                *notes,
+            ],
         )
         rows = tuple(self.history)
         solution = Solution(w, lam, problem, rows, evidence, engine.encoding)
@@ -307,6 +320,23 @@ def told_of(measured: Measured, M: float | None) -> list[str]:
         "what is said is of the model with its probabilities kept so far from 0 that "
         f"no loss is above {words(M)} (pffl.outside.bounded does it); without, "
         f"no cell's mean training loss differs by more than {words(far)}"
+    ]
+
+
+def noise_of(found: Settling | None, names: Sequence[str]) -> list[str]:
+    """Say whose losses are noisy from round to round, if it is more than a little."""
+    if found is None or not any(found.noisy):
+        return []
+    swing = [
+        s or 0.0 if noise else 0.0
+        for s, noise in zip(found.swing, found.noisy, strict=True)
+    ]
+    z = int(np.argmax(swing))
+    return [
+        f"in the last {found.rounds:,} rounds the mean loss of '{names[z]}' moved to "
+        f"and fro by {up(swing[z])} of what a constant guess loses (its standard "
+        "deviation), while the weights of the cells stood still: noise of the "
+        "training, which a smaller learning rate or larger batches would lessen"
     ]
 
 

@@ -164,6 +164,53 @@ def test_a_step_that_is_far_too_long_never_ends_as_success(tmp_path):
         assert all(check.agrees for check in verify(out))
 
 
+class Noisy(AppGrid):
+    """Training that ends somewhere near, each time elsewhere."""
+
+    def __init__(self, app, size):
+        super().__init__(app)
+        self.draw, self.size = np.random.default_rng(0), size
+
+    def deliver(self, message):
+        reply = super().deliver(message)
+        if message.metadata.message_type == "train":
+            w = reply.content["arrays"]["w"].numpy()
+            w = w + self.size * self.draw.normal(size=w.shape).astype(np.float32)
+            reply.content["arrays"]["w"] = type(reply.content["arrays"]["w"])(w)
+        return reply
+
+
+def test_noise_of_the_training_is_said_and_is_no_step_that_is_too_long(tmp_path):
+    for step, status in ((None, "met"), (150.0, "not_converged")):
+        out = tmp_path / str(step)
+        bound = pffl.BoundedGroupLoss(0.68)
+        fair = FairFedAvg(bound, **KNOWN, dual_step_size=step, out=out)
+        solution, _ = run(fair, Noisy(client(), 0.2), rate=3.0)
+        found = solution.training.settling
+        assert max(found.swing) > 0.05
+        assert solution.status == status, solution
+        said = any("noise of the training" in note for note in solution.notes)
+        assert said == (step is None) == found.steady
+        assert all(check.agrees for check in verify(out))
+
+
+def test_training_that_still_drifts_has_not_converged(tmp_path):
+    far = first()
+    far["w"] = type(far["w"])(np.full((2, 4), [[0.0], [3.0]], np.float32))
+    config = ConfigRecord({"rate": 0.05})
+    for rounds, said in ((14, "drifts, goes in waves"), (2, "so few rounds")):
+        out, loose = tmp_path / str(rounds), pffl.BoundedGroupLoss(5.0)
+        fair = FairFedAvg(loose, **KNOWN, multiplier_bound=1e-3, out=out)
+        fair.start(AppGrid(client()), far, rounds, 60, config)
+        solution = fair.solution
+        assert solution.status == "not_converged"
+        assert said in solution.message
+        assert "Use more rounds" in solution.message
+        checks = verify(out)
+        wrong = [check for check in checks if not check.agrees]
+        assert not wrong, wrong
+
+
 CASES = {
     "cbgl": (pffl.ConditionalBoundedGroupLoss(0.72), 2),
     "per silo": (pffl.PerSilo(0.6), 2),

@@ -665,6 +665,12 @@ class ModelPath(Record):
 class Settling(Record):
     """How far losses still swung at the end of a run whose gap nobody can measure.
 
+    Losses that swing because of a step of λ that is too long take the weights of the
+    cells with them. Where these stand still, and losses move from one round to the next
+    as far as over all of them, it is noise of the training: there is nothing left to
+    settle, unless it is so much that the best round is a matter of luck. Losses that
+    drift, or go in slow waves, have not settled.
+
     Attributes
     ----------
     rounds
@@ -673,25 +679,56 @@ class Settling(Record):
         Standard deviation of each cell's mean training loss over them, in parts of the
         cell's scale; None where it was not known in every one of them.
     target
-        A run with more than that has not settled.
+        A swing of no more than that has settled, of losses and of weights.
+    jumps
+        Root mean square of a loss's changes from round to round, in the same parts.
+    weights
+        Standard deviation of what part of all weight each cell has, λ_z/(β + Σλ).
     """
 
     rounds: int
     swing: list[float | None]
     target: float
+    jumps: list[float | None] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)
+
+    FEWEST: ClassVar[int] = 6  # rounds that tell noise from a loss that just fell
+    NOISE: ClassVar[float] = 3.0  # times the target: noise of more is too much
 
     @property
     def widest(self) -> int | None:
-        """The cell that swung most; one that is not known swung more than any."""
+        """The cell that swung most, but for noise; an unknown one swung most of all."""
         if not self.swing:
             return None
         known = [np.inf if one is None else one for one in self.swing]
-        return int(np.argmax(known))
+        return int(np.argmax(np.where(self.noisy, -1.0, known)))
+
+    @property
+    def steady(self) -> bool:
+        """Whether the weights of the cells stood still."""
+        return bool(self.weights) and max(self.weights) <= self.target
+
+    @property
+    def noisy(self) -> list[bool]:
+        """Whether a cell's loss swung too far, and it is noise of the training."""
+        pairs = zip(self.swing, self.jumps or [None] * len(self.swing), strict=True)
+        return [
+            self.steady
+            and self.rounds >= self.FEWEST
+            and swing is not None
+            and jump is not None
+            and self.target < swing <= min(jump, self.NOISE * self.target)
+            for swing, jump in pairs
+        ]
 
     @property
     def settled(self) -> bool:
-        """Whether no cell swung too far."""
-        return all(one is not None and one <= self.target for one in self.swing)
+        """Whether no cell swung too far, but for noise of the training."""
+        pairs = zip(self.swing, self.noisy, strict=True)
+        return all(
+            noise or (swing is not None and swing <= self.target)
+            for swing, noise in pairs
+        )
 
 
 @dataclass(frozen=True)
@@ -973,7 +1010,11 @@ class Evidence(Record):
             good = good and needed <= set(sample.cells)
             good = good and sample.fits(cells)
         if isinstance(self.training, Training) and self.training.settling is not None:
-            good = good and len(self.training.settling.swing) == cells
+            found = self.training.settling
+            good = good and len(found.swing) == cells
+            good = good and all(
+                len(more) in (0, cells) for more in (found.jumps, found.weights)
+            )
         for least in (self.proofs.least, self.proofs.excess):
             if isinstance(least, Least):
                 good = good and len(least.multipliers) == len(least.offsets) == cells

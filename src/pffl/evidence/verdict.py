@@ -154,6 +154,9 @@ def _unsettled(e: Evidence, run: Training, found: Settling) -> str:
     """Say whose loss still swung, and what to change."""
     z = found.widest
     text = "The run did not converge: "
+    more = f"more rounds (now {run.rounds:,})"
+    if found.rounds < 2:
+        return f"{text}so few rounds cannot show whether losses settle. Use {more}."
     if z is not None and found.swing[z] is None:
         text += f"the loss of '{e.names[z]}' was not known in each of its last "
         return f"{text}{found.rounds:,} rounds."
@@ -161,9 +164,16 @@ def _unsettled(e: Evidence, run: Training, found: Settling) -> str:
         text += f"in its last {found.rounds:,} rounds the mean loss of '{e.names[z]}' "
         text += f"swung by {up(found.swing[z] or 0.0)} of what a constant guess loses "
         text += f"(its standard deviation), and {words(found.target)} is the most"
+    if found.steady:
+        return (
+            f"{text}. The weights of the cells stood still (they moved by "
+            f"{up(max(found.weights))} of all weight): the training itself drifts, "
+            f"goes in waves or is noisy. Use {more}, or a smaller learning rate or "
+            "momentum."
+        )
     return (
         f"{text}. If it went up and down, use a smaller dual_step_size (None finds "
-        f"one); if it still fell, more rounds (now {run.rounds:,})."
+        f"one); if it still fell, {more}."
     )
 
 

@@ -66,6 +66,7 @@ CLOSE = 1e-9  # relative: the same number by another way of computing
 TINY = 1e-12  # and this much beside it, where numbers cancel
 MET = 1e-6  # of a cell's scale: a training loss this little above its bound is met
 NEAR = 1e-3  # of the smallest bound, beside the scale
+FEWEST = 6  # rounds that tell noise of a training from a loss that just fell
 EFFORT = ("dual_rounds", "rounds", "max_rounds")  # what to raise, the first there is
 FAR, WELL = 1e6, 10.0  # times the longest weights: as good as all, and least of a proof
 TRIALS = (3.0, 5.0, 8.0, 12.0, 20.0)  # M, the first that costs little
@@ -1570,14 +1571,23 @@ class Told:
         found = run.get("settling")
         if not found:
             return None
-        parts = [math.inf if one is None else one for one in found["swing"]]
+        swing, target = found["swing"], number(found["target"])
+        weights, rounds = found.get("weights") or [], f"{run['rounds']:,}"
+        steady = bool(weights) and max(weights) <= target
+        parts = [math.inf if one is None else one for one in swing]
+        told = steady and found["rounds"] >= FEWEST
+        for z, jump in enumerate(found.get("jumps") or []):
+            if told and jump is not None and target < parts[z] <= min(jump, 3 * target):
+                parts[z] = -1.0  # noise of the training
         most, many = max(parts, default=0.0), f"{found['rounds']:,}"
-        settled = most <= number(found["target"])
+        settled = most <= target
         name = self.names[parts.index(most)] if parts else ""
+        if found["rounds"] < 2:
+            return [rounds], settled
         if math.isinf(most):
             return [name, many], settled
-        shown = [many, name, up(most), near(found["target"]), f"{run['rounds']:,}"]
-        return shown, settled
+        still = [up(max(weights))] if steady else []
+        return [many, name, up(most), near(target), *still, rounds], settled
 
     def unfinished(self) -> list[str]:
         """What the sentence on a run shows that did not converge."""

@@ -336,7 +336,9 @@ class BoundedGroupLossMixin:
             return []
         return [
             "differential privacy of the strategy covers the model's updates only: "
-            "the sums of groups were sent without noise"
+            "the sums of groups were sent without noise, and the weights of examples "
+            "and the choice of the model follow from them. Neither these sums nor the "
+            "model as it came about is differentially private"
         ]
 
 

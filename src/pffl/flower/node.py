@@ -5,6 +5,10 @@ arguments. Beside it runs `executor`, which alone holds the secret that the node
 for: another account of the machine gets no task (fault 94). Neither runs what the
 server sends (fault 95).
 
+With ``--app module:name`` what answers is a ClientApp of one's own, installed here or
+in the current folder: an app with a torch model answers in the time of its own work,
+because torch is imported once. Of a site's rules its code keeps those that it keeps.
+
 Both reach into modules of Flower's that are its own business, so they are for the
 versions that they were tried with. With another one, Flower's own node is started, with
 the apps that lie in the site's folder and no others, and it is said aloud.
@@ -88,7 +92,7 @@ def run(arguments: Sequence[str]) -> None:
     Parameters
     ----------
     arguments
-        Those of ``flower-supernode``.
+        Those of ``flower-supernode``, and ``--app``.
     """
     check_user()
     os.environ.setdefault("FLWR_HOME", str(Path("flwr").resolve()))
@@ -118,14 +122,16 @@ def quick(arguments: Sequence[str]) -> None:
 
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--port", type=int, required=True)
-    port = parser.parse_known_args(arguments)[0].port
+    parser.add_argument("--app")
+    found, rest = parser.parse_known_args(arguments)
+    port = found.port
     secret = secrets.token_bytes(32)
     files.write(Path(forks.SECRET), secret, private=True)
 
     def serve(bell: forks.Bell) -> None:
         from pffl.flower import executor
 
-        executor.serve(f"{LOOPBACK}:{port}", secret, bell)
+        executor.serve(f"{LOOPBACK}:{port}", secret, bell, found.app)
 
     pauses = Pauses(*forks.start(serve))
     signal.signal(signal.SIGCHLD, pauses.lost)
@@ -149,7 +155,8 @@ def quick(arguments: Sequence[str]) -> None:
     node._pull_and_store_message = pulled
     node.time = pauses
     sys.argv[1:] = [
-        *arguments,
+        *rest,
+        f"--port={port}",
         "--isolation=process",
         f"--superexec-auth-secret-file={forks.SECRET}",
     ]
@@ -163,6 +170,8 @@ def flowers_own(arguments: Sequence[str]) -> None:
         f"({', '.join(f'{start}x' for start in KNOWN)}): Flower's own node is started. "
         "It is slow, and other accounts of this machine can answer in the site's name"
     )
+    if any(one.partition("=")[0] == "--app" for one in arguments):
+        raise UsageError("--app needs a version that pffl's node was tried with")
     apps = sorted(Path().glob("*.fab"))
     if os.geteuid() == 0 or not apps:
         raise UsageError(

@@ -1,0 +1,126 @@
+"""λ where somebody else trains: the step that looks ahead, and what has settled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pffl.evidence.evidence import Settling
+from pffl.methods import ascent
+from pffl.methods.ascent import Ascent
+from pffl.numerics import capped_softmax
+
+
+def plain(rows, bound):
+    """λ after each round, as the module's docstring has it, round by round."""
+    theta, out, squares, pace, worst = np.zeros(rows.shape[1]), [], 0.0, 1.0, None
+    for t, r in enumerate(rows):
+        squares += np.abs(r).max() ** 2
+        if worst is not None and r.argmax() != worst and r.max() > 0:
+            pace = max(0.1, pace / 2)
+        worst = r.argmax()
+        eta = 0.5 * np.sqrt(np.log(len(r) + 1) / squares)
+        theta = theta + pace * eta * r
+        d = np.diff(rows[: t + 1], axis=0)
+        along = moved = 0.0
+        for i in range(1, len(d)):
+            fade = 0.8 ** (len(d) - 1 - i)
+            along += fade * d[i] @ d[i - 1]
+            moved += fade * (d[i] @ d[i] + d[i - 1] @ d[i - 1]) / 2
+        c = min(max(along / moved if moved else 0.0, 0.0), 0.75)
+        ahead = sum(eta * c**j * d[-1] for j in range(1, 400)) if len(d) else 0.0
+        e = np.exp(theta + ahead)
+        out.append(bound * e / (1 + e.sum()))
+    return np.array(out)
+
+
+@pytest.mark.parametrize("smooth", [0.0, 0.5, 0.95])
+def test_the_step_is_that_of_a_plain_loop(smooth):
+    draw = np.random.default_rng(3)
+    rows = [draw.normal(size=3)]
+    for _ in range(25):
+        rows.append(smooth * rows[-1] + 0.1 * draw.normal(size=3))
+    rows, at, found = np.array(rows), Ascent(np.zeros(3)), []
+    for r in rows:
+        at = at.after(r)
+        found.append(at.multipliers(7.0))
+    np.testing.assert_allclose(found, plain(rows, 7.0), rtol=1e-10)
+
+
+def test_nothing_is_added_for_noise_a_fixed_step_or_a_cell_that_nobody_told_of():
+    at = Ascent(np.zeros(2))
+    for t in range(12):  # to and fro
+        at = at.after(np.array([0.1, -0.1]) * (-1) ** t)
+        assert np.all(at.ahead == 0.0)
+    fixed = Ascent(np.zeros(2), step_size=3.0)
+    for t in range(12):  # a straight line
+        fixed = fixed.after(np.array([0.1, -0.1]) * t)
+    np.testing.assert_array_equal(
+        fixed.multipliers(2.0), capped_softmax(fixed.theta, 2.0)
+    )
+    away = Ascent(np.zeros(2))
+    for t in range(6):
+        away = away.after(np.array([0.1 * t, np.nan if t % 2 else 0.2]))
+    assert away.ahead[0] > 0
+    assert away.ahead[1] == 0
+    assert np.isfinite(away.multipliers(2.0)).all()
+
+
+def swing_of(momentum, rounds=40):
+    """Two groups that want x = −1 and x = 1, and a server that keeps its momentum."""
+    x, v, at, losses = 0.3, 0.0, Ascent(np.zeros(2)), []
+    for _ in range(rounds):
+        r = np.array([(x + 1) ** 2, (x - 1) ** 2]) / 2 - 0.52
+        losses.append(r)
+        at = at.after(r)
+        weight = np.array([0.8, 0.2]) + at.multipliers(10.0)
+        slope = weight @ [x + 1, x - 1] / weight.sum()
+        v = momentum * v - (1 - momentum) * slope
+        x += 1.2 * v
+    return np.array(losses)[rounds // 2 :].std(axis=0).max()
+
+
+def test_a_servers_momentum_is_damped_and_others_are_left_alone(monkeypatch):
+    ahead = {m: swing_of(m) for m in (0.0, 0.5, 0.9)}
+    assert ahead[0.0] < 0.01
+    assert ahead[0.5] < 0.01
+    monkeypatch.setattr(ascent, "FARTHEST", 0.0)
+    for momentum in (0.0, 0.5):
+        assert swing_of(momentum) == pytest.approx(ahead[momentum], abs=0.01)
+    assert swing_of(0.9) > 3 * ahead[0.9]
+
+
+def settling(losses, weights=0.01):
+    x = np.asarray(losses, float)
+    jumps = float(np.sqrt(np.square(np.diff(x)).mean()))
+    return Settling(len(x), [float(x.std())], 0.05, [jumps], [weights])
+
+
+NOISE = np.random.default_rng(0).normal(size=15)
+
+
+@pytest.mark.parametrize(
+    ("found", "settled", "noisy"),
+    [
+        (settling(0.02 * NOISE), True, False),
+        (settling(0.1 * NOISE), True, True),
+        (settling(0.25 * NOISE), False, False),  # the best round would be luck
+        (settling([0.5, 0.7, 0.5, 0.7, 0.5]), False, False),  # too few to tell
+        (settling(0.1 * NOISE, weights=0.051), False, False),  # λ swings with it
+        (settling(0.3 * (-1.0) ** np.arange(8), weights=0.4), False, False),
+        (settling(np.linspace(0.7, 0.4, 12)), False, False),  # it still falls
+        (settling(0.2 * np.sin(np.arange(15) * 2 * np.pi / 14)), False, False),
+        (Settling(8, [0.1], 0.05), False, False),  # a file of an earlier version
+        (Settling(8, [None], 0.05, [None], [0.0]), False, False),
+    ],
+)
+def test_noise_of_the_training_has_settled_and_drift_waves_and_swings_have_not(
+    found, settled, noisy
+):
+    assert (found.settled, found.noisy) == (settled, [noisy])
+
+
+def test_the_cell_that_is_named_is_one_that_has_not_settled():
+    found = Settling(9, [0.14, 0.12, 0.01], 0.05, [0.2, 0.1, 0.01], [0.0, 0.0, 0.0])
+    assert found.noisy == [True, False, False]
+    assert found.widest == 1
