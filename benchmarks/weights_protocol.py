@@ -99,7 +99,7 @@ def process() -> None:
             context = Context(1, 1, dict(node), RecordDict(), self.config)
             return travelled(own(message, context))
 
-    def run(what, base, seed, **given):
+    def run(what, base, seed, rounds, **given):
         kind = type(f"Fair{base.__name__}", (BoundedGroupLossMixin, base), {})
         torch.manual_seed(seed)
         grid = Partitions({10 + k: (app, {"partition-id": k}) for k in range(4)})
@@ -113,12 +113,12 @@ def process() -> None:
         )
         begun = time.monotonic()
         arrays, lr = ArrayRecord(Net().state_dict()), ConfigRecord({"lr": 0.01})
-        rounds = int(os.environ.get("ROUNDS", ROUNDS))
         strategy.start(grid, arrays, rounds, train_config=lr)
         found = strategy.solution
         told(f"{what}, seed {seed}", found.as_dict(), time.monotonic() - begun)
-        swing = [round(s, 3) for s in found.training.settling.swing]
-        print(f"    swing {swing}, first met in round {met(found)}", flush=True)
+        end = found.training.settling
+        swing, weights = ([round(s, 3) for s in x] for x in (end.swing, end.weights))
+        print(f"    swing {swing}, weights {weights}, first met in round {met(found)}")
 
     def met(solution):
         return next(
@@ -126,17 +126,20 @@ def process() -> None:
         )
 
     torch.set_num_threads(1)
-    gentle = {"eta": 0.03, "beta_1": 0.0}
-    for what, base, given in (
-        ("FedAvg", FedAvg, {}),
-        ("FedProx, mu 0.1", FedProx, {"proximal_mu": 0.1}),
-        ("FedAvg, dual step 36", FedAvg, {"dual_step_size": 36.0}),
-        ("FedAdam, eta 0.03, beta_1 0", FedAdam, gentle),
-        ("unchanged (B of nearly 0)", FedAvg, {"multiplier_bound": 1e-9}),
-        ("FedAdam as it comes (eta 0.1, beta_1 0.9)", FedAdam, {}),
+    gentle, none = {"eta": 0.03, "beta_1": 0.0}, {"multiplier_bound": 1e-9}
+    long = "dual_step_size"
+    for what, base, rounds, given in (
+        ("FedAvg", FedAvg, ROUNDS, {}),
+        ("FedProx, mu 0.1", FedProx, ROUNDS, {"proximal_mu": 0.1}),
+        ("FedAdam, eta 0.03, beta_1 0", FedAdam, ROUNDS, gentle),
+        ("FedAdam as it comes", FedAdam, 2 * ROUNDS, {}),
+        ("FedAdam as it comes, dual step 30", FedAdam, 2 * ROUNDS, {long: 30.0}),
+        ("FedAdam, unchanged", FedAdam, 2 * ROUNDS, none),
+        ("FedAvg, dual step 36", FedAvg, ROUNDS, {long: 36.0}),
+        ("FedAvg, unchanged (B of nearly 0)", FedAvg, ROUNDS, none),
     ):
         for seed in range(3):
-            run(what, base, seed, **given)
+            run(what, base, seed, rounds, **given)
 
 
 def simulation(seeds: list[int]) -> None:
