@@ -12,8 +12,9 @@ from html import escape
 #: Joiners that emoji and several scripts need; they do nothing by themselves.
 _JOINERS = "\u200c\u200d"
 _LONGEST = 60
-#: Columns whose numbers are upper bounds.
+#: Columns whose numbers are upper bounds, and lower ones.
 UPPER = ("upper", "joint", "test_upper")
+LOWER = ("lower",)
 _MOST_ROWS = 50
 
 
@@ -81,12 +82,14 @@ def few(names: Sequence[str], most: int = 8) -> str:
 
 
 def figure(name: str, value: object) -> str:
-    """Return one entry of column `name`; an upper bound is rounded up."""
+    """Return one entry of column `name`; bounds are rounded to their true side."""
     if value is None:
         return "—"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
+        if name in LOWER:
+            return down(value)
         return up(value) if name in UPPER else words(value, digits=6)
     if isinstance(value, str):
         return shorten(visible(value))

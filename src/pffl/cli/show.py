@@ -20,7 +20,7 @@ from pffl.evidence import choice, promise, summary, verdict
 from pffl.evidence.advice import asks_most
 from pffl.evidence.certificate import grounds_of, mark, numbered
 from pffl.evidence.evidence import Evidence, Missing, Training
-from pffl.text import UPPER, shorten, up, visible
+from pffl.text import LOWER, UPPER, down, shorten, up, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -253,6 +253,8 @@ def _figure(title: str, value: object) -> Text:
         return Text("yes", style="") if value else Text("no", style="red")
     if isinstance(value, float) and title in UPPER:
         return Text(up(value))
+    if isinstance(value, float) and title in LOWER:
+        return Text(down(value))
     if isinstance(value, float):
         return Text(f"{value:.4f}" if abs(value) < 1e4 else f"{value:.4g}")
     if isinstance(value, int):

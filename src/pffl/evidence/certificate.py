@@ -33,6 +33,7 @@ Status: TypeAlias = Literal[
     "interrupted",
 ]
 
+UNDECIDED = "not decided at this ε"
 FORMAT = "pffl.certificate"
 VERSION = 2
 UNSEEN = ("holdout", "uniform")
@@ -321,9 +322,17 @@ def _text_statement(statement: Statement) -> list[str]:
     return lines
 
 
+def in_words(status: Status) -> str:
+    """Return the word that stands for a status, the same wherever it is shown."""
+    return UNDECIDED if status == "undecided" else status.replace("_", " ")
+
+
 def as_text(certificate: Certificate) -> str:
     """Return the certificate as plain lines."""
-    lines = [f"Certificate: {certificate.verdict}", visible(certificate.sentence)]
+    lines = [
+        f"Certificate: {in_words(certificate.verdict)}",
+        visible(certificate.sentence),
+    ]
     share = f"{100 * certificate.confidence:.6g}"
     lines.append(f"Statements on unseen people hold with confidence {share} %.")
     lines += [f"Note: {visible(note)}" for note in certificate.notes]
@@ -360,7 +369,7 @@ def as_html(certificate: Certificate) -> str:
     )
     return (
         '<article class="pffl-certificate">'
-        f"<h3>Certificate: {escape(certificate.verdict)}</h3>"
+        f"<h3>Certificate: {escape(in_words(certificate.verdict))}</h3>"
         f"<p>{escape(visible(certificate.sentence))}</p>"
         f"<p>Confidence: {100 * certificate.confidence:.6g} %</p>{notes}"
         + "".join(map(_html_statement, certificate.statements))

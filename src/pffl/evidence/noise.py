@@ -30,7 +30,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pffl.evidence.certificate import Assumption, State, Statement, Status
+from pffl.evidence.certificate import (
+    Assumption,
+    State,
+    Statement,
+    Status,
+    in_words,
+)
 from pffl.privacy.accounting import epsilon_of, mu_of
 from pffl.records import Record
 from pffl.text import down, up, words
@@ -40,7 +46,6 @@ if TYPE_CHECKING:
     from pffl.evidence.evidence import Evidence
 
 COUNTED = 0.1  # part of δ for the number of held-out people
-UNDECIDED = "not decided at this ε"
 NOT_AVAILABLE = "not available under noise"
 KEYED = "keyed hash"  # how rows were cut, if one person more moves nobody else
 
@@ -212,9 +217,14 @@ def factor(e: Evidence) -> float:
     return float(-ndtri((1.0 - e.terms.confidence) / (2 * max(1, len(e.cells)))))
 
 
-def ends(e: Evidence, noise: Noise) -> tuple[FloatArray, FloatArray]:
-    """Return lower and upper ends of the cells' mean training losses, all together."""
-    seen, many = noise.seen, member(e).sum(axis=1)
+def ends(
+    e: Evidence, noise: Noise, figures: Figures | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Return lower and upper ends of the cells' mean losses, all cells together.
+
+    Of training rows, or of those that the `figures` are of.
+    """
+    seen, many = figures or noise.seen, member(e).sum(axis=1)
     losses, people = sums(e, seen.losses), sums(e, seen.counts)
     z, root = factor(e), np.sqrt(many)
     found = [
@@ -424,9 +434,8 @@ def verdicts(e: Evidence, noise: Noise) -> dict[str, dict[str, Any]]:
     status, sentence = judge(e, noise)
     shown = promised(e, noise)
     word = "not available" if shown is None else "holds" if shown else "not shown"
-    trained = UNDECIDED if status == "undecided" else status.replace("_", " ")
     return {
-        "training": {"verdict": trained, "sentence": sentence},
+        "training": {"verdict": in_words(status), "sentence": sentence},
         "heldout": _heldout(e, noise),
         "unseen": {
             "verdict": word,

@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from pffl.evidence import promise, verdict
-from pffl.evidence.certificate import Certificate, mark
+from pffl.evidence.certificate import UNDECIDED, Certificate, in_words, mark
 from pffl.evidence.evidence import Evidence
 from pffl.evidence.metrics import Rate, rates
-from pffl.evidence.noise import UNDECIDED, Noise, ends
+from pffl.evidence.noise import Noise, ends
 from pffl.evidence.training import losses
 from pffl.evidence.verdict import CellResult
 from pffl.text import decimals, down, up, visible, words
@@ -132,7 +132,7 @@ def as_html(found: Iterable[Verdict]) -> str:
 
 def of_certificate(certified: Certificate) -> list[Verdict]:
     """Return what a certificate says of the rows at hand, and of people not seen."""
-    here = Verdict(AT_HAND, certified.verdict.replace("_", " "), certified.sentence)
+    here = Verdict(AT_HAND, in_words(certified.verdict), certified.sentence)
     return [
         here,
         *(
@@ -174,11 +174,6 @@ def columns(e: Evidence, cells: Sequence[CellResult]) -> list[Column]:
     sure = f"{100 * e.terms.confidence:.4g} %"
     compared = any(cell.before_train_loss is not None for cell in cells)
     blurred = _blurred(e)
-    unsure = [
-        cell.cell
-        for cell in cells
-        if blurred.get(cell.cell, (math.inf,))[0] <= (cell.bound or 0.0)
-    ]
     found = [
         Column(
             "rows", f"{rows} of the cell", tuple(Figure(f"{c.count:,}") for c in cells)
@@ -191,7 +186,7 @@ def columns(e: Evidence, cells: Sequence[CellResult]) -> list[Column]:
         Column(
             "after" if compared else "loss",
             f"mean loss, {rows}",
-            _against([c.train_loss for c in cells], cells, unsure, _tolerances(e)),
+            _against([c.train_loss for c in cells], cells, blurred, _tolerances(e)),
         ),
         *_ends(
             cells, blurred, f"{rows}, as far as noise lets it be known, {sure} sure"
@@ -203,7 +198,7 @@ def columns(e: Evidence, cells: Sequence[CellResult]) -> list[Column]:
             Column(
                 "held-out",
                 "mean loss of the held-out rows",
-                _against([c.test_loss for c in cells], cells, list(blurred)),
+                _against([c.test_loss for c in cells], cells, _blurred(e, "test")),
             )
         )
     shown = promise.asked(e) and promise.rise(e) is None
@@ -384,7 +379,9 @@ def meanings(found: Iterable[Column]) -> str:
     found = list(found)
     told = [f"{c.title}: {c.meaning}" for c in found if c.title not in OBVIOUS]
     if any(figure.marked for column in found for figure in column.figures):
-        told.append(f"{ABOVE} above its bound")
+        noise = any(column.title == "at least" for column in found)
+        only = "; of losses only where noise cannot explain it" * noise
+        told.append(f"{ABOVE} above its bound{only}")
     return "; ".join(told)
 
 
@@ -420,28 +417,33 @@ def _tolerances(e: Evidence) -> dict[str, float]:
 def _against(
     means: Sequence[float | None],
     cells: Sequence[CellResult],
-    unsure: Sequence[str],
+    blurred: Mapping[str, tuple[float, float]],
     tolerances: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[Figure, ...]:
     """Write losses; those above their bounds, by more than is tolerated, are marked.
 
-    Of cells that are `unsure` noise may be the reason.
+    Under noise those whose lower end is above: of others noise may be the reason.
     """
     out = []
     for figure, loss, cell in zip(_plain(means), means, cells, strict=True):
         over = False
         if loss is not None and cell.bound is not None:
             over = loss - cell.bound > tolerances.get(cell.cell, 0.0)
-        tone: Tone = "caution" if cell.cell in unsure else "bad"
-        out.append(Figure(figure.text, tone if over else "plain"))
+            over = over and blurred.get(cell.cell, (math.inf,))[0] > cell.bound
+        out.append(Figure(figure.text, "bad" if over else "plain"))
     return tuple(out)
 
 
-def _blurred(e: Evidence) -> dict[str, tuple[float, float]]:
-    """Return between what training losses are under noise; nothing without it."""
+def _blurred(
+    e: Evidence, split: Literal["train", "test"] = "train"
+) -> dict[str, tuple[float, float]]:
+    """Return between what losses of a split are under noise; nothing without it."""
     if not isinstance(e.privacy, Noise):
         return {}
-    low, high = ends(e, e.privacy)
+    figures = e.privacy.seen if split == "train" else e.privacy.heldout
+    if figures is None:
+        return {}
+    low, high = ends(e, e.privacy, figures)
     return dict(
         zip(e.names, zip(low.tolist(), high.tolist(), strict=True), strict=True)
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pffl.evidence.summary import Figure
-from pffl.text import UPPER, decimals, figure, visible
+from pffl.text import LOWER, UPPER, decimals, figure, visible
 
 LONG = 40  # rows
 NONE = ("–", "—")
@@ -93,9 +93,9 @@ def entry(name: str, value: object) -> str:
         return margin(value)
     if name in WHOLE and isinstance(value, float):
         return number(round(value))
-    upper = name in UPPER and isinstance(value, float)
+    end = name in (*UPPER, *LOWER) and isinstance(value, float)
     plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return number(value) if plain and not upper else figure(name, value)
+    return number(value) if plain and not end else figure(name, value)
 
 
 def number(value: object, digits: int = 4) -> str:
