@@ -12,6 +12,7 @@ import pytest
 
 import pffl
 from pffl.evidence import noise as told
+from pffl.evidence import summary
 from pffl.evidence.noise import Figures, fieller, log_sum_upper
 from pffl.evidence.verify import mean_ends, verify
 from pffl.noisy.plan import bets_of
@@ -115,7 +116,12 @@ def test_what_would_decide(solution):
     undecided = replace(solution, evidence=asked)
     assert undecided.exit_code == 4
     assert undecided.certificate.verdict == "undecided"
-    assert undecided.as_dict()["verdicts"]["training"]["verdict"] == told.UNDECIDED
+    word = undecided.as_dict()["verdicts"]["training"]["verdict"]
+    assert word == "not decided at this ε"
+    # The same word, tone and sign in the certificate.
+    here = summary.of_certificate(undecided.certificate)[0]
+    assert (here.word, here.tone) == (word, "caution")
+    assert str(undecided.certificate).startswith(f"Certificate: {word}\n")
 
 
 def test_one_number_for_a_released_mean(solution):

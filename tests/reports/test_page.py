@@ -13,6 +13,7 @@ import pytest
 import pffl
 from pffl import figures, runs
 from pffl.errors import ArtefactError
+from pffl.evidence import noise as told
 from pffl.evidence import promise, summary, unseen, verdict, verify
 from pffl.evidence.evidence import Evidence, Missing
 from pffl.figures.html import as_html
@@ -520,11 +521,12 @@ def test_what_noise_may_explain_is_not_called_above(tmp_path):
             low, high = (ends[cell.cell][end] for end in ("lower", "upper"))
             assert table["at least"][z].text == down(low)
             assert table["at most"][z].text == up(high)
-            tone = "plain"
-            if cell.train_loss > bound:
-                tone = "bad" if low > bound else "caution"
+            tone = "bad" if low > bound else "plain"
             assert table["loss"][z].tone == tone
-            assert table["held-out"][z].tone in ("plain", "caution")
+            held = told.ends(moved, moved.privacy, moved.privacy.heldout)[0][z]
+            over = held > bound
+            assert table["held-out"][z].tone == ("bad" if over else "plain")
+            assert str(table["held-out"][z]).startswith("▲") == over
     runs.save(solution, tmp_path / "run")
     page = html.unescape(render([tmp_path / "run"]))
     first = page.partition('id="r0-cells"')[0]
