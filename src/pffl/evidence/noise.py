@@ -289,7 +289,8 @@ def deciding_epsilon(e: Evidence, noise: Noise) -> float | None:
     A margin shrinks as 1/μ; the estimates stay about where they are.
     """
     low, high = ends(e, noise)
-    middle = estimates(e, noise, noise.seen)
+    seen = noise.seen  # as it was released: that is what ends close in on
+    middle = sums(e, seen.losses) / np.maximum(sums(e, seen.counts), 1.0)
     worst = 1.0
     for z, bound in enumerate(e.bounds.tolist()):
         if high[z] <= bound:
