@@ -94,11 +94,26 @@ class LocalBGL(PrimalDual[State]):
 
     def objective(self, problem: Problem, state: State) -> Objective:
         """Line 5: p_k λ_{k,z} is what (k, z) weighs in the mean over silos."""
-        shares = problem.task.shares[state.cells.silo]
-        weights = shares * self.prices(problem, state) / problem.count(state.cells)
+        return self.priced(problem, state.cells, self.prices(problem, state))
+
+    def priced(self, problem: Problem, cells: Cells, lam: FloatArray) -> Objective:
+        """Return what a round descends at prices λ."""
+        weights = problem.task.shares[cells.silo] * lam / problem.count(cells)
         weights = np.concatenate([np.zeros(problem.n_cells), weights])
-        task = problem.with_cells(state.cells)
-        return Objective(task, weights, problem.risk_weight)
+        return Objective(problem.with_cells(cells), weights, problem.risk_weight)
+
+    def slack(
+        self, problem: Problem, cells: Cells, lam: FloatArray, r: FloatArray
+    ) -> float:
+        """Return Σ_k p_k (B max(0, max_z r_{k,z}) − Σ_z λ_{k,z} r_{k,z}), which is ≥ 0.
+
+        How far the prices are from the dearest ones at these violations.
+        """
+        worst = np.zeros(len(problem.silo_names))
+        np.maximum.at(worst, cells.silo, r)
+        shares = problem.task.shares
+        dearest = problem.multiplier_bound * float(shares @ worst)
+        return dearest - float((shares[cells.silo] * lam) @ r)
 
     def violation(
         self, problem: Problem, state: State, total: TrainTotal

@@ -132,10 +132,11 @@ def compare(
         seeds = SEEDS if first.rows("train") < LARGE else FEWER_SEEDS
     numbers = range(seeds) if isinstance(seeds, int) else seeds
     model = model or default_model(first.schema)
+    settings = options or Options()
     if isinstance(constraint, str):
         notion = notion_of(constraint)
-        constraint = notion(smallest_bound(first, notion(0.0), model=model))
-    settings = options or Options()
+        least = smallest_bound(first, notion(0.0), model=model, options=settings)
+        constraint = notion(least)
     constraint, settings = settled(constraint, first, model, settings, numbers[0])
     journal = Journal(None if folder is None else folder / "rows.jsonl")
     plans, reasons = plan(names, constraint, model, trials)
