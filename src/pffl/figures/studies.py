@@ -155,8 +155,8 @@ def differences(table: Table, words: str, *, shares: bool = False) -> Rows:
     table
         `method`, `mean`, `low` and `high`, see `Comparison.differences`; and, where a
         study has decided, `verdict`: in words, which then say whether a difference is
-        shown (any but "" and `UNDECIDED`). Without it, one is where 0 is not between
-        the ends.
+        shown (any but "" and `UNDECIDED`), unless `shown` does. Without it, one is
+        where 0 is not between the ends.
     words
         What the chart shows.
     shares
@@ -169,7 +169,7 @@ def differences(table: Table, words: str, *, shares: bool = False) -> Rows:
             continue
         note = str(row.get("verdict") or "")
         apart = low is not None and high is not None and (low > 0 or high < 0)
-        shown = note != UNDECIDED if note else apart
+        shown = bool(row.get("shown", note != UNDECIDED if note else apart))
         text = f"{row['method']}: {signed(mean, shares)}"
         marks = [Mark("shown" if shown else "open", mean, words=text)]
         values.append(mean)

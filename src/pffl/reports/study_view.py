@@ -267,10 +267,13 @@ class PanelView:
             ("fronts_on_test", "chosen on test rows, the paper's way, which flatters"),
         )
         plots = [
-            figures.fronts(panel[key], y=y, words=f"{title}: {words}")
-            for key, words in ways
+            figures.fronts(panel[key], y=y, words=f"{title}: {way}")
+            for key, way in ways
         ]
-        claims = [(str(one["text"]), _claim(one)) for one in panel["claims"]]
+        words, within = published.at_allowances(panel), float(panel["within"])
+        claims = [
+            (str(one["text"]), _claim(one, words, within)) for one in panel["claims"]
+        ]
         means = [
             {"curve": line["curve"], y.replace("_", " "): line[y]}
             | {"wrong": _share(line["error"]), "passes": line["passes"]}
@@ -300,7 +303,9 @@ def _share(value: float | None) -> str:
     return "–" if value is None or math.isnan(value) else f"{100 * value:.1f} %"
 
 
-def _claim(one: Mapping[str, Any]) -> Grid:
+def _claim(
+    one: Mapping[str, Any], words: Mapping[str, Mapping[float, str]], within: float
+) -> Grid:
     margin = one["margin"]
     rows = [
         {
@@ -308,7 +313,9 @@ def _claim(one: Mapping[str, Any]) -> Grid:
             "difference": number(published.shifted(against["mean"], margin)),
             "95 %": published.interval(against, "", margin),
             "by permutation": published.interval(against, "permuted_", margin),
-            "the claim": published.verdict(against).strip("*"),
+            "the claim": published.verdict(
+                against, words[published.comparison(one, against)], within
+            ).strip("*"),
         }
         for against in one["against"]
     ]

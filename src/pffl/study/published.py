@@ -25,6 +25,8 @@ MEASURES = {
     "eo_gap": "equal opportunity gap",
 }
 WORDS = ("holds", "does not hold", "no difference shown")
+DEPENDS = "depends on the allowance"
+COUNTED = (*WORDS, DEPENDS, "not compared")
 ROUNDED = 2e-6  # of two figures in a record
 RULES = " ".join(
     (
@@ -37,14 +39,19 @@ RULES = " ".join(
         "*Holds* and *does not hold* are said where p after Holm's correction",
         "over all comparisons of the panel is at most 5 % and the permutation",
         "interval, which needs six seeds, leaves 0 out; otherwise *no difference",
-        'shown*, which is not "equal". Pictures: fronts chosen on validation',
+        'shown*, which is not "equal". How much more error a chosen trial may have',
+        "than the best is a choice: a word is said only where it is the same at half",
+        "that allowance and at half as much more; where it is not, the comparison",
+        "*depends on the allowance*, says what each gives, and is counted apart.",
+        "*Not compared*: some seed has no trial of one of the two within the",
+        "allowance. Pictures: fronts chosen on validation",
         "rows, with 95 % bootstrap bands over seeds; the paper's way is the same",
         "chosen on test rows, which flatters every method and is given no word.",
         "An area is the mean height of a front over the allowances of error at",
         "which every curve has a trial, with a bootstrap interval.",
         "A gap says how far the chosen trials ended, at most, from the optimum of",
-        "what their method descends: the duality gap, or ‖∇‖²/(2 l2), which is loose",
-        "where l2 is small; FedAvg with several local steps ends where silos pull it.",
+        "what their method descends, in units of a loss (divided by β + B where there",
+        "are prices); with several local steps a method ends where silos pull it.",
     )
 )
 
@@ -63,14 +70,16 @@ def charts(panel: Mapping[str, Any]) -> dict[str, figures.Chart]:
     """Pictures by their endings: fronts, the paper's way, paired differences."""
     measure, of = panel["measure"], f"{panel['title']}:"
     test = "chosen on test rows, the paper's way, which flatters"
-    lines = []
+    lines, words = [], at_allowances(panel)
     for claim in panel["claims"]:
         for one in claim["against"]:
             few = f" ({one['pairs']} of {one['seeds']} seeds)"
             lacking = few if one["pairs"] < one["seeds"] else ""
             less = f" − {claim['margin']:g}" if claim["margin"] else ""
             name = f"{claim['better']} − {one['curve']}{less}{lacking}"
-            lines.append({**one, "method": name, "verdict": one["word"]})
+            said = standing(words[comparison(claim, one)], panel["within"])
+            shown = said in WORDS[:2]
+            lines.append({**one, "method": name, "verdict": said, "shown": shown})
     fronts = figures.fronts
     return {
         "": fronts(panel["fronts"], y=measure, words=f"{of} chosen on validation rows"),
@@ -165,12 +174,10 @@ def words_within(panel: Mapping[str, Any], within: float) -> dict[str, str]:
     }
     differences = {}
     for claim in panel["claims"]:
-        margin = claim["margin"]
-        more = f" (up to {margin:g} more)" if margin else ""
         for one in claim["against"]:
             pairs = zip(values[claim["better"]], values[one["curve"]], strict=True)
-            name = f"{claim['better']} against {one['curve']}{more}"
-            differences[name] = [a - b - margin for a, b in pairs]
+            apart = [a - b - claim["margin"] for a, b in pairs]
+            differences[comparison(claim, one)] = apart
     shared = panel.get("overlap", rows["test"] / rows["train"])
     found = decide(differences, overlap=shared)
     return {
@@ -194,15 +201,40 @@ def _chosen(
     return float("nan") if value is None else float(value)
 
 
-def elsewhere(panel: Mapping[str, Any]) -> str:
-    """Say which words change at half the allowance of error and at half as much more.
+def comparison(claim: Mapping[str, Any], one: Mapping[str, Any]) -> str:
+    """Name a comparison of a claim."""
+    margin = claim["margin"]
+    more = f" (up to {margin:g} more)" if margin else ""
+    return f"{claim['better']} against {one['curve']}{more}"
+
+
+def at_allowances(panel: Mapping[str, Any]) -> dict[str, dict[float, str]]:
+    """The words of every comparison at half the allowance, at it, and at half more.
 
     The allowance is a choice; a word that hangs on it should be known to.
     """
     within = float(panel["within"])
-    here, told = words_within(panel, within), list[str]()
+    found = {a: words_within(panel, a) for a in (within / 2, within, within * 1.5)}
+    return {
+        name: {a: words[name] for a, words in found.items()} for name in found[within]
+    }
+
+
+def standing(words: Mapping[float, str], within: float) -> str:
+    """One of `COUNTED`: the word at the panel's allowance, if it stands elsewhere too.
+
+    Where some allowance says that a claim holds or does not, all must.
+    """
+    said = set(words.values())
+    return DEPENDS if said & set(WORDS[:2]) and len(said) > 1 else words[within]
+
+
+def elsewhere(panel: Mapping[str, Any]) -> str:
+    """Say which words change at half the allowance and at half as much more."""
+    within, found = float(panel["within"]), at_allowances(panel)
+    here, told = {name: words[within] for name, words in found.items()}, list[str]()
     for other in (within / 2, within * 1.5):
-        words = words_within(panel, other)
+        words = {name: words[other] for name, words in found.items()}
         changed = [name for name, word in words.items() if word != here[name]]
         parts = [
             f"{name}: {words[name]} (here: {here[name]})"
@@ -280,7 +312,7 @@ def panel_part(panel: Mapping[str, Any]) -> list[str]:
 
 def claims_part(panel: Mapping[str, Any]) -> list[str]:
     """Return the claims of a panel as a table each."""
-    lines = []
+    lines, words = [], at_allowances(panel)
     for claim in panel["claims"]:
         allowed = claim["margin"]
         more = f" Up to {allowed:g} more counts as comparable." if allowed else ""
@@ -296,21 +328,33 @@ def claims_part(panel: Mapping[str, Any]) -> list[str]:
             f"{number(shifted(one['mean'], allowed), signed=True)} | "
             f"{interval(one, '', allowed)} | {interval(one, 'permuted_', allowed)} | "
             f"{small(one['adjusted'])} | {number(one['error']['mean'], signed=True)} "
-            f"{interval(one['error'], '')} | {verdict(one)} |"
+            f"{interval(one['error'], '')} | "
+            f"{verdict(one, words[comparison(claim, one)], panel['within'])} |"
             for one in claim["against"]
         ]
         lines.append("")
     return lines
 
 
-def verdict(one: Mapping[str, Any]) -> str:
+def verdict(one: Mapping[str, Any], words: Mapping[float, str], within: float) -> str:
     """The word, and where it says less than it seems."""
+    said = standing(words, within)
+    if said == DEPENDS:
+        return f"{said}: {', '.join(f'{w} within {a:g}' for a, w in words.items())}"
     if one["pairs"] < one["seeds"]:
         lacking = one["seeds"] - one["pairs"]
         several = "seed" if lacking == 1 else "seeds"
         return f"not compared: no trial within the error allowed on {lacking} {several}"
-    word = str(one["word"])
-    return f"**{word}**" if word != WORDS[2] else word
+    return f"**{said}**" if said != WORDS[2] else said
+
+
+def tally(panels: Sequence[Mapping[str, Any]]) -> Counter[str]:
+    """How many comparisons of some panels came to each of `COUNTED`."""
+    return Counter(
+        standing(words, panel["within"])
+        for panel in panels
+        for words in at_allowances(panel).values()
+    )
 
 
 def overview(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
@@ -324,46 +368,58 @@ def overview(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         "",
         RULES,
         "",
+        "## All comparisons",
+        "",
+        "| panel | seeds | " + " | ".join(COUNTED) + " |",
+        "|---" * (len(COUNTED) + 2) + "|",
     ]
-    counts: Counter[str] = Counter()
     body: list[str] = []
     for name, panels in found.items():
         figure = load(name)
         body += [f"## [{figure.title}]({name}/README.md)", "", figure.paper, ""]
         body += [f"Grids: {figure.fixed}", ""]
-        if not panels:
-            body += ["Could not be shown: not run here.", ""]
         for panel in panels:
-            body += [
-                f"### {panel['title']}",
-                "",
-                _picture(name, panel),
-                "",
-            ]
-            body += [f"{panel['seeds']} seeds. {panel['cut']}".strip(), ""]
-            body += ["| claim | against | difference (95 % interval) | |"]
-            body += ["|---|---|---|---|"]
-            for claim in panel["claims"]:
-                for one in claim["against"]:
-                    whole = one["pairs"] == one["seeds"]
-                    counts[one["word"] if whole else "not compared"] += 1
-                    allowed = claim["margin"]
-                    shown = number(shifted(one["mean"], allowed), signed=True)
-                    more = f" (up to {allowed:g} more)" if allowed else ""
-                    body.append(
-                        f"| {claim['text']}{more} | {one['curve']} | {shown} "
-                        f"{interval(one, '', allowed)} | {verdict(one)} |"
-                    )
-            body += ["", elsewhere(panel), ""]
+            counts = tally([panel])
+            where = (
+                f"[{figure.title.split(':')[0]}: {panel['title']}]({name}/README.md)"
+            )
+            cells = " | ".join(str(counts[word] or "") for word in COUNTED)
+            lines.append(f"| {where} | {panel['seeds']} | {cells} |")
+            body += _overview_part(name, panel)
         lacking = [
             panel.name
             for panel in figure.panels
             if panel.name not in {one["name"] for one in panels}
         ]
-        if lacking and panels:
+        if lacking:
             body += [f"Could not be shown: {', '.join(lacking)} (not run here).", ""]
-    told = ", ".join(f"{word}: {counts[word]}" for word in (*WORDS, "not compared"))
-    return "\n".join([*lines, f"Comparisons: {told}.", "", *body]).rstrip() + "\n"
+    counts = tally([panel for panels in found.values() for panel in panels])
+    cells = " | ".join(f"**{counts[word]}**" for word in COUNTED)
+    lines += [f"| **all** | | {cells} |", ""]
+    return "\n".join([*lines, *body]).rstrip() + "\n"
+
+
+def _overview_part(figure: str, panel: Mapping[str, Any]) -> list[str]:
+    """What the page of all figures has of a panel."""
+    lines = [f"### {panel['title']}", "", _picture(figure, panel), ""]
+    lines += [f"{panel['seeds']} seeds. {panel['cut']}".strip(), ""]
+    words = at_allowances(panel)
+    if panel["claims"]:
+        lines += [
+            "| claim | against | difference (95 % interval) | |",
+            "|---|---|---|---|",
+        ]
+    for claim in panel["claims"]:
+        allowed = claim["margin"]
+        more = f" (up to {allowed:g} more)" if allowed else ""
+        for one in claim["against"]:
+            shown = number(shifted(one["mean"], allowed), signed=True)
+            said = verdict(one, words[comparison(claim, one)], panel["within"])
+            lines.append(
+                f"| {claim['text']}{more} | {one['curve']} | {shown} "
+                f"{interval(one, '', allowed)} | {said} |"
+            )
+    return [*lines, ""]
 
 
 def _picture(figure: str, panel: Mapping[str, Any]) -> str:
