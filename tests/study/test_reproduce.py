@@ -186,8 +186,10 @@ def test_records_and_pages_follow_from_the_points(tiny, tmp_path, monkeypatch):
     assert "| a against |" not in page.replace("| a against | difference", "")
     assert "**a beats b** Up to 0.5 more counts as comparable." in page
     whole = (tmp_path / "README.md").read_text()
-    assert "Comparisons: holds: " in whole
-    assert "Could not be shown: not run here." in whole
+    counts = published.tally([result.as_dict()])
+    assert sum(counts.values()) == 2
+    assert f"| **{counts['holds']}** | **{counts['does not hold']}** |" in whole
+    assert "Could not be shown: tiny (not run here)." in whole
     assert "a beats b (up to 0.5 more) |" in whole
     chart = (tmp_path / "qffl" / "tiny-differences.svg").read_text()
     assert "a − b − 0.5" in chart  # what is drawn is less the margin
@@ -248,6 +250,25 @@ def test_a_word_that_hangs_on_the_allowance_is_said_to():
         "does not hold (here: holds)."
     )
     assert published.elsewhere(hung(0.2)).count("the same words") == 2
+
+
+def test_a_word_that_hangs_on_the_allowance_is_said_with_it_and_counted_apart():
+    """Whatever word the panel's own allowance gives, it is not said alone."""
+    hanging = {within: published.at_allowances(hung(within)) for within in (0.02, 0.03)}
+    for within, words in hanging.items():
+        (found,) = words.values()
+        assert found[within] in ("holds", "does not hold")
+        assert published.standing(found, within) == "depends on the allowance"
+        said = published.verdict({"pairs": 7, "seeds": 7}, found, within)
+        assert all(f"{word} within {a:g}" in said for a, word in found.items())
+        assert "**" not in said
+        assert published.tally([hung(within)]) == {"depends on the allowance": 1}
+    for words in (dict.fromkeys((0.01, 0.02, 0.03), w) for w in published.WORDS):
+        assert published.standing(words, 0.02) == words[0.02]
+    missing = {0.01: "not compared", 0.02: "holds", 0.03: "holds"}
+    assert published.standing(missing, 0.02) == "depends on the allowance"
+    never = {0.01: "not compared", 0.02: "no difference shown", 0.03: "not compared"}
+    assert published.standing(never, 0.02) == "no difference shown"
 
 
 def test_draws_that_do_not_vary_are_the_same():
