@@ -63,6 +63,8 @@ class Curve(Record):
         Gradients per silo, where fewer than the figure's are enough to converge.
     fewer
         Why it has fewer trials than the other curves, if it has.
+    optimum
+        Whether what the method descends is solved, with a proof, instead of trained.
     """
 
     label: str
@@ -72,6 +74,7 @@ class Curve(Record):
     grid: dict[str, Any] = field(default_factory=dict)
     budget: int | None = None
     fewer: str = ""
+    optimum: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,15 @@ class Panel(Record):
         bounds: list[tuple[float | None, float]] = [(b, b) for b in curve.bounds]
         bounds = bounds or [(None, self.fallback)]
         points = [
-            Trial(curve.label, curve.method, values, notion(bound), told, curve.budget)
+            Trial(
+                curve.label,
+                curve.method,
+                values,
+                notion(bound),
+                told,
+                curve.budget,
+                curve.optimum,
+            )
             for values in experiment.combinations(curve.grid)
             for told, bound in bounds
         ]

@@ -32,26 +32,19 @@ from pffl.evidence.metrics import (
     spread,
     top,
 )
-from pffl.evidence.response import measure_gap
 from pffl.files import Journal, key_of
-from pffl.flow import Advanced, Clock, Event, Flow, Run, ask, ask_all, iterate, stage
+from pffl.flow import Advanced, Clock, Event, Flow, Run, ask_all, iterate, stage
 from pffl.methods import METHODS
-from pffl.methods.base import LARGEST, Method
-from pffl.methods.descent import LocalTraining, Objective
-from pffl.methods.local_bgl import LocalBGL
-from pffl.methods.pffl import PFFL
+from pffl.methods.base import Method
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
 from pffl.preparation import Options, Setting, prepare
 from pffl.problem import Point, Problem
-from pffl.questions import Curvature, CurvatureTotal, Evaluate, EvaluateTotal
+from pffl.questions import Evaluate, EvaluateTotal
 from pffl.solving import open_engine, setting_of
+from pffl.study.optimum import own_gap, solved
 from pffl.typing import FloatArray
 
-NEWTON = 20  # steps that prove how low an objective goes
-SHORTENED = 6  # times that such a step is shortened
-TIGHT = 1e-9  # what a proof may leave open
-ROUNDING = 1e-12  # of a value, relative
 STACK = 48  # trials that are trained side by side
 BYTES = 8  # of a number
 COUNTED = ("count", "weight", "loss", "correct", "positive")
@@ -87,6 +80,8 @@ class Trial:
         That bound, where it was a parameter of the search.
     budget
         Gradients per silo, where they are not those of all trials.
+    optimum
+        Whether what the method descends is solved, instead of trained; see `optimum`.
     """
 
     arm: str
@@ -95,6 +90,7 @@ class Trial:
     constraint: Constraint
     bound: float | None = None
     budget: int | None = None
+    optimum: bool = False
 
 
 @dataclass(frozen=True)
@@ -376,7 +372,8 @@ class Footing:
         cells = {} if same else dict(trial.constraint.describe())
         shared = (dict(self.model.describe()), cells)
         budget = trial.budget or self.budget
-        run = (self.options.weighting, budget, self.training, split)
+        solved = ("optimum",) if trial.optimum else ()
+        run = (self.options.weighting, budget, self.training, split, *solved)
         tried = (trial.method, dict(trial.parameters))
         return key_of(self.federation.fingerprint, *tried, *shared, *run)
 
@@ -476,7 +473,8 @@ class Footing:
         began: float = yield Clock()
         if start is not None:
             method = method.resumed(start) or method
-        run: Run = yield from stage("training", bill.metered(iterate(problem, method)))
+        flow = solved(problem, method) if trial.optimum else iterate(problem, method)
+        run: Run = yield from stage("training", bill.metered(flow))
         ended: float = yield Clock()
         values = (
             run.rounds,
@@ -494,76 +492,3 @@ class Footing:
         return Tried(
             run, costs, [counted(problem, silos.names, total) for total in totals], gap
         )
-
-
-def own_gap(
-    problem: Problem, method: Method[Any], run: Run, state: Any
-) -> Flow[float | None]:
-    """Return how far w is from the optimum of what its method descends, at most.
-
-    The duality gap where the method measured it, and of Algorithm 1. For local training
-    on one convex objective that does not change, how far it lies above its minimum. For
-    local bounds, βF(w) + B Σ_k p_k max(0, max_z r_{k,z}(w)) less what the method's own
-    prices prove. Where there are prices it is divided by β + B, so that it has the
-    unit of a loss. None of these questions is on the bill.
-    """
-    prices = problem.risk_weight + problem.multiplier_bound
-    if run.bounds is not None:
-        return float(run.bounds[0] - run.bounds[1]) / prices
-    model = problem.task.model
-    if not isinstance(model, LinearModel) or model.n_parameters > LARGEST:
-        return None
-    w = run.point.w
-    if isinstance(method, PFFL):
-        upper, lower, *_ = yield from measure_gap(problem, run.point)
-        return float(upper - lower) / prices
-    if isinstance(method, LocalBGL) and state is not None:
-        lam = method.averaged(problem, state).multipliers
-        priced = method.priced(problem, state.cells, lam)
-        if not priced.modulus > 0:
-            return None
-        above, losses = yield from _above(priced, w)
-        r = problem.over(state.cells).violation(losses[problem.n_cells :])
-        return (above + method.slack(problem, state.cells, lam, r)) / prices
-    if not (isinstance(method, LocalTraining) and method.one_objective):
-        return None
-    objective = method.objective(problem, method.start(problem))
-    if not objective.modulus > 0:
-        return None
-    return (yield from _above(objective, w))[0]
-
-
-def _above(objective: Objective, w: FloatArray) -> Flow[tuple[float, FloatArray]]:
-    """How far an objective at w is above its minimum, at most; and losses at w.
-
-    By Newton's steps from w: by strong convexity f − ‖∇f‖²/(2μ) is below the minimum
-    wherever it is taken, and hardly so near it.
-    """
-    mu, lowest = objective.modulus, -np.inf
-    first, gradient, total = yield from _slope(objective, w)
-    value, losses = first, total.cell_losses
-    for _ in range(NEWTON):
-        left = float(gradient @ gradient) / (2 * mu)
-        lowest = max(lowest, value - left)
-        if left <= TIGHT:
-            break
-        hessian = objective.risk_weight * total.risk_hessian + mu * np.eye(len(w))
-        hessian += np.tensordot(objective.cell_weights, total.cell_hessians, axes=1)
-        step = np.linalg.solve(hessian, -gradient)
-        for scale in 0.25 ** np.arange(SHORTENED):
-            found = yield from _slope(objective, w + scale * step)
-            if found[0] <= value:
-                break
-        w, (value, gradient, total) = w + scale * step, found
-    return first - lowest + ROUNDING * abs(first), losses
-
-
-def _slope(
-    objective: Objective, w: FloatArray
-) -> Flow[tuple[float, FloatArray, CurvatureTotal]]:
-    """Value and gradient of an objective at w, and what they were taken from."""
-    total = yield from ask(Curvature(objective.task, w))
-    beta, weights, mu = objective.risk_weight, objective.cell_weights, objective.modulus
-    value = beta * total.risk + weights @ total.cell_losses + mu / 2 * (w @ w)
-    gradient = beta * total.risk_gradient + weights @ total.cell_gradients + mu * w
-    return float(value), gradient, total

@@ -1,0 +1,292 @@
+"""Optima of what baselines descend, and how far from them a training ended.
+
+A method with local training that has converged ends at the minimum of one objective
+(FedAvg, group-weighted FedAvg), or at the saddle point of local bounds. For linear
+models both can be had in a few `curvature` rounds, with a proof:
+
+    one objective   f − ‖∇f‖²/(2μ) is below its minimum wherever it is taken, and
+                    hardly so after Newton's steps
+    local bounds    P(w) = βF(w) + B Σ_k p_k max(0, max_z r_{k,z}(w)), smoothed:
+                    min over t_k of  B p_k t − τ log t − τ Σ_z log(t − r_{k,z})
+                    is smooth in w. Newton's steps go down βF + Σ_k of these while τ
+                    falls; λ_{k,z} = τ/(t_k − r_{k,z}) are prices, Σ_z λ_{k,z} ≤ B p_k,
+                    and prove how low P goes
+                    (Boyd and Vandenberghe, *Convex Optimization*, chapter 11)
+
+No federation has to train so: a study asks what a baseline could have reached at best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pffl.constraints.base import Cells
+from pffl.errors import UsageError
+from pffl.evidence.response import measure_gap
+from pffl.flow import Flow, Run, ask
+from pffl.methods.base import LARGEST, Bounds, Method
+from pffl.methods.descent import LocalTraining, Objective
+from pffl.methods.local_bgl import LocalBGL, own_cells, own_copies
+from pffl.methods.pffl import PFFL
+from pffl.models.linear import LinearModel
+from pffl.problem import Point, Problem
+from pffl.questions import Curvature, CurvatureTotal
+from pffl.typing import FloatArray, IntArray
+
+NEWTON = 30  # steps on one objective
+SHORTENED = 6  # times that such a step may be shortened
+TIGHT = 1e-9  # what the proof of a minimum may leave open
+ROUNDING = 1e-12  # of a value, relative
+CLOSE = 1e-5  # gap of local bounds at which it ends, about, in units of a loss
+STEPS = 80  # at most, on the way there
+SMOOTH = 0.1  # τ at the start, in parts of B / number of cells
+SHARPER = 0.1  # times τ, once its minimum is near
+NEAR = 0.01  # of τ's own gap: what is left of its minimum then
+LAST = 1e-6  # the same for the last τ, whose prices prove
+BISECTIONS = 60
+
+
+def solved(problem: Problem, method: Method[Any]) -> Flow[Run]:
+    """Return the optimum of what a method descends, as if it had been trained to it."""
+    w = problem.task.model.start(problem.seed)
+    if isinstance(method, LocalBGL) and problem.modulus > 0:
+        return (yield from _local(problem, method, w))
+    objective = _one_objective(problem, method)
+    if objective is None:
+        raise UsageError(f"'{method.name}' has no one objective that could be solved")
+    found = yield from lowest(objective, w)
+    bounds = (found.value + ROUNDING * abs(found.value), found.below, found.w, np.inf)
+    point = Point(found.w, np.zeros(problem.n_cells))
+    return Run(point, (), found.rounds, None, bounds=bounds)
+
+
+def own_gap(
+    problem: Problem, method: Method[Any], run: Run, state: Any
+) -> Flow[float | None]:
+    """Return how far w is from the optimum of what its method descends, at most.
+
+    The duality gap where the method measured it, and of Algorithm 1. For local training
+    on one convex objective that does not change, how far it lies above its minimum. For
+    local bounds, P(w) less what the method's own prices prove. Where there are prices
+    it is divided by β + B, so that it has the unit of a loss.
+
+    Parameters
+    ----------
+    state
+        Of the method, after its last round.
+    """
+    prices = problem.risk_weight + problem.multiplier_bound
+    if run.bounds is not None:
+        return float(run.bounds[0] - run.bounds[1]) / prices
+    if not _small(problem):
+        return None
+    w = run.point.w
+    if isinstance(method, PFFL):
+        upper, lower, *_ = yield from measure_gap(problem, run.point)
+        return float(upper - lower) / prices
+    if isinstance(method, LocalBGL) and state is not None and problem.modulus > 0:
+        lam = method.averaged(problem, state).multipliers
+        priced = method.priced(problem, state.cells, lam)
+        found = yield from lowest(priced, w)
+        losses = found.losses[problem.n_cells :]
+        r = problem.over(state.cells).violation(losses)
+        slack = method.slack(problem, state.cells, lam, r)
+        return (found.above + slack) / prices
+    objective = _one_objective(problem, method)
+    return None if objective is None else (yield from lowest(objective, w)).above
+
+
+def _small(problem: Problem) -> bool:
+    model = problem.task.model
+    return isinstance(model, LinearModel) and model.n_parameters <= LARGEST
+
+
+def _one_objective(problem: Problem, method: Method[Any]) -> Objective | None:
+    """What all rounds of a method descend, if it is one, and strongly convex."""
+    if not (isinstance(method, LocalTraining) and method.one_objective):
+        return None
+    if not _small(problem):
+        return None
+    objective = method.objective(problem, method.start(problem))
+    return objective if objective.modulus > 0 else None
+
+
+# One objective
+
+
+@dataclass(frozen=True, eq=False)
+class Lowest:
+    """The lowest point of an objective that was found.
+
+    Attributes
+    ----------
+    w, value, below
+        Where it is, what it has, and a number below the minimum.
+    first, losses
+        What the objective had at the start, and loss sums of all cells there.
+    rounds
+        Questions that were asked.
+    """
+
+    w: FloatArray
+    value: float
+    below: float
+    first: float
+    losses: FloatArray
+    rounds: int
+
+    @property
+    def above(self) -> float:
+        """How far the start is above the minimum, at most."""
+        return self.first - self.below + ROUNDING * abs(self.first)
+
+
+def lowest(objective: Objective, w: FloatArray) -> Flow[Lowest]:
+    """Go down an objective from w by Newton's steps."""
+    mu, below, rounds = objective.modulus, -np.inf, 1
+    value, gradient, total = yield from _expanded(objective, w)
+    first, losses = value, total.cell_losses
+    for _ in range(NEWTON):
+        left = float(gradient @ gradient) / (2 * mu)
+        below = max(below, value - left)
+        if left <= TIGHT:
+            break
+        hessian = objective.risk_weight * total.risk_hessian + mu * np.eye(len(w))
+        hessian += np.tensordot(objective.cell_weights, total.cell_hessians, axes=1)
+        step = np.linalg.solve(hessian, -gradient)
+        for scale in 0.25 ** np.arange(SHORTENED):
+            found = yield from _expanded(objective, w + scale * step)
+            rounds += 1
+            if found[0] <= value:
+                break
+        w, (value, gradient, total) = w + scale * step, found
+    return Lowest(w, value, below, first, losses, rounds)
+
+
+def _expanded(
+    objective: Objective, w: FloatArray
+) -> Flow[tuple[float, FloatArray, CurvatureTotal]]:
+    """Value and gradient of an objective at w, and what they were taken from."""
+    total = yield from ask(Curvature(objective.task, w))
+    beta, weights, mu = objective.risk_weight, objective.cell_weights, objective.modulus
+    value = beta * total.risk + weights @ total.cell_losses + mu / 2 * (w @ w)
+    gradient = beta * total.risk_gradient + weights @ total.cell_gradients + mu * w
+    return float(value), gradient, total
+
+
+# Local bounds
+
+
+@dataclass(frozen=True, eq=False)
+class Smoothed:
+    """βF + Σ_k min_t …, at one w and for one τ.
+
+    Attributes
+    ----------
+    w, value, gradient, hessian
+        Where, and its expansion there.
+    lam
+        λ_{k,z}.
+    upper
+        P(w).
+    """
+
+    w: FloatArray
+    value: float
+    gradient: FloatArray
+    hessian: FloatArray
+    lam: FloatArray
+    upper: float
+
+
+def _local(problem: Problem, method: LocalBGL, w: FloatArray) -> Flow[Run]:
+    """Go down as τ falls; then prove how low it goes, with the last prices."""
+    cells, prices = own_cells(problem), problem.risk_weight + problem.multiplier_bound
+    terms = len(cells) + len(problem.silo_names)
+    tau = SMOOTH * problem.multiplier_bound / terms
+    task = problem.over(cells).task
+    total = yield from ask(Curvature(task, w))
+    here, rounds = smoothed(problem, cells, w, total, tau), 1
+    best = here
+    while rounds < STEPS:
+        step = np.linalg.solve(here.hessian, -here.gradient)
+        left, last = float(step @ -here.gradient), tau * terms <= CLOSE * prices
+        if left <= (LAST if last else NEAR) * tau * terms:
+            if last:
+                break
+            tau *= SHARPER
+            here = smoothed(problem, cells, here.w, total, tau)
+            step = np.linalg.solve(here.hessian, -here.gradient)
+        for scale in 0.25 ** np.arange(SHORTENED):
+            w = here.w + scale * step
+            total = yield from ask(Curvature(task, w))
+            rounds += 1
+            found = smoothed(problem, cells, w, total, tau)
+            if found.value <= here.value:
+                break
+        here = found
+        best = here if here.upper < best.upper else best
+    lam = here.lam / problem.task.shares[cells.silo]
+    proof = yield from lowest(method.priced(problem, cells, lam), here.w)
+    lower = proof.below - float(here.lam @ cells.bounds)
+    rounding = ROUNDING * (abs(best.upper) + abs(proof.below))
+    bounds: Bounds = (best.upper + rounding, lower, proof.w, np.inf)
+    parent = own_copies(problem) % max(1, problem.n_cells)
+    folded = np.bincount(parent, here.lam, minlength=problem.n_cells)
+    point = Point(best.w, np.asarray(folded, np.float64))
+    return Run(point, (), rounds + proof.rounds, None, bounds=bounds)
+
+
+def smoothed(
+    problem: Problem, cells: Cells, w: FloatArray, total: CurvatureTotal, tau: float
+) -> Smoothed:
+    """Return what a total at w says of local bounds, smoothed by τ."""
+    beta, mu, silo = problem.risk_weight, problem.mu, cells.silo
+    prices = problem.multiplier_bound * problem.task.shares  # B p_k
+    counts, silos = problem.count(cells), len(prices)
+    r = total.cell_losses / counts - cells.bounds
+    slopes = total.cell_gradients / counts[:, None]
+    t = levels(r, silo, prices, tau)
+    room = t[silo] - r
+    lam = tau / room
+    risk = beta * (total.risk + mu / 2 * float(w @ w))
+    gradient = beta * (total.risk_gradient + mu * w) + lam @ slopes
+    # Second derivatives, t_k taken out.
+    bend = lam / room
+    flat = np.zeros((silos, len(w)))
+    np.add.at(flat, silo, bend[:, None] * slopes)
+    stiff = np.bincount(silo, bend, silos) + tau / t**2
+    hessian = beta * (total.risk_hessian + mu * np.eye(len(w)))
+    hessian += np.tensordot(lam / counts, total.cell_hessians, axes=1)
+    hessian += (slopes.T * bend) @ slopes - (flat.T / stiff) @ flat
+    logs = np.bincount(silo, np.log(room), silos) + np.log(t)
+    worst = np.zeros(silos)
+    np.maximum.at(worst, silo, r)
+    return Smoothed(
+        w,
+        risk + float(prices @ t - tau * logs.sum()),
+        gradient,
+        hessian,
+        lam,
+        risk + float(prices @ worst),
+    )
+
+
+def levels(r: FloatArray, silo: IntArray, prices: FloatArray, tau: float) -> FloatArray:
+    """Return t_k: where  τ/t + Σ_z τ/(t − r_{k,z})  is the price of silo k.
+
+    It lies above max(0, max_z r) by τ over the price at least, and by as many times
+    that as there are terms at most.
+    """
+    floor = np.zeros(len(prices))
+    np.maximum.at(floor, silo, r)
+    terms = 1.0 + np.bincount(silo, minlength=len(prices))
+    low, high = floor + tau / prices, floor + terms * tau / prices
+    for _ in range(BISECTIONS):
+        t = 0.5 * (low + high)
+        dear = tau / t + np.bincount(silo, tau / (t[silo] - r), len(prices)) > prices
+        low, high = np.where(dear, t, low), np.where(dear, high, t)
+    return high
