@@ -248,6 +248,13 @@ def compare(
         str | None,
         typer.Option(help="Compare on all data sets of a suite: natural."),
     ] = None,
+    only: Annotated[
+        str,
+        typer.Option(
+            help="With a suite: some of its data sets; others that are published stay.",
+            metavar="LIST",
+        ),
+    ] = "",
     source: Annotated[
         str | None,
         typer.Option(help="With a suite: file or folder of ACS.", metavar="PATH"),
@@ -274,7 +281,7 @@ def compare(
     if suite is not None:
         chosen = None if methods is None else known_methods(listed(methods))
         folder = out or Path("runs") / f"suite-{suite}"
-        _suite(suite, chosen, seeds, budget, source, folder, publish)
+        _suite(suite, chosen, listed(only), seeds, budget, source, folder, publish)
         return
     # What is wrong is said before data are opened.
     names = known_methods(None if methods is None else listed(methods))
@@ -313,6 +320,7 @@ def compare(
 def _suite(
     name: str,
     methods: Sequence[str] | None,
+    only: Sequence[str],
     seeds: int | None,
     budget: int | None,
     source: str | None,
@@ -321,7 +329,7 @@ def _suite(
 ) -> None:
     """Run a suite; say who ranks where."""
     from pffl.progress import counted
-    from pffl.study.suite import BUDGET, METHODS_RANKED, run_suite
+    from pffl.study.suite import BUDGET, METHODS_RANKED, Benchmark, run_suite
 
     def opened(section: Mapping[str, Any], seed: int) -> Federation:
         from pffl.spec import parse
@@ -336,13 +344,17 @@ def _suite(
             name,
             opened,
             methods=methods or METHODS_RANKED,
+            data_sets=only or None,
             seeds=seeds or 5,
             budget=budget or BUDGET,
             out=folder,
             report=report,
         )
-    for place in [folder, *([] if publish is None else [publish])]:
-        found.save(place)
+    found.save(folder)
+    if publish is not None:
+        if only and (publish / "benchmark.json").exists():
+            found = found.beside(Benchmark.load(publish))
+        found.save(publish)
     ranks = found.ranks
     order = sorted(zip(ranks.ranks, ranks.methods, strict=True))
     rows = [{"method": name, "mean rank": f"{rank:.2f}"} for rank, name in order]

@@ -19,7 +19,7 @@ import numpy as np
 
 from pffl import figures, files
 from pffl.data.federation import Federation
-from pffl.errors import DataError, UsageError
+from pffl.errors import ArtefactError, DataError, UsageError
 from pffl.models.linear import default_model
 from pffl.preparation import Options
 from pffl.study import experiment
@@ -31,6 +31,7 @@ from pffl.study.sweep import notion_of, quiet, smallest_bound
 from pffl.study.trial import Footing, Trial
 
 FORMAT = "pffl.benchmark"
+TERMS = ("suite", "methods", "seeds", "trials", "budget", "within")
 VALIDATION = 0.2
 MEASURE = "worst_cell_loss"
 WITHIN = 0.02
@@ -106,6 +107,43 @@ class Benchmark:
             )
         return out
 
+    @classmethod
+    def load(cls, folder: Path) -> Benchmark:
+        """Read the record that `save` wrote."""
+        place = folder / "benchmark.json"
+        try:
+            record = json.loads(files.read(place))
+        except ValueError as error:
+            raise ArtefactError(f"'{place}' is no benchmark: {error}") from error
+        if not isinstance(record, dict) or record.get("format") != FORMAT:
+            raise ArtefactError(f"'{place}' is no benchmark")
+        return cls(record)
+
+    def beside(self, other: Benchmark) -> Benchmark:
+        """Return this one with the data sets of another that it has not; ranks anew.
+
+        They must have been run under the same terms.
+        """
+        mine, theirs = self.record, other.record
+        for key in TERMS:
+            if mine[key] != theirs[key]:
+                raise UsageError(
+                    f"two benchmarks with {key} {theirs[key]!r} and {mine[key]!r} have "
+                    "no ranks together: run all data sets under the same terms"
+                )
+        found = {**theirs["data_sets"], **mine["data_sets"]}
+        order = [name for name in SUITES[mine["suite"]] if name in found]
+        whole = {name: found[name] for name in order}
+        absent = {**theirs["absent"], **mine["absent"]}
+        record = {
+            **mine,
+            "data_sets": whole,
+            "absent": {k: v for k, v in absent.items() if k not in whole},
+            "ranks": asdict(_ranks(whole, mine["methods"])),
+            "varied": {**theirs["varied"], **mine["varied"]},
+        }
+        return Benchmark(record)
+
     def save(self, folder: Path) -> None:
         """Write the record, the pictures and the page."""
         text = json.dumps(files.plain(self.record), indent=1, ensure_ascii=False)
@@ -177,29 +215,34 @@ def run_suite(
         for key in VARIED
         if "compas" in found
     }
-    values = {
-        method: [one["values"].get(method) for one in found.values()]
-        for method in methods
-    }
-    ranks = ranked(
-        {
-            method: [np.inf if v is None else v for v in own]
-            for method, own in values.items()
-        }
-    )
     record = {
         "format": FORMAT,
         "suite": name,
+        "methods": list(methods),
         "seeds": seeds,
         "trials": trials,
         "budget": budget,
         "within": WITHIN,
         "data_sets": found,
         "absent": absent,
-        "ranks": asdict(ranks),
+        "ranks": asdict(_ranks(found, methods)),
         "varied": varied,
     }
-    return Benchmark(record)
+    return Benchmark(files.plain(record))
+
+
+def _ranks(found: Mapping[str, Mapping[str, Any]], methods: Sequence[str]) -> Ranks:
+    """Rank methods over data sets; one without a value on all seeds comes last."""
+    values = {
+        method: [one["values"].get(method) for one in found.values()]
+        for method in methods
+    }
+    return ranked(
+        {
+            method: [np.inf if v is None else v for v in own]
+            for method, own in values.items()
+        }
+    )
 
 
 def _record(compared: Comparison, federation: Federation) -> dict[str, Any]:
@@ -352,6 +395,13 @@ def page(record: Mapping[str, Any]) -> str:
     ]
     for name, one in record["data_sets"].items():
         lines += _data_part(name, one)
+    lacking = [
+        one
+        for one in SUITES[record["suite"]]
+        if one not in record["data_sets"] and one not in record["absent"]
+    ]
+    if lacking:
+        lines += [f"Not run: {', '.join(lacking)}.", ""]
     if record["absent"]:
         lines += ["Left out, because they could not be opened:", ""]
         lines += [f"- {name}: {why}" for name, why in record["absent"].items()]
