@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pffl
+from pffl import files
 from pffl.errors import DataError, UsageError
 from pffl.study import suite
 from pffl.study.suite import NATURAL, Benchmark, page, run_suite
@@ -85,6 +86,26 @@ def test_what_is_finished_is_not_run_again(found, monkeypatch):
     assert again.record["data_sets"]["colleges"]["values"] == one["values"]
 
 
+def test_data_sets_that_were_run_one_by_one_are_ranked_together(found, monkeypatch):
+    """Parts in any order come to the same record as the whole; other terms do not."""
+    benchmark, out = found
+    some = {"methods": METHODS, "seeds": 2, "budget": 10, "out": out}
+    monkeypatch.setattr(suite, "VARIED", {})
+    parts = [
+        run_suite("natural", opened, data_sets=[name], **some)
+        for name in ("colleges", "compas")
+    ]
+    for first, second in (parts, parts[::-1]):
+        whole = second.beside(first).record
+        assert list(whole["data_sets"]) == ["compas", "colleges"]
+        assert whole["ranks"] == files.plain(benchmark.record["ranks"])
+    assert benchmark.beside(parts[0]).record == benchmark.record
+    assert "Not run: acs, adult, mortgages" in page(parts[0].record)
+    other = Benchmark({**parts[0].record, "budget": 20})
+    with pytest.raises(UsageError, match="budget 10 and 20 have no ranks together"):
+        other.beside(parts[1])
+
+
 def test_what_is_not_there_is_refused():
     with pytest.raises(UsageError, match="no suite 'other'"):
         run_suite("other", opened)
@@ -98,6 +119,9 @@ def test_command(command):
     done = command("compare", "--suite", "other")
     assert done.code == 2
     assert "no suite 'other'" in done.err
+    done = command("compare", "--suite", "natural", "--only", "hospitals")
+    assert done.code == 2
+    assert "has no ['hospitals']" in done.err
     done = command("compare")
     assert done.code == 2
     assert "DATA is missing" in done.err
