@@ -28,7 +28,7 @@ from pffl.study.experiment import (
 from pffl.study.trial import Few, Footing, Row, Trial, measures
 
 BOUND = pffl.BoundedGroupLoss(0.6)
-FINE = {"xatol": 1e-7, "fatol": 1e-12, "maxfev": 9000}
+FINE = {"xatol": 1e-7, "fatol": 1e-12, "maxfev": 500}
 
 
 def row(arm, losses, error=0.3, *, seed=0, split="test", people=200, point=0, **more):

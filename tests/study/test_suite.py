@@ -100,7 +100,7 @@ def test_data_sets_that_were_run_one_by_one_are_ranked_together(found, monkeypat
         assert list(whole["data_sets"]) == ["compas", "colleges"]
         assert whole["ranks"] == files.plain(benchmark.record["ranks"])
     assert benchmark.beside(parts[0]).record == benchmark.record
-    assert "Not run: acs, adult, mortgages" in page(parts[0].record)
+    assert "Not run: acs, adult, compas, mortgages" in page(parts[0].record)
     other = Benchmark({**parts[0].record, "budget": 20})
     with pytest.raises(UsageError, match="budget 10 and 20 have no ranks together"):
         other.beside(parts[1])

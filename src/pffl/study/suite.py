@@ -142,7 +142,7 @@ class Benchmark:
             "ranks": asdict(_ranks(whole, mine["methods"])),
             "varied": {**theirs["varied"], **mine["varied"]},
         }
-        return Benchmark(record)
+        return Benchmark(files.plain(record))
 
     def save(self, folder: Path) -> None:
         """Write the record, the pictures and the page."""

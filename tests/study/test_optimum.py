@@ -1,0 +1,142 @@
+"""Optima of baselines: against loops over rows and minimisers that know no prices."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import pffl
+from pffl.driver import drive
+from pffl.files import Journal
+from pffl.flow import ask
+from pffl.methods import METHODS
+from pffl.methods.local_bgl import own_cells
+from pffl.models.linear import default_model
+from pffl.preparation import Options, prepare
+from pffl.questions import Curvature
+from pffl.study import optimum
+from pffl.study.trial import Footing, Trial
+
+FINE = {"xatol": 1e-9, "fatol": 1e-13, "maxfev": 1_500}
+BOUND = pffl.BoundedGroupLoss(0.5)
+
+
+@pytest.fixture(scope="module")
+def footing():
+    federation = pffl.datasets.synthetic(400, silos=3, features=3, seed=0)
+    model = default_model(federation.schema)
+    return Footing(federation, model, 60, 0, 0, Options(), Journal(None))
+
+
+def tried(footing, name, **more):
+    """The trial that solves what a method descends, and its problem."""
+    trial = Trial(name, name, more, BOUND, optimum=True)
+    found = drive(footing.engine, footing.trying(trial, ["test"]))
+    return found, problem_of(footing, METHODS[name](**more))
+
+
+def problem_of(footing, method):
+    shared = (footing.setting, BOUND, footing.model, method, Options(), 0)
+    return drive(footing.engine, prepare(*shared))[0]
+
+
+def losses(federation, w):
+    """Each silo's groups and losses, row by row, inputs in units of all rows."""
+    every = np.vstack([silo.rows().X for silo in federation.silos])
+    for silo in federation.silos:
+        rows = silo.rows()
+        scores = (rows.X - every.mean(axis=0)) / every.std(axis=0) @ w[:-1] + w[-1]
+        yield rows.group, np.logaddexp(0.0, np.where(rows.y == 1, -scores, scores))
+
+
+def fedavg_value(federation, problem, w):
+    mean = np.mean([own.mean() for _, own in losses(federation, w)])
+    return mean + problem.mu / 2 * (w @ w)
+
+
+def weighted_value(federation, problem, w):
+    groups, own = map(np.concatenate, zip(*losses(federation, w), strict=True))
+    means = [own[groups == a].mean() for a in np.unique(groups)]
+    return np.mean(means) + problem.mu / 2 * (w @ w)
+
+
+def local_value(federation, problem, w):
+    """βF + B Σ_k p_k max(0, max_a r_{k,a})."""
+    total, share = fedavg_value(federation, problem, w), 1 / len(federation.silos)
+    for groups, own in losses(federation, w):
+        means = np.array([own[groups == a].mean() for a in np.unique(groups)])
+        worst = max(0.0, float((means - 0.5).max()))
+        total += share * problem.multiplier_bound * worst
+    return total
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "more"),
+    [
+        ("fedavg", fedavg_value, {}),
+        ("group-weighted", weighted_value, {}),
+        ("local-bgl", local_value, {"multiplier_bound": 0.1}),
+        ("local-bgl", local_value, {"multiplier_bound": 5.0}),
+        ("local-bgl", local_value, {"multiplier_bound": 200.0}),
+    ],
+    ids=["fedavg", "weighted", "local 0.1", "local 5", "local 200"],
+)
+def test_no_other_model_is_better_than_the_gap_says(footing, name, value, more):
+    found, problem = tried(footing, name, **more)
+    of = partial(value, footing.federation, problem)
+    w, (upper, lower, *_) = found.run.point.w, found.run.bounds
+    assert upper == pytest.approx(of(w), rel=1e-9)
+    prices = 1.0 + problem.multiplier_bound
+    assert found.gap == pytest.approx((upper - lower) / prices)
+    assert 0 < found.gap < 2e-5
+    # From there, and from a training that is far from done.
+    other = Trial(name, name, more, BOUND, budget=30)
+    rough = drive(footing.engine, footing.trying(other, ["test"])).run.point.w
+    for start in (w, rough):
+        best = minimize(of, start, method="Nelder-Mead", options=FINE)
+        assert best.fun >= lower - 1e-12
+    assert of(rough) >= lower
+
+
+def test_the_smoothed_objective_has_the_gradient_and_hessian_that_differences_have(
+    footing,
+):
+    """And its prices are prices: no silo pays more than B p_k in all."""
+    problem = problem_of(footing, METHODS["local-bgl"](multiplier_bound=5.0))
+    cells, tau = own_cells(problem), 0.01
+    task = problem.over(cells).task
+
+    def at(w):
+        total = drive(footing.engine, ask(Curvature(task, w)))
+        return optimum.smoothed(problem, cells, w, total, tau)
+
+    w, h = np.array([0.2, -0.1, 0.3, 0.05]), 1e-5
+    here = at(w)
+    for i, step in enumerate(h * np.eye(len(w))):
+        above, below = at(w + step), at(w - step)
+        slope = (above.value - below.value) / (2 * h)
+        assert here.gradient[i] == pytest.approx(slope, rel=1e-6)
+        bend = (above.gradient - below.gradient) / (2 * h)
+        np.testing.assert_allclose(here.hessian[i], bend, rtol=1e-4, atol=1e-6)
+    paid = np.bincount(cells.silo, here.lam)
+    limit = problem.multiplier_bound * problem.task.shares
+    assert (here.lam > 0).all()
+    assert (paid < limit).all()
+    assert here.value > here.upper - tau * 10  # P, smoothed
+
+
+def test_what_has_no_one_objective_is_refused_and_what_has_is_another_row(footing):
+    for name in ("qffl", "pffl"):
+        trial = Trial(name, name, {}, BOUND, optimum=True)
+        ((row,),) = footing.rows([trial], "test")
+        assert "no one objective" in row.reason
+    plain, best = (
+        Trial("f", "fedavg", {"local_steps": 20}, BOUND, optimum=o)
+        for o in (False, True)
+    )
+    ((trained,), (solved,)) = footing.rows([plain, best], "test")
+    assert solved.gap < 1e-9 < trained.gap
+    assert solved.costs["passes"] > 0
