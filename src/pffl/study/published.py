@@ -8,6 +8,7 @@ word on a page was written by hand.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -133,19 +134,8 @@ def check(record: Mapping[str, Any]) -> None:
     ]
     within, seeds = float(record["within"]), sorted(points[0].get("validation", {}))
     for curve in curves:
-        values = []
-        for seed in seeds:
-            errors = [p["validation"][seed][0] for p in points]
-            limit = min(e for e in errors if e is not None) + within
-            inside = [
-                (p["validation"][seed][1], p["test"][seed][1])
-                for p in points
-                if p["curve"] == curve
-                and None not in p["validation"][seed]
-                and p["validation"][seed][0] <= limit + ROUNDED
-            ]
-            values.append(min(inside)[1] if inside else None)
-        known = [value for value in values if value is not None]
+        values = [_chosen(points, curve, seed, within) for seed in seeds]
+        known = [value for value in values if not math.isnan(value)]
         mean = next(m for m in record["means"] if m["curve"] == curve)
         stated = mean[record["measure"]]
         follows = sum(known) / len(known) if known else None
