@@ -81,6 +81,9 @@ def panel_of(*curves: str) -> dict[str, Any]:
     decided |= {"permuted_low": -0.3, "permuted_high": 0.2, "adjusted": 0.4}
     decided |= {"word": "no difference shown", "pairs": 10, "seeds": 10}
     means = {"risk": 0.5, "error": None, "passes": 12.0}
+    claim = {"text": "it is better", "better": curves[0], "margin": 0.0}
+    rows = {str(seed): [0.3, 0.5 + seed / 100] for seed in range(10)}
+    points = [{"curve": curve, "validation": rows, "test": rows} for curve in curves]
     return {
         "format": "pffl.panel",
         "version": 2,
@@ -91,5 +94,8 @@ def panel_of(*curves: str) -> dict[str, Any]:
         "fronts": front,
         "fronts_on_test": front,
         "means": [{"curve": curve, **means} for curve in curves],
-        "claims": [{"text": "it is better", "margin": 0.0, "against": [decided]}],
+        "within": 0.02,
+        "rows": {"train": 300, "test": 100},
+        "points": points,
+        "claims": [{**claim, "against": [decided]}],
     }
