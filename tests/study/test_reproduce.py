@@ -211,6 +211,30 @@ def test_records_and_pages_follow_from_the_points(tiny, tmp_path, monkeypatch):
     refused({"version": 1}, "another version")
 
 
+def test_of_trials_that_tie_on_validation_rows_the_first_is_taken():
+    """By study and record alike: not the one with the smaller measure on test rows."""
+
+    def point(curve, test):
+        rows = {"0": [0.3, 0.5], "1": [0.3, 0.5]}
+        return {
+            "curve": curve,
+            "validation": rows,
+            "test": {s: [0.3, test] for s in rows},
+        }
+
+    record = {
+        "name": "tied",
+        "measure": "eo_gap",
+        "within": 0.02,
+        "terms": [],
+        "points": [point("a", 0.7), point("a", 0.4)],
+        "means": [{"curve": "a", "eo_gap": 0.7}],
+    }
+    published.check(record)
+    with pytest.raises(ArtefactError, match=r"given as 0.4000, and .* have 0.7000"):
+        published.check({**record, "means": [{"curve": "a", "eo_gap": 0.4}]})
+
+
 def test_words_at_other_allowances_follow_from_the_points(tiny):
     """At its own allowance a record's words come again; elsewhere, those of a study."""
     result, _ = tiny
