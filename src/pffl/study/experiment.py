@@ -509,7 +509,7 @@ class Study:
     def terms(self) -> list[str]:
         """Sentences on how it was run: trials, choice, seeds, who was left out."""
         each = sorted(set(self.trials.values()))
-        told = [f"{len(self.seeds)} seeds."]
+        told = ["1 seed." if len(self.seeds) == 1 else f"{len(self.seeds)} seeds."]
         if not self.tuned:
             told.append(
                 "Every method ran once on each, at its defaults: nothing is tuned."

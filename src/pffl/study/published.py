@@ -52,7 +52,8 @@ RULES = " ".join(
         "which every curve has a trial, with a bootstrap interval.",
         "A gap says how far the chosen trials ended, at most, from the optimum of",
         "what their method descends, in units of a loss (divided by β + B where there",
-        "are prices); with several local steps a method ends where silos pull it.",
+        "are prices; empty where it was not measured); with several local steps a",
+        "method ends where silos pull it. Three seeds show only large differences.",
     )
 )
 
@@ -82,12 +83,11 @@ def charts(panel: Mapping[str, Any]) -> dict[str, figures.Chart]:
             shown = said in WORDS[:2]
             lines.append({**one, "method": name, "verdict": said, "shown": shown})
     fronts = figures.fronts
+    apart = figures.differences(lines, f"{of} paired differences on test rows")
     return {
         "": fronts(panel["fronts"], y=measure, words=f"{of} chosen on validation rows"),
         "-on-test": fronts(panel["fronts_on_test"], y=measure, words=f"{of} {test}"),
-        "-differences": figures.differences(
-            lines, f"{of} paired differences on test rows"
-        ),
+        **({"-differences": apart} if lines else {}),
     }
 
 
@@ -272,7 +272,7 @@ def panel_part(panel: Mapping[str, Any]) -> list[str]:
     lines += [f"![fronts]({name}.svg)", ""]
     lines += [
         f"{panel['silos']} silos; rows: {rows}. At most {panel['budget']:,} gradients "
-        f"a trial. {' '.join(panel['terms'])}",
+        f"a trial. {' '.join(panel['terms'])}{_hours(panel)}",
         "",
     ]
     lines += [f"Cut: {panel['cut']}", ""] if panel["cut"] else []
@@ -294,10 +294,20 @@ def panel_part(panel: Mapping[str, Any]) -> list[str]:
             f"({number(area['low'])} to {number(area['high'])}) | {gap} | {spent} | "
             f"{size} |"
         )
-    lines += ["", *claims_part(panel), elsewhere(panel), ""]
-    lines += [f"![differences]({name}-differences.svg)", ""]
+    lines.append("")
+    if panel["claims"]:
+        lines += [*claims_part(panel), elsewhere(panel), ""]
+        lines += [f"![differences]({name}-differences.svg)", ""]
     lines += ["The paper's way (chosen on test rows):", ""]
     return [*lines, f"![fronts on test]({name}-on-test.svg)", ""]
+
+
+def _hours(panel: Mapping[str, Any]) -> str:
+    """How long all trials trained, where the record says it."""
+    seconds = panel.get("seconds")
+    if seconds is None:
+        return ""
+    return f" Training them all took {seconds / 60:,.0f} minutes by the clock."
 
 
 def claims_part(panel: Mapping[str, Any]) -> list[str]:
@@ -386,13 +396,17 @@ def overview(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     counts = tally([panel for panels in found.values() for panel in panels])
     cells = " | ".join(f"**{counts[word]}**" for word in COUNTED)
     lines += [f"| **all** | | {cells} |", ""]
+    lines += [
+        "Figure 1 and the BGL panels of Figure 2 on the same rows share trials.",
+        "",
+    ]
     return "\n".join([*lines, *body]).rstrip() + "\n"
 
 
 def _overview_part(figure: str, panel: Mapping[str, Any]) -> list[str]:
     """What the page of all figures has of a panel."""
     lines = [f"### {panel['title']}", "", _picture(figure, panel), ""]
-    lines += [f"{panel['seeds']} seeds. {panel['cut']}".strip(), ""]
+    lines += [f"{panel['terms'][0]} {panel['cut']}".strip(), ""]
     words = at_allowances(panel)
     if panel["claims"]:
         lines += [

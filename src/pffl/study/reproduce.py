@@ -365,6 +365,12 @@ class PanelResult:
             for i, claim in enumerate(self.panel.claims)
         ]
 
+    @property
+    def seconds(self) -> float:
+        """How long all trials trained, of the clock on the wall."""
+        tested = (row for row in self.study.rows if row.split == "test")
+        return round(sum(row.costs.get("seconds", 0.0) for row in tested), 1)
+
     def means(self) -> list[dict[str, Any]]:
         """Per curve: the chosen trials on test rows, and what they cost; means."""
         out = []
@@ -458,6 +464,7 @@ class PanelResult:
             "budget": panel.budget,
             "seeds": len(self.study.seeds),
             "overlap": self.study.overlap,
+            "seconds": self.seconds,
             "terms": self.study.terms,
             "cut": self.cut,
             "claims": claims,
