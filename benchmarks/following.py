@@ -27,9 +27,12 @@ from pffl.data import Federation
 from pffl.driver import pack_total, unpack_total
 from pffl.errors import Refused
 from pffl.parcel import Parcel
+from pffl.privacy import Privacy
 from pffl.site import Agreement, Rules
+from pffl.site.at_hand import secured
 from pffl.site.follow import Follower
 from tests.site.following import run
+from tests.site.noisy import sites_behind
 from tests.site.secure import Server, agree, sites_of
 
 KERNELS = ("", "Haswell", "Sandybridge", "Nehalem")
@@ -59,15 +62,29 @@ def cases() -> Iterator[tuple[str, Federation, dict[str, Any]]]:
                 "run": {"seed": 7},
             },
         )
+    for name, federation, method in (
+        ("COMPAS, ε = 2, exact", compas, "exact"),
+        ("COMPAS, ε = 2, pffl", compas, "pffl"),
+        ("Adult, ε = 2, first", adult, "first-order"),
+    ):
+        between = [f"{n}={low},{high}" for n, (low, high) in federation.ranges.items()]
+        sections = {
+            "constraint": {"kind": "bgl", "bound": 0.62},
+            "method": {"kind": method},
+            "run": {"seed": 7},
+            "privacy": {"epsilon": 2.0, "range": between},
+        }
+        yield name, federation, sections
 
 
 def record(place: Path) -> None:
     """Run everything over sites that do not follow, and keep what was said."""
     for name, federation, sections in cases():
         agreed = agree(federation, run=sections)
-        server = Server(
-            sites_of(federation, agree(federation), rules=OPEN), federation.schema.hash
-        )
+        sites = sites_of(federation, agree(federation), rules=OPEN)
+        if "privacy" in sections:
+            sites = sites_behind(secured(federation, None, Privacy(2.0)))
+        server = Server(sites, federation.schema.hash)
         steps: list[Any] = []
 
         def ask(asked: list[Any], server: Any = server, steps: Any = steps) -> Any:

@@ -86,6 +86,7 @@ class PrivacyBudgetError(PFFLError):
     """The next release would exceed the privacy budget."""
 
     exit_code = 7
+    said: ClassVar = "privacy budget: the next release"  # by a site that refuses it
 
 
 class Problems:

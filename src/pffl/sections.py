@@ -1,4 +1,4 @@
-"""What a run trains, and how: sections model, constraint, method and run.
+"""What a run trains, and how: sections model, constraint, method, run and privacy.
 
 Of a run file, or of what sites agreed on; where the rows come from is no part of it.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
+from typing import Any, Literal
 
 from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Constraint
 from pffl.data.schema import Schema
@@ -27,6 +27,7 @@ from pffl.models import (
 from pffl.models.linear import NumericModel, default_model
 from pffl.models.recipes import RECIPES, Recipe
 from pffl.preparation import Options
+from pffl.privacy.terms import Privacy
 from pffl.records import check, construct, parameters, suggestion, table
 from pffl.registry import Registry
 from pffl.solving import default_method
@@ -53,6 +54,82 @@ class RunSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PrivacySettings:
+    """The [privacy] section.
+
+    Parameters
+    ----------
+    secure_sum
+        Whether silos' answers are added under masks, so that nobody reads a single
+        one's. None: in deployed federations of three sites and more. With noise the
+        sites then share it; without, each adds all of it.
+    epsilon, delta
+        A budget: noise is added to all that is released, so that it is (ε, δ)-private
+        for each person. None: no noise.
+    clip, loss_bound
+        With noise: length to which scaled inputs are shortened (of networks, each
+        person's gradient), and the largest loss.
+    range
+        With noise: what each numeric input is between, as NAME=LOW,HIGH.
+    rounds, colluding, heldout_epsilon
+        With noise: rounds of the method; sites of a secure sum whose noise is not
+        counted on; ε of the held-out rows.
+    noise_seed
+        With noise: repeats it, for experiments; nothing is private then.
+    split
+        With noise: whether rows are cut into training and held-out rows anew, each
+        person by a hash of their own ("keyed"), or stay as they are ("given"). None:
+        "keyed", but where the data say which rows are held out.
+    scaling
+        With noise: whether inputs are scaled by released sums of theirs ("sums", paid
+        for) or by their ranges ("ranges", free).
+    rate
+        With noise, of networks: the probability of each person to be drawn for a round
+        of training; 0.1.
+    """
+
+    secure_sum: bool | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    clip: float | None = None
+    loss_bound: float | None = None
+    range: tuple[str, ...] = ()
+    rounds: int | None = None
+    colluding: int | None = None
+    heldout_epsilon: float | None = None
+    noise_seed: int | None = None
+    split: Literal["given", "keyed"] | None = None
+    scaling: Literal["sums", "ranges"] | None = None
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        given = [key for key, value in self._noise().items() if value not in (None, ())]
+        if self.epsilon is None and given:
+            raise UsageError(
+                f"[privacy] {', '.join(given)} goes with a budget, epsilon = …"
+            )
+        self.terms  # noqa: B018
+
+    def _noise(self) -> dict[str, Any]:
+        known = {k: v for k, v in vars(self).items() if k != "secure_sum"}
+        return {k: v for k, v in known.items() if k != "epsilon"}
+
+    @property
+    def terms(self) -> Privacy | None:
+        """The budget; None without one."""
+        if self.epsilon is None:
+            return None
+        given = {k: v for k, v in self._noise().items() if v is not None}
+        named = dict(_range(text) for text in given.pop("range"))
+        return Privacy(epsilon=self.epsilon, ranges=named, **given)
+
+    def section(self) -> dict[str, Any] | None:
+        """Return the section as a run file has it; None if nothing is asked for."""
+        plain = {k: v for k, v in vars(self).items() if v not in (None, ())}
+        return {**plain, "range": list(self.range)} if self.range else plain or None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """What is to be trained, and how.
 
@@ -67,6 +144,8 @@ class Plan:
         As for `pffl.solve`.
     settings
         Engine and seed.
+    privacy
+        What is kept from whom.
     """
 
     model: LinearModel | Recipe
@@ -75,6 +154,7 @@ class Plan:
     method: Method[Any]
     options: Options
     settings: RunSettings
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)
 
     def model_for(self, schema: Schema) -> Model:
         """Return the model, of the kind that the labels ask for if none was named."""
@@ -92,10 +172,10 @@ class Plan:
 
 
 def read_plan(sections: Mapping[str, object], problems: Problems) -> Plan | None:
-    """Read the four sections, all their problems at once; None if there are any."""
+    """Read the five sections, all their problems at once; None if there are any."""
     tables = {
         name: table(sections.get(name, {}), f"[{name}]", problems)
-        for name in ("model", "method", "run")
+        for name in ("model", "method", "run", "privacy")
     }
     if tables["model"].get("l2") == AUTO:
         tables["run"] = {**tables["run"], "l2": AUTO}
@@ -104,7 +184,9 @@ def read_plan(sections: Mapping[str, object], problems: Problems) -> Plan | None
     constraint = read_constraint(sections.get("constraint"), problems)
     method = read_method(tables["method"], model, problems)
     options, settings = _read_run(tables["run"], problems)
-    if problems.found or not (model and method and options and settings):
+    given = check(tables["privacy"], PrivacySettings, "[privacy]", problems).values
+    privacy = construct(PrivacySettings, given, problems)
+    if problems.found or not (model and method and options and settings and privacy):
         return None
     return Plan(
         model=model,
@@ -113,6 +195,7 @@ def read_plan(sections: Mapping[str, object], problems: Problems) -> Plan | None
         method=method,
         options=options,
         settings=settings,
+        privacy=privacy,
     )
 
 
@@ -200,3 +283,17 @@ def _read_run(
         found = check(mine, kind, "[run]", problems)
         made.append(construct(kind, found.values, problems))
     return made[0], made[1]
+
+
+def _range(text: str) -> tuple[str, tuple[float, float]]:
+    """Read NAME=LOW,HIGH."""
+    name, found, ends = text.rpartition("=")
+    try:
+        low, high = (float(end) for end in ends.split(","))
+    except ValueError:
+        found = ""
+    if not (name and found):
+        raise UsageError(
+            f"[privacy] a range is NAME=LOW,HIGH, such as 'age=18,90'. Got {text!r}"
+        )
+    return name.strip(), (low, high)

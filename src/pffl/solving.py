@@ -76,7 +76,7 @@ from pffl.preparation import (
     reprice,
     settle,
 )
-from pffl.privacy.discrete import secret_source, seeded_source
+from pffl.privacy.discrete import Source, secret_source, seeded_source
 from pffl.privacy.terms import Privacy
 from pffl.problem import Access, Point, Problem
 from pffl.questions.noised import Adding
@@ -173,8 +173,8 @@ def solve(
         privacy = known_ranges(federation, privacy)
         federation = parted(federation, privacy, seed)
     asker = (
-        open_secured(federation, engine, model)
-        if secure_sum and privacy is None
+        open_secured(federation, engine, model, privacy)
+        if secure_sum
         else open_engine(federation, engine)
     )
     keeper = (
@@ -206,11 +206,11 @@ def solve(
             options=settings,
             seed=seed,
             privacy=privacy,
-            adding=adding_of(setting, privacy, shared=secure_sum),
+            adding=adding_of(setting, privacy, shared=asker.pooled > 0),
         )
         return _finished(
             drive(asker, flow, callbacks=callbacks, keeper=keeper),
-            asker.notes if asker.federation is None else (),
+            asker.notes if asker.pooled or asker.federation is None else (),
             about,
             callbacks,
             None if keeper is checkpoint else keeper,
@@ -357,15 +357,31 @@ def parted(
 
 
 def adding_of(setting: Setting, privacy: Privacy, *, shared: bool) -> Adding:
-    """Say who adds noise, where rows are at hand: as so many sites would."""
+    """Say who adds noise, and how much each: a share inside a secure sum, or all."""
     sites = setting.access.pooled or len(setting.silo_names)
-    if shared and not privacy.colluding < sites:
+    return sharing(sites, privacy) if shared else Adding(_source(privacy), sites)
+
+
+def sharing(sites: int, privacy: Privacy, site: str = "") -> Adding:
+    """Say how the sites of a secure sum share noise; of `site`, with its own draws.
+
+    A site sees the totals, as it follows the run, and knows its own noise: so at least
+    one of them is not counted on.
+    """
+    if not 1 <= privacy.colluding < sites:
         raise UsageError(
-            f"{privacy.colluding} colluding sites of {sites}: nobody's noise is left"
+            f"colluding = {privacy.colluding}, and inside a secure sum of {sites} "
+            f"sites it is from 1 to {sites - 1}: every site sees the totals and can "
+            "take its own noise off, and somebody's must be left"
         )
+    return Adding(_source(privacy, site), sites, True, privacy.colluding)
+
+
+def _source(privacy: Privacy, *site: str) -> Source:
     seed = privacy.noise_seed
-    source = secret_source() if seed is None else seeded_source("pffl noise", seed)
-    return Adding(source, sites, shared and sites > 1, privacy.colluding)
+    if seed is None:
+        return secret_source()
+    return seeded_source("pffl noise", seed, *filter(None, site))
 
 
 def noise_forecast(
@@ -742,7 +758,10 @@ def open_engine(federation: Federation | Engine, engine: str) -> Engine:
 
 
 def open_secured(
-    federation: Federation | Engine, engine: str, model: Model | None
+    federation: Federation | Engine,
+    engine: str,
+    model: Model | None,
+    privacy: Privacy | None = None,
 ) -> Engine:
     """Return an engine for secure sums: over sites made here, or the one given."""
     from pffl.site.at_hand import secured
@@ -753,7 +772,7 @@ def open_secured(
                 f"secure sums have sites of their own, and engine '{engine}' has none: "
                 "leave the engine out"
             )
-        return secured(federation, model)
+        return secured(federation, model, privacy)
     if not federation.pooled:
         raise UsageError("the engine given does not add answers under masks")
     return federation

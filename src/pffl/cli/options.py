@@ -252,7 +252,7 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
             "secure-sum",
             bool,
             "Add silos' answers under masks: nobody reads a single one's. With "
-            "--epsilon: only the noise that goes with it, in one process.",
+            "--epsilon the silos share the noise.",
         ),
         Shared(
             "epsilon",

@@ -151,11 +151,17 @@ def _first(config: SiteConfig, split: str) -> bytes:
     """Return what a server asks: the census, or the first step of secure sums."""
     from importlib.metadata import version
 
+    from pffl.errors import UsageError
     from pffl.questions import Census
     from pffl.wire import Request, question_body, write_request
     from pffl.wire.steps import Course
 
     agreed = config.agreement()
+    if "privacy" in agreed.run:
+        raise UsageError(
+            "the agreed run releases everything with noise, which is drawn once and "
+            "charged: nothing of it is shown beforehand (pffl site show says what)"
+        )
     schema, step = agreed.schema, 0
     asked: list[Question[Any]] = [Census(schema, split)]
     if agreed.secure_sum:

@@ -122,8 +122,8 @@ class Noise(Record):
     repeatable
         Whether a seed repeats the noise: then nothing is private.
     sites, shared, colluding
-        How many sites added noise; whether together as much as one would; how many of
-        them may give theirs away.
+        How many sites added noise; whether they share it, inside secure sums; and of
+        how many it is then not counted on.
     split
         How rows came to be held out: by a keyed hash of each alone, or otherwise.
     by_id
@@ -500,18 +500,6 @@ def account(e: Evidence, noise: Noise) -> Statement:
             f" Held-out rows are other people, for whom it is ({up(own)}, "
             f"{noise.delta:g})."
         )
-    who = "it was added in one place"
-    if noise.sites > 1 and noise.shared:
-        who = (
-            f"as much as {noise.sites} sites would share inside a secure sum, enough "
-            f"if at most {noise.colluding} give theirs away; this run was in one "
-            "process, without masks, and whoever ran it could read all rows"
-        )
-    elif noise.sites > 1:
-        who = (
-            f"each of {noise.sites} sites adds all of it, as there is no secure sum: "
-            f"{words(math.sqrt(noise.sites))} times the noise that a secure sum has"
-        )
     grounds = [
         Assumption(
             "A seed repeats the noise: whoever knows it can take the noise off."
@@ -519,7 +507,7 @@ def account(e: Evidence, noise: Noise) -> Statement:
             else "The noise is drawn in secret and exactly, in whole numbers.",
             "failed" if noise.repeatable else "checked",
         ),
-        Assumption(f"Noise: {who}.", "checked"),
+        *_adding(e, noise),
         *_drawn(noise),
         Assumption(
             "Names of inputs, categories, groups and labels, the ranges of inputs, the "
@@ -556,6 +544,36 @@ def _drawn(noise: Noise) -> list[Assumption]:
             "ε is that of privacy losses composed numerically, rounded upwards.",
             "failed" if noise.repeatable else "checked",
         )
+    ]
+
+
+def _adding(e: Evidence, noise: Noise) -> list[Assumption]:
+    """Say who added the noise, and on whom that relies."""
+    elsewhere = e.data.synthetic is None  # who asks sees no site add anything
+    state: State = "assumed" if elsewhere else "checked"
+    if noise.sites < 2:
+        return [Assumption("Noise: it was added in one place.", state)]
+    if not noise.shared:
+        text = (
+            f"each of {noise.sites} sites adds all of it, as there is no secure sum; "
+            f"their sum has {words(math.sqrt(noise.sites))} times what is needed"
+        )
+        return [Assumption(f"Noise: {text}.", state)]
+    enough = noise.sites - noise.colluding
+    text = (
+        f"{noise.sites} sites share it inside secure sums; that of {enough} is all "
+        "that is needed"
+    )
+    if not elsewhere:
+        text += "; they were in one process, and whoever ran it could read all rows"
+    return [
+        Assumption(f"Noise: {text}.", state),
+        Assumption(
+            f"No more than {noise.colluding} of the {noise.sites} sites work together, "
+            "with each other or with the server: every site sees the totals, and can "
+            "take its own noise off.",
+            "assumed",
+        ),
     ]
 
 

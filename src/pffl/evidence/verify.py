@@ -3144,7 +3144,11 @@ class Noisy:
 def check_account(e: Json) -> Iterator[Check]:
     """Add up what was released, and compare with what was declared."""
     n = e["privacy"]
-    each = 1 / (n["sites"] - n["colluding"]) if n["shared"] else 1.0
+    enough = n["sites"] - n["colluding"]
+    if n["shared"]:
+        good = 0 < enough <= n["sites"]
+        yield Check("sites whose noise is counted on", enough, n["sites"], good)
+    each = 1 / max(1, enough) if n["shared"] else 1.0
     root = math.sqrt(n["sites"] * each)
     for split, mu, epsilon in (
         ("train", n["mu"], n["epsilon"]),

@@ -34,7 +34,10 @@ from pffl.problem import Access
 from pffl.site import Agreement, Rules, SiteConfig, consent
 from pffl.site.agreement import FEWEST, RUN
 from pffl.site.agreement import FILE as FEDERATION
+from pffl.site.outlook import NoiseOutlook
+from pffl.solving import sharing
 from pffl.spec import RunSpec, dumps
+from pffl.text import up
 from pffl.wire.keys import FILE as KEY
 from pffl.wire.keys import PUBLIC_FILE as PUBLIC_KEY
 from pffl.wire.keys import SiteKeys, collect
@@ -131,7 +134,10 @@ def deploy(
             "give a number"
         )
     sections = _seeded(spec, sections)
-    agreed, federation = _agreement(spec, sites, rows=trial_data, progress=progress)
+    agreed, opened = _agreement(spec, sites, rows=trial_data, progress=progress)
+    federation = opened if trial_data else None
+    spec, sections = _ranged(spec, sections, opened)
+    noise = NoiseOutlook.of(spec, agreed)
     made = _site_keys(agreed.sites) if trial_certificates and keys is None else {}
     public = {name: own.public for name, own in made.items()}
     agreed = replace(
@@ -139,7 +145,7 @@ def deploy(
         keys=public or agreed.keys
         if keys is None
         else collect(Path(keys), agreed.sites),
-        run={name: sections[name] for name in RUN if name in sections},
+        run=_run(spec, sections),
         packages=_packages(spec),
     )
     agreed = replace(agreed, secure_sum=_secured(spec, agreed))
@@ -154,7 +160,7 @@ def deploy(
         for index, (name, folder) in enumerate(paths.items()):
             silo = None if federation is None else federation.silos[index]
             own = {"NAME": name, "FOLDER": names[name], "NODE_PORT": FIRST_PORT + index}
-            _write_site(folder, agreed, spec, silo, values | own)
+            _write_site(folder, agreed, spec, silo, noise, values | own)
             if app is not None:
                 (folder / app[0]).write_bytes(app[1])
             if name in made:
@@ -173,6 +179,39 @@ def _seeded(spec: RunSpec, sections: Mapping[str, Any]) -> dict[str, Any]:
     seed = spec.settings.seed
     seed = secrets.randbits(32) if seed is None else seed
     return {**sections, "run": {**sections.get("run", {}), "seed": seed}}
+
+
+def _ranged(
+    spec: RunSpec, sections: dict[str, Any], data: Federation | None
+) -> tuple[RunSpec, dict[str, Any]]:
+    """Add the ranges that data come with to those of [privacy], where noise is added.
+
+    Sites agree on them: they have rows, and not what comes with a data set.
+    """
+    terms = spec.privacy.terms
+    if terms is None or data is None or not data.ranges:
+        return spec, sections
+    known = {**data.ranges, **terms.ranges}
+    between = tuple(f"{name}={low},{high}" for name, (low, high) in known.items())
+    section = {**sections["privacy"], "range": list(between)}
+    privacy = replace(spec.privacy, range=between)
+    return replace(spec, privacy=privacy), {**sections, "privacy": section}
+
+
+def _run(spec: RunSpec, sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the run that sites agree to; [privacy] is part of it if noise is added.
+
+    Then what it relies on is spelt out. Whether answers are added under masks is agreed
+    on by itself.
+    """
+    found = {name: sections[name] for name in RUN if name in sections}
+    section, terms = found.pop("privacy", {}), spec.privacy.terms
+    if terms is None:
+        return found
+    given = {key: value for key, value in section.items() if key != "secure_sum"}
+    known = ("epsilon", "delta", "colluding", "clip", "loss_bound", "scaling")
+    spelt = {name: getattr(terms, name) for name in known}
+    return {**found, "privacy": {**given, **spelt}}
 
 
 def _secured(spec: RunSpec, agreed: Agreement) -> bool:
@@ -194,6 +233,8 @@ def _secured(spec: RunSpec, agreed: Agreement) -> bool:
     otherwise = "or '[privacy] secure_sum = false': the server reads each site's sums"
     try:
         check_pooled(setting, spec.constraint, spec.method, spec.options)
+        if spec.privacy.terms is not None:
+            sharing(many, spec.privacy.terms)
     except UsageError as error:
         raise UsageError(f"{error}; {otherwise}") from error
     if not agreed.keys:
@@ -221,7 +262,7 @@ def _packages(spec: RunSpec) -> dict[str, str]:
 def _agreement(
     spec: RunSpec, sites: Sequence[str] | None, *, rows: bool, progress: object
 ) -> tuple[Agreement, Federation | None]:
-    """Return what the sites agree on, and the rows if they are wanted."""
+    """Return what the sites agree on, and the data if they were opened for it."""
     if spec.data.agreement is not None:
         if rows:
             raise UsageError("--trial-data: [data] names a federation, and no rows")
@@ -237,7 +278,7 @@ def _agreement(
             f"--sites: {len(sites)} names for {len(federation)} silos "
             f"({', '.join(federation.silo_names[:5])} …)"
         )
-    return Agreement.of(federation, sites), federation if rows else None
+    return Agreement.of(federation, sites), federation
 
 
 def _write_app(
@@ -263,9 +304,10 @@ def _write_site(
     agreed: Agreement,
     spec: RunSpec,
     silo: Silo | None,
+    noise: NoiseOutlook | None,
     values: Mapping[str, object],
 ) -> None:
-    """Write one site's folder; its rows, too, if they are given."""
+    """Write one site's folder; its rows and its budget, too, if they are given."""
     files.folder(folder, private=True)
     split = None
     if silo is not None:
@@ -273,7 +315,12 @@ def _write_site(
         content = table.to_csv(index=False).encode()
         files.write(folder / "rows.csv", content, private=True)
     (rules, asks), name = _limits(spec, agreed), str(values["NAME"])
-    _write(folder / "site.toml", site_file(name, agreed, rules, asks, split))
+    text = site_file(name, agreed, rules, asks, split)
+    if noise is not None:
+        cost = up(noise.cost(rules.delta))
+        own = {"COST": cost, "EPSILON": cost if split else 0.0, "DELTA": rules.delta}
+        text += filled("site_budget.txt", own)
+    _write(folder / "site.toml", text)
     _write(folder / FEDERATION, agreed.text())
     unit = {f"pffl-{folder.name}.service": "site.service"}
     _write_all(folder, SITE | unit, values)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,8 @@ class Launch:
             "method": lambda s: s.method.describe(),
             "run": lambda s: s.options,
             "policy": lambda s: s.policy,
+            # Deployed ranges are also those that the data come with.
+            "privacy": lambda s: replace(s.privacy, secure_sum=None, range=()),
         }
         other = [f"[{name}]" for name, of in parts.items() if of(spec) != of(there)]
         seeds = {s.settings.seed for s in (spec, there)} - {None}

@@ -147,20 +147,15 @@ def _engine(
         "session": session.session,
         "keys": agreed.keys,
     }
-    if job.privacy.terms is not None:
-        if agreed.secure_sum:
-            raise UsageError(
-                "not available under noise between machines: secure sums. Deploy with "
-                "[privacy] secure_sum = false: each site then adds all of the noise"
-            )
-        return Noisy(transport, agreed.schema, agreed.sites, **known)
+    noise = job.privacy.terms is not None
     if not agreed.secure_sum:
         if job.privacy.secure_sum:
             raise UsageError(
                 "[privacy] secure_sum = true, and the sites agreed on no secure sums: "
                 "deploy again with their keys (pffl deploy --keys)"
             )
-        return Remote(transport, agreed.schema, agreed.sites, **known)
+        engine = Noisy if noise else Remote
+        return engine(transport, agreed.schema, agreed.sites, **known)
     _refuse_other_run(job, agreed)
     return Secured(
         transport,
@@ -169,6 +164,7 @@ def _engine(
         splits=agreed.splits,
         floor=agreed.floor,
         folder=place.directory / STEPS,
+        noise=noise,
         **known,
     )
 
@@ -186,6 +182,7 @@ def _refuse_other_run(job: Plan, agreed: Agreement) -> None:
             "constraint": constraint_sections(plan.constraint),
             "method": dict(plan.method.describe()),
             "run": (plan.options, plan.settings.seed),
+            "privacy": plan.privacy.terms,
         }
         for plan in (plan_of(agreed), job)
     )

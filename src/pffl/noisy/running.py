@@ -217,14 +217,15 @@ def _notes(plan: Plan, adding: Adding) -> tuple[str, ...]:
         )
     if adding.sites > 1 and not adding.shared:
         out.append(
-            f"no secure sum: each of {adding.sites} sites adds all of the noise, "
-            f"{math.sqrt(adding.sites):.3g} times as much as a secure sum would have "
+            f"no secure sum: each of {adding.sites} sites adds all of the noise, so "
+            f"that their sum has {math.sqrt(adding.sites):.3g} times what is needed "
             "(secure_sum = true)"
         )
     if adding.shared:
+        enough = adding.sites - adding.colluding
         out.append(
-            f"noise is added as {adding.sites} sites would share it inside a secure "
-            "sum; in one process nothing is masked, and whoever runs it has all rows"
+            f"{adding.sites} sites share the noise inside secure sums, and the noise "
+            f"of {enough} of them is all that is needed"
         )
     if plan.rate < 1:
         out.append(

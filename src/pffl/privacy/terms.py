@@ -43,7 +43,8 @@ class Privacy:
     rounds
         T of the method; None: as the plan has it.
     colluding
-        Sites that may give their noise away, under secure sums: the others add enough.
+        Sites of a secure sum whose noise is not counted on: the others add enough. At
+        least 1, since each site sees the totals and knows its own noise.
     noise_seed
         Repeats the noise, for experiments: whoever knows it can take the noise off, so
         that nothing is private. None: drawn from the operating system.
@@ -85,7 +86,7 @@ class Privacy:
     loss_bound: float = LOSS_BOUND
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     rounds: int | None = None
-    colluding: int = 0
+    colluding: int = 1
     noise_seed: int | None = None
     heldout_epsilon: float | None = None
     split: Literal["given", "keyed"] = "given"

@@ -393,6 +393,13 @@ class Question(Generic[T_co]):
         """Return the total of silos whose rows are all at hand, put right by that."""
         return total
 
+    @property
+    def view_key(self) -> tuple[str, str]:
+        """What tells the view that it is answered from, from others in a message."""
+        model = None if self.task is None else self.task.model
+        inputs = () if model is None else (model.inputs.mean, model.inputs.scale)
+        return self.split, digest_arrays(*inputs)
+
     def addend(self, total: Any) -> Any:
         """Return a silo's total as one that can be added under masks."""
         return total

@@ -11,7 +11,8 @@ adds, times sets[k, a]. Disjoint sets have Δ of a single one; a weighted sum is
 A person counts once: of several rows of a person at a site the first is taken.
 
 Both are answered in whole numbers (`UNIT`), and noise is added to these: by each site
-to its own (`site.answer`), or in one process to their total (`pooled`).
+to its own (`site.releases`), all of it or a share; or, where rows are in one process
+and no secure sum is asked for, to their total (`pooled`).
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Adding:
     shared
         Whether their noise adds up to what one would add; otherwise each adds it all.
     colluding
-        How many may give theirs away: the others' adds up to what is needed.
+        How many are not counted on: the others' adds up to what is needed.
     """
 
     source: Source | None

@@ -87,7 +87,7 @@ def _in_words(privacy: Mapping[str, Any]) -> list[str]:
     if privacy["shared"]:
         many, traitors = privacy["sites"], privacy["colluding"]
         out.append(
-            f"The noise is shared among {many:,} sites, and is enough as long as no "
-            f"more than {traitors:,} of them give theirs away."
+            f"{many:,} sites share the noise inside secure sums: it is enough as long "
+            f"as no more than {traitors:,} of them work together against it."
         )
     return out

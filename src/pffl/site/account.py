@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -39,7 +39,6 @@ LINES, HEAD, LOCK, KEPT = "privacy.jsonl", "privacy.head", ".privacy.lock", "rel
 OPENING = "privacy.json"
 EARLIER = "privacy-before"  # accounts of other people
 SECONDS = 30.0
-EXCEEDED = "privacy budget"  # how a refusal begins that ends a run with exit code 7
 
 
 @dataclass(frozen=True)
@@ -198,18 +197,24 @@ class Account:
             raise Refused(self._broken("it does not know a release that was made"))
         return unpack(place.read_bytes())
 
-    def charge(self, run: str, question: str, split: str, mu: float) -> None:
-        """Enter a release, on disk when it returns; or refuse it and enter nothing."""
-        found = self.lines()
-        spent = found[-1].spent if found else 0.0
-        after = spent + mu**2
+    def allow(self, mus: Sequence[float]) -> float:
+        """Return Σμ² with releases that come next; refuse them if that is too much."""
+        spent = self.spent
+        after = spent
+        for mu in mus:
+            after += mu**2
         if after > self.budget**2 * (1 + SLACK):
             raise PrivacyBudgetError(
-                f"{EXCEEDED}: the next release would take this site's account from ε = "
+                f"{PrivacyBudgetError.said} would take this site's account from ε = "
                 f"{epsilon_of(math.sqrt(spent), self.delta):.4g} to "
                 f"{epsilon_of(math.sqrt(after), self.delta):.4g}, and {self.epsilon:g} "
                 "is allowed ('epsilon' of [limits] in site.toml)"
             )
+        return after
+
+    def charge(self, run: str, question: str, split: str, mu: float) -> None:
+        """Enter a release, on disk when it returns; or refuse it and enter nothing."""
+        found, after = self.lines(), self.allow([mu])
         first = files.digest((self.folder / OPENING).read_text())
         before = found[-1].hash if found else first
         now = datetime.now(UTC).isoformat(timespec="seconds")

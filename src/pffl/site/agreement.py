@@ -26,7 +26,7 @@ VERSION = 1
 FILE = "federation.json"
 KEYS = {"format", "version", "name", "target", "label", "labels", "attributes"}
 KEYS |= {"columns", "sites", "splits", "schema_hash"}
-RUN = ("model", "constraint", "method", "run")  # sections of a run file
+RUN = ("model", "constraint", "method", "run", "privacy")  # sections of a run file
 LATER = {"label_type", "unseen", "weight"}  # which pffl 0.1.0 did not write
 LATER |= {"keys", "secure_sum", "floor", "run", "packages"}
 FEWEST = 3  # sites of a secure sum: of two, each knows the other's
@@ -55,7 +55,8 @@ class Agreement:
         Smallest number of rows that a (group, label) must have to be reported, over all
         sites of a secure sum.
     run
-        The run that was agreed on: the sections `RUN` of its file, seed included.
+        The run that was agreed on: the sections `RUN` of its file, seed included, and
+        `privacy` where noise is added.
     packages
         Distributions that it needs beside pffl, for methods of others, and versions.
     """

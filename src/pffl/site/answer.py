@@ -31,7 +31,6 @@ from pffl.errors import (
     UsageError,
 )
 from pffl.parcel import Parcel
-from pffl.privacy.discrete import secret_source
 from pffl.questions import (
     Census,
     ModelQuestion,
@@ -43,7 +42,7 @@ from pffl.questions import (
     read_question,
 )
 from pffl.questions.base import Rebuild
-from pffl.questions.noised import Releasing
+from pffl.questions.noised import Adding, Releasing
 from pffl.site import consent, store
 from pffl.site.account import Account
 from pffl.site.agreement import Agreement
@@ -51,9 +50,10 @@ from pffl.site.config import Rules, SiteConfig
 from pffl.site.guard import Ball, Guard, check_batches, check_model, model_of
 from pffl.site.log import Entry, Log
 from pffl.site.masking import FOLDER as RUNS
-from pffl.site.masking import Member, Standing
+from pffl.site.masking import Member, Standing, marks_of
 from pffl.site.pause import paused
 from pffl.site.release import GUARD, Bearing, Ledger
+from pffl.site.releases import Releases
 from pffl.typing import BoolArray, IntArray
 from pffl.wire import (
     Answer,
@@ -119,9 +119,11 @@ class Site:
         self.own_model = own_model
         self._log = None if state is None else Log(state)
         self._keys = keys
-        self._account: Account | None = None
+        account: Account | None = None
         if state is not None and rules.epsilon > 0:
-            self._account = Account(state, rules.epsilon, rules.delta)
+            account = Account(state, rules.epsilon, rules.delta)
+        self.releases = Releases(silo, schema, account)
+        self.adding: Adding | None = None  # how the sites of a secure sum share noise
         self._model = {} if agreement is None else model_of(agreement)
         self._member: Member | None = None
         self._follower: Follower | None = None
@@ -130,6 +132,7 @@ class Site:
             from pffl.site.follow import Follower
 
             self._follower = Follower(agreement, rules)
+            self.adding = self._follower.adding
         if agreement is not None and agreement.secure_sum:
             self._member = Member(
                 self.name,
@@ -213,17 +216,13 @@ class Site:
         if request.step:
             raise Refused("a step of a secure sum, which this site did not agree to")
         posed = [self._read(body) for body in request.bodies]
-        if any(isinstance(question, Releasing) for question, _ in posed):
-            return self._release(request, [q for q, _ in posed], remember=remember)
-        if self._account is not None:
-            raise Refused(
-                "a sum without noise: this site has a privacy budget ('epsilon' of "
-                "[limits] in site.toml), and answers nothing outside of it"
-            )
-        for question, _ in posed:
+        asked = [question for question, _ in posed]
+        noisy = any(isinstance(question, Releasing) for question in asked)
+        if noisy or self.releases.account is not None:
+            return self._release(request, asked, remember=remember)
+        for question in asked:
             self._check_floor(question)
             self._check(question, int(self.shown(question.split).sum()))
-        asked = [question for question, _ in posed]
         self._admit(request, asked, self._own_rows, remember=remember)
         views: dict[tuple[str, str], View] = {}
         bodies = [self._body(question, index, views) for question, index in posed]
@@ -232,56 +231,16 @@ class Site:
     def _release(
         self, request: Request, asked: Sequence[Question[Any]], *, remember: bool
     ) -> bytes:
-        """Answer with noise; each release is charged before its answer leaves.
+        """Answer with noise.
 
         Neither floor nor counting of numbers applies: noise bounds what leaves.
         """
-        account, bodies = self._account, []
-        posed: list[Any] = [q for q in asked if isinstance(q, Releasing)]
-        if account is None or len(posed) < len(asked):
-            raise Refused("releases with noise, and questions without, in one message")
-        self._check_account(account, remember=remember)
+        self.releases.check(asked)
+        self.releases.open(fresh=self.ledger.fresh, remember=remember)
         with self.guard.turn(remember=remember):
             self.guard.admit(request, asked, remember=remember)
-        views: dict[tuple[str, str], View] = {}
-        with account.turn():
-            for question, body in zip(posed, request.bodies, strict=True):
-                mark = files.digest(self.schema.hash, bodies_digest((body,)))
-                told = account.kept(mark)
-                if told is None:
-                    exact = self._exactly(question, views)
-                    noisy = question.noised(exact, secret_source(), factor=1.0)
-                    told = total_body(question, noisy)
-                    if remember:
-                        mu = float(question.mu)
-                        account.charge(request.run, mark, question.split, mu)
-                        account.keep(mark, told)
-                bodies.append(told)
+        bodies = self.releases.apart(request, asked, remember=remember)
         return self._write(request, tuple(bodies))
-
-    def _check_account(self, account: Account, *, remember: bool) -> None:
-        """Refuse where nobody knows what was spent, or one row more moves others."""
-        splits = self.silo.splits
-        if isinstance(splits, store.Stored) and not splits.apart:
-            raise Refused(
-                "its rows were cut at random, where one person more moves others: with "
-                "[limits] epsilon in site.toml they must be prepared (pffl site "
-                "prepare)"
-            )
-        with account.turn():
-            if remember and not account.begun and self.ledger.fresh:
-                account.begin()  # rows in memory, about which nothing was answered
-            elif account.begun or not self.ledger.fresh:
-                account.lines()
-
-    def _exactly(self, question: Any, views: dict[tuple[str, str], View]) -> Total:
-        """Return what a release is before noise: it never leaves."""
-        key = _scaling(question)
-        if key not in views:
-            model = None if question.task is None else question.task.model
-            views[key] = View.of(self.silo, self.schema, model, question.split)
-        total: Total = question.answer(views[key])
-        return total
 
     def _admit(
         self,
@@ -319,18 +278,7 @@ class Site:
     ) -> tuple[Question[Any], int]:
         own = self.own_model
         header, arrays = body.header, body.arrays
-        found = read_question(header, arrays, self.schema, own_model=own, place=place)
-        if isinstance(found[0], Releasing) and self._account is None:
-            raise Refused(
-                "a release with noise, for which this site has no budget ('epsilon' of "
-                "[limits] in site.toml)"
-            )
-        if isinstance(found[0], Releasing) and self._member is not None:
-            raise Refused(
-                "not available under noise between machines: secure sums; agree on "
-                "none ([privacy] secure_sum = false): each site adds all of the noise"
-            )
-        return found
+        return read_question(header, arrays, self.schema, own_model=own, place=place)
 
     def _write(
         self, request: Request, bodies: tuple[Parcel, ...], transcript: str = ""
@@ -361,6 +309,8 @@ class Site:
             standing = member.standing(request.run) or self._begin(member, request)
             if not member.answered(standing, request):
                 standing = self._step(member, standing, request, remember=remember)
+            if self.adding is not None:
+                self._enter(member, standing, request.run)
         body = masked_body(standing.masked)
         return self._write(request, (body,), standing.transcript)
 
@@ -388,18 +338,59 @@ class Site:
             replay = self._follower.next(standing.replay, heard, request.bodies)
             standing = replace(standing, replay=replay)
         for question in asked:
-            member.admit(standing, question)
-            hidden = self._hidden(question.split, standing)
-            self._check(question, int(self.counts(question.split)[~hidden].sum()))
+            member.admit(standing, question, noise=self.adding is not None)
+        if self.adding is not None:
+            self._allow(standing, request, asked, remember=remember)
+        else:
+            self._check_all(asked, standing)
         if remember and not standing.step:
             member.save(request.run, standing)  # before the guard knows of the run
-        others = partial(self._others, standing)
-        self._admit(request, asked, others, remember=remember)
-        totals = self._totals(asked, member.index, standing)
+        if self.adding is not None:
+            with self.guard.turn(remember=remember):
+                self.guard.admit(request, asked, remember=remember)
+            totals = self.releases.shared(asked, self.adding)
+        else:
+            others = partial(self._others, standing)
+            self._admit(request, asked, others, remember=remember)
+            totals = self._totals(asked, member.index, standing)
         standing = member.mask(standing, request, masks.encode_all(asked, totals))
         if remember:
             member.save(request.run, standing)
         return standing
+
+    def _check_all(self, asked: Sequence[Question[Any]], standing: Standing) -> None:
+        self.releases.check(asked)
+        for question in asked:
+            hidden = self._hidden(question.split, standing)
+            self._check(question, int(self.counts(question.split)[~hidden].sum()))
+
+    def _allow(
+        self,
+        standing: Standing,
+        request: Request,
+        asked: Sequence[Question[Any]],
+        *,
+        remember: bool,
+    ) -> None:
+        """Refuse a step of releases before anything is drawn for it."""
+        if not remember:
+            raise Refused(
+                "a release with noise is drawn once, and charged: it is not shown "
+                "beforehand"
+            )
+        self._check_budget(asked)
+        self.releases.allow(marks_of(standing, request.step, request.bodies), asked)
+
+    def _check_budget(self, asked: Sequence[Question[Any]]) -> None:
+        """Refuse what has no budget, or is no release."""
+        self.releases.check(asked)
+        self.releases.open(fresh=self.ledger.fresh, remember=True)
+
+    def _enter(self, member: Member, standing: Standing, run: str) -> None:
+        """Charge the releases of the step that was answered last, if they are not."""
+        place, marks = self._place(member, standing), marks_of(standing)
+        asked = [self._read(body, place)[0] for body in standing.bodies]
+        self.releases.enter(run, marks, asked)
 
     def _totals(
         self, asked: Sequence[Question[Any]], index: int, standing: Standing
@@ -423,6 +414,8 @@ class Site:
         return totals
 
     def _place(self, member: Member, standing: Standing) -> Place:
+        if self.adding is not None:
+            return Place(member.index, 0.0)  # nothing but noise hides its rows' weight
         rows = self.silo.rows("train")
         hidden = self._hidden("train", standing)[self.schema.atoms(rows.group, rows.y)]
         return Place(member.index, float(rows.weights[~hidden].sum()))
@@ -480,7 +473,7 @@ class Site:
         views: dict[tuple[str, str], View],
     ) -> Total:
         """Answer a question without hidden rows; rows are scaled once a message."""
-        key = _scaling(question)
+        key = question.view_key
         if key not in views:
             model = None if question.task is None else question.task.model
             whole = View.of(self.silo, self.schema, model, question.split)
@@ -496,13 +489,6 @@ class Site:
         pause = None if self._log is None else paused(self._log.path.parent)
         if pause is not None:
             raise Refused(str(pause))
-
-
-def _scaling(question: Question[Any]) -> tuple[str, str]:
-    """Return what tells the rows of a question from those of others in a message."""
-    model = None if question.task is None else question.task.model
-    inputs = () if model is None else (model.inputs.mean, model.inputs.scale)
-    return question.split, files.digest_arrays(*inputs)
 
 
 def _reason(error: Exception) -> str:

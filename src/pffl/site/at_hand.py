@@ -1,13 +1,15 @@
 """Secure sums in one process: sites over silos that are at hand, each with its keys.
 
-The same messages, masks and checks as between machines. Nothing is kept from anybody
-here, since whoever runs it has the rows: no limit applies, and no site follows the run.
+The same messages, masks, shares of noise and checks as between machines. Nothing is
+kept from anybody here, since whoever runs it has the rows: no limit applies, no account
+is charged, and no site follows the run.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +18,13 @@ from pffl.engines.remote import InMemory, Secured
 from pffl.models import rebuild
 from pffl.models.base import Model
 from pffl.parcel import LARGEST
+from pffl.privacy.terms import Privacy
 from pffl.questions import Question
 from pffl.questions.base import Rebuild
 from pffl.site.agreement import Agreement
 from pffl.site.answer import Site
 from pffl.site.config import Rules
+from pffl.solving import sharing
 from pffl.wire import Policy
 from pffl.wire.keys import SiteKeys
 
@@ -44,11 +48,19 @@ class Unguarded(Site):
     def _check(self, question: Question[Any], shown: int) -> None:
         """Refuse nothing: whoever asks has the rows."""
 
+    def _check_budget(self, asked: Sequence[Question[Any]]) -> None:
+        """Have no budget: whoever asks has the rows."""
 
-def secured(federation: Federation, model: Model | None = None) -> Secured:
+
+def secured(
+    federation: Federation,
+    model: Model | None = None,
+    privacy: Privacy | None = None,
+) -> Secured:
     """Return an engine that asks a federation's silos for secure sums.
 
-    `model` is the one that is trained, which may be one of the user's own.
+    `model` is the one that is trained, which may be one of the user's own. With
+    `privacy` the silos share its noise.
     """
     keys = {name: SiteKeys.generate() for name in federation.silo_names}
     public = {name: own.public for name, own in keys.items()}
@@ -64,6 +76,9 @@ def secured(federation: Federation, model: Model | None = None) -> Secured:
         )
         for silo in federation.silos
     }
+    if privacy is not None:
+        for name, site in sites.items():
+            site.adding = sharing(len(sites), privacy, name)
     engine = Secured(
         InMemory({name: site.answer for name, site in sites.items()}),
         agreed.encoding,
@@ -74,6 +89,7 @@ def secured(federation: Federation, model: Model | None = None) -> Secured:
         floor=agreed.floor,
         policy=Policy(weight_bound=_heaviest(federation), seconds=FOR_EVER),
         name=federation.name,
+        noise=privacy is not None,
     )
     engine.federation = federation
     return engine

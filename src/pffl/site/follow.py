@@ -33,17 +33,18 @@ from pffl.parcel import Parcel
 from pffl.preparation import Setting
 from pffl.problem import Problem
 from pffl.questions import CensusTotal, ModelQuestion, Question, Total
+from pffl.questions.noised import Releasing
 from pffl.sections import Plan, read_plan
 from pffl.site.agreement import Agreement
 from pffl.site.config import Rules
 from pffl.solution import Solution
-from pffl.solving import solving
+from pffl.solving import adding_of, solving, with_noise
 from pffl.typing import BoolArray
 from pffl.wire import masks
 from pffl.wire.steps import Course
 
 COPIES = 5  # of a total, in a replay
-ROUNDING = 1e-9  # of an input's scale: sums that everybody adds in one way
+ROUNDING = 1e-9  # of an input's scale, of noise: what everybody adds in one way
 EXACT = ("membership",)
 SCALING = ("input_mean", "input_scale", "target")
 W = "w"
@@ -109,12 +110,28 @@ class Follower:
         With the run in it.
     rules
         How long a replay may take, and how much it may hold.
+
+    Attributes
+    ----------
+    adding
+        How the sites share the noise of the agreed run; None where it has none.
     """
 
     def __init__(self, agreement: Agreement, rules: Rules) -> None:
         self._agreement, self._rules = agreement, rules
         check_packages(agreement.packages)
         self._plan = plan_of(agreement)
+        self._setting = Setting.pooled(
+            agreement.name, agreement.encoding, agreement.splits, len(agreement.sites)
+        )
+        self.adding = None
+        if (terms := self._plan.privacy.terms) is not None:
+            if terms.repeatable:
+                raise UsageError(
+                    "the agreed run has a seed for the noise ('noise_seed'): whoever "
+                    "knows it can take the noise off"
+                )
+            self.adding = adding_of(self._setting, terms, shared=True)
 
     def next(
         self, journal: Tree, totals: Sequence[Total], bodies: Sequence[Parcel]
@@ -156,16 +173,17 @@ class Follower:
             )
 
     def _flow(self) -> Flow[Solution]:
-        agreed, plan = self._agreement, self._plan
-        return solving(
-            Setting.pooled(
-                agreed.name, agreed.encoding, agreed.splits, len(agreed.sites)
-            ),
-            plan.constraint,
-            model=plan.model_for(agreed.schema),
-            method=plan.method,
-            options=plan.options,
-            seed=plan.settings.seed or 0,
+        plan, terms = self._plan, self._plan.privacy.terms
+        known: dict[str, Any] = {
+            "model": plan.model_for(self._agreement.schema),
+            "method": plan.method,
+            "options": plan.options,
+            "seed": plan.settings.seed or 0,
+        }
+        if terms is None or self.adding is None:
+            return solving(self._setting, plan.constraint, **known)
+        return with_noise(
+            self._setting, plan.constraint, privacy=terms, adding=self.adding, **known
         )
 
     def _advance(
@@ -212,7 +230,8 @@ class Follower:
 
     def _course(self, at: Replay) -> Course:
         agreed = self._agreement
-        course = Course(agreed.schema, agreed.splits, agreed.floor)
+        counting = self.adding is None
+        course = Course(agreed.schema, agreed.splits, agreed.floor, counting=counting)
         course.census, course.hidden = dict(at.census), dict(at.hidden)
         return course
 
@@ -307,7 +326,9 @@ def difference(
         header, arrays = question.plain(0)
         plain = json.loads(json.dumps(header))  # as it reads in a message
         for name, far in _far(plain, arrays, body):
-            if not far <= tolerance:
+            # What a release costs is agreed on: only where it is asked may be off.
+            exact = isinstance(question, Releasing) and name != W
+            if not far <= (min(ROUNDING, tolerance) if exact else tolerance):
                 what = f"'{name}' of question {number} ({question.kind}) is another"
                 if not np.isfinite(far):
                     return what

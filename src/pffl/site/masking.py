@@ -12,7 +12,7 @@ numbers; anything else at that step gets none.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from pffl.checkpoint import (
 from pffl.errors import Malformed, Refused, UsageError
 from pffl.parcel import Parcel
 from pffl.questions import CensusTotal, Presence, PresenceTotal, Question, Total
+from pffl.questions.noised import Releasing
 from pffl.site.agreement import Agreement
 from pffl.typing import BoolArray, IntArray
 from pffl.wire import Answer, Request, masks, read_answer, read_masked, signed_content
@@ -91,6 +92,23 @@ class Standing:
         bodies = tuple(Parcel(one["header"], one["arrays"]) for one in tree["bodies"])
         masked = tree["masked"].view(np.uint64)
         return cls(**{**tree, "bodies": bodies, "masked": masked})
+
+
+def marks_of(
+    standing: Standing, step: int | None = None, bodies: Sequence[Parcel] | None = None
+) -> list[str]:
+    """Return what tells each question of a step from all others; of the last step.
+
+    Or of the one that comes after what a standing has heard: sites that were told the
+    same have the same marks.
+    """
+    step = standing.step if step is None else step
+    bodies = standing.bodies if bodies is None else bodies
+    asked = [bodies_digest((body,)) for body in bodies]
+    return [
+        files.digest(standing.transcript, str(step), str(place), one)
+        for place, one in enumerate(asked)
+    ]
 
 
 class Member:
@@ -213,15 +231,23 @@ class Member:
         found = replace(standing, transcript=transcript, hidden=hidden, counts=counts)
         return found, totals
 
-    def admit(self, standing: Standing, question: Question[Any]) -> None:
-        """Refuse a question of another set of sites, or about rows that may be few."""
+    def admit(
+        self, standing: Standing, question: Question[Any], *, noise: bool = False
+    ) -> None:
+        """Refuse a question of another set of sites, or about rows that may be few.
+
+        With `noise`, anything but a release of it: then no count is kept back.
+        """
         floor, split = self.agreement.floor, question.split
+        if noise != isinstance(question, Releasing):
+            agreed = "all is released with noise" if noise else "there is no noise"
+            raise Refused(f"'{question.kind}', and in the agreed run {agreed}")
         if isinstance(question, Presence):
             if question.floor != floor:
                 raise Refused(
                     f"a floor of {question.floor}, and the agreed one is {floor}"
                 )
-        elif floor > 1 and split not in standing.hidden:
+        elif floor > 1 and split not in standing.hidden and not noise:
             raise Refused(f"'presence' comes before all that is asked about '{split}'")
         pool = None if question.task is None else question.task.pool
         if pool is not None and pool.silos != len(self.agreement.sites):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +16,13 @@ from pffl.methods.base import Method
 from pffl.methods.exact import Exact
 from pffl.methods.first_order import FirstOrder
 from pffl.models import Inputs
+from pffl.noisy.running import planned
+from pffl.preparation import Setting
+from pffl.privacy.accounting import composed, epsilon_of
 from pffl.problem import Access
 from pffl.questions import Curvature, Evaluate, Question, Slopes, Task, Train
 from pffl.questions.released import Atoms, Charges, bears, charges_of, summed, told_by
+from pffl.sections import Plan
 from pffl.site.agreement import Agreement
 from pffl.site.answer import Site
 from pffl.site.follow import plan_of
@@ -111,6 +116,54 @@ class Outlook:
                     )
                 )
         return cls(name, len(asked), site.rules.questions, tuple(lines))
+
+
+@dataclass(frozen=True)
+class NoiseOutlook:
+    """What a run with noise will release, and what that costs each site's people.
+
+    Attributes
+    ----------
+    lines
+        The releases in words.
+    mu
+        μ of all of them, training and held-out rows together, as accounts add up.
+    """
+
+    lines: tuple[str, ...]
+    mu: float
+
+    @classmethod
+    def of(cls, plan: Plan, agreed: Agreement) -> NoiseOutlook | None:
+        """Plan an agreed run, or one to be agreed on; None where it has no noise.
+
+        Refuse what is not available under noise, or not between machines.
+        """
+        terms, many = plan.privacy.terms, len(agreed.sites)
+        if terms is None:
+            return None
+        if terms.repeatable or terms.split == "keyed":
+            raise UsageError(
+                "[privacy] noise_seed and split = 'keyed' are for rows that are at "
+                "hand: sites draw their noise in secret, and cut their own rows"
+            )
+        setting = Setting.pooled(agreed.name, agreed.encoding, agreed.splits, many)
+        model = plan.model_for(agreed.schema)
+        if model.framework == "torch":
+            raise UsageError(
+                "not available under noise between machines: networks (sites' ledgers "
+                "count releases for which nobody is drawn)"
+            )
+        noise, _ = planned(
+            setting, plan.constraint, model, plan.method, plan.options, terms
+        )
+        return cls(
+            tuple(noise.lines()), composed([noise.mu("train"), noise.mu("test")])
+        )
+
+    def cost(self, delta: float, spent: float = 0.0) -> float:
+        """Return ε of an account with Σμ² = `spent`, and the run."""
+        return epsilon_of(math.sqrt(self.mu**2 + spent), delta)
 
 
 def _asked(

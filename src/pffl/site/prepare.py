@@ -75,7 +75,10 @@ def prepare(config: SiteConfig) -> Summary:
     silo = store.read(config.prepared, name=config.name, schema_hash=schema.hash)
     ledger = Ledger(config.rules.release, silo, schema, config.folder)
     notes += _accounted(ledger)
-    summary = _summary(Site(silo, schema, config.rules), tuple(notes))
+    site = Site(silo, schema, config.rules)
+    if config.rules.epsilon:  # all is told with noise, and nothing is withheld
+        return _summary(site, tuple(notes), noise=True)
+    summary = _summary(site, tuple(notes))
     return _pooled(summary, agreed.floor) if agreed.secure_sum else summary
 
 
@@ -122,8 +125,11 @@ def _accounted(ledger: Ledger) -> list[str]:
     return []
 
 
-def _summary(site: Site, notes: tuple[str, ...]) -> Summary:
+def _summary(site: Site, notes: tuple[str, ...], *, noise: bool = False) -> Summary:
     counts = {split: site.counts(split) for split in site.silo.splits}
+    if noise:
+        none = {split: np.zeros(len(of), dtype=bool) for split, of in counts.items()}
+        return Summary(site, counts, none, notes)
     hidden = {split: site.hidden(split) for split in counts}
     rare = rare_inputs(site.silo.rows("train"), site.schema, site.rules.floor)
     if rare:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import tomli_w
 
@@ -33,91 +33,14 @@ from pffl.models import Model
 from pffl.models.linear import NumericModel
 from pffl.models.recipes import section_of
 from pffl.preparation import Options
-from pffl.privacy.terms import Privacy as Terms
 from pffl.records import check, construct, read_toml, suggestion, table
-from pffl.sections import AUTO, MODELS, Plan, read_plan
+from pffl.sections import AUTO, MODELS, Plan, PrivacySettings, read_plan
 from pffl.spec.data import SPEC, DataSource, other_data, read_data
 from pffl.wire import Policy
 
 F = TypeVar("F", Federation, Engine)
 TABLES = ("data", "model", "method", "run", "policy", "privacy", "about")
 SECTIONS = (*TABLES, "constraint")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Privacy:
-    """The [privacy] section.
-
-    Parameters
-    ----------
-    secure_sum
-        Whether silos' answers are added under masks, so that nobody reads a single
-        one's. None: in deployed federations of three sites and more. With noise: in
-        one process only, as much noise as sites would share, and no masks.
-    epsilon, delta
-        A budget: noise is added to all that is released, so that it is (ε, δ)-private
-        for each person. None: no noise.
-    clip, loss_bound
-        With noise: length to which scaled inputs are shortened (of networks, each
-        person's gradient), and the largest loss.
-    range
-        With noise: what each numeric input is between, as NAME=LOW,HIGH.
-    rounds, colluding, heldout_epsilon
-        With noise: rounds of the method; sites that may give their noise away; ε of the
-        held-out rows.
-    noise_seed
-        With noise: repeats it, for experiments; nothing is private then.
-    split
-        With noise: whether rows are cut into training and held-out rows anew, each
-        person by a hash of their own ("keyed"), or stay as they are ("given"). None:
-        "keyed", but where the data say which rows are held out.
-    scaling
-        With noise: whether inputs are scaled by released sums of theirs ("sums", paid
-        for) or by their ranges ("ranges", free).
-    rate
-        With noise, of networks: the probability of each person to be drawn for a round
-        of training; 0.1.
-    """
-
-    secure_sum: bool | None = None
-    epsilon: float | None = None
-    delta: float | None = None
-    clip: float | None = None
-    loss_bound: float | None = None
-    range: tuple[str, ...] = ()
-    rounds: int | None = None
-    colluding: int | None = None
-    heldout_epsilon: float | None = None
-    noise_seed: int | None = None
-    split: Literal["given", "keyed"] | None = None
-    scaling: Literal["sums", "ranges"] | None = None
-    rate: float | None = None
-
-    def __post_init__(self) -> None:
-        given = [key for key, value in self._noise().items() if value not in (None, ())]
-        if self.epsilon is None and given:
-            raise UsageError(
-                f"[privacy] {', '.join(given)} goes with a budget, epsilon = …"
-            )
-        self.terms  # noqa: B018
-
-    def _noise(self) -> dict[str, Any]:
-        known = {k: v for k, v in vars(self).items() if k != "secure_sum"}
-        return {k: v for k, v in known.items() if k != "epsilon"}
-
-    @property
-    def terms(self) -> Terms | None:
-        """The budget; None without one."""
-        if self.epsilon is None:
-            return None
-        given = {k: v for k, v in self._noise().items() if v is not None}
-        named = dict(_range(text) for text in given.pop("range"))
-        return Terms(epsilon=self.epsilon, ranges=named, **given)
-
-    def section(self) -> dict[str, Any] | None:
-        """Return the section as a run file has it; None if nothing is asked for."""
-        plain = {k: v for k, v in vars(self).items() if v not in (None, ())}
-        return {**plain, "range": list(self.range)} if self.range else plain or None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +70,7 @@ class Job(Generic[F]):
     seed: int | None
     source: DataSource
     policy: Policy | None = None
-    privacy: Privacy = field(default_factory=Privacy)
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)
     about: About = field(default_factory=About)
 
     @property
@@ -196,15 +119,12 @@ class RunSpec(Plan):
         Where the rows come from.
     policy
         What a deployed run asks of its sites.
-    privacy
-        What is kept from whom.
     about
         Purpose, owner and date of the model.
     """
 
     data: DataSource
     policy: Policy = field(default_factory=Policy)
-    privacy: Privacy = field(default_factory=Privacy)
     about: About = field(default_factory=About)
 
     def build(self, progress: object = None) -> Job[Federation]:
@@ -292,29 +212,13 @@ def parse(
     policy = construct(
         Policy, check(tables["policy"], Policy, "[policy]", problems).values, problems
     )
-    private = check(tables["privacy"], Privacy, "[privacy]", problems).values
-    privacy = construct(Privacy, private, problems)
     about = _read_about(tables["about"], problems)
     problems.raise_if_any()
-    if not (data and plan and policy and privacy and about):
+    if not (data and plan and policy and about):
         raise UsageError(f"{source}: incomplete")
     if policy.weight_bound is None:  # what is assumed of rows is asked of sites
         policy = replace(policy, weight_bound=plan.options.weight_bound)
-    return RunSpec(**vars(plan), data=data, policy=policy, privacy=privacy, about=about)
-
-
-def _range(text: str) -> tuple[str, tuple[float, float]]:
-    """Read NAME=LOW,HIGH."""
-    name, found, ends = text.rpartition("=")
-    try:
-        low, high = (float(end) for end in ends.split(","))
-    except ValueError:
-        found = ""
-    if not (name and found):
-        raise UsageError(
-            f"[privacy] a range is NAME=LOW,HIGH, such as 'age=18,90'. Got {text!r}"
-        )
-    return name.strip(), (low, high)
+    return RunSpec(**vars(plan), data=data, policy=policy, about=about)
 
 
 def _read_about(values: Mapping[str, object], problems: Problems) -> About | None:

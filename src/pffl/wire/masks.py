@@ -12,6 +12,8 @@ first part is longer than 2^(bits − 14), so that 2^12 sites' fields stay below
 2^(bits − 1): a sum never runs into the field beside it. What comes back is the sum of
 the sites' doubles, rounded once, where each is a multiple of the grid's 2^−exponent (of
 gradients from 2^−88 on, of other sums from 2^−148 on); a smaller one is rounded to it.
+Sums that are released with noise are whole numbers of 64 bits, and none of them is ever
+rounded or refused: what a site answers must not depend on how large its own is.
 The last limb counts the sites: where a mask is left over, it is not their number.
 """
 
@@ -54,7 +56,7 @@ class Grid:
         """The largest number of one site."""
         return 2.0 ** (64 * self.limbs - 14 - self.exponent)
 
-    def write(self, values: FloatArray) -> Limbs:
+    def write(self, values: NDArray[Any]) -> Limbs:
         """Return each number with the bias, its lowest limb first."""
         whole = np.rint(np.ldexp(values, self.exponent))
         fraction, exponent = np.frexp(np.abs(whole))
@@ -72,7 +74,7 @@ class Grid:
         limbs[:, -1] += BIAS
         return limbs
 
-    def read(self, limbs: Limbs, sites: int) -> FloatArray:
+    def read(self, limbs: Limbs, sites: int) -> NDArray[Any]:
         """Return sums over so many sites, each rounded once."""
         size = limbs.copy()
         size[:, -1] -= np.uint64(sites) * BIAS
@@ -84,32 +86,52 @@ class Grid:
         return np.where(negative, -found, found)
 
 
+class WholeGrid(Grid):
+    """Whole numbers of 64 bits, which are added exactly."""
+
+    def write(self, values: NDArray[Any]) -> Limbs:
+        """Return each number with the bias, its lowest limb first."""
+        low = values.astype(np.int64)
+        limbs = np.stack([low, low >> 63], axis=1).view(np.uint64)
+        limbs[:, -1] += BIAS
+        return limbs
+
+    def read(self, limbs: Limbs, sites: int) -> NDArray[Any]:
+        """Return sums over so many sites; refuse what takes more than 64 bits."""
+        low = np.ascontiguousarray(limbs[:, 0]).view(np.int64)
+        high = limbs[:, -1] - np.uint64(sites) * BIAS
+        if (high != (low >> 63).view(np.uint64)).any():
+            raise Refused(LEFT_OVER)
+        return low
+
+
 COUNTS = Grid(1, 0)
 GRADIENTS = Grid(4, 140)  # of a model with scaled inputs
 SUMS = Grid(8, 200)  # of raw inputs, of a target in any unit, of powers
 GRIDS = (COUNTS, GRADIENTS, SUMS)
+RELEASES = WholeGrid(2, 0)  # of sums with noise
+EVERY_GRID = (*GRIDS, RELEASES)
 
 
 def size(question: Question[Any]) -> int:
     """Return how many limbs an answer takes."""
     codes = _codes(question)
-    counts = np.bincount(codes, minlength=len(GRIDS)).tolist()
-    return 1 + sum(n * of.limbs for n, of in zip(counts, GRIDS, strict=True))
+    counts = np.bincount(codes, minlength=len(EVERY_GRID)).tolist()
+    return 1 + sum(n * of.limbs for n, of in zip(counts, EVERY_GRID, strict=True))
 
 
 def encode(question: Question[T], total: T) -> Limbs:
     """Write one site's answer; refuse a number that the grid does not hold."""
-    arrays = {
-        name: array.astype(np.float64)
-        for name, array in question.addend(total).sent().items()
-    }
-    for name, of in _fields(question).items():
-        _check(name, arrays[name], of)
+    arrays = question.addend(total).sent()
+    if not _released(question):
+        arrays = {name: array.astype(np.float64) for name, array in arrays.items()}
+        for name, of in _fields(question).items():
+            _check(name, arrays[name], of)
     numbers = np.concatenate([array.ravel() for array in arrays.values()])
     codes = _codes(question)
     if len(numbers) != len(codes):
         raise Malformed(f"not an answer to {question.kind}")
-    parts = [of.write(numbers[codes == i]).ravel() for i, of in enumerate(GRIDS)]
+    parts = [of.write(numbers[codes == i]).ravel() for i, of in enumerate(EVERY_GRID)]
     return np.concatenate([*parts, np.ones(1, np.uint64)])
 
 
@@ -121,8 +143,9 @@ def decode(question: Question[T], flat: Limbs, sites: int) -> T:
         raise Malformed(f"{len(flat)} limbs are not an answer to {question.kind}")
     if flat[-1] != sites:
         raise Refused(LEFT_OVER)
-    numbers, start = np.zeros(len(codes)), 0
-    for i, of in enumerate(GRIDS):
+    released = _released(question)
+    numbers, start = np.zeros(len(codes), np.int64 if released else np.float64), 0
+    for i, of in enumerate(EVERY_GRID):
         mine = codes == i
         end = start + of.limbs * int(np.count_nonzero(mine))
         numbers[mine] = of.read(flat[start:end].reshape(-1, of.limbs), sites)
@@ -205,6 +228,11 @@ def _fields(question: Question[Any]) -> dict[str, AnswerField]:
     return {name: of.sent for name, of in declared.items() if not of.envelope}
 
 
+def _released(question: Question[Any]) -> bool:
+    """Whether an answer is whole numbers with noise, which are added as they are."""
+    return all(of.norm is not None for of in _fields(question).values())
+
+
 def _shape(question: Question[Any], of: AnswerField) -> tuple[int, ...]:
     dims = {"K": 1, **question.dims}
     dims |= {f"△{name}": n * (n + 1) // 2 for name, n in dims.items()}
@@ -213,6 +241,8 @@ def _shape(question: Question[Any], of: AnswerField) -> tuple[int, ...]:
 
 def _grids(of: AnswerField) -> list[Grid]:
     """Return the grid of the field's numbers, or one for each of the last axis."""
+    if of.norm is not None:
+        return [RELEASES]
     parameters = {"p", "△p", "g"}.intersection(map(str, of.axes))
     other = GRADIENTS if parameters else SUMS
     # A count of weighted rows is a sum of weights.
@@ -220,10 +250,10 @@ def _grids(of: AnswerField) -> list[Grid]:
 
 
 def _codes(question: Question[Any]) -> NDArray[np.int8]:
-    """Return which of `GRIDS` each number is on."""
+    """Return which of `EVERY_GRID` each number is on."""
     parts = []
     for of in _fields(question).values():
-        codes = np.array([GRIDS.index(grid) for grid in _grids(of)], np.int8)
+        codes = np.array([EVERY_GRID.index(grid) for grid in _grids(of)], np.int8)
         parts.append(np.broadcast_to(codes, _shape(question, of) or (1,)).ravel())
     return np.concatenate(parts)
 

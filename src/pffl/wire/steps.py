@@ -26,6 +26,8 @@ class Course:
     ----------
     schema, splits, floor
         As agreed on.
+    counting
+        Whether rows are counted first; with noise nothing is told exactly.
 
     Attributes
     ----------
@@ -35,8 +37,16 @@ class Course:
         The frozen census of each split, once it was asked.
     """
 
-    def __init__(self, schema: Schema, splits: Sequence[str], floor: int) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        splits: Sequence[str],
+        floor: int,
+        *,
+        counting: bool = True,
+    ) -> None:
         self.schema, self.splits, self.floor = schema, tuple(splits), floor
+        self.counting = counting
         self.hidden: dict[str, BoolArray] = {}
         self.census: dict[str, CensusTotal] = {}
 
@@ -45,7 +55,8 @@ class Course:
 
         The first exchange of a run begins with the counts of all splits.
         """
-        yield from self._counting()
+        if self.counting:
+            yield from self._counting()
         posed = [q for q in questions if not isinstance(q, Census)]
         found: dict[int, Any] = {}
         for first in range(0, len(posed), MOST_QUESTIONS):

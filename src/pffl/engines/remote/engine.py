@@ -30,7 +30,14 @@ from pffl.engines.remote.exchange import (
     Transport,
     carry,
 )
-from pffl.errors import DataError, FederationError, Malformed, Refused, UsageError
+from pffl.errors import (
+    DataError,
+    FederationError,
+    Malformed,
+    PrivacyBudgetError,
+    Refused,
+    UsageError,
+)
 from pffl.parcel import Parcel
 from pffl.questions import Census, CensusTotal, Question, Total, add_all
 from pffl.wire import Answer, Gate, Policy, Verdict, question_body, read_total
@@ -301,11 +308,17 @@ class Remote:
         except Malformed as error:
             raise Refused(str(error)) from error
         return [
-            Verdict(self.gate.census(index, question.split, total, withheld))
-            if isinstance(question, Census)
-            else self.gate.report(question, index, total)
+            self._judge(question, index, total, withheld)
             for question, (total, withheld) in zip(questions, found, strict=True)
         ]
+
+    def _judge(
+        self, question: Question[Any], index: int, total: Any, withheld: int
+    ) -> Verdict:
+        """Judge a site's total for one question of a message."""
+        if isinstance(question, Census):
+            return Verdict(self.gate.census(index, question.split, total, withheld))
+        return self.gate.report(question, index, total)
 
     def _gather(
         self, questions: Sequence[Question[Any]]
@@ -367,9 +380,12 @@ class Remote:
         yield from nodes.find(missing, seconds, entry)
 
     def _demand(self, exchange: Exchange, asked: Sequence[int], needed: int) -> None:
-        """Go on only with a quorum (fault 41)."""
+        """Go on only with a quorum (fault 41), or say whose budget is at its end."""
         missing = [k for k in asked if k not in exchange.found]
         if len(exchange.found) < needed:
+            for name, reason in exchange.entry.refused:
+                if PrivacyBudgetError.said in reason:
+                    raise PrivacyBudgetError(f"site '{name}': {reason}")
             who = self._listing(missing, exchange.entry)
             raise SitesMissing(
                 f"round {self._round} ({exchange.kind}): {len(exchange.found)} of "

@@ -49,6 +49,8 @@ class Secured(Remote):
         As for `Remote`.
     folder
         Where to keep what a stopped server needs to go on; None for memory only.
+    noise
+        Whether the sites share noise inside the sums: then no row is counted exactly.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Secured(Remote):
         run: str | None = None,
         session: int = 0,
         folder: Path | None = None,
+        noise: bool = False,
     ) -> None:
         _check(sites, keys, policy or Policy())
         super().__init__(
@@ -83,7 +86,7 @@ class Secured(Remote):
         )
         self.pooled = len(self._members)
         self.silo_names = (f"all {self.pooled} sites",)
-        self._course = Course(encoding.schema, splits, floor)
+        self._course = Course(encoding.schema, splits, floor, counting=not noise)
         self._transcript = Transcript(agreement, self.run, folder)
         self._interrupted = False
 
@@ -95,6 +98,12 @@ class Secured(Remote):
     @property
     def notes(self) -> tuple[str, ...]:
         """What to know of the sites, for the result."""
+        if not self._course.counting:
+            return (
+                f"every answer is a secure sum of {self.pooled} sites with noise in "
+                "it, and shows nobody the figures of a single one: whether it can be "
+                "true was not checked, as with noise any sum can",
+            )
         notes = [
             f"every answer is a secure sum of {self.pooled} sites, and shows nobody "
             "the figures of a single one: whether the sums can be true was checked, "
@@ -197,6 +206,8 @@ class Secured(Remote):
 
     def _judged(self, question: Question[Any], total: Any) -> Any:
         """Judge a total as that of one silo, which all sites are together."""
+        if not self._course.counting:
+            return total
         if isinstance(question, Census):
             return self._frozen(question, total)
         verdict = self.gate.report(question, 0, total)

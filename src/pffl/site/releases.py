@@ -1,0 +1,165 @@
+"""A site's releases with noise: each is drawn once, and charged before it leaves.
+
+Without secure sums a site adds all of the noise to its own answer, which its server
+reads, and keeps the answer: the same question again, byte for byte, gets the same
+numbers. Inside a secure sum it adds its share, 1/(K − c) of the variance, so that the
+K − c sites that are counted on add up to all of it; what it then answered, under masks,
+is kept by `site.masking`. Either way the account (`site.account`) is charged with what
+the release costs a person: of a secure sum, what its total does.
+
+A share is on disk, masked, before its release is charged, and charged before it leaves.
+So whoever ends the process in between gets no second draw under one mask; and a release
+that is in the account, but not among what the site answered, is not drawn again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pffl import files
+from pffl.data.schema import Schema
+from pffl.data.silo import Silo
+from pffl.errors import Refused
+from pffl.parcel import Parcel
+from pffl.privacy.discrete import secret_source
+from pffl.questions import Question, Total, View
+from pffl.questions.noised import Adding, Releasing
+from pffl.site import store
+from pffl.site.account import Account
+from pffl.wire import Request, bodies_digest, total_body
+
+Views = dict[tuple[str, str], View]
+
+
+class Releases:
+    """What a site lets out with noise.
+
+    Parameters
+    ----------
+    silo, schema
+        The rows, and what the federation agreed on.
+    account
+        What is charged; None where the site has no budget.
+    """
+
+    def __init__(self, silo: Silo, schema: Schema, account: Account | None) -> None:
+        self._silo, self._schema, self.account = silo, schema, account
+
+    def check(self, asked: Sequence[Question[Any]]) -> None:
+        """Refuse releases where there is no budget, and all else where there is one."""
+        noised = sum(isinstance(question, Releasing) for question in asked)
+        if noised and self.account is None:
+            raise Refused(
+                "a release with noise, for which this site has no budget ('epsilon' of "
+                "[limits] in site.toml)"
+            )
+        if self.account is not None and noised < len(asked):
+            raise Refused(
+                "a sum without noise: this site has a privacy budget ('epsilon' of "
+                "[limits] in site.toml), and answers nothing outside of it"
+            )
+
+    def open(self, *, fresh: bool, remember: bool) -> None:
+        """Refuse where nobody knows what was spent, or one row more moves others.
+
+        `fresh` says that nothing was ever answered about the rows: those in memory have
+        their account begun.
+        """
+        account, splits = self.account, self._silo.splits
+        if isinstance(splits, store.Stored) and not splits.apart:
+            raise Refused(
+                "its rows were cut at random, where one person more moves others: with "
+                "[limits] epsilon in site.toml they must be prepared (pffl site "
+                "prepare)"
+            )
+        if account is None:
+            return
+        with account.turn():
+            if remember and not account.begun and fresh:
+                account.begin()
+            elif account.begun or not fresh:
+                account.lines()
+
+    # All of the noise, without secure sums
+
+    def apart(
+        self, request: Request, asked: Sequence[Any], *, remember: bool
+    ) -> list[Parcel]:
+        """Answer with all of the noise; each release is charged before it leaves."""
+        views: Views = {}
+        if self.account is None:
+            raise Refused("a release with noise, and no account")
+        with self.account.turn():
+            return [
+                self._once(request.run, question, body, views, remember=remember)
+                for question, body in zip(asked, request.bodies, strict=True)
+            ]
+
+    def _once(
+        self, run: str, question: Any, body: Parcel, views: Views, *, remember: bool
+    ) -> Parcel:
+        """Return what was answered to the very same question, or draw and charge it."""
+        account: Any = self.account
+        mark = files.digest(self._schema.hash, bodies_digest((body,)))
+        kept: Parcel | None = account.kept(mark)
+        if kept is not None:
+            return kept
+        noisy = question.noised(
+            self._exactly(question, views), secret_source(), factor=1.0
+        )
+        told = total_body(question, noisy)
+        if remember:
+            account.charge(run, mark, question.split, float(question.mu))
+            account.keep(mark, told)
+        return told
+
+    # A share of it, inside a secure sum
+
+    def allow(self, marks: Sequence[str], asked: Sequence[Any]) -> None:
+        """Refuse releases beyond the budget, and such as were made: before any draw."""
+        if self.account is None:
+            return
+        with self.account.turn():
+            if {line.question for line in self.account.lines()}.intersection(marks):
+                raise Refused(
+                    "the release was made, and what was answered is gone: it is not "
+                    "drawn again"
+                )
+            self.account.allow([float(question.mu) for question in asked])
+
+    def shared(self, asked: Sequence[Any], adding: Adding) -> list[Total]:
+        """Return sums over the site's rows, with its share of the noise.
+
+        Where there is no account, whoever asks has the rows: then people may be drawn,
+        too (`questions.sampled`), which an account could not charge.
+        """
+        views: Views = {}
+        source = adding.source or secret_source()
+        if self.account is None:
+            asked = [replace(question, adding=adding) for question in asked]
+        return [
+            question.noised(self._exactly(question, views), source, factor=adding.each)
+            for question in asked
+        ]
+
+    def enter(self, run: str, marks: Sequence[str], asked: Sequence[Any]) -> None:
+        """Charge releases, but for those that are; on disk when it returns."""
+        if self.account is None:
+            return
+        with self.account.turn():
+            known = {line.question for line in self.account.lines()}
+            for mark, question in zip(marks, asked, strict=True):
+                if mark not in known:
+                    mu = float(question.mu)
+                    self.account.charge(run, mark, question.split, mu)
+
+    def _exactly(self, question: Any, views: Views) -> Total:
+        """Return what a release is before noise: it never leaves."""
+        key = question.view_key
+        if key not in views:
+            model = None if question.task is None else question.task.model
+            views[key] = View.of(self._silo, self._schema, model, question.split)
+        total: Total = question.answer(views[key])
+        return total
