@@ -26,9 +26,9 @@ from pffl.evidence.evidence import About
 from pffl.methods import METHODS
 from pffl.preparation import Options
 from pffl.records import parameters
-from pffl.sections import MODELS, RunSettings
+from pffl.sections import MODELS, PrivacySettings, RunSettings
 from pffl.site.config import Place, Rules, Split
-from pffl.spec.run_file import SECTIONS, Privacy, parse
+from pffl.spec.run_file import SECTIONS, parse
 from pffl.wire import Policy
 from tests.cli.helpers import pffl as command
 
@@ -134,7 +134,7 @@ def run_file() -> dict[str, Any]:
         "method": of_kinds(METHODS, "How it is trained; by default what fits."),
         "run": closed(run, "Engine, seed, weighting, confidence, …"),
         "policy": closed(properties(Policy), "Of a deployed run."),
-        "privacy": closed(properties(Privacy), "What is kept from whom."),
+        "privacy": closed(properties(PrivacySettings), "What is kept from whom."),
         "about": closed(properties(About), "For the model card."),
     }
     sections["about"]["properties"]["date"] = {"description": "A date, or as text."}

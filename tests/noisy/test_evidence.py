@@ -103,7 +103,7 @@ def test_what_would_decide(solution):
     assert needed > part.epsilon
     from pffl.privacy.accounting import mu_of
 
-    shrink = part.mu / mu_of(needed * 1.02, part.delta)
+    shrink = part.mu / mu_of(needed * 1.05, part.delta)
     seen = replace(
         part.seen,
         loss_deviation=part.seen.loss_deviation * shrink,

@@ -156,13 +156,14 @@ def test_without_a_secure_sum_each_site_adds_all_of_it(data):
     assert many["shared"] == pytest.approx([math.sqrt(4 / 3)] * len(many["shared"]))
     assert apart.evidence.privacy.mu == shared.evidence.privacy.mu
     assert any("each of 4 sites adds all" in note for note in apart.notes)
-    with pytest.raises(UsageError, match="nobody's noise is left"):
-        pffl.solve(
-            data,
-            None,
-            privacy=Privacy(1.0, colluding=4, ranges=ranges_for(data)),
-            secure_sum=True,
-        )
+    for colluding in (0, 4):
+        with pytest.raises(UsageError, match="somebody's must be left"):
+            pffl.solve(
+                data,
+                None,
+                privacy=Privacy(1.0, colluding=colluding, ranges=ranges_for(data)),
+                secure_sum=True,
+            )
 
 
 def test_refused_by_name(data):

@@ -12,10 +12,11 @@ from pffl.driver import Driver
 from pffl.errors import Problems, UsageError
 from pffl.preparation import Setting
 from pffl.questions import Question, Total
+from pffl.questions.noised import Adding
 from pffl.sections import read_plan
 from pffl.site import Agreement
 from pffl.solution import Solution
-from pffl.solving import solving
+from pffl.solving import solving, with_noise
 from pffl.wire.steps import Course
 
 
@@ -31,16 +32,22 @@ def run(
     with Problems("run", UsageError) as problems:
         plan = read_plan(sections or agreed.run, problems)
     assert plan is not None
-    k = len(agreed.sites)
-    flow = solving(
-        Setting.pooled(agreed.name, agreed.encoding, agreed.splits, k),
-        plan.constraint,
-        model=plan.model_for(agreed.schema),
-        method=plan.method,
-        options=plan.options,
-        seed=plan.settings.seed or 0,
-    )
-    course = Course(agreed.schema, agreed.splits, agreed.floor)
+    k, terms = len(agreed.sites), plan.privacy.terms
+    setting = Setting.pooled(agreed.name, agreed.encoding, agreed.splits, k)
+    known: dict[str, Any] = {
+        "model": plan.model_for(agreed.schema),
+        "method": plan.method,
+        "options": plan.options,
+        "seed": plan.settings.seed or 0,
+    }
+    if terms is None:
+        flow = solving(setting, plan.constraint, **known)
+    else:
+        adding = Adding(None, k, True, terms.colluding)
+        known |= {"privacy": terms, "adding": adding}
+        flow = with_noise(setting, plan.constraint, **known)
+    counting = terms is None
+    course = Course(agreed.schema, agreed.splits, agreed.floor, counting=counting)
     driver = Driver(1, callbacks=callbacks)
     with warnings.catch_warnings(), closing(driver.exchanges(flow)) as exchanges:
         warnings.simplefilter("ignore")

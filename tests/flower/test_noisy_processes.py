@@ -1,0 +1,152 @@
+"""Real processes with noise inside secure sums: one account, exit 7, kill −9.
+
+A SuperLink and three nodes, as `pffl deploy` writes them. Prints what it measured.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+if sys.platform != "linux":
+    pytest.skip("processes are looked after by /proc", allow_module_level=True)
+
+from pffl import runs
+from pffl.evidence.verify import verify
+from pffl.privacy.accounting import composed, epsilon_of
+from pffl.site.account import Account, Line
+from tests.flower.noisy import budget_of, noisy_run_file
+from tests.flower.processes import Net, ended, entries, running, wait_for
+from tests.site.noisy import entered
+
+pytestmark = pytest.mark.slow
+
+RELEASES = 10  # messages of the run: tally, curvature, five rounds, three measurements
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("noisy")
+    with running(folder / "net", noisy_run_file(6000)) as net:
+        yield net
+
+
+def allow(net: Net, epsilon: str) -> None:
+    """Give all sites the same budget."""
+    for site in net.sites.values():
+        budget_of(site, epsilon)
+
+
+def accounts(net: Net) -> list[list[Line]]:
+    return [Account(site, 50.0, 1e-6).lines() for site in net.sites.values()]
+
+
+def answered(out: Any) -> int:
+    """How many messages of a run all sites have answered."""
+    return sum(e.get("question") in ("tally", "noised") for e in entries(out))
+
+
+def assert_one_account(net: Net, before: list[list[Line]]) -> None:
+    """All sites entered the same since then: each release of the plan, once."""
+    new = [lines[len(old) :] for lines, old in zip(accounts(net), before, strict=True)]
+    marks = [[(line.question, line.split, line.mu) for line in one] for one in new]
+    assert marks[0] == marks[1] == marks[2]
+    assert len(set(marks[0])) == len(marks[0]) == RELEASES
+    for split in ("train", "test"):
+        spent = composed(mu for _, part, mu in marks[0] if part == split)
+        assert epsilon_of(spent, 1e-6) == pytest.approx(2.0, rel=1e-6)
+
+
+def test_the_budget_ends_and_the_run_goes_on_after_a_raise(net):
+    allow(net, "4.0")
+    name = list(net.sites)[1]
+    budget_of(net.sites[name], "1.2")
+    out, path = net.folder / "out", net.folder / "deployment.toml"
+    app, began = ("--app", str(net.app), "--no-extras"), time.monotonic()
+    done = net.pffl("run", str(path), "--out", str(out), *app)
+    assert done.returncode == 7, done.stdout + done.stderr + net.logs()
+    assert f"site '{name}'" in done.stderr
+    assert "privacy budget" in done.stderr
+    assert (out / "checkpoint.safetensors").exists()
+    first, stopped = accounts(net), time.monotonic() - began
+    assert len(first[1]) == len(first[0]) - 1
+    budget_of(net.sites[name], "4.0")
+    began = time.monotonic()
+    done = net.pffl("run", "--resume", str(out), *app)
+    resumed = time.monotonic() - began
+    assert done.returncode in (0, 4), done.stdout + done.stderr + net.logs()
+    assert_one_account(net, [[], [], []])
+    for lines, earlier in zip(accounts(net), first, strict=True):
+        assert lines[: len(earlier)] == earlier  # nothing was released again
+    found = runs.load(out, require_verified=True)
+    assert found.result["privacy"]["shared"]
+    assert [str(one) for one in verify(out) if not one.agrees] == []
+    # The model is the one at which held-out people were measured.
+    spent = epsilon_of(composed(line.mu for line in accounts(net)[0]), 1e-6)
+    print(
+        f"\nexit 7 after {len(first[1])} of {RELEASES} releases and {stopped:.1f} s; "
+        f"went on in {resumed:.1f} s; every account at ε = {spent:.4g}"
+    )
+
+
+@pytest.mark.parametrize("what", ["node", "server"])
+def test_killed_in_a_noisy_round(net, what):
+    """Kill −9: no second draw (the masks cancel), and no second charge."""
+    allow(net, "30.0")
+    before, name = accounts(net), list(net.sites)[1]
+    out, began = net.folder / f"out-{what}", time.monotonic()
+    net.submit(net.app, out)
+    wait_for(lambda: answered(out) >= 3, "three releases")
+    if what == "node":
+        net.kill(name)
+
+        def back() -> Any:
+            # Its old heartbeat must expire first: until then its key is refused.
+            node = net.processes.get(name)
+            if node is None or node.poll() is not None:
+                net.start_node(name)
+            return ended(out)
+
+        last = wait_for(back, "the run")
+        assert last["code"] in (0, 4), last["message"]
+    else:
+        (server_app,) = net.server_apps()
+        os.kill(server_app, signal.SIGKILL)
+        done = net.pffl(
+            "run", "--resume", str(out), "--app", str(net.app), "--no-extras"
+        )
+        assert done.returncode in (0, 4), done.stdout + done.stderr + net.logs()
+    assert_one_account(net, before)
+    assert runs.load(out, require_verified=True).result["privacy"]["shared"]
+    print(f"\nkill -9 of the {what}: {time.monotonic() - began:.1f} s in all")
+
+
+def test_a_whole_run(net):
+    """Undisturbed, for its time."""
+    allow(net, "50.0")
+    before, out = accounts(net), net.folder / "out-whole"
+    began = time.monotonic()
+    done = net.pffl(
+        "run",
+        str(net.folder / "deployment.toml"),
+        "--out",
+        str(out),
+        "--app",
+        str(net.app),
+        "--no-extras",
+    )
+    assert done.returncode in (0, 4), done.stdout + done.stderr + net.logs()
+    assert_one_account(net, before)
+    took = [e["seconds"] for e in entries(out) if "question" in e]
+    load = os.getloadavg()[0]
+    print(
+        f"\nundisturbed: {time.monotonic() - began:.1f} s, {RELEASES} releases, "
+        f"{sorted(took)[len(took) // 2]:.2f} s a message (median), load {load:.1f}"
+    )
+    assert entered(accounts(net)[0]) == entered(accounts(net)[2])

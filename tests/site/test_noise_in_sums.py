@@ -1,0 +1,412 @@
+"""Noise inside secure sums: how much there is, what it costs, and one draw of it."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import pffl
+from pffl.engines.remote import Secured
+from pffl.errors import FederationError, PrivacyBudgetError, UsageError
+from pffl.evidence.noise import Noise
+from pffl.privacy.accounting import composed, epsilon_of
+from pffl.privacy.discrete import seeded_source
+from pffl.questions import Tally
+from pffl.questions.noised import Adding
+from pffl.site.account import HEAD, LINES, Account
+from pffl.site.at_hand import secured
+from pffl.site.releases import Releases
+from pffl.solving import sharing
+from pffl.wire import read_answer
+from tests.site.following import run
+from tests.site.noisy import (
+    agreement,
+    budget,
+    engine_of,
+    entered,
+    lines_of,
+    members,
+    people,
+    sites_behind,
+    solve,
+)
+from tests.site.secure import Server, agree
+
+# How much noise there is
+
+
+def tally(data: pffl.Federation, noise: float = 3.0) -> Tally:
+    """A question for counts and sums of inputs."""
+    n = data.schema.n_features
+    ends = np.full(n, -6.0), np.full(n, 6.0)
+    longest = math.sqrt(2 * n)
+    return Tally(data.schema, *ends, longest, np.full(2, noise))
+
+
+def truth(data: pffl.Federation) -> np.ndarray:
+    """Counts and sums of a tally, row by row."""
+    counts = np.zeros(data.schema.n_atoms)
+    sums = np.zeros(2 * data.schema.n_features)
+    for silo in data.silos:
+        rows = silo.rows("train")
+        for x, y, group in zip(rows.X, rows.y, rows.group, strict=True):
+            counts[group * data.schema.n_labels + int(y)] += 1
+            u = np.clip((x + 6.0) / 12.0, 0.0, 1.0)
+            sums += np.concatenate([u, u * u])
+    return np.concatenate([counts, sums])
+
+
+def drawn(engine: Secured, question: Tally, times: int) -> np.ndarray:
+    """Totals as a server reads them, in units of σ of a single number."""
+    found = []
+    for _ in range(times):
+        total = engine.ask(question)
+        found.append(
+            np.concatenate([question.real(total, name) for name in question.fields])
+        )
+    return np.array(found)
+
+
+@pytest.mark.parametrize(("sites", "colluding"), [(3, 1), (5, 2)])
+def test_the_totals_have_the_noise_that_was_agreed_on(sites, colluding):
+    """Against N(0, σ²K/(K − c)) about the true sums; as little as σ² is caught."""
+    data = people(sites, 60)
+    question, terms = tally(data), budget(data, colluding=colluding)
+    sigma = np.repeat(
+        [3.0 * 1.0, 3.0 * math.sqrt(2 * data.schema.n_features)],
+        [data.schema.n_atoms, 2 * data.schema.n_features],
+    )
+    off = (drawn(secured(data, None, terms), question, 60) - truth(data)) / sigma
+    expected = sites / (sites - colluding)
+    assert off.size >= 600
+    ratio = float((off**2).sum()) / expected
+    low, high = stats.chi2.ppf([1e-4, 1 - 1e-4], off.size)
+    assert low < ratio < high
+    assert stats.kstest(off.ravel() / math.sqrt(expected), "norm").pvalue > 1e-4
+    assert ratio / expected < low  # as the statistic would be with σ² alone
+
+
+def test_what_is_left_against_sites_that_work_together():
+    """They take off what they added: σ² is left, and no less; half of it is caught."""
+    data, colluding = people(4, 60), 2
+    question, terms = tally(data), budget(data, colluding=colluding)
+
+    def left(share: Adding) -> tuple[float, int]:
+        engine = secured(data, None, terms)
+        # Two sites know what they draw; with the same seed we draw it again.
+        known = dict.fromkeys(data.silo_names[:colluding])
+        for name, site in sites_behind(engine).items():
+            source = seeded_source(name) if name in known else share.source
+            site.adding = replace(share, source=source)
+        totals, told = drawn(engine, question, 50), np.zeros(0)
+        for name in known:
+            source, parts = seeded_source(name), []
+            for _ in range(50):
+                none = question.total_type(
+                    np.zeros(data.schema.n_atoms, np.int64),
+                    np.zeros(2 * data.schema.n_features, np.int64),
+                )
+                one = question.noised(none, source, factor=share.each)
+                parts.append(
+                    np.concatenate([question.real(one, f) for f in question.fields])
+                )
+            told = np.array(parts) + (told if told.size else 0.0)
+        off = totals - truth(data) - told
+        off[:, : data.schema.n_atoms] /= 3.0
+        off[:, data.schema.n_atoms :] /= 3.0 * math.sqrt(2 * data.schema.n_features)
+        return float((off**2).sum()), off.size
+
+    enough, many = left(sharing(4, terms))
+    low, high = stats.chi2.ppf([1e-4, 1 - 1e-4], many)
+    assert low < enough < high
+    short, many = left(replace(sharing(4, terms), colluding=0))  # a bug, planted
+    assert short < low
+
+
+def test_one_masked_answer_looks_like_any_other():
+    """Whatever its rows are: every bit of it is set half of the time."""
+    worlds = []
+    for rows in (40, 400):
+        data = people(3, rows)
+        sites = sites_behind(secured(data, None, budget(data)))
+        server = Server(sites, data.schema.hash)
+        flats = []
+        for _ in range(80):
+            server.ask([tally(data)])
+            answer = read_answer(server.relay[0])
+            flats.append(answer.bodies[0].arrays["masked"])
+        bits = np.unpackbits(np.array(flats).view(np.uint8), axis=1)
+        worlds.append(bits)
+        rate = bits.mean(axis=0)
+        assert np.abs(rate - 0.5).max() < 5.5 * 0.5 / math.sqrt(len(bits))
+    gap = worlds[0].mean(axis=0) - worlds[1].mean(axis=0)
+    assert np.abs(gap).max() < 5.5 * 0.5 * math.sqrt(2 / 80)
+
+
+# A whole run, with sites that follow it
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run, its totals, and where its sites keep their accounts."""
+    data, folder = people(), tmp_path_factory.mktemp("whole")
+    agreed = agreement(data)
+    sites = members(data, agreed, folder)
+    return data, folder, solve(data, engine_of(data, agreed, sites))
+
+
+def test_the_same_account_at_all_sites(whole):
+    data, folder, found = whole
+    part = found.evidence.privacy
+    assert isinstance(part, Noise)
+    assert (part.sites, part.shared, part.colluding) == (3, True, 1)
+    accounts = [entered(lines_of(folder, name)) for name in data.silo_names]
+    assert accounts[0] == accounts[1] == accounts[2]
+    for split, mu in (("train", part.mu), ("test", part.heldout_mu)):
+        own = composed(line.mu for line in accounts[0] if line.split == split)
+        assert own == pytest.approx(mu)
+        assert epsilon_of(own, 1e-6) == pytest.approx(2.0, rel=1e-6)
+    # One line for each question that was asked, and nothing of it is told exactly.
+    assert len(accounts[0]) == found.evidence.training.questions["asked"]
+    assert all(count % 1 for count in part.seen.counts)
+
+
+def test_what_is_said_of_it(whole):
+    _, _, found = whole
+    stated = found.certificate.of_kind("privacy")[0]
+    assert stated.available
+    grounds = {one.text: one.state for one in stated.assumptions}
+    said = " ".join(grounds)
+    assert "3 sites share it inside secure sums; that of 2 is all" in said
+    assert "in one process" not in said
+    together = next(text for text in grounds if text.startswith("No more than 1 of"))
+    assert grounds[together] == "assumed"
+    assert any("secure sum of 3 sites with noise" in note for note in found.notes)
+
+
+def test_in_one_process_it_is_the_same_sum():
+    data = people()
+    found, again = (
+        pffl.solve(
+            data,
+            pffl.BoundedGroupLoss(0.69),
+            method="exact",
+            seed=0,
+            secure_sum=True,
+            privacy=budget(data, noise_seed=3),
+        )
+        for _ in range(2)
+    )
+    assert np.array_equal(found.w, again.w)
+    part = found.evidence.privacy
+    assert (part.sites, part.shared, part.colluding) == (3, True, 1)
+    for one in part.releases:
+        assert one.deviation / one.sigma == pytest.approx(math.sqrt(3 / 2))
+    with pytest.raises(UsageError, match="3 sites or more"):
+        pffl.solve(people(2), None, secure_sum=True, privacy=budget(people(2)))
+
+
+# The budget
+
+
+def test_the_budget_ends_with_exit_7_and_goes_on_after_a_raise(tmp_path):
+    """With the same model: the one that follows from all totals, of both sessions."""
+    data, agreed = people(), agreement(people())
+    keep, steps = tmp_path / "checkpoint", tmp_path / "steps"
+    heard: list[Any] = []
+
+    class Heard(Secured):
+        """Keeps what was released."""
+
+        def ask_many(self, questions):
+            told = super().ask_many(questions)
+            heard.append(told)
+            return told
+
+    def attempt(limit, session):
+        sites = members(data, agreed, tmp_path)
+        name = data.silo_names[1]
+        sites[name] = members(data, agreed, tmp_path, limit)[name]
+        engine = engine_of(data, agreed, sites, run="r", session=session, folder=steps)
+        engine.__class__ = Heard
+        return solve(data, engine, checkpoint=keep)
+
+    with pytest.raises(PrivacyBudgetError, match=r"site 'site 1'.*privacy budget") as e:
+        attempt(1.5, 0)  # in the middle of training
+    assert e.value.exit_code == 7
+    before = {name: lines_of(tmp_path, name) for name in data.silo_names}
+    assert 3 <= len(before["site 1"]) <= 7
+    # The others answered the step that one refused, and paid for it.
+    assert len(before["site 0"]) == len(before["site 1"]) + 1
+    found = attempt(10.0, 1)
+    after = {name: lines_of(tmp_path, name) for name in data.silo_names}
+    for name, lines in after.items():
+        assert lines[: len(before[name])] == before[name]
+    assert len({str(entered(lines)) for lines in after.values()}) == 1
+    total = composed(line.mu for line in after["site 0"] if line.split == "train")
+    assert epsilon_of(total, 1e-6) == pytest.approx(2.0, rel=1e-6)
+    told = iter(heard)
+    direct = run(None, agreed, ask=lambda questions: next(told))
+    assert np.array_equal(direct.w, found.w)
+    assert next(told, None) is None
+
+
+def test_who_has_no_budget_or_another_agreement_refuses(tmp_path):
+    data = people()
+    noisy, plain = agreement(data), agree(data, floor=1)
+    sites = members(data, noisy, tmp_path / "none", epsilon=0.0)
+    with pytest.raises(FederationError, match="no budget"):
+        solve(data, engine_of(data, noisy, sites))
+    # A site with a budget answers nothing exactly, under masks neither.
+    sites = members(data, plain, tmp_path / "plain")
+    engine = engine_of(data, plain, sites)
+    engine._course.counting = True
+    with pytest.raises(FederationError, match="a sum without noise"):
+        pffl.solve(engine, None, seed=0)
+    # Nor does a site release what nobody agreed to, budget or not.
+    with pytest.raises(FederationError, match="there is no noise"):
+        solve(data, engine_of(data, plain, sites))
+
+
+@pytest.mark.parametrize("colluding", [0, 3])
+def test_a_site_checks_whom_it_counts_on(tmp_path, colluding):
+    data = people()
+    agreed = agreement(data, colluding=colluding)
+    with pytest.raises(UsageError, match="it is from 1 to 2"):
+        members(data, agreed, tmp_path)
+
+
+def test_a_site_draws_in_secret(tmp_path):
+    """A seed in the agreed run would let whoever wrote it take the noise off."""
+    data = people()
+    agreed = agreement(data)
+    privacy = {**agreed.run["privacy"], "noise_seed": 1}
+    seeded = replace(agreed, run={**agreed.run, "privacy": privacy})
+    with pytest.raises(UsageError, match="take the noise off"):
+        members(data, seeded, tmp_path)
+    site = members(data, agreed, tmp_path)["site 0"]
+    assert isinstance(site.adding.source, secrets.SystemRandom)
+
+
+# One draw, whatever happens
+
+
+class Killed(BaseException):
+    """The process ends here, as by kill −9."""
+
+
+STAGES = ("before the draw", "before it is kept", "before it is charged", "charged")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_killed_while_it_answers(tmp_path, monkeypatch, stage):
+    """Nothing that left is ever drawn again; and it is charged once."""
+    data = people()
+    agreed = agreement(data)
+    sites = members(data, agreed, tmp_path)
+    server = Server(sites, data.schema.hash)
+    name, drawn = data.silo_names[0], []
+    member, releases = sites[name]._member, sites[name].releases
+    save, enter, shared = type(member).save, Releases.enter, Releases.shared
+
+    def counted(self, asked, adding):
+        if self is releases and stage == "before the draw":
+            raise Killed
+        found = shared(self, asked, adding)
+        if self._silo.name == name:
+            drawn.append(found)
+        return found
+
+    def saving(self, run, standing):
+        if self is member and stage == "before it is kept" and standing.step == 3:
+            raise Killed
+        save(self, run, standing)
+
+    def entering(self, run, marks, asked):
+        if self is releases and stage == "before it is charged":
+            raise Killed
+        enter(self, run, marks, asked)
+        if self is releases and stage == "charged":
+            raise Killed
+
+    def ask(questions):
+        if server.step != 2:
+            return server.ask(questions)
+        for owner, what, how in (
+            (Releases, "shared", counted),
+            (Releases, "enter", entering),
+            (type(member), "save", saving),
+        ):
+            monkeypatch.setattr(owner, what, how)
+        before = len(lines_of(tmp_path, name))
+        with pytest.raises(Killed):
+            server.ask(questions)
+        kept = member.standing(server.run)
+        # Another process takes its place.
+        sites[name] = members(data, agreed, tmp_path)[name]
+        told = server.ask(questions)
+        answer = read_answer(server.relay[0])
+        if kept.step == 3:
+            masked = answer.bodies[0].arrays["masked"].view(np.uint64)
+            assert np.array_equal(masked, kept.masked)
+        assert len(lines_of(tmp_path, name)) == before + len(questions)
+        draws = {"before it is kept": 2}.get(stage, 1)
+        assert len(drawn) == draws  # of two, one never left the process
+        return told
+
+    run(None, agreed, ask=ask)
+    accounts = [entered(lines_of(tmp_path, name)) for name in data.silo_names]
+    assert accounts[0] == accounts[1] == accounts[2]
+
+
+def test_a_release_whose_answer_was_forgotten_is_not_drawn_again(tmp_path):
+    """Somebody removed all that a site remembers of the run, but not its account."""
+    data = people()
+    agreed = agreement(data)
+    sites = members(data, agreed, tmp_path)
+    server = Server(sites, data.schema.hash)
+    asked: list[Any] = []
+
+    def ask(questions):
+        asked.append(questions)
+        return server.ask(questions)
+
+    run(None, agreed, ask=ask)
+    name = data.silo_names[0]
+    shutil.rmtree(tmp_path / name / "runs")
+    (tmp_path / name / "guard.json").unlink()
+    sites[name] = members(data, agreed, tmp_path)[name]
+    again = Server(sites, data.schema.hash)
+    answer = again.send(name, again.request(asked[0]))
+    assert "it is not drawn again" in answer.refusal
+    # And without its account it stops altogether.
+    for file in (LINES, HEAD):
+        (tmp_path / name / file).unlink()
+    answer = again.send(name, again.request(asked[0]))
+    assert "is not whole" in answer.refusal
+
+
+def test_nothing_is_shown_beforehand(tmp_path):
+    data = people()
+    agreed = agreement(data)
+    sites = members(data, agreed, tmp_path)
+    server = Server(sites, data.schema.hash)
+
+    def ask(questions):
+        from pffl.wire import write_request
+
+        content = write_request(server.request(questions))
+        shown = read_answer(sites["site 0"].preview(content))
+        assert "not shown beforehand" in shown.refusal
+        raise Killed
+
+    with pytest.raises(Killed):
+        run(None, agreed, ask=ask)
+    assert not Account(tmp_path / "site 0", 10.0, 1e-6).begun
