@@ -140,15 +140,9 @@ def solve_loaders(
     True
     """
     owner = "solve_loaders"
-    bounding = Bounding.checked(
-        owner,
-        constraint,
-        multiplier_bound=multiplier_bound,
-        risk_weight=risk_weight,
-        dual_step_size=dual_step_size,
-        iterate=iterate,
-        options=options,
-    )
+    prices = (multiplier_bound, risk_weight, dual_step_size)
+    settings = Bounding(constraint, *prices, iterate, options or Options())
+    bounding = settings.checked(owner)
     attributes, classes = named(groups, labels, owner)
     listed = tuple(Attribute(n, tuple(values)) for n, values in attributes)
     schema = Schema((), listed, tuple(classes))

@@ -71,10 +71,10 @@ class Bounding:
     iterate: Kept = "best"
     options: Options = field(default_factory=Options)
 
-    @classmethod
-    def checked(cls, owner: str, constraint: Any, **given: Any) -> Bounding:
-        """Refuse wrong settings, all at once."""
-        iterate, step = given["iterate"], given["dual_step_size"]
+    def checked(self, owner: str) -> Bounding:
+        """Refuse wrong settings, all at once; rows count alike in all of them."""
+        constraint: object = self.constraint
+        iterate, step = self.iterate, self.dual_step_size
         with Problems(owner, UsageError) as problems:
             if not isinstance(constraint, Constraint):
                 problems.add(wrong("constraint", owner, "a constraint", constraint))
@@ -85,8 +85,7 @@ class Bounding:
                 problems.add(wrong("iterate", owner, one, iterate))
             if step is not None and not (is_number(step) and step > 0):
                 problems.add(wrong("dual_step_size", owner, "> 0", step))
-        options = replace(given["options"] or Options(), weighting="rows")
-        return cls(constraint, **{**given, "options": options})
+        return replace(self, options=replace(self.options, weighting="rows"))
 
     @property
     def method(self) -> PFFL:

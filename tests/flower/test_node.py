@@ -152,3 +152,60 @@ def test_a_site_loads_no_code_of_the_server() -> None:
     command = [sys.executable, "-c", LOADED]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_an_app_of_ones_own_is_named_loaded_and_never_the_servers(
+    started, monkeypatch, capsys, tmp_path
+) -> None:
+    from flwr.clientapp import ClientApp
+
+    from pffl.flower import executor
+
+    text = "from flwr.clientapp import ClientApp\napp = ClientApp()\nother = 3\n"
+    (tmp_path / "own_client_app.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert isinstance(executor.named_app("own_client_app:app"), ClientApp)
+    for wrong in ("nobody:app", "own_client_app:nothing", "own_client_app:other", "x"):
+        with pytest.raises(UsageError, match="--app"):
+            executor.named_app(wrong)
+    with pytest.raises(SystemExit) as ended:
+        executor.serve("127.0.0.1:1", b"", forks.Bell(0), "nobody:app")
+    assert ended.value.code == UsageError.exit_code
+    assert "module:name of a ClientApp" in capsys.readouterr().err
+    monkeypatch.setattr(node, "known", lambda: False)  # Flower's own would not know it
+    monkeypatch.setattr(sys, "argv", ["node", *ARGUMENTS, "--app=own_client_app:app"])
+    (tmp_path / "run.fab").touch()
+    with pytest.raises(SystemExit):
+        node.main()
+    assert "--app needs a version" in capsys.readouterr().err
+    assert not started
+
+
+def test_flower_is_not_told_of_the_app_and_the_fork_is(monkeypatch, tmp_path) -> None:
+    import flwr.supernode.cli
+    from flwr.supernode import fleet_http_connection, start_client_internal
+
+    from pffl.flower import executor, whole
+
+    served: list[object] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(executor, "serve", lambda *given: served.append(given))
+    monkeypatch.setattr(forks, "start", lambda serve: (serve(None), (7, 8))[1])
+    monkeypatch.setattr(whole, "carry", lambda *modules: served.append(modules))
+    pull = start_client_internal._pull_and_store_message
+    monkeypatch.setattr(start_client_internal, "_pull_and_store_message", pull)
+    monkeypatch.setattr(start_client_internal, "time", None)
+    command = sys.modules[flwr.supernode.cli.flower_supernode.__module__]
+    monkeypatch.setattr(command, "flower_supernode", lambda: served.append(sys.argv))
+    monkeypatch.setattr(sys, "argv", ["node"])
+    before = signal.getsignal(signal.SIGCHLD)
+    try:
+        node.quick([*ARGUMENTS, "--app", "mine:app"])
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    given, modules, arguments = served
+    assert given[0] == "127.0.0.1:9094"
+    assert given[3] == "mine:app"
+    assert modules == (start_client_internal, fleet_http_connection)
+    assert "--port=9094" in arguments
+    assert not any("app" in one for one in arguments[2:])

@@ -5,6 +5,7 @@ A command is a function of one of these files, entered here by one line.
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated
 
 import typer
@@ -65,6 +66,23 @@ site.app.command()(site_keys.key)
 site.app.command()(site_keys.agree)
 app.add_typer(site.app, name="site")
 app.add_typer(data.app, name="data")
+
+
+def flowing(text: str) -> str:
+    r"""Return a docstring with its paragraphs in one line each; indented lines stay.
+
+    >>> flowing("First.\n\n    One line,\n    and one more.\n\n        kept\n")
+    'First.\n\nOne line, and one more.\n\n    kept'
+    """
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(
+        one if "\n " in f"\n{one}" else one.replace("\n", " ") for one in paragraphs
+    )
+
+
+for one in (app, site.app, data.app):
+    for info in one.registered_commands:
+        info.help = flowing(getattr(info.callback, "__doc__", None) or "")
 
 
 def _version(wanted: bool) -> None:

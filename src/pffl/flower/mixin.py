@@ -113,15 +113,9 @@ class BoundedGroupLossMixin:
         **more: Any,  # a mixin stands before classes that it does not know
     ) -> None:
         owner = type(self).__name__
-        self.bounding = Bounding.checked(
-            owner,
-            constraint,
-            multiplier_bound=multiplier_bound,
-            risk_weight=risk_weight,
-            dual_step_size=dual_step_size,
-            iterate=iterate,
-            options=options,
-        )
+        prices = (multiplier_bound, risk_weight, dual_step_size)
+        settings = Bounding(constraint, *prices, iterate, options or Options())
+        self.bounding = settings.checked(owner)
         self.order = Order(*named(groups, labels, owner), "train", [])
         self.order.schema  # noqa: B018 - names that clash are refused here
         super().__init__(*strategy, **more)
