@@ -35,6 +35,10 @@ rounds = 4
 [run]
 seed = 0
 """
+DATA = ("synthetic", "--set", "data.rows=600", "--silos", "3")
+BOUND = ("--constraint", "label-loss", "--bound", "0.72")
+AMONG = ("--methods", "fedavg,tilted-loss", "--seeds", "1", "--budget", "20")
+COMPARED = ("compare", *DATA, *BOUND, *AMONG)
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +79,7 @@ def test_run_file_command_and_comparison_know_both(site, tmp_path):
     found = (tmp_path / "one" / "result.json").read_text()
     assert '"tilted-loss"' in found
     assert '"label-loss"' in found
-    data = ["synthetic", "--set", "data.rows=600", "--silos", "3"]
-    bound = ["--constraint", "label-loss", "--bound", "0.72"]
-    among = ["--methods", "fedavg,tilted-loss", "--seeds", "1", "--budget", "20"]
-    command = ["-m", "pffl", "compare", *data, *bound, *among, "--out", "two"]
+    command = ["-m", "pffl", *COMPARED, "--out", "two"]
     done = call(site, *command, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "tilted-loss" in done.stdout

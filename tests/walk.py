@@ -5,9 +5,11 @@
 
 Each is installed into a fresh environment, with the newest dependencies that pip finds.
 Then README's main command, predict, certify, verify, report, card, reproduce, deploy, a
-site's prepare and show, and two notebooks of the gallery run in an empty folder; with
-the sdist also the quick tests and the examples that it carries. COMPAS is downloaded
-where it is not cached. The exit code is 1 if anything fails, or nothing could be run.
+site's prepare and show, and seven notebooks of the gallery, which need no torch and no
+fairlearn, run in an empty folder, and the package of examples/outside is installed and
+used; with the sdist also the quick tests and the examples that it carries. COMPAS is
+downloaded where it is not cached. The exit code is 1 if anything fails, or nothing
+could be run.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
+import shutil
 import sys
 import tarfile
 import tempfile
@@ -25,10 +28,19 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.matrix import TOOLS, Failed, interpreter, step  # noqa: E402
+from tests.test_outside_package import CHECKS, COMPARED, PACKAGE, RUN_FILE  # noqa: E402
 
 PYTHONS = ("3.11", "3.13")
 KINDS = ("wheel", "sdist")
-NOTEBOOKS = ("ten_lines", "own_table")
+NOTEBOOKS = (
+    "ten_lines",
+    "own_table",
+    "impossible",
+    "choosing_a_bound",
+    "promise",
+    "certificate",
+    "private_sums",
+)
 CELL = re.compile(r"^```\{code-cell\}[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 MAIN = re.compile(r"\.venv/bin/pffl (run .*)")
 SPEC = """
@@ -77,6 +89,18 @@ def unpacked(sdist: Path, place: Path) -> Path:
     return folder
 
 
+def outside(own: Path, place: Path) -> None:
+    """Install the example package, and use its method and its constraint by name."""
+    copy = place / "outside"  # a build leaves files beside the sources
+    shutil.copytree(PACKAGE, copy)
+    step([own, "-m", "pip", "install", "-q", "--no-deps", copy])
+    (place / "outside.toml").write_text(RUN_FILE, "utf-8")
+    short = ["run", "outside.toml", "--out", "outside-run"]
+    step([own, "-m", "pffl", *short], place, allowed=(0, 4))  # four rounds may miss it
+    step([own, "-m", "pffl", *COMPARED, "--out", "outside-compared"], place)
+    step([own, "-c", CHECKS], place)
+
+
 def walk(python: Path, kind: str, parts: Path) -> str:
     """Install and run everything; what was run, in a line."""
     pattern = "pffl-*.whl" if kind == "wheel" else "pffl-*.tar.gz"
@@ -102,6 +126,8 @@ def walk(python: Path, kind: str, parts: Path) -> str:
             ]
             step([own, "-c", "\n".join(cells)], place)
             told.append(name)
+        outside(own, place)
+        told.append("outside package")
         if kind == "sdist":
             source = unpacked(built, Path(scratch) / "source")
             quick = [own, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
