@@ -46,7 +46,6 @@ def bert() -> BertForSequenceClassification:
         intermediate_size=32,
         max_position_embeddings=16,
         num_labels=2,
-        initializer_range=0.1,
     )
     return BertForSequenceClassification(config)
 
@@ -75,7 +74,7 @@ class Reviews(Dataset):
 
 def adam(module: torch.nn.Module) -> torch.optim.Optimizer:
     """Any optimiser: it is made anew for each silo and round."""
-    return torch.optim.AdamW(module.parameters(), lr=0.002)
+    return torch.optim.AdamW(module.parameters(), lr=0.005)
 
 
 def main() -> None:
@@ -84,7 +83,7 @@ def main() -> None:
     torch.manual_seed(0)
     model = bert()
     silos = {f"site {k}": (Reviews(k, 400), Reviews(k, 200)) for k in range(3)}
-    for price in (1e-9, 2.0):  # without a price no bound is kept
+    for price in (1e-9, 10.0):  # without a price no bound is kept; 10 is the default
         solution = pffl.solve_loaders(
             model,
             silos,
@@ -93,7 +92,7 @@ def main() -> None:
             labels=["bad", "good"],
             optimizer=adam,
             multiplier_bound=price,
-            rounds=20,
+            rounds=30,
         )
         print("without a bound" if price < 1 else f"bound {BOUND}")
         print(solution.cells[["count", "train_loss", "test_loss"]])
