@@ -21,7 +21,12 @@ from tests.helpers import make_federation
 pytest.importorskip("flwr")
 
 from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
 from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
     FedAdam,
     FedAvg,
@@ -52,10 +57,6 @@ class FairFedProx(BoundedGroupLossMixin, FedProx):
 
 
 class FairFedAdam(BoundedGroupLossMixin, FedAdam):
-    pass
-
-
-class FairPrivate(BoundedGroupLossMixin, DifferentialPrivacyServerSideFixedClipping):
     pass
 
 
@@ -126,19 +127,64 @@ def test_over_other_strategies_their_own_settings_pass(kind, given):
     assert ("proximal-mu" in sent) == (kind is FairFedProx)
 
 
-def test_over_differential_privacy_the_certificate_says_what_it_covers():
-    inner = FedAvg(fraction_evaluate=0.0)
-    noise = {"noise_multiplier": 1e-3, "clipping_norm": 10.0, "num_sampled_clients": 3}
-    fair = FairPrivate(
-        pffl.BoundedGroupLoss(BOUND), inner, groups=GROUPS, labels=LABELS, **noise
+PRIVATE = {
+    DifferentialPrivacyServerSideFixedClipping: None,
+    DifferentialPrivacyServerSideAdaptiveClipping: None,
+    DifferentialPrivacyClientSideFixedClipping: fixedclipping_mod,
+    DifferentialPrivacyClientSideAdaptiveClipping: adaptiveclipping_mod,
+}
+
+
+def with_mod(inner, mod, *, everywhere=False):
+    """An app whose updates are clipped at the client."""
+    app = ClientApp(mods=[mod] if everywhere else None)
+    app.train(mods=None if everywhere else [mod])(lambda msg, to: inner(msg, to))
+    app.evaluate()(lambda msg, to: inner(msg, to))
+    return app
+
+
+@pytest.mark.parametrize("wrapper", PRIVATE)
+def test_over_differential_privacy_the_certificate_says_what_it_covers(wrapper):
+    mod = PRIVATE[wrapper]
+    app = client() if mod is None else with_mod(client(), mod)
+    noise = {"noise_multiplier": 1e-3, "num_sampled_clients": 3}
+    size = "clipping_norm" if "Fixed" in wrapper.__name__ else "initial_clipping_norm"
+    kind = type("FairPrivate", (BoundedGroupLossMixin, wrapper), {})
+    fair = kind(
+        pffl.BoundedGroupLoss(BOUND),
+        FedAvg(fraction_evaluate=0.0),
+        groups=GROUPS,
+        labels=LABELS,
+        **noise,
+        **{size: 1.0},
     )
-    solution, _ = run(fair)
+    solution, _ = run(fair, AppGrid(app))
     assert solution.status == "met"
-    assert any(
-        "the sums of groups were sent without noise" in n for n in solution.notes
+    said = "\n".join(solution.notes)
+    assert "the sums of groups were sent without noise" in said
+    assert "nor the model as it came about is differentially private" in said
+    assert solution.method["strategy"] == f"{wrapper.__name__}(FedAvg)"
+
+
+def test_clipping_of_a_whole_app_is_named_as_what_fails():
+    """Flower's mod refuses evaluations: it belongs to training."""
+    app = with_mod(client(), fixedclipping_mod, everywhere=True)
+    with pytest.raises(FederationError, match="3 of 3 nodes"):
+        run(FairFedAvg(pffl.BoundedGroupLoss(BOUND), **KNOWN), AppGrid(app))
+
+
+def test_over_fedadam_as_it_comes_the_run_settles_or_says_that_it_did_not():
+    for bound, status in ((0.64, "met"), (0.66, "not_converged"), (0.7, "met")):
+        fair = FairFedAdam(pffl.BoundedGroupLoss(bound), **KNOWN)
+        solution, _ = run(fair, rounds=30)
+        assert solution.status == status
+        settled = solution.training.settling.settled
+        assert settled == (status == "met")
+    solution, _ = run(
+        FairFedAdam(pffl.BoundedGroupLoss(0.64), **KNOWN, dual_step_size=50.0),
+        rounds=30,
     )
-    named = "DifferentialPrivacyServerSideFixedClipping(FedAvg)"
-    assert solution.method["strategy"] == named
+    assert solution.status == "not_converged"
 
 
 def test_a_mixin_inside_a_wrapper_is_refused():
