@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 import typer.main
@@ -24,7 +25,7 @@ def test_paragraphs_flow_to_the_width(names) -> None:
     shown = runner.invoke(app, [*names, "--help"], env={"COLUMNS": "80"}).output
     prose = re.split(r"╭─", shown)[0].splitlines()
     lines = [line.rstrip() for line in prose]
-    for line, after in zip(lines, lines[1:], strict=False):
+    for line, after in pairwise(lines):
         if line.strip() and after.strip() and not after.startswith("  "):
             word = after.split()[0]
             assert len(line) + 1 + len(word) > 79, (line, after)
