@@ -252,6 +252,10 @@ class Journal:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def items(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield keys with their entries."""
+        yield from self._entries.items()
+
     def put(self, key: str, entry: Mapping[str, Any]) -> None:
         """Keep an entry; a later one with the same key takes its place."""
         self._entries[key] = dict(entry)

@@ -44,13 +44,17 @@ def reproduce(
         typer.Option(help="Write records, pictures and pages here.", metavar="DIR"),
     ] = None,
     out: Out = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Processes that train, some seeds each.")
+    ] = 1,
+    share: Annotated[str, typer.Option(hidden=True, metavar="K/N")] = "",
 ) -> None:
     """Run figures of the paper again and say which of its claims hold here.
 
-    Example: pffl reproduce all --data compas --publish reproduction
+    Example: pffl reproduce all --data compas --jobs 2 --publish reproduction
     """
     from pffl.progress import counted
-    from pffl.study import published
+    from pffl.study import published, shares
     from pffl.study.reproduce import FIGURES, load, run_figure
 
     specs = [load(name) for name in (FIGURES if figure == "all" else [figure])]
@@ -58,6 +62,23 @@ def reproduce(
     if not any(names for _, names in wanted):
         raise UsageError("no figure has such a panel")
     folder = out or Path("runs") / "reproduce"
+    if jobs > 1:
+        given: dict[str, Sequence[object]] = {
+            "--data": [data],
+            "--source": [source],
+            "--budget": [budget],
+            "--seeds": [seeds],
+            "--vary": [vary or None],
+            "--panel": panel or [],
+        }
+        asked = [
+            word
+            for key, values in given.items()
+            for value in values
+            if value is not None
+            for word in (key, str(value))
+        ]
+        shares.train(["reproduce", figure, *asked], jobs, folder)
     for spec, names in wanted:
         for name in names:
             with counted("point") as report:
@@ -69,6 +90,7 @@ def reproduce(
                     seeds=seeds,
                     vary=listed(vary),
                     out=folder,
+                    share=_share(share),
                     report=report,
                 )
             for result in results:
@@ -80,9 +102,19 @@ def reproduce(
                 console.stdout().print("\n".join(lines), markup=False)
             if publish is not None:
                 published.publish(results, publish)
+    if share:
+        return
     console.show(f"Saved in {folder}")
     if publish is not None:
         console.show(f"Published in {publish}")
+
+
+def _share(text: str) -> tuple[int, int] | None:
+    """Read ``2/3``, the second of three shares of the seeds."""
+    if not text:
+        return None
+    k, n = (int(part) for part in text.split("/"))
+    return k, n
 
 
 def _panels(

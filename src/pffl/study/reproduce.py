@@ -32,6 +32,7 @@ from pffl.study import experiment
 from pffl.study.compare import overlap
 from pffl.study.decisions import Decision, bootstrapped, decide
 from pffl.study.experiment import LEAST_PEOPLE, WITHIN, Seeds, Split, Study
+from pffl.study.shares import mine
 from pffl.study.sweep import Report, notion_of, quiet
 from pffl.study.trial import COSTS, Footing, Trial
 
@@ -239,12 +240,15 @@ def run_figure(
     seeds: int | None = None,
     vary: Sequence[str] = (),
     out: str | os.PathLike[str] | None = None,
+    share: tuple[int, int] | None = None,
     report: Report = quiet,
 ) -> list[PanelResult]:
     """Run the panels asked for (all by default); finished points are not run again.
 
     `budget` (gradients per silo) and `seeds` stand above those of the figure; `vary`
     names the draws that differ between seeds (silos, split, training; all if none).
+    With a `share`, as (2, 3) for the second of three, its seeds are only trained, into
+    `out`, and nothing comes of it (`study.shares`).
     """
     wanted = [p for p in figure.panels if panels is None or p.name in panels]
     journal = Journal(None if out is None else Path(out) / "rows.jsonl")
@@ -272,7 +276,7 @@ def run_figure(
 
         study = experiment.run(
             panel.plans(),
-            numbers,
+            mine(numbers, share),
             at,
             measure=panel.measure,
             within=panel.within,
@@ -281,6 +285,8 @@ def run_figure(
             all_on_test=True,
             report=told,
         )
+        if share is not None:
+            continue
         first = opened["first"]
         shared = 0.0 if first.synthetic else overlap(first)
         study = replace(study, overlap=shared)

@@ -1,0 +1,54 @@
+"""Seeds that are shared out to processes end as if one had trained them all."""
+
+from __future__ import annotations
+
+import pytest
+
+from pffl.errors import UsageError
+from pffl.study import shares
+from pffl.study.reproduce import parse, run_figure
+from tests.study.test_reproduce import TINY, open_data
+
+
+def told(result):
+    """What a panel says, without what it took by the clock."""
+    record = result.as_dict()
+    for line in (record, *record["means"]):
+        del line["seconds"]
+    return record
+
+
+def test_shares_have_every_seed_once():
+    seeds = range(7)
+    for many in (1, 2, 3, 9):
+        found = [s for k in range(many) for s in shares.mine(seeds, (k + 1, many))]
+        assert sorted(found) == list(seeds)
+    assert shares.mine(seeds, None) == seeds
+
+
+def test_shares_that_are_gathered_are_the_whole(tmp_path):
+    figure = parse("tiny", TINY)
+    (whole,) = run_figure(figure, open_data, out=tmp_path / "whole")
+    out = tmp_path / "shared"
+    for k in (1, 2):
+        place = out / shares.PLACE.format(k, 2)
+        assert run_figure(figure, open_data, out=place, share=(k, 2)) == []
+    shares.gather(out)
+    assert not list(out.glob("share-*"))
+    lines = (out / "rows.jsonl").read_bytes()
+    looks = (out / "looks.jsonl").read_text().splitlines()
+    alone = (tmp_path / "whole" / "looks.jsonl").read_text().splitlines()
+    assert sorted(looks) == sorted(alone)
+    (found,) = run_figure(figure, open_data, out=out)
+    assert (out / "rows.jsonl").read_bytes() == lines  # nothing is trained again
+    assert told(found) == told(whole)
+
+
+def test_a_process_that_fails_is_told_of_and_what_is_there_stays(tmp_path):
+    figure = parse("tiny", TINY)
+    run_figure(figure, open_data, out=tmp_path)
+    before = (tmp_path / "rows.jsonl").read_bytes()
+    with pytest.raises(UsageError, match="one of 2 processes ended with 2"):
+        shares.train(["reproduce", "figure-9"], 2, tmp_path)
+    assert (tmp_path / "rows.jsonl").read_bytes() == before
+    assert not list(tmp_path.glob("share-*"))
