@@ -292,3 +292,42 @@ def test_fault_54_a_node_that_comes_back_is_the_same_site(tmp_path, absent):
     there = pffl.solve(remote(grid, federation), CONSTRAINTS["bgl"], seed=0)
     assert 20_000 in grid.nodes
     np.testing.assert_allclose(there.w, here.w, rtol=0, atol=1e-12)
+
+
+class Late(MemoryGrid):
+    """Replies are there at the third look."""
+
+    looks = 0
+
+    def pull_messages(self, message_ids):
+        self.looks += 1
+        return super().pull_messages(message_ids) if self.looks > 2 else []
+
+    def send_and_receive(self, messages, *, timeout=None):
+        raise AssertionError("Flower's own waits three seconds")
+
+
+def test_a_prompt_grid_looks_again_and_ends_in_time(monkeypatch) -> None:
+    from flwr.clientapp import ClientApp
+    from flwr.superlink.grid import http_grid
+    from flwr.superlink.grid.http_grid import HttpGrid
+
+    from pffl.flower.transport import Prompt, prompt
+
+    monkeypatch.setattr(http_grid, "pull_objects", http_grid.pull_objects)
+    app = ClientApp()
+    app.train()(lambda message, _: Message(RecordDict({}), reply_to=message))
+
+    def messages():
+        return [Message(RecordDict({}), node, "train") for node in (10, 11)]
+
+    grid = Late({10: (app, {}), 11: (app, {})})
+    found = Prompt(grid, pause=0.01).send_and_receive(messages(), timeout=30)
+    assert len(found) == 2
+    assert grid.looks == 3
+    assert list(Prompt(grid).get_node_ids()) == [10, 11]
+    grid.looks = -1000
+    assert Prompt(grid, pause=0.01).send_and_receive(messages(), timeout=0.05) == []
+    assert prompt(grid) is grid  # not Flower's: its own way is kept
+    real = HttpGrid("127.0.0.1:1", insecure=True, token="x")  # noqa: S106
+    assert isinstance(prompt(real), Prompt)

@@ -26,6 +26,7 @@ from pffl.constraints.base import Constraint
 from pffl.errors import FederationError, UsageError
 from pffl.evidence.looks import Looks
 from pffl.flower.reports import Keys, Naming, Reports, losses_of, record_of
+from pffl.flower.transport import prompt
 from pffl.flower.weights import KEY, Order
 from pffl.models.reported import CLASSES, NUMBERS, Reported
 from pffl.outside import Bounding, Groups, Kept, Outside, named
@@ -140,7 +141,7 @@ class BoundedGroupLossMixin:
         the model that was measured and that `solution` speaks of.
         """
         begun = time.monotonic()
-        own = self._keys()
+        grid, own = prompt(grid), self._keys()
         engine = Reports(
             grid,
             self.order,

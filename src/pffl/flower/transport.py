@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, cast
 
 import httpx
 from flwr.app import Message
@@ -12,6 +13,7 @@ from flwr.serverapp import Grid
 from pffl.engines.remote import Reply
 from pffl.errors import FederationError
 from pffl.flower.message import type_of, unwrap, wrap
+from pffl.flower.pauses import known, shorten
 from pffl.flower.whole import WholeGrid
 
 PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds between two looks for replies
@@ -79,6 +81,54 @@ class GridTransport:
                     time.sleep(min(pause, left))
         except httpx.HTTPError as error:
             raise _unreachable(error) from error
+
+
+class Prompt:
+    """A Grid that looks for replies again and again; Flower's own waits 3 seconds.
+
+    Parameters
+    ----------
+    grid
+        What Flower gives to a ServerApp.
+    pause
+        Seconds between two looks for replies, at first.
+    """
+
+    def __init__(self, grid: Grid, *, pause: float = PAUSE) -> None:
+        self._grid = grid
+        self._pause = pause
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)  # all else is Flower's
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
+        """Push messages, and pull replies until all are there, or time is over."""
+        begun, found = time.monotonic(), list[Message]()
+        waiting = set(self._grid.push_messages(messages))
+        while waiting:
+            replies = list(self._grid.pull_messages(list(waiting)))
+            waiting -= {reply.metadata.reply_to_message_id for reply in replies}
+            found += replies
+            waited = time.monotonic() - begun
+            if timeout is not None and waited >= timeout:
+                break
+            if waiting:
+                time.sleep(max(self._pause, min(waited / SHARE, LONGEST_PAUSE)))
+        return found
+
+
+def prompt(grid: Grid) -> Grid:
+    """Return a Grid that is prompt, where it is one of Flower's that is not."""
+    if not known():
+        return grid
+    from flwr.superlink.grid.http_grid import HttpGrid
+
+    if not isinstance(grid, HttpGrid):
+        return grid
+    shorten(HttpGrid.__module__)
+    return cast(Grid, Prompt(grid))
 
 
 def messages_of(
