@@ -368,6 +368,12 @@ def sharing(sites: int, privacy: Privacy, site: str = "") -> Adding:
     A site sees the totals, as it follows the run, and knows its own noise: so at least
     one of them is not counted on.
     """
+    from pffl.wire.masks import FEWEST_SITES
+
+    if sites < FEWEST_SITES:
+        raise UsageError(
+            f"a secure sum needs {FEWEST_SITES} sites or more, and there are {sites}"
+        )
     if not 1 <= privacy.colluding < sites:
         raise UsageError(
             f"colluding = {privacy.colluding}, and inside a secure sum of {sites} "

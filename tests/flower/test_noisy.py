@@ -89,6 +89,9 @@ def test_what_is_agreed_on_and_allowed(trial, capsys):
     assert "account stands at ε = 0; with the run it will be at" in shown
     plain = pffl_command(capsys, "site", "show", str(site), "--json")
     assert json.loads(plain.out)["with_the_run"] <= rules.epsilon
+    agreeing = pffl_command(capsys, "site", "agree", str(site), "--yes")
+    assert agreeing.code == 0
+    assert "no more than 1 of the 3 work together" in one_line(agreeing.out)
     told = pffl_command(capsys, "site", "prepare", str(site))
     assert "left out" not in told.out + told.err  # with noise nothing is withheld
     assert "withheld" not in told.out + told.err

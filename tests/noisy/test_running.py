@@ -19,6 +19,7 @@ from pffl.noisy.plan import PARTS
 from pffl.preparation import Options
 from pffl.privacy import Privacy
 from pffl.privacy.accounting import composed, epsilon_of
+from pffl.solving import noise_forecast
 from tests.helpers import make_federation
 
 
@@ -156,6 +157,16 @@ def test_without_a_secure_sum_each_site_adds_all_of_it(data):
     assert many["shared"] == pytest.approx([math.sqrt(4 / 3)] * len(many["shared"]))
     assert apart.evidence.privacy.mu == shared.evidence.privacy.mu
     assert any("each of 4 sites adds all" in note for note in apart.notes)
+    with pytest.raises(UsageError, match="needs 3 sites or more, and there are 2"):
+        noise_forecast(
+            federation(silos=2),
+            None,
+            model=None,
+            method=pffl.Exact(),
+            options=Options(),
+            privacy=Privacy(1.0, ranges=ranges_for(data)),
+            secure_sum=True,
+        )
     for colluding in (0, 4):
         with pytest.raises(UsageError, match="somebody's must be left"):
             pffl.solve(

@@ -132,6 +132,7 @@ def _place(path: Path, name: str | None) -> tuple[Path, str, Agreement | None]:
 def _show(config: SiteConfig, agreed: Agreement, before: Agreement | None) -> None:
     """Show who takes part, what is asked, and what is new about it."""
     from pffl.site import consent
+    from pffl.site.follow import plan_of
 
     console.show(f"'{agreed.name}', with {len(agreed.sites)} sites:")
     for name in agreed.sites:
@@ -147,6 +148,14 @@ def _show(config: SiteConfig, agreed: Agreement, before: Agreement | None) -> No
         console.show("No secure sums: whoever runs the server reads this site's sums.")
     for line in consent.lines(agreed):
         console.show(f"  {line}")
+    if agreed.secure_sum and "privacy" in agreed.run:
+        terms = plan_of(agreed).privacy.terms
+        many = 0 if terms is None else terms.colluding
+        console.show(
+            "Noise with a budget: the sites share it, and it is enough as long as no "
+            f"more than {many} of the {len(agreed.sites)} work together, with each "
+            "other or with the server. What it costs this site's people: pffl site show"
+        )
     if before is None:
         console.show("Nobody at this site has agreed to anything before.")
         return
