@@ -102,8 +102,13 @@ class Benchmark:
                 one["differences"], f"{name}: worst group's loss, difference to fedavg"
             )
         for name, points in self.record["varied"].items():
+            across = f"{name} (power of ten)" if name == "alpha" else name
+            placed = [
+                {**p, across: np.log10(p[name]) if name == "alpha" else p[name]}
+                for p in points
+            ]
             out[f"varied-{name}"] = figures.fronts(
-                points, x=name, y=MEASURE, words=f"COMPAS by sex: {name} varied"
+                placed, x=across, y=MEASURE, words=f"COMPAS by sex: {name} varied"
             )
         return out
 
@@ -358,7 +363,7 @@ def page(record: Mapping[str, Any]) -> str:
     lines = [
         "# A benchmark on natural silos and groups",
         "",
-        f"{len(record['data_sets'])} data sets, {len(order)} methods, "
+        f"{len(record['data_sets'])} of the suite's data sets, {len(order)} methods, "
         f"{record['trials']} trials each, {record['seeds']} seeds, at most "
         f"{record['budget']:,} gradients per silo and trial. Logistic regression; "
         "groups are intersectional where the data have two attributes; the bound of "
@@ -366,7 +371,8 @@ def page(record: Mapping[str, Any]) -> str:
         "the first seed can meet. Trials are chosen on validation rows: the smallest "
         f"worst-group loss within {record['within']:g} of the smallest error of any "
         "trial. Written by `pffl compare --suite natural --publish "
-        "reproduction/benchmark`; rules: "
+        "reproduction/benchmark` (`--source FILE` for ACS, `--only LIST` for some); "
+        "rules: "
         "[docs/methods.md, 14](../../docs/methods.md#14-how-methods-are-compared).",
         "",
         "## Ranks",
@@ -383,10 +389,14 @@ def page(record: Mapping[str, Any]) -> str:
             f"(Nemenyi, 5 %): {critical:.2f}."
         ),
         "",
-        "| method | mean rank |",
-        "|---|---|",
-        *(f"| {method} | {rank:.2f} |" for method, rank in order),
+        "| method | mean rank | ranked last for want of a trial |",
+        "|---|---|---|",
+        *(
+            f"| {method} | {rank:.2f} | {', '.join(_without(record, method))} |"
+            for method, rank in order
+        ),
         "",
+        *_hardly(record),
         f"Told apart from the best ({best[0]}): {', '.join(apart) or 'none'}. With "
         f"{ranks['data_sets']} data sets only large differences of ranks can be shown.",
         "",
@@ -406,10 +416,39 @@ def page(record: Mapping[str, Any]) -> str:
         lines += ["Left out, because they could not be opened:", ""]
         lines += [f"- {name}: {why}" for name, why in record["absent"].items()]
         lines.append("")
-    lines += ["## What was varied (COMPAS by sex)", ""]
+    lines += [
+        "## What was varied (COMPAS by sex)",
+        "",
+        "Nothing is decided here: means with 95 % bootstrap bands over seeds. A method "
+        "that is not in a row had no trial within the allowance on some seed.",
+        "",
+    ]
     for name, points in record["varied"].items():
         lines += [f"![{name}](varied-{name}.svg)", "", *_varied_part(name, points)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _without(record: Mapping[str, Any], method: str) -> list[str]:
+    """Data sets on which a method has no value."""
+    found = record["data_sets"].items()
+    return [name for name, one in found if one["values"].get(method) is None]
+
+
+def _hardly(record: Mapping[str, Any]) -> list[str]:
+    """Say on which data sets most methods have no value: ranks there say little."""
+    out, methods = [], record["methods"]
+    for name, one in record["data_sets"].items():
+        valued = [m for m in methods if one["values"].get(m) is not None]
+        if 2 * len(valued) < len(methods):
+            who = f"only {', '.join(valued)}" if valued else "no method"
+            out += [
+                f"On {name} {who} had a trial within the allowance on every seed, so "
+                "ranks there say little of what methods aim at: those that train "
+                f"locally had {record['budget']:,} gradients, and others as many "
+                "Hessians as they take.",
+                "",
+            ]
+    return out
 
 
 def _data_part(name: str, one: Mapping[str, Any]) -> list[str]:
