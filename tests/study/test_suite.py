@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from pffl.study import suite
 from pffl.study.suite import NATURAL, Benchmark, page, run_suite
 from pffl.study.trial import Footing
 
+FOLDER = Path(__file__).parents[2] / "reproduction"
 METHODS = ("fedavg", "group-weighted", "exact")
 
 
@@ -125,3 +127,14 @@ def test_command(command):
     done = command("compare")
     assert done.code == 2
     assert "DATA is missing" in done.err
+
+
+def test_the_benchmark_of_the_repository_is_what_its_record_says():
+    folder = FOLDER / "benchmark"
+    record = Benchmark.load(folder).record
+    assert len(record["data_sets"]) >= 6
+    assert (folder / "README.md").read_text() == page(record)
+    found = suite._ranks(record["data_sets"], record["methods"])
+    assert found == Benchmark(record).ranks
+    for name, one in record["data_sets"].items():
+        assert set(one["values"]) == set(record["methods"]), name
