@@ -178,9 +178,11 @@ def differences(table: Table, words: str, *, shares: bool = False) -> Rows:
             marks.insert(0, Mark("interval", low, high, ends))
             values += [low, high]
         rows.append(Row(str(row["method"]), tuple(marks), note))
+    loose = [row.note for row in rows if row.marks[-1].series == "open"]
+    sure = {"", UNDECIDED}.issuperset(loose)
     series = {
         "shown": Series("a difference", "dot", "after"),
-        "open": Series("no difference shown", "ring", "before"),
+        "open": Series(UNDECIDED if sure else "none shown for sure", "ring", "before"),
         "interval": Series("95 % interval over seeds", "range", "before"),
     }
     title = "difference, percentage points" if shares else "difference"
