@@ -289,7 +289,8 @@ def panel_part(panel: Mapping[str, Any]) -> list[str]:
         gap = "" if mean["largest_gap"] is None else f"{mean['largest_gap']:.0e}"
         size = "" if mean["bytes"] is None else f"{mean['bytes'] / 1e6:.2f}"
         spent = "" if mean["passes"] is None else f"{mean['passes']:,.0f}"
-        seeds = "" if mean["seeds"] == panel["seeds"] else f" ({mean['seeds']} seeds)"
+        some = f" (on {mean['seeds']} of {panel['seeds']} seeds)"
+        seeds = "" if mean["seeds"] == panel["seeds"] else some
         lines.append(
             f"| {mean['curve']}{seeds} | {number(mean[measure])} | "
             f"{number(mean['error'])} | {number(area['area'])} "
