@@ -246,7 +246,6 @@ class Remote:
 
     def _added(self, question: Question[Any], found: dict[int, Any]) -> Any:
         """Add the silos' answers to one question of a message."""
-        # Secure sums and noise on totals belong here.
         parts = list(found.values())
         total = question.keeping(add_all(parts), parts)
         missing = [k for k in self._asked(question) if k not in found]

@@ -1,7 +1,7 @@
 """Sites elsewhere that add noise to all they answer: no exact census is asked of them.
 
 Every site adds all of the noise to its own answer, since its server reads that: the sum
-of K sites has √K times the noise of a secure sum.
+of K sites has √K times what is needed.
 """
 
 from __future__ import annotations
