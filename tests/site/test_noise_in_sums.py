@@ -428,3 +428,25 @@ def test_nothing_is_shown_beforehand(tmp_path):
     with pytest.raises(Killed):
         run(None, agreed, ask=ask)
     assert not Account(tmp_path / "site 0", 10.0, 1e-6).begun
+
+
+def test_a_site_whose_account_is_gone_as_a_whole_stops(tmp_path):
+    """With all of its files: it is known that something was answered."""
+    data, agreed = people(), agreement(people())
+    sites = members(data, agreed, tmp_path)
+    server, asked = Server(sites, data.schema.hash), []
+
+    def ask(questions):
+        if asked:
+            raise Killed
+        asked.append(questions)
+        return server.ask(questions)
+
+    with pytest.raises(Killed):
+        run(None, agreed, ask=ask)
+    folder = tmp_path / "site 0"
+    for path in [*folder.glob("privacy*"), folder / ".privacy.lock"]:
+        path.unlink()
+    other = Server(members(data, agreed, tmp_path), data.schema.hash, run="another run")
+    answer = other.send("site 0", other.request(asked[0]))
+    assert "gone, or was never begun" in answer.refusal
