@@ -442,7 +442,7 @@ class Noised(Releasing[NoisedTotal], ModelQuestion[NoisedTotal]):
         if model.intercept:
             inputs = np.concatenate([inputs, np.full((len(X), 1), 2.0**HALF)], axis=1)
         with np.errstate(over="ignore", invalid="ignore"):
-            z = np.nan_to_num(model.scores(w, X), nan=0.0)
+            z = np.nan_to_num(scores_alone(model, w, X), nan=0.0)
         z = np.clip(z, -SUREST, SUREST)
         cut = right = np.zeros(len(y))
         if "losses" in asked or "logs" in asked:
@@ -519,6 +519,22 @@ class Noised(Releasing[NoisedTotal], ModelQuestion[NoisedTotal]):
     def check(self, known: Any, total: NoisedTotal) -> NoisedTotal:
         """Judge nothing: with noise any sum is possible."""
         return total
+
+
+def scores_alone(model: LinearModel, w: FloatArray, X: FloatArray) -> FloatArray:
+    """Return the scores, each of which depends on its own row alone, to the last bit.
+
+    In a product of matrices the last digits of a row can hang on where it stands, and
+    so on who else is there: then one person more could move others' contributions from
+    one number of the grid to the next.
+    """
+    coefficients = w.reshape(model.n_outputs, model.n_columns)
+    d, rows = X.shape[1], np.ascontiguousarray(X)
+    columns = [
+        np.einsum("ij,j->i", rows, own[:d]) + (own[d] if model.intercept else 0.0)
+        for own in coefficients
+    ]
+    return columns[0] if model.n_outputs == 1 else np.stack(columns, axis=1)
 
 
 def once(view: View) -> View:
