@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.matrix import TOOLS, Failed, interpreter, step  # noqa: E402
+from tests.matrix import LOWEST_ALSO, TOOLS, Failed, interpreter, step  # noqa: E402
 from tests.test_outside_package import CHECKS, COMPARED, PACKAGE, RUN_FILE  # noqa: E402
 
 PYTHONS = ("3.11", "3.13")
@@ -99,6 +99,7 @@ def outside(own: Path, place: Path) -> None:
     step([own, "-m", "pffl", *short], place, allowed=(0, 4))  # four rounds may miss it
     step([own, "-m", "pffl", *COMPARED, "--out", "outside-compared"], place)
     step([own, "-c", CHECKS], place)
+    step([own, "-m", "pip", "uninstall", "-q", "-y", "pffl-outside"])
 
 
 def walk(python: Path, kind: str, parts: Path) -> str:
@@ -130,6 +131,8 @@ def walk(python: Path, kind: str, parts: Path) -> str:
         told.append("outside package")
         if kind == "sdist":
             source = unpacked(built, Path(scratch) / "source")
+            # Flower holds typer back, which warns with a later click: see matrix.py.
+            step([own, "-m", "pip", "install", "-q", *LOWEST_ALSO])
             quick = [own, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
             seen = step([*quick, "-m", "quick"], source)
             told.append(seen.strip().splitlines()[-1].partition(" in ")[0])

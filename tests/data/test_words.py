@@ -295,6 +295,7 @@ def test_predictions_of_tables_files_and_exports_agree(tmp_path, missing):
     score_file(again, file, tmp_path / "scores.csv", keep=["code"])
     scores = pd.read_csv(tmp_path / "scores.csv")
     np.testing.assert_allclose(scores["probability_yes"], expected[:, 1], rtol=1e-12)
+    pytest.importorskip("onnx")
     with pytest.raises(UsageError, match="column 'notes': the words of a text"):
         predictor.to_onnx()
     table = predictor.coefficients()
