@@ -398,12 +398,31 @@ def overview(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
             body += [f"Could not be shown: {', '.join(lacking)} (not run here).", ""]
     counts = tally([panel for panels in found.values() for panel in panels])
     cells = " | ".join(f"**{counts[word]}**" for word in COUNTED)
-    lines += [f"| **all** | | {cells} |", ""]
+    lines += [f"| **all** | | {cells} |", "", *_said(found)]
     lines += [
         "Figure 1 and the BGL panels of Figure 2 on the same rows share trials.",
         "",
     ]
     return "\n".join([*lines, *body]).rstrip() + "\n"
+
+
+def _said(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Every comparison of which more is said than that no difference is shown."""
+    out: dict[str, list[str]] = {word: [] for word in (*WORDS[:2], DEPENDS)}
+    for panel in (panel for panels in found.values() for panel in panels):
+        words = at_allowances(panel)
+        for claim in panel["claims"]:
+            for one in claim["against"]:
+                name = comparison(claim, one)
+                word = standing(words[name], panel["within"])
+                if word in out:
+                    mean = number(shifted(one["mean"], claim["margin"]), signed=True)
+                    ends = interval(one, "", claim["margin"])
+                    out[word].append(f"{panel['title']}: {name}, {mean} {ends}")
+    lines = []
+    for word, told in out.items():
+        lines += [f"*{word[0].upper()}{word[1:]}*: {'; '.join(told) or 'nothing'}.", ""]
+    return lines
 
 
 def _overview_part(figure: str, panel: Mapping[str, Any]) -> list[str]:
