@@ -189,6 +189,9 @@ def test_records_and_pages_follow_from_the_points(tiny, tmp_path, monkeypatch):
     counts = published.tally([result.as_dict()])
     assert sum(counts.values()) == 2
     assert f"| **{counts['holds']}** | **{counts['does not hold']}** |" in whole
+    for word in ("holds", "does not hold", "depends on the allowance"):
+        (line,) = [t for t in whole.splitlines() if t.lower().startswith(f"*{word}*:")]
+        assert line.count(" against ") == counts[word]
     assert "Could not be shown: tiny (not run here)." in whole
     assert "a beats b (up to 0.5 more) |" in whole
     chart = (tmp_path / "qffl" / "tiny-differences.svg").read_text()
