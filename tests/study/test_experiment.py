@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from pffl.errors import ArtefactError, UsageError
 from pffl.files import Journal
 from pffl.methods import METHODS
 from pffl.models.linear import default_model
-from pffl.preparation import Options, prepare
+from pffl.preparation import Options
 from pffl.study.experiment import (
     Seeds,
     Study,
@@ -28,7 +27,6 @@ from pffl.study.experiment import (
 from pffl.study.trial import Few, Footing, Row, Trial, measures
 
 BOUND = pffl.BoundedGroupLoss(0.6)
-FINE = {"xatol": 1e-7, "fatol": 1e-12, "maxfev": 500}
 
 
 def row(arm, losses, error=0.3, *, seed=0, split="test", people=200, point=0, **more):
@@ -351,45 +349,6 @@ def test_baselines_that_are_convex_say_how_far_from_their_optimum_they_ended():
     assert exact.gap < 1e-5
     ((pooled,),) = at.rows([Trial("p", "qffl", {}, BOUND)], "test")
     assert pooled.gap is None  # another objective in every round
-
-
-def local_value(federation, problem, bound, w):
-    """βF + B Σ_k p_k max(0, max_a r_{k,a}), row by row in each silo."""
-    every = np.vstack([silo.rows().X for silo in federation.silos])
-    total = problem.risk_weight * problem.mu / 2 * (w @ w)
-    for silo in federation.silos:
-        rows = silo.rows()
-        scores = (rows.X - every.mean(axis=0)) / every.std(axis=0) @ w[:-1] + w[-1]
-        losses = np.logaddexp(0.0, np.where(rows.y == 1, -scores, scores))
-        own = [losses[rows.group == a].mean() for a in np.unique(rows.group)]
-        worst = max(0.0, *(np.array(own) - bound))
-        share = 1 / len(federation.silos)
-        total += share * losses.mean() + share * problem.multiplier_bound * worst
-    return total
-
-
-def test_a_gap_of_local_bounds_is_above_what_any_other_model_saves():
-    """Against a plain loop and a minimiser that knows nothing of prices."""
-    from scipy.optimize import minimize
-
-    federation = pffl.datasets.synthetic(400, silos=3, features=3, seed=0)
-    bound = pffl.BoundedGroupLoss(0.5)
-    at, gaps = footing(federation), []
-    for budget in (10, 300, 2000):
-        own = {"multiplier_bound": 5.0, "local_steps": 1}
-        trial = Trial("l", "local-bgl", own, bound, budget=budget)
-        tried = drive(at.engine, at.trying(trial, ["test"]))
-        method = METHODS["local-bgl"](multiplier_bound=5.0)
-        shared = (at.setting, bound, at.model, method, at.options, 0)
-        problem, _ = drive(at.engine, prepare(*shared))
-        value = partial(local_value, federation, problem, 0.5)
-        w = tried.run.point.w
-        better = minimize(value, w, method="Nelder-Mead", options=FINE).fun
-        saved = (value(w) - better) / 6.0  # β + B
-        assert tried.gap >= saved - 1e-9
-        gaps.append(tried.gap)
-    assert gaps[0] > gaps[1] > gaps[2]
-    assert gaps[2] < 1e-3
 
 
 def test_a_failing_trial_fails_alone():

@@ -92,13 +92,25 @@ def test_no_other_model_is_better_than_the_gap_says(footing, name, value, more):
     prices = 1.0 + problem.multiplier_bound
     assert found.gap == pytest.approx((upper - lower) / prices)
     assert 0 < found.gap < 2e-5
-    # From there, and from a training that is far from done.
-    other = Trial(name, name, more, BOUND, budget=30)
-    rough = drive(footing.engine, footing.trying(other, ["test"])).run.point.w
+    # From there, and from a training that is far from done and says how far.
+    early = Trial(name, name, more, BOUND, budget=30)
+    trained = drive(footing.engine, footing.trying(early, ["test"]))
+    rough = trained.run.point.w
+    assert trained.gap >= (of(rough) - of(w)) / prices > 0
     for start in (w, rough):
         best = minimize(of, start, method="Nelder-Mead", options=FINE)
         assert best.fun >= lower - 1e-12
-    assert of(rough) >= lower
+
+
+def test_the_gap_of_a_training_falls_as_it_goes_on(footing):
+    for name, own in (("local-bgl", {"multiplier_bound": 5.0}), ("group-weighted", {})):
+        gaps = []
+        for budget in (10, 100, 600):
+            more = {**own, "local_steps": 1}
+            trial = Trial(name, name, more, BOUND, budget=budget)
+            gaps.append(drive(footing.engine, footing.trying(trial, ["test"])).gap)
+        assert gaps[0] > gaps[1] >= gaps[2]
+        assert gaps[2] < 1e-2
 
 
 def test_the_smoothed_objective_has_the_gradient_and_hessian_that_differences_have(
