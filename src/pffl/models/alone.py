@@ -3,6 +3,9 @@
 What one person can change in a sum is bounded only if nothing else of the sum depends
 on them. So the module is never given two examples together: `torch.func.vmap` maps it
 over batches of one, and whatever a module does with its batch, it does with one person.
+Kernels still multiply many of these at once, where last digits can hang on who else is
+there: all is computed in double precision, so that this is some 1e-16, far below the
+grid of 2^−24 on which contributions are rounded.
 Layers whose training keeps or draws something between examples are refused by name.
 
 Apart from `network` because only runs with noise need it.
@@ -97,7 +100,7 @@ def losses_and_classes(
     losses, codes = np.empty(len(X)), np.empty(len(X))
     for rows in model._batches(len(X)):
         with torch.no_grad():
-            found = mapped(tensors, model.tensor(X[rows]), model.labels(y[rows]))
+            found = mapped(tensors, *_doubled(model, X[rows], y[rows]))
         losses[rows], codes[rows] = numbers(found[0]), numbers(found[1])
     return losses, codes
 
@@ -120,7 +123,7 @@ def gradients(
     step = max(1, min(model.rows_at_once, NUMBERS // max(1, model.n_trained)))
     for first in range(0, len(X), step):
         rows = slice(first, min(first + step, len(X)))
-        found = mapped(trained, model.tensor(X[rows]), model.labels(y[rows]))
+        found = mapped(trained, *_doubled(model, X[rows], y[rows]))
         own = join(list(found.values()), stack=1)
         own[~np.isfinite(own).all(axis=1)] = 0.0
         yield rows, shortened(np.clip(own, -FARTHEST, FARTHEST), clip)
@@ -133,13 +136,18 @@ def _loaded(
     replica = model.replica
     replica.load(w)
     module = replica.evaluating()
-    tensors = {name: t.detach() for name, t in replica.tensors.items()}
+    tensors = {name: t.detach().double() for name, t in replica.tensors.items()}
 
     def score(tensors: dict[str, Tensor], x: Tensor) -> Tensor:
         found: Tensor = functional_call(module, tensors, (x[None],))
         return found
 
     return tensors, score
+
+
+def _doubled(model: Network, X: Design, y: FloatArray) -> tuple[Tensor, Tensor]:
+    """Return rows and labels as the module takes them, in double precision."""
+    return model.tensor(X).double(), model.labels(y).double()
 
 
 def _known(classes: Tensor | None) -> Tensor:
