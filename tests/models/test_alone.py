@@ -142,6 +142,21 @@ def test_nobody_changes_what_another_adds():
     assert not np.allclose(mixed[1:], losses[1:])
 
 
+@pytest.mark.parametrize("name", ["dense", "pictures"])
+def test_on_the_grid_nobody_moves_another(name):
+    """Whoever stands before them, and however many: kernels change last digits only."""
+    make, loss = NETWORKS[name]
+    model, (X, y) = bound(make(), loss), rows(300)
+    w, moved, worst = model.start(0), 0, 0.0
+    whole = gradients(model, w, X, y, 2.0)
+    for cut in (1, 7, 64, 130):
+        part = gradients(model, w, X[cut:], y[cut:], 2.0)
+        worst = max(worst, float(np.abs(part - whole[cut:]).max()))
+        moved += int((np.rint(part * 2**24) != np.rint(whole[cut:] * 2**24)).sum())
+    assert worst < 1e-13
+    assert moved == 0
+
+
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize("wild", [np.nan, np.inf, 1e30, -1e38])
 def test_no_gradient_is_longer_than_the_clip(kind, wild):
