@@ -71,7 +71,8 @@ class Privacy:
     --------
     >>> import pffl
     >>> people = pffl.datasets.synthetic(6000, silos=3, groups=["f", "m"], seed=0)
-    >>> ranges = {name: (-5.0, 5.0) for name in people.schema.features}
+    >>> ends = [(0.0, 100.0), (0.0, 1.0), (0.0, 10.0)]  # ages, flags, counts
+    >>> ranges = {n: ends[i % 3] for i, n in enumerate(people.schema.features)}
     >>> budget = pffl.Privacy(epsilon=2.0, delta=1e-6, ranges=ranges)
     >>> solution = pffl.solve(
     ...     people, pffl.BoundedGroupLoss(0.69), privacy=budget, secure_sum=True, seed=0
