@@ -317,7 +317,8 @@ def network_plan(
     longest = math.sqrt(2.0 * columns)
     norms = _norms(privacy, longest)
     part = 1.0 - math.fsum(parts.values())
-    first = {one: parts.pop(one) for one in ("counts", "inputs") if one in parts}
+    known: tuple[str, ...] = ("counts", "inputs")
+    first = {one: parts.pop(one) for one in known if one in parts}
     parts = {**first, "gradients": part, **parts}
     often = {"gradients": rounds, "losses": duals}
     releases = _releases(parts, "train", privacy.mu, norms, often)
