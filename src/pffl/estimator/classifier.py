@@ -75,6 +75,15 @@ class FairClassifier(ClassifierMixin, Fair):
     solution_
         The `Solution`: evidence, report, files. It holds no rows.
 
+    Raises
+    ------
+    UsageError
+        By `fit`: parameters that do not fit together.
+    DataError
+        By `fit` and `predict`: rows that cannot be used, all that is wrong with them.
+    NotMetError
+        By `fit`: the bounds are missed, and `infeasible` is "raise".
+
     Examples
     --------
     >>> import numpy as np, pffl

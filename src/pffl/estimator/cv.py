@@ -79,6 +79,16 @@ class FairClassifierCV(FairClassifier):
     looked_at_
         All that was looked at: error, worst group's loss and its name on the folds.
 
+    Raises
+    ------
+    UsageError
+        By `fit`: parameters that do not fit together.
+    DataError
+        By `fit` and `predict`: rows that cannot be used, all that is wrong with them.
+    NotMetError
+        By `fit`: nothing that was tried is within the error allowed, or the bounds are
+        missed, and `infeasible` is "raise".
+
     Examples
     --------
     >>> import numpy as np, pffl

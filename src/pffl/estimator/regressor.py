@@ -51,6 +51,15 @@ class FairRegressor(RegressorMixin, Fair):
     status_, message_, group_loss_, multipliers_, gap_, converged_, n_iter_
         As of `FairClassifier`; so are ``loss_bound_``, ``l2_`` and ``solution_``.
 
+    Raises
+    ------
+    UsageError
+        By `fit`: parameters that do not fit together.
+    DataError
+        By `fit` and `predict`: rows that cannot be used, all that is wrong with them.
+    NotMetError
+        By `fit`: the bounds are missed, and `infeasible` is "raise".
+
     Examples
     --------
     >>> import numpy as np, pffl

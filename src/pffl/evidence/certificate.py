@@ -200,6 +200,11 @@ class Certificate(Record):
     notes
         What a reader must know: withheld cells, other data, not covered.
 
+    Raises
+    ------
+    UsageError
+        The verdict is none of the statuses.
+
     Examples
     --------
     >>> import pffl

@@ -61,6 +61,14 @@ class Predictor:
         The cells that it was trained under, the bound on the loss of each (NaN where
         not known), and λ.
 
+    Raises
+    ------
+    DataError
+        By `predict` and `predict_proba`: a table that it cannot read, all that is wrong
+        with it.
+    UsageError
+        `predict_proba` of a model for numbers.
+
     Examples
     --------
     >>> import pffl
