@@ -53,9 +53,7 @@ RULES = " ".join(
         "A gap says how far the chosen trials ended, at most, from the optimum of",
         "what their method descends, in units of a loss (divided by β + B where there",
         "are prices; empty where it was not measured); with several local steps a",
-        "method ends where silos pull it. On COMPAS those of FedAvg and weighted",
-        "FedAvg are ‖∇‖²/(2 l2), which is far too much where l2 is small. Three seeds",
-        "show only large differences.",
+        "method ends where silos pull it. Three seeds show only large differences.",
     )
 )
 
@@ -310,7 +308,7 @@ def _hours(panel: Mapping[str, Any]) -> str:
     seconds = panel.get("seconds")
     if seconds is None:
         return ""
-    return f" Training them all took {seconds / 60:,.0f} minutes by the clock."
+    return f" Training them took {seconds / 60:,.0f} minutes by the clock, added up."
 
 
 def claims_part(panel: Mapping[str, Any]) -> list[str]:
