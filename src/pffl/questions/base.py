@@ -262,14 +262,17 @@ class View:
         """Return the rows of all other atoms, as if these were not there."""
         if not atoms.any():
             return self
-        kept = np.flatnonzero(~atoms[self.atom])
+        return self.take(np.flatnonzero(~atoms[self.atom]))
+
+    def take(self, rows: IntArray) -> View:
+        """Return some of the rows, in this order."""
         return replace(
             self,
-            X=self.X[kept],
-            y=self.y[kept],
-            atom=self.atom[kept],
-            person=None if self.person is None else self.person[kept],
-            weight=None if self.weight is None else self.weight[kept],
+            X=self.X[rows],
+            y=self.y[rows],
+            atom=self.atom[rows],
+            person=None if self.person is None else self.person[rows],
+            weight=None if self.weight is None else self.weight[rows],
         )
 
     def __len__(self) -> int:

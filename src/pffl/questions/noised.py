@@ -547,15 +547,7 @@ def once(view: View) -> View:
     if view.person is None:
         return view
     first = np.sort(np.unique(view.person, return_index=True)[1])
-    if len(first) == len(view):
-        return view
-    return replace(
-        view,
-        X=view.X[first],
-        y=view.y[first],
-        atom=view.atom[first],
-        person=view.person[first],
-    )
+    return view if len(first) == len(view) else view.take(first)
 
 
 def chunks(rows: int) -> list[slice]:

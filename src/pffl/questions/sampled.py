@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -130,14 +129,7 @@ class Sampled(Releasing[SampledTotal], ModelQuestion[SampledTotal]):
         """Return the rows of people who are drawn, each by a throw of their own."""
         if self.rate == 1:
             return view
-        kept = np.flatnonzero(thrown(len(view), self.rate, source))
-        return replace(
-            view,
-            X=view.X[kept],
-            y=view.y[kept],
-            atom=view.atom[kept],
-            person=None if view.person is None else view.person[kept],
-        )
+        return view.take(np.flatnonzero(thrown(len(view), self.rate, source)))
 
     def gradients(self, rows: float) -> float:
         """How many passes over a silo's rows compute a gradient."""
