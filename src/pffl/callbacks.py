@@ -1,6 +1,6 @@
 """What may happen between rounds, and at the end: seven empty methods to fill.
 
-See `progress`, and `integrations` for trackers of experiments.
+See `progress`.
 """
 
 from __future__ import annotations

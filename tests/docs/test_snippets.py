@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,6 +34,28 @@ def test_figures_and_tables_for_papers(
     told = capsys.readouterr().out
     assert told.startswith("\\begin{tabular}")
     assert "before" in told
+
+
+def test_a_tracker_is_told_of_every_round_and_of_the_end() -> None:
+    told: list[tuple[int, set[str]]] = []
+
+    def log_metrics(numbers: Mapping[str, float], step: int) -> None:
+        told.append((step, set(numbers)))
+
+    (code,) = PYTHON.findall((DOCS / "card.md").read_text("utf-8"))
+    data = make_federation(5)
+    scope = {
+        "pffl": pffl,
+        "mlflow": SimpleNamespace(log_metrics=log_metrics),
+        "federation": data,
+        "bounds": pffl.BoundedGroupLoss(0.68),
+    }
+    exec(compile(code, "docs/card.md", "exec"), scope)  # noqa: S102
+    *rounds, (last, ends) = told
+    assert [step for step, _ in rounds] == list(range(1, last + 1))
+    wanted = {"risk", *(f"loss/{group}" for group in data.schema.groups)}
+    assert all(names == wanted for _, names in rounds)
+    assert ends == {"gap", "worst_group_loss"}
 
 
 def test_how_to_cite_is_what_the_citation_says() -> None:
