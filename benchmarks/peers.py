@@ -13,6 +13,7 @@ What cannot be had is said.
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import json
 import os
@@ -138,12 +139,11 @@ def ready(
     try:
         from pffl.solving import prepared
     except ImportError:  # 0.1.0
-        from pffl.loop import iterate
-
         from pffl.preparation import prepare
 
+        old = importlib.import_module("pffl.loop")
         problem, _ = prepare(*given, seed=0)
-        return problem, lambda: iterate(engine, problem, method)
+        return problem, lambda: old.iterate(engine, problem, method)
     from pffl.driver import drive
     from pffl.flow import iterate
 
