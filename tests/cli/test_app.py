@@ -5,6 +5,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,3 +70,25 @@ def test_unexpected_error_asks_for_a_report(
     assert "Traceback" not in short.err
     long = pffl(capsys, "run", "synthetic", "--debug")
     assert "Traceback" in long.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ("UsageError", 2),
+        ("DataError", 3),
+        ("NotMetError", 4),
+        ("FederationError", 5),
+        ("ArtefactError", 6),
+        ("PrivacyBudgetError", 7),
+    ],
+)
+def test_every_kind_of_error_has_its_exit_code(
+    error: str, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise getattr(package.errors, error)("what is wrong")
+
+    monkeypatch.setattr("pffl.spec.named", fail)
+    seen = pffl(capsys, "run", "synthetic")
+    assert (seen.code, "what is wrong" in seen.err, seen.out) == (code, True, "")

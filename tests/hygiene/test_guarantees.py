@@ -1,0 +1,82 @@
+"""Every guarantee of `tests/guarantees.toml` is held by tests that exist and run."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILE = ROOT / "tests" / "guarantees.toml"
+#: TOML refuses a table that is there twice, so no id is.
+GUARANTEES: dict[str, dict[str, Any]] = tomllib.loads(FILE.read_text("utf-8"))
+ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+NEVER = re.compile(r"mark\.(skip|xfail)\b")
+
+
+@cache
+def module(path: str) -> ast.Module:
+    return ast.parse((ROOT / path).read_text("utf-8"))
+
+
+def problem(node: str) -> str | None:
+    """What is wrong with a test of this name; found without an import."""
+    path, *names = node.split("::")
+    if not names or not (ROOT / path).is_file():
+        return "no such file"
+    scope: Any = module(path)
+    marks = [part for part in scope.body if _assigns_marks(part)]
+    for name in names:
+        found = [part for part in scope.body if getattr(part, "name", None) == name]
+        if not found:
+            return f"no {name} in {path}"
+        scope = found[-1]
+        marks += scope.decorator_list
+    if not isinstance(scope, ast.FunctionDef) or not scope.name.startswith("test_"):
+        return "not a test"
+    if any(NEVER.search(ast.unparse(mark)) for mark in marks):
+        return "never run, or expected to fail"
+    return None
+
+
+def _assigns_marks(part: ast.stmt) -> bool:
+    return isinstance(part, ast.Assign) and ast.unparse(part.targets[0]) == "pytestmark"
+
+
+@pytest.mark.parametrize("name", GUARANTEES)
+def test_a_guarantee_is_held(name: str) -> None:
+    guarantee = GUARANTEES[name]
+    assert set(guarantee) == {"promise", "tests"}
+    assert ID.fullmatch(name)
+    assert guarantee["promise"].endswith(".")
+    assert guarantee["tests"], "no test holds it"
+    assert len(set(guarantee["tests"])) == len(guarantee["tests"])
+    wrong = {node: problem(node) for node in guarantee["tests"]}
+    assert {node: why for node, why in wrong.items() if why} == {}
+
+
+def test_no_sentence_is_there_twice() -> None:
+    promises = [guarantee["promise"] for guarantee in GUARANTEES.values()]
+    assert len(set(promises)) == len(promises) >= 80
+
+
+def test_what_is_wrong_is_found(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("tests.hygiene.test_guarantees.ROOT", tmp_path)
+    (tmp_path / "some.py").write_text(
+        "class TestA:\n    def test_b(self): ...\n"
+        "@pytest.mark.skip\ndef test_c(): ...\n"
+        "@pytest.mark.skipif(True, reason='')\ndef test_d(): ...\n"
+        "@pytest.mark.xfail(reason='')\ndef test_e(): ...\ndef f(): ...\n"
+    )
+    module.cache_clear()
+    good = ["some.py::TestA::test_b", "some.py::test_d"]
+    assert [problem(node) for node in good] == [None, None]
+    bad = ["some.py::TestA", "some.py::TestA::test_c", "some.py::test_c"]
+    bad += ["some.py::test_e", "some.py::f", "some.py", "other.py::test_b"]
+    assert all(problem(node) for node in bad)
+    module.cache_clear()
