@@ -16,13 +16,13 @@ from sklearn.compose import make_column_transformer
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score, log_loss
-from sklearn.model_selection import GridSearchCV, KFold, cross_validate
+from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import pffl
-from pffl import FairClassifier, FairClassifierCV, FairRegressor, metrics
+from pffl import FairClassifier, FairRegressor, metrics
 from pffl.errors import DataError, NotMetError, UsageError
 
 
@@ -654,74 +654,3 @@ def test_scorers_refuse_what_they_cannot_measure(people: Table):
         theirs, people.plain, people.y, sensitive_features=people.sex
     )
     assert -1 < found < 0
-
-
-# A bound that is chosen on folds
-
-
-def test_the_folds_choose_as_the_rule_says(people: Table):
-    given = {"sensitive_features": people.sex}
-    bounds, l2s = [0.57, 0.556], [1e-2, 1e-3]
-    own = FairClassifierCV(bounds, l2s=l2s, cv=KFold(2), error_at_most=0.28)
-    own.fit(people.plain, people.y, **given)
-    found = own.looked_at_
-    assert len(found) == 6
-    for row in found.itertuples():
-        proba = np.zeros((len(people.y), 2))
-        for train, test in KFold(2).split(people.plain):
-            bound = None if np.isnan(row.bound) else row.bound
-            one = FairClassifier(bound, l2=row.l2, infeasible="nearest").fit(
-                people.plain.iloc[train],
-                people.y.iloc[train],
-                sensitive_features=people.sex.iloc[train],
-            )
-            proba[test] = one.predict_proba(people.plain.iloc[test])
-        losses = metrics.group_losses(people.y, proba, **given)["loss"]
-        assert row.worst_loss == pytest.approx(losses.max())
-        assert row.worst_group == losses.idxmax()
-        labels = np.array(["no", "yes"])[proba.argmax(axis=1)]
-        assert row.error == pytest.approx((labels != people.y).mean())
-    (taken,) = found[found.chosen].itertuples()
-    assert taken.worst_loss == found[found.error <= 0.28].worst_loss.min()
-    assert (own.l2_, own.bound_) == (taken.l2, taken.bound)
-    assert own.group_loss_["bound"].tolist() == [taken.bound] * 2
-    assert "of 2 bounds and 2 values of l2" in own.solution_.notes[0]
-    again = pickle.loads(pickle.dumps(own))  # noqa: S301 - our own bytes
-    pd.testing.assert_frame_equal(again.looked_at_, found)
-    with pytest.raises(NotMetError, match="error_at_most=0"):
-        clone(own).set_params(error_at_most=0.01).fit(people.plain, people.y, **given)
-
-
-def test_the_folds_find_bounds_of_their_own(people: Table):
-    own = FairClassifierCV(l2s=[1e-2], cv=2, constraint="cbgl")
-    own.fit(people.plain, people.y, sensitive_features=people.sex)
-    tried = own.looked_at_["bound"].dropna()
-    assert len(tried) == 8
-    assert tried.is_monotonic_decreasing
-    least = pffl.feasible_bound(
-        people.plain, people.y, sensitive_features=people.sex, estimator=own
-    )
-    assert tried.min() == pytest.approx(least, rel=5e-3)
-    assert own.status_ == "met"
-    free = own.looked_at_.iloc[0]
-    assert own.looked_at_[own.looked_at_.chosen].error.item() <= free.error + 0.01
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"constraint": "per-silo"}, "'bgl' or 'cbgl'"),
-        ({"l2s": []}, "one number or more"),
-        ({"bounds": [-1.0]}, "finite number"),
-    ],
-)
-def test_wrong_parameters_of_folds_are_refused(people: Table, given: Any, words: str):
-    with pytest.raises(UsageError, match=words):
-        FairClassifierCV(cv=2, **given).fit(people.plain, people.y)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:cells with fewer than 10 training rows")
-@checked(FairClassifierCV([0.65], l2s=[1e-3], cv=2))
-def test_scikit_learn_checks_with_folds(estimator: Any, check: Any):
-    check(estimator)

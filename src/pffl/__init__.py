@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pffl.data import Federation as Federation
     from pffl.errors import PFFLError as PFFLError
     from pffl.estimator import FairClassifier as FairClassifier
-    from pffl.estimator import FairClassifierCV as FairClassifierCV
     from pffl.estimator import FairRegressor as FairRegressor
     from pffl.estimator import feasible_bound as feasible_bound
     from pffl.evidence.certificate import Certificate as Certificate
@@ -71,7 +70,6 @@ _HOMES = {
     "ConditionalBoundedGroupLoss": "constraints",
     "Exact": "methods",
     "FairClassifier": "estimator",
-    "FairClassifierCV": "estimator",
     "FairRegressor": "estimator",
     "Feasible": "feasibility",
     "FedAvg": "methods",

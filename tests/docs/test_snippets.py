@@ -6,8 +6,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
+import sklearn
 
 import pffl
 from tests.helpers import make_federation
@@ -56,6 +60,28 @@ def test_a_tracker_is_told_of_every_round_and_of_the_end() -> None:
     wanted = {"risk", *(f"loss/{group}" for group in data.schema.groups)}
     assert all(names == wanted for _, names in rounds)
     assert ends == {"gap", "worst_group_loss"}
+
+
+def test_a_search_chooses_the_bound_on_folds() -> None:
+    page = (DOCS / "sklearn.md").read_text("utf-8")
+    (code,) = [found for found in PYTHON.findall(page) if "GridSearchCV" in found]
+    rng = np.random.default_rng(0)
+    df = pd.DataFrame(
+        {
+            "age": rng.normal(size=400),
+            "job": rng.choice(["a", "b"], 400),
+            "sex": rng.choice(["f", "m"], 400),
+        }
+    )
+    y = df["age"] + (df["job"] == "a") + rng.logistic(size=400) > 0
+    scope: dict[str, Any] = {"pffl": pffl, "df": df, "y": y}
+    with sklearn.config_context():
+        exec(compile(code, "docs/sklearn.md", "exec"), scope)  # noqa: S102
+    search = scope["search"]
+    tried = search.cv_results_["param_fairclassifier__bound"].tolist()
+    assert tried == [None, 0.6, 0.65]
+    assert search.best_score_ == search.cv_results_["mean_test_score"].max()
+    assert search.predict(df).shape == y.shape
 
 
 def test_how_to_cite_is_what_the_citation_says() -> None:

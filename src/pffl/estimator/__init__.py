@@ -9,6 +9,5 @@ given to `fit` are trained on.
 """
 
 from pffl.estimator.classifier import FairClassifier as FairClassifier
-from pffl.estimator.cv import FairClassifierCV as FairClassifierCV
 from pffl.estimator.feasible import feasible_bound as feasible_bound
 from pffl.estimator.regressor import FairRegressor as FairRegressor
