@@ -1,13 +1,12 @@
 """What many sites cost: bytes, seconds and memory, measured and fitted.
 
-    .venv/bin/python benchmarks/scale.py messages [--sites 10000] [--fan-out 100]
+    .venv/bin/python benchmarks/scale.py messages [--sites 10000]
     .venv/bin/python benchmarks/scale.py memory [--silos 1000000]
     .venv/bin/python benchmarks/scale.py model
 
-`messages` asks sites in this process over the codec, flat and through a tree of
-aggregators. `memory` builds and solves a federation of many small silos. `model` fits
-bytes and seconds of a message to sites, cells and parameters, and computes what a
-national deployment would cost. Processor time, since machines are shared.
+`messages` asks sites in this process over the codec. `memory` builds and solves a
+federation of many small silos. `model` fits bytes and seconds of a message to sites,
+cells and parameters, and computes what a national deployment would cost. Processor time, since machines are shared.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ import numpy as np
 import pffl
 from pffl.engines import Local
 from pffl.engines.remote import InMemory, Remote
-from pffl.engines.remote.tree import grow
 from pffl.preparation import Options
 from pffl.questions import Census, Curvature, Question, Slopes
 from pffl.solving import prepared
@@ -59,7 +57,7 @@ def questions(data: pffl.Federation) -> list[Question[Any]]:
     return [Slopes(task, w), Curvature(task, w)]
 
 
-# ---------------------------------------------------------------- a tree
+# ---------------------------------------------------------------- messages
 
 
 class Clocked(InMemory):
@@ -78,46 +76,30 @@ class Clocked(InMemory):
             yield reply
 
 
-def messages(sites: int, fan_out: int, rows: int = 20, p: int = 20) -> None:
-    """Ask flat and through a tree; what the server itself does is timed apart."""
+def messages(sites: int, rows: int = 20, p: int = 20) -> None:
+    """Ask all sites; what the server itself does is timed apart."""
     X, y, group = people(sites * rows, p, 2)
     data = federation(X, y, group, sites)
     asked = questions(data)
     print(f"{machine()}\n\n{sites:,} sites × {rows} rows, {p} inputs, 2 cells\n")
     print(
-        "| question | | messages at the server | MB out | MB back | server CPU s "
-        "| all CPU s |\n|---|---|---|---|---|---|---|"
+        "| question | messages at the server | MB out | MB back | server CPU s "
+        "| all CPU s |\n|---|---|---|---|---|---|"
     )
     at = sites_of(data)
-    engines = {
-        "flat": Remote(InMemory(at), data.schema, data.silo_names, policy=PATIENT),
-        f"tree, {fan_out} a node": grow(
-            at, data.schema, fan_out=fan_out, policy=PATIENT
-        ),
-    }
-    totals: dict[str, list[Any]] = {}
+    engine = Remote(InMemory(at), data.schema, data.silo_names, policy=PATIENT)
     for question in [Census(data.schema), *asked]:  # the first also finds the sites
-        for how, engine in engines.items():
-            clock = Clocked(engine._transport.sites)
-            engine._transport = clock
-            done = spent(lambda e=engine, q=question: e.ask(q))
-            totals.setdefault(question.kind, []).append(done.found)
-            entry = engine.record.entries[-1]
-            print(
-                f"| {question.kind} | {how} | {len(entry['answered']):,} "
-                f"| {entry['bytes_sent'] / 1e6:.2f} "
-                f"| {entry['bytes_received'] / 1e6:.2f} | {done.cpu - clock.below:.3f} "
-                f"| {done.cpu:.2f} |",
-                flush=True,
-            )
-    for kind, (one, other) in totals.items():
-        apart = max(
-            np.abs(np.subtract(getattr(one, n), getattr(other, n))).max(initial=0)
-            / max(1.0, np.abs(getattr(one, n)).max(initial=0))
-            for n, of in one.declared.items()
-            if not of.agreed
+        clock = Clocked(at)
+        engine._transport = clock
+        done = spent(lambda q=question: engine.ask(q))
+        entry = engine.record.entries[-1]
+        print(
+            f"| {question.kind} | {len(entry['answered']):,} "
+            f"| {entry['bytes_sent'] / 1e6:.2f} "
+            f"| {entry['bytes_received'] / 1e6:.2f} | {done.cpu - clock.below:.3f} "
+            f"| {done.cpu:.2f} |",
+            flush=True,
         )
-        print(f"{kind}: tree and flat agree to {apart:.0e}")
 
 
 # ---------------------------------------------------------------- many silos
@@ -228,42 +210,36 @@ def model() -> None:
 def nation(fits: dict[str, tuple[float, ...]]) -> None:
     """Compute a national deployment's round from the fits and Flower's seconds."""
     sites, cells, p = NATION["sites"], NATION["cells"], NATION["inputs"] + 1
-    fan_out = int(np.ceil(np.sqrt(sites)))
-    print(
-        f"\n{sites:,} sites, {cells} cells, {p - 1} inputs; tree of {fan_out} a node\n"
-    )
+    print(f"\n{sites:,} sites, {cells} cells, {p - 1} inputs\n")
     X, y, group = people(50_000, p - 1, cells)
     method = pffl.FirstOrder(multiplier_bound=10.0)
     data, bound = federation(X, y, group, 10), bound_for(X, y, group)
     run = ready(Local(data), bound, method)[1]()
     print(f"{run.rounds} rounds of FirstOrder, in process, 50,000 rows\n")
     print(
-        "| question | | MB a site | read by the server | server CPU s | at 1 Gbit/s "
-        "| a round on Flower |\n|---|---|---|---|---|---|---|"
+        "| question | MB a site | read by the server | server CPU s | at 1 Gbit/s "
+        "| a round on Flower |\n|---|---|---|---|---|---|"
     )
     for name, (a, b, c, d) in fits.items():
         n = numbers(name, cells, p)
         each, work = a + b * n, c + d * n + FLOWER_CPU
-        for how, fan_in in (("flat", sites), ("tree", fan_out)):
-            line, cpu_s = fan_in * each / LINE, fan_in * work
-            levels = 1 if how == "flat" else 2
-            seconds = levels * (QUESTION_SECONDS + max(line, cpu_s))
-            print(
-                f"| {name} | {how} | {each / 1e6:.3g} | {fan_in * each / 1e9:.3g} GB "
-                f"| {cpu_s:,.3g} | {line:,.3g} s | {seconds:,.3g} s |"
-            )
+        line, cpu_s = sites * each / LINE, sites * work
+        seconds = QUESTION_SECONDS + max(line, cpu_s)
+        print(
+            f"| {name} | {each / 1e6:.3g} | {sites * each / 1e9:.3g} GB "
+            f"| {cpu_s:,.3g} | {line:,.3g} s | {seconds:,.3g} s |"
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("messages", "memory", "model"))
     parser.add_argument("--sites", type=int, default=10_000)
-    parser.add_argument("--fan-out", type=int, default=100)
     parser.add_argument("--silos", type=int, default=1_000_000)
     asked = parser.parse_args()
     match asked.what:
         case "messages":
-            messages(asked.sites, asked.fan_out)
+            messages(asked.sites)
         case "memory":
             memory(asked.silos)
         case "model":

@@ -12,13 +12,12 @@ import pytest
 import pffl
 from pffl import runs
 from pffl.data import Federation
-from pffl.engines.remote.tree import grow
 from pffl.evidence import sites, verdict
 from pffl.evidence.evidence import Evidence
 from pffl.files import json_text
 from pffl.reports.page import write_report
 from pffl.solution import Solution
-from tests.engines.sites import remote, sites_of
+from tests.engines.sites import remote
 from tests.helpers import make_federation
 from tests.methods.biased import biased
 
@@ -133,14 +132,6 @@ def test_silos_at_hand_hide_nothing():
     at_hand = pffl.solve(rows(), BOUND, seed=0, options=QUICKLY)
     assert said(at_hand) is None
     assert verdict.result(at_hand.evidence)["sites"] is None
-
-
-def test_what_was_added_on_the_way_is_not_available():
-    answering = zip(rows().silo_names, sites_of(rows()).values(), strict=True)
-    engine = grow(dict(answering), rows().schema, fan_out=2)
-    found = said(pffl.solve(engine, BOUND, seed=0, options=QUICKLY))
-    assert not found.available
-    assert "added on the way" in found.reason
 
 
 def test_under_masks_it_is_not_available_and_what_could_not_be_checked_is_said():

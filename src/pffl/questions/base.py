@@ -129,8 +129,6 @@ class Task:
         The cells of the constraint.
     shares
         p_k: the weight of each silo in the risk F, shape (K,), sum 1.
-    first
-        Place in the federation of the first of these silos: they may be some of all.
     pool
         The silos behind what looks like one: all are told the same, and each finds its
         own share. None where silos are told apart.
@@ -139,7 +137,6 @@ class Task:
     model: Model
     cells: Cells
     shares: FloatArray
-    first: int = 0
     pool: Pool | None = None
 
     @cached_property
@@ -158,7 +155,7 @@ class Task:
         if self.pool is not None:
             header["pool"] = asdict(self.pool)
         else:
-            header["index"] = self.first + index
+            header["index"] = index
             header["share"] = float(self.shares[index])
         arrays: Arrays = {
             "input_mean": self.model.inputs.mean,

@@ -48,14 +48,6 @@ EARLY = ("test",)  # splits whose census is not waited for
 T = TypeVar("T", bound=Total)
 
 
-class SitesMissing(FederationError):
-    """Too few answered; `who` names them, and says why."""
-
-    def __init__(self, message: str, who: str) -> None:
-        super().__init__(message)
-        self.who = who
-
-
 class Remote:
     """Ask sites through a transport.
 
@@ -278,13 +270,10 @@ class Remote:
             who = f"{self._listing(missing)}.{self._unfit()}"
             many = f"{len(missing)} of {len(every)} sites"
             if failed := self._failed():
-                raise SitesMissing(
-                    f"{many} did not answer {waited}: {who}{failed}", who
-                )
-            raise SitesMissing(
+                raise FederationError(f"{many} did not answer {waited}: {who}{failed}")
+            raise FederationError(
                 f"{many} are not there {waited}: {who} "
-                "Start the missing sites' nodes (or raise join_seconds), and run again",
-                who,
+                "Start the missing sites' nodes (or raise join_seconds), and run again"
             )
         self._nodes.complete = True
 
@@ -386,11 +375,10 @@ class Remote:
                 if PrivacyBudgetError.said in reason:
                     raise PrivacyBudgetError(f"site '{name}': {reason}")
             who = self._listing(missing, exchange.entry)
-            raise SitesMissing(
+            raise FederationError(
                 f"round {self._round} ({exchange.kind}): {len(exchange.found)} of "
                 f"{len(asked)} silos answered, and {needed} must. Missing: {who}. See "
-                "to these sites, and resume the run from its checkpoint",
-                who,
+                "to these sites, and resume the run from its checkpoint"
             )
 
     def _be_patient(self, exchange: Exchange, asked: Sequence[int]) -> None:
