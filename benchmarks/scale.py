@@ -6,7 +6,8 @@
 
 `messages` asks sites in this process over the codec. `memory` builds and solves a
 federation of many small silos. `model` fits bytes and seconds of a message to sites,
-cells and parameters, and computes what a national deployment would cost. Processor time, since machines are shared.
+cells and parameters, and computes what a national deployment would cost. Processor
+time, since machines are shared.
 """
 
 from __future__ import annotations
