@@ -14,7 +14,7 @@ import pytest
 import pffl
 from pffl.data import Rows
 from pffl.engines import Local
-from pffl.engines.remote import Post, Record, Remote, Reply
+from pffl.engines.remote import Record, Remote
 from pffl.errors import ArtefactError, DataError, FederationError, UsageError
 from pffl.methods import METHODS
 from pffl.questions import Census, Evaluate, Train
@@ -370,23 +370,3 @@ def test_a_record_that_cannot_be_written_stops_the_run(tmp_path):
     engine = remote(biased(0), record=Record(tmp_path / "missing" / "record.jsonl"))
     with pytest.raises(ArtefactError, match=r"record\.jsonl"):
         counted(engine)
-
-
-def test_asking_is_a_generator_that_anybody_may_carry():
-    federation = biased(0)
-    sites = sites_of(federation)
-    engine = remote(federation, sites={})  # its own transport reaches nobody
-    steps, value, posts = engine.asking([Census(federation.schema, "test")]), None, 0
-    while True:
-        try:
-            step = steps.send(value)
-        except StopIteration as done:
-            (found,) = done.value
-            break
-        value = list(sites)
-        if isinstance(step, Post):
-            posts += 1
-            value = [Reply(at, sites[at](said)) for at, said in step.requests.items()]
-    assert posts == 2  # who is there, with the census of the training rows; the test's
-    expected = counted(remote(federation), "test")
-    np.testing.assert_array_equal(found.counts, expected.counts)

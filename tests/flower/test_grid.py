@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,11 +19,12 @@ from tests.helpers import make_federation, make_problem, train_question
 
 pytest.importorskip("flwr")
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from pffl.flower import GridTransport, client_app
 from tests.engines.sites import counted
-from tests.flower.memory import MemoryGrid, grid_of
+from tests.flower.apps import AppGrid, client
+from tests.flower.memory import EASY, MemoryGrid, grid_of
 
 CONSTRAINTS = {
     "bgl": pffl.BoundedGroupLoss(0.62),
@@ -331,3 +333,66 @@ def test_a_prompt_grid_looks_again_and_ends_in_time(monkeypatch) -> None:
     assert prompt(grid) is grid  # not Flower's: its own way is kept
     real = HttpGrid("127.0.0.1:1", insecure=True, token="x")  # noqa: S106
     assert isinstance(prompt(real), Prompt)
+
+
+def test_the_example_of_the_documentation(tmp_path, capsys):
+    text = (Path(__file__).parents[2] / "docs" / "flower.md").read_text("utf-8")
+    code = text.partition("```python\n")[2].partition("```")[0]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 30
+    example: dict = {}
+    exec(compile(code, "docs/flower.md", "exec"), example)  # noqa: S102
+    rng = np.random.default_rng(0)
+    nodes = {}
+    for node, name in enumerate(["north", "south"], start=5):
+        group, age, income = rng.integers(2, size=3000), *rng.normal(size=(2, 3000))
+        label = (age + 0.5 * group + rng.normal(size=3000) > 0).astype(int)
+        table, state = tmp_path / f"{name}.csv", tmp_path / name
+        np.savetxt(table, np.stack([age, income, label, group], 1), delimiter=",")
+        state.mkdir()
+        config = {"silo": name, "state": str(state), "table": str(table)}
+        nodes[node] = (example["client"], config)
+    example["server"](MemoryGrid(nodes), Context(1, 1, {}, RecordDict(), {}))
+    assert capsys.readouterr().out.splitlines()[-1] == "met 4 rounds"
+
+
+def simulated(federation, rows=None):
+    """Nodes as Flower's simulation has them: partitions, and nothing else."""
+
+    def own(context):
+        silo = federation.silos[context.node_config["partition-id"]]
+        found = silo.rows("train")
+        return found.X, found.y, found.group
+
+    app = client_app(rows or own, schema=federation.schema, rules=EASY)
+    many = len(federation.silos)
+    return MemoryGrid({10 + k: (app, {"partition-id": k}) for k in range(many)})
+
+
+def partitions(grid, federation, policy=QUICK):
+    names = [f"partition {k}" for k in range(len(federation.silos))]
+    return Remote(transport(grid), federation.schema, names, policy=policy)
+
+
+def test_partitions_of_a_simulation_are_sites(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    federation = drawn(3)
+    engine = partitions(simulated(federation), federation)
+    solution = pffl.solve(engine, CONSTRAINTS["bgl"], method="exact", seed=3)
+    assert solution.gap < 1e-6
+    assert [p.name for p in tmp_path.iterdir()] == ["pffl-simulation-1"]
+
+
+def test_nodes_that_cannot_answer_are_named_with_what_they_lack():
+    federation, quick = drawn(3), Policy(seconds=0.3, join_seconds=0.3)
+    with pytest.raises(FederationError) as told:
+        counted(partitions(AppGrid(client()), federation, quick))
+    assert "not there" not in str(told.value)
+    assert "make it with pffl.flower.client_app" in str(told.value)
+    assert "20 (its ClientApp does not answer questions" in str(told.value)
+
+    def broken(context):
+        raise KeyError("no such file")
+
+    engine = partitions(simulated(federation, broken), federation, quick)
+    with pytest.raises(FederationError, match="its rows could not be opened: the log"):
+        counted(engine)

@@ -34,7 +34,7 @@ from flwr.serverapp.strategy import (
 )
 
 from pffl.engines import Local
-from pffl.flower import BoundedGroupLossMixin, FairFedAvg, PFFLStrategy
+from pffl.flower import BoundedGroupLossMixin, FairFedAvg
 from pffl.flower.weights import KEY, GroupSums, Order, group_weights, total_of
 from pffl.models.reported import Reported
 from pffl.outside import bounded
@@ -607,7 +607,3 @@ def test_the_evidence_is_that_of_an_engine_that_sees_the_rows():
     correct = total.column("correct", of="cells")
     np.testing.assert_array_equal(e.heldout.of_cells("correct"), correct)
     np.testing.assert_allclose(e.heldout.risk, total.risk, rtol=1e-6)
-
-
-def test_the_native_strategy_stays_what_it_was():
-    assert not issubclass(PFFLStrategy, BoundedGroupLossMixin)

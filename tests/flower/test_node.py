@@ -141,7 +141,7 @@ from importlib import import_module
 from pffl.flower.executor import WARM
 for name in WARM:
     import_module(name)
-server = ("pffl.flower.server", "pffl.flower.transport", "pffl.flower.strategy",
+server = ("pffl.flower.server", "pffl.flower.transport",
           "pffl.cli", "pffl.reports", "pffl.datasets", "pffl.runs", "pffl.running",
           "pffl.spec", "pffl.study")
 print([name for name in sys.modules if name.startswith(server)])

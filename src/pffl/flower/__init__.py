@@ -2,7 +2,6 @@
 
 client_app     a site's ClientApp: answers the questions of a run
 server_app     the ServerApp of a folder that `pffl deploy` wrote: `solve`, unchanged
-PFFLStrategy   a Strategy for those who have a Flower app already
 BoundedGroupLossMixin   bounds over any strategy of Flower's, and a model of one's own:
                `group_weights` and `GroupSums` at the clients; `FairFedAvg` is the
                mixin over FedAvg
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from pffl.flower.mixin import BoundedGroupLossMixin as BoundedGroupLossMixin
     from pffl.flower.mixin import FairFedAvg as FairFedAvg
     from pffl.flower.server import server_app as server_app
-    from pffl.flower.strategy import PFFLStrategy as PFFLStrategy
     from pffl.flower.transport import GridTransport as GridTransport
     from pffl.flower.weights import GroupSums as GroupSums
     from pffl.flower.weights import group_weights as group_weights
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 HOMES = {
     "client_app": "client",
     "server_app": "server",
-    "PFFLStrategy": "strategy",
     "GridTransport": "transport",
     "BoundedGroupLossMixin": "mixin",
     "FairFedAvg": "mixin",

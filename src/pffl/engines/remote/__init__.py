@@ -2,11 +2,8 @@
 
 from pffl.engines.remote.engine import Remote as Remote
 from pffl.engines.remote.exchange import InMemory as InMemory
-from pffl.engines.remote.exchange import Post as Post
 from pffl.engines.remote.exchange import Record as Record
 from pffl.engines.remote.exchange import Reply as Reply
-from pffl.engines.remote.exchange import Steps as Steps
 from pffl.engines.remote.exchange import Transport as Transport
-from pffl.engines.remote.exchange import take as take
 from pffl.engines.remote.noisy import Noisy as Noisy
 from pffl.engines.remote.secure import Secured as Secured

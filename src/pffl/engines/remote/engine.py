@@ -3,7 +3,7 @@
 One message a silo, with one question or many. Answers are judged one by one (`wire`),
 those who did not answer are asked again under new numbers, and what was admitted is
 added in the silos' order, so that the same answers give the same total however they
-arrive. `asking` and `meeting` are generators of steps for whoever carries messages.
+arrive.
 """
 
 from __future__ import annotations
@@ -22,13 +22,10 @@ from pffl.data.schema import Schema
 from pffl.engines.remote.exchange import (
     Entry,
     Exchange,
-    Look,
     Nodes,
     Record,
     Session,
-    Steps,
     Transport,
-    carry,
 )
 from pffl.errors import (
     DataError,
@@ -124,7 +121,7 @@ class Remote:
     @property
     def splits(self) -> tuple[str, ...]:
         """Splits that every silo has."""
-        carry(self._transport, self.meeting())
+        self._meet()
         return self._common()
 
     def _common(self) -> tuple[str, ...]:
@@ -167,17 +164,13 @@ class Remote:
         return total
 
     def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
-        """Ask several questions in one message, and add the answers to each."""
-        return carry(self._transport, self.asking(questions))
-
-    def asking(self, questions: Sequence[Question[Any]]) -> Steps[list[Any]]:
-        """Ask several questions in one message, step by step; return the totals.
+        """Ask several questions in one message, and add the answers to each.
 
         Where a round of training may do without some silos, it goes out by itself. The
         census of the test rows, which a run needs at its end, otherwise goes with the
         first message that has several questions anyway.
         """
-        yield from self.meeting()
+        self._meet()
         common = self._common()
         splits = dict.fromkeys(question.split for question in questions)
         for split in splits:
@@ -199,7 +192,7 @@ class Remote:
         for part in parts.values():
             for first in range(0, len(part), MOST_QUESTIONS):
                 some = part[first : first + MOST_QUESTIONS]
-                told = yield from self._gather(some)
+                told = self._gather(some)
                 for i, q in enumerate(some):
                     own = {k: told[k][i] for k in sorted(told) if i in told[k]}
                     found[id(q)] = self._added(q, own)
@@ -252,14 +245,14 @@ class Remote:
         every = range(len(self._members))
         return every if question.silos is None else question.silos
 
-    def meeting(self) -> Steps[None]:
+    def _meet(self) -> None:
         """Wait until every silo has been there once (fault 56)."""
         every = tuple(range(len(self._members)))
         if len(self._splits) == len(every):
             return
         entry, started = Entry(asked=list(self._members)), time.monotonic()
         try:
-            yield from self._nodes.find(every, self.policy.join_seconds, entry)
+            self._nodes.find(self._transport, every, self.policy.join_seconds, entry)
         finally:
             entry.answered = [self._members[k] for k in sorted(self._splits)]
             kind = next((q.kind for q in self._session.greeting), HELLO)
@@ -308,9 +301,7 @@ class Remote:
             return Verdict(self.gate.census(index, question.split, total, withheld))
         return self.gate.report(question, index, total)
 
-    def _gather(
-        self, questions: Sequence[Question[Any]]
-    ) -> Steps[dict[int, dict[int, Any]]]:
+    def _gather(self, questions: Sequence[Question[Any]]) -> dict[int, dict[int, Any]]:
         """Ask silos until enough have answered; record it.
 
         Return, by silo, its total for each question's place in the message.
@@ -331,14 +322,12 @@ class Remote:
         found = exchange.found
         partly = all(question.quorum for question in questions)
         needed = self.policy.needed(len(asked)) if partly else len(asked)
-        yield from self._carry_out(exchange, asked, needed)
+        self._carry_out(exchange, asked, needed)
         if partly:
             self._be_patient(exchange, asked)
         return {k: dict(zip(places[k], found[k], strict=True)) for k in found}
 
-    def _carry_out(
-        self, exchange: Exchange, asked: Sequence[int], needed: int
-    ) -> Steps[None]:
+    def _carry_out(self, exchange: Exchange, asked: Sequence[int], needed: int) -> None:
         """Send an exchange's messages, again to those who do not answer; record it."""
         found, entry, started = exchange.found, exchange.entry, time.monotonic()
         try:
@@ -347,25 +336,25 @@ class Remote:
                 if not missing:
                     break
                 wait = not attempt or (attempt == 1 and len(found) < needed)
-                yield from self._look(missing, entry, wait=wait)
-                yield from exchange.send(missing)
+                self._look(missing, entry, wait=wait)
+                exchange.send(self._transport, missing)
         finally:
             self._write(exchange.kind, entry, started)
         self._demand(exchange, asked, needed)
 
-    def _look(self, missing: Sequence[int], entry: Entry, *, wait: bool) -> Steps[None]:
+    def _look(self, missing: Sequence[int], entry: Entry, *, wait: bool) -> None:
         """Call new nodes, and wait for silos that have none, if they were there.
 
         A node may be lost before a question or while it is out (fault 54).
         """
-        there, nodes = set((yield Look())), self._nodes
+        there, nodes = set(self._transport.addresses()), self._nodes
         if all(
             nodes.address.get(k) in there and k not in nodes.silent for k in missing
         ):
             return
         patient = wait and any(self._absent[k] == 0 for k in missing)
         seconds = self.policy.seconds if patient else 0.0
-        yield from nodes.find(missing, seconds, entry)
+        nodes.find(self._transport, missing, seconds, entry)
 
     def _demand(self, exchange: Exchange, asked: Sequence[int], needed: int) -> None:
         """Go on only with a quorum (fault 41), or say whose budget is at its end."""

@@ -1,9 +1,5 @@
 """Exchanges with sites: transport, sequence numbers, discovery, retry, and a record.
 
-Who asks sites is a generator that does nothing by itself: it yields a `Look`, a `Pause`
-or a `Post`, and receives what came of it. `carry` does so with a transport, and the
-strategy of `pffl.flower` in Flower's own loop.
-
 Which silo answers at which address is found by greeting a node, with a question for its
 census: the answer names the silo. A restarted node has a new address and is found the
 same way.
@@ -20,18 +16,15 @@ from collections import deque
 from collections.abc import (
     Callable,
     Collection,
-    Generator,
-    Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol
 
 from pffl import files
 from pffl.errors import FederationError, PFFLError, Refused
@@ -53,7 +46,6 @@ PAUSE = 0.05  # seconds between looks for new nodes, at first
 LONGEST_PAUSE = 1.0
 KEPT = 1000  # entries of the record in memory
 Number = tuple[int, int]  # (session, sequence)
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -80,63 +72,6 @@ class Transport(Protocol):
         questions, or "questions". Late and repeated replies may be among those that are
         yielded: the engine judges them.
         """
-
-
-@dataclass(frozen=True)
-class Look:
-    """Receives the addresses of the nodes that are there now."""
-
-
-@dataclass(frozen=True)
-class Pause:
-    """Receives nothing, some seconds later."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, eq=False)
-class Post:
-    """Messages that go out at once; receives the replies as they come.
-
-    Attributes
-    ----------
-    requests
-        From address to content.
-    seconds, kind
-        As for `Transport.exchange`.
-    """
-
-    requests: Mapping[str, bytes]
-    seconds: float
-    kind: str
-
-
-Step: TypeAlias = Look | Pause | Post
-Steps: TypeAlias = Generator[Step, Any, R]
-
-
-def carry(transport: Transport, steps: Steps[R]) -> R:
-    """Take each step with a transport; return what the generator returns."""
-    value: Any = None
-    with closing(steps):  # whatever fails, the record says so
-        while True:
-            try:
-                step = steps.send(value)
-            except StopIteration as done:
-                result: R = done.value
-                return result
-            value = take(transport, step)
-
-
-def take(transport: Transport, step: Step) -> Any:
-    """Take one step with a transport."""
-    match step:
-        case Look():
-            return transport.addresses()
-        case Pause(seconds):
-            return time.sleep(seconds)
-        case Post(requests, seconds, kind):
-            return transport.exchange(requests, seconds, kind)
 
 
 class InMemory:
@@ -323,15 +258,19 @@ class Nodes:
         self._places = {name: k for k, name in enumerate(self.names)}
 
     def find(
-        self, wanted: Collection[int], seconds: float, entry: Entry
-    ) -> Steps[None]:
+        self,
+        transport: Transport,
+        wanted: Collection[int],
+        seconds: float,
+        entry: Entry,
+    ) -> None:
         """Look for silos, until all are found or the time is over.
 
         With no time, nodes that are new are called once.
         """
         deadline, pause = time.monotonic() + seconds, PAUSE
         while True:
-            there: set[str] = set((yield Look()))
+            there = set(transport.addresses())
             for k, address in list(self.address.items()):
                 if address not in there:
                     del self.address[k]
@@ -339,17 +278,19 @@ class Nodes:
             if new and any(k not in self.address or k in self.silent for k in wanted):
                 left = max(deadline - time.monotonic(), 0.0) or self.seconds
                 seconds = min(left, self.seconds)
-                yield from self._call(sorted(new), seconds, entry)
+                self._call(transport, sorted(new), seconds, entry)
             lacking = [k for k in wanted if k not in self.address]
             left = deadline - time.monotonic()
             if not lacking or left <= 0:
                 return
             if self._hopeless(lacking):
                 return
-            yield Pause(min(pause, left))
+            time.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _call(self, addresses: list[str], seconds: float, entry: Entry) -> Steps[None]:
+    def _call(
+        self, transport: Transport, addresses: list[str], seconds: float, entry: Entry
+    ) -> None:
         number, deadline = self.session.turn(), time.monotonic() + seconds
         content = self.session.hello()
         for address in addresses:
@@ -357,8 +298,7 @@ class Nodes:
         requests = dict.fromkeys(addresses, content)
         waiting = set(addresses)
         kind = next((q.kind for q in self.session.greeting), HELLO)
-        replies: Iterable[Reply] = yield Post(requests, seconds, kind)
-        for reply in replies:
+        for reply in transport.exchange(requests, seconds, kind):
             if time.monotonic() > deadline:
                 return
             if reply.address not in waiting:
@@ -444,7 +384,7 @@ class Exchange:
         """What a transport, and the record, call the message."""
         return kind_of([q.kind for asked in self.questions.values() for q in asked])
 
-    def send(self, silos: Sequence[int]) -> Steps[None]:
+    def send(self, transport: Transport, silos: Sequence[int]) -> None:
         """Send one message to each of these silos, and take what comes back."""
         self.numbers.add(self.session.turn())
         requests = {}
@@ -456,9 +396,7 @@ class Exchange:
         waiting, index = set(requests), {at: k for k, at in self.nodes.address.items()}
         deadline = time.monotonic() + self.seconds
         if requests:
-            replies: Iterable[Reply]
-            replies = yield Post(requests, self.seconds, self.kind)
-            for reply in replies:
+            for reply in transport.exchange(requests, self.seconds, self.kind):
                 over = time.monotonic() > deadline
                 if self._take(reply, index.get(reply.address), over=over):
                     waiting.discard(reply.address)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pffl.data.encoding import TableEncoding
 from pffl.engines.remote.engine import Remote
-from pffl.engines.remote.exchange import Entry, Exchange, Record, Steps, Transport
+from pffl.engines.remote.exchange import Entry, Exchange, Record, Transport
 from pffl.engines.remote.transcript import Transcript
 from pffl.errors import DataError, FederationError, Malformed, Refused, UsageError
 from pffl.questions import Census, CensusTotal, Question
@@ -133,14 +133,14 @@ class Secured(Remote):
         if self._interrupted and self.federation is None:
             raise KeyboardInterrupt
         try:
-            return super().ask_many(questions)
+            return self._ask(questions)
         except KeyboardInterrupt:
             self._interrupted = True
             raise
 
-    def asking(self, questions: Sequence[Question[Any]]) -> Steps[list[Any]]:
+    def _ask(self, questions: Sequence[Question[Any]]) -> list[Any]:
         """Ask several questions, in as many steps as they need; return the totals."""
-        yield from self.meeting()
+        self._meet()
         for question in questions:
             if question.split not in self._course.splits:
                 raise UsageError(f"not every site has a split '{question.split}'")
@@ -148,18 +148,17 @@ class Secured(Remote):
         try:
             asked = next(steps)
             while True:
-                told = yield from self._step(asked)
-                asked = steps.send(told)
+                asked = steps.send(self._step(asked))
         except StopIteration as done:
             found: list[Any] = done.value
             return found
 
-    def _step(self, asked: Sequence[Question[Any]]) -> Steps[list[Any]]:
+    def _step(self, asked: Sequence[Question[Any]]) -> list[Any]:
         """Ask all sites one step, or recall it; judge the totals."""
         digest = bodies_digest(self._session.bodies(asked, 0))
         total = self._transcript.recalled(digest)
         if total is None:
-            answers = yield from self._answers(asked)
+            answers = self._answers(asked)
             length = _length(asked)
             total = self._transcript.add(digest, answers, length)
         kind = kind_of([question.kind for question in asked])
@@ -172,7 +171,7 @@ class Secured(Remote):
                 f"answers cannot be true: {error}. {LOST}"
             ) from error
 
-    def _answers(self, asked: Sequence[Question[Any]]) -> Steps[list[Answer]]:
+    def _answers(self, asked: Sequence[Question[Any]]) -> list[Answer]:
         """Have all sites answer a step, in their order."""
         every = range(self.pooled)
         self._session.step = self._transcript.step
@@ -185,7 +184,7 @@ class Secured(Remote):
             dict.fromkeys(every, asked),
             Entry(asked=list(self._members)),
         )
-        yield from self._carry_out(exchange, every, self.pooled)
+        self._carry_out(exchange, every, self.pooled)
         return [exchange.found[k][0] for k in every]
 
     def _admit(
