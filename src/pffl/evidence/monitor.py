@@ -130,7 +130,8 @@ class Batch(Record):
     weight
         The sum of people's weights, where rows have weights.
     parts
-        Hashes of the sums that sites sent, where it was put together from these.
+        Of states of pffl 0.2: hashes of the sums that sites sent, if it was put
+        together from these.
     """
 
     name: str

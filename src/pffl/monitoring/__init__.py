@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from pffl.monitoring.counting import monitor
-from pffl.monitoring.federated import SiteSums, add_sites, count_site, settle
 from pffl.monitoring.watched import Deployed, default_state, run_of
 
 __all__ = [
     "Deployed",
-    "SiteSums",
-    "add_sites",
-    "count_site",
     "default_state",
     "monitor",
     "run_of",
-    "settle",
 ]
