@@ -21,7 +21,6 @@ import pandas as pd
 
 from pffl import figures
 from pffl.figures.html import as_html, css
-from pffl.reports.browser import print_pdf
 from tests.reports.browsing import Window, opened
 from tests.reports.folders import sweep_of
 
@@ -173,9 +172,8 @@ def main() -> None:
                 window.show(under)
                 time.sleep(1.5)
                 one["errors where eval is forbidden"] = len(window.errors())
-                pdf = Path(place, "x.pdf")
-                print_pdf(text, pdf)
-                one["PDF, kB"] = pdf.stat().st_size / 1e3
+                window.show(path)
+                one["PDF, kB"] = len(window.printed()) / 1e3
                 found[f"{kind}: {name}"] = one
     print(json.dumps(found, indent=1))
     wheel = Path(next(iter(__import__("vl_convert").__path__)))

@@ -1,4 +1,4 @@
-"""`pffl report`, `run --open`, `watch --page`: pages are written, opened, printed."""
+"""`pffl report`, `run --open`, `watch --page`: pages are written, opened."""
 
 from __future__ import annotations
 
@@ -37,12 +37,6 @@ def test_a_run_is_opened_and_so_is_its_report(
     seen = pffl(capsys, "report", run, "-o", page, "--open")
     assert seen.code == 0
     assert "no browser is at hand" in one_line(seen.err)
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    page.unlink()
-    seen = pffl(capsys, "report", run, "-o", page, "--pdf", tmp_path / "page.pdf")
-    assert seen.code == 2
-    assert "needs Chromium" in one_line(seen.err)
-    assert not page.exists()
 
 
 def test_a_page_follows_a_run_that_goes_on(

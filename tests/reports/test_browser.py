@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from pathlib import Path
 
@@ -11,8 +10,6 @@ import pytest
 
 import pffl
 from pffl import runs
-from pffl.errors import ArtefactError, UsageError
-from pffl.reports import browser as at_hand
 from pffl.reports.page import render
 from pffl.study.sweep import full_grid, sweep
 from tests.reports.browsing import Window, needs_browser
@@ -252,27 +249,9 @@ def test_ten_thousand_points_are_painted_in_a_second(
 
 
 @needs_browser
-def test_it_prints_all_of_it(pages: dict[str, Path], tmp_path: Path) -> None:
-    out = tmp_path / "page.pdf"
-    at_hand.print_pdf(pages["run"].read_text("utf-8"), out)
-    assert out.read_bytes().startswith(b"%PDF")
-    pages_in = out.read_bytes().count(b"/Type /Page\n") or out.read_bytes().count(
-        b"/Type /Page"
-    )
-    assert pages_in > 3
-    with pytest.raises(ArtefactError, match="no such folder"):
-        at_hand.print_pdf("", tmp_path / "missing" / "page.pdf")
-
-
-def test_without_a_browser_it_is_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    with pytest.raises(UsageError, match="needs Chromium"):
-        at_hand.print_pdf("", tmp_path / "page.pdf")
-    monkeypatch.setattr("shutil.which", lambda name: "/bin/false")
-    monkeypatch.setattr(
-        subprocess, "run", lambda *a, **k: (_ for _ in ()).throw(OSError("gone"))
-    )
-    with pytest.raises(ArtefactError, match="printed no PDF"):
-        at_hand.print_pdf("", tmp_path / "page.pdf")
+def test_it_prints_all_of_it(pages: dict[str, Path], window: Window) -> None:
+    window.show(pages["run"])
+    printed = window.printed()
+    assert printed.startswith(b"%PDF")
+    sheets = printed.count(b"/Type /Page\n") or printed.count(b"/Type /Page")
+    assert sheets > 3

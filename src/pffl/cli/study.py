@@ -511,10 +511,6 @@ def report(
         "report.html"
     ),
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
-    pdf: Annotated[
-        Path | None,
-        typer.Option(help="Also print it to this PDF, by a Chromium that is there."),
-    ] = None,
     show: Annotated[
         bool, typer.Option("--open", help="Open it in the browser.")
     ] = False,
@@ -523,23 +519,17 @@ def report(
 
     Example: pffl report runs/compas-001 -o report.html
     """
-    from pffl.reports.browser import chromium, print_pdf
     from pffl.reports.page import report as write
 
-    if pdf is not None:
-        chromium()  # what is missing is said before anything is written
-    page = write(*directories, out=out, title=title)
+    write(*directories, out=out, title=title)
     console.show(f"Report: {out}")
-    if pdf is not None:
-        print_pdf(page, pdf)
-        console.show(f"PDF: {pdf}")
     if show:
         open_page(out)
 
 
 def open_page(path: Path) -> None:
     """Open a page in the browser, or say that there is none."""
-    from pffl.reports.browser import open_page as opened
+    import webbrowser
 
-    if not opened(path):
+    if not webbrowser.open(path.resolve().as_uri()):
         console.note(f"no browser is at hand: open {path} yourself")
