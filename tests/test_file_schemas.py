@@ -18,7 +18,6 @@ import pytest
 from pydantic import TypeAdapter
 
 import pffl
-from pffl.cli.schema import SCHEMAS, shipped
 from pffl.constraints import CONSTRAINTS
 from pffl.data.table import ColumnOptions, TableOptions
 from pffl.datasets import DATASETS
@@ -35,6 +34,22 @@ from tests.cli.helpers import pffl as command
 DRAFT = "http://json-schema.org/draft-07/schema#"
 ENTRY = re.compile(r"^([a-z_0-9]+(?:, [a-z_0-9]+)*)\n((?: {4}.*\n?|\n)+)", re.MULTILINE)
 LABELS = {"path": str | dict[str, str], "federation": str, "name": str}
+
+
+#: Where each lies in the package.
+SCHEMAS = {
+    "run": "pffl.spec",
+    "site": "pffl.spec",
+    "result": "pffl.evidence",
+    "certificate": "pffl.evidence",
+    "evidence": "pffl.evidence",
+}
+
+
+def shipped(name: str) -> str:
+    """A schema, as text."""
+    place = files(SCHEMAS[name]).joinpath("schemas", f"{name}.json")
+    return place.read_text("utf-8")
 
 
 def told(source: Any) -> dict[str, str]:
@@ -259,19 +274,6 @@ def test_site_files() -> None:
     assert problems("site", good) == []
     assert problems("site", good.replace("radius", "radios"))
     assert problems("site", "[limits]\n")  # whose?
-
-
-def test_the_command_prints_and_writes_them(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    seen = command(capsys, "schema", "run")
-    assert (seen.code, json.loads(seen.out)) == (0, json.loads(shipped("run")))
-    place = tmp_path / "site.schema.json"
-    assert command(capsys, "schema", "site", "-o", str(place)).code == 0
-    assert place.read_text("utf-8") == shipped("site")
-    assert command(capsys, "schema", "site", "-o", str(place)).code == 6  # kept
-    wrong = command(capsys, "schema", "runs")
-    assert wrong.code == 2
 
 
 if __name__ == "__main__":

@@ -77,7 +77,6 @@ def commands() -> list[tuple[str, ...]]:
         ("deploy", "spec.toml", "-o", "trial", *TRIAL),
         ("site", "prepare", "trial/sites/a"),
         ("site", "show", "trial/sites/a"),
-        ("schema", "run", "-o", "run.schema.json"),
     ]
 
 

@@ -21,7 +21,6 @@ from pffl.cli import (
     predict,
     reproduce,
     run,
-    schema,
     site,
     site_keys,
     site_release,
@@ -52,7 +51,6 @@ app.command()(study.sweep)
 app.command()(reproduce.reproduce)
 app.command()(study.report)
 app.command()(card.card)
-app.command()(schema.schema)
 app.command()(deploy.deploy)
 app.command()(watch.watch)
 site.app.command()(site_status.status)
