@@ -1,5 +1,6 @@
 """One round of local training over 472 clients of CelebA's shape: ours and plain loops.
 
+    export PYTHONPATH=.
     .venv/bin/python benchmarks/network.py            472 clients, 28 × 28 and 84 × 84
     .venv/bin/python benchmarks/network.py 59 84      an eighth of them, 84 × 84 only
 
@@ -36,6 +37,7 @@ from pffl.preparation import Options
 from pffl.problem import Problem
 from pffl.questions import Train, TrainTotal, View
 from pffl.solving import prepared as prepare
+from reproduction.faces import faces as drawn
 
 REPEATS = 3
 TurnTaking = dict[str, Callable[[], TrainTotal]]
@@ -165,7 +167,7 @@ def with_one_thread(work: Callable[[], TrainTotal]) -> Callable[[], TrainTotal]:
 
 def faces(clients: int, size: int, steps: int, batch: int | None) -> None:
     """LEAF's CNN on drawn faces."""
-    data = pffl.datasets.faces(clients, size=size)
+    data = drawn(clients, size=size)
     plain, fast, problem = prepared(data, Network(celeba_cnn(size)))
     ask, bare = question(problem, steps, batch), Bare(size)
     a, b = with_one_thread(lambda: plain.ask(ask))(), fast.ask(ask)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.networks_qp
 
-A perceptron on drawn faces (`pffl.datasets.faces`), a bound on the loss of each gender
+A perceptron on drawn faces (`reproduction.faces`), a bound on the loss of each gender
 that plain training misses, three seeds of pictures and first weights. The QP asks a
 question more in every dual round: ascent has as many questions, and so more rounds of
 training. Shown is the w that is returned, the best on training rows by
@@ -20,6 +20,7 @@ import numpy as np
 import pffl
 from pffl.models import mlp
 from pffl.models.network import Network
+from reproduction.faces import faces
 
 SEEDS, BOUND, QUESTIONS = (0, 1, 2), 0.36, 120
 CLIENTS, SIZE, HIDDEN, T = 40, 12, 8, 5
@@ -41,7 +42,7 @@ HELD_OUT = ("held-out worst", "held-out error", "CPU s")
 
 def measured(seed: int, setting: dict[str, Any]) -> list[float]:
     """Train once, and return the figures of a row of the table."""
-    data = pffl.datasets.faces(
+    data = faces(
         CLIENTS, size=SIZE, look="apart", label_noise=0.1, beard=0.7, seed=seed
     )
     model = Network(mlp(3 * SIZE**2, (HIDDEN,), 2), l2=0.03)

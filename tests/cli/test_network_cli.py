@@ -12,12 +12,20 @@ from tests.cli.helpers import one_line, pffl
 torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")
 
 from pffl import BoundedGroupLoss, FedAvg, Network, runs, solve  # noqa: E402
+from pffl.datasets import DATASETS, Dataset  # noqa: E402
+from reproduction.faces import faces  # noqa: E402
 from tests.helpers import make_federation  # noqa: E402
 from tests.models.networks import Own  # noqa: E402
 
 FACES = ("faces", "--set", "data.clients=8", "--set", "data.size=12", "--seed", "1")
 SHORT = ("--dual-rounds", "2", "--rounds-per-dual", "2", "--step-size", "0.05")
 FILES = ("certificate.json", "report.html", "model.safetensors", "spec.toml")
+
+
+@pytest.fixture(autouse=True)
+def pictures(monkeypatch):
+    """A data set of pictures that needs no file."""
+    monkeypatch.setitem(DATASETS, "faces", Dataset(faces, "drawn"))
 
 
 @pytest.mark.parametrize(

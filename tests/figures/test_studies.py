@@ -2,7 +2,6 @@
 
 import re
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -94,50 +93,6 @@ def test_a_key_looks_like_its_line_where_points_are_drawn_between():
     ]
     kinds = re.findall(r"line (d\d)", as_html(figures.curves(rows, y="risk")))
     assert kinds == ["d0", "d1", "d0", "d1"]
-
-
-def test_ranks_are_in_order_and_who_is_not_told_apart_shares_a_bar():
-    table = pd.DataFrame({"method": ["c", "a", "b", LONG], "rank": [3, 1.25, 2, 3.75]})
-    chart = figures.ranks(table, critical=1.1)
-    assert [row.name for row in chart.rows[1:5]] == ["a", "b", "c", LONG]
-    assert [row.note for row in chart.rows[1:5]] == ["1.25", "2.00", "3.00", "3.75"]
-    bars = {name: (m.value, m.to) for name, m in marks(chart, "alike").items()}
-    assert bars == {"a, b": (1.25, 2), "b, c": (2, 3), f"c, {LONG}": (3, 3.75)}
-    (scale,) = marks(chart, "critical").values()
-    assert scale.to - scale.value == pytest.approx(1.1)
-    assert (chart.axis.low, chart.axis.high) == (1, 4)
-    text = as_html(chart)
-    assert LONG in text
-    assert "No difference shown between" in text
-
-
-@pytest.mark.parametrize("critical", [0.0, 0.5, 1.0, 2.0, 9.0])
-def test_groups_are_those_that_the_definition_names(critical):
-    """Every two in a group are near, and no group can be made larger (by trying)."""
-    rng = np.random.default_rng(int(10 * critical))
-    ranks = {f"m{i}": float(r) for i, r in enumerate(rng.uniform(1, 6, 6))}
-    table = [{"method": name, "rank": rank} for name, rank in ranks.items()]
-    found = {
-        frozenset(name.split(", "))
-        for name in marks(figures.ranks(table, critical=critical), "alike")
-    }
-    every = [
-        frozenset(name for i, name in enumerate(ranks) if n >> i & 1) for n in range(64)
-    ]
-    near = [
-        one
-        for one in every
-        if len(one) > 1
-        and max(ranks[n] for n in one) - min(ranks[n] for n in one) <= critical
-    ]
-    assert found == {one for one in near if not any(one < other for other in near)}
-
-
-def test_groups_that_were_tested_are_drawn_as_they_are():
-    table = [{"method": name, "rank": i + 1.0} for i, name in enumerate("abc")]
-    chart = figures.ranks(table, alike=[["c", "a"], ["b"]])
-    assert list(marks(chart, "alike")) == ["a, c"]
-    assert not marks(figures.ranks(table), "alike")
 
 
 def test_a_verdict_decides_what_is_hollow():

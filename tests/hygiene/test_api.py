@@ -28,7 +28,7 @@ NO_RAISES = {
     "PromisePlan",
     "Solution",
 }
-DATA_SETS = ("acs", "adult", "celeba", "compas", "faces", "synthetic")
+DATA_SETS = ("acs", "adult", "celeba", "compas", "synthetic")
 SECTION = re.compile(r"^([A-Z]\w+)\n-+$", re.MULTILINE)
 
 

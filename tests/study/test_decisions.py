@@ -15,7 +15,6 @@ from pffl.study.decisions import (
     decide,
     holm,
     permuted,
-    ranked,
     student,
 )
 
@@ -141,21 +140,6 @@ def test_more_comparisons_ask_for_more():
     assert alone.p == among.p
     assert among.adjusted > alone.adjusted
     assert (alone.word, among.word) == ("holds", "no difference shown")
-
-
-def test_ranks_friedman_and_the_critical_difference_by_hand():
-    # Demšar 2006, table 6: k = 4, N = 14, q.05 = 2.569 → CD = 1.25
-    rng = np.random.default_rng(0)
-    values = {name: rng.normal(i, 1.0, 14) for i, name in enumerate("abcd")}
-    found = ranked(values)
-    assert found.critical == pytest.approx(1.25, abs=0.005)
-    assert found.p == pytest.approx(stats.friedmanchisquare(*values.values()).pvalue)
-    table = np.array(list(values.values())).T
-    by_hand = np.array([stats.rankdata(row) for row in table]).mean(axis=0)
-    assert found.ranks == pytest.approx(by_hand)
-    ties = ranked({"a": [1.0, 1.0], "b": [1.0, 2.0], "c": [3.0, 3.0]})
-    assert ties.ranks == pytest.approx([1.25, 1.75, 3.0])
-    assert ranked({"a": [1.0], "b": [2.0], "c": [3.0]}).critical is None
 
 
 def test_the_bootstrap_interval_is_that_of_resampled_means():

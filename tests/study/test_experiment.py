@@ -333,24 +333,6 @@ def test_methods_that_ignore_cells_are_trained_once_for_all_constraints(tmp_path
                 )
 
 
-def test_baselines_that_are_convex_say_how_far_from_their_optimum_they_ended():
-    federation = pffl.datasets.synthetic(400, silos=3, features=3, seed=0)
-    at = footing(federation, budget=600)
-    for name in ("fedavg", "group-weighted"):
-        trial = Trial(name, name, {"local_steps": 1}, BOUND)
-        ((one,),) = at.rows([trial], "test")
-        assert 0 <= one.gap < 1e-8
-        short = Trial(name, name, {"local_steps": 1}, BOUND, budget=3)
-        ((early,),) = at.rows([short], "test")
-        assert early.gap > 1e-4
-    ((exact,),) = at.rows(
-        [Trial("e", "exact", {"multiplier_bound": 5.0}, BOUND)], "test"
-    )
-    assert exact.gap < 1e-5
-    ((pooled,),) = at.rows([Trial("p", "qffl", {}, BOUND)], "test")
-    assert pooled.gap is None  # another objective in every round
-
-
 def test_a_failing_trial_fails_alone():
     federation = pffl.datasets.synthetic(400, silos=3, features=3, seed=0)
     trials = [

@@ -327,9 +327,10 @@ def test_a_panel_may_have_its_own_budget_and_model():
 def test_a_panel_of_pictures_trains_the_network_of_the_paper():
     pytest.importorskip("torch", reason="networks need the extra 'torch'")
     from pffl.models import Network
+    from reproduction.faces import faces
 
     section = {"kind": "celeba_cnn", "width": 8}
-    model = build_model(section, pffl.datasets.faces(3, images=4, size=16))
+    model = build_model(section, faces(3, images=4, size=16))
     assert isinstance(model, Network)
     assert model.module.description["size"] == 16
 

@@ -27,7 +27,6 @@ DATA_HELP = (
     "A data set (pffl data list), a table (CSV, Excel, …), or a run file (.toml)."
 )
 RESUME = "resume"  # option of a command that can go on with a stopped run
-SUITE, SUITE_DATA = "suite", "synthetic"  # which is not opened
 SET_HELP = "Any key of a run file: --set section.key=value."
 TYPED = "command line"
 KINDS = ("model", "constraint", "method")
@@ -285,8 +284,7 @@ def takes(*sections: str) -> Callable[[Callable[..., None]], Callable[..., None]
     """Give a command DATA, the options of these sections, and ``--set``.
 
     The command's own arguments come before DATA. A command with an option of its own
-    named `resume` takes DATA and options, or the directory of a run that was stopped;
-    one with `suite` takes DATA or the name of a suite, which has its own.
+    named `resume` takes DATA and options, or the directory of a run that was stopped.
     """
     shared = [(section, option) for section in sections for option in OPTIONS[section]]
     known = {
@@ -306,8 +304,6 @@ def takes(*sections: str) -> Callable[[Callable[..., None]], Callable[..., None]
                 for name, (option, targets) in known.items()
             }
             place = values.get(RESUME)
-            if data is None and values.get(SUITE) is not None:
-                data = SUITE_DATA
             values[draft.name] = (
                 Draft.of(data, given, settings)
                 if place is None
@@ -318,7 +314,7 @@ def takes(*sections: str) -> Callable[[Callable[..., None]], Callable[..., None]
         signature = inspect.Signature(
             [
                 *(p for p in own if _is_argument(p)),
-                _data(optional=any(p.name in (RESUME, SUITE) for p in own)),
+                _data(optional=any(p.name == RESUME for p in own)),
                 *(option.parameter(section) for section, option in shared),
                 *(p for p in own if not _is_argument(p)),
                 _parameter(

@@ -244,25 +244,6 @@ def compare(
         int, typer.Option(min=1, help="People that a cell needs to be the worst.")
     ] = 30,
     budget: Budget = None,
-    suite: Annotated[
-        str | None,
-        typer.Option(help="Compare on all data sets of a suite: natural."),
-    ] = None,
-    only: Annotated[
-        str,
-        typer.Option(
-            help="With a suite: some of its data sets; others that are published stay.",
-            metavar="LIST",
-        ),
-    ] = "",
-    source: Annotated[
-        str | None,
-        typer.Option(help="With a suite: file or folder of ACS.", metavar="PATH"),
-    ] = None,
-    publish: Annotated[
-        Path | None,
-        typer.Option(help="With a suite: write page and pictures.", metavar="DIR"),
-    ] = None,
     out: Out = None,
     json: Annotated[bool, typer.Option("--json", help="Print rows as JSON.")] = False,
 ) -> None:
@@ -278,11 +259,6 @@ def compare(
     from pffl.study.compare import compare as run
     from pffl.study.trial import MEASURES
 
-    if suite is not None:
-        chosen = None if methods is None else known_methods(listed(methods))
-        folder = out or Path("runs") / f"suite-{suite}"
-        _suite(suite, chosen, listed(only), seeds, budget, source, folder, publish)
-        return
     # What is wrong is said before data are opened.
     names = known_methods(None if methods is None else listed(methods))
     if measure not in MEASURES:
@@ -315,52 +291,6 @@ def compare(
     else:
         _tell_comparison(found, constraint)
         console.show(f"Saved in {folder}")
-
-
-def _suite(
-    name: str,
-    methods: Sequence[str] | None,
-    only: Sequence[str],
-    seeds: int | None,
-    budget: int | None,
-    source: str | None,
-    folder: Path,
-    publish: Path | None,
-) -> None:
-    """Run a suite; say who ranks where."""
-    from pffl.progress import counted
-    from pffl.study.suite import BUDGET, METHODS_RANKED, Benchmark, run_suite
-
-    def opened(section: Mapping[str, Any], seed: int) -> Federation:
-        from pffl.spec import parse
-
-        extra: dict[str, Any] = {"seed": seed, "validation_fraction": VALIDATION}
-        if section["name"] == "acs" and source is not None:
-            extra["source"] = source
-        return parse({"data": {**section, **extra}}, source="suite").data.open()
-
-    with counted("run") as report:
-        found = run_suite(
-            name,
-            opened,
-            methods=methods or METHODS_RANKED,
-            data_sets=only or None,
-            seeds=seeds or 5,
-            budget=budget or BUDGET,
-            out=folder,
-            report=report,
-        )
-    found.save(folder)
-    if publish is not None:
-        if only and (publish / "benchmark.json").exists():
-            found = found.beside(Benchmark.load(publish))
-        found.save(publish)
-    ranks = found.ranks
-    order = sorted(zip(ranks.ranks, ranks.methods, strict=True))
-    rows = [{"method": name, "mean rank": f"{rank:.2f}"} for rank, name in order]
-    console.stdout().print(_table(rows))
-    apart = "-" if ranks.critical is None else f"{ranks.critical:.2f}"
-    console.show(f"Critical difference: {apart}. Saved in {publish or folder}")
 
 
 def _bounded(draft: Draft) -> tuple[Job[Federation], Constraint]:

@@ -15,8 +15,6 @@ from pffl.datasets.acs import acs as acs
 from pffl.datasets.adult import adult as adult
 from pffl.datasets.celeba import celeba as celeba
 from pffl.datasets.compas import compas as compas
-from pffl.datasets.faces import faces as faces
-from pffl.datasets.natural import natural as natural
 from pffl.datasets.synthetic import synthetic as synthetic
 
 
@@ -34,8 +32,6 @@ DATASETS = {
         (adult, "income over $50,000, US census 1994: 48,842 people, real"),
         (celeba, "faces by person, real; from a folder, see docs/celeba.md"),
         (compas, "two-year recidivism, ProPublica 2016: 6,172 people, real"),
-        (faces, "drawn faces in the shape of CelebA, 472 people, offline"),
-        (natural, "four tables by region or birth place, for comparisons, real"),
         (synthetic, "generated census-like rows, any size, offline"),
     )
 }

@@ -7,7 +7,7 @@ chart.axes()              # matplotlib's Axes
 """
 
 from pffl.figures.chart import Chart, Plot, Rows
-from pffl.figures.studies import curves, differences, fronts, path, ranks, tradeoff
+from pffl.figures.studies import curves, differences, fronts, path, tradeoff
 from pffl.figures.tables import (
     budget,
     by_round,
@@ -36,7 +36,6 @@ __all__ = [
     "group_rates",
     "inputs",
     "path",
-    "ranks",
     "rows_of",
     "side_by_side",
     "site_losses",

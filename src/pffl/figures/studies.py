@@ -1,16 +1,15 @@
-"""Charts of many models: sweeps, paths, comparisons of methods, ranks."""
+"""Charts of many models: sweeps, paths, comparisons of methods."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from pffl.figures.chart import (
     MOST_LINES,
-    Axis,
     Ends,
     Line,
     Mark,
@@ -239,68 +238,6 @@ def fronts(
         lines,
         left=len(found) - len(lines),
     )
-
-
-def ranks(
-    table: Table,
-    *,
-    critical: float | None = None,
-    alike: Iterable[Sequence[str]] | None = None,
-    words: str = "Mean rank of each method, the best first",
-) -> Rows:
-    """A critical-difference plot: mean ranks, and who is not told apart.
-
-    After Demšar (2006), with names in rows so that long ones have room.
-
-    Parameters
-    ----------
-    table
-        `method` and `rank`: its mean over data sets, 1 is best.
-    critical
-        By how much two mean ranks must differ to be told apart; drawn as a length.
-    alike
-        Methods that are not told apart, a group each; by default those whose ranks
-        differ by no more than `critical`.
-    """
-    found = sorted(
-        ((str(row["method"]), float(row["rank"])) for row in rows_of(table)),
-        key=lambda pair: pair[1],
-    )
-    rows = [
-        Row(name, (Mark("rank", rank, words=f"{name}: {rank:.2f}"),), f"{rank:.2f}")
-        for name, rank in found
-    ]
-    if critical is not None:
-        scale = Mark("critical", 1.0, 1.0 + critical, f"{critical:.2f}")
-        rows.insert(0, Row("critical difference", (scale,), f"{critical:.2f}"))
-    place = dict(found)
-    if alike is None:
-        alike = [] if critical is None else _near(found, critical)
-    groups = [[name for name in place if name in set(group)] for group in alike]
-    groups = [group for group in groups if len(group) > 1]
-    rows += [Row("No difference shown between")] if groups else []
-    for group in groups:
-        low, high = place[group[0]], place[group[-1]]
-        text = f"{', '.join(group)}: {low:.2f} to {high:.2f}"
-        rows.append(Row(", ".join(group), (Mark("alike", low, high, text),)))
-    series = {
-        "rank": Series("mean rank", "dot", "after"),
-        "alike": Series("no difference shown", "range", "before"),
-        "critical": Series("", "range", "bound"),
-    }
-    most = max([len(found), *place.values(), 2.0, 1.0 + (critical or 0.0)])
-    axis = Axis("mean rank, 1 is best", 1.0, float(most), whole=True)
-    return Rows(words, axis, rows, used(series, rows))
-
-
-def _near(found: Sequence[tuple[str, float]], critical: float) -> list[list[str]]:
-    """Groups of neighbours no further apart than `critical`, none inside another."""
-    out: list[list[str]] = []
-    for i, (_, first) in enumerate(found):
-        group = [name for name, rank in found[i:] if rank - first <= critical]
-        if not out or group[-1] not in out[-1]:
-            out.append(group)
-    return out
 
 
 def curves(table: Table, *, y: str) -> Plot:

@@ -1,4 +1,4 @@
-"""What measured differences show: intervals, corrected tests, ranks; pure functions.
+"""What measured differences show: intervals and corrected tests; pure functions.
 
 Two methods are compared on the same seeds, so differences are taken seed by seed:
 
@@ -184,43 +184,3 @@ def bootstrapped(
     drawn = np.random.default_rng(seed).integers(0, len(v), (RESAMPLED, len(v)))
     low, high = np.quantile(v[drawn].mean(axis=1), (level / 2, 1 - level / 2))
     return float(low), float(high)
-
-
-@dataclass(frozen=True)
-class Ranks(Record):
-    """Methods ranked on each data set, 1 for the smallest value (Demšar 2006).
-
-    Attributes
-    ----------
-    methods, ranks
-        Names, and mean ranks; of equal values each has the mean of their places.
-    data_sets
-        How many.
-    p
-        Of Friedman's test that all methods are alike; None for fewer than two data
-        sets or three methods.
-    critical
-        Nemenyi's critical difference: two mean ranks further apart differ at 5 %.
-    """
-
-    methods: tuple[str, ...]
-    ranks: tuple[float, ...]
-    data_sets: int
-    p: float | None
-    critical: float | None
-
-
-def ranked(values: Mapping[str, Sequence[float]], *, level: float = LEVEL) -> Ranks:
-    """Rank methods by their values on data sets, one each; smaller is better."""
-    from scipy import stats
-
-    names = tuple(values)
-    table = np.array([values[name] for name in names], dtype=float).T
-    n, k = table.shape
-    ranks = stats.rankdata(table, axis=1)
-    p = critical = None
-    if n >= 2 and k >= 3 and np.ptp(ranks) > 0:
-        p = float(stats.friedmanchisquare(*table.T).pvalue)
-        q = float(stats.studentized_range.ppf(1 - level, k, np.inf)) / np.sqrt(2)
-        critical = float(q * np.sqrt(k * (k + 1) / (6 * n)))
-    return Ranks(names, tuple(map(float, ranks.mean(axis=0))), n, p, critical)

@@ -251,7 +251,9 @@ def figure_page(figure: Figure, panels: Sequence[Mapping[str, Any]]) -> str:
     names = sorted({str(panel.data["name"]) for panel in figure.panels})
     for name in names:
         source = {"acs": " --source FILE", "celeba": " --source DIR"}.get(name, "")
-        command = f"pffl reproduce {figure.name} --data {name}{source}"
+        command = (
+            f"python -m reproduction reproduce {figure.name} --data {name}{source}"
+        )
         lines += [f"**Command.** `{command} --publish reproduction`", ""]
     lines += [RULES, ""]
     for panel in panels:
@@ -364,8 +366,8 @@ def overview(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         "# The paper, claim by claim",
         "",
         "*Fair Federated Learning via Bounded Group Loss* (Hu, Wu, Smith), run again. "
-        "This page and those of the figures are written by `pffl reproduce … --publish "
-        "reproduction`, the command that checks the claims.",
+        "This page and those of the figures are written by `python -m reproduction "
+        "reproduce … --publish reproduction`, the command that checks the claims.",
         "",
         RULES,
         "",

@@ -34,7 +34,7 @@ from pffl.study.decisions import Decision, bootstrapped, decide
 from pffl.study.experiment import LEAST_PEOPLE, WITHIN, Seeds, Split, Study
 from pffl.study.shares import mine
 from pffl.study.sweep import Report, notion_of, quiet
-from pffl.study.trial import COSTS, Footing, Trial
+from pffl.study.trial import COSTS, NO_OPTIMA, Footing, Trial
 
 FORMAT = "pffl.panel"
 VERSION = 2
@@ -65,7 +65,8 @@ class Curve(Record):
     fewer
         Why it has fewer trials than the other curves, if it has.
     optimum
-        Whether what the method descends is solved, with a proof, instead of trained.
+        Whether what the method descends is solved, with a proof, instead of trained;
+        from a checkout only.
     """
 
     label: str
@@ -251,6 +252,9 @@ def run_figure(
     `out`, and nothing comes of it (`study.shares`).
     """
     wanted = [p for p in figure.panels if panels is None or p.name in panels]
+    for panel in wanted:
+        if any(curve.optimum for curve in panel.curves) and Footing.optima is None:
+            raise UsageError(f"panel '{panel.name}': {NO_OPTIMA}")
     journal = Journal(None if out is None else Path(out) / "rows.jsonl")
     results = []
     for panel in wanted:

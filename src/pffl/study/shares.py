@@ -17,6 +17,7 @@ from pffl import files
 from pffl.errors import ArtefactError, DataError, PFFLError, UsageError
 from pffl.evidence.looks import LOOKS
 
+PROGRAM = "pffl"  # or who extends it
 ROWS = "rows.jsonl"
 PLACE = "share-{}-of-{}"
 ERRORS = {2: UsageError, 3: DataError, 6: ArtefactError}
@@ -45,7 +46,7 @@ def train(command: Sequence[str], jobs: int, folder: Path) -> None:
             with log.open("wb") as stream:
                 shown = None if k == 1 else stream
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "pffl", *own],
+                    [sys.executable, "-m", PROGRAM, *own],
                     stdin=subprocess.DEVNULL,
                     stdout=stream,
                     stderr=shown,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
@@ -32,17 +32,18 @@ from pffl.evidence.metrics import (
     spread,
     top,
 )
+from pffl.evidence.response import measure_gap
 from pffl.files import Journal, key_of
 from pffl.flow import Advanced, Clock, Event, Flow, Run, ask_all, iterate, stage
 from pffl.methods import METHODS
-from pffl.methods.base import Method
+from pffl.methods.base import LARGEST, Method
+from pffl.methods.pffl import PFFL
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
 from pffl.preparation import Options, Setting, prepare
 from pffl.problem import Point, Problem
 from pffl.questions import Evaluate, EvaluateTotal
 from pffl.solving import open_engine, setting_of
-from pffl.study.optimum import own_gap, solved
 from pffl.typing import FloatArray
 
 STACK = 48  # trials that are trained side by side
@@ -60,6 +61,7 @@ MEASURES = (
     "worst_silo_loss",
 )
 COSTS = ("rounds", "passes", "bytes", "seconds")
+NO_OPTIMA = "a baseline is solved from a checkout only: python -m reproduction"
 
 Parameters: TypeAlias = Mapping[str, Any]
 
@@ -81,7 +83,7 @@ class Trial:
     budget
         Gradients per silo, where they are not those of all trials.
     optimum
-        Whether what the method descends is solved, instead of trained; see `optimum`.
+        Whether what the method descends is solved, instead of trained; see `Optima`.
     """
 
     arm: str
@@ -294,6 +296,30 @@ class Tried:
     gap: float | None
 
 
+def duality_gap(problem: Problem, method: Method[Any], run: Run) -> Flow[float | None]:
+    """Return the gap where the method measured it, and of Algorithm 1, over β + B."""
+    model, bounds = problem.task.model, run.bounds
+    small = isinstance(model, LinearModel) and model.n_parameters <= LARGEST
+    if bounds is None and small and isinstance(method, PFFL):
+        bounds = yield from measure_gap(problem, run.point)
+    if bounds is None:
+        return None
+    prices = problem.risk_weight + problem.multiplier_bound
+    return float(bounds[0] - bounds[1]) / prices
+
+
+class Optima(Protocol):
+    """Solves what baselines descend; `reproduction/optimum.py` of a checkout does."""
+
+    def solved(self, problem: Problem, method: Method[Any]) -> Flow[Run]:
+        """Return the optimum of what a method descends, as if trained to it."""
+
+    def own_gap(
+        self, problem: Problem, method: Method[Any], run: Run, state: Any
+    ) -> Flow[float | None]:
+        """Return how far w is from the optimum of what its method descends."""
+
+
 @dataclass(frozen=True, eq=False)
 class Footing:
     """What all trials on one seed share; finished ones are in the journal.
@@ -308,6 +334,8 @@ class Footing:
         Number of the draw, and the seed that methods draw batches from.
     journal
         Finished rows.
+    optima
+        Who solves, where anybody does.
     """
 
     federation: Federation
@@ -317,6 +345,7 @@ class Footing:
     training: int
     options: Options
     journal: Journal
+    optima: ClassVar[Optima | None] = None
 
     @cached_property
     def engine(self) -> Engine:
@@ -473,7 +502,11 @@ class Footing:
         began: float = yield Clock()
         if start is not None:
             method = method.resumed(start) or method
-        flow = solved(problem, method) if trial.optimum else iterate(problem, method)
+        flow = iterate(problem, method)
+        if trial.optimum:
+            if self.optima is None:
+                raise UsageError(NO_OPTIMA)
+            flow = self.optima.solved(problem, method)
         run: Run = yield from stage("training", bill.metered(flow))
         ended: float = yield Clock()
         values = (
@@ -485,7 +518,9 @@ class Footing:
         costs = {k: float(v) for k, v in zip(COSTS, values, strict=True)}
         if run.stopped is not None:
             return Tried(run, costs, [], None)
-        gap = yield from own_gap(problem, method, run, bill.state)
+        gap = yield from duality_gap(problem, method, run)
+        if gap is None and self.optima is not None:
+            gap = yield from self.optima.own_gap(problem, method, run, bill.state)
         silos = PerSilo(0.0).cells(problem.schema, problem.silo_names)
         task = problem.with_cells(silos)
         totals = yield from ask_all([Evaluate(task, run.point.w, s) for s in splits])

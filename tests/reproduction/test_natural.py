@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pffl.datasets.natural import SOURCES, natural
-from pffl.errors import DataError, UsageError
 from pffl.files import digest_file
+from reproduction.natural import SOURCES, natural
 
 WORDS = {
     "mortgages": "nonwhite vet_wwko home_ownership",
@@ -69,12 +68,3 @@ def test_what_is_made_of_a_table(name, tmp_path, monkeypatch):
     assert again.fingerprint != found.fingerprint
     few = natural(name, source=path, people=100)
     assert sum(few.rows(split) for split in few.splits) == 100
-
-
-def test_other_tables_and_other_bytes_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="'table'"):
-        natural("hospitals")
-    other = tmp_path / "card.csv.bz2"
-    other.write_bytes(b"no")
-    with pytest.raises(DataError, match=r"is not 'card\.csv\.bz2'"):
-        natural("colleges", source=other)

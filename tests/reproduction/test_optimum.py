@@ -17,18 +17,26 @@ from pffl.methods.local_bgl import own_cells
 from pffl.models.linear import default_model
 from pffl.preparation import Options, prepare
 from pffl.questions import Curvature
-from pffl.study import optimum
-from pffl.study.trial import Footing, Trial
+from pffl.study.trial import NO_OPTIMA, Footing, Trial
+from reproduction import optimum
 
 FINE = {"xatol": 1e-9, "fatol": 1e-13, "maxfev": 1_500}
 BOUND = pffl.BoundedGroupLoss(0.5)
 
 
+class Solving(Footing):
+    optima = optimum
+
+
 @pytest.fixture(scope="module")
 def footing():
+    return at(Solving)
+
+
+def at(kind, budget=60):
     federation = pffl.datasets.synthetic(400, silos=3, features=3, seed=0)
     model = default_model(federation.schema)
-    return Footing(federation, model, 60, 0, 0, Options(), Journal(None))
+    return kind(federation, model, budget, 0, 0, Options(), Journal(None))
 
 
 def tried(footing, name, **more):
@@ -152,3 +160,29 @@ def test_what_has_no_one_objective_is_refused_and_what_has_is_another_row(footin
     ((trained,), (solved,)) = footing.rows([plain, best], "test")
     assert solved.gap < 1e-9 < trained.gap
     assert solved.costs["passes"] > 0
+
+
+def test_baselines_that_are_convex_say_how_far_from_their_optimum_they_ended():
+    long = at(Solving, budget=600)
+    for name in ("fedavg", "group-weighted"):
+        trial = Trial(name, name, {"local_steps": 1}, BOUND)
+        ((one,),) = long.rows([trial], "test")
+        assert 0 <= one.gap < 1e-8
+        short = Trial(name, name, {"local_steps": 1}, BOUND, budget=3)
+        ((early,),) = long.rows([short], "test")
+        assert early.gap > 1e-4
+    ((exact,),) = long.rows(
+        [Trial("e", "exact", {"multiplier_bound": 5.0}, BOUND)], "test"
+    )
+    assert exact.gap < 1e-5
+    ((pooled,),) = long.rows([Trial("p", "qffl", {}, BOUND)], "test")
+    assert pooled.gap is None  # another objective in every round
+
+
+def test_who_does_not_solve_says_so_and_knows_the_gap_of_algorithm_1():
+    plain = at(Footing)
+    ((row,),) = plain.rows([Trial("f", "fedavg", {}, BOUND, optimum=True)], "test")
+    assert row.reason == NO_OPTIMA
+    for name in ("fedavg", "pffl"):
+        ((row,),) = plain.rows([Trial(name, name, {}, BOUND)], "test")
+        assert (row.gap is None) == (name == "fedavg")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import pffl
 from pffl import files
 from pffl.errors import DataError, UsageError
-from pffl.study import suite
-from pffl.study.suite import NATURAL, Benchmark, page, run_suite
-from pffl.study.trial import Footing
+from reproduction import suite
+from reproduction.suite import NATURAL, Benchmark, page, ranked, run_suite
 
 FOLDER = Path(__file__).parents[2] / "reproduction"
 METHODS = ("fedavg", "group-weighted", "exact")
@@ -54,10 +54,10 @@ def test_methods_are_ranked_over_the_data_sets_that_could_be_opened(found):
     assert steps <= {5}
 
 
-def test_a_method_without_a_value_is_ranked_last(found, monkeypatch):
+def test_a_method_without_a_value_is_ranked_last(found):
     benchmark, _ = found
     values = {"a": [0.5, 0.5], "b": [np.inf, 0.4], "c": [0.6, 0.6]}
-    assert suite.ranked(values).ranks == pytest.approx((1.5, 2.0, 2.5))
+    assert ranked(values).ranks == pytest.approx((1.5, 2.0, 2.5))
     assert "is ranked last" in page(benchmark.record)
 
 
@@ -71,21 +71,6 @@ def test_the_page_and_the_pictures_follow_from_the_record(found, tmp_path):
     assert names == {"ranks.svg", "varied-local_steps.svg"} | {
         f"{name}-differences.svg" for name in ("compas", "colleges")
     }
-
-
-def test_what_is_finished_is_not_run_again(found, monkeypatch):
-    benchmark, out = found
-    monkeypatch.setattr(suite, "VARIED", {})
-
-    def never(self, trials, splits):
-        assert not trials
-        return iter(())
-
-    monkeypatch.setattr(Footing, "_trained", never)
-    some = {"methods": METHODS, "seeds": 2, "budget": 10, "out": out}
-    again = run_suite("natural", opened, data_sets=["colleges"], **some)
-    one = benchmark.record["data_sets"]["colleges"]
-    assert again.record["data_sets"]["colleges"]["values"] == one["values"]
 
 
 def test_data_sets_that_were_run_one_by_one_are_ranked_together(found, monkeypatch):
@@ -108,27 +93,6 @@ def test_data_sets_that_were_run_one_by_one_are_ranked_together(found, monkeypat
         other.beside(parts[1])
 
 
-def test_what_is_not_there_is_refused():
-    with pytest.raises(UsageError, match="no suite 'other'"):
-        run_suite("other", opened)
-    with pytest.raises(UsageError, match="has no"):
-        run_suite("natural", opened, data_sets=["hospitals"])
-    with pytest.raises(DataError, match="no data set of 'natural'"):
-        run_suite("natural", opened, data_sets=["acs"])
-
-
-def test_command(command):
-    done = command("compare", "--suite", "other")
-    assert done.code == 2
-    assert "no suite 'other'" in done.err
-    done = command("compare", "--suite", "natural", "--only", "hospitals")
-    assert done.code == 2
-    assert "has no ['hospitals']" in done.err
-    done = command("compare")
-    assert done.code == 2
-    assert "DATA is missing" in done.err
-
-
 def test_the_benchmark_of_the_repository_is_what_its_record_says():
     folder = FOLDER / "benchmark"
     record = Benchmark.load(folder).record
@@ -138,3 +102,42 @@ def test_the_benchmark_of_the_repository_is_what_its_record_says():
     assert found == Benchmark(record).ranks
     for name, one in record["data_sets"].items():
         assert set(one["values"]) == set(record["methods"]), name
+
+
+def test_ranks_friedman_and_the_critical_difference_by_hand():
+    # Demšar 2006, table 6: k = 4, N = 14, q.05 = 2.569 → CD = 1.25
+    rng = np.random.default_rng(0)
+    values = {name: rng.normal(i, 1.0, 14) for i, name in enumerate("abcd")}
+    found = ranked(values)
+    assert found.critical == pytest.approx(1.25, abs=0.005)
+    assert found.p == pytest.approx(stats.friedmanchisquare(*values.values()).pvalue)
+    table = np.array(list(values.values())).T
+    by_hand = np.array([stats.rankdata(row) for row in table]).mean(axis=0)
+    assert found.ranks == pytest.approx(by_hand)
+    ties = ranked({"a": [1.0, 1.0], "b": [1.0, 2.0], "c": [3.0, 3.0]})
+    assert ties.ranks == pytest.approx([1.25, 1.75, 3.0])
+    assert ranked({"a": [1.0], "b": [2.0], "c": [3.0]}).critical is None
+
+
+@pytest.mark.parametrize("critical", [0.0, 0.5, 1.0, 2.0, 9.0])
+def test_groups_are_those_that_the_definition_names(critical):
+    """Every two in a group are near, and no group can be made larger (by trying)."""
+    rng = np.random.default_rng(int(10 * critical))
+    ranks = {f"m{i}": float(r) for i, r in enumerate(rng.uniform(1, 6, 6))}
+    table = [{"method": name, "rank": rank} for name, rank in ranks.items()]
+    found = {
+        frozenset(row.name.split(", "))
+        for row in suite.ranks_chart(table, critical=critical).rows
+        for mark in row.marks
+        if mark.series == "alike"
+    }
+    every = [
+        frozenset(name for i, name in enumerate(ranks) if n >> i & 1) for n in range(64)
+    ]
+    near = [
+        one
+        for one in every
+        if len(one) > 1
+        and max(ranks[n] for n in one) - min(ranks[n] for n in one) <= critical
+    ]
+    assert found == {one for one in near if not any(one < other for other in near)}

@@ -25,12 +25,10 @@ import numpy as np
 
 from pffl.constraints.base import Cells
 from pffl.errors import UsageError
-from pffl.evidence.response import measure_gap
 from pffl.flow import Flow, Run, ask
 from pffl.methods.base import LARGEST, Bounds, Method
 from pffl.methods.descent import LocalTraining, Objective
 from pffl.methods.local_bgl import LocalBGL, own_cells, own_copies
-from pffl.methods.pffl import PFFL
 from pffl.models.linear import LinearModel
 from pffl.problem import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal
@@ -68,25 +66,18 @@ def own_gap(
 ) -> Flow[float | None]:
     """Return how far w is from the optimum of what its method descends, at most.
 
-    The duality gap where the method measured it, and of Algorithm 1. For local training
-    on one convex objective that does not change, how far it lies above its minimum. For
-    local bounds, P(w) less what the method's own prices prove. Where there are prices
-    it is divided by β + B, so that it has the unit of a loss.
+    For local training on one convex objective that does not change, how far it lies
+    above its minimum. For local bounds, P(w) less what the method's own prices prove,
+    divided by β + B, so that it has the unit of a loss.
 
     Parameters
     ----------
     state
         Of the method, after its last round.
     """
-    prices = problem.risk_weight + problem.multiplier_bound
-    if run.bounds is not None:
-        return float(run.bounds[0] - run.bounds[1]) / prices
     if not _small(problem):
         return None
     w = run.point.w
-    if isinstance(method, PFFL):
-        upper, lower, *_ = yield from measure_gap(problem, run.point)
-        return float(upper - lower) / prices
     if isinstance(method, LocalBGL) and state is not None and problem.modulus > 0:
         lam = method.averaged(problem, state).multipliers
         priced = method.priced(problem, state.cells, lam)
@@ -94,6 +85,7 @@ def own_gap(
         losses = found.losses[problem.n_cells :]
         r = problem.over(state.cells).violation(losses)
         slack = method.slack(problem, state.cells, lam, r)
+        prices = problem.risk_weight + problem.multiplier_bound
         return (found.above + slack) / prices
     objective = _one_objective(problem, method)
     return None if objective is None else (yield from lowest(objective, w)).above

@@ -4,7 +4,7 @@
 method has the same rounds, local steps, batches and step sizes. Figures are in
 docs/celeba.md:
 
-    pytest -m slow -s tests/models/test_network_faces.py
+    pytest -m slow -s tests/reproduction/test_network_faces.py
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")
 
 import pffl  # noqa: E402
 from pffl.models import celeba_cnn  # noqa: E402
+from reproduction.faces import faces  # noqa: E402
 
 SIZE, WIDTH, ROUNDS, SEEDS = 20, 16, 40, (0, 1, 2)
 LOCAL = {
@@ -33,7 +34,7 @@ LOCAL = {
 
 def train(look, seed, bound, method):
     """Return women's and men's test loss, and the test error."""
-    data = pffl.datasets.faces(472, size=SIZE, look=look, test_fraction=0.3, seed=seed)
+    data = faces(472, size=SIZE, look=look, test_fraction=0.3, seed=seed)
     model = pffl.Network(celeba_cnn(SIZE, width=WIDTH))
     constraint = pffl.BoundedGroupLoss(bound)
     run = pffl.solve(data, constraint, model=model, method=method, seed=seed)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pffl.datasets import DATASETS, faces
-from pffl.errors import UsageError
+from reproduction.faces import faces
 
 SIZE = 16
 
@@ -28,9 +27,6 @@ def test_same_seed_same_pictures_and_said_to_be_synthetic():
     assert first.fingerprint == faces(8, size=SIZE, seed=3).fingerprint
     assert first.fingerprint != faces(8, size=SIZE, seed=4).fingerprint
     assert first.synthetic
-    assert "synthetic" in first.name
-    assert "no real person" in first.notes[0]
-    assert DATASETS["faces"][0] is faces
 
 
 def test_shape_is_that_of_celeba(people):
@@ -57,14 +53,6 @@ def test_most_clients_have_one_gender_and_men_are_fewer(people):
     assert 0.3 < shares.mean() < 0.55
     few = [s.rows().group.mean() for s in faces(120, size=SIZE, look="apart").silos]
     assert 0.15 < np.mean(few) < 0.4
-
-
-def test_validation_rows_are_rows_of_their_own():
-    split = faces(10, size=SIZE, validation_fraction=0.2, seed=0)
-    whole = faces(10, size=SIZE, test_fraction=0.0, seed=0)
-    assert set(split.splits) == {"train", "validation", "test"}
-    total = sum(split.rows(name) for name in split.splits)
-    assert total == whole.rows("train")
 
 
 def read(federation, learn_from):
@@ -121,23 +109,6 @@ def test_the_same_mouth_means_another_thing_on_a_man():
     assert abs(open_men) < 0.1
 
 
-def test_looks_are_sets_of_parameters_and_what_is_given_stands_above_them():
-    """The harder look has more wrong labels and grain; each may be set by itself."""
-    small = {"size": SIZE, "seed": 7}
-    like = faces(20, **small)
-    asked = faces(
-        20, men=0.42, beard=0.2, reserve=0.1, label_noise=0.1, noise=0.1, **small
-    )
-    assert like.fingerprint == asked.fingerprint
-    harder = faces(20, look="harder", **small)
-    changed = {"beard": 0.25, "label_noise": 0.15, "noise": 0.15}
-    assert harder.fingerprint == faces(20, **changed, **small).fingerprint
-    assert "harder" in harder.name
-    assert len({like.fingerprint, harder.fingerprint}) == 2
-    apart = faces(20, look="apart", men=1.0, mixed=0.0, **small)
-    assert all((silo.rows().group == 1).all() for silo in apart.silos)
-
-
 def test_label_noise_is_as_asked():
     """The same drawings with wrong labels: only the labels differ."""
     clean, noisy = (
@@ -147,10 +118,3 @@ def test_label_noise_is_as_asked():
     np.testing.assert_array_equal(clean[0], noisy[0])
     wrong = clean[1] != noisy[1]
     assert wrong.mean() == pytest.approx(0.2, abs=0.04)
-
-
-def test_bad_parameters_are_listed_together():
-    with pytest.raises(UsageError) as caught:
-        faces(0, size=8, beard=1.5, look="easy")
-    for name in ("clients", "size", "beard", "look"):
-        assert f"'{name}'" in str(caught.value)

@@ -8,6 +8,7 @@ and local steps are varied one at a time.
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,19 +17,26 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from scipy import stats
 
 from pffl import figures, files
 from pffl.data.federation import Federation
 from pffl.errors import ArtefactError, DataError, UsageError
+from pffl.figures.chart import Axis, Mark, Row, Rows, Series
+from pffl.figures.tables import Table, rows_of, used
 from pffl.models.linear import default_model
 from pffl.preparation import Options
+from pffl.progress import counted
+from pffl.records import Record
+from pffl.spec import parse
 from pffl.study import experiment
 from pffl.study.compare import Comparison, compare, overlap, space
-from pffl.study.decisions import Ranks, ranked
+from pffl.study.decisions import LEVEL
 from pffl.study.experiment import Report, Study
 from pffl.study.published import interval, number, small
 from pffl.study.sweep import notion_of, quiet, smallest_bound
 from pffl.study.trial import Footing, Trial
+from reproduction import extend
 
 FORMAT = "pffl.benchmark"
 TERMS = ("suite", "methods", "seeds", "trials", "budget", "within")
@@ -95,7 +103,7 @@ class Benchmark:
         ]
         words = f"Mean rank by the worst group's loss on {ranks.data_sets} data sets"
         out: dict[str, figures.Chart] = {
-            "ranks": figures.ranks(lines, critical=ranks.critical, words=words)
+            "ranks": ranks_chart(lines, critical=ranks.critical, words=words)
         }
         for name, one in self.record["data_sets"].items():
             out[f"{name}-differences"] = figures.differences(
@@ -349,6 +357,103 @@ def _varied(
     )
 
 
+# Ranks
+
+
+@dataclass(frozen=True)
+class Ranks(Record):
+    """Methods ranked on each data set, 1 for the smallest value (Demšar 2006).
+
+    Attributes
+    ----------
+    methods, ranks
+        Names, and mean ranks; of equal values each has the mean of their places.
+    data_sets
+        How many.
+    p
+        Of Friedman's test that all methods are alike; None for fewer than two data
+        sets or three methods.
+    critical
+        Nemenyi's critical difference: two mean ranks further apart differ at 5 %.
+    """
+
+    methods: tuple[str, ...]
+    ranks: tuple[float, ...]
+    data_sets: int
+    p: float | None
+    critical: float | None
+
+
+def ranked(values: Mapping[str, Sequence[float]], *, level: float = LEVEL) -> Ranks:
+    """Rank methods by their values on data sets, one each; smaller is better."""
+    names = tuple(values)
+    table = np.array([values[name] for name in names], dtype=float).T
+    n, k = table.shape
+    ranks = stats.rankdata(table, axis=1)
+    p = critical = None
+    if n >= 2 and k >= 3 and np.ptp(ranks) > 0:
+        p = float(stats.friedmanchisquare(*table.T).pvalue)
+        q = float(stats.studentized_range.ppf(1 - level, k, np.inf)) / np.sqrt(2)
+        critical = float(q * np.sqrt(k * (k + 1) / (6 * n)))
+    return Ranks(names, tuple(map(float, ranks.mean(axis=0))), n, p, critical)
+
+
+def ranks_chart(
+    table: Table,
+    *,
+    critical: float | None = None,
+    words: str = "Mean rank of each method, the best first",
+) -> Rows:
+    """A critical-difference plot: mean ranks, and who is not told apart.
+
+    After Demšar (2006), with names in rows so that long ones have room.
+
+    Parameters
+    ----------
+    table
+        `method` and `rank`: its mean over data sets, 1 is best.
+    critical
+        By how much two mean ranks must differ to be told apart; drawn as a length.
+    """
+    found = sorted(
+        ((str(row["method"]), float(row["rank"])) for row in rows_of(table)),
+        key=lambda pair: pair[1],
+    )
+    rows = [
+        Row(name, (Mark("rank", rank, words=f"{name}: {rank:.2f}"),), f"{rank:.2f}")
+        for name, rank in found
+    ]
+    if critical is not None:
+        scale = Mark("critical", 1.0, 1.0 + critical, f"{critical:.2f}")
+        rows.insert(0, Row("critical difference", (scale,), f"{critical:.2f}"))
+    place = dict(found)
+    near = [] if critical is None else _near(found, critical)
+    groups = [group for group in near if len(group) > 1]
+    rows += [Row("No difference shown between")] if groups else []
+    for group in groups:
+        low, high = place[group[0]], place[group[-1]]
+        text = f"{', '.join(group)}: {low:.2f} to {high:.2f}"
+        rows.append(Row(", ".join(group), (Mark("alike", low, high, text),)))
+    series = {
+        "rank": Series("mean rank", "dot", "after"),
+        "alike": Series("no difference shown", "range", "before"),
+        "critical": Series("", "range", "bound"),
+    }
+    most = max([len(found), *place.values(), 2.0, 1.0 + (critical or 0.0)])
+    axis = Axis("mean rank, 1 is best", 1.0, float(most), whole=True)
+    return Rows(words, axis, rows, used(series, rows))
+
+
+def _near(found: Sequence[tuple[str, float]], critical: float) -> list[list[str]]:
+    """Groups of neighbours no further apart than `critical`, none inside another."""
+    out: list[list[str]] = []
+    for i, (_, first) in enumerate(found):
+        group = [name for name, rank in found[i:] if rank - first <= critical]
+        if not out or group[-1] not in out[-1]:
+            out.append(group)
+    return out
+
+
 # The page
 
 
@@ -370,7 +475,7 @@ def page(record: Mapping[str, Any]) -> str:
         "methods that take one is a little above the smallest that training rows of "
         "the first seed can meet. Trials are chosen on validation rows: the smallest "
         f"worst-group loss within {record['within']:g} of the smallest error of any "
-        "trial. Written by `pffl compare --suite natural --publish "
+        "trial. Written by `python -m reproduction.suite --publish "
         "reproduction/benchmark` (`--source FILE` for ACS, `--only LIST` for some); "
         "rules: "
         "[docs/methods.md, 14](../../docs/methods.md#14-how-methods-are-compared).",
@@ -496,3 +601,53 @@ def _varied_part(name: str, points: Sequence[Mapping[str, Any]]) -> list[str]:
             f"{number(p['error'])} |"
         )
     return [*lines, ""]
+
+
+# The command
+
+
+def main() -> None:
+    """Run the suite, write page and pictures, and say who ranks where."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--methods", default=",".join(METHODS_RANKED))
+    parser.add_argument("--only", default=",".join(NATURAL), help="some data sets")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--budget", type=int, default=BUDGET, help="gradients per silo")
+    parser.add_argument("--source", help="file or folder of ACS")
+    parser.add_argument("--out", type=Path, default=Path("runs/suite-natural"))
+    parser.add_argument("--publish", type=Path, help="folder of page and pictures")
+    given = parser.parse_args()
+    extend()
+
+    def opened(section: Mapping[str, Any], seed: int) -> Federation:
+        extra: dict[str, Any] = {"seed": seed, "validation_fraction": VALIDATION}
+        if section["name"] == "acs" and given.source is not None:
+            extra["source"] = given.source
+        return parse({"data": {**section, **extra}}, source="suite").data.open()
+
+    with counted("run") as report:
+        found = run_suite(
+            "natural",
+            opened,
+            methods=given.methods.split(","),
+            data_sets=given.only.split(","),
+            seeds=given.seeds,
+            budget=given.budget,
+            out=given.out,
+            report=report,
+        )
+    found.save(given.out)
+    if given.publish is not None:
+        if (given.publish / "benchmark.json").exists():
+            found = found.beside(Benchmark.load(given.publish))
+        found.save(given.publish)
+    ranks = found.ranks
+    for rank, name in sorted(zip(ranks.ranks, ranks.methods, strict=True)):
+        print(f"{rank:5.2f}  {name}")
+    print(
+        f"Critical difference: {ranks.critical}. Saved in {given.publish or given.out}"
+    )
+
+
+if __name__ == "__main__":
+    main()
