@@ -1,4 +1,4 @@
-"""Sites that lie: gradients with a wrong sign are refused, easy rows change little."""
+"""Sites that lie: what they hide is within the line that the certificate draws."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import pytest
 import pffl
 from pffl.data import Federation
 from pffl.engines.remote import InMemory, Remote
-from pffl.errors import PFFLError
 from pffl.solution import Solution
-from pffl.wire import Policy, convexity
+from pffl.wire import Policy
 from tests.attacks.askers import tell
 from tests.engines.sites import remote, sites_of, spoil
 from tests.helpers import from_silos, make_federation
@@ -39,21 +38,22 @@ def trained(*, liar: bool) -> Solution:
     engine = Remote(
         InMemory(sites), FEDERATION.schema, FEDERATION.silo_names, policy=Policy()
     )
-    return pffl.solve(engine, pffl.BoundedGroupLoss(0.66), method="exact")
+    return pffl.solve(engine, pffl.BoundedGroupLoss(0.68), method="exact")
 
 
-def test_gradients_with_the_wrong_sign(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = worst(trained(liar=False))
-    with pytest.raises(PFFLError, match="no convex loss has both") as refused:
-        trained(liar=True)
-    assert "site 2" in str(refused.value)
-    monkeypatch.setattr(convexity.Convexity, "judge", lambda *_: None)
-    misled = worst(trained(liar=True))
-    assert misled > honest + 0.01
+def test_gradients_with_the_wrong_sign() -> None:
+    """They mislead the training, and no bound is called met that is not."""
+    honest, lied = trained(liar=False), trained(liar=True)
+    misled = worst(lied)
+    assert misled > worst(honest) + 0.01
+    assert (honest.status, lied.status) == ("met", "not_converged")
+    (line,) = [s for s in lied.certificate.statements if s.kind == "sites"]
+    for group, row in enumerate(line.per_cell):
+        assert loss_of(lied, group) <= row["train at most"]
     tell(
         "one site of three turns the sign of its gradients",
-        f"admitted: a group's loss is {misled:.3f}, not {honest:.3f}",
-        "refused",
+        f"a group's loss is {misled:.3f}, not {worst(honest):.3f}",
+        f"{lied.status}: within the line that the certificate draws",
     )
 
 

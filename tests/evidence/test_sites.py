@@ -108,7 +108,7 @@ def test_the_words_and_the_checks_are_those_of_what_was_possible():
     assert "one of the 3 sites" in found.text
     assert found.figures["sites"] == list(rows().silo_names)
     assert [a.state for a in found.assumptions] == ["assumed", "checked"]
-    assert "one convex function" in found.assumptions[1].text
+    assert "within what the census allows" in found.assumptions[1].text
     apart = [(row["highest"] - row["lowest"], row["cell"]) for row in found.per_cell]
     assert (
         f"Between sites the mean loss of '{max(apart)[1]}' differs most" in found.text
@@ -124,8 +124,8 @@ def test_of_a_model_that_is_not_known_less_is_checked():
     found = sites.statement(other)
     states = [a.state for a in found.assumptions]
     assert states == ["assumed", "checked", "could not be checked"]
-    assert "convex" not in found.assumptions[1].text
-    assert "one convex function" in found.assumptions[2].text
+    assert "the census allows" not in found.assumptions[1].text
+    assert "within what the census allows" in found.assumptions[2].text
 
 
 def test_silos_at_hand_hide_nothing():
@@ -140,7 +140,7 @@ def test_under_masks_it_is_not_available_and_what_could_not_be_checked_is_said()
     assert not found.available
     assert found.text.startswith("not available: under masks nobody sees")
     assert "Of a single site none of this could be checked" in found.reason
-    assert "one convex function" in found.reason
+    assert "within what the census allows" in found.reason
     assert masked.evidence.sites.masked == 3
     assert masked.evidence.seen.sites == {}
     result = verdict.result(masked.evidence)["sites"]

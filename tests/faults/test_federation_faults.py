@@ -456,20 +456,14 @@ def test_fault_52_an_attack_on_updates_is_bounded_and_recorded(attack):
         p = problem.task.shares[1]
         assert far <= p * limit + own + p / (1 - p) * (others + own)
         entry = last(engine)
-        marks |= {what for name, what in entry["flagged"] if name == "site 1"}
         marks |= {"clipped" for name in entry["clipped"] if name == "site 1"}
         marks |= {"refused" for name, _ in entry["refused"] if name == "site 1"}
         question = replace(question, w=question.w + honest.update)
-    expected = {
-        "sign flip": {"slope"},
-        "a thousand times": {"clipped", "refused"},
-        "constant": {"repeated"},
-    }
-    assert marks & expected[attack]
+    assert bool(marks) == (attack == "a thousand times")
 
 
-def test_fault_52_false_group_losses_are_refused_or_flagged_and_bounded():
-    """False sums stay inside the census's range, and a change of tune is flagged."""
+def test_fault_52_false_group_losses_are_refused_or_bounded():
+    """False sums stay inside the census's range."""
     federation = biased(0)
 
     def flatter(arrays):
@@ -485,11 +479,9 @@ def test_fault_52_false_group_losses_are_refused_or_flagged_and_bounded():
     engine = remote(federation, sites := sites_of(federation), policy=TWO)
     _, question = ask(engine, w=0.3)
     true = engine.ask(question)
-    assert last(engine)["flagged"] == []
     sites["node 1"] = spoil(sites["node 1"], change=flatter)
     nearby = replace(question, w=question.w * 1.01)
     false = engine.ask(nearby)
-    assert ["site 1", "jump"] in last(engine)["flagged"]
     known = engine.gate.known(nearby, 1)
     low, high = known.ceilings.losses(nearby.w, known.sizes)
     slack = np.abs(true.cell_losses) * 0.02

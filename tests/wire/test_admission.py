@@ -136,7 +136,7 @@ def answer(federation, question, k):
 @pytest.mark.parametrize("name", MODELS)
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=10)
-def test_an_honest_silo_is_never_refused_clipped_or_flagged(name, seed):
+def test_an_honest_silo_is_never_refused_or_clipped(name, seed):
     honest_silos_pass(name, seed)
 
 
@@ -144,7 +144,7 @@ def test_an_honest_silo_is_never_refused_clipped_or_flagged(name, seed):
 @pytest.mark.parametrize("name", MODELS)
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=100)
-def test_no_honest_silo_of_many_is_refused_clipped_or_flagged(name, seed):
+def test_no_honest_silo_of_many_is_refused_or_clipped(name, seed):
     honest_silos_pass(name, seed)
 
 
@@ -179,9 +179,6 @@ def honest_silos_pass(name, seed):
                     continue  # squares with too large a step
                 verdict = gate.report(question, k, total)
                 assert not verdict.clipped
-                assert verdict.flags == () or (
-                    steps > 1 and verdict.flags == ("slope",)
-                )
                 assert verdict.total is total
 
 
@@ -564,60 +561,6 @@ def test_an_update_above_the_clip_is_shortened_and_far_above_refused():
     gate = opened(federation, Policy(update_clip=norm / 200))
     with pytest.raises(Refused, match="longer"):
         gate.report(question, 0, total)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_a_change_that_the_move_of_w_does_not_allow_is_flagged(name):
-    federation, problem, w, gate = setting(name)
-    near = 1e-3 * w
-    question = Train(problem.task, w, 1.0, np.zeros(2), np.array([0.01]))
-    total = answer(federation, question, 0)
-    gate.report(question, 0, total)
-    there = replace(question, w=w + near)
-    again = answer(federation, there, 0)
-    assert gate.report(there, 0, again).flags == ()
-    back = replace(question, w=w + 2 * near)
-    false = answer(federation, back, 0)
-    move = 0.05 * false.cell_losses[0] * np.array([1.0, -1.0])
-    false = replace(false, cell_losses=false.cell_losses + move)
-    assert gate.report(back, 0, false).flags == ("jump",)
-
-
-def test_the_same_update_for_another_w_is_flagged():
-    federation, problem, w, gate = setting()
-    question = train_question(problem, 0 * w, np.zeros(2))
-    total = answer(federation, question, 0)
-    assert gate.report(question, 0, total).flags == ()
-    there = replace(question, w=1e-6 * w)
-    moved = replace(answer(federation, there, 0), update=total.update)
-    assert "repeated" in gate.report(there, 0, moved).flags
-
-
-@pytest.mark.parametrize("steps", [1, 5])
-@pytest.mark.parametrize("name", MODELS)
-def test_an_update_with_its_sign_turned_contradicts_the_losses(name, steps):
-    federation, problem, w, gate = setting(name)
-    liar = opened(federation)
-    question = Train(problem.task, 0.1 * w, 1.0, np.zeros(2), np.full(steps, 0.02))
-    seen = []
-    for _ in range(4):
-        total = answer(federation, question, 0)
-        assert gate.report(question, 0, total).flags == ()
-        turned = replace(total, update=-total.update)
-        seen += liar.report(question, 0, turned).flags
-        question = replace(question, w=question.w + total.update / total.share)
-    assert "slope" in seen
-    assert set(seen) == {"slope"}
-
-
-def test_the_same_update_at_convergence_is_not_flagged():
-    federation, problem, w, gate = setting()
-    question = train_question(problem, w, np.zeros(2))
-    total = answer(federation, question, 0)
-    gate.report(question, 0, total)
-    there = replace(question, w=np.nextafter(w, 9.0))
-    again = replace(answer(federation, there, 0), update=total.update)
-    assert gate.report(there, 0, again).flags == ()
 
 
 def test_cells_of_a_missing_silo_have_no_loss():

@@ -53,8 +53,7 @@ from pffl.questions.declared import (
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from pffl.questions.plausible import Known, Touched
-    from pffl.questions.train import LocalReport
+    from pffl.questions.plausible import Known
 
 MOST_CELLS = 10_000
 MOST_SILOS = 1_000_000
@@ -550,18 +549,6 @@ class ModelQuestion(Question[T_co]):
         """Return a silo's report if it can be true, or a harmless part of it."""
         total.check_ranges(known.in_each, self.scales, known.in_weight)
         return total
-
-    def losses(self, total: Any) -> FloatArray | None:
-        """Return the loss sums of the cells at w, if the answer has them."""
-        return None
-
-    def touched(self, total: Any) -> Touched | None:
-        """Return losses at w, with what gradients there are, if the answer has any."""
-        return None
-
-    def descent(self, known: Known, total: Any) -> LocalReport | None:
-        """Return the report as a statement on the silo's own objective, if it is."""
-        return None
 
 
 def anywhere(w: FloatArray) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from pffl.questions.base import ModelQuestion, View
 from pffl.questions.declared import ROUNDING, Total, array, number
-from pffl.questions.plausible import LOSS, Known, Touched, within
+from pffl.questions.plausible import LOSS, Known, within
 from pffl.questions.slopes import (
     check_first_order,
     linear,
@@ -59,15 +59,6 @@ class Curvature(ModelQuestion[CurvatureTotal]):
             gradients[1:],
             np.reshape(hessians[1:], (-1, *hessians[0].shape)),
         )
-
-    def losses(self, total: CurvatureTotal) -> FloatArray:
-        """Return the loss sums of the cells at w."""
-        return total.cell_losses
-
-    def touched(self, total: CurvatureTotal) -> Touched:
-        """Return losses at w and their gradients."""
-        gradients = np.vstack([total.risk_gradient, total.cell_gradients])
-        return Touched.by_each(total.risk, total.cell_losses, gradients)
 
     def check(self, known: Known, total: CurvatureTotal) -> CurvatureTotal:
         """Judge values, gradients and Hessians of one silo."""

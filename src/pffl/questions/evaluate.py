@@ -31,7 +31,7 @@ from pffl.questions.declared import (
     table,
     text,
 )
-from pffl.questions.plausible import LOSS, Known, Touched, require, within
+from pffl.questions.plausible import LOSS, Known, require, within
 from pffl.questions.stakes import STAKES, Stakes, check_log_sums, check_stakes, means
 from pffl.typing import BoolArray, FloatArray, IntArray
 
@@ -367,14 +367,6 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         """Return the total with each silo's part of the cells."""
         columns = [COLUMNS.index(name) for name in OF_SILOS]
         return replace(total, of_silos=np.stack([p.cells[:, columns] for p in parts]))
-
-    def losses(self, total: EvaluateTotal) -> FloatArray:
-        """Return the loss sums of the cells at w."""
-        return total.column("loss", of="cells")
-
-    def touched(self, total: EvaluateTotal) -> Touched:
-        """Return the model's own losses at w."""
-        return Touched.of(total.risk, self.losses(total))
 
     def check(self, known: Known, total: EvaluateTotal) -> EvaluateTotal:
         """Judge counts, losses and predictions of one silo."""

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pffl.bounds.rounding import Sizes, Sparse
+from pffl.bounds.rounding import Sparse
 from pffl.data.schema import Schema
 from pffl.errors import Refused
 from pffl.models.base import Inputs, Model, Target
@@ -41,7 +41,6 @@ from pffl.models.linear import (
     LogisticRegression,
     SoftmaxRegression,
 )
-from pffl.numerics import divisors
 from pffl.questions.declared import ROUNDING, Row
 from pffl.typing import FloatArray
 
@@ -130,8 +129,6 @@ class Ceilings:
         Number of rows, and n: what they weigh together.
     target, targets, unit
         How a numeric target is scaled, T, and what losses are measured in.
-    sparse
-        How scores are computed where rows are sparse.
     """
 
     shape: Shape | None
@@ -141,7 +138,6 @@ class Ceilings:
     target: Target
     targets: float
     unit: float
-    sparse: Sparse | None = None
 
     @classmethod
     def of(cls, model: Model, census: CensusTotal) -> Ceilings:
@@ -155,13 +151,12 @@ class Ceilings:
         columns = lengths(rows, mass, sums, squares, inputs.mean) / inputs.scale
         if model.intercept:
             columns = np.append(columns, math.sqrt(mass))
-        sparse = sparse_sizes(int(census.stored[0]), inputs, len(columns), mass)
         far = np.zeros(1)
         if census.target.size:
             total, square = census.target.T
             far = lengths(rows, mass, total, square, np.array([target.mean]))
         targets = float(far[0])
-        return cls(shape, columns, rows, mass, target, targets, model.unit, sparse)
+        return cls(shape, columns, rows, mass, target, targets, model.unit)
 
     @property
     def total(self) -> float:
@@ -199,34 +194,6 @@ class Ceilings:
             most = np.sqrt(np.maximum(losses, 0.0)) * self.total
             return 2 * self.target.scale * most
         return self.shape.slope * np.sqrt(n) * self.total
-
-
-@dataclass(frozen=True, eq=False)
-class Touched:
-    """Losses at one w, and planes that touch sums of them there.
-
-    Attributes
-    ----------
-    values
-        F's part and each cell's loss sum, (1 + Z,).
-    weights, gradients
-        Σ weights·values has this gradient: a row for each plane, (m, 1 + Z) and (m, p).
-    """
-
-    values: FloatArray
-    weights: FloatArray
-    gradients: FloatArray
-
-    @classmethod
-    def of(cls, risk: float, losses: FloatArray) -> Touched:
-        """Return losses alone."""
-        values = np.append(risk, losses)
-        return cls(values, np.zeros((0, len(values))), np.zeros((0, 0)))
-
-    @classmethod
-    def by_each(cls, risk: float, losses: FloatArray, gradients: FloatArray) -> Touched:
-        """Return losses with a gradient each, F's first."""
-        return cls(np.append(risk, losses), np.eye(1 + len(losses)), gradients)
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,21 +272,6 @@ class Known:
         """Refuse another Σp_k than the agreed one, which several sites round."""
         agreed = share == self.share or (self.sites > 1 and near(share, self.share))
         require(agreed, "another share than the agreed one")
-
-    def sizes_in(self, shape: Shape) -> Sizes:
-        """How large the numbers are that losses are computed from, F's first."""
-        ceilings, rows = self.ceilings, self.in_each["z"]
-        return Sizes(
-            ceilings.columns,
-            ceilings.targets / ceilings.target.scale,
-            np.append(float(self.rows), rows),
-            1.0 / divisors(np.append(self.risk_mass, self.sizes)),
-            len(self.counts) * self.sites,
-            shape.slope,
-            shape.curvature,
-            self.weighted,
-            ceilings.sparse,
-        )
 
     def loss_sums(self, w: FloatArray, n: FloatArray, sums: FloatArray) -> None:
         """Refuse loss sums that no honest rows weighing n can have (fault 49)."""

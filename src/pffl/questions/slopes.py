@@ -20,7 +20,7 @@ from pffl.models.scaled import Design
 from pffl.numerics import sigmoid
 from pffl.questions.base import ModelQuestion, Task, View
 from pffl.questions.declared import Dims, Row, Total, array, number, scalar, table
-from pffl.questions.plausible import LOSS, Known, Touched, check_length
+from pffl.questions.plausible import LOSS, Known, check_length
 from pffl.typing import FloatArray
 
 SCORE = Row(0.0, 1.0, weighted=True, called="a score")
@@ -150,15 +150,6 @@ class Slopes(ModelQuestion[SlopesTotal]):
             raise UsageError("smooth scores need a model with one score per example")
         smooth = sigmoid(self.sharpness * z)
         return smooth, self.sharpness * smooth * (1 - smooth)
-
-    def losses(self, total: SlopesTotal) -> FloatArray:
-        """Return the loss sums of the cells at w."""
-        return total.cell_losses
-
-    def touched(self, total: SlopesTotal) -> Touched:
-        """Return losses at w and their gradients."""
-        gradients = np.vstack([total.risk_gradient, total.cell_gradients])
-        return Touched.by_each(total.risk, total.cell_losses, gradients)
 
     def check(self, known: Known, total: SlopesTotal) -> SlopesTotal:
         """Judge values, gradients, products and scores of one silo."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -28,7 +28,7 @@ from pffl.questions.declared import (
     vector,
     whole,
 )
-from pffl.questions.plausible import LOSS, Known, Touched, check_length, near, require
+from pffl.questions.plausible import LOSS, Known, check_length, near, require
 from pffl.typing import FloatArray, IntArray
 
 MOST_STEPS = 1_000_000
@@ -315,51 +315,6 @@ class Train(ModelQuestion[TrainTotal]):
             return {}
         return {"the batch size or its seed": f"{self.batch_size} {self.seed}"}
 
-    def losses(self, total: TrainTotal) -> FloatArray:
-        """Return the loss sums of the cells at w."""
-        return total.cell_losses
-
-    def touched(self, total: TrainTotal) -> Touched:
-        """Return losses at w, and the gradient of βF + Σλ_z/m_z·L_z, where asked for.
-
-        It touches nothing where a cell counts below 0: the sum is not convex then.
-        """
-        alone = Touched.of(total.risk, total.cell_losses)
-        if not self.slope or (self.cell_weights < 0).any():
-            return alone
-        weights = np.append(self.risk_weight, self.cell_weights)
-        return Touched(alone.values, weights[None], total.gradient[None])
-
-    def descent(self, known: Known, total: TrainTotal) -> LocalReport | None:
-        """Return the report as a statement on the silo's own objective.
-
-        None of a silo without a share, or a weight.
-        """
-        if not (total.share > 0 and total.powers[0] > 0):
-            return None
-        whole = self.batch_size is None or self.batch_size >= known.rows
-        whole = whole and (known.sites == 1 or len(self.step_sizes) == 1)
-        lifted = bool((self.cell_weights[known.sizes > 0] < 0).any())
-        length, steps = float(self.step_sizes.sum()), len(self.step_sizes)
-        length /= self.known_mass(known)  # positive, as the first of the powers is
-        update = total.update / total.powers[0]
-        if self.slope:  # ∇G_k itself, as one step of that length would say it
-            own = total.gradient / total.share + self.ridge_weight * self.w
-            update, steps, whole = -length * own, 1, True
-        return LocalReport(
-            self.w,
-            total.risk / total.share,
-            total.cell_losses,
-            update,
-            length,
-            steps,
-            self.risk_weight,
-            self.cell_weights / total.share,
-            self.ridge_weight,
-            known.member.tobytes(),
-            self.task.model.convex and whole and not lifted and length > 0,
-        )
-
     def lacking(self, total: TrainTotal, rows: FloatArray) -> TrainTotal:
         """Mark with NaN the cells in which silos that did not answer have `rows`.
 
@@ -486,54 +441,3 @@ def _slopes(
         weights = min(norm, heaviest * math.sqrt(drawn_mass))
         c0, c1 = shape.slope * weights * ceilings.total, 0.0
     return c0 * n / drawn, c1 * n / drawn
-
-
-@dataclass(frozen=True, eq=False)
-class LocalReport:
-    """A silo's report of a round of training, as a statement on its own objective.
-
-    G_k(w) = βF_k(w) + Σ_z (λ_z/m_z p_k) L_kz(w) + (ridge/2)‖w‖² is known at every w
-    that the silo reported losses for, whatever λ; and with J = 1 its update says ∇G_k.
-    """
-
-    w: FloatArray
-    mean: float  # F_k
-    losses: FloatArray  # L_kz
-    update: FloatArray  # Δ_k
-    length: float  # Σ η_j
-    steps: int  # J
-    risk_weight: float
-    cell_weights: FloatArray  # λ_z/(m_z p_k)
-    ridge: float
-    cells: bytes
-    convex: bool  # whether G_k is, and Δ_k was taken on all of its rows
-
-    def value(self, at: LocalReport) -> float:
-        """Return G_k with this round's weights, at the w of another report."""
-        losses = self.risk_weight * at.mean + float(self.cell_weights @ at.losses)
-        return losses + 0.5 * self.ridge * float(at.w @ at.w)
-
-    def fits(self, before: LocalReport) -> bool:
-        """Whether G_k is convex between two reports, as it must be.
-
-        With d the move of w and g = −Δ/Σ η: g_before·d ≤ change of G_k ≤ g_now·d, each
-        with its own round's weights. With more than one step, g is a mean over the
-        local path, and what it may be off by is put at ‖Δ‖²/Σ η (half of it for two):
-        enough unless steps are large for many of the directions.
-        """
-        d = self.w - before.w
-        rise = before.value(self) - before.value(before)
-        if rise < before.slope(d) - before.leeway(rise, d):
-            return False
-        rise = self.value(self) - self.value(before)
-        return rise <= self.slope(d) + self.leeway(rise, d)
-
-    def slope(self, d: FloatArray) -> float:
-        """Return g·d."""
-        return -float(self.update @ d) / self.length
-
-    def leeway(self, rise: float, d: FloatArray) -> float:
-        """Return what rounding, and more than one step, allow."""
-        path = float(self.update @ self.update) / self.length
-        size = abs(self.value(self)) + abs(rise) + abs(self.slope(d))
-        return 1e-9 * size + min((self.steps - 1) / 2, 1.0) * path

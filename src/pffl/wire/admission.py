@@ -1,15 +1,12 @@
 """Admission: how many sites must answer, and whether what they say can be true.
 
-The gate freezes the census, and judges every report against it and against what the
-silo has reported so far (`convexity`). Flags refuse nothing: an honest silo may earn
-one. They are named in the run record, without figures.
+The gate freezes the census, and judges every report against it.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,13 +19,7 @@ from pffl.parcel import LARGEST
 from pffl.questions import Census, CensusTotal, ModelQuestion, Moments, Question
 from pffl.questions.plausible import Ceilings, Known
 from pffl.questions.released import RELEASE
-from pffl.questions.train import LocalReport
 from pffl.typing import FloatArray
-from pffl.wire.convexity import Convexity
-
-LONGEST = 200  # values kept of a series
-FEWEST = 10  # changes before a change can be unusual
-UNUSUAL = 20.0  # times the median change
 
 
 @dataclass(frozen=True)
@@ -111,11 +102,10 @@ class Policy:
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """An admitted report: as it was sent, or clipped; and what is odd about it."""
+    """An admitted report: as it was sent, or clipped."""
 
     total: Any
     clipped: bool = False
-    flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,9 +129,6 @@ class Gate:
         self.policy, self.schema = policy, schema
         self._frozen: dict[tuple[int, str], Frozen] = {}
         self._ceilings: dict[tuple[int, str], tuple[Model, Ceilings]] = {}
-        self._series: dict[tuple[int, str, bytes], Series] = {}
-        self._updates = Updates()
-        self._convexity = Convexity()
 
     def census(
         self, index: int, split: str, total: CensusTotal, withheld: int
@@ -179,9 +166,7 @@ class Gate:
         known = self.known(question, index)
         with np.errstate(over="ignore", invalid="ignore"):
             admitted = question.check(known, total)
-            self._convexity.judge(question, index, known, total)
-            flags = self._flags(question, index, known, total)
-        return Verdict(admitted, admitted is not total, flags)
+        return Verdict(admitted, admitted is not total)
 
     def known(self, question: ModelQuestion[Any], index: int) -> Known:
         """Gather what is known of a silo for a question."""
@@ -214,97 +199,6 @@ class Gate:
         found = Ceilings.of(model, census)
         self._ceilings[key] = (model, found)
         return found
-
-    def _flags(
-        self, question: ModelQuestion[Any], index: int, known: Known, total: Any
-    ) -> tuple[str, ...]:
-        flags: tuple[str, ...] = ()
-        if (descent := question.descent(known, total)) is not None:
-            flags = self._updates.flags(index, descent)
-        if (losses := question.losses(total)) is not None:
-            key = (index, question.split, known.member.tobytes())
-            series = self._series.setdefault(key, Series())
-            if series.add(question.w, losses, known.sizes, known.ceilings):
-                flags = ("jump", *flags)
-        return flags
-
-
-@dataclass
-class Series:
-    """Loss sums of one silo's cells in one split, and the w they were taken at.
-
-    A **jump** is a change that the move of w does not allow: for losses with slopes of
-    at most ρ, |Δ Σℓ| ≤ ρ √n_z A(Δw); for squares, |Δ √Σℓ| ≤ scale·A(Δw) (see
-    `pffl.questions.plausible`). One of the two reports is then false. Where the model
-    has no such constant, a jump is more than 20 times the median of earlier changes.
-    """
-
-    w: FloatArray | None = None
-    values: deque[FloatArray] = field(default_factory=lambda: deque(maxlen=LONGEST))
-
-    def add(
-        self, w: FloatArray, sums: FloatArray, n: FloatArray, ceilings: Ceilings
-    ) -> bool:
-        """Take the next report, and say whether it is a jump."""
-        before, here = self.values[-1] if self.values else None, self.w
-        jump = False
-        if before is not None and here is not None:
-            jump = self._jumps(w - here, before, sums, n, ceilings)
-        self.w = w
-        self.values.append(sums)
-        return jump
-
-    def _jumps(
-        self,
-        moved: FloatArray,
-        before: FloatArray,
-        sums: FloatArray,
-        n: FloatArray,
-        ceilings: Ceilings,
-    ) -> bool:
-        size = n * ceilings.unit + np.abs(before) + np.abs(sums)
-        shape, slack = ceilings.shape, 1e-9 * size
-        if shape is None:
-            return self._unusual(sums)
-        reach = ceilings.reach(moved)
-        if shape.slope is not None:
-            allowed = shape.slope * np.sqrt(n) * reach + slack
-            return bool((np.abs(sums - before) > allowed).any())
-        change = np.abs(np.sqrt(np.maximum(sums, 0)) - np.sqrt(np.maximum(before, 0)))
-        most = ceilings.target.scale * reach
-        return bool((change > most + np.sqrt(slack) * 1e-3).any())
-
-    def _unusual(self, sums: FloatArray) -> bool:
-        if len(self.values) <= FEWEST:
-            return False
-        changes = np.abs(np.diff(np.stack([*self.values, sums]), axis=0))
-        usual = np.median(changes[:-1], axis=0)
-        return bool((changes[-1] > UNUSUAL * usual + 1e-9).any())
-
-
-@dataclass
-class Updates:
-    """The last report of training of each silo.
-
-    Two flags: the very same update for another w ("repeated"), and updates that
-    contradict the silo's own losses ("slope"), as those with the sign turned do.
-    """
-
-    last: dict[int, LocalReport] = field(default_factory=dict)
-
-    def flags(self, index: int, now: LocalReport) -> tuple[str, ...]:
-        """Take a silo's next report, and say what is odd."""
-        before, self.last[index] = self.last.get(index), now
-        # A run that has converged moves w by rounding only, and nothing else changes.
-        if before is None or np.allclose(before.w, now.w, rtol=1e-9, atol=1e-12):
-            return ()
-        found = []
-        if now.update.any() and np.array_equal(before.update, now.update):
-            found.append("repeated")
-        convex = before.convex and now.convex and before.cells == now.cells
-        if convex and not now.fits(before):
-            found.append("slope")
-        return tuple(found)
 
 
 def _is_quorum(value: object) -> bool:

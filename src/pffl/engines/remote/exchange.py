@@ -421,8 +421,6 @@ class Exchange:
             self.entry.refused.append([name, str(error)])
             return not isinstance(error, Late)
         self.entry.answered.append(name)
-        flags = dict.fromkeys(flag for v in verdicts for flag in v.flags)
-        self.entry.flagged += [[name, flag] for flag in flags]
         if any(verdict.clipped for verdict in verdicts):
             self.entry.clipped.append(name)
         return True
@@ -474,8 +472,8 @@ class Entry:
         Names of silos; those who answered in order of arrival.
     refused
         Pairs of a silo's name (or an address) and the reason, once for each reply.
-    clipped, flagged
-        Silos whose update was shortened; pairs of a silo and what is odd.
+    clipped
+        Silos whose update was shortened.
     bytes_sent, bytes_received
         How many.
     messages
@@ -486,7 +484,6 @@ class Entry:
     answered: list[str] = field(default_factory=list)
     refused: list[list[str]] = field(default_factory=list)
     clipped: list[str] = field(default_factory=list)
-    flagged: list[list[str]] = field(default_factory=list)
     bytes_sent: int = 0
     bytes_received: int = 0
     messages: dict[str, dict[str, list[str]]] = field(default_factory=dict)

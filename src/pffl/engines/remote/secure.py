@@ -212,9 +212,6 @@ class Secured(Remote):
         verdict = self.gate.report(question, 0, total)
         if verdict.clipped:  # sites know the sum as it is
             raise Refused("an update longer than its steps allow")
-        if verdict.flags:
-            flags = list(verdict.flags)
-            self.record.write({"event": "odd", "round": self._round, "flags": flags})
         return verdict.total
 
     def _frozen(self, question: Census, total: CensusTotal) -> CensusTotal:
