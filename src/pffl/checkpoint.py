@@ -59,6 +59,8 @@ class Damaged(Exception):
 class Unreadable(ArtefactError):
     """A tree that does not hold what was asked for, and where."""
 
+    code = "bad-checkpoint"
+
     def __init__(self, reason: str) -> None:
         super().__init__(f"{CURRENT} cannot be used: {reason}")
 

@@ -226,7 +226,7 @@ def find_safest(
     if first.run.stopped == "interrupted":
         raise KeyboardInterrupt
     if first.run.stopped is not None:
-        raise NotMetError(STOPPED[first.run.stopped])
+        raise NotMetError(f"[run-stopped] {STOPPED[first.run.stopped]}")
     walk = Walk(problem, method, bare, _spread(first.measured.seen, rows))
     trained = yield from stage("path", walk.fits(first, 2))
     best = max(trained, key=walk.safety)

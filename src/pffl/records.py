@@ -93,7 +93,7 @@ def read(
         problems.raise_if_any()
         raise
     except (ValueError, TypeError, RecursionError) as reason:
-        raise error(f"{source}: it is not JSON: {reason}") from reason
+        raise error(f"[not-json] {source}: it is not JSON: {reason}") from reason
 
 
 def _refuse(name: str) -> NoReturn:
@@ -112,14 +112,16 @@ def _problem(entry: Any) -> str:
         f"[{part}]" if isinstance(part, int) else f".{part}" for part in entry["loc"]
     ).removeprefix(".")
     if entry["type"] == "missing":
-        return f"'{where}' is missing"
+        return f"[missing-key] '{where}' is missing"
     if entry["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"'{where}' is not known"
+        return f"[unknown-key] '{where}' is not known"
     if entry["type"] == "value_error":
-        return str(entry["ctx"]["error"])
+        reason = entry["ctx"]["error"]
+        code = getattr(reason, "code", "wrong-value")
+        return f"[{code}] {reason}"
     got = repr(entry["input"])
     got = got if len(got) <= LONGEST else got[: LONGEST - 1] + "…"
-    return f"'{where}': {entry['msg']}. Got {got} instead."
+    return f"[wrong-value] '{where}': {entry['msg']}. Got {got} instead."
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -214,8 +216,8 @@ def unknown_key(
     having = [name for name, other in others.items() if key in parameters(other)]
     if having:
         hint = f"({', '.join(having)} {'has' if len(having) == 1 else 'have'} it)"
-        return f"{owner} has no parameter '{key}' {hint}"
-    return f"{owner} has no parameter '{key}': {suggestion(key, known)}"
+        return f"[unknown-key] {owner} has no parameter '{key}' {hint}"
+    return f"[unknown-key] {owner} has no parameter '{key}': {suggestion(key, known)}"
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -236,7 +236,7 @@ def read_constraint(given: object, problems: Problems) -> Constraint | None:
     try:
         joined: Constraint = reduce(operator.and_, parts)
     except UsageError as error:
-        problems.add(str(error))
+        problems.add(error)
         return None
     return joined
 
@@ -258,7 +258,7 @@ def _read_kind(
     try:
         kind = kinds[name]
     except PFFLError as error:  # of another package, which is broken
-        problems.add(str(error))
+        problems.add(error)
         return None
     others = kinds.own if isinstance(kinds, Registry) else kinds
     found = check(mine, kind, name, problems, others=others)

@@ -121,7 +121,7 @@ class Solution:
         """How the model came about: method, rounds, questions, seconds."""
         found = self.evidence.training
         if not isinstance(found, Training):
-            raise UsageError(found.missing)
+            raise UsageError(f"[not-available] {found.missing}")
         return found
 
     @property

@@ -136,7 +136,7 @@ def ledger(
     try:
         lines = account.lines()
     except Refused as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(error) from error
     runs: dict[str, float] = {}
     for line in lines:
         runs[line.run] = runs.get(line.run, 0.0) + line.mu**2

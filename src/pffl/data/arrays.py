@@ -47,7 +47,7 @@ def noted(problems: Problems) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        problems.add(str(error))
+        problems.add(error)
 
 
 def as_floats(values: NDArray[Any] | csr_array, what: str) -> Matrix:
@@ -69,8 +69,8 @@ def check_shapes(
             problems.add(f"X must have rows and columns. Got shape {inputs.shape}.")
         elif features is not None and len(features) != inputs.shape[1]:
             problems.add(f"{len(features)} names for {inputs.shape[1]} columns")
-        problems.found.extend(
-            f"'{name}' must be a vector. Got shape {v.shape}."
+        problems.extend(
+            f"[wrong-shape] '{name}' must be a vector. Got shape {v.shape}."
             for name, v in vectors.items()
             if v.ndim != 1
         )

@@ -28,7 +28,7 @@ from pffl.data.sparse import (
     stored_numbers,
     stored_width,
 )
-from pffl.errors import DataError, Problems
+from pffl.errors import DataError, Problems, split_code
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -161,30 +161,35 @@ def _check_all_codes(
     group = np.concatenate([rows.group for rows, _ in parts])
     if _code_problems(schema, y, group):
         for rows, where in parts:
-            problems.found.extend(
-                f"{where}: {problem}"
-                for problem in _code_problems(schema, rows.y, rows.group)
+            problems.extend(
+                f"[{code}] {where}: {problem}"
+                for code, problem in _code_problems(schema, rows.y, rows.group)
             )
 
 
-def _code_problems(schema: Schema, y: FloatArray, group: IntArray) -> list[str]:
+def _code_problems(
+    schema: Schema, y: FloatArray, group: IntArray
+) -> list[tuple[str, str]]:
     if len(y) == 0:
         return []
     found = []
     missing = int((~np.isfinite(y)).sum())
     if missing:
-        found.append(f"{missing} missing labels")
+        found.append(("missing-values", f"{missing} missing labels"))
     elif np.abs(y).max() > LARGEST:
-        found.append(f"numbers beyond {LARGEST:g} as labels: use another unit")
+        beyond = f"numbers beyond {LARGEST:g} as labels: use another unit"
+        found.append(("too-large-numbers", beyond))
     elif schema.labels and (
         y.min() < 0 or y.max() >= schema.n_labels or (y != np.floor(y)).any()
     ):
-        found.append(f"label codes outside 0..{schema.n_labels - 1}")
+        outside = f"label codes outside 0..{schema.n_labels - 1}"
+        found.append(("unknown-label", outside))
     if group.min() < 0 or group.max() >= len(schema.groups):
-        found.append(
+        outside = (
             f"group codes outside 0..{len(schema.groups) - 1}: "
             "a value that the schema does not declare"
         )
+        found.append(("unknown-group", outside))
     return found
 
 
@@ -240,7 +245,7 @@ def refuse_or_warn(message: str, *, strict: bool) -> None:
     """Raise under `strict`, otherwise warn."""
     if strict:
         raise DataError(message)
-    warn(message)
+    warn(split_code(message)[1])
 
 
 def warn(message: str) -> None:

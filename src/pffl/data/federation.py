@@ -379,7 +379,9 @@ class Federation:
         among = [f for f in schema.features if {f, f.split("=", 1)[0]} & set(protected)]
         if among:
             refuse_or_warn(
-                f"protected attribute among the inputs: {listing(among)}", strict=strict
+                "[protected-input] protected attribute among the inputs: "
+                f"{listing(among)}",
+                strict=strict,
             )
         mapping = ", ".join(f"'{label}' → {code}" for code, label in enumerate(labels))
         rows = Rows.of(inputs, target, schema.combine(np.stack(groups, axis=1)))

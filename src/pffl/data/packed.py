@@ -91,4 +91,7 @@ def _read(stream: IO[bytes], limit: int, name: str) -> bytes:
 
 def grows(name: str, limit: int) -> str:
     """Say that a file holds more than it may."""
-    return f"'{name}' grows beyond {limit:,} bytes: no table is packed so tightly"
+    return (
+        f"[too-large] '{name}' grows beyond {limit:,} bytes: no table is packed so "
+        "tightly"
+    )

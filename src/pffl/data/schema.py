@@ -83,8 +83,8 @@ class Schema:
                     problems.add(f"{what}: repeated names {twice}")
             if not self.attributes:
                 problems.add("no protected attribute is declared")
-            problems.found.extend(
-                f"attribute '{a.name}' has no values"
+            problems.extend(
+                f"[no-values] attribute '{a.name}' has no values"
                 for a in self.attributes
                 if not a.values
             )

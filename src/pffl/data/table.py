@@ -117,8 +117,8 @@ class ColumnOptions:
             "group": () if self.include_protected else self.group,
         }
         for name in self.hash:
-            problems.found.extend(
-                f"column '{name}' cannot be hashed: it is given as `{key}=`"
+            problems.extend(
+                f"[wrong-column] column '{name}' cannot be hashed: it is `{key}=`"
                 for key, names in others.items()
                 if name in names
             )
@@ -278,8 +278,9 @@ def _labels(
     names = seen
     if options.labels is not None:
         names = tuple(map(str, options.labels))
-        problems.found.extend(
-            f"{where}: value '{name}' ({int((codes == code).sum())}) is not declared"
+        problems.extend(
+            f"[unknown-label] {where}: value '{name}' "
+            f"({int((codes == code).sum())}) is not declared"
             for code, name in enumerate(seen)
             if name not in names
         )
@@ -380,7 +381,8 @@ def _warn_protected(
             )
     if found:
         refuse_or_warn(
-            f"protected attribute among the inputs: {', '.join(found)}",
+            "[protected-input] protected attribute among the inputs: "
+            f"{', '.join(found)}",
             strict=options.strict,
         )
 

@@ -388,8 +388,10 @@ def _in_folder(
             for state in missing
         ]
         raise DataError(
-            f"'{folder}' has no persons of {year} for {listing(expected)}"
+            f"[file-missing] '{folder}' has no persons of {year} for "
+            f"{listing(expected)}"
             if states
-            else f"'{folder}' has no file of persons of {year}, such as {expected[0]}"
+            else f"[file-missing] '{folder}' has no file of persons of {year}, such as "
+            f"{expected[0]}"
         )
     return [own[s] for s in states or () if s in own] + (everyone if missing else [])

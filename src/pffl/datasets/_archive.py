@@ -96,7 +96,7 @@ def check_entries(
     if len(entries) > most:
         problems.add(f"{len(entries)} members, at most {most} are allowed")
     else:
-        problems.found.extend(filter(None, map(_suspicion, entries)))
+        problems.extend(filter(None, map(_suspicion, entries)))
 
 
 def _suspicion(info: zipfile.ZipInfo) -> str | None:
@@ -104,11 +104,12 @@ def _suspicion(info: zipfile.ZipInfo) -> str | None:
     path = info.filename
     windows = PureWindowsPath(path)
     if PurePosixPath(path).is_absolute() or windows.drive or windows.root:
-        return f"absolute path '{path}'"
+        return f"[unsafe-path] absolute path '{path}'"
     if ".." in windows.parts:
-        return f"path leaves the folder: '{path}'"
+        return f"[unsafe-path] path leaves the folder: '{path}'"
     if stat.S_ISLNK(info.external_attr >> 16):
-        return f"symbolic link '{path}'"
+        return f"[unsafe-path] symbolic link '{path}'"
     if info.file_size > MEGABYTE + MAX_RATIO * info.compress_size:
-        return f"'{path}' grows from {info.compress_size} to {info.file_size} bytes"
+        sizes = f"{info.compress_size} to {info.file_size} bytes"
+        return f"[too-large] '{path}' grows from {sizes}"
     return None

@@ -90,6 +90,8 @@ class RemoteFile:
 class FetchError(DataError):
     """No way led to the file; `reasons` says why, way by way."""
 
+    code = "download-failed"
+
     def __init__(self, file: RemoteFile, target: Path, reasons: list[tuple[str, str]]):
         listing = "\n".join(f"  - {label}: {reason}" for label, reason in reasons)
         super().__init__(

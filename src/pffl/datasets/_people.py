@@ -27,8 +27,8 @@ def protected_names(
     if not names or len(set(names)) < len(names):
         problems.add(f"group: name each protected attribute once. Got {names} instead.")
     allowed = ", ".join(f"'{name}'" for name in known)
-    problems.found.extend(
-        f"group: '{name}' is not one of {allowed}"
+    problems.extend(
+        f"[unknown-group] group: '{name}' is not one of {allowed}"
         for name in names
         if name not in known
     )

@@ -202,7 +202,7 @@ def _files(
 ) -> tuple[Path, Path, Path, Path | None]:
     """Find the files and check them; all that is wrong is said at once."""
     if source is None:
-        raise DataError(HOW)
+        raise DataError(f"[file-missing] {HOW}")
     folder = Path(source).expanduser()
 
     def place(name: str) -> Path | None:
@@ -227,7 +227,7 @@ def _files(
                 check_hash(path, name, problems)
     attributes, identities = found[ATTRIBUTES], found[IDENTITIES]
     if attributes is None or identities is None:  # said above
-        raise DataError(HOW)
+        raise DataError(f"[file-missing] {HOW}")
     return folder, attributes, identities, found[ARCHIVE]
 
 

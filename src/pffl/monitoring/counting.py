@@ -50,12 +50,13 @@ if TYPE_CHECKING:
 
 HEAD = 20  # rows by which a batch is known that begins as another one did
 WEIGHTED = (
-    "rows count by a weight here, and the monitor is one of means in which all count "
-    "alike: begin one with `weight_bound=NUMBER`, which no weight is above"
+    "[needs-weight-bound] rows count by a weight here, and the monitor is one of means "
+    "in which all count alike: begin one with `weight_bound=NUMBER`, which no weight "
+    "is above"
 )
 TRAINED = (
-    "these are the data that the model was trained on: they say nothing of people who "
-    "came later"
+    "[training-rows] these are the data that the model was trained on: they say "
+    "nothing of people who came later"
 )
 
 

@@ -330,4 +330,4 @@ def within(values: FloatArray, low: FloatArray, high: FloatArray, what: str) -> 
 def require(condition: bool, reason: str) -> None:
     """Refuse, unless the condition holds."""
     if not condition:
-        raise Refused(reason)
+        raise Refused(f"[implausible-answer] {reason}")

@@ -165,8 +165,9 @@ class Account:
 
     def _broken(self, why: str) -> str:
         return (
-            f"the privacy account of this site ({LINES}) is not whole: {why}. Nobody "
-            "knows what was spent, and nothing is answered with noise"
+            f"[damaged-account] the privacy account of this site ({LINES}) is not "
+            f"whole: {why}. Nobody knows what was spent, and nothing is answered with "
+            "noise"
         )
 
     @contextmanager

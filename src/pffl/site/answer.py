@@ -488,7 +488,7 @@ class Site:
     def _refuse_if_paused(self) -> None:
         pause = None if self._log is None else paused(self._log.path.parent)
         if pause is not None:
-            raise Refused(str(pause))
+            raise Refused(f"[site-paused] {pause}")
 
 
 def _reason(error: Exception) -> str:

@@ -97,7 +97,7 @@ def _key(config: SiteConfig, *, fresh: bool) -> bytes | None:
         try:
             return account.key
         except Refused as error:
-            raise ArtefactError(str(error)) from error
+            raise ArtefactError(error) from error
 
 
 def _pooled(summary: Summary, floor: int) -> Summary:

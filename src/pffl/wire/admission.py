@@ -210,4 +210,6 @@ def _is_quorum(value: object) -> bool:
 
 
 def _wrong(name: str, wanted: str, value: object) -> str:
-    return f"The '{name}' parameter must be {wanted}. Got {value!r} instead."
+    return (
+        f"[wrong-value] The '{name}' parameter must be {wanted}. Got {value!r} instead."
+    )

@@ -38,7 +38,10 @@ FEWEST_SITES = 3  # of two, each would know the other's answer
 BIAS = np.uint64(1 << 50)  # in the highest limb: 2^(bits − 14)
 LIMB = np.dtype("<u8")
 LANE = np.dtype("<u4")  # half a limb: lanes of many sites add in 64 bits
-LEFT_OVER = "the masks do not cancel: an answer is of another question, run or set"
+LEFT_OVER = (
+    "[masks-left-over] the masks do not cancel: an answer is of another question, run "
+    "or set"
+)
 
 Limbs = NDArray[np.uint64]
 T = TypeVar("T", bound=Total)

@@ -287,7 +287,7 @@ class Remote:
                 for body, question in zip(answer.bodies, questions, strict=True)
             ]
         except Malformed as error:
-            raise Refused(str(error)) from error
+            raise Refused(error) from error
         return [
             self._judge(question, index, total, withheld)
             for question, (total, withheld) in zip(questions, found, strict=True)

@@ -326,7 +326,7 @@ class Nodes:
         if other is not None and index not in self.silent:
             twice = f"two nodes answer as silo '{answer.silo}': {other} and {address}"
             if self.complete:  # the run goes on with the one that it knows
-                raise Unfit(twice)
+                raise Unfit(f"[repeated-site] {twice}")
             raise FederationError(f"{twice}; stop one of them, or give it its own name")
         self.admit(index, answer)
         self.address[index] = address

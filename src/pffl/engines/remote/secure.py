@@ -194,13 +194,16 @@ class Secured(Remote):
         if answer.step != self._transcript.step:
             raise Refused(f"an answer to step {answer.step}, and not to this one")
         if answer.transcript != self._transcript.hash:
-            agreed = "it agreed to another federation.json (pffl site agree)"
-            told = "it was told other answers than this server has"
+            agreed = (
+                "[other-federation] it agreed to another federation.json "
+                "(pffl site agree)"
+            )
+            told = "[other-transcript] it was told other answers than this server has"
             raise Refused(agreed if answer.step == 1 else told)
         try:
             read_masked(answer, _length(questions))
         except Malformed as error:
-            raise Refused(str(error)) from error
+            raise Refused(error) from error
         return [Verdict(answer)]
 
     def _judged(self, question: Question[Any], total: Any) -> Any:
