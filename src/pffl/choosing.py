@@ -123,7 +123,8 @@ def _nothing(trials: Sequence[Trial], limit: float) -> str:
     text = (
         f"[no-such-bound] no bound has an error of at most {words(limit)} on the "
         f"training rows that were set aside: the smallest is {words(best.error)}, "
-        f"at a bound of {words(best.bound or 0.0)}, and {words(free.error)} without bounds; "
+        f"at a bound of {words(best.bound or 0.0)}, and {words(free.error)} without "
+        "bounds; "
     )
     return f"{text}`error_at_most={up(best.error)}` would let that one be chosen"
 

@@ -118,7 +118,8 @@ class ColumnOptions:
         }
         for name in self.hash:
             problems.extend(
-                f"[wrong-column] column '{name}' cannot be hashed: it is `{key}=`"
+                f"[wrong-column] column '{name}' cannot be hashed: "
+                f"it is given as `{key}=`"
                 for key, names in others.items()
                 if name in names
             )
