@@ -197,7 +197,8 @@ def construct(
     try:
         return make(**values)
     except PFFLError as error:
-        to.found.extend(reasons(error))
+        for code, reason in zip(error.codes, reasons(error), strict=True):
+            to.add(f"[{code}] {reason}")
         return None
 
 
