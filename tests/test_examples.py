@@ -14,7 +14,7 @@ import pytest
 
 import pffl
 from pffl.testing import check_constraint, check_method, check_optimum
-from tests.helpers import Oracle
+from tests.saddle import Oracle
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SAID = {

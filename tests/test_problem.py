@@ -14,8 +14,6 @@ from pffl.problem import lower_value, upper_value, value
 from pffl.questions import View
 from tests.driving import expand
 from tests.helpers import (
-    MODELS,
-    Oracle,
     draw_multipliers,
     group_masks,
     make_federation,
@@ -23,6 +21,8 @@ from tests.helpers import (
     setting,
     train_question,
 )
+from tests.oracles import MODELS
+from tests.saddle import Oracle
 
 KINDS = list(MODELS)
 

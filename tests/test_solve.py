@@ -17,12 +17,12 @@ from pffl.errors import DataError, NotMetError, PFFLError, UsageError
 from pffl.models import Model
 from pffl.solving import default_method
 from tests.helpers import (
-    MODELS,
-    Oracle,
     group_masks,
     make_federation,
     make_schema,
 )
+from tests.oracles import MODELS
+from tests.saddle import Oracle
 
 # Agreement with other solvers
 

@@ -12,8 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pffl.bounds import holdout, logsum, rates, uniform
-from pffl.bounds.uniform import loss_bound_linear
+from tests.oracles import holdout, logsum, rates, uniform
 
 DRAWS, DELTA, M = 2000, 0.05, 4.0
 SIZES = (5, 40, 400)
@@ -146,7 +145,7 @@ def test_coverage_of_the_uniform_bound(silos: int) -> None:
     z = points @ models.T
     losses = np.logaddexp(0, z) - labels[:, None] * z  # (atoms, models)
     laws = rng.dirichlet(np.full(30, 0.3), silos)
-    bound = loss_bound_linear(R, X)
+    bound = uniform.loss_bound_linear(R, X)
     assert losses.max() <= bound
     args = {"radius": R, "feature_bound": X, "loss_bound": bound, "delta": DELTA}
     width = uniform.deviation(sizes, **args)

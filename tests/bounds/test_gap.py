@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pffl.bounds import gap as g
-from pffl.errors import UsageError
 from tests.bounds.problems import (
     Problem,
     cvx_means,
@@ -17,6 +15,8 @@ from tests.bounds.problems import (
     draw_model,
     draw_multipliers,
 )
+from tests.oracles import UsageError
+from tests.oracles import gap as g
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -12,17 +12,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-import pffl
-from pffl.bounds.checks import Interval
-from pffl.bounds.infeasible import FAR, NEAR, Support, support
-from pffl.engines import Local, Reference
-from pffl.errors import UsageError
-from pffl.models.base import Inputs, Target
-from pffl.models.linear import LinearModel
-from pffl.problem import Problem
-from pffl.questions import Witness
-from tests.driving import least as find
 from tests.helpers import make_federation, make_problem, make_schema
+from tests.oracles import (
+    FAR,
+    NEAR,
+    Interval,
+    LinearModel,
+    Local,
+    Problem,
+    Support,
+    Terms,
+    UsageError,
+    duals_of,
+    losses_and_slopes,
+    losses_at,
+    on_raw_inputs,
+    people_of,
+    pffl,
+    support,
+    support_of,
+    terms_of,
+    without_bounds,
+)
+from tests.oracles import smallest_common_bound as find
 
 SEEDS = st.integers(0, 2**32 - 1)
 KINDS: dict[str, tuple[LinearModel, int]] = {
@@ -35,8 +47,7 @@ KINDS: dict[str, tuple[LinearModel, int]] = {
 
 def bound(kind: str) -> LinearModel:
     model, labels = KINDS[kind]
-    model = model.bind(make_schema(labels=labels), Inputs.identity(3))
-    return model if labels else model.with_target(Target(-3.0, 2.5))
+    return on_raw_inputs(model, make_schema(labels=labels), (-3.0, 2.5))
 
 
 def draw_targets(rng: np.random.Generator, kind: str, n: int) -> np.ndarray:
@@ -50,25 +61,25 @@ def test_a_dual_lies_below_its_loss_everywhere(seed: int, kind: str, size: float
     # ℓ(s) ≥ u·s − ℓ*(u) for every score s: also far from where u was taken.
     rng = np.random.default_rng(seed)
     model, n = bound(kind), 20
-    shape = (n,) if model.n_outputs == 1 else (n, model.n_outputs)
+    shape = (n, 3) if kind == "softmax" else (n,)
     y = draw_targets(rng, kind, n)
     z, shift = (size * rng.normal(size=shape) for _ in range(2))
-    u, values, sizes = model.duals(z, y, rng.choice([0.0, 0.1, 1.0]) * shift)
+    u, values, sizes = duals_of(model, z, y, rng.choice([0.0, 0.1, 1.0]) * shift)
     for spread in (0.1, 3.0, 100.0, 1e4):
         s = spread * rng.normal(size=shape)
         line = values + (u * s).reshape(n, -1).sum(axis=1)
         room = 1e-13 * (sizes + np.abs(u * s).reshape(n, -1).sum(axis=1) + 1)
         room += 1e-15 * np.abs(s).reshape(n, -1).sum(axis=1)  # Σq is 1 up to rounding
-        assert (model.score_losses(s, y) >= line - room).all()
+        assert (losses_at(model, s, y) >= line - room).all()
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_without_a_shift_it_is_the_tangent(kind: str) -> None:
     rng = np.random.default_rng(1)
     model, y = bound(kind), draw_targets(rng, kind, 30)
-    z = rng.normal(size=(30,) if model.n_outputs == 1 else (30, model.n_outputs))
-    u, values, _ = model.duals(z, y, np.zeros_like(z))
-    losses, slopes = model.score_losses_and_slopes(z, y)
+    z = rng.normal(size=(30, 3) if kind == "softmax" else (30,))
+    u, values, _ = duals_of(model, z, y, np.zeros_like(z))
+    losses, slopes = losses_and_slopes(model, z, y)
     np.testing.assert_allclose(u, slopes, atol=1e-14)
     line = values + (u * z).reshape(30, -1).sum(axis=1)
     np.testing.assert_allclose(line, losses, atol=1e-13)
@@ -78,7 +89,7 @@ def test_an_entropy_keeps_its_digits_where_a_probability_is_tiny() -> None:
     model, one = bound("logistic"), np.ones(1)
     for z in (50.0, 300.0, 700.0):
         # y = 0 and a score of −z: α = e⁻ᶻ, h(α) = α(1 + z) to 20 digits.
-        _, values, _ = model.duals(-z * one, 0 * one, 0 * one)
+        _, values, _ = duals_of(model, -z * one, 0 * one, 0 * one)
         assert values[0] == pytest.approx(np.exp(-z) * (1 + z), rel=1e-12)
 
 
@@ -86,32 +97,33 @@ def test_an_entropy_keeps_its_digits_where_a_probability_is_tiny() -> None:
 class Drawn:
     """A small problem, and its rows as plain arrays."""
 
-    engine: Reference
+    engine: Local
     problem: Problem
+    terms: Terms
     X: np.ndarray
     y: np.ndarray
     cells: np.ndarray
 
     def losses(self, w: np.ndarray) -> np.ndarray:
         """In long double, straight from the definitions."""
-        model = self.problem.task.model
+        terms = self.terms
         X = self.X.astype(np.longdouble)
-        z = X @ w.reshape(model.n_outputs, -1).T.astype(np.longdouble)
-        if model.n_outputs > 1:
+        z = X @ w.reshape(terms.outputs, -1).T.astype(np.longdouble)
+        if terms.outputs > 1:
             own = z[np.arange(len(z)), self.y.astype(int)]
             top = z.max(axis=1)
             return np.log(np.exp(z - top[:, None]).sum(axis=1)) + top - own
-        if isinstance(model, pffl.LogisticRegression):
+        if terms.kind == "logistic":
             return np.logaddexp(0, np.where(self.y == 1, -z[:, 0], z[:, 0]))
-        size = np.abs(model.target.mean + model.target.scale * z[:, 0] - self.y)
-        cut = np.minimum(size, getattr(model, "delta", np.inf))
+        size = np.abs(terms.target_mean + terms.target_scale * z[:, 0] - self.y)
+        cut = np.minimum(size, terms.delta)
         return cut * (2 * size - cut)
 
     def worst(self, w: np.ndarray) -> float:
         """The largest mean loss of a cell less its offset."""
         losses = self.losses(w)
         means = np.array([losses[cell].mean() for cell in self.cells])
-        return float((means - self.problem.cells.bounds).max())
+        return float((means - self.terms.bounds).max())
 
 
 @lru_cache
@@ -120,27 +132,28 @@ def drawn(kind: str, seed: int) -> Drawn:
     federation = make_federation(seed, labels=labels)
     engine = Local(federation, threads=1)
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.5), model=model)
-    problem = problem.with_bounds(np.zeros(2))
-    pooled, inputs = federation.pooled("train"), problem.task.model.inputs
-    X = np.column_stack([inputs.apply(pooled.X), np.ones(len(pooled.y))])
+    problem = without_bounds(problem)
+    pooled, terms = people_of(federation), terms_of(problem)
+    X = (pooled.X - terms.input_mean) / terms.input_scale
+    X = np.column_stack([X, np.ones(len(pooled.y))])
     cells = np.array([pooled.group == 0, pooled.group == 1])
-    return Drawn(engine, problem, X, pooled.y, cells)
+    return Drawn(engine, problem, terms, X, pooled.y, cells)
 
 
 def smallest(one: Drawn) -> float:
     """min_w max_z of mean loss, by cvxpy, without any ball."""
-    model = one.problem.task.model
-    w = cp.Variable((one.X.shape[1], model.n_outputs))
+    terms = one.terms
+    w = cp.Variable((one.X.shape[1], terms.outputs))
     z = one.X @ w
-    if model.n_outputs > 1:
-        own = cp.multiply(np.eye(model.n_outputs)[one.y.astype(int)], z)
+    if terms.outputs > 1:
+        own = cp.multiply(np.eye(terms.outputs)[one.y.astype(int)], z)
         losses = cp.log_sum_exp(z, axis=1) - cp.sum(own, axis=1)
-    elif isinstance(model, pffl.LogisticRegression):
+    elif terms.kind == "logistic":
         losses = cp.logistic(cp.multiply(1 - 2 * one.y, z[:, 0]))
     else:
-        off = model.target.mean + model.target.scale * z[:, 0] - one.y
-        huber = isinstance(model, pffl.HuberRegression)
-        losses = cp.huber(off, model.delta) if huber else cp.square(off)
+        off = terms.target_mean + terms.target_scale * z[:, 0] - one.y
+        huber = terms.kind == "huber"
+        losses = cp.huber(off, terms.delta) if huber else cp.square(off)
     rows = [cell / cell.sum() @ losses for cell in one.cells]
     program = cp.Problem(cp.Minimize(cp.maximum(*rows)))
     return float(program.solve(solver=cp.CLARABEL))
@@ -161,14 +174,14 @@ def test_the_smallest_bound_is_that_of_cvxpy_and_holds_for_all_models(kind, seed
 def tried(one: Drawn, seed: int) -> float:
     """The best that scipy finds, from several starts, by a smooth maximum."""
     rng, best = np.random.default_rng(seed), np.inf
-    p = one.problem.n_parameters
+    p = one.terms.parameters
     for start in (np.zeros(p), rng.normal(size=p), 20 * rng.normal(size=p)):
         for sharp in (20.0, 2000.0):
 
             def smooth(w: np.ndarray, sharp: float = sharp) -> float:
                 losses = one.losses(w)
                 means = np.array([losses[c].mean() for c in one.cells], dtype=float)
-                means -= one.problem.cells.bounds
+                means -= one.terms.bounds
                 return float(np.logaddexp.reduce(sharp * means) / sharp)
 
             start = minimize(smooth, start, method="BFGS").x
@@ -189,8 +202,7 @@ def closed_form(one: Drawn, lam: np.ndarray) -> float:
     """min_w Σ c_i (x_iᵀw − y_i)² by an orthogonal factorisation, in long double."""
     c = (lam / one.cells.sum(axis=1)) @ one.cells
     root = np.sqrt(c)
-    target = one.problem.task.model.target
-    y = (one.y - target.mean) / target.scale
+    y = (one.y - one.terms.target_mean) / one.terms.target_scale
     w = np.linalg.lstsq(root[:, None] * one.X, root * y, rcond=None)[0]
     return float((c * one.losses(w)).sum())
 
@@ -211,18 +223,9 @@ def test_any_witness_of_any_direction_is_a_proof(seed: int, kind: str) -> None:
     rng = np.random.default_rng(seed)
     one = drawn(kind, seed % 5)
     lam = rng.dirichlet(np.ones(2))
-    p = one.problem.n_parameters
+    p = one.terms.parameters
     w, v = (rng.choice([0.1, 1.0, 10.0]) * rng.normal(size=p) for _ in range(2))
-    weights = one.problem.cell_weights(lam)
-    total = one.engine.ask(Witness(one.problem.task, w, 0.0, weights, v))
-    found = support(
-        total.value,
-        total.residual,
-        total.sizes,
-        multipliers=lam,
-        bounds=np.zeros(2),
-        outputs=one.problem.task.model.n_outputs,
-    )
+    found = support_of(one.engine, one.problem, w, lam, v)
     for length in (0.1, 1.0, 30.0, 1e3):
         other = rng.normal(size=p)
         other *= length / np.linalg.norm(other)

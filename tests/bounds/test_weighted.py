@@ -12,9 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pffl.bounds import logsum, weighted
-from pffl.bounds.weighted import Moments
-from pffl.errors import UsageError
+from tests.oracles import UsageError, holdout, logsum, weighted
 
 M, DELTA = 3.0, 0.05
 
@@ -234,9 +232,7 @@ def test_the_bound_for_unweighted_rows_does_not_cover_the_weighted_mean() -> Non
     truth = truth_of(rare, np.full(30, 0.3))
     size = np.floor(s.sum(axis=1) ** 2 / (s**2).sum(axis=1))
     mean = (s * x).sum(axis=1) / s.sum(axis=1)
-    from pffl.bounds.holdout import chernoff_upper
-
-    kish = chernoff_upper(size, M * size * mean, M, DELTA)
+    kish = holdout.chernoff_upper(size, M * size * mean, M, DELTA)
     assert (kish < truth).mean() > 5 * DELTA
 
 
@@ -267,19 +263,19 @@ def test_a_larger_assumed_weight_costs_little_where_rows_are_many() -> None:
 def test_moments_of_diluted_losses() -> None:
     rng = np.random.default_rng(3)
     s, x = lognormal(rng, np.ones((1, 500)))
-    found = Moments.of(moments_of(s, x), s.size)
+    found = weighted.Moments.of(moments_of(s, x), s.size)
     assert found is not None
     u = s * x + (1 - s) * 0.37
     assert found.diluted(0.37) == pytest.approx((u.mean(), u.var()))
     assert found.mean == pytest.approx((s * x).sum() / s.sum())
-    assert Moments.of(np.zeros(5), 3) is None
-    assert Moments.of(np.zeros(5), 0) is None
+    assert weighted.Moments.of(np.zeros(5), 3) is None
+    assert weighted.Moments.of(np.zeros(5), 0) is None
 
 
 def test_rows_needed_is_about_what_shows_the_bound() -> None:
     rng = np.random.default_rng(4)
     s, x = lognormal(rng, np.ones((1, 100_000)))
-    known = Moments.of(moments_of(s, x), s.size)
+    known = weighted.Moments.of(moments_of(s, x), s.size)
     assert known is not None
     bound = 1.05 * M * known.mean
     args = {"moments": known, "loss_bound": M, "delta": DELTA}

@@ -11,12 +11,12 @@ import pffl
 from pffl.engines import Local
 from tests.driving import iterate
 from tests.helpers import (
-    Oracle,
     group_masks,
     make_federation,
     make_problem,
     make_schema,
 )
+from tests.saddle import Oracle
 
 SCHEMA = make_schema(attributes=(("group", ("a", "b", "c")),))
 

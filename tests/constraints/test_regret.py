@@ -23,8 +23,12 @@ from pffl.testing import check_constraint
 from tests.cli.helpers import SMALL, one_line
 from tests.cli.helpers import pffl as command
 from tests.engines.sites import remote
-from tests.helpers import Oracle, make_federation, make_schema
+from tests.helpers import (
+    make_federation,
+    make_schema,
+)
 from tests.interrupting import Stopping, outcome
+from tests.saddle import Oracle
 from tests.verifying import not_verified
 
 cp = pytest.importorskip("cvxpy")

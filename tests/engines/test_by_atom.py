@@ -21,7 +21,6 @@ from pffl.engines.local.merging import Raw, merge
 from pffl.preparation import Options
 from pffl.questions import Curvature, Evaluate, Slopes, Smoothness, WitnessTotal
 from tests.helpers import (
-    MODELS,
     assert_same_total,
     draw_multipliers,
     evaluate_question,
@@ -32,6 +31,7 @@ from tests.helpers import (
     train_question,
     witness_question,
 )
+from tests.oracles import MODELS
 
 KINDS = list(MODELS)
 

@@ -18,7 +18,6 @@ from pffl.engines.local.by_atom import ByAtom
 from pffl.engines.local.by_silo import BySilo
 from pffl.questions import Census, Curvature, Evaluate, Slopes, Smoothness, Train
 from tests.helpers import (
-    MODELS,
     assert_same_total,
     draw_multipliers,
     evaluate_question,
@@ -29,6 +28,7 @@ from tests.helpers import (
     train_question,
     witness_question,
 )
+from tests.oracles import MODELS
 
 KINDS = list(MODELS)
 UNEQUAL = (1, 600, 2, 3000, 9, 10, 11)

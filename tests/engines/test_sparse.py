@@ -18,7 +18,6 @@ from pffl.questions import Census, Curvature, Evaluate, Moments, Slopes
 from pffl.site import store
 from tests.engines.sites import counted, remote
 from tests.helpers import (
-    MODELS,
     assert_same_total,
     draw_multipliers,
     evaluate_question,
@@ -29,6 +28,7 @@ from tests.helpers import (
     train_question,
     witness_question,
 )
+from tests.oracles import MODELS
 
 BY_ATOM = pffl.BoundedGroupLoss(0.5)
 

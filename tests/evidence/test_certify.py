@@ -25,7 +25,12 @@ from pffl.methods import auto
 from pffl.models.base import Inputs, Model
 from pffl.solution import Solution
 from tests.driving import lowest
-from tests.helpers import Oracle, group_masks, make_federation, make_problem
+from tests.helpers import (
+    group_masks,
+    make_federation,
+    make_problem,
+)
+from tests.saddle import Oracle
 from tests.verifying import not_verified
 
 

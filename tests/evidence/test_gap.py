@@ -17,13 +17,13 @@ from pffl.problem import Point, lower_value
 from pffl.solving import prepared
 from tests.driving import drive, expand, measure
 from tests.helpers import (
-    MODELS,
-    Oracle,
     draw_multipliers,
     group_masks,
     make_federation,
     make_problem,
 )
+from tests.oracles import MODELS
+from tests.saddle import Oracle
 
 
 def drawn(seed, *, kind="logistic", beta=1.0, l2=0.05, radius=10.0, bound=0.5):

@@ -15,13 +15,13 @@ from pffl.engines import Local
 from pffl.evidence.metrics import group_rates, mean_losses, metrics, rates
 from pffl.questions import Evaluate
 from tests.helpers import (
-    Oracle,
     from_silos,
     group_masks,
     make_federation,
     make_problem,
     make_schema,
 )
+from tests.saddle import Oracle
 
 SCHEMA = make_schema(attributes=(("group", ("a", "b", "c")),))
 

@@ -14,7 +14,6 @@ from pffl.engines import Local, Reference
 from pffl.errors import DataError, NotMetError
 from pffl.questions import Curvature, Evaluate
 from tests.helpers import (
-    Oracle,
     assert_same_total,
     from_silos,
     group_masks,
@@ -23,6 +22,7 @@ from tests.helpers import (
     make_schema,
     train_question,
 )
+from tests.saddle import Oracle
 
 
 def regroup(federation, k, group):

@@ -14,7 +14,6 @@ from pffl.numerics import capped_softmax
 from pffl.questions import Census, Curvature, Evaluate
 from tests.driving import iterate
 from tests.helpers import (
-    MODELS,
     assert_same_total,
     draw_multipliers,
     from_silos,
@@ -24,6 +23,7 @@ from tests.helpers import (
     repartition,
     train_question,
 )
+from tests.oracles import MODELS
 
 TOO_LARGE = [
     pffl.PFFL(step_size=1e4, dual_rounds=5),

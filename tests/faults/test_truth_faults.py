@@ -17,6 +17,7 @@ from tests.cli.helpers import Command, one_line
 from tests.hostile import people
 from tests.hostile.judge import judge_of
 from tests.hostile.referee import shipped
+from tests.oracles import Solved
 
 SMALL = ("synthetic", "--set", "data.rows=900", "--silos", "3", "--seed", "1")
 
@@ -69,8 +70,8 @@ def test_fault_80_no_loss_bound_makes_a_promise_cheap() -> None:
             options=pffl.Options(loss_bound=loss_bound),
             seed=0,
         )
-        held = judge_of(solution, federation, "test")
-        means = shipped(solution, held)
+        held = judge_of(Solved(solution), federation, "test")
+        means = shipped(Solved(solution), held)
         proba = solution.predict_proba(federation.pooled("test").X)
         assert proba.min() >= np.exp(-loss_bound) * (1 - 1e-12)
         assert (solution.cells["test_upper"].to_numpy() > means).all()
@@ -129,7 +130,7 @@ def test_fault_83_a_printed_gap_is_at_least_the_true_one() -> None:
             method=pffl.Exact(multiplier_bound=1e6),
             seed=0,
         )
-        judge = judge_of(solution, federation, "train")
+        judge = judge_of(Solved(solution), federation, "train")
         aimed = judge.with_bounds(solution.evidence.aimed)
         assert solution.gap is not None
         assert solution.gap >= aimed.true_gap(solution.w, solution.multipliers)

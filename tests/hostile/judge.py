@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-import pffl
-from pffl.solution import Solution
+from tests.oracles import Federation, People, Solved, cells_of, people_of
 
 Long = np.longdouble
 LARGE = 60  # parameters: beyond, a search is made once, and shorter
@@ -423,85 +422,63 @@ def _newton(
     return _long(basis @ (target / (eigenvalues + high)))
 
 
-def judge_of(solution: Solution, federation: pffl.Federation, split: str) -> Judge:
+def judge_of(solution: Solved, federation: Federation, split: str) -> Judge:
     """Read rows, scaling and cells, and nothing that was computed."""
-    model, e = solution.model, solution.evidence
-    numeric = not federation.schema.labels
-    loss = Loss(
-        model.name,
-        model.n_outputs,
-        float(model.describe().get("delta", 1.0)),  # type: ignore[arg-type]
-        model.target.mean if numeric else 0.0,
-        model.target.scale if numeric else 1.0,
-    )
-    X, y, _, silo = federation.pooled(split)
-    inputs = (_long(X) - _long(model.inputs.mean)) / _long(model.inputs.scale)
-    if model.intercept:
-        inputs = np.concatenate([inputs, np.ones((len(y), 1), dtype=Long)], axis=1)
-    s = weights_of(federation, split)
-    sizes = np.array([s[silo == k].sum() for k in range(len(federation.silos))])
+    rows = people_of(federation, split)
+    mean, scale = (0.0, 1.0) if rows.labels else solution.target
+    loss = Loss(solution.kind, solution.outputs, solution.delta, mean, scale)
+    inputs = (_long(rows.X) - _long(solution.input_mean)) / _long(solution.input_scale)
+    if solution.intercept:
+        inputs = np.concatenate([inputs, np.ones((len(rows.y), 1), dtype=Long)], axis=1)
+    s = _long(rows.weight)
+    sizes = np.array([s[rows.silo == k].sum() for k in range(len(rows.silos))])
     share = np.full(len(sizes), Long(1) / len(sizes))
-    if e.terms.weighting == "rows":
+    if solution.weighting == "rows":
         share = sizes / s.sum()
     return Judge(
         loss,
         inputs,
-        _long(y),
-        s * (share / np.where(sizes > 0, sizes, 1))[silo],
+        _long(rows.y),
+        s * (share / np.where(sizes > 0, sizes, 1))[rows.silo],
         s,
-        members(federation, split, [(cell.of, cell.silo) for cell in e.cells]),
-        e.bounds,
-        model.l2 * model.unit,
-        e.terms.risk_weight,
-        e.terms.multiplier_bound,
+        members(rows, solution.cells),
+        solution.bounds,
+        solution.ridge,
+        solution.risk_weight,
+        solution.multiplier_bound,
     )
 
 
-def of_rows(
-    federation: pffl.Federation, constraint: Any, kind: str, delta: float
-) -> Judge:
+def of_rows(federation: Federation, constraint: Any, kind: str, delta: float) -> Judge:
     """Rows and cells before anything is solved, in a scaling of the judge's own."""
-    X, y, group, silo = federation.pooled("train")
+    rows = people_of(federation, "train")
+    X, y = rows.X, rows.y
     spread = X.std(axis=0)
     scaled = (_long(X) - X.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     inputs = np.concatenate([scaled, np.ones((len(y), 1))], axis=1)
-    names = tuple(one.name for one in federation.silos)
-    drawn = constraint.cells(federation.schema, names)
-    atom = federation.schema.atoms(group, y)
-    cells = drawn.membership[:, atom].astype(bool)
-    cells &= (drawn.silo[:, None] == -1) | (drawn.silo[:, None] == silo)
+    cells = cells_of(constraint, federation)
     cells = cells[cells.any(axis=1)]
-    numeric = not federation.schema.labels
     loss = Loss(
         kind,
-        len(federation.schema.labels) if kind == "softmax" else 1,
+        len(rows.labels) if kind == "softmax" else 1,
         delta,
-        float(y.mean()) if numeric else 0.0,
-        float(y.std()) if numeric else 1.0,
+        0.0 if rows.labels else float(y.mean()),
+        1.0 if rows.labels else float(y.std()),
     )
-    s, zero = weights_of(federation, "train"), np.zeros(len(cells))
+    s, zero = _long(rows.weight), np.zeros(len(cells))
     return Judge(loss, inputs, _long(y), s / s.sum(), s, cells, zero, 0.0, 0.0, 1.0)
 
 
-def weights_of(federation: pffl.Federation, split: str) -> np.ndarray:
-    """How much each row of a split counts."""
-    parts = [silo.rows(split).weights for silo in federation.silos]
-    return _long(np.concatenate(parts))
-
-
 def members(
-    federation: pffl.Federation,
-    split: str,
+    rows: People,
     cells: Sequence[tuple[Sequence[tuple[str, str | None]], str | None]],
 ) -> np.ndarray:
     """Who is in which cell, by the names that the evidence gives."""
-    _, y, group, silo = federation.pooled(split)
-    schema = federation.schema
-    labels: Sequence[str | None] = schema.labels or (None,)
-    code = np.zeros(len(y), int) if not schema.labels else y.astype(int)
-    who = [(schema.groups[g], labels[c]) for g, c in zip(group, code, strict=True)]
-    names = [federation.silos[k].name for k in silo]
-    out = np.zeros((len(cells), len(y)), dtype=bool)
+    labels: Sequence[str | None] = rows.labels or (None,)
+    code = rows.y.astype(int) if rows.labels else np.zeros(len(rows.y), int)
+    who = [(rows.groups[g], labels[c]) for g, c in zip(rows.group, code, strict=True)]
+    names = [rows.silos[k] for k in rows.silo]
+    out = np.zeros((len(cells), len(rows.y)), dtype=bool)
     for row, (of, confined) in zip(out, cells, strict=True):
         inside = {tuple(pair) for pair in of}
         row[:] = [

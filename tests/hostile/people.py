@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pffl.data import Federation
+from tests.oracles import Federation
 
 SITES = 5
 

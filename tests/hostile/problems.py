@@ -9,15 +9,24 @@ the seed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-import pffl
-from pffl.data import Attribute, Federation, Rows, Schema, Silo
-from pffl.preparation import Options
 from tests.hostile import judge
+from tests.oracles import (
+    Federation,
+    Options,
+    Part,
+    Solved,
+    attributes_of,
+    cell_names,
+    federation_of,
+    people_of,
+    pffl,
+    solve,
+)
 
 INPUTS = (
     *("plain", "plain", "plain", "collinear", "twins", "constant", "huge", "tiny"),
@@ -46,9 +55,9 @@ class Hostile:
     options: Options
     facts: dict[str, object]
 
-    def solve(self) -> pffl.solution.Solution:
+    def solve(self) -> Solved:
         """Solve it with the product."""
-        return pffl.solve(
+        return solve(
             self.federation,
             self.constraint,
             model=self.model,
@@ -159,15 +168,6 @@ def _federation(rng: np.random.Generator, facts: dict[str, Any]) -> Federation:
     silo = rng.choice(facts["silos"], n, p=_skewed(rng, facts["silos"]))
     silo[: facts["silos"]] = np.arange(facts["silos"])
     labels = {"logistic": 2, "softmax": 5}.get(kind, 0)
-    schema = Schema(
-        tuple(f"x{j}" for j in range(d)),
-        tuple(
-            Attribute(name, tuple(f"{name}{v}" for v in range(size)))
-            for name, size in sizes.items()
-        ),
-        tuple(f"class {c}" for c in range(labels)),
-    )
-    group = schema.combine(codes)
     held = np.zeros(n, dtype=bool)
     if facts["test"]:
         held = rng.random(n) < 0.25
@@ -179,11 +179,13 @@ def _federation(rng: np.random.Generator, facts: dict[str, Any]) -> Federation:
         for split, part in (("train", ~held), ("test", held)):
             mine = (silo == k) & part
             if split == "train" or facts["test"]:
-                rows = Rows.of(X[mine], y[mine], group[mine])
                 own = None if weight is None else weight[mine]
-                splits[split] = replace(rows, weight=own)
-        silos.append(Silo(f"site {k}", k, splits))
-    return Federation(schema, tuple(silos), name=f"hostile {facts['kind']}")
+                splits[split] = Part(X[mine], y[mine], codes[mine], own)
+        silos.append(splits)
+    attributes = {
+        name: [f"{name}{v}" for v in range(size)] for name, size in sizes.items()
+    }
+    return federation_of(silos, attributes, labels, f"hostile {facts['kind']}")
 
 
 def _weights(
@@ -249,7 +251,7 @@ def _bounded(
     facts: dict[str, Any],
     level: float,
 ) -> Any:
-    names = [attribute.name for attribute in federation.schema.attributes]
+    names = attributes_of(federation)
     kind = facts["cells"]
 
     def spread(count: int) -> list[float]:
@@ -258,14 +260,14 @@ def _bounded(
     def groups(by: Any) -> Any:
         if not facts["apart"]:
             return pffl.BoundedGroupLoss(level, by=by)
-        cells = pffl.BoundedGroupLoss(0.0, by=by).cells(federation.schema, ()).names
+        cells = cell_names(pffl.BoundedGroupLoss(0.0, by=by), federation)
         return pffl.BoundedGroupLoss(
             dict(zip(cells, spread(len(cells)), strict=True)), by=by
         )
 
     if kind == "silos":
         return pffl.PerSilo(level)
-    if kind == "labels" and federation.schema.labels:
+    if kind == "labels" and people_of(federation).labels:
         return pffl.ConditionalBoundedGroupLoss(level, by=names[0])
     if kind == "groups":
         return groups(names[0])
@@ -280,8 +282,9 @@ def _bounded(
 
 def _level(federation: Federation, facts: dict[str, Any]) -> float:
     """Mean loss of a constant model, roughly: what a bound is measured by."""
-    _, y, _, _ = federation.pooled("train")
-    if federation.schema.labels:
+    rows = people_of(federation)
+    y = rows.y
+    if rows.labels:
         rate = np.bincount(y.astype(int)) / len(y)
         return float(-(rate[rate > 0] * np.log(rate[rate > 0])).sum())
     if facts["kind"] == "least-squares":
@@ -297,15 +300,16 @@ def _delta(facts: dict[str, Any]) -> float:
 
 
 def _options(federation: Federation, facts: dict[str, Any]) -> Options:
-    classes, cut = len(federation.schema.labels), facts["loss_bound"]
+    classes, cut = len(people_of(federation).labels), facts["loss_bound"]
     bound = float(cut * np.log(classes)) if classes and cut else None
     return Options(weighting=facts["weighting"], empty_cells="remove", loss_bound=bound)
 
 
 def _model(federation: Federation, facts: dict[str, Any]) -> Any:
     plain = {"l2": facts["l2"], "standardize": facts["standardize"]}
-    if not federation.schema.labels and facts["range"]:
-        y = np.concatenate([federation.pooled(s).y for s in federation.splits])
+    if not people_of(federation).labels and facts["range"]:
+        parts = ("train", "test") if facts["test"] else ("train",)
+        y = np.concatenate([people_of(federation, split).y for split in parts])
         plain["target_range"] = (float(y.min()), float(y.max()) + facts["unit"])
     if facts["kind"] == "huber":
         return pffl.HuberRegression(delta=_delta(facts), **plain)

@@ -7,12 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from pffl.evidence.evidence import Least, Pair
-from pffl.models.linear import NumericModel
-from pffl.solution import Solution
 from tests.hostile import words
 from tests.hostile.judge import Judge, judge_of
 from tests.hostile.problems import Hostile
+from tests.oracles import Solved
 
 TOLERANCE = 1e-6  # of the bound, or of a constant model's loss: what `met` overlooks
 
@@ -21,7 +19,7 @@ TOLERANCE = 1e-6  # of the bound, or of a constant model's loss: what `met` over
 class Case:
     """A solution, its judge, and what the judge found out so far."""
 
-    solution: Solution
+    solution: Solved
     judge: Judge
     found: Finding
     hostile: Hostile | None = None
@@ -29,7 +27,7 @@ class Case:
     @property
     def names(self) -> list[str]:
         """Of the cells."""
-        return list(self.solution.evidence.names)
+        return self.solution.names
 
     @cached_property
     def means(self) -> np.ndarray:
@@ -104,44 +102,42 @@ def examine(hostile: Hostile) -> Finding:
     return found
 
 
-def shipped(solution: Solution, judge: Judge) -> np.ndarray:
+def shipped(solution: Solved, judge: Judge) -> np.ndarray:
     """Mean loss of each cell under the predictor that is shipped."""
     return judge.means(shipped_losses(solution, judge))
 
 
-def shipped_losses(solution: Solution, judge: Judge) -> np.ndarray:
+def shipped_losses(solution: Solved, judge: Judge) -> np.ndarray:
     """Loss of each row under the predictor that is shipped."""
-    scores, model = judge.scores(solution.w), solution.model
-    span = model.target_range if isinstance(model, NumericModel) else None
-    M = solution.evidence.terms.loss_bound
+    scores = judge.scores(solution.w)
+    M, span = solution.loss_bound, solution.target_range
     return judge.loss.bounded(scores, judge.y, M, span)
 
 
 def gap(case: Case) -> list[str]:
     """The printed gap is at least the true one, and λ is one that is allowed."""
     solution, judge = case.solution, case.judge
-    pair, lam = solution.evidence.proofs.gap, solution.multipliers
-    if not isinstance(pair, Pair):
+    stated, radius, lam = solution.gap, solution.gap_radius, solution.multipliers
+    if stated is None or radius is None:
         return []
     out = []
     if (lam < 0).any() or lam.sum() > judge.budget * (1 + 1e-12):
         out.append(f"Σλ = {lam.sum()} with B = {judge.budget}")
-    radius = np.inf if pair.radius is None else pair.radius
-    aimed = judge.with_bounds(solution.evidence.aimed)
+    aimed = judge.with_bounds(solution.aimed)
     true = aimed.true_gap(solution.w, lam, radius=radius)
-    case.found.gap, case.found.true_gap = float(pair.gap), float(true)
+    case.found.gap, case.found.true_gap = stated, float(true)
     # The judge's own sums err by no more than this.
     top = float(abs(aimed.upper(solution.w)))
     own = 1e-17 * (top + judge.budget * float(abs(judge.bounds).max(initial=0.0)))
-    if true > pair.gap + own:
-        out.append(f"{pair.gap:.3g} is stated, and is {float(true):.3g} at least")
+    if true > stated + own:
+        out.append(f"{stated:.3g} is stated, and is {float(true):.3g} at least")
     return out
 
 
 def met(case: Case) -> list[str]:
     """`met` is true of the shipped predictor, up to what it says."""
     solution, judge = case.solution, case.judge
-    if not solution.evidence.promise:
+    if not solution.has_bounds:
         return []
     excess = (case.means - judge.bounds).astype(float)
     z = int(excess.argmax())
@@ -149,7 +145,7 @@ def met(case: Case) -> list[str]:
     if solution.status == "met":
         if (excess > case.tolerance + case.noise).any():
             return [stands]
-        if (excess > case.noise).any() and "tolerance" not in solution.message:
+        if (excess > case.noise).any() and not solution.says_tolerance:
             return [f"{stands}, which the sentence does not say"]
     elif excess[z] < -case.noise.max() and solution.status in (
         *("infeasible", "not_met", "within_slack"),
@@ -163,13 +159,13 @@ def infeasible(case: Case) -> list[str]:
     solution, judge = case.solution, case.judge
     if solution.status != "infeasible":
         return []
-    reach = words.reach(solution.message)
+    reach = solution.reach
     worst, length = case.least(judge.bounds)
     if worst <= 0 and length <= reach:
         return [f"a model has {-worst:.3g} of room, ‖w‖ = {length:.3g}"]
     if solution.witness is None:
         return ["without a witness"]
-    lam = np.array(list(solution.witness.values()))
+    lam = solution.witness
     if (lam < 0).any() or not np.isclose(lam.sum(), 1.0):
         return [f"a witness of {lam.sum()}"]
     v = judge.best_response(lam, solution.w, beta=0.0, radius=reach)
@@ -179,11 +175,9 @@ def infeasible(case: Case) -> list[str]:
 
 def smallest(case: Case) -> list[str]:
     """No model beats a smallest bound, and one attains its upper end."""
-    out, proofs = [], case.solution.evidence.proofs
-    for name, least in (("least", proofs.least), ("excess", proofs.excess)):
-        if not isinstance(least, Least):
-            continue
-        offsets = np.asarray(least.offsets)
+    out = []
+    for name, least in case.solution.enclosures.items():
+        offsets = least.offsets
         at, length = case.least(offsets)
         own = float(case.judge.with_bounds(offsets).violation(least.model).max())
         noise = 1e-12 * (abs(own) + float(np.abs(offsets).max()))

@@ -31,7 +31,7 @@ def number(text: str) -> float:
 
 def sentence(case: Case) -> list[str]:
     """Each number of the verdict on training rows is one that the judge finds, too."""
-    text, e = case.solution.message, case.solution.evidence
+    text, e = case.solution.message, case.solution.raw.evidence
     if not e.promise or case.solution.status in ENDED:
         return []
     out = _facts(text, case.names, case.means, case)
@@ -97,7 +97,7 @@ def _slack(case: Case, text: str) -> list[str]:
 def certificate(case: Case) -> list[str]:
     """Each number of the statements on training rows is true."""
     out = []
-    for one in case.solution.certificate.statements:
+    for one in case.solution.raw.certificate.statements:
         text = one.text
         if one.kind == "gap" and one.available:
             said = re.search(rf"by more than {NUMBER}", text)
@@ -123,13 +123,13 @@ def notes(case: Case) -> list[str]:
     """A common bound that is said to be met is met."""
     said = re.search(
         rf"(This model|A model was found that) meets a common bound of {NUMBER}",
-        " ".join(case.solution.certificate.notes),
+        " ".join(case.solution.raw.certificate.notes),
     )
     if said is None:
         return []
     means = case.means
     if said[1] != "This model":
-        least = case.solution.evidence.proofs.excess
+        least = case.solution.raw.evidence.proofs.excess
         assert isinstance(least, Least)
         means = case.judge.means(case.judge.losses(least.model))
     if float(means.max()) <= number(said[2]) + case.noise.max():
@@ -139,7 +139,10 @@ def notes(case: Case) -> list[str]:
 
 def heldout(case: Case) -> list[str]:
     """Figures of held-out rows are those of the predictor that is shipped."""
-    e, found = case.solution.evidence, case.solution.as_dict()["verdicts"]["heldout"]
+    e, found = (
+        case.solution.raw.evidence,
+        case.solution.raw.as_dict()["verdicts"]["heldout"],
+    )
     if not isinstance(e.heldout, Sample) or case.hostile is None or not e.promise:
         return []
     test = judge_of(case.solution, case.hostile.federation, "test")
@@ -159,7 +162,7 @@ def heldout(case: Case) -> list[str]:
         out.append(f"above: {sorted(above)} but {found}")
     if found["verdict"] in ("within", "above"):
         out += _facts(found["sentence"], case.names, means, case)
-    shown = case.solution.cells["test_loss"].to_numpy(dtype=float)
+    shown = case.solution.raw.cells["test_loss"].to_numpy(dtype=float)
     if not np.allclose(shown, means.astype(float), rtol=1e-9, atol=0, equal_nan=True):
         out.append(f"test losses {shown} are {means}")
     return out + _unseen(case, e.heldout, means.astype(float), rows)
@@ -169,9 +172,9 @@ def _unseen(
     case: Case, sample: Sample, means: np.ndarray, rows: np.ndarray
 ) -> list[str]:
     """The figures for unseen people follow from the bets, and the verdict from them."""
-    e = case.solution.evidence
-    upper = case.solution.cells["test_upper"].to_numpy(dtype=float)
-    word = case.solution.as_dict()["verdicts"]["unseen"]["verdict"]
+    e = case.solution.raw.evidence
+    upper = case.solution.raw.cells["test_upper"].to_numpy(dtype=float)
+    word = case.solution.raw.as_dict()["verdicts"]["unseen"]["verdict"]
     if np.isnan(upper).all():
         return [] if word != "holds" else ["holds, without a figure"]
     M, out = float(e.terms.loss_bound or np.nan), []
@@ -203,7 +206,7 @@ def _unseen(
 def _won(case: Case, sample: Sample, z: int, upper: float) -> float:
     """What bets on s(ℓ − ζ) win by the held-out rows themselves, if ζ is a figure."""
     assert case.hostile is not None
-    terms = case.solution.evidence.terms
+    terms = case.solution.raw.evidence.terms
     test = judge_of(case.solution, case.hostile.federation, "test")
     losses = case.shipped_losses(test)[test.cells[z]]
     t = (test.s[test.cells[z]] / terms.weight_bound).astype(float)
@@ -218,7 +221,7 @@ def _won(case: Case, sample: Sample, z: int, upper: float) -> float:
 
 def feasible(case: Case) -> list[str]:
     """`pffl.feasible` says the same, cell by cell."""
-    hostile, e = case.hostile, case.solution.evidence
+    hostile, e = case.hostile, case.solution.raw.evidence
     if hostile is None or not e.promise or hostile.number % 10:
         return []
     if len(case.judge.y) > 120 or len(case.names) > 4:

@@ -13,8 +13,13 @@ from pffl.engines import Local, Reference
 from pffl.errors import UsageError
 from pffl.methods.afl import AFL
 from tests.driving import iterate
-from tests.helpers import MODELS, Oracle, make_federation, make_problem
+from tests.helpers import (
+    make_federation,
+    make_problem,
+)
 from tests.methods.test_fedminmax import nearest_on_simplex
+from tests.oracles import MODELS
+from tests.saddle import Oracle
 
 
 def silo_masks(federation):

@@ -22,14 +22,14 @@ from pffl.questions.base import read_question
 from pffl.wire.envelope import question_body
 from tests.driving import iterate
 from tests.helpers import (
-    MODELS,
-    Oracle,
     from_silos,
     group_masks,
     make_federation,
     make_problem,
     train_question,
 )
+from tests.oracles import MODELS
+from tests.saddle import Oracle
 
 BOUNDS = {"f": 0.4, "m": 0.45}
 BETA, BUDGET, L2 = 0.8, 6.0, 0.01

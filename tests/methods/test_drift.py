@@ -16,7 +16,6 @@ from pffl.questions.base import read_question
 from pffl.questions.smoothness import curvature
 from tests.driving import expand, iterate, measure
 from tests.helpers import (
-    MODELS,
     assert_same_total,
     from_silos,
     make_federation,
@@ -24,6 +23,7 @@ from tests.helpers import (
     setting,
     train_question,
 )
+from tests.oracles import MODELS
 
 
 def differing(labels=2, sizes=(60, 40, 90)):

@@ -17,7 +17,6 @@ from pffl.problem import Expansion
 from pffl.questions import Slopes, Train
 from tests.driving import iterate, measure
 from tests.helpers import (
-    Oracle,
     assert_same_total,
     begin,
     group_masks,
@@ -25,6 +24,7 @@ from tests.helpers import (
     make_problem,
     setting,
 )
+from tests.saddle import Oracle
 
 BOUNDS = {"f": 0.55, "m": 0.6}
 QP = {

@@ -17,13 +17,13 @@ from pffl.preparation import Options
 from pffl.problem import Point, lower_value
 from tests.driving import expand, iterate, measure
 from tests.helpers import (
-    MODELS,
-    Oracle,
     group_masks,
     make_federation,
     make_problem,
     setting,
 )
+from tests.oracles import MODELS
+from tests.saddle import Oracle
 
 
 def states(engine, problem, method):

@@ -8,12 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-import pffl
-from pffl.data import Federation, Rows, Silo
-from pffl.engines import Reference
-from pffl.preparation import Options
-from tests.driving import iterate, measure, prepare
-from tests.helpers import MODELS, Oracle, make_schema
+from tests.oracles import (
+    MODELS,
+    Federation,
+    Options,
+    Part,
+    Reference,
+    federation_of,
+    gap_of,
+    people_of,
+    pffl,
+    prepare,
+    solver_rounds,
+    train,
+)
+from tests.saddle import Oracle
 
 RACES = ("a", "b", "c")
 NOTIONS = ("groups", "overlap", "positives", "negatives", "labels", "minmax", "silos")
@@ -88,22 +97,16 @@ def draw_federation(rng, kind, flaw):
         y = (score + noise * rng.logistic(size=n) > 0).astype(float)
     else:
         y = np.digitize(score + noise * rng.logistic(size=n), [-0.5, 0.8]).astype(float)
-    schema = make_schema(
-        features=X.shape[1],
-        labels=labels,
-        attributes=(("sex", ("f", "m")), ("race", RACES)),
-    )
-    rows = Rows.of(X, y, 3 * sex + race)
-    silos = tuple(
-        Silo(f"site {k}", k, {"train": rows.take(np.flatnonzero(silo == k))})
-        for k in range(3)
-    )
-    return Federation(schema, silos)
+    codes = np.column_stack([sex, race])
+    silos = [
+        {"train": Part(X[silo == k], y[silo == k], codes[silo == k])} for k in range(3)
+    ]
+    return federation_of(silos, {"sex": ("f", "m"), "race": RACES}, labels)
 
 
 def notion_of(notion, federation, bound):
     """Return the constraint, its cells' rows and its bounds."""
-    rows = federation.pooled("train")
+    rows = people_of(federation)
     sexes = [rows.group // 3 == a for a in range(2)]
     races = [rows.group % 3 == a for a in range(3)]
     crossed = [s & r for s in sexes for r in races]
@@ -122,7 +125,7 @@ def notion_of(notion, federation, bound):
         cells = [rows.silo == k for k in range(3)]
         constraint = pffl.PerSilo(bound)
     else:
-        n_labels = len(federation.schema.labels)
+        n_labels = len(rows.labels)
         labels = {"positives": (1,), "negatives": (0,)}.get(notion, range(n_labels))
         cells = [s & (rows.y == y) for y in labels for s in sexes]
         constraint = pffl.ConditionalBoundedGroupLoss(
@@ -154,14 +157,14 @@ def test_the_value_is_cvxpys(seed):
     value, _ = drawn.oracle.saddle(drawn.radius)
     for kind, rounds, gap in ((pffl.Exact, 15, 1e-7), (pffl.FirstOrder, 60, 1e-6)):
         engine, problem, method = ready(drawn, kind)
-        run = iterate(engine, problem, method)
-        w, lam = run.point.w, run.point.multipliers
+        run = train(engine, problem, method)
+        w, lam = run.w, run.multipliers
         assert drawn.oracle.upper(w) == pytest.approx(value, abs=1e-6, rel=1e-7)
         assert run.rounds <= rounds
         weight = max(1.0, drawn.oracle.beta + lam.sum())
         assert lam.min(initial=0.0) >= 0
         assert lam.sum() <= drawn.oracle.budget * (1 + 1e-12)
-        assert measure(engine, problem, run.point).gap <= gap * weight
+        assert gap_of(engine, problem, w, lam) <= gap * weight
         if drawn.radius is not None:
             assert np.linalg.norm(w) <= drawn.radius * (1 + 1e-12)
 
@@ -172,20 +175,18 @@ def test_bounds_enclose_the_value_in_every_round(seed, kind):
     drawn = draw(seed)
     engine, problem, method = ready(drawn, kind)
     value, _ = drawn.oracle.saddle(drawn.radius)
-    state, upper, lower = method.init(problem), np.inf, -np.inf
-    while (question := method.question(problem, state)) is not None:
-        state = method.step(problem, state, engine.ask(question))
-        assert state.unit * state.lower - 1e-6 <= value
-        assert value <= state.unit * state.upper + 1e-6
-        assert state.upper <= upper
-        assert state.lower >= lower
-        upper, lower = state.upper, state.lower
-    point = method.finish(problem, state)
+    upper, lower = np.inf, -np.inf
+    for now in solver_rounds(engine, problem, method):
+        assert now.best_lower - 1e-6 <= value
+        assert value <= now.best_upper + 1e-6
+        assert now.best_upper <= upper
+        assert now.best_lower >= lower
+        upper, lower = now.best_upper, now.best_lower
     # No λ' and no w' can show a larger gap than the one reported.
-    attained = drawn.oracle.upper(point.w) - drawn.oracle.least(
-        point.multipliers, drawn.radius
+    attained = drawn.oracle.upper(now.w) - drawn.oracle.least(
+        now.multipliers, drawn.radius
     )
-    assert attained <= method.gap(state) + 1e-9
+    assert attained <= now.gap + 1e-9
 
 
 @pytest.mark.parametrize("seed", [s for s in SEEDS if s // 3 % 3 == 2])
@@ -193,5 +194,5 @@ def test_least_squares_needs_one_step(seed):
     # Every function is its own expansion: one round, one step, and its proof.
     drawn = draw(seed)
     engine, problem, method = ready(drawn)
-    rounds = iterate(engine, problem, method).rounds
+    rounds = train(engine, problem, method).rounds
     assert rounds <= 2 or drawn.oracle.kind != "least-squares"

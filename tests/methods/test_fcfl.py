@@ -24,13 +24,13 @@ from pffl.methods.fcfl import (
     stage_two,
 )
 from tests.helpers import (
-    Oracle,
     make_federation,
     make_problem,
     make_schema,
     repartition,
 )
 from tests.methods.biased import Raw, biased, copies, fit, set_up, states, without
+from tests.saddle import Oracle
 
 L2 = 0.02
 

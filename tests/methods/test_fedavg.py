@@ -13,11 +13,11 @@ from pffl.errors import UsageError
 from pffl.methods.descent import DECAY, FLOOR
 from tests.driving import iterate
 from tests.helpers import (
-    MODELS,
-    Oracle,
     make_federation,
     make_problem,
 )
+from tests.oracles import MODELS
+from tests.saddle import Oracle
 
 
 def naive_rounds(oracle, silo, *, rounds, steps, eta, proximal=0.0):

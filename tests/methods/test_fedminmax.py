@@ -14,7 +14,13 @@ from pffl.errors import UsageError
 from pffl.methods.fedminmax import FedMinMax
 from pffl.numerics import project_simplex
 from tests.driving import iterate
-from tests.helpers import MODELS, Oracle, group_masks, make_federation, make_problem
+from tests.helpers import (
+    group_masks,
+    make_federation,
+    make_problem,
+)
+from tests.oracles import MODELS
+from tests.saddle import Oracle
 
 
 def nearest_on_simplex(v):

@@ -15,13 +15,13 @@ from pffl.errors import UsageError
 from pffl.methods.group_weighted import GroupWeighted
 from tests.driving import iterate
 from tests.helpers import (
-    MODELS,
-    Oracle,
     from_silos,
     group_masks,
     make_federation,
     make_problem,
 )
+from tests.oracles import MODELS
+from tests.saddle import Oracle
 
 
 def row_weights(oracle):

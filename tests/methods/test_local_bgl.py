@@ -15,14 +15,14 @@ from pffl.errors import UsageError
 from pffl.methods.local_bgl import LocalBGL, own_cells
 from tests.driving import iterate
 from tests.helpers import (
-    MODELS,
-    Oracle,
     begin,
     from_silos,
     group_masks,
     make_federation,
     make_problem,
 )
+from tests.oracles import MODELS
+from tests.saddle import Oracle
 
 BOUNDS = {"f": 0.55, "m": 0.6}
 

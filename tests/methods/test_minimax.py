@@ -15,8 +15,13 @@ from pffl.methods.afl import AFL
 from pffl.methods.fedminmax import FedMinMax
 from pffl.methods.minimax import FALLS, WAIT, Stretch
 from tests.driving import iterate
-from tests.helpers import Oracle, from_silos, make_federation, make_problem
+from tests.helpers import (
+    from_silos,
+    make_federation,
+    make_problem,
+)
 from tests.methods.test_afl import silo_masks
+from tests.saddle import Oracle
 
 L2 = 1e-3
 CYCLES = 18.9  # η_λ

@@ -13,8 +13,6 @@ from pffl.methods.step_sizes import curvatures, smoothness
 from pffl.questions import Curvature, Smoothness
 from tests.driving import expand, iterate, measure
 from tests.helpers import (
-    MODELS,
-    Oracle,
     draw_multipliers,
     from_silos,
     group_masks,
@@ -22,6 +20,8 @@ from tests.helpers import (
     make_problem,
     setting,
 )
+from tests.oracles import MODELS
+from tests.saddle import Oracle
 
 BOUNDS = {"f": 0.55, "m": 0.6}
 

@@ -11,13 +11,13 @@ from pffl.errors import UsageError
 from pffl.methods.pooled import Newton, Pooled
 from tests.driving import iterate
 from tests.helpers import (
-    MODELS,
-    Oracle,
     make_federation,
     make_problem,
     make_schema,
     repartition,
 )
+from tests.oracles import MODELS
+from tests.saddle import Oracle
 
 
 def fit(federation, constraint=None, *, engine=Local, **parameters):

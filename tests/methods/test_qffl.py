@@ -14,8 +14,13 @@ from pffl.errors import UsageError
 from pffl.methods.qffl import QFFL
 from pffl.questions.train import TINY
 from tests.driving import iterate
-from tests.helpers import MODELS, Oracle, make_federation, make_problem
+from tests.helpers import (
+    make_federation,
+    make_problem,
+)
 from tests.methods.test_afl import silo_masks
+from tests.oracles import MODELS
+from tests.saddle import Oracle
 
 
 def setting(

@@ -11,7 +11,13 @@ from pffl.engines import Local, Reference
 from pffl.errors import UsageError
 from pffl.methods.reductions import Reductions
 from tests.driving import iterate, measure
-from tests.helpers import MODELS, Oracle, group_masks, make_federation, make_problem
+from tests.helpers import (
+    group_masks,
+    make_federation,
+    make_problem,
+)
+from tests.oracles import MODELS
+from tests.saddle import Oracle
 
 
 def naive(oracle, *, iterations, eta):

@@ -13,7 +13,6 @@ from pffl.errors import FederationError, UsageError
 from pffl.questions import Census, Curvature, Evaluate, Slopes, View
 from pffl.questions.evaluate import COLUMNS
 from tests.helpers import (
-    MODELS,
     evaluate_question,
     make_federation,
     make_problem,
@@ -21,6 +20,7 @@ from tests.helpers import (
     setting,
     train_question,
 )
+from tests.oracles import MODELS
 
 KINDS = list(MODELS)
 

@@ -13,8 +13,6 @@ from pffl.engines import Local, Reference
 from pffl.preparation import Options
 from pffl.questions import Curvature, Evaluate, View, add_all
 from tests.helpers import (
-    MODELS,
-    Oracle,
     assert_same_total,
     draw_multipliers,
     from_silos,
@@ -26,6 +24,8 @@ from tests.helpers import (
     train_question,
     witness_question,
 )
+from tests.oracles import MODELS
+from tests.saddle import Oracle
 
 KINDS = list(MODELS)
 

@@ -1,0 +1,584 @@
+"""What the frozen tests know of the product: every access to an object of ours.
+
+Oracles, hostile problems, coverage tests and attacks are frozen (`tests/frozen.py`):
+they import names of the product from here and from nowhere else. When the product
+changes, this module is edited and they are not. A name, its signature and what it
+returns stay as they are.
+"""
+
+# ruff: noqa: F401 — names are here to be imported by others.
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import issparse
+
+import pffl
+from pffl.bounds import gap, holdout, logsum, rates, uniform, weighted
+from pffl.bounds.checks import Interval
+from pffl.bounds.infeasible import FAR, NEAR, Support, support
+from pffl.data import Attribute, Federation, Rows, Schema, Silo
+from pffl.data.silo import as_inputs
+from pffl.engines import Local, Reference
+from pffl.errors import PrivacyBudgetError, UsageError
+from pffl.evidence.evidence import Least, Pair
+from pffl.models.base import Inputs, Target
+from pffl.models.linear import LinearModel, NumericModel
+from pffl.models.model_file import read_model
+from pffl.preparation import Options
+from pffl.privacy import accounting, discrete
+from pffl.problem import Expansion, Point, Problem
+from pffl.questions import Curvature, Slopes, Witness
+from tests.driving import iterate, measure, prepare
+from tests.driving import least as enclose_least
+
+MODELS = {
+    "logistic": (pffl.LogisticRegression, 2),
+    "softmax": (pffl.SoftmaxRegression, 3),
+    "least-squares": (pffl.LeastSquares, 0),
+}
+
+# ------------------------------------------------------------------- rows and cells
+
+
+class People(NamedTuple):
+    """The rows of one split, over all silos."""
+
+    X: np.ndarray
+    y: np.ndarray
+    group: np.ndarray  # code
+    silo: np.ndarray  # code
+    weight: np.ndarray
+    groups: tuple[str, ...]
+    labels: tuple[str, ...]  # none where the target is a number
+    silos: tuple[str, ...]
+
+
+class Part(NamedTuple):
+    """Rows of one silo and split, to make a federation of."""
+
+    X: np.ndarray
+    y: np.ndarray  # codes of labels, or numbers
+    codes: np.ndarray  # of each attribute, shape (n, attributes)
+    weight: np.ndarray | None = None
+
+
+def federation_of(
+    silos: Sequence[Mapping[str, Part]],
+    attributes: Mapping[str, Sequence[str]],
+    labels: int,
+    name: str = "",
+) -> Federation:
+    """Make a federation of plain arrays: the parts of each silo, by split."""
+    width = silos[0]["train"].X.shape[1]
+    schema = Schema(
+        tuple(f"x{j}" for j in range(width)),
+        tuple(Attribute(one, tuple(values)) for one, values in attributes.items()),
+        tuple(f"class {c}" for c in range(labels)),
+    )
+    made = []
+    for k, parts in enumerate(silos):
+        splits = {}
+        for split, part in parts.items():
+            inputs = as_inputs(part.X) if issparse(part.X) else part.X
+            rows = Rows.of(inputs, part.y, schema.combine(part.codes))
+            splits[split] = replace(rows, weight=part.weight)
+        made.append(Silo(f"site {k}", k, splits))
+    return Federation(schema, tuple(made), name=name)
+
+
+def people_of(federation: Federation, split: str = "train") -> People:
+    """Read all rows of a split, silo after silo."""
+    X, y, group, silo = federation.pooled(split)
+    weight = np.concatenate([one.rows(split).weights for one in federation.silos])
+    schema, names = federation.schema, tuple(one.name for one in federation.silos)
+    return People(X, y, group, silo, weight, schema.groups, schema.labels, names)
+
+
+def attributes_of(federation: Federation) -> list[str]:
+    """Names of the protected attributes."""
+    return [attribute.name for attribute in federation.schema.attributes]
+
+
+def cells_of(constraint: Any, federation: Federation) -> np.ndarray:
+    """Who of the training rows is in which cell of a constraint, shape (Z, n)."""
+    _, y, group, silo = federation.pooled("train")
+    names = tuple(one.name for one in federation.silos)
+    drawn = constraint.cells(federation.schema, names)
+    atom = federation.schema.atoms(group, y)
+    inside = drawn.membership[:, atom].astype(bool)
+    return inside & ((drawn.silo[:, None] == -1) | (drawn.silo[:, None] == silo))
+
+
+def cell_names(constraint: Any, federation: Federation) -> tuple[str, ...]:
+    """Names of the cells that a constraint makes."""
+    return tuple(constraint.cells(federation.schema, ()).names)
+
+
+# ------------------------------------------------------------------------- a whole run
+
+
+@dataclass(frozen=True, eq=False)
+class Enclosure:
+    """A smallest bound, or a smallest excess over `offsets`, from both sides."""
+
+    offsets: np.ndarray
+    lower: float
+    upper: float
+    reach: float  # ‖w‖ up to which the lower end is proved
+    everywhere: bool  # whether it speaks of all models
+    slope: float  # what of the lower end rounding took, per ‖w‖
+    multipliers: np.ndarray  # of the proof
+    model: np.ndarray  # attains the upper end
+
+    @classmethod
+    def of(cls, found: Least) -> Enclosure:
+        """Read what was proved."""
+        return cls(
+            np.asarray(found.offsets),
+            found.lower,
+            found.upper,
+            found.reach,
+            found.everywhere,
+            found.slope,
+            np.asarray(found.multipliers),
+            np.asarray(found.model),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """A run, as a judge reads it: what was declared, and what came out."""
+
+    raw: Any
+
+    @property
+    def status(self) -> str:
+        """Of the training rows."""
+        return str(self.raw.status)
+
+    @property
+    def exit_code(self) -> int:
+        """Of the command."""
+        return int(self.raw.exit_code)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every bound is met."""
+        return bool(self.raw.ok)
+
+    @property
+    def converged(self) -> str:
+        """`yes`, `no`, or why it cannot be measured."""
+        return str(self.raw.as_dict()["converged"])
+
+    @property
+    def message(self) -> str:
+        """The verdict on training rows, in words."""
+        return str(self.raw.message)
+
+    @property
+    def says_impossible(self) -> bool:
+        """Whether the verdict says that no model can meet the bounds."""
+        return "No " in self.message.replace("Not ", "")
+
+    @property
+    def says_tolerance(self) -> bool:
+        """Whether the verdict says that a tolerance was used."""
+        return "tolerance" in self.message
+
+    @property
+    def says_gap(self) -> bool:
+        """Whether the verdict speaks of the gap."""
+        return "gap" in self.message
+
+    @property
+    def says_more_rounds(self) -> bool:
+        """Whether more rounds are advised."""
+        return "max_rounds" in self.message
+
+    @property
+    def says_rounding(self) -> bool:
+        """Whether rounding is said to hide the rest of the gap."""
+        return "Rounding hides the rest" in self.message
+
+    @property
+    def w(self) -> np.ndarray:
+        """The model."""
+        return np.asarray(self.raw.w)
+
+    @property
+    def multipliers(self) -> np.ndarray:
+        """λ, one a cell."""
+        return np.asarray(self.raw.multipliers)
+
+    @property
+    def rounds(self) -> int:
+        """Of training."""
+        return int(self.raw.rounds)
+
+    @property
+    def questions(self) -> tuple[int, int]:
+        """How many queries were asked, and how many different ones."""
+        found = self.raw.training.questions
+        return int(found["asked"]), int(found["distinct"])
+
+    @property
+    def gap(self) -> float | None:
+        """As printed."""
+        return None if self.raw.gap is None else float(self.raw.gap)
+
+    @property
+    def gap_radius(self) -> float | None:
+        """‖w‖ up to which the gap holds (∞: everywhere); None if none was proved."""
+        pair = self.raw.evidence.proofs.gap
+        if not isinstance(pair, Pair):
+            return None
+        return np.inf if pair.radius is None else float(pair.radius)
+
+    @property
+    def slack(self) -> float | None:
+        """By how much B explains that a bound is missed."""
+        return None if self.raw.slack is None else float(self.raw.slack)
+
+    @property
+    def smallest_bound(self) -> float | None:
+        """The smallest common bound, as stated."""
+        return None if self.raw.smallest_bound is None else self.raw.smallest_bound
+
+    @property
+    def witness(self) -> np.ndarray | None:
+        """Weights of the cells that prove infeasibility."""
+        found = self.raw.witness
+        return None if found is None else np.array(list(found.values()))
+
+    @property
+    def reach(self) -> float:
+        """‖w‖ up to which the verdict speaks of models (∞: of all)."""
+        number = r"(-?\d[\d.,]*(?:e[+-]?\d+)?)"
+        found = re.search(rf"length (?:at most|up to) {number}", self.message)
+        if found is None:
+            return np.inf
+        return float(found[1].rstrip(".,").replace(",", ""))
+
+    @property
+    def enclosures(self) -> dict[str, Enclosure]:
+        """What was proved of smallest bounds: `least` in common, `excess` over them."""
+        proofs = self.raw.evidence.proofs
+        found = {"least": proofs.least, "excess": proofs.excess}
+        return {
+            name: Enclosure.of(one)
+            for name, one in found.items()
+            if isinstance(one, Least)
+        }
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether a cell has a bound that may be met or missed."""
+        return bool(self.raw.evidence.promise)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the cells."""
+        return list(self.raw.evidence.names)
+
+    @property
+    def bounds(self) -> np.ndarray:
+        """ζ, as asked for."""
+        return np.asarray(self.raw.evidence.bounds)
+
+    @property
+    def aimed(self) -> np.ndarray:
+        """ζ, as the solver had it."""
+        return np.asarray(self.raw.evidence.aimed)
+
+    @property
+    def cells(self) -> list[tuple[Sequence[Any], str | None]]:
+        """Of each cell its (group, label) pairs, and its silo where it has one."""
+        return [(cell.of, cell.silo) for cell in self.raw.evidence.cells]
+
+    @property
+    def weighting(self) -> str:
+        """Of the risk: by `silos` or by `rows`."""
+        return str(self.raw.evidence.terms.weighting)
+
+    @property
+    def risk_weight(self) -> float:
+        """β."""
+        return float(self.raw.evidence.terms.risk_weight)
+
+    @property
+    def multiplier_bound(self) -> float:
+        """B."""
+        return float(self.raw.evidence.terms.multiplier_bound)
+
+    @property
+    def loss_bound(self) -> float | None:
+        """M of the predictor that is shipped."""
+        found: float | None = self.raw.evidence.terms.loss_bound
+        return found
+
+    @property
+    def upper_on_test(self) -> np.ndarray:
+        """Of each cell, at most its mean loss for new people."""
+        return self.raw.cells["test_upper"].to_numpy(dtype=float)
+
+    # The model: kind, loss, scaling.
+
+    @property
+    def kind(self) -> str:
+        """Of the model."""
+        return str(self.raw.model.name)
+
+    @property
+    def outputs(self) -> int:
+        """Scores of one row."""
+        return int(self.raw.model.n_outputs)
+
+    @property
+    def delta(self) -> float:
+        """Huber's δ."""
+        return float(self.raw.model.describe().get("delta", 1.0))
+
+    @property
+    def target(self) -> tuple[float, float]:
+        """Mean and scale of a numeric target."""
+        found = getattr(self.raw.model, "target", None)
+        return (0.0, 1.0) if found is None else (found.mean, found.scale)
+
+    @property
+    def target_range(self) -> tuple[float, float] | None:
+        """Within which predictions of numbers are kept."""
+        model = self.raw.model
+        return model.target_range if isinstance(model, NumericModel) else None
+
+    @property
+    def ridge(self) -> float:
+        """μ, in the unit of the losses."""
+        return float(self.raw.model.l2 * self.raw.model.unit)
+
+    @property
+    def intercept(self) -> bool:
+        """Whether the model has one."""
+        return bool(self.raw.model.intercept)
+
+    @property
+    def input_mean(self) -> np.ndarray:
+        """Subtracted from inputs."""
+        return np.asarray(self.raw.model.inputs.mean)
+
+    @property
+    def input_scale(self) -> np.ndarray:
+        """By which inputs are divided."""
+        return np.asarray(self.raw.model.inputs.scale)
+
+    def scaled(self, X: np.ndarray) -> np.ndarray:
+        """Inputs as the model sees them."""
+        return np.asarray(self.raw.model.inputs.apply(X))
+
+
+def solve(*args: Any, **kwargs: Any) -> Solved:
+    """Call `pffl.solve`."""
+    return Solved(pffl.solve(*args, **kwargs))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the command line; it ends with SystemExit."""
+    from pffl.cli import main
+
+    main(list(arguments))
+
+
+def digest(content: bytes) -> str:
+    """Return the hash of a file, as a manifest has it."""
+    from pffl.files import digest
+
+    return digest(content)
+
+
+def refuse_hessians(monkeypatch: Any) -> None:
+    """Make every engine in this process fail if it is asked for Hessians."""
+    plain = Local.ask_many
+
+    def ask_many(self: Local, questions: Any) -> Any:
+        assert not any(isinstance(one, Curvature) for one in questions)
+        return plain(self, questions)
+
+    monkeypatch.setattr(Local, "ask_many", ask_many)
+
+
+# --------------------------------------------------------------- parts of a training
+
+
+class Terms(NamedTuple):
+    """The terms of a problem, as plain numbers."""
+
+    kind: str
+    outputs: int
+    parameters: int
+    delta: float  # Huber's, ∞ for others
+    target_mean: float
+    target_scale: float
+    input_mean: np.ndarray
+    input_scale: np.ndarray
+    ridge: float
+    bounds: np.ndarray
+    shares: np.ndarray  # p_k
+    risk_weight: float
+    multiplier_bound: float
+    unit: float  # of the losses
+
+
+def terms_of(problem: Problem) -> Terms:
+    """Read the terms of a problem."""
+    model = problem.task.model
+    target = getattr(model, "target", None) or Target(0.0, 1.0)
+    return Terms(
+        model.name,
+        model.n_outputs,
+        problem.n_parameters,
+        getattr(model, "delta", np.inf),
+        target.mean,
+        target.scale,
+        np.asarray(model.inputs.mean),
+        np.asarray(model.inputs.scale),
+        problem.mu,
+        np.asarray(problem.cells.bounds),
+        np.asarray(problem.task.shares),
+        problem.risk_weight,
+        problem.multiplier_bound,
+        problem.unit,
+    )
+
+
+def on_raw_inputs(
+    model: LinearModel, schema: Schema, target: tuple[float, float]
+) -> LinearModel:
+    """Bind a model to inputs as they are, and to mean and scale of a target."""
+    bound = model.bind(schema, Inputs.identity(schema.n_features))
+    return bound if schema.labels else bound.with_target(Target(*target))
+
+
+def duals_of(model: LinearModel, z: Any, y: Any, shift: Any) -> tuple[Any, Any, Any]:
+    """Slopes u near ∂ℓ(z) moved by `shift`, −ℓ*(u), and the size of its terms."""
+    return model.duals(z, y, shift)
+
+
+def losses_and_slopes(model: LinearModel, z: Any, y: Any) -> tuple[Any, Any]:
+    """ℓ and ∂ℓ/∂z at scores."""
+    return model.score_losses_and_slopes(z, y)
+
+
+def losses_at(model: LinearModel, z: Any, y: Any) -> Any:
+    """ℓ at scores."""
+    return model.score_losses(z, y)
+
+
+def without_bounds(problem: Problem) -> Problem:
+    """Return the same problem with all bounds at 0."""
+    return problem.with_bounds(np.zeros(problem.n_cells))
+
+
+def smallest_common_bound(engine: Any, problem: Problem) -> Enclosure:
+    """Enclose how low the bounds can go together."""
+    return Enclosure.of(enclose_least(engine, problem))
+
+
+def support_of(engine: Any, problem: Problem, w: Any, lam: Any, v: Any) -> Support:
+    """Ask for a plane below λᵀr with bounds 0: slopes at w, moved along v."""
+    weights = problem.cell_weights(lam)
+    total = engine.ask(Witness(problem.task, w, 0.0, weights, v))
+    return support(
+        total.value,
+        total.residual,
+        total.sizes,
+        multipliers=lam,
+        bounds=np.zeros(len(lam)),
+        outputs=problem.task.model.n_outputs,
+    )
+
+
+class Measured(NamedTuple):
+    """F, r and their gradients at one w, each with what rounding can do to it."""
+
+    risk: float
+    violation: np.ndarray
+    gradients: list[np.ndarray]  # of F, then of each cell
+    risk_error: float
+    violation_error: np.ndarray
+    gradient_errors: np.ndarray
+
+
+def measured_at(
+    engine: Any, problem: Problem, w: Any, *, hessians: bool, sparse: bool = True
+) -> Measured:
+    """Ask for the expansion at w; `sparse=False` charges sparse rows as dense ones."""
+    question = Curvature if hessians else Slopes
+    at = problem.expand(w, engine.ask(question(problem.task, w)))
+    errors = (problem if sparse else replace(problem, stored=0)).errors(at)
+    gradients = [at.risk_gradient, *at.jacobian]
+    return Measured(
+        at.risk,
+        at.violation,
+        gradients,
+        errors.risk,
+        errors.violation,
+        errors.gradients,
+    )
+
+
+class Trained(NamedTuple):
+    """Where a method ended."""
+
+    w: np.ndarray
+    multipliers: np.ndarray
+    rounds: int
+
+
+def train(engine: Any, problem: Problem, method: Any) -> Trained:
+    """Run a method to its end."""
+    run = iterate(engine, problem, method)
+    return Trained(run.point.w, run.point.multipliers, run.rounds)
+
+
+def gap_of(engine: Any, problem: Problem, w: Any, lam: Any) -> float:
+    """Measure the gap of a pair."""
+    return float(measure(engine, problem, Point(w, lam)).gap)
+
+
+class SolverRound(NamedTuple):
+    """One round of Exact or FirstOrder."""
+
+    w: np.ndarray  # of the pair that would be returned now
+    multipliers: np.ndarray
+    upper: float  # of that pair, rounding charged
+    lower: float
+    proved_at: np.ndarray  # where the lower end was taken
+    iterate: np.ndarray
+    best_upper: float  # that were seen, without rounding
+    best_lower: float
+    gap: float
+
+
+def solver_rounds(engine: Any, problem: Problem, method: Any) -> Iterator[SolverRound]:
+    """Run a solver round by round."""
+    state = method.init(problem)
+    while (question := method.question(problem, state)) is not None:
+        state = method.step(problem, state, engine.ask(question))
+        point, bounds = method.finish(problem, state), method.bounds(state)
+        upper, lower, at, _ = bounds
+        yield SolverRound(
+            point.w,
+            point.multipliers,
+            upper,
+            lower,
+            at,
+            state.w,
+            state.unit * state.upper,
+            state.unit * state.lower,
+            method.gap(state),
+        )
