@@ -58,7 +58,7 @@ class Column(Record):
         Whether a missing number, date or text is 0 with an input ``name=missing`` set
         to 1.
     decimal
-        The decimal mark of numbers that are written as text, ``1,234.50`` or ``3,5 %``.
+        The decimal mark of numbers that are written as text, ``1,234.50`` or ``3,5``.
     other
         Whether values that are not in the vocabulary are ``other``, which is in it.
     parts

@@ -43,9 +43,10 @@ YEAR_LAST = re.compile(rf"(\d{{1,2}})([-/.])(\d{{1,2}})\2(\d{{4}}){TIME}")
 def order_of(values: Collection[object], known: Order | None = None) -> Order | None:
     """The order of year, month and day in which all values are dates; None if none is.
 
-    Where days and months cannot be told apart it is `known`, or an error says so.
+    Whether the day or the month comes first is not guessed: it is `known`, or an error
+    asks for it.
 
-    >>> order_of(["2021-04-03", "1999-12-31"]), order_of(["13/04/2021", "01/02/2021"])
+    >>> order_of(["2021-04-03", "1999-12-31"]), order_of(["13/04/2021"], "dmy")
     ('ymd', 'dmy')
     """
     forms = (YEAR_FIRST, YEAR_LAST)
@@ -55,31 +56,15 @@ def order_of(values: Collection[object], known: Order | None = None) -> Order | 
     texts = [as_text(value) for value in values]
     if not np.isnat(parse(texts, "ymd")).any():
         return "ymd"
-    found = [YEAR_LAST.fullmatch(text or "") for text in texts]
-    if not all(found):
+    if not all(YEAR_LAST.fullmatch(text or "") for text in texts):
         return None
-    first = max(int(match[1]) for match in found if match)
-    second = max(int(match[3]) for match in found if match)
-    dotted = all(match[2] == "." for match in found if match)
-    fitting: list[Order] = []
-    if second <= 12:
-        fitting.append("dmy")
-    if first <= 12 and not dotted:
-        fitting.append("mdy")
-    if len(fitting) == 2 and known not in fitting:
-        raise DataError(_ambiguous(str(texts[0])))
-    order = known if known in fitting else next(iter(fitting), None)
-    if order is None or np.isnat(parse(texts, order)).any():
-        return None
-    return order
-
-
-def _ambiguous(text: str) -> str:
-    said = f"{parse([text], 'dmy')[0]} or {parse([text], 'mdy')[0]}"
-    return (
-        f"'{text}' may be {said}: say `date_order='dmy'` (day first) or "
-        "`date_order='mdy'` (month first), or write it as year-month-day"
-    )
+    if known not in ("dmy", "mdy"):
+        raise DataError(
+            f"'{start}' does not say whether the day or the month comes first: say "
+            "`date_order='dmy'` (day first) or `date_order='mdy'` (month first), or "
+            "write it as year-month-day"
+        )
+    return None if np.isnat(parse(texts, known)).any() else known
 
 
 def as_text(value: object) -> str | None:

@@ -190,7 +190,7 @@ class Federation:
             ``03/04/2021`` is ``dmy`` or ``mdy``. The day until which the age in years
             is counted (default: the last one of the column).
         decimal
-            Decimal mark of numbers that are written as text, ``1,234.50`` or ``3,5 %``
+            Decimal mark of numbers that are written as text, ``1,234.50`` or ``3,5``
             (default: the one that makes all of a column numbers).
         rare
             Values of a category with fewer rows count as ``other``, as do values that

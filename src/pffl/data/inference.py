@@ -6,6 +6,7 @@ the table looked at again, for the line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -44,6 +45,7 @@ MAX_CATEGORIES = 100_000
 MANY_CATEGORIES = 100
 ENOUGH_ROWS = 50
 SAMPLE = 10_000  # values that show what most of them are
+SIGN = re.compile(r"[$€£¥%]")
 LIMITS = (5, 10, 20, 50, 100, 200, 500, 1_000)  # rows that make a value a frequent one
 
 
@@ -269,6 +271,13 @@ class Inference:
     def _add_text(self, found: Distinct, name: str) -> None:
         if _marks_mixed(found, name, self.problems):
             return
+        if _mostly(found, _is_signed):
+            shown = next(filter(_is_signed, found.values))
+            self.problems.add(
+                f"column '{name}': numbers with a sign, such as '{shown}': write the "
+                "numbers alone, or name it in `categorical=`"
+            )
+            return
         strange = _not_numbers(found)
         what = "numbers"
         if not strange and self.options.dates:
@@ -426,6 +435,12 @@ def _not_numbers(found: Distinct) -> list[int]:
         if rest and found.counts[rest].sum() < found.counts[wrong].sum():
             wrong = rest
     return wrong if 2 * found.counts[wrong].sum() < found.counts.sum() else []
+
+
+def _is_signed(value: object) -> bool:
+    """Whether it is a number with a sign of a currency, or of per cent."""
+    plain, signs = SIGN.subn("", value) if isinstance(value, str) else ("", 0)
+    return signs == 1 and any(_is_number(plain, mark) for mark in MARKS)
 
 
 def _is_number(value: object, mark: Decimal | None) -> bool:

@@ -1,4 +1,4 @@
-"""Numbers as people write them: ``1,234.50``, ``3,5``, ``12 %``, ``€ 1 000``."""
+"""Numbers as people write them: ``1,234.50``, ``3,5``, ``1 000``."""
 
 from __future__ import annotations
 
@@ -13,32 +13,27 @@ from pffl.typing import FloatArray
 Decimal: TypeAlias = Literal[".", ","]
 
 AROUND = " \u00a0\u202f"
-SIGN = "$€£¥%"
-SIGNS = re.compile(f"[{SIGN}]")
 GROUPS: dict[Decimal, str] = {".": f",'{AROUND}", ",": f".'{AROUND}"}
 
 
-def _body(mark: Decimal, name: str) -> str:
+def _body(mark: Decimal) -> str:
     """Digits, in threes or not, with decimals or not."""
-    threes = rf"\d{{1,3}}(?P<{name}>[{re.escape(GROUPS[mark])}])\d{{3}}"
-    return rf"(?:{threes}(?:(?P={name})\d{{3}})*|\d+)(?:{re.escape(mark)}\d+)?"
+    threes = rf"\d{{1,3}}(?P<gap>[{re.escape(GROUPS[mark])}])\d{{3}}"
+    return rf"(?:{threes}(?:(?P=gap)\d{{3}})*|\d+)(?:{re.escape(mark)}\d+)?"
 
 
 def _line(mark: Decimal) -> str:
-    """A number with one sign at most, on a line of its own."""
-    ends, sign = f"[{AROUND}]*", "[-+−]?"
-    first = f"[{SIGN}]?{ends}{sign}{_body(mark, 'a')}"
-    last = f"{sign}{_body(mark, 'b')}{ends}[{SIGN}]"
-    return f"^{ends}(?:{first}|{last}){ends}$"
+    """A number on a line of its own."""
+    return f"^[{AROUND}]*[-+−]?{_body(mark)}[{AROUND}]*$"
 
 
 MARKS: tuple[Decimal, ...] = (".", ",")
-BODY = {mark: re.compile(f"[-+]?{_body(mark, 'a')}") for mark in MARKS}
+BODY = {mark: re.compile(f"[-+]?{_body(mark)}") for mark in MARKS}
 LINES = {mark: re.compile(_line(mark), re.MULTILINE) for mark in MARKS}
 PLAIN = {
     mark: str.maketrans(
         {
-            **dict.fromkeys(GROUPS[mark] + SIGN),
+            **dict.fromkeys(GROUPS[mark]),
             "−": "-",
             **({",": "."} if mark == "," else {}),
         }
@@ -50,28 +45,24 @@ PLAIN = {
 def written_number(text: str, decimal: Decimal) -> float | None:
     """The number that a text says; None if it says none.
 
-    A per cent sign is left out, as is that of a currency.
-
     >>> written_number("1,234.50", "."), written_number("12 %", ".")
-    (1234.5, 12.0)
+    (1234.5, None)
     >>> written_number("3,5", ","), written_number("3,5", ".")
     (3.5, None)
     """
     plain = text.strip(AROUND).replace("−", "-")
-    if SIGNS.match(plain[:1]) or SIGNS.match(plain[-1:]):
-        plain = SIGNS.sub("", plain, count=1).strip(AROUND)
     found = BODY[decimal].fullmatch(plain)
     if found is None:
         return None
-    if found["a"]:
-        plain = plain.replace(found["a"], "")
+    if found["gap"]:
+        plain = plain.replace(found["gap"], "")
     return float(plain.replace(",", "."))
 
 
 def written_numbers(texts: Sequence[str], decimal: Decimal) -> FloatArray | None:
     """The numbers that texts say, all at once; None if any says none.
 
-    >>> written_numbers(["1,234.50", "€ 2"], ".")
+    >>> written_numbers(["1,234.50", "2"], ".")
     array([1234.5,    2. ])
     """
     if not texts:
