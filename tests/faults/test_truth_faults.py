@@ -238,7 +238,7 @@ ODD: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], str]] = {
     ),
     "per cent": (
         lambda t: t.assign(x=[f"{12 + v:.0f} %" for v in t["x"]]),
-        "read as numbers",
+        "numbers with a sign, such as '12 %': write the numbers alone",
     ),
     "decimal comma": (
         lambda t: t.assign(x=[f"{3.5 + v:.1f}".replace(".", ",") for v in t["x"]]),
