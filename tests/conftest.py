@@ -14,6 +14,7 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from tests.cli.helpers import Command
+    from tests.golden.runs import Golden
 
 # Before NumPy is imported: with a worker for each core, further threads only spin.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -94,6 +95,14 @@ def command(
 
     monkeypatch.chdir(tmp_path)
     return lambda *arguments: pffl(capsys, *arguments)
+
+
+@pytest.fixture(scope="session")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Golden:
+    """The golden runs: their figures, and a run directory; each computed once."""
+    from tests.golden.runs import Golden
+
+    return Golden(tmp_path_factory.mktemp("golden"))
 
 
 @cache

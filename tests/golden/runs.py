@@ -1,0 +1,663 @@
+"""The golden runs: fifteen small runs, each a function that returns plain figures.
+
+This is the only module here that knows `pffl`: a change of its names is made here, and
+the stored figures stay. `tests.golden.record` writes them, `test_golden.py` compares.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Callable, Mapping
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+import pffl
+from pffl.cli import main
+from pffl.methods import METHODS
+from tests.golden import people
+from tests.golden.compare import plain
+from tests.golden.surfaces import normal, page_text
+
+Figures = dict[str, Any]
+
+SHOWN = 40  # numbers of w that are stored of a long one
+#: Statements of a certificate that are told elsewhere in the figures.
+TOLD = ("measured", "empirical", "gap", "attainable", "infeasible")
+#: Of a cell's row in the verdict table.
+CELL = (
+    "bound", "count", "train_loss", "multiplier", "test_loss", "test_count",
+    "test_upper", "before_train_loss", "before_test_loss", "constant",
+)  # fmt: skip
+RATES = ("rows", "risk", "error", "worst_group_loss", "dp_gap", "eo_gap")
+ENDS = ("people", "value", "lower", "upper")
+ACCOUNT = (
+    "epsilon", "delta", "mu", "heldout_epsilon", "heldout_mu", "clip", "loss_bound",
+    "sites", "colluding", "shared", "repeatable",
+)  # fmt: skip
+PROMISED = (
+    "--constraint", "cbgl", "--bound", "0.7", "--promise", "unseen",
+    "--calibration-fraction", "0.3", "--seed", "0",
+)  # fmt: skip
+
+
+class NotHere(Exception):
+    """Real data that cannot be fetched."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """COMPAS and Adult: made-up files in a folder, or the real ones.
+
+    `folder` is also where commands put their runs.
+    """
+
+    folder: Path
+    real: bool = False
+
+    @property
+    def sex(self) -> float:
+        """A bound for each sex on COMPAS, about the smallest that can be met."""
+        return 0.606 if self.real else 0.655
+
+    @property
+    def silo(self) -> float:
+        """The same for every silo, with a thousandth more for each sex."""
+        return 0.63 if self.real else 0.66
+
+    @cached_property
+    def given(self) -> dict[str, dict[str, Any]]:
+        """Keywords of the loaders."""
+        if self.real:
+            return {"compas": {}, "adult": {}}
+        compas, adult = people.compas_file(), people.adult_files()
+        (self.folder / "compas.csv").write_bytes(compas)
+        for name, text in zip(("adult.data", "adult.test"), adult, strict=True):
+            (self.folder / name).write_bytes(text)
+        return {
+            "compas": {
+                "source": str(self.folder / "compas.csv"),
+                "sha256": people.sha256(compas),
+            },
+            "adult": {
+                "source": str(self.folder),
+                "sha256": [people.sha256(text) for text in adult],
+            },
+        }
+
+    def _load(self, name: str, **more: Any) -> pffl.Federation:
+        load = getattr(pffl.datasets, name)
+        try:
+            return load(seed=0, **self.given[name], **more)
+        except pffl.PFFLError as error:
+            if self.real:
+                raise NotHere(str(error)) from error
+            raise
+
+    def load(self) -> None:
+        """Load both, or raise NotHere."""
+        assert len(self.compas)
+        assert len(self.adult)
+
+    @cached_property
+    def compas(self) -> pffl.Federation:
+        return self._load("compas", silos=10)
+
+    @cached_property
+    def adult(self) -> pffl.Federation:
+        return self._load("adult", silos=10)
+
+    def settings(self, name: str) -> list[str]:
+        """The same, as arguments of a command."""
+        found = []
+        for key, value in self.given[name].items():
+            found += ["--set", f"data.{key}={json.dumps(value)}"]
+        return found
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+
+def command(folder: Path, *arguments: str) -> Outcome:
+    """Run the command line in this process, in a folder, 80 columns wide."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    width = mock.patch.dict(os.environ, {"COLUMNS": "80", "NO_COLOR": "1"})
+    with chdir(folder), width, redirect_stdout(out), redirect_stderr(err):
+        try:
+            main([*arguments])
+        except SystemExit as ending:
+            code = (
+                ending.code if isinstance(ending.code, int) else int(ending.code or 0)
+            )
+    return Outcome(code, out.getvalue(), err.getvalue())
+
+
+# What is told of a solution
+
+
+def told(solution: Any) -> Figures:
+    """Words, counts and numbers of a solution, and of its certificate."""
+    result, evidence = solution.as_dict(), solution.evidence.as_dict()
+    found: Figures = {
+        "words": {
+            "status": result["status"],
+            "converged": result["converged"],
+            "method": result["method"]["kind"],
+            "constraint": result["constraint"].get("kind"),
+            "stopped": evidence["training"]["stopped"],
+            **{k: v["verdict"] for k, v in result["verdicts"].items()},
+            "above": result["verdicts"]["heldout"].get("above", []),
+        },
+        "exit_code": solution.exit_code,
+        "rounds": result["rounds"],
+        "questions": result["questions"],
+        "silos": result["data"]["silos"],
+        "cells": {row["cell"]: _some(row, CELL) for row in result["cells"]},
+        "groups": _groups(result["groups"] or ()),
+        "train": _some(result["train"], RATES),
+        "test": _some(result["test"], RATES),
+        "slack": result["slack"],
+        "loss_bound": result["loss_bound"],
+        "smallest_bound": result["smallest_bound"],
+        "multiplier_bound": evidence["terms"]["multiplier_bound"],
+        "statements": _statements(solution.certificate),
+        "w": shortened(solution.w),
+    }
+    found |= _proofs(evidence["proofs"])
+    return {key: value for key, value in found.items() if value not in (None, {}, [])}
+
+
+def _some(row: Mapping[str, Any] | None, names: tuple[str, ...]) -> Figures:
+    known = {} if row is None else row
+    return {name: known[name] for name in names if known.get(name) is not None}
+
+
+def _groups(groups: Any) -> Figures:
+    """Rates of each group, as [people, value, lower, upper]."""
+    return {
+        row["group"]: {
+            kind: [rate[end] for end in ENDS]
+            for kind, rate in row.items()
+            if isinstance(rate, Mapping)
+        }
+        for row in groups
+    }
+
+
+def _proofs(proofs: Mapping[str, Any]) -> Figures:
+    """Ends of the duality gap and of the smallest common bound, and who proves it."""
+    found: Figures = {}
+    if "upper" in proofs["gap"]:
+        found["gap"] = _some(proofs["gap"], ("upper", "lower", "radius"))
+    if "upper" in proofs["least"]:
+        found["least"] = _some(proofs["least"], ("upper", "lower", "multipliers"))
+    return found
+
+
+def _statements(certificate: Any) -> Figures:
+    """What holds, by kind: its state, its grounds' states, and its own figures."""
+    found: Figures = {}
+    for one in certificate.as_dict()["statements"]:
+        if not one["available"]:
+            continue
+        states = [ground["state"] for ground in one["assumptions"]]
+        row: Figures = {"holds": one["holds"], "grounds": sorted(states)}
+        if one["kind"] not in TOLD:
+            row["value"] = one["value"]
+            numbers = {k: v for k, v in one["figures"].items() if _number(v)}
+            row |= {k: v for k, v in numbers.items() if v != one["value"]}
+            ends = [
+                [cell[name] for name in ("joint", "upper", "lower") if cell.get(name)]
+                for cell in one["per_cell"] or ()
+            ]
+            row |= {"cells": ends} if any(ends) else {}
+        found[one["kind"]] = {k: v for k, v in row.items() if v is not None}
+    return found
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def shortened(w: Any) -> Any:
+    """Return w; of a long one its length, sums by cosines, and every so many of it."""
+    values = np.asarray(w, dtype=np.float64).ravel()
+    if len(values) <= SHOWN:
+        return values.tolist()
+    places = np.arange(len(values))
+    return {
+        "size": len(values),
+        "norm": float(np.linalg.norm(values)),
+        "sums": [float(values @ np.cos(k * places)) for k in range(8)],
+        "some": values[:: -(-len(values) // SHOWN)].tolist(),
+    }
+
+
+def briefly(solution: Any) -> Figures:
+    """Status, gap and w alone."""
+    return {
+        "status": solution.status,
+        "exit_code": solution.exit_code,
+        "rounds": solution.rounds,
+        "losses": [row.train_loss for row in solution.cell_results],
+        "multipliers": list(solution.multipliers),
+        "w": shortened(solution.w),
+    }
+
+
+def _agrees(outcome: Outcome, solution: Any) -> bool:
+    """Whether a command printed the same cells and verdicts as the function."""
+    printed = json.loads(outcome.out)
+    known = json.loads(json.dumps(solution.as_dict()))
+    return all(printed[key] == known[key] for key in ("cells", "verdicts", "status"))
+
+
+# The runs
+
+
+def compas_cbgl(data: Data) -> Figures:
+    """The main job: each sex and label, bound 0.7; by function and by command."""
+    solution = pffl.solve(data.compas, pffl.ConditionalBoundedGroupLoss(0.7), seed=0)
+    outcome = command(
+        data.folder, "run", "compas", "--constraint", "cbgl", "--bound", "0.7",
+        "--seed", "0", "--json", "--quiet", "--no-extras", *data.settings("compas"),
+    )  # fmt: skip
+    by_command = {"exit_code": outcome.code, "agrees": _agrees(outcome, solution)}
+    return told(solution) | {"command": by_command}
+
+
+def compas_impossible(data: Data) -> Figures:
+    """A bound for each sex that no linear model meets."""
+    solution = pffl.solve(data.compas, pffl.BoundedGroupLoss(0.6), seed=0)
+    outcome = command(
+        data.folder, "run", "compas", "--bound", "0.6", "--seed", "0",
+        "--json", "--quiet", "--no-extras", *data.settings("compas"),
+    )  # fmt: skip
+    by_command = {"exit_code": outcome.code, "agrees": _agrees(outcome, solution)}
+    search = pffl.feasible(data.compas, pffl.BoundedGroupLoss(0.6))
+    return told(solution) | {
+        "command": by_command,
+        "witness": solution.witness,
+        "feasible": {
+            "impossible": search.impossible,
+            "cells": search.as_dict()["cells"],
+        },
+    }
+
+
+def adult_promised(data: Data) -> Figures:
+    """Each sex and label, bound 0.7, promised on rows that are set apart."""
+    federation = data.adult.with_calibration(0.3, seed=0)
+    solution = pffl.solve(
+        federation,
+        pffl.ConditionalBoundedGroupLoss(0.7),
+        promise=pffl.Promise(),
+        seed=0,
+    )
+    path = solution.evidence.as_dict()["path"]
+    candidates = path["candidates"]
+    return told(solution) | {
+        "path": {
+            "chosen": path["chosen"],
+            "spread": path["spread"],
+            "margins": [one["margin"] for one in candidates],
+            "loss_bounds": [one["loss_bound"] for one in candidates],
+            "calibration": [
+                one["calibration"]["cells"]["bounded_loss"] for one in candidates[::6]
+            ],
+            "rows": candidates[0]["calibration"]["cells"]["count"],
+        },
+    }
+
+
+def bound_auto(data: Data) -> Figures:
+    """The bound is chosen on training rows that are set aside."""
+    solution = pffl.solve(data.compas, pffl.BoundedGroupLoss("auto"), seed=0)
+    choice = solution.evidence.as_dict()["training"]["choice"]
+    tried = ("bound", "worst", "cell", "error")
+    return told(solution) | {
+        "choice": {
+            **_some(choice, ("bound", "error_at_most", "declared", "aside", "rows")),
+            "trials": [[one[name] for name in tried] for one in choice["trials"]],
+        },
+    }
+
+
+def minmax(data: Data) -> Figures:
+    """The worse off of the sexes as well off as possible."""
+    return told(pffl.solve(data.adult, pffl.MinMax(), seed=0))
+
+
+def per_silo(data: Data) -> Figures:
+    """A bound for every silo, beside one for each sex."""
+    bounds = pffl.PerSilo(data.silo) & pffl.BoundedGroupLoss(data.sex + 0.001)
+    return told(pffl.solve(data.compas, bounds, seed=0))
+
+
+def pffl_paper(data: Data) -> Figures:
+    """Algorithm 1 as the paper prints it: plain averages, one step size for all."""
+    method = pffl.PFFL(
+        multiplier_bound=10.0,
+        dual_rounds=30,
+        rounds_per_dual=5,
+        local_steps=5,
+        dual_step_size=2.0,
+        iterate="average",
+        by_mass=False,
+    )
+    bounds = pffl.BoundedGroupLoss(data.sex)
+    return told(pffl.solve(data.compas, bounds, method=method, seed=0))
+
+
+def pffl_default(data: Data) -> Figures:
+    """Algorithm 1 with its defaults, until its gap is closed."""
+    bounds = pffl.ConditionalBoundedGroupLoss(0.7)
+    return told(pffl.solve(data.compas, bounds, method=pffl.PFFL(), seed=0))
+
+
+def first_order_hashed(data: Data) -> Figures:
+    """Free text in 8,192 inputs, rows kept without zeros."""
+    federation = pffl.Federation.from_table(
+        people.letters(),
+        label="granted",
+        group="region",
+        silo="office",
+        hash={"letter": 2**13},
+        seed=0,
+    )
+    solution = pffl.solve(
+        federation,
+        pffl.BoundedGroupLoss(0.6),
+        model=pffl.LogisticRegression(l2=0.05),
+        method=pffl.FirstOrder(),
+        seed=0,
+    )
+    return told(solution)
+
+
+def softmax_weighted(data: Data) -> Figures:
+    """Three outcomes; rows count by a weight."""
+    federation = pffl.Federation.from_table(
+        people.patients(),
+        label="outcome",
+        group="band",
+        silo="clinic",
+        weight="counts",
+        drop=["days"],
+        seed=0,
+    )
+    return told(pffl.solve(federation, pffl.BoundedGroupLoss(0.85), seed=0))
+
+
+def huber(data: Data) -> Figures:
+    """Days between 0 and 30, by a loss that is linear far off; then by squares."""
+    federation = pffl.Federation.from_table(
+        people.patients(),
+        label="days",
+        group="band",
+        silo="clinic",
+        drop=["outcome", "counts"],
+        classification=False,
+        seed=0,
+    )
+    ends = (0.0, 30.0)
+    far, squares = (
+        pffl.solve(federation, pffl.BoundedGroupLoss(bound), model=model, seed=0)
+        for bound, model in (
+            (5.3, pffl.HuberRegression(target_range=ends)),
+            (16.0, pffl.LeastSquares(target_range=ends)),
+        )
+    )
+    return told(far) | {"least_squares": briefly(squares)}
+
+
+def several_rows(data: Data) -> Figures:
+    """One to four rows of each person, all of them in one split."""
+    return told(visited())
+
+
+def visited() -> pffl.Solution:
+    federation = pffl.Federation.from_table(
+        people.visits(),
+        label="came",
+        group="sex",
+        silo="clinic",
+        id="who",
+        test_fraction=0.4,
+        seed=0,
+    )
+    return pffl.solve(federation, pffl.BoundedGroupLoss(0.533), seed=0)
+
+
+def network(data: Data) -> Figures:
+    """A perceptron; half of the silos in each round."""
+    from pffl.models import Network, architectures
+
+    module = architectures.mlp(9, (8,))
+    method = pffl.PFFL(
+        dual_rounds=6,
+        rounds_per_dual=3,
+        local_steps=3,
+        step_size=0.2,
+        batch_size=64,
+        participation=0.5,
+    )
+    solution = pffl.solve(
+        data.compas,
+        pffl.BoundedGroupLoss(0.64),
+        model=Network(module, loss="binary"),
+        method=method,
+        seed=0,
+    )
+    return told(solution)
+
+
+def masked_and_private(data: Data, *, noise_seed: int = 1) -> Figures:
+    """Three sites under masks; then the same with ε = 4 and noise that is repeated."""
+    federation = pffl.datasets.synthetic(9000, silos=3, groups=["f", "m"], seed=0)
+    bounds = pffl.BoundedGroupLoss(0.66)
+    masked = pffl.solve(federation, bounds, secure_sum=True, seed=0)
+    plain_run = pffl.solve(federation, bounds, seed=0)
+    ends = [(0.0, 100.0), (0.0, 1.0), (0.0, 10.0)]
+    names = federation.schema.features
+    terms = pffl.Privacy(
+        epsilon=4.0,
+        delta=1e-6,
+        ranges={name: ends[k % 3] for k, name in enumerate(names)},
+        noise_seed=noise_seed,
+    )
+    wide = pffl.BoundedGroupLoss({"f": 0.6, "m": 0.72})  # met, whatever the noise
+    private = pffl.solve(federation, wide, privacy=terms, secure_sum=True, seed=0)
+    return {
+        "masked": told(masked),
+        "unmasked": briefly(plain_run),
+        "private": _private(private),
+    }
+
+
+def _private(solution: Any) -> Figures:
+    """The account, exactly; and figures that carry noise."""
+    result = solution.as_dict()
+    noise = result["privacy"]
+    return {
+        "account": {
+            **{name: noise[name] for name in ACCOUNT},
+            "releases": [
+                " ".join((one["split"], one["name"], "×", str(one["times"])))
+                for one in noise["releases"]
+            ],
+            **{
+                f"release_{name}": [one[name] for one in noise["releases"]]
+                for name in ("mu", "sensitivity", "sigma", "deviation")
+            },
+        },
+        "words": {k: v["verdict"] for k, v in result["verdicts"].items()},
+        "exit_code": solution.exit_code,
+        "noisy": {
+            "cells": {
+                row["cell"]: [row["lower"], row["upper"]] for row in noise["cells"]
+            },
+            "counts": [row["count"] for row in result["cells"]],
+            "test_counts": [row["test_count"] for row in result["cells"]],
+            "test_uppers": [row["test_upper"] for row in result["cells"]],
+            "train_error": result["train"]["error"],
+            "length": float(np.linalg.norm(solution.w)),
+        },
+    }
+
+
+def audit_and_monitor(data: Data) -> Figures:
+    """Somebody's probabilities, and eight batches that get worse half-way."""
+    chance, came, group = people.forecasts()
+    audited = pffl.audit(
+        chance,
+        y=came,
+        sensitive_features=group,
+        constraint=pffl.BoundedGroupLoss(0.66),
+        silos=np.arange(len(chance)) % 3,
+    ).certificate
+    watched, stream, solution = None, [], visited()
+    for week in range(8):
+        rows = people.visits(120, 20 + week, wrong=0.0 if week < 4 else 0.3)
+        watched = pffl.monitor(
+            solution, rows, state=watched, bound=0.6, id="who", silo="clinic",
+            name=f"week {week + 1}",
+        )  # fmt: skip
+        stream.append([watched.status, *(row["e_value"] for row in watched.table)])
+    assert watched is not None
+    return {
+        "audit": {
+            "verdict": audited.verdict,
+            "statements": _statements(audited),
+            "cells": [
+                one["per_cell"]
+                for one in audited.as_dict()["statements"]
+                if one["available"] and one["kind"] == "measured"
+            ],
+        },
+        "monitor": {
+            "status": watched.status,
+            "exit_code": watched.exit_code,
+            "alarms": watched.alarms,
+            "rows": watched.rows,
+            "table": watched.table,
+            "stream": stream,
+        },
+    }
+
+
+#: Few rounds of each: what is held here is each step of it, and not where it leads.
+FEW: dict[str, dict[str, Any]] = {
+    "pffl": {"dual_rounds": 4, "rounds_per_dual": 3},
+    "local-bgl": {"dual_rounds": 4, "rounds_per_dual": 3},
+    "fcfl": {"stage_one_rounds": 6, "stage_two_rounds": 4},
+    "reductions": {"iterations": 15},
+    **{name: {} for name in ("exact", "first-order", "pooled", "auto")},
+}
+#: Further settings, by method and parameters.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "fedprox": ("fedavg", {"proximal": 0.5, "batch_size": 32}),
+    "fedavgm": ("fedavg", {"server": "momentum"}),
+    "fedadam": ("fedavg", {"server": "adam", "server_step_size": 0.05}),
+    "fedyogi": ("fedavg", {"server": "yogi", "server_step_size": 0.05}),
+    "half of the silos": ("fedavg", {"participation": 0.5, "rounds": 8}),
+    "drift": ("pffl", {"drift_correction": True, "dual_rounds": 4}),
+}
+
+
+def methods(data: Data) -> Figures:
+    """Losses, λ and w of every method that is registered, after a few rounds."""
+    bounds = pffl.BoundedGroupLoss(data.sex)
+    options = pffl.Options(baseline=False, least=False)
+    asked = {name: (name, {}) for name in sorted(METHODS.own)} | VARIANTS
+    found: Figures = {}
+    for title, (name, more) in asked.items():
+        method = METHODS[name](**{**FEW.get(name, {"rounds": 8}), **more})
+        solution = pffl.solve(
+            data.compas, bounds, method=method, options=options, seed=0
+        )
+        found[title] = briefly(solution)
+    return found
+
+
+RUNS: dict[str, Callable[..., Figures]] = {
+    "01-compas-cbgl": compas_cbgl,
+    "02-compas-impossible": compas_impossible,
+    "03-adult-promised": adult_promised,
+    "04-bound-auto": bound_auto,
+    "05-minmax": minmax,
+    "06-per-silo": per_silo,
+    "07-pffl-paper": pffl_paper,
+    "08-pffl-default": pffl_default,
+    "09-first-order-hashed": first_order_hashed,
+    "10-softmax-weighted": softmax_weighted,
+    "11-huber": huber,
+    "12-several-rows": several_rows,
+    "13-network": network,
+    "14-masked-private": masked_and_private,
+    "15-audit-monitor": audit_and_monitor,
+    "15-methods": methods,
+}
+#: Those on COMPAS and Adult, which are also stored for the real files.
+REAL = [name for name in RUNS if name[:2] <= "08"]
+#: By how much a number may be off, in parts of its scale; others: 1e-9.
+TOLERANCES = {"13-network": 1e-5}
+#: Texts that are stored of run 3.
+TEXTS = ("terminal.txt", "page.txt", "card.md")
+#: Where figures carry noise: they are compared with an interval.
+NOISY = {"14-masked-private": ("private", "noisy")}
+
+
+class Golden:
+    """All golden runs, each computed when it is first asked for, and once.
+
+    Other tests may share it: `figures` of any run, and the `promised` run as a folder
+    that a command wrote. What is shared is read, never written to.
+    """
+
+    def __init__(self, folder: Path, *, real: bool = False) -> None:
+        self.data = Data(folder, real)
+        self._known: dict[str, Any] = {}
+
+    def figures(self, name: str, **more: Any) -> Any:
+        """Return what a run found, in plain form."""
+        if more:
+            return plain(RUNS[name](self.data, **more))
+        if name not in self._known:
+            self._known[name] = plain(RUNS[name](self.data))
+        return self._known[name]
+
+    @cached_property
+    def promised(self) -> tuple[Path, Outcome]:
+        """Run 3 by the command line: its folder, and what was printed."""
+        place = self.data.folder / "runs" / "adult-001"
+        outcome = command(
+            self.data.folder, "run", "adult", *PROMISED, *self.data.settings("adult")
+        )
+        return place, outcome
+
+    @cached_property
+    def surfaces(self) -> dict[str, str]:
+        """Return terminal, page and card of run 3, without what differs by machine."""
+        place, outcome = self.promised
+        checked = command(self.data.folder, "verify", "runs/adult-001")
+        card = normal((place / "card.md").read_text("utf-8"))
+        ending = f"exit code {outcome.code}\n\n{checked.out}exit code {checked.code}\n"
+        return {
+            "terminal.txt": normal(outcome.out + ending),
+            "page.txt": page_text((place / "report.html").read_text("utf-8"), card),
+            "card.md": card,
+        }
