@@ -426,17 +426,6 @@ def test_what_cannot_be_met_is_raised_warned_of_or_kept(people: Table):
         FairClassifier(0.6, multiplier_bound=1e-3).fit(people.plain, people.y, **given)
 
 
-def test_the_smallest_regret_is_one_above_what_groups_alone_reach(people: Table):
-    given = {"sensitive_features": people.sex}
-    own = FairClassifier(constraint="regret")
-    least = pffl.feasible_bound(people.plain, people.y, estimator=own, **given)
-    rows = pffl.Federation.from_arrays(
-        people.plain, people.y, **given, test_fraction=0.0
-    )
-    common = pffl.feasible(rows, pffl.RegretBound(1.0)).common
-    assert common.lower <= least <= 1.001 * common.upper
-
-
 @pytest.mark.parametrize("where", ["bound", "constraint"])
 def test_the_smallest_bound_is_of_a_constraint_by_name(people: Table, where: str):
     own = FairClassifier(**{where: pffl.BoundedGroupLoss(0.6, by="sex")})
@@ -449,7 +438,7 @@ def test_the_smallest_bound_is_of_a_constraint_by_name(people: Table, where: str
 def test_a_constraint_that_takes_no_bound_is_refused(
     people: Table, bound: float | None, kind: str
 ):
-    with pytest.raises(UsageError, match="one of bgl, cbgl, per-silo, regret"):
+    with pytest.raises(UsageError, match="one of bgl, cbgl, per-silo"):
         FairClassifier(bound, constraint=kind).fit(people.plain, people.y)
 
 

@@ -155,7 +155,7 @@ def test_bounds_and_cells() -> None:
     for bad in (-0.1, math.nan, "auto", {"f": "auto"}):
         with pytest.raises(UsageError):
             pffl.monitor(solution, rows, bound=bad)  # type: ignore[arg-type]
-    for wrong in (pffl.MinMax(), pffl.BoundedGroupLoss("auto"), pffl.RegretBound(0.1)):
+    for wrong in (pffl.MinMax(), pffl.BoundedGroupLoss("auto")):
         with pytest.raises(UsageError, match="bound"):
             pffl.monitor(solution, rows, constraint=wrong)
     with pytest.raises(UsageError, match="constraint, which has its bounds"):

@@ -266,7 +266,6 @@ def notions() -> dict[str, Any]:
         "by label": both,
         "joined": pffl.BoundedGroupLoss(0.75) & both,
         "per silo": pffl.PerSilo(0.8),
-        "regret": pffl.RegretBound(0.2),
     }
 
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     )
     from pffl.constraints import MinMax as MinMax
     from pffl.constraints import PerSilo as PerSilo
-    from pffl.constraints import RegretBound as RegretBound
     from pffl.data import Federation as Federation
     from pffl.errors import PFFLError as PFFLError
     from pffl.estimator import FairClassifier as FairClassifier
@@ -88,7 +87,6 @@ _HOMES = {
     "Predictor": "models.predictor",
     "Promise": "path",
     "PromisePlan": "planning",
-    "RegretBound": "constraints",
     "SoftmaxRegression": "models",
     "Solution": "solution",
     "audit": "foreign",

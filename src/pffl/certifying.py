@@ -400,9 +400,6 @@ def cells_of(evidence: Evidence, schema: Schema, silos: Sequence[str]) -> Cells:
                 for cell in evidence.cells
             ]
         ),
-        floors=None
-        if all(cell.floor is None for cell in evidence.cells)
-        else np.array([cell.floor or (np.nan, np.nan) for cell in evidence.cells]),
     )
 
 

@@ -84,10 +84,7 @@ def choose_bound(
     if best is None:
         raise NotMetError(_nothing(trials, limit))
     rows, aside = federation.rows("train"), apart.rows("validation")
-    relative = constraint.cells(setting.schema, setting.silo_names).relative
-    return Choice(
-        path[best], limit, declared, aside, rows, trials, bool(relative.any())
-    )
+    return Choice(path[best], limit, declared, aside, rows, trials)
 
 
 def pick(trials: Sequence[Trial], error_at_most: float) -> int | None:

@@ -16,12 +16,14 @@ import numpy as np
 from pffl.bounds.checks import Interval
 from pffl.constraints.base import Constraint, find_cell
 from pffl.constraints.group_loss import BoundedGroupLoss
+from pffl.data.checks import listing
 from pffl.data.federation import Federation
 from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import UsageError
 from pffl.evidence.evidence import Least, Lowest, Missing
 from pffl.evidence.proofs import (
+    askable,
     find_least,
     find_lowest,
     find_reach,
@@ -36,7 +38,7 @@ from pffl.solving import open_engine, prepared, setting_of
 from pffl.text import down, element, text_table, up, words
 
 R = TypeVar("R")
-EQUAL = 1e-12  # bounds this close, beside what they count from, are one
+EQUAL = 1e-12  # bounds this close are one
 MOST = 30  # cells whose own smallest bound is searched for unasked
 
 
@@ -61,8 +63,6 @@ class Feasible:
     common, reach, everywhere
         Encloses the smallest bound that all cells meet together; up to which length of
         weights the lower end holds, and whether that is as good as all models.
-    relative
-        Whether that bound counts from the lowest loss that each cell alone can reach.
     excess
         Encloses what all given bounds have to rise by; None without bounds.
     impossible
@@ -95,7 +95,11 @@ class Feasible:
     cells: tuple[CellRange, ...]
     left: int
     notes: tuple[str, ...]
-    relative: bool = False
+
+    @property
+    def alone(self) -> dict[str, float]:
+        """The smallest mean loss that each cell can reach alone: a proved lower end."""
+        return {row.cell: row.alone.lower for row in self.cells}
 
     @property
     def sentence(self) -> str:
@@ -103,11 +107,9 @@ class Feasible:
         low, high = down(self.common.lower, digits=7), up(self.common.upper, digits=7)
         limit = f", with weights of length at most {down(self.reach)}"
         models = "" if self.everywhere else limit
-        what = "bound that all cells can meet together"
-        if self.relative:
-            what = "excess over what each cell alone can reach, for all cells together,"
         return (
-            f"{self.data}: the smallest {what} lies between {low} and {high}{models}."
+            f"{self.data}: the smallest bound that all cells can meet together lies "
+            f"between {low} and {high}{models}."
         )
 
     @property
@@ -128,7 +130,7 @@ class Feasible:
         """A row per cell: how low its bound can go."""
         others = "as given"
         if self.others is not None:
-            others = f"at {words(self.others, digits=7)}{' above' * self.relative}"
+            others = f"at {words(self.others, digits=7)}"
         return [
             {
                 "cell": row.cell,
@@ -193,6 +195,8 @@ def feasible(
         Whether the constraint's bounds are asked for; else it only names cells.
     cells
         The cells whose own smallest bound is wanted. Default: all, if they are few.
+        Where rows are elsewhere, those with no more rows than the model has weights are
+        left out.
     model, engine, options
         As for `solve`.
 
@@ -231,42 +235,40 @@ def feasible(
         raise UsageError(f"no cell '{unknown[0]}': there are {list(names)}")
     if (why := unmeasurable(problem)) is not None:
         raise UsageError(f"the smallest bounds cannot be found: {why.missing}")
-    places = [place for place in found.values() if place is not None]
+    places, allowed = [z for z in found.values() if z is not None], askable(problem)
+    if few := [names[z] for z in places if z not in allowed]:
+        raise UsageError(
+            f"[cell-too-small] {listing(few)} have no more training rows than the "
+            "model has weights: a fit of such a cell alone gives its rows away, and "
+            "sites are not asked for one"
+        )
     if not places and len(names) <= MOST:
-        places = list(range(len(names)))
+        places = allowed
     bounds = problem.cells.bounds
     least, rise = drive(asker, _whole(_together(problem, promised)))
     low, reach = least.enclosed()
-    floor, everywhere = problem.cells.floor, least.everywhere or low.lower <= 0
-    unsure = problem.cells.unsure
-    if relative := bool(problem.cells.relative.all()):
-        top = float(floor.max())
-        ends = max(0.0, low.lower - top - unsure), max(0.0, low.upper - top)
-        low = Interval(*ends)
     others = None if promised else float(up(low.upper, digits=5))
     if others is not None:
-        problem = problem.with_bounds(floor + others)
+        problem = problem.with_bounds(np.full(len(names), others))
     return Feasible(
         setting_of(asker).data.name,
         low,
         reach,
-        everywhere,
+        least.everywhere or low.lower <= 0,
         None if rise is None else rise.excess(bounds),
-        rise is not None and rise.proof(bounds + unsure) is not None,
+        rise is not None and rise.proof(bounds) is not None,
         others,
         drive(asker, _whole(_each(problem, places))),
         len(names) - len(places),
         notes,
-        relative,
     )
 
 
 def _together(problem: Problem, promised: bool) -> Flow[tuple[Least, Least | None]]:
     """Enclose the smallest common bound, and what given bounds must rise by."""
     cells = problem.cells
-    floor = cells.floor if cells.relative.all() else np.zeros(len(cells))
-    least = _found((yield from find_least(problem.with_bounds(floor))))
-    if not promised or float(np.ptp(cells.bounds - floor)) <= EQUAL:
+    least = _found((yield from find_least(problem.with_bounds(np.zeros(len(cells))))))
+    if not promised or float(np.ptp(cells.bounds)) <= EQUAL:
         return least, least if promised else None
     return least, _found((yield from find_least(problem)))
 

@@ -180,8 +180,7 @@ class Fit:
     def impossible(self) -> bool:
         """Whether no model meets the bounds."""
         least, length = known(self.excess), float(np.linalg.norm(self.run.point.w))
-        surely = self.goal + self.problem.cells.unsure
-        return least is not None and least.proof(surely, length) is not None
+        return least is not None and least.proof(self.goal, length) is not None
 
 
 def _bounded(at: Fit, shown: Problem) -> Flow[tuple[Fit, Sample]]:
@@ -347,13 +346,11 @@ def _reach(shown: Problem, wanted: Wanted) -> Flow[tuple[Lowest, ...]]:
 
     Of one label it is 0: everybody in the cell can be guessed.
     """
-    known = {one.cell for one in shown.alone}
-    mixed = np.flatnonzero(shown.constants > 0).tolist()
-    asked = [z for z in mixed if shown.cells.names[z] not in known]
+    mixed = [z for z in proofs.askable(shown) if shown.constants[z] > 0]
     many = len(mixed) > proofs.REACHED
     if not wanted.reach or many or proofs.unmeasurable(shown) is not None:
-        return shown.alone
-    return (*shown.alone, *(yield from proofs.find_reach(shown, asked)))
+        return ()
+    return (yield from proofs.find_reach(shown, mixed))
 
 
 def unchanged(w: FloatArray, seen: Sample, held: Sample | Missing) -> Before:

@@ -9,14 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pffl.bounds.infeasible import FAR as FAR_OFF
 from pffl.constraints.base import Cells, Constraint
 from pffl.data.checks import listing
 from pffl.data.encoding import TableEncoding
 from pffl.data.schema import Schema
 from pffl.errors import DataError, Problems, UsageError
 from pffl.evidence.evidence import Data
-from pffl.evidence.proofs import REACHED, find_reach, unmeasurable
 from pffl.flow import Flow, ask, stage
 from pffl.methods import METHODS, Method
 from pffl.methods.base import PRICES
@@ -27,7 +25,7 @@ from pffl.problem import Access, Problem
 from pffl.questions import Census, CensusTotal, Moments, MomentsTotal, Pool, Task
 from pffl.questions.plausible import lengths
 from pffl.questions.released import RELEASE
-from pffl.text import down, up, words
+from pffl.text import up
 from pffl.typing import FloatArray
 
 Weighting = Literal["silos", "rows"]
@@ -220,8 +218,7 @@ def prepare(
 ) -> Flow[tuple[Problem, tuple[str, ...]]]:
     """Ask the census and build the problem; also return notes for the record."""
     problem, notes = yield from begin(setting, constraint, model, method, options, seed)
-    found, more = yield from settle(setting, problem)
-    return found, notes + more
+    return problem, notes + idle(problem)
 
 
 def begin(
@@ -234,7 +231,7 @@ def begin(
     *,
     counting: Flow[Counted] | None = None,
 ) -> Flow[tuple[Problem, tuple[str, ...]]]:
-    """Ask the census and build the problem; `settle` is what is left of `prepare`.
+    """Ask the census and build the problem, without what `idle` says of its bounds.
 
     `counting` asks another census than the exact one.
     """
@@ -293,71 +290,6 @@ def begin(
         access=setting.access,
     )
     return problem, notes
-
-
-def settle(setting: Setting, problem: Problem) -> Flow[tuple[Problem, tuple[str, ...]]]:
-    """Find what bounds count from, of those that count from what a cell can reach.
-
-    Of one label it is 0: everybody in the cell can be guessed.
-    """
-    cells, relative = problem.cells, problem.cells.relative
-    if cells.floors is None:
-        return problem, _idle(problem)
-    few = cells.totals(problem.silo_counts.astype(np.float64)) <= problem.n_parameters
-    mixed = np.flatnonzero(relative & (problem.constants > 0)).tolist()
-    refused = unmeasurable(problem)
-    small = [cells.names[z] for z in np.flatnonzero(relative & few)]
-    if refused is not None:
-        raise UsageError(f"what a cell alone can reach {refused.missing}")
-    if len(mixed) > REACHED:
-        raise UsageError(
-            f"what a cell alone can reach is found for at most {REACHED} cells, and "
-            f"there are {len(mixed):,}"
-        )
-    if small and setting.data.fingerprint is None:  # the rows are elsewhere
-        raise UsageError(
-            f"{listing(small)} have no more training rows than the model has weights: "
-            "a fit of such a cell alone gives its rows away, and sites are not asked "
-            "for one"
-        )
-    alone = yield from stage("alone", find_reach(problem, mixed))
-    floors = cells.floors.copy()
-    floors[relative] = 0.0
-    for z, one in zip(mixed, alone, strict=True):
-        ends = one.enclosed()
-        if ends is None:
-            raise KeyboardInterrupt  # half of a search answers nothing
-        floors[z] = ends[0].lower, ends[0].upper
-    known = cells.above(floors)
-    task = replace(problem.task, cells=known)
-    found = replace(problem, task=task, alone=alone)
-    return found, _floors_in_words(found, small) + _idle(found)
-
-
-def _floors_in_words(problem: Problem, small: Sequence[str]) -> tuple[str, ...]:
-    """Say what bounds count from, and for whom that says little."""
-    cells, reach = problem.cells, [one.reach for one in problem.alone]
-    added = cells.bounds - cells.floor
-    told = [
-        f"{cells.names[z]} {words(cells.floor[z])}"
-        if added[z] == 0
-        else f"{cells.names[z]} {words(cells.bounds[z])} = {words(cells.floor[z])} + "
-        f"{words(added[z])}"
-        for z in np.flatnonzero(cells.relative)
-    ]
-    far = all(one.reach >= FAR_OFF * one.longest for one in problem.alone)
-    limit = "" if far else f" with weights of length at most {down(min(reach))}"
-    out = (
-        f"a bound is the lowest mean loss that a linear model{limit} can have on the "
-        f"training rows of the cell alone, and what may be added: {'; '.join(told)}",
-    )
-    if not small:
-        return out
-    return (
-        *out,
-        f"{listing(small)}: no more training rows than the model has weights; a model "
-        "for such a cell alone fits these rows better than it could fit anyone else",
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -488,8 +420,7 @@ def _check_quorum(setting: Setting, method: Method[Any]) -> None:
 
 
 def reprice(problem: Problem, bounds: FloatArray, beta: float, bound: float) -> Problem:
-    """Return the problem with other ζ, as they are asked for, β and B."""
-    bounds = bounds + problem.cells.floor
+    """Return the problem with other ζ, β and B."""
     return replace(
         problem.with_bounds(bounds), risk_weight=beta, multiplier_bound=bound
     )
@@ -592,7 +523,7 @@ def _outweighing(names: Sequence[str], census: CensusTotal) -> tuple[str, ...]:
     )
 
 
-def _idle(problem: Problem) -> tuple[str, ...]:
+def idle(problem: Problem) -> tuple[str, ...]:
     """Say that the bounds ask for nothing; warn where they are far from any loss."""
     bounds, guess = problem.cells.bounds, problem.scales
     if not len(bounds) or (bounds < guess).any():
@@ -609,7 +540,7 @@ def _idle(problem: Problem) -> tuple[str, ...]:
 
 def _warn(cells: Cells, counts: FloatArray, beta: float) -> None:
     """Warn of bounds and cells that cannot end well (faults 26, 38)."""
-    if beta > 0 and ((cells.bounds == 0) & ~cells.relative).any():
+    if beta > 0 and (cells.bounds == 0).any():
         warnings.warn(
             "a bound of 0 is met only by a model without any loss; expect 'infeasible'",
             stacklevel=4,

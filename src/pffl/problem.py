@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -28,9 +28,6 @@ from pffl.questions.plausible import SHAPES, sparse_sizes
 from pffl.questions.slopes import SlopesTotal
 from pffl.questions.train import TrainTotal
 from pffl.typing import FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from pffl.evidence.evidence import Lowest
 
 MOST_MADE = 32  # things that are made once for all rounds
 
@@ -165,8 +162,6 @@ class Problem:
         Seed of the run.
     stored
         Most inputs that a row stores, where silos keep rows sparse; 0: all are dense.
-    alone
-        How low the loss of single cells can go, where bounds count from it.
     access
         How silos are reached, and what they show.
     """
@@ -187,7 +182,6 @@ class Problem:
     seed: int = 0
     fixed_ball: bool = True
     stored: int = 0
-    alone: tuple[Lowest, ...] = ()
     access: Access = Access()
 
     @property

@@ -26,7 +26,6 @@ EVERY = 5.0  # seconds between two lines
 PARTS = {
     "census": "counting rows",
     "rows": "counting held-out rows",
-    "alone": "how low the loss of each cell alone can go",
     "reach": "how low the loss of each cell alone can go",
     "before": "the model without bounds",
     "before rows": "the model without bounds",

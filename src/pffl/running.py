@@ -18,7 +18,6 @@ from pffl.callbacks import Callback
 from pffl.certifying import Request, examine
 from pffl.checkpoint import SPEC as STOPPED
 from pffl.checkpoint import Checkpoint
-from pffl.constraints import BoundedGroupLoss, RegretBound
 from pffl.constraints.base import AUTO, settled
 from pffl.data.alike import read_alike
 from pffl.data.federation import Federation
@@ -293,13 +292,12 @@ def _rows_for(predictor: Predictor, source: DataSource) -> Federation:
 def _in_numbers(constraint: Any, model: Path, predictor: Predictor) -> Any:
     """Return a run's constraint with bounds on losses as its run found them."""
     if isinstance(constraint, Mapping):
-        bound, kind = constraint.get("bound"), constraint.get("kind")
+        bound = constraint.get("bound")
         numbers = bound.values() if isinstance(bound, Mapping) else [bound]
-        if kind != RegretBound.name and AUTO not in numbers:
+        if AUTO not in numbers:
             return constraint
         found = zip(predictor.cells, predictor.bounds.tolist(), strict=True)
-        kind = BoundedGroupLoss.name if kind == RegretBound.name else kind
-        return {**constraint, "kind": kind, "bound": dict(found)}
+        return {**constraint, "bound": dict(found)}
     run = read_evidence(model).training
     choice = run.choice if isinstance(run, Training) else None
     if choice is None:

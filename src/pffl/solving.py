@@ -71,10 +71,10 @@ from pffl.preparation import (
     Setting,
     begin,
     check_pooled,
+    idle,
     prepare,
     prices,
     reprice,
-    settle,
 )
 from pffl.privacy.discrete import Source, secret_source, seeded_source
 from pffl.privacy.terms import Privacy
@@ -193,6 +193,11 @@ def solve(
     if privacy is not None:
         if privacy.repeatable and asker.federation is None:
             raise UsageError("noise_seed: sites elsewhere draw their noise in secret")
+        if bare.framework == "torch" and asker.federation is None:
+            raise UsageError(
+                "not available under noise between machines: networks (sites' ledgers "
+                "count releases for which nobody is drawn)"
+            )
         flow = with_noise(
             setting,
             constraint,
@@ -289,18 +294,18 @@ def solving(
     """Solve, as a flow: census, training, every measurement."""
     settings, bare = options or Options(), model or default_model(setting.schema)
     chosen = default_method(bare) if method is None else method
-    begun, notes = yield from begin(setting, constraint, bare, chosen, settings, seed)
+    problem, notes = yield from begin(setting, constraint, bare, chosen, settings, seed)
     yield Identified(
         identity(
             setting.data,
-            begun,
+            problem,
             constraint,
-            chosen.resolved(begun)[0],
+            chosen.resolved(problem)[0],
             options=settings,
             gap_every=gap_every,
         )
     )
-    problem, more = yield from settle(setting, begun)
+    more = idle(problem)
     if settings.loss_bound is not None and not problem.task.model.n_classes:
         raise UsageError(
             "a loss bound is for classifiers; for numeric targets it follows from "

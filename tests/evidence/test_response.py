@@ -123,7 +123,7 @@ def _pooled(federation: Any, problem: Any) -> tuple[Any, Any]:
 
 
 BOUND = pffl.BoundedGroupLoss(0.66)
-SLOW = ("softmax", "regret", "no ridge")
+SLOW = ("softmax", "no ridge")
 CASES = {
     "met": (BOUND, None, 2),
     "infeasible": (pffl.BoundedGroupLoss({"f": 0.69, "m": 0.3}), None, 2),
@@ -131,7 +131,6 @@ CASES = {
     "least squares": (pffl.BoundedGroupLoss(1.2), None, 0),
     "minmax": (pffl.MinMax(), None, 2),
     "no ridge": (BOUND, pffl.LogisticRegression(l2=0.0), 2),
-    "regret": (pffl.RegretBound(0.02), None, 2),
 }
 
 

@@ -543,19 +543,6 @@ def test_garbage_is_refused_or_reported_never_a_crash(
     assert found or words or "seconds" in path or "synthetic" in path
 
 
-@pytest.mark.parametrize("junk", [[], {}, False])
-def test_a_floor_that_is_none_is_reported(
-    shelf: Shelf, tmp_path: Path, junk: object
-) -> None:
-    def change(text: str) -> str:
-        new = json.loads(text)
-        new["cells"][1]["floor"] = junk
-        return json.dumps(new)
-
-    place = forged(shelf("met"), tmp_path / "y", "evidence.json", change)
-    assert wrong(place, shelf("met").parent / "met.npz")
-
-
 def test_it_imports_nothing_of_ours() -> None:
     tree = ast.parse(SOURCE.read_text("utf-8"))
     names = {

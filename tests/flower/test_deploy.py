@@ -356,18 +356,6 @@ def test_questions_are_enough_for_the_method(
     assert f"asks about {asked:,}" in (out / "sites/silo-1/site.toml").read_text()
 
 
-def test_questions_are_enough_to_find_what_each_cell_alone_can_reach(
-    tmp_path: Path,
-) -> None:
-    regret = {"constraint": {"kind": "regret", "bound": 0.1}}
-    out = made(tmp_path / "out", SECTIONS | regret)
-    config = SiteConfig.load(out / "sites" / "silo-1")
-    plain = made(tmp_path / "plain", SECTIONS)
-    before = SiteConfig.load(plain / "sites" / "silo-1").rules
-    assert config.rules.questions == before.questions + 3 * 25
-    assert config.rules.layouts == before.layouts + 3
-
-
 @pytest.mark.parametrize(
     ("method", "asked"),
     [

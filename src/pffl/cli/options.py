@@ -138,8 +138,7 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         Shared(
             "constraint",
             str,
-            "bgl (per group), cbgl (per group and label), minmax, per-silo, regret "
-            "(above what a group alone could reach).",
+            "bgl (per group), cbgl (per group and label), minmax, per-silo.",
             "KIND",
             keys=("constraint.kind",),
         ),

@@ -11,13 +11,12 @@ from pffl.constraints.conditional import (
 from pffl.constraints.group_loss import BoundedGroupLoss as BoundedGroupLoss
 from pffl.constraints.minmax import MinMax as MinMax
 from pffl.constraints.per_silo import PerSilo as PerSilo
-from pffl.constraints.regret import RegretBound as RegretBound
 from pffl.registry import Registry
 
 CONSTRAINTS: Registry[Constraint] = Registry(
     "pffl.constraints",
     Constraint,
-    (BoundedGroupLoss, ConditionalBoundedGroupLoss, MinMax, PerSilo, RegretBound),
+    (BoundedGroupLoss, ConditionalBoundedGroupLoss, MinMax, PerSilo),
 )
 
 

@@ -43,10 +43,6 @@ class Cells:
         The silo a cell is confined to, or `EVERY_SILO`, shape (Z,).
     unbounded
         What else the constraint could have bounded, and was given no bound for.
-    floors
-        Encloses what each bound counts from, shape (Z, 2): the lowest loss that the
-        cell alone can reach, anything from 0 on while that is not known; NaN where a
-        bound counts from 0. None: all of them do.
     """
 
     names: tuple[str, ...]
@@ -54,7 +50,6 @@ class Cells:
     membership: BoolArray
     silo: IntArray
     unbounded: tuple[str, ...] = ()
-    floors: FloatArray | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -68,43 +63,6 @@ class Cells:
             np.zeros((0, schema.n_atoms), dtype=bool),
             np.zeros(0, dtype=np.int64),
         )
-
-    @cached_property
-    def relative(self) -> BoolArray:
-        """Which bounds count from what the cell alone can reach, shape (Z,)."""
-        if self.floors is None:
-            return np.zeros(len(self), dtype=bool)
-        return ~np.isnan(self.floors[:, 0])
-
-    @cached_property
-    def floor(self) -> FloatArray:
-        """What each bound counts from, at least, shape (Z,)."""
-        zero = np.zeros(len(self))
-        return zero if self.floors is None else np.nan_to_num(self.floors[:, 0])
-
-    @cached_property
-    def unsure(self) -> float:
-        """By how much too tight bounds may be: they count from the floors' lower ends.
-
-        Only bounds that are so much larger, and impossible, were impossible as asked.
-        """
-        if self.floors is None:
-            return 0.0
-        return float(np.ptp(self.floors[self.relative], axis=1).max(initial=0.0))
-
-    def above(self, floors: FloatArray) -> Cells:
-        """Return the cells with bounds that count from these floors."""
-        known = replace(self, floors=floors)
-        return known.with_bounds(self.bounds + known.floor)
-
-    def _floors_with(self, other: Cells) -> FloatArray | None:
-        if self.floors is None and other.floors is None:
-            return None
-        parts = [
-            np.full((len(c), 2), np.nan) if c.floors is None else c.floors
-            for c in (self, other)
-        ]
-        return np.concatenate(parts)
 
     @cached_property
     def everywhere(self) -> BoolArray:
@@ -124,7 +82,6 @@ class Cells:
             self.membership[keep],
             self.silo[keep],
             self.unbounded,
-            None if self.floors is None else self.floors[keep],
         )
 
     def join(self, other: Cells) -> Cells:
@@ -135,7 +92,6 @@ class Cells:
             np.concatenate([self.membership, other.membership]),
             np.concatenate([self.silo, other.silo]),
             self.unbounded + other.unbounded,
-            self._floors_with(other),
         )
 
     def in_each_silo(self, silos: Sequence[str]) -> Cells:
@@ -147,7 +103,6 @@ class Cells:
             np.tile(self.membership, (n, 1)),
             np.repeat(np.arange(n), len(self)),
             self.unbounded,
-            None if self.floors is None else np.tile(self.floors, (n, 1)),
         )
 
     def bounded(self, bound: Bound, owner: str, others: Sequence[str] = ()) -> Cells:

@@ -34,9 +34,8 @@ class FairClassifier(ClassifierMixin, Fair):
         rows that are set aside; None is the plain model. Or a constraint, such as
         ``BoundedGroupLoss(0.6, by="sex")``.
     constraint
-        What is bounded: "bgl" groups, "cbgl" groups and labels, "per-silo" silos,
-        "regret" how far groups are above what they alone could reach; or a constraint
-        with its bounds.
+        What is bounded: "bgl" groups, "cbgl" groups and labels, "per-silo" silos; or a
+        constraint with its bounds.
     error_at_most
         For a bound that is "auto": the largest error that it may lead to. Default: a
         point above that of the plain model.

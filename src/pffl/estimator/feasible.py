@@ -96,6 +96,4 @@ def feasible_bound(
             options=replace(own._options(), least=False),
             seed=0,
         )
-    found = solution.cell_results
-    above = [row.train_loss if row.excess is None else row.excess for row in found]
-    return float(up(max(above), digits=5))
+    return float(up(max(row.train_loss for row in solution.cell_results), digits=5))

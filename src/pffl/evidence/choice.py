@@ -18,13 +18,12 @@ def told(choice: Choice, *, numeric: bool) -> str:
     if not choice.declared:
         more = "1 % more than" if numeric else "a point above"
         limit += f" ({more} the {words(free.error)} without it)"
-    what = "excess" if choice.excess else "loss"
     within = sum(t.error <= choice.error_at_most + EQUAL for t in others)
     return (
         f"bound = {words(choice.bound, digits=5)} was chosen on {choice.aside:,} of "
         f"the {choice.rows:,} training rows, set aside while the others were trained "
         f"on: {within:,} of {len(others):,} bounds have {limit} there, and this one "
-        f"has the smallest worst {what} of them, {words(taken.worst)} of "
+        f"has the smallest worst loss of them, {words(taken.worst)} of "
         f"'{taken.cell}' ({words(free.worst)} of '{free.cell}' without it); no "
         "held-out row was looked at"
     )
@@ -36,12 +35,11 @@ def table(e: Evidence) -> list[dict[str, str]]:
     if choice is None:
         return []
     error = "error" if e.labels else "mean loss"
-    what = "excess" if choice.excess else "loss"
     return [
         {
             "bound tried": _bound(trial, choice),
             f"{error} aside": decimals(trial.error),
-            f"worst {what} aside": decimals(trial.worst),
+            "worst loss aside": decimals(trial.worst),
             "of": trial.cell,
         }
         for trial in choice.trials

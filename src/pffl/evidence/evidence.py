@@ -71,9 +71,6 @@ class Cell(Record):
         The bound that the solver was given: the cell's own, less what clipping the
         predictor costs, and less the margin of the model on a path; None where they
         are the same.
-    floor
-        Encloses the lowest mean loss that the cell alone can reach, where its bound
-        counts from that: from the lower end.
     """
 
     cell: str
@@ -84,7 +81,6 @@ class Cell(Record):
     scale: float = 1.0
     constant: float | None = None
     aimed: float | None = None
-    floor: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -584,8 +580,6 @@ class Choice(Record):
         from that of the first trial.
     aside, rows
         How many of so many training rows were set aside.
-    excess
-        Whether bound and losses count from what a cell alone can reach.
     """
 
     bound: float
@@ -594,7 +588,6 @@ class Choice(Record):
     aside: int
     rows: int
     trials: list[Trial]
-    excess: bool = False
 
 
 @dataclass(frozen=True)
@@ -935,17 +928,6 @@ class Evidence(Record):
         """The bounds that the solver was given, shape (Z,)."""
         own = [c.bound if c.aimed is None else c.aimed for c in self.cells]
         return np.array(own, dtype=np.float64)
-
-    @property
-    def relative(self) -> bool:
-        """Whether a bound counts from what its cell alone can reach."""
-        return any(cell.floor is not None for cell in self.cells)
-
-    @cached_property
-    def unsure(self) -> float:
-        """By how much too tight bounds may be that count from a floor."""
-        wide = [c.floor[1] - c.floor[0] for c in self.cells if c.floor is not None]
-        return max(wide, default=0.0)
 
     @cached_property
     def scales(self) -> FloatArray:

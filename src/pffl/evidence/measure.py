@@ -16,7 +16,6 @@ from pffl.bounds import weighted
 from pffl.bounds.logsum import Bets, plan_bets
 from pffl.bounds.plan import local_smoothness
 from pffl.bounds.uniform import loss_bound_linear, softmax_loss_bound
-from pffl.constraints.base import Cells
 from pffl.constraints.group_loss import BoundedGroupLoss
 from pffl.errors import DataError
 from pffl.evidence import proofs
@@ -428,16 +427,9 @@ def cell_facts(
             float(problem.scales[z]),
             float(problem.constants[z]),
             None if aimed is None or aimed[z] == cells.bounds[z] else float(aimed[z]),
-            _floor(cells, z),
         )
         for z, name in enumerate(cells.names)
     ]
-
-
-def _floor(cells: Cells, z: int) -> tuple[float, float] | None:
-    if cells.floors is None or not cells.relative[z]:
-        return None
-    return float(cells.floors[z, 0]), float(cells.floors[z, 1])
 
 
 def model_facts(problem: Problem, w: FloatArray) -> Model:

@@ -218,7 +218,7 @@ def in_short(e: Evidence) -> str:
         f"With confidence {unseen.percent(e)} the {counted}mean loss of people not "
         f"seen is within its bound in every cell{_mixture(e)}: tested on "
         f"{path.shipped.calibration.rows:,} calibration rows{which}."
-        f"{unseen.trivial(view, path.shipped.loss_bound)}{unseen.counted_from(e)}"
+        f"{unseen.trivial(view, path.shipped.loss_bound)}"
     )
 
 

@@ -226,6 +226,16 @@ def find_alone(problem: Problem, cell: int) -> Flow[Lowest]:
     )
 
 
+def askable(problem: Problem) -> list[int]:
+    """Return the cells of which it may be asked how low each alone can go.
+
+    Where rows are elsewhere, a fit of a cell with no more rows than the model has
+    weights would give its rows away.
+    """
+    enough = problem.rows > (problem.n_parameters if problem.access.elsewhere else 0)
+    return np.flatnonzero(enough).tolist()
+
+
 def find_reach(problem: Problem, cells: Sequence[int]) -> Flow[tuple[Lowest, ...]]:
     """Enclose how low the loss of each of some cells alone can go, side by side."""
     flows = [stage(f"{cell} alone", find_alone(problem, cell)) for cell in cells]
@@ -244,7 +254,7 @@ def find_lowest(problem: Problem, cell: int) -> Flow[Lowest]:
         found = yield from find_least(rest)
         if isinstance(found, Missing):
             return best
-        if found.proof(rest.cells.bounds + rest.cells.unsure) is not None:
+        if found.proof(rest.cells.bounds) is not None:
             return replace(best, impossible=True)
     size = float(problem.scales[cell])
     t, room, close = 0.0, ROOM * size, CLOSE * size

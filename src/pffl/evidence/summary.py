@@ -87,10 +87,8 @@ def asked(e: Evidence) -> str:
         return f"{what}, as good as it can be for the worst of {cells}."
     if not e.promise:
         return f"{what}{aim}; no bound was asked for."
-    asked = [c.bound - (0.0 if c.floor is None else c.floor[0]) for c in e.cells]
-    low, high = words(min(asked)), words(max(asked))
+    low, high = words(float(e.bounds.min())), words(float(e.bounds.max()))
     bound = low if low == high else f"{low} to {high}"
-    bound += " above what it alone can reach" if e.relative else ""
     every = cells if len(e.cells) == 1 else f"each of {cells}"
     sure = f"{100 * e.terms.confidence:.4g} %"
     more = f", also for people not seen, {sure} sure" if promise.asked(e) else ""
@@ -218,12 +216,7 @@ def columns(e: Evidence, cells: Sequence[CellResult]) -> list[Column]:
         "the lowest loss that was found for this cell, whatever the others'",
         _plain([c.alone for c in cells]),
     )
-    excess = Column(
-        "excess",
-        f"how far its mean loss is above that, {rows}",
-        _plain([c.excess for c in cells]),
-    )
-    found += [promised, guessed, alone, excess]
+    found += [promised, guessed, alone]
     return [c for c in found if any(figure.text != NOTHING for figure in c.figures)]
 
 

@@ -279,7 +279,7 @@ def proof(e: Evidence) -> tuple[float, float] | None:
     least = known(e.proofs.excess)
     if least is None or not e.promise:
         return None
-    return least.proof(e.bounds + e.unsure, longest(e))
+    return least.proof(e.bounds, longest(e))
 
 
 def impossible(e: Evidence) -> bool:

@@ -407,17 +407,7 @@ def _standing(
 ) -> str:
     """Say how many bounds are shown, and what is lacking for the others."""
     lacking, idle = _lacking(e, cells), trivial(e, loss_bound)
-    return f"{_against(cells, found)}{lacking}{idle}{counted_from(e)}"
-
-
-def counted_from(e: Evidence) -> str:
-    """Say what is not shown where bounds count from what a cell alone can reach."""
-    if not e.relative:
-        return ""
-    return (
-        " These bounds count from what a cell alone can reach on the training rows; "
-        "how far unseen people are above what they alone could reach is not shown."
-    )
+    return f"{_against(cells, found)}{lacking}{idle}"
 
 
 def mixture(e: Evidence) -> str:

@@ -310,8 +310,7 @@ class CellResult(Record):
     the mean loss of unseen people, each cell by itself; the losses `before` are those
     of the same model fitted without bounds, and `constant` is that of guessing the
     cell's own rates (or mean) for everyone in it; `alone` is the lowest that was found
-    for it, whatever the others', where that was asked for. Where its bound counts from
-    there, `excess` is how far the training loss is above it, at most.
+    for it, whatever the others', where that was asked for.
     """
 
     cell: str
@@ -327,7 +326,6 @@ class CellResult(Record):
     before_test_loss: float | None = None
     constant: float | None = None
     alone: float | None = None
-    excess: float | None = None
 
 
 def cell_results(e: Evidence) -> tuple[CellResult, ...]:
@@ -362,7 +360,6 @@ def cell_results(e: Evidence) -> tuple[CellResult, ...]:
             _number(old.get("test", nothing), z),
             cell.constant,
             alone.get(cell.cell),
-            None if cell.floor is None else float(train_loss[z] - cell.floor[0]),
         )
         for z, cell in enumerate(e.cells)
     )

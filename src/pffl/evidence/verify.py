@@ -56,6 +56,7 @@ from scipy.special import (
     erfcinv,
     expit,
     logsumexp,
+    ndtr,
     softmax,
     xlog1py,
     xlogy,
@@ -1217,30 +1218,6 @@ def check_sites(e: Json) -> Iterator[Check]:
             yield Check(f"doubts about sites, {name}", doubt, all_of_it, good)
 
 
-def check_floors(e: Json) -> Iterator[Check]:
-    """Find again what bounds count from: what a cell alone can reach, as proved."""
-    alone = {one["cell"]: one for one in e["proofs"]["reach"]}
-    asked = (known(e["training"]) or {"constraint": {}})["constraint"]
-    for cell in e["cells"]:
-        if (floor := cell.get("floor")) is None:
-            continue
-        if not isinstance(floor, list) or len(floor) != 2:
-            yield Check(f"what {cell['cell']} alone can reach", floor, "no ends", False)
-            continue
-        name, ends = cell["cell"], [0.0, 0.0]  # of one label: all can be guessed
-        if one := alone.get(name):
-            further = max(0.0, WELL * one["longest"] - one["reach"])
-            low = max(0.0, one["lower"] - further * one["slope"])
-            ends = [min(low, one["upper"]), one["upper"]]
-        elif cell["constant"] != 0:
-            yield Check(f"what {name} alone can reach", floor, "no proof", False)
-            continue
-        yield from compare(f"what {name} alone can reach", list(floor), ends)
-        if asked.get("kind") == "regret" and isinstance(asked["bound"], int | float):
-            bound = floor[0] + asked["bound"]
-            yield from compare(f"bound of {name}", cell["bound"], bound)
-
-
 def check_choice(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
     """Choose M again, by training rows alone, where the first fit is the last."""
     t, classes = e["terms"], max(2, len(e["labels"]))
@@ -1482,9 +1459,7 @@ class Told:
         if one is None or not self.promise:
             return 0.0, 0.0
         slope, longest = one["slope"], self.longest(one)
-        ends = [c["floor"] for c in self.e["cells"] if c.get("floor")]
-        unsure = max((high - low for low, high in ends), default=0.0)
-        value = one["lower"] + one["reach"] * slope - max(self.bounds) - unsure
+        value = one["lower"] + one["reach"] * slope - max(self.bounds)
         if value - FAR * longest * slope > 0:
             return value - FAR * longest * slope, FAR * longest
         if value <= 0 or value < 2 * WELL * longest * slope:
@@ -2282,10 +2257,6 @@ class Told:
             before_test_loss=old.get("test", nothing),
             constant=[c["constant"] for c in e["cells"]],
             alone=[alone.get(name) for name in self.names],
-            excess=[
-                m - c["floor"][0] if c.get("floor") else None
-                for m, c in zip(self.means, e["cells"], strict=True)
-            ],
         )
 
     def asks(self) -> list[str]:
@@ -2977,6 +2948,57 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     return inner * width / math.sqrt(2 * math.pi)
 
 
+def loss_masses(cuts: Any, first: Any, second: Any) -> tuple[Any, float]:
+    """Put a privacy loss on a grid, so that δ(ε) is not made smaller.
+
+    `first` and `second` are the two worlds' distribution functions of the loss at the
+    `cuts`. The mass between two of them is split between both so that neither world's
+    changes; below the first it is moved up to it, above the last it counts as infinite.
+    Returns the transform of the masses, and what is infinite.
+    """
+    here, there = np.diff(first), np.diff(second)
+    low, high = np.exp(-cuts[:-1]), np.exp(-cuts[1:])
+    upwards = np.clip((here * low - there) / (low - high), 0.0, here)
+    masses = np.zeros(2 * len(cuts) - 1)
+    masses[: len(here)] += here - upwards
+    masses[1 : len(cuts)] += upwards
+    masses[0] += first[0]
+    around = np.roll(masses, -(len(cuts) // 2))  # a loss of 0 comes first
+    return np.fft.rfft(around), max(0.0, 1.0 - float(first[-1]))
+
+
+def drawn_delta(
+    mu: float, rate: float, noise: float, times: int, epsilon: float
+) -> float:
+    """Bound δ(ε) of releases that are μ-GDP, and of `times` about people who are drawn.
+
+    Of each of these the worlds are N(0, σ²) and (1 − q)N(0, σ²) + qN(1, σ²): the loss
+    log(1 − q + q·e^((2x − 1)/2σ²)) is put on a grid, in both directions, and sums of
+    losses are convolutions of its masses.
+    """
+    step, wide = 1e-3, max(24.0, 4.0 * epsilon)
+    cuts = step * np.arange(-round(wide / step), round(wide / step) + 1)
+    losses = step * np.append(np.arange(len(cuts)), np.arange(1 - len(cuts), 0))
+    plain, beyond = 1.0, 0.0
+    if mu > 0:
+        ends = ndtr(cuts / mu - mu / 2), ndtr(cuts / mu + mu / 2)
+        plain, beyond = loss_masses(cuts, *ends)
+    worst = 0.0
+    for sign in (1.0, -1.0):  # the person is there in the first world, or not
+        ratio = (np.exp(sign * cuts) - 1 + rate) / rate
+        logs = np.log(np.where(ratio > 0, ratio, 1.0))
+        x = np.where(ratio > 0, noise**2 * logs + 0.5, -np.inf)
+        absent, present = ndtr(x / noise), ndtr((x - 1) / noise)
+        mixed = (1 - rate) * absent + rate * present
+        ends = (mixed, absent) if sign > 0 else (1 - absent, 1 - mixed)
+        drawn, lost = loss_masses(cuts, *ends)
+        sums = np.fft.irfft(drawn**times * plain, len(losses))
+        over = losses > epsilon
+        found = float(-(sums[over] * np.expm1(epsilon - losses[over])).sum())
+        worst = max(worst, found + beyond + 1.0 - (1.0 - lost) ** times)
+    return worst
+
+
 def mean_ends(
     loss: float, people: float, s: float, t: float, z: float, M: float
 ) -> tuple[float, float]:
@@ -3106,9 +3128,17 @@ def check_account(e: Json) -> Iterator[Check]:
         if mu is None:
             yield from compare(f"releases of {split} rows", parts, [])
             continue
-        total = math.sqrt(sum(one["mu"] ** 2 for one in parts))
+        plain = [one for one in parts if one.get("rate", 1) == 1]
+        drawn = [one for one in parts if one.get("rate", 1) != 1]
+        total = math.sqrt(sum(one["mu"] ** 2 for one in plain))
         yield from compare(f"account of {split} rows, μ", mu, total)
         spent = gaussian_delta(mu, epsilon)
+        if drawn:
+            yield from compare(f"{split} rows, releases to those drawn", len(drawn), 1)
+            one, told = drawn[0], n.get("spent") if split == "train" else None
+            ratio = one["sigma"] / one["sensitivity"]
+            asked = mu, one["rate"], ratio, one["times"]
+            spent = drawn_delta(*asked, min(epsilon, told or 0.0))
         good = spent <= n["delta"] * (1 + 1e-6)
         yield Check(f"account of {split} rows, δ at ε", n["delta"], spent, good)
     reach = {"counts": 1.0, "final errors": 1.0, "errors": 1.0}
@@ -3120,8 +3150,8 @@ def check_account(e: Json) -> Iterator[Check]:
         yield from compare(f"{what}, noise", one["sigma"], sigma)
         yield from compare(f"{what}, noise of all", one["deviation"], sigma * root)
         least, outputs = reach.get(one["name"], 0.0), max(1, e["model"]["outputs"])
-        soft = one["name"] == "gradients" and outputs > 1
-        least *= math.sqrt(2) if soft else 1.0
+        soft = e["model"]["linear"] and outputs > 1
+        least *= math.sqrt(2) if one["name"] == "gradients" and soft else 1.0
         good = one["sensitivity"] >= least
         yield Check(f"{what}, what a person adds", one["sensitivity"], least, good)
     by_name = {(one["name"], one["split"]): one["deviation"] for one in n["releases"]}
@@ -3285,7 +3315,7 @@ def verify(directory: str | Path, rows: str | Path | None = None) -> list[Check]
             return out + list(check_noise(e, place, mark))
         told = Told(e)
         out += check_looks(e, place / "looks.jsonl")
-        out += [*check_bets(e), *check_bound(e), *check_floors(e), *check_sites(e)]
+        out += [*check_bets(e), *check_bound(e), *check_sites(e)]
         out += check_path(e)
         kind = e["model"]["kind"]
         if rows is None:

@@ -44,7 +44,6 @@ from pffl.wire.keys import SiteKeys, collect
 
 RUN_FILE = "spec.toml"
 FIRST_PORT = 9094  # of the nodes' loopback interfaces, one for each
-ALONE = 25  # questions to find how low one cell alone can go
 SPARE = 50  # questions beyond those that a method plans: start, gap, verdict
 OLDEST_FLOWER = "1.41.0"
 SPLIT = "split"  # column of a trial's rows
@@ -361,12 +360,6 @@ def _limits(spec: RunSpec, agreed: Agreement) -> tuple[Rules, str]:
     method = _method(spec, agreed)
     name, most = method.name, method.most_rounds
     rules = Rules(batches=spec.method.batch_size is not None)
-    if spec.constraint is not None:  # bounds may count from what a cell alone can reach
-        cells = spec.constraint.cells(agreed.schema, agreed.sites)
-        many = int(cells.relative.sum())
-        layouts, questions = rules.layouts + many, rules.questions + ALONE * many
-        rules = replace(rules, layouts=layouts, questions=questions)
-        most = None if most is None else most + ALONE * many
     if most is None:
         return rules, f"The method is {name}, which asks until it is done."
     if most + SPARE <= rules.questions:

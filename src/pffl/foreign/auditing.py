@@ -202,7 +202,6 @@ def audit(
     engine = open_engine(federation, "local")
     setting = setting_of(engine)
     audited = _bound(audited, engine.schema)
-    _check_bounds(constraint, engine)
     method = Auto(risk_weight=0.0)  # its prices play no part: nothing is trained
     problem, said = prepared(engine, constraint, None, method, settings, 0)
     problem = replace(
@@ -271,18 +270,6 @@ def _told(
     if trained_on is None:
         return [UNKNOWN]
     return [LEFT_OUT] if asked is None and len(used) < len(there) else []
-
-
-def _check_bounds(constraint: Constraint | None, engine: Engine) -> None:
-    """Refuse bounds that are found by training."""
-    if constraint is None:
-        return
-    cells = constraint.cells(engine.schema, engine.silo_names)
-    if cells.floors is not None:
-        raise UsageError(
-            "a bound that counts from what a cell alone can reach is found by a run "
-            "on its training rows: give an audit bounds on losses"
-        )
 
 
 def _bound(audited: Any, schema: Schema) -> Audited:

@@ -270,13 +270,7 @@ class Wish:
                 f"{wanted.name} has no bound that could be crossed: give one with "
                 "bounds that are numbers"
             )
-        cells = wanted.cells(schema, silos)
-        if cells.floors is not None:
-            raise UsageError(
-                "a bound that counts from what a cell alone can reach is found by a "
-                "run on its training rows: give bounds on losses"
-            )
-        return watched_of(cells, schema, silos)
+        return watched_of(wanted.cells(schema, silos), schema, silos)
 
     def begin(self, deployed: Deployed, silos: Sequence[str]) -> Settings:
         """Settle everything, before the first row is seen."""

@@ -33,7 +33,6 @@ NOTIONS = {
     "cbgl-y1": "a bound for the positive of each group (cbgl-y1)",
     "cbgl-y0": "a bound for the negative of each group (cbgl-y0)",
     "per-silo": "a bound for each silo (per-silo)",
-    "regret": "a bound above what each group alone can reach (regret)",
 }
 COSTS = {
     "rounds": "rounds",

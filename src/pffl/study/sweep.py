@@ -28,7 +28,6 @@ from pffl.constraints.base import Constraint
 from pffl.constraints.conditional import ConditionalBoundedGroupLoss
 from pffl.constraints.group_loss import BoundedGroupLoss
 from pffl.constraints.per_silo import PerSilo
-from pffl.constraints.regret import RegretBound
 from pffl.data.federation import Federation
 from pffl.driver import drive, drive_many
 from pffl.engines.base import Engine
@@ -70,7 +69,6 @@ NOTIONS: dict[str, Callable[[float], Constraint]] = {
     "cbgl-y1": lambda bound: ConditionalBoundedGroupLoss(bound, labels=(1,)),
     "cbgl-y0": lambda bound: ConditionalBoundedGroupLoss(bound, labels=(0,)),
     "per-silo": PerSilo,
-    "regret": RegretBound,
 }
 
 PAPER_MULTIPLIER_BOUNDS = (0.1, 0.5, 1.0, 5.0, 10.0, 100.0, 200.0, 500.0)
@@ -206,7 +204,7 @@ def smallest_bound(
         problem, _ = prepared(
             engine, constraint, model, Auto(), options or Options(), 0
         )
-    bare = problem.with_bounds(problem.cells.floor)
+    bare = problem.with_bounds(np.zeros(problem.n_cells))
     found = drive(engine, find_smallest(bare, np.ones(problem.n_cells, dtype=bool)))
     if isinstance(found, Missing):
         raise UsageError(f"the smallest possible bound {found.missing}: give a bound")
