@@ -2,8 +2,7 @@
 
     nice -n 15 .venv/bin/python benchmarks/privacy.py [TASK …] [--minutes 20]
 
-Tasks: compas-bgl, compas-cbgl, adult-cbgl, acs-race (its file beside the checkout),
-adult-network (DP-SGD).
+Tasks: compas-bgl, compas-cbgl, adult-cbgl, acs-race (its file beside the checkout).
 Each method gets three settings, chosen on three seeds of noise that are not reported,
 by βF + B·max r⁺ of the true training rows: a choice that no private run could make,
 alike for all.
@@ -49,9 +48,7 @@ BOUNDS = {
     "compas-cbgl": 0.70,
     "adult-cbgl": 0.60,
     "acs-race": 0.57,
-    "adult-network": 0.60,
 }
-NETWORK_SEEDS = range(3)
 
 
 def tasks(name: str) -> tuple[Any, Any, Any]:
@@ -137,7 +134,6 @@ def one_run(
     seed: int,
     settings: dict[str, Any],
     shared: bool,
-    model: Any = None,
 ) -> tuple[Any, Any, float]:
     """Run once; return model, w and M."""
     rest = dict(settings)
@@ -146,7 +142,7 @@ def one_run(
     )
     setting, options = setting_of(engine), Options()
     used = method_of(method)
-    plan, model = running.planned(setting, constraint, model, used, options, privacy)
+    plan, model = running.planned(setting, constraint, None, used, options, privacy)
     adding = adding_of(setting, privacy, shared=shared)
     chosen = Settings(**rest) if rest else None
     flow = running.run(
@@ -199,31 +195,6 @@ def measure(name: str, until: float) -> None:
             ):
                 apart = runs(method, epsilon, SEEDS, best, False)
                 write(name, method, epsilon, False, best, apart)
-
-
-def measure_network(until: float) -> None:
-    """DP-SGD of a small network on Adult, as it comes: nothing is tuned."""
-    import torch
-
-    torch.set_num_threads(1)
-    name = "adult-network"
-    data, constraint, ranges = tasks(name)
-    engine, truth = Local(data), Truth(data, constraint)
-    torch.manual_seed(0)
-    layers = torch.nn.Linear(data.schema.n_features, 16), torch.nn.ReLU()
-    model = pffl.Network(torch.nn.Sequential(*layers, torch.nn.Linear(16, 2)))
-    for epsilon in (4.0, 1.0, 8.0, 2.0):
-        for method in ("pffl", "fedavg"):
-            found = []
-            for seed in NETWORK_SEEDS:
-                if time.monotonic() > until:
-                    print("out of time", name, epsilon, method)
-                    return
-                one = one_run(
-                    engine, constraint, ranges, method, epsilon, seed, {}, True, model
-                )
-                found.append(truth.of(*one))
-            write(name, method, epsilon, True, {}, found)
 
 
 def write(name, method, epsilon, shared, settings, found) -> None:
@@ -339,7 +310,4 @@ if __name__ == "__main__":
             minutes = float(given.pop())
         for task in given or ["compas-bgl", "compas-cbgl", "adult-cbgl", "acs-race"]:
             until = time.monotonic() + 60 * minutes
-            if task == "adult-network":
-                measure_network(until)
-            else:
-                measure(task, until)
+            measure(task, until)

@@ -67,8 +67,7 @@ class PrivacySettings:
         A budget: noise is added to all that is released, so that it is (ε, δ)-private
         for each person. None: no noise.
     clip, loss_bound
-        With noise: length to which scaled inputs are shortened (of networks, each
-        person's gradient), and the largest loss.
+        With noise: length to which scaled inputs are shortened, and the largest loss.
     range
         With noise: what each numeric input is between, as NAME=LOW,HIGH.
     rounds, colluding, heldout_epsilon
@@ -83,9 +82,6 @@ class PrivacySettings:
     scaling
         With noise: whether inputs are scaled by released sums of theirs ("sums", paid
         for) or by their ranges ("ranges", free).
-    rate
-        With noise, of networks: the probability of each person to be drawn for a round
-        of training; 0.1.
     """
 
     secure_sum: bool | None = None
@@ -100,7 +96,6 @@ class PrivacySettings:
     noise_seed: int | None = None
     split: Literal["given", "keyed"] | None = None
     scaling: Literal["sums", "ranges"] | None = None
-    rate: float | None = None
 
     def __post_init__(self) -> None:
         given = [key for key, value in self._noise().items() if value not in (None, ())]

@@ -193,11 +193,6 @@ def solve(
     if privacy is not None:
         if privacy.repeatable and asker.federation is None:
             raise UsageError("noise_seed: sites elsewhere draw their noise in secret")
-        if bare.framework == "torch" and asker.federation is None:
-            raise UsageError(
-                "not available under noise between machines: networks (sites' ledgers "
-                "count releases for which nobody is drawn)"
-            )
         flow = with_noise(
             setting,
             constraint,

@@ -20,7 +20,6 @@ FOR_TESTS = {"dev", "docs", "test"}
 #: Imported under another name than they are installed by.
 INSTALLED_AS = {
     "PIL": "pillow",
-    "dp_accounting": "dp-accounting",
     "sklearn": "scikit-learn",
     "tomli_w": "tomli-w",
 }

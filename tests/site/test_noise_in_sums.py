@@ -213,22 +213,19 @@ def test_in_one_process_it_is_the_same_sum():
         pffl.solve(people(2), None, secure_sum=True, privacy=budget(people(2)))
 
 
-def test_people_are_drawn_for_networks_too(tmp_path):
-    """In one process each silo draws its own people; between machines it is refused."""
+def test_networks_are_refused(tmp_path):
+    """In one process and between machines, before anything is asked."""
     torch = pytest.importorskip("torch")
     data = people(3, 300)
     layers = torch.nn.Linear(data.schema.n_features, 2)
     model = pffl.Network(torch.nn.Sequential(layers))
-    terms = budget(data, 6.0, rounds=3)
-    known = {"model": model, "method": "pffl", "seed": 0, "privacy": terms}
-    found = pffl.solve(data, pffl.BoundedGroupLoss(0.9), secure_sum=True, **known)
-    part = found.evidence.privacy
-    assert part.shared
-    assert min(one.rate for one in part.releases) < 1
+    known = {"model": model, "method": "pffl", "seed": 0}
     sites = members(data, agreement(data), tmp_path, epsilon=0.0)
     engine = engine_of(data, agreement(data), sites)
-    with pytest.raises(UsageError, match="between machines: networks"):
-        pffl.solve(engine, pffl.BoundedGroupLoss(0.9), **known)
+    bound = pffl.BoundedGroupLoss(0.9)
+    for asked, more in ((data, {"secure_sum": True}), (data, {}), (engine, {})):
+        with pytest.raises(UsageError, match="opacus inside your own Flower app"):
+            pffl.solve(asked, bound, privacy=budget(data, 6.0), **known, **more)
 
 
 # The budget

@@ -59,12 +59,9 @@ class Released(Record):
     sensitivity
         Δ: the length of what one person can change.
     mu, sigma
-        Standard deviation that the account counts on, and μ = √times·Δ/sigma: where
-        people are drawn, of somebody who was drawn every time.
+        Standard deviation that the account counts on, and μ = √times·Δ/sigma.
     deviation
         Standard deviation of what was added in all, by all sites.
-    rate
-        Probability of each person to be drawn, anew each time; 1 where all are asked.
     """
 
     name: str
@@ -74,7 +71,6 @@ class Released(Record):
     sensitivity: float
     sigma: float
     deviation: float
-    rate: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -113,8 +109,7 @@ class Noise(Record):
     Attributes
     ----------
     epsilon, delta, mu
-        Of all that was released about one person of the training rows; μ is of those
-        releases for which nobody is drawn.
+        Of all that was released about one person of the training rows.
     heldout_epsilon, heldout_mu
         Of one person of the held-out rows, who is another one.
     clip, loss_bound
@@ -132,9 +127,6 @@ class Noise(Record):
         Everything that was released.
     seen, heldout
         The figures that statements are made from.
-    spent
-        ε of all releases about a training row, where people are drawn for some; None:
-        it follows from μ.
     """
 
     epsilon: float
@@ -154,17 +146,11 @@ class Noise(Record):
     heldout: Figures | None
     ranges: dict[str, list[float]] = field(default_factory=dict)
     by_id: bool = False
-    spent: float | None = None
 
     @property
     def epsilon_spent(self) -> float:
         """ε of all that was released about one person of the training rows."""
-        return epsilon_of(self.mu, self.delta) if self.spent is None else self.spent
-
-    @property
-    def whole_mu(self) -> float:
-        """μ with the same (ε, δ): noise of releases is planned in parts of it."""
-        return self.mu if self.spent is None else mu_of(self.spent, self.delta)
+        return epsilon_of(self.mu, self.delta)
 
 
 def result(e: Evidence, noise: Noise) -> dict[str, Any]:
@@ -304,7 +290,7 @@ def deciding_epsilon(e: Evidence, noise: Noise) -> float | None:
         if room <= 0 or not math.isfinite(wide):
             return None
         worst = max(worst, wide / room)
-    needed = epsilon_of(noise.whole_mu * worst, noise.delta)
+    needed = epsilon_of(noise.mu * worst, noise.delta)
     return needed if needed < 100 else None
 
 
@@ -386,7 +372,7 @@ def _deciding(e: Evidence, noise: Noise) -> str:
     needed = deciding_epsilon(e, noise)
     if needed is None:
         return " The estimates are too near the bounds for any budget to decide."
-    more = (mu_of(needed, noise.delta) / noise.whole_mu) if needed > 0 else 1.0
+    more = (mu_of(needed, noise.delta) / noise.mu) if needed > 0 else 1.0
     return (
         f" About ε = {up(needed, digits=2)}, or {up(max(1.0, more), digits=2)} times "
         "as many rows, would decide it."
@@ -467,7 +453,7 @@ def statements(e: Evidence, noise: Noise) -> list[Statement]:
     return [
         account(e, noise),
         empirical(e, noise),
-        Statement.not_available("gap", _gap(e)),
+        Statement.not_available("gap", "under noise: it needs exact sums"),
         Statement.not_available(
             "infeasible", "under noise: its proof needs exact sums"
         ),
@@ -478,19 +464,12 @@ def statements(e: Evidence, noise: Noise) -> list[Statement]:
     ]
 
 
-def _gap(e: Evidence) -> str:
-    if e.model.convex:
-        return "under noise: it needs exact sums"
-    return "of a network it is not measurable: that needs convexity"
-
-
 def account(e: Evidence, noise: Noise) -> Statement:
     """State what was spent, and for whom it holds."""
     spent = noise.epsilon_spent
-    how = f" (μ = {up(noise.mu)})" if noise.spent is None else ""
     text = (
         f"All that was released about any one person of the training rows is "
-        f"({up(spent)}, {noise.delta:g})-differentially private{how}: "
+        f"({up(spent)}, {noise.delta:g})-differentially private (μ = {up(noise.mu)}): "
         "whether the person was there or not changes no probability of what anybody "
         "sees by more."
     )
@@ -508,7 +487,6 @@ def account(e: Evidence, noise: Noise) -> Statement:
             "failed" if noise.repeatable else "checked",
         ),
         *_adding(e, noise),
-        *_drawn(noise),
         Assumption(
             "Names of inputs, categories, groups and labels, the ranges of inputs, the "
             "clip, M, l2 and all settings were chosen without a look at the rows.",
@@ -529,22 +507,6 @@ def account(e: Evidence, noise: Noise) -> Statement:
         assumptions=tuple(grounds),
         figures={"mu": noise.mu, "delta": noise.delta, "heldout_mu": noise.heldout_mu},
     )
-
-
-def _drawn(noise: Noise) -> list[Assumption]:
-    """Say who was asked in each round, where not all were."""
-    found = [one for one in noise.releases if one.rate < 1]
-    if not found:
-        return []
-    one = found[0]
-    return [
-        Assumption(
-            f"In each of {one.times:,} rounds every person was drawn with probability "
-            f"{words(one.rate)}, by a throw of their own; who was drawn stays secret. "
-            "ε is that of privacy losses composed numerically, rounded upwards.",
-            "failed" if noise.repeatable else "checked",
-        )
-    ]
 
 
 def _adding(e: Evidence, noise: Noise) -> list[Assumption]:
@@ -652,7 +614,7 @@ def empirical(e: Evidence, noise: Noise) -> Statement:
         for z, name in enumerate(e.names)
     )
     decided = {"met": True, "not_met": False}.get(status)
-    inputs = f"inputs shortened to {noise.clip:g}, " if e.model.linear else ""
+    inputs = f"inputs shortened to {noise.clip:g}, "
     return Statement(
         "empirical",
         sentence,

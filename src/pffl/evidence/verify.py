@@ -56,7 +56,6 @@ from scipy.special import (
     erfcinv,
     expit,
     logsumexp,
-    ndtr,
     softmax,
     xlog1py,
     xlogy,
@@ -2948,57 +2947,6 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     return inner * width / math.sqrt(2 * math.pi)
 
 
-def loss_masses(cuts: Any, first: Any, second: Any) -> tuple[Any, float]:
-    """Put a privacy loss on a grid, so that δ(ε) is not made smaller.
-
-    `first` and `second` are the two worlds' distribution functions of the loss at the
-    `cuts`. The mass between two of them is split between both so that neither world's
-    changes; below the first it is moved up to it, above the last it counts as infinite.
-    Returns the transform of the masses, and what is infinite.
-    """
-    here, there = np.diff(first), np.diff(second)
-    low, high = np.exp(-cuts[:-1]), np.exp(-cuts[1:])
-    upwards = np.clip((here * low - there) / (low - high), 0.0, here)
-    masses = np.zeros(2 * len(cuts) - 1)
-    masses[: len(here)] += here - upwards
-    masses[1 : len(cuts)] += upwards
-    masses[0] += first[0]
-    around = np.roll(masses, -(len(cuts) // 2))  # a loss of 0 comes first
-    return np.fft.rfft(around), max(0.0, 1.0 - float(first[-1]))
-
-
-def drawn_delta(
-    mu: float, rate: float, noise: float, times: int, epsilon: float
-) -> float:
-    """Bound δ(ε) of releases that are μ-GDP, and of `times` about people who are drawn.
-
-    Of each of these the worlds are N(0, σ²) and (1 − q)N(0, σ²) + qN(1, σ²): the loss
-    log(1 − q + q·e^((2x − 1)/2σ²)) is put on a grid, in both directions, and sums of
-    losses are convolutions of its masses.
-    """
-    step, wide = 1e-3, max(24.0, 4.0 * epsilon)
-    cuts = step * np.arange(-round(wide / step), round(wide / step) + 1)
-    losses = step * np.append(np.arange(len(cuts)), np.arange(1 - len(cuts), 0))
-    plain, beyond = 1.0, 0.0
-    if mu > 0:
-        ends = ndtr(cuts / mu - mu / 2), ndtr(cuts / mu + mu / 2)
-        plain, beyond = loss_masses(cuts, *ends)
-    worst = 0.0
-    for sign in (1.0, -1.0):  # the person is there in the first world, or not
-        ratio = (np.exp(sign * cuts) - 1 + rate) / rate
-        logs = np.log(np.where(ratio > 0, ratio, 1.0))
-        x = np.where(ratio > 0, noise**2 * logs + 0.5, -np.inf)
-        absent, present = ndtr(x / noise), ndtr((x - 1) / noise)
-        mixed = (1 - rate) * absent + rate * present
-        ends = (mixed, absent) if sign > 0 else (1 - absent, 1 - mixed)
-        drawn, lost = loss_masses(cuts, *ends)
-        sums = np.fft.irfft(drawn**times * plain, len(losses))
-        over = losses > epsilon
-        found = float(-(sums[over] * np.expm1(epsilon - losses[over])).sum())
-        worst = max(worst, found + beyond + 1.0 - (1.0 - lost) ** times)
-    return worst
-
-
 def mean_ends(
     loss: float, people: float, s: float, t: float, z: float, M: float
 ) -> tuple[float, float]:
@@ -3128,17 +3076,9 @@ def check_account(e: Json) -> Iterator[Check]:
         if mu is None:
             yield from compare(f"releases of {split} rows", parts, [])
             continue
-        plain = [one for one in parts if one.get("rate", 1) == 1]
-        drawn = [one for one in parts if one.get("rate", 1) != 1]
-        total = math.sqrt(sum(one["mu"] ** 2 for one in plain))
+        total = math.sqrt(sum(one["mu"] ** 2 for one in parts))
         yield from compare(f"account of {split} rows, μ", mu, total)
         spent = gaussian_delta(mu, epsilon)
-        if drawn:
-            yield from compare(f"{split} rows, releases to those drawn", len(drawn), 1)
-            one, told = drawn[0], n.get("spent") if split == "train" else None
-            ratio = one["sigma"] / one["sensitivity"]
-            asked = mu, one["rate"], ratio, one["times"]
-            spent = drawn_delta(*asked, min(epsilon, told or 0.0))
         good = spent <= n["delta"] * (1 + 1e-6)
         yield Check(f"account of {split} rows, δ at ε", n["delta"], spent, good)
     reach = {"counts": 1.0, "final errors": 1.0, "errors": 1.0}
@@ -3150,8 +3090,8 @@ def check_account(e: Json) -> Iterator[Check]:
         yield from compare(f"{what}, noise", one["sigma"], sigma)
         yield from compare(f"{what}, noise of all", one["deviation"], sigma * root)
         least, outputs = reach.get(one["name"], 0.0), max(1, e["model"]["outputs"])
-        soft = e["model"]["linear"] and outputs > 1
-        least *= math.sqrt(2) if one["name"] == "gradients" and soft else 1.0
+        soft = one["name"] == "gradients" and outputs > 1
+        least *= math.sqrt(2) if soft else 1.0
         good = one["sensitivity"] >= least
         yield Check(f"{what}, what a person adds", one["sensitivity"], least, good)
     by_name = {(one["name"], one["split"]): one["deviation"] for one in n["releases"]}

@@ -17,10 +17,6 @@ For many inputs, where the noise of p²/2 numbers is more than they are worth.
 
 **DP-PFFL, DP-FedAvg.** Algorithm 1 and gradient descent, one step a round: the weighted
 sum of gradients is one release whose Δ is the clip times the largest weight.
-
-**DP-SGD.** The same for networks, on people who are drawn anew for every step, each of
-their gradients shortened by itself; losses of all are asked for once every T steps, and
-λ moves then, as in Algorithm 1.
 """
 
 from __future__ import annotations
@@ -38,17 +34,16 @@ from pffl.methods.base import Method
 from pffl.methods.fedavg import FedAvg
 from pffl.methods.pffl import PFFL
 from pffl.methods.saddle import maximise_capped
-from pffl.noisy.plan import PER_DUAL, Plan, blocks_of
+from pffl.noisy.plan import Plan, blocks_of
 from pffl.numerics import capped_softmax
 from pffl.problem import Point, Problem
-from pffl.questions import Noised, NoisedTotal, Sampled
+from pffl.questions import Noised, NoisedTotal
 from pffl.questions.noised import Adding, unfolded
 from pffl.typing import BoolArray, FloatArray
 
 SURE = 3.0  # z of the curvature's noise
 CURVATURE = 0.25  # h·4/clip² of Noisy FirstOrder, of a row whose length is the clip
 STEP = 0.5  # η of gradient steps
-NETWORK_STEP = 0.25  # of those of a network
 DUAL_STEP = 2.0  # η_θ
 INNER = 30  # steps of the small problem's own search
 
@@ -63,27 +58,22 @@ class Settings:
         h of Noisy FirstOrder, per row, as a part of clip²/4.
     step, dual_step
         η and η_θ of DP-PFFL and DP-FedAvg.
-    per_dual
-        T of networks: steps between two moves of λ.
     """
 
     curvature: float = CURVATURE
     step: float = STEP
     dual_step: float = DUAL_STEP
-    per_dual: int = PER_DUAL
 
 
-def settings_of(plan: Plan, method: Method[Any]) -> Settings:
+def settings_of(method: Method[Any]) -> Settings:
     """Return a method's own steps, where it has any."""
-    first = NETWORK_STEP if plan.network else STEP
     if isinstance(method, PFFL):
         return Settings(
-            step=method.step_size or first,
+            step=method.step_size or STEP,
             dual_step=method.dual_step_size or DUAL_STEP,
-            per_dual=method.rounds_per_dual,
         )
     if isinstance(method, FedAvg):
-        return Settings(step=method.step_size or first)
+        return Settings(step=method.step_size or STEP)
     return Settings()
 
 
@@ -124,29 +114,12 @@ class Asking:
             adding=self.adding,
         )
 
-    def drawn(self, w: FloatArray, weights: FloatArray, number: int) -> Sampled:
-        """Return the question for a network's gradients, on people who are drawn."""
-        plan = self.plan
-        noise = np.array([plan.noise("gradients")])
-        return Sampled(
-            self.problem.task,
-            w,
-            noise,
-            weights,
-            plan.privacy.clip,
-            plan.rate,
-            number,
-            adding=self.adding,
-        )
-
 
 def train(
     problem: Problem, plan: Plan, adding: Adding, settings: Settings
 ) -> Flow[Trained]:
     """Train by the method of the plan."""
     asking = Asking(problem, plan, adding)
-    if plan.network:
-        return (yield from stage("training", _by_draws(asking, settings)))
     steps: dict[str, Callable[[Asking, Settings], Flow[Trained]]] = {
         "exact": _by_models,
         "first-order": _by_models,
@@ -330,40 +303,6 @@ def _by_steps(asking: Asking, settings: Settings) -> Flow[Trained]:
         w = w - size * (gradient + beta * problem.mu * w)
         if number > half:
             mean, lam_mean = mean + w, lam_mean + lam
-    many = plan.rounds - half
-    return Trained(Point(mean / many, lam_mean / many), tuple(rows))
-
-
-def _by_draws(asking: Asking, settings: Settings) -> Flow[Trained]:
-    """DP-SGD on G(·; λ); the mean of the later half."""
-    problem, plan = asking.problem, asking.plan
-    fair = plan.noise("losses") > 0
-    sets, member = blocks_of(problem.cells, problem.schema.n_atoms)
-    people = np.maximum(sets @ problem.silo_weights.sum(axis=0), 1.0)
-    inside = member / np.maximum(member @ people, 1.0)[:, None]
-    beta = problem.risk_weight if fair else 1.0
-    theta, trained = np.zeros(problem.n_cells), problem.task.model.n_trained
-    w = problem.task.model.start(problem.seed)
-    mean, lam_mean, half, rows = 0.0 * w, 0.0 * theta, plan.rounds // 2, []
-    for number in range(1, plan.rounds + 1):
-        lam = capped_softmax(theta, problem.multiplier_bound) if fair else theta * 0
-        weights = beta / people.sum() + lam @ inside
-        heaviest = float(weights.max())
-        question = asking.drawn(w, (weights / heaviest) @ sets, number)
-        total = yield from ask(question)
-        gradient = question.real(total, "gradients") * (heaviest / plan.rate)
-        ridge = beta * problem.mu * w[:trained]
-        size = settings.step / (beta + float(lam.sum()))
-        w = np.append(w[:trained] - size * (gradient + ridge), w[trained:])
-        if number > half:
-            mean, lam_mean = mean + w, lam_mean + lam
-        if fair and number % settings.per_dual == 0 and number < plan.rounds:
-            asked = asking.release(w, sets, noise={"losses": plan.noise("losses")})
-            found = yield from ask(asked)
-            losses = asked.real(found, "losses")
-            rows.append(_round(problem, number, w, losses, people, member, lam))
-            r = inside @ losses - problem.cells.bounds
-            theta = theta + settings.dual_step * r
     many = plan.rounds - half
     return Trained(Point(mean / many, lam_mean / many), tuple(rows))
 

@@ -4,16 +4,13 @@ Fixed before the first question, from what was declared and from the public sche
 figure of the rows enters it. Each release has a part of μ²; parts add up to 1, so that
 all releases about a training row together are μ-GDP, μ from (ε, δ). Held-out rows are
 other people, and have a budget of their own.
-
-For the rounds of a network people are drawn: what is left of (ε, δ) beside the parts of
-all other releases is theirs, by the account of `privacy.subsampled`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,10 +24,7 @@ from pffl.methods.exact import Exact
 from pffl.methods.fedavg import FedAvg
 from pffl.methods.first_order import FirstOrder
 from pffl.methods.pffl import PFFL
-from pffl.privacy import subsampled
-from pffl.privacy.accounting import epsilon_of
-from pffl.privacy.subsampled import Draws
-from pffl.privacy.terms import RATE, Privacy
+from pffl.privacy.terms import Privacy
 from pffl.text import words
 from pffl.typing import BoolArray, FloatArray
 
@@ -38,17 +32,6 @@ WIDE = 40  # parameters: beyond, the noise of a curvature is larger than itself
 BETS = 3  # on held-out rows
 SPREAD = 0.05  # of a loss / M, about: bets are planned by it
 ROUNDS = {"exact": 5, "first-order": 15, "pffl": 30, "fedavg": 30}
-NETWORK_ROUNDS, PER_DUAL = 200, 10  # of a network: E·T, and T
-#: Parameters of a method that a network's training follows.
-FOLLOWED = (
-    "multiplier_bound",
-    "risk_weight",
-    "dual_rounds",
-    "rounds_per_dual",
-    "rounds",
-    "step_size",
-    "dual_step_size",
-)
 #: Parts of μ², by method: people and inputs counted, curvature, gradients and losses of
 #: all rounds, then losses and errors of the model that is shipped.
 PARTS: Mapping[str, Mapping[str, float]] = {
@@ -85,48 +68,12 @@ PARTS: Mapping[str, Mapping[str, float]] = {
         "final errors": 0.02,
     },
 }
-#: Of networks: what is left is for gradients.
-NETWORK_PARTS: Mapping[str, Mapping[str, float]] = {
-    "pffl": {
-        "counts": 0.03,
-        "inputs": 0.07,
-        "losses": 0.08,
-        "final losses": 0.10,
-        "final errors": 0.02,
-    },
-    "fedavg": {
-        "counts": 0.03,
-        "inputs": 0.07,
-        "final losses": 0.10,
-        "final errors": 0.02,
-    },
-}
 HELDOUT: Mapping[str, float] = {
     "counts": 0.2,
     "losses": 0.3,
     "errors": 0.1,
     "logs": 0.4,
 }
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """How people are drawn for a release, and what is left for it.
-
-    Attributes
-    ----------
-    rate
-        Probability of each person to be drawn, below 1.
-    epsilon, delta
-        Of all releases together.
-    rest
-        μ of all others.
-    """
-
-    rate: float
-    epsilon: float
-    delta: float
-    rest: float
 
 
 @dataclass(frozen=True)
@@ -139,8 +86,6 @@ class Release:
         What one person adds to them at most, in words.
     noise
         Standard deviation in multiples of that, for each time.
-    drawing
-        How people are drawn for it; None where all are asked.
     """
 
     name: str
@@ -149,17 +94,11 @@ class Release:
     part: float
     mu: float
     norm: str
-    drawing: Drawing | None = None
 
     @property
     def noise(self) -> float:
-        """What has Σ 1/noise² = part of μ², over all times; or what is left for it."""
-        drawn = self.drawing
-        if drawn is None:
-            return math.sqrt(self.times) / self.mu
-        return subsampled.noise_of(
-            drawn.epsilon, drawn.delta, drawn.rest, drawn.rate, self.times
-        )
+        """What has Σ 1/noise² = part of μ², over all times."""
+        return math.sqrt(self.times) / self.mu
 
 
 @dataclass(frozen=True)
@@ -179,8 +118,6 @@ class Plan:
     uniform
         Mean and variance of each u if every value were as frequent: inputs are scaled
         by these where no sums of them are released.
-    network
-        Whether it is one that is trained.
     """
 
     privacy: Privacy
@@ -191,7 +128,6 @@ class Plan:
     high: FloatArray
     longest: float
     uniform: tuple[FloatArray, FloatArray]
-    network: bool = False
 
     def named(self, name: str, split: str = "train") -> Release | None:
         """Return a release by its name; None if it is not planned."""
@@ -204,45 +140,24 @@ class Plan:
         return 0.0 if one is None else one.noise
 
     def mu(self, split: str) -> float:
-        """μ of all releases about rows of a split for which nobody is drawn."""
+        """μ of all releases about rows of a split."""
         mine = [one for one in self.releases if one.split == split]
-        return math.sqrt(math.fsum(one.mu**2 for one in mine if one.drawing is None))
-
-    @property
-    def rate(self) -> float:
-        """Probability of each person to be drawn for a round of training."""
-        one = self.named("gradients")
-        return 1.0 if one is None or one.drawing is None else one.drawing.rate
-
-    @property
-    def spent(self) -> float | None:
-        """ε of all releases about training rows; None where it follows from μ."""
-        if self.rate == 1:
-            return None
-        draws = Draws(self.rate, self.rounds, self.noise("gradients"))
-        return subsampled.epsilon_of(self.mu("train"), draws, self.privacy.delta)
+        return math.sqrt(math.fsum(one.mu**2 for one in mine))
 
     def lines(self) -> list[str]:
         """Say what will be released, before anything is."""
-        terms, what = self.privacy, "gradients" if self.network else "rows"
-        wide = f" (μ = {self.mu('train'):.4g})" if self.rate == 1 else ""
+        terms = self.privacy
         out = [
             f"privacy: ε = {terms.epsilon:g}, δ = {terms.delta:g} for each person of "
-            f"the training rows{wide}, {what} shortened to "
+            f"the training rows (μ = {self.mu('train'):.4g}), rows shortened to "
             f"{terms.clip:g}, losses up to {terms.loss_bound:g}; {self.method}, "
             f"{self.rounds} rounds"
         ]
         for one in self.releases:
             often = f"{one.times} × " if one.times > 1 else ""
-            cost = f"{one.part:.0%} of the budget"
-            if one.drawing is not None:
-                cost = (
-                    f"each person drawn with probability {one.drawing.rate:g}, what is "
-                    "left of the budget"
-                )
             out.append(
-                f"  {often}{one.name} of {one.split} rows: {cost}, noise "
-                f"{one.noise:.3g} × what a person adds ({one.norm})"
+                f"  {often}{one.name} of {one.split} rows: {one.part:.0%} of the "
+                f"budget, noise {one.noise:.3g} × what a person adds ({one.norm})"
             )
         if any(one.split != "train" for one in self.releases):
             out.append(
@@ -271,8 +186,6 @@ def plan_of(
         parts["gradients"] += parts.pop("losses", 0.0)
     if privacy.scaling == "ranges":
         parts["gradients"] += parts.pop("inputs")
-    if privacy.rate is not None:
-        raise UsageError("rate: people are drawn for networks, and for no other model")
     longest = math.sqrt(2.0 * columns)
     norms = _norms(privacy, longest)
     often = dict.fromkeys(("gradients", "losses"), rounds)
@@ -282,82 +195,6 @@ def plan_of(
     return Plan(
         privacy, name, rounds, tuple(releases), low, high, longest, uniform_of(encoding)
     )
-
-
-def network_plan(
-    privacy: Privacy,
-    method: Method[object],
-    schema: Schema,
-    encoding: TableEncoding,
-    *,
-    scaled: bool,
-    heldout: bool,
-    bounds: bool = True,
-) -> Plan:
-    """Return the plan of a run that trains a network; `scaled`: by its inputs' sums."""
-    name = method.name
-    if name not in NETWORK_PARTS:
-        raise UsageError(
-            f"the method '{name}' is not available under noise for networks: there are "
-            f"{' and '.join(sorted(NETWORK_PARTS))}"
-        )
-    _refuse_idle(method)
-    rounds, duals = rounds_of(method, privacy)
-    low, high = np.zeros(schema.n_features), np.ones(schema.n_features)
-    uniform = np.zeros(schema.n_features), np.full(schema.n_features, 0.25)
-    columns, parts = 1, dict(NETWORK_PARTS[name])
-    if scaled:
-        low, high, columns = ranges_of(privacy, schema, encoding)
-        uniform = uniform_of(encoding)
-    if not scaled or privacy.scaling == "ranges":
-        del parts["inputs"]
-    if not bounds or not duals:
-        parts.pop("losses", None)
-    rate = RATE if privacy.rate is None else privacy.rate
-    longest = math.sqrt(2.0 * columns)
-    norms = _norms(privacy, longest)
-    part = 1.0 - math.fsum(parts.values())
-    known: tuple[str, ...] = ("counts", "inputs")
-    first = {one: parts.pop(one) for one in known if one in parts}
-    parts = {**first, "gradients": part, **parts}
-    often = {"gradients": rounds, "losses": duals}
-    releases = _releases(parts, "train", privacy.mu, norms, often)
-    if rate < 1:
-        rest = privacy.mu * math.sqrt(1.0 - part)
-        drawing = Drawing(rate, privacy.epsilon, privacy.delta, rest)
-        releases = [
-            replace(one, drawing=drawing) if one.name == "gradients" else one
-            for one in releases
-        ]
-    if heldout:
-        releases += _releases(HELDOUT, "test", privacy.heldout_mu, norms)
-    return Plan(
-        privacy,
-        name,
-        rounds,
-        tuple(releases),
-        low,
-        high,
-        longest,
-        uniform,
-        network=True,
-    )
-
-
-def rounds_of(method: Method[object], privacy: Privacy) -> tuple[int, int]:
-    """Return rounds of a network's training, and how often λ moves in them.
-
-    `privacy` says how many, or a method whose own number is not its default's.
-    """
-    if isinstance(method, PFFL):
-        asked, usual = method.last_round, PFFL().last_round
-        inner = method.rounds_per_dual
-    elif isinstance(method, FedAvg):
-        asked, usual, inner = method.last_round, FedAvg().last_round, PER_DUAL
-    else:
-        raise UsageError(f"the method '{method.name}' is not available under noise")
-    rounds = privacy.rounds or (NETWORK_ROUNDS if asked == usual else asked)
-    return rounds, (rounds - 1) // inner
 
 
 def _norms(privacy: Privacy, longest: float) -> dict[str, str]:
@@ -426,26 +263,6 @@ def _refuse_unbounded(method: Method[object]) -> None:
             )
     elif not isinstance(method, Exact | FirstOrder):
         raise UsageError(f"the method '{method.name}' is not available under noise")
-
-
-def _refuse_idle(method: Method[object]) -> None:
-    """Refuse parameters that a network's training under noise would not follow."""
-    if not is_dataclass(method):
-        return
-    usual = type(method)()
-    odd = [
-        f.name
-        for f in fields(method)
-        if f.name not in FOLLOWED and getattr(method, f.name) != getattr(usual, f.name)
-    ]
-    if "local_steps" in odd and getattr(method, "local_steps", None) == 1:
-        odd.remove("local_steps")
-    if odd:
-        raise UsageError(
-            f"not available under noise for networks: {', '.join(odd)} of "
-            f"'{method.name}' (a round is one step, on people who are drawn with "
-            "probability `rate`)"
-        )
 
 
 def ranges_of(
@@ -541,8 +358,3 @@ def bets_of(people: FloatArray, noise: float, delta: float) -> FloatArray:
         found.append(float(tried[np.argmin(width)]))
     low, high = min(found), max(found)
     return np.array([0.8 * low, math.sqrt(low * high), min(0.9, 1.25 * high)])
-
-
-def epsilon_spent(mus: Sequence[float], delta: float) -> float:
-    """Return ε of releases together."""
-    return epsilon_of(math.sqrt(math.fsum(mu**2 for mu in mus)), delta)

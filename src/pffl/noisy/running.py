@@ -21,10 +21,10 @@ from pffl.evidence.noise import NOT_AVAILABLE, Figures, Noise, Released, possibl
 from pffl.evidence.proofs import unmeasurable
 from pffl.flow import Flow, ask, stage
 from pffl.methods.base import Method
-from pffl.models.base import Inputs, Model
+from pffl.models.base import Model
 from pffl.models.linear import LogisticRegression, SoftmaxRegression, default_model
 from pffl.noisy.methods import Asking, Settings, Trained, settings_of, train
-from pffl.noisy.plan import BETS, Plan, bets_of, blocks_of, network_plan, plan_of
+from pffl.noisy.plan import BETS, Plan, bets_of, blocks_of, plan_of
 from pffl.preparation import Counted, Options, Setting, begin
 from pffl.privacy.terms import Privacy
 from pffl.problem import Problem
@@ -62,8 +62,6 @@ def planned(
     """Return the plan of a run, and the model with its clip; refuse what has none."""
     bare = model or default_model(setting.schema)
     _refuse(setting, constraint, bare, options)
-    if bare.framework == "torch":
-        return _planned_network(setting, constraint, bare, method, privacy), bare
     features, outputs = setting.schema.n_features, len(setting.schema.labels)
     width = features + bool(getattr(bare, "intercept", True))
     plan = plan_of(
@@ -84,44 +82,18 @@ def planned(
     return plan, clipped
 
 
-def _planned_network(
-    setting: Setting,
-    constraint: Constraint | None,
-    model: Model,
-    method: Method[Any],
-    privacy: Privacy,
-) -> Plan:
-    """Return the plan of a run that trains a network, which is tried on no row."""
-    from pffl.models import alone
-    from pffl.models.network import Network
-
-    if not isinstance(model, Network):
-        raise UsageError(f"{NOT_AVAILABLE}: {type(model).__name__}")
-    bound = model.bind(setting.schema, Inputs.identity(setting.schema.n_features))
-    alone.check(bound)
-    return network_plan(
-        privacy,
-        method,
-        setting.schema,
-        setting.encoding,
-        scaled=model.standardized,
-        heldout="test" in setting.splits,
-        bounds=constraint is not None,
-    )
-
-
 def _refuse(
     setting: Setting, constraint: Constraint | None, model: Model, options: Options
 ) -> None:
     """Refuse, by name, all that cannot be done soundly with noise."""
-    found = []
     if model.framework == "torch":
-        if not setting.schema.labels:
-            found.append("networks for a numeric target")
-    elif not isinstance(model, LogisticRegression | SoftmaxRegression):
-        found.append(
-            f"the model {type(model).__name__} (only logistic, softmax and networks)"
+        raise UsageError(
+            "networks cannot be trained with a privacy budget here: use opacus inside "
+            "your own Flower app"
         )
+    found = []
+    if not isinstance(model, LogisticRegression | SoftmaxRegression):
+        found.append(f"the model {type(model).__name__} (only logistic and softmax)")
     elif not model.standardize:
         found.append("standardize = false")
     if constraint is not None:
@@ -176,9 +148,7 @@ def run(
     problem, notes = yield from begin(
         one, constraint, model, method, by_rows, seed, counting=counting
     )
-    trained = yield from train(
-        problem, plan, adding, settings or settings_of(plan, method)
-    )
+    trained = yield from train(problem, plan, adding, settings or settings_of(method))
     shown = reported(problem)
     asking = Asking(shown, plan, adding)
     seen = yield from stage(
@@ -225,12 +195,7 @@ def _notes(plan: Plan, adding: Adding) -> tuple[str, ...]:
             f"{adding.sites} sites share the noise inside secure sums, and the noise "
             f"of {enough} of them is all that is needed"
         )
-    if plan.rate < 1:
-        out.append(
-            "with noise a round is one gradient step, on people who are drawn with "
-            f"probability {plan.rate:g}, in secret and anew each time"
-        )
-    elif plan.method in ("pffl", "fedavg"):
+    if plan.method in ("pffl", "fedavg"):
         out.append("with noise a round is one gradient step on all rows")
     return tuple(out)
 
@@ -486,7 +451,6 @@ def _noise(
         held,
         {name: list(ends) for name, ends in terms.ranges.items()},
         by_id,
-        plan.spent,
     )
 
 
@@ -514,8 +478,6 @@ def _releases(
         if one.split == "train" and one.name in ("counts", "inputs"):
             name = "counts" if one.name == "counts" else "features"
             delta = tally.sensitivity[name]
-        elif plan.network and one.name == "gradients":
-            delta = asking.drawn(w, np.ones(n_atoms), 0).sensitivity["gradients"]
         else:
             name = fields[one.name]
             by_atom = one.name.startswith("final") or (
@@ -529,10 +491,7 @@ def _releases(
             question = asking.release(w, which, split=one.split, bets=bets, noise=noise)
             delta = question.sensitivity[name]
         sigma, mu = one.noise * delta, math.sqrt(one.times) / one.noise
-        rate = 1.0 if one.drawing is None else one.drawing.rate
         out.append(
-            Released(
-                one.name, one.split, one.times, mu, delta, sigma, sigma * root, rate
-            )
+            Released(one.name, one.split, one.times, mu, delta, sigma, sigma * root)
         )
     return out

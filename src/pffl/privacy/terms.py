@@ -16,7 +16,6 @@ from pffl.numerics import is_number
 from pffl.privacy.accounting import mu_of
 
 CLIP = 4.0
-RATE = 0.1
 LONGEST = 64.0  # clip: products of inputs stay exact in 64 bits
 LOSS_BOUND = 3.0
 MOST_ROUNDS = 10_000
@@ -32,9 +31,8 @@ class Privacy:
         ε and δ of everything that is released about one person, training rows and
         held-out rows each: nobody is in both.
     clip
-        What bounds a person's gradient. Linear models: rows are shortened to
-        ‖(x, 1)‖ ≤ clip, x scaled, and the shipped predictor shortens its inputs alike.
-        Networks: the gradient of each person's loss is shortened.
+        What bounds a person's gradient: rows are shortened to ‖(x, 1)‖ ≤ clip, x
+        scaled, and the shipped predictor shortens its inputs alike.
     loss_bound
         M: losses count up to M, and the shipped predictor's are.
     ranges
@@ -58,9 +56,6 @@ class Privacy:
         "sums" scales inputs by their means and variances, released with noise, which
         is paid for; "ranges" by what is known beforehand, as if every value of a range
         and every category were as frequent: free, and the rest has less noise.
-    rate
-        Networks: the probability of each person to be drawn for a round of training,
-        in secret and anew each time; 1 asks all. None: 0.1.
 
     Raises
     ------
@@ -92,7 +87,6 @@ class Privacy:
     heldout_epsilon: float | None = None
     split: Literal["given", "keyed"] = "given"
     scaling: Literal["sums", "ranges"] = "sums"
-    rate: float | None = None
 
     def __post_init__(self) -> None:
         with Problems("privacy", UsageError) as problems:
@@ -100,12 +94,11 @@ class Privacy:
                 ("epsilon", 0.0, 100.0),
                 ("delta", 0.0, 1.0),
                 ("clip", 1.0, LONGEST),
-                ("rate", 0.0, math.nextafter(1.0, 2.0)),
                 ("loss_bound", math.log(2), 100.0),
                 ("heldout_epsilon", 0.0, 100.0),
             ):
                 value = getattr(self, name)
-                if value is None and name in ("heldout_epsilon", "rate"):
+                if value is None and name == "heldout_epsilon":
                     continue
                 if not (is_number(value) and low < value < high):
                     text = f"a number between {low:.4g} and {high:.4g}"

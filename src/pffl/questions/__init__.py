@@ -23,8 +23,6 @@ from pffl.questions.noised import Tally as Tally
 from pffl.questions.noised import TallyTotal as TallyTotal
 from pffl.questions.presence import Presence as Presence
 from pffl.questions.presence import PresenceTotal as PresenceTotal
-from pffl.questions.sampled import Sampled as Sampled
-from pffl.questions.sampled import SampledTotal as SampledTotal
 from pffl.questions.slopes import Slopes as Slopes
 from pffl.questions.slopes import SlopesTotal as SlopesTotal
 from pffl.questions.smoothness import Smoothness as Smoothness

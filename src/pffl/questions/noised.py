@@ -319,18 +319,12 @@ class Noised(Releasing[NoisedTotal], ModelQuestion[NoisedTotal]):
         if sets.shape[1] != atoms or not ((sets >= 0) & (sets <= 1)).all():
             raise Malformed("weights of sets are from 0 to 1, one for each atom")
         self._check_noise()
-        network = model.framework == "torch"
-        if not model.n_classes or not (network or isinstance(model, LinearModel)):
+        if not model.n_classes or not isinstance(model, LinearModel):
             raise UsageError(
                 "not available under noise: models other than logistic and softmax "
-                "regression, and networks that classify"
+                "regression"
             )
-        if network and {"gradients", "curvatures"} & self.asked_for.keys():
-            raise UsageError(
-                "not available under noise: slopes of a network (what one person adds "
-                "has no bound here: `sampled` asks for them)"
-            )
-        if isinstance(model, LinearModel) and model.input_bound is None:
+        if model.input_bound is None:
             raise UsageError("not available under noise: inputs without a clip")
         if model.loss_bound(self.loss_bound) is None:
             raise UsageError("not available under noise: losses without a bound")
@@ -360,10 +354,8 @@ class Noised(Releasing[NoisedTotal], ModelQuestion[NoisedTotal]):
 
     @property
     def clip(self) -> float:
-        """‖(x, 1)‖ at most, before rounding; of a network nothing is asked by it."""
-        model = self.task.model
-        if not isinstance(model, LinearModel):
-            return 0.0
+        """‖(x, 1)‖ at most, before rounding."""
+        model = linear(self.task)
         if model.input_bound is None:
             raise UsageError("not available under noise: inputs without a clip")
         return model.input_bound
@@ -429,9 +421,6 @@ class Noised(Releasing[NoisedTotal], ModelQuestion[NoisedTotal]):
         self, view: View, rows: slice, asked: Mapping[str, float]
     ) -> dict[str, IntArray]:
         """Return the sums over some rows."""
-        if self.task.model.framework == "torch":
-            cut, right = self._alone(view, rows)
-            return self._measured(cut, right, self.sets[:, view.atom[rows]], asked)
         model, w = linear(self.task), self.w
         # What overflows by a scaling or a model that was asked for counts as 0, or as
         # surest: a number that is none would be the lowest whole number there is.
@@ -460,23 +449,6 @@ class Noised(Releasing[NoisedTotal], ModelQuestion[NoisedTotal]):
         if "curvatures" in asked:
             out["curvatures"] = np.array([_gram(inputs, row) for row in weights])
         return out
-
-    def _alone(self, view: View, rows: slice) -> tuple[FloatArray, FloatArray]:
-        """Return bounded losses of a network, each row by itself, and who is right.
-
-        What is no number counts as M.
-        """
-        from pffl.models import alone
-        from pffl.models.network import Network
-
-        model = self.task.model
-        if not isinstance(model, Network):
-            raise UsageError(f"not available under noise: {type(model).__name__}")
-        y = view.y[rows]
-        own, classes = alone.losses_and_classes(model, self.w, view.X[rows], y)
-        M = self.loss_bound
-        cut = model.bounded(np.nan_to_num(own, nan=np.inf, posinf=np.inf), M)
-        return cut, np.asarray(classes == y, np.float64)
 
     def _measured(
         self,

@@ -5,13 +5,11 @@ Made of what result.json has under ``privacy``; a run without noise has none.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pffl.figures import Rows, budget
-from pffl.privacy.accounting import mu_of
 from pffl.reports.grid import Grid
 from pffl.text import up, words
 
@@ -30,15 +28,13 @@ class PrivacyView:
     def of(cls, privacy: Mapping[str, Any]) -> PrivacyView:
         """Lay out what was declared, released and spent."""
         releases = [
-            {"rate": 1.0, **one, "split": SPLITS.get(one["split"], one["split"])}
+            {**one, "split": SPLITS.get(one["split"], one["split"])}
             for one in privacy["releases"]
         ]
-        drawn = any(one["rate"] < 1 for one in releases)
         table = [
             {
                 "what": f"{one['name']}, {one['split']} rows",
                 "times": one["times"],
-                **({"people drawn": one["rate"]} if drawn else {}),
                 "one person changes": one["sensitivity"],
                 "noise": one["sigma"],
                 "noise of all sites": one["deviation"],
@@ -47,23 +43,9 @@ class PrivacyView:
         ]
         return cls(
             _in_words(privacy),
-            budget(_in_parts(privacy, releases)),
+            budget(releases),
             Grid.of("What was released", table, "stack list"),
         )
-
-
-def _in_parts(
-    privacy: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """Return releases with the μ of their part; of those drawn, what others leave."""
-    if all(one["rate"] == 1 for one in releases):
-        return [dict(one) for one in releases]
-    whole = mu_of(privacy["epsilon"], privacy["delta"]) ** 2
-    left = max(0.0, whole - privacy["mu"] ** 2)
-    return [
-        {**one, "mu": one["mu"] if one["rate"] == 1 else math.sqrt(left)}
-        for one in releases
-    ]
 
 
 def _in_words(privacy: Mapping[str, Any]) -> list[str]:

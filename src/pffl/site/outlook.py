@@ -149,11 +149,6 @@ class NoiseOutlook:
             )
         setting = Setting.pooled(agreed.name, agreed.encoding, agreed.splits, many)
         model = plan.model_for(agreed.schema)
-        if model.framework == "torch":
-            raise UsageError(
-                "not available under noise between machines: networks (sites' ledgers "
-                "count releases for which nobody is drawn)"
-            )
         noise, _ = planned(
             setting, plan.constraint, model, plan.method, plan.options, terms
         )

@@ -15,7 +15,6 @@ that is in the account, but not among what the site answered, is not drawn again
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from pffl import files
@@ -130,15 +129,9 @@ class Releases:
             self.account.allow([float(question.mu) for question in asked])
 
     def shared(self, asked: Sequence[Any], adding: Adding) -> list[Total]:
-        """Return sums over the site's rows, with its share of the noise.
-
-        Where there is no account, whoever asks has the rows: then people may be drawn,
-        too (`questions.sampled`), which an account could not charge.
-        """
+        """Return sums over the site's rows, with its share of the noise."""
         views: Views = {}
         source = adding.source or secret_source()
-        if self.account is None:
-            asked = [replace(question, adding=adding) for question in asked]
         return [
             question.noised(self._exactly(question, views), source, factor=adding.each)
             for question in asked

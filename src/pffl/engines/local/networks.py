@@ -38,8 +38,6 @@ from pffl.models.scaled import dense
 from pffl.questions import (
     Evaluate,
     EvaluateTotal,
-    Sampled,
-    SampledTotal,
     Train,
     TrainTotal,
     View,
@@ -116,17 +114,9 @@ def evaluate(
     return question.pooled(add_all(totals), views)
 
 
-def sampled(
-    views: Sequence[View], question: Sampled, spread: Threads, names: Sequence[str]
-) -> SampledTotal:
-    """Answer for all silos, those who were drawn in batches together."""
-    return question.pooled(question.together(views), views)
-
-
 BATCHED: dict[Any, Callable[..., Any]] = {
     Train: train,
     Evaluate: evaluate,
-    Sampled: sampled,
 }
 
 

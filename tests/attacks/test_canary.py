@@ -1,0 +1,52 @@
+"""A canary in whole runs with noise: benchmarks/privacy_audit.py.
+
+What the account allows is not exceeded, and planted bugs are caught: half of the noise,
+and rows that are not shortened to the clip.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks import privacy_audit as audit
+from pffl.driver import drive
+from pffl.engines import Local
+from pffl.methods import method_of
+from pffl.noisy import running
+from pffl.preparation import Options
+from pffl.privacy import Privacy
+from pffl.solving import adding_of, setting_of
+
+EPSILON = 4.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bug", "caught"), [("", False), ("noise", True), ("clip", True)]
+)
+def test_a_canary_is_told_no_better_than_the_account_allows(bug, caught):
+    least, _ = audit.audit(EPSILON, 600, bug)
+    assert (least > EPSILON) == caught
+
+
+def test_the_canary_is_as_long_as_the_clip_allows():
+    """Otherwise the audit would show nothing; and half of the noise is half."""
+    less, more = audit.federations()
+    many = len(less.silos[0].splits["train"])
+    assert len(more.silos[0].splits["train"]) == 1 + many
+    ranges = {str(name): (-4.0, 4.0) for name in less.schema.features}
+    privacy = Privacy(EPSILON, audit.DELTA, ranges=ranges, noise_seed=1)
+    engine, used = audit.Overheard(more), method_of("exact")
+    setting, options = setting_of(engine), Options()
+    plan, model = running.planned(setting, None, None, used, options, privacy)
+    adding = adding_of(setting, privacy, shared=True)
+    drive(engine, running.run(setting, None, plan, model, used, options, 0, adding))
+    half = audit.Halved(adding.source, adding.sites, adding.shared, 0)
+    steep = [q for q, _ in engine.heard if "gradients" in q.asked_for]
+    assert len(steep) == plan.rounds
+    for question in steep:
+        row = Local(more).views(question)[0].X[-1]
+        assert np.sqrt(row @ row + 1) == pytest.approx(privacy.clip, rel=1e-9)
+        sigma = question.sigma["gradients"]
+        assert question.deviation("gradients", half) == pytest.approx(sigma / 2)
