@@ -35,7 +35,6 @@ from pffl.foreign import (
     Audited,
     Probabilities,
     read_coefficients,
-    refuse_other_models,
     with_probabilities,
 )
 from pffl.models.model_file import read_model
@@ -241,7 +240,6 @@ def open_model(
         predictor = read_model(path / MODEL if path.is_dir() else path)
         federation = _rows_for(predictor, source)
         return _ours(path, predictor, federation.schema), federation
-    refuse_other_models(path)
     first = None if path.suffix in (".json", ".npz") else read_table(path)[0].columns
     if first is None or str(first[0]).lower() in ("feature", "features", "name"):
         federation = source.open()

@@ -2,7 +2,6 @@
 
 from pffl.foreign.auditing import Audit, Audited, audit
 from pffl.foreign.coefficients import Coefficients, read_coefficients
-from pffl.foreign.hints import refuse_other_models
 from pffl.foreign.probabilities import with_probabilities
 from pffl.models.probabilities import Probabilities
 
@@ -13,6 +12,5 @@ __all__ = [
     "Probabilities",
     "audit",
     "read_coefficients",
-    "refuse_other_models",
     "with_probabilities",
 ]
