@@ -167,9 +167,6 @@ def verify(
         bool,
         typer.Option("--arithmetic", help="Check by evidence alone; open no data."),
     ] = False,
-    every: Annotated[
-        bool, typer.Option("--all", help="List also what agrees.")
-    ] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print the checks as JSON, nothing else.")
     ] = False,
@@ -201,7 +198,7 @@ def verify(
         console.print_json([vars(check) for check in checks])
     else:
         left_out = [check for check in checks if check.what.startswith(SKIPPED)]
-        _tell(checks if every else left_out + wrong, len(checks), len(wrong))
+        _tell(left_out + wrong, len(checks), len(wrong))
     raise typer.Exit(6 if wrong else 0)
 
 
