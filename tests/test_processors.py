@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 
@@ -14,7 +15,7 @@ from pffl.driver import Driver
 from pffl.engines import Local
 from pffl.errors import UsageError
 from pffl.flow import ask
-from pffl.processors import blas_threads, processors
+from pffl.processors import blas_threads, free_memory, processors
 from pffl.questions import Census
 from tests.helpers import make_federation
 
@@ -229,3 +230,18 @@ def test_a_library_that_comes_later_is_held_as_well(three, monkeypatch):
             assert set(numbers().values()) == {1}
         assert set(numbers().values()) == {1}
     assert set(numbers().values()) == {3}
+
+
+def test_free_memory_is_that_of_the_container(tmp_path) -> None:
+    assert free_memory(tmp_path) == math.inf
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text(
+        "MemTotal: 9000 kB\nMemAvailable: 5000 kB\nSwapFree: 1000 kB\n"
+    )
+    assert free_memory(tmp_path) == 6000 * 1024
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text("max\n")
+    assert free_memory(tmp_path) == 6000 * 1024
+    (group / "memory.max").write_text("5000\n")
+    assert free_memory(tmp_path) == 5000

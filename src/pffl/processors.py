@@ -36,6 +36,15 @@ def processors(root: Path = Path("/")) -> int:
     return max(1, math.ceil(min(_present(), _quota(root))))
 
 
+def free_memory(root: Path = Path("/")) -> float:
+    """Return the bytes that this process may take; infinite where nobody tells."""
+    lines = [line.split() for line in _lines(root / "proc/meminfo")]
+    free = [int(line[1]) for line in lines if line[0] in ("MemAvailable:", "SwapFree:")]
+    limit = (_lines(root / "sys/fs/cgroup/memory.max") or ["max"])[0].strip()
+    most = math.inf if limit == "max" else float(limit)
+    return min(most, 1024.0 * sum(free)) if free else most
+
+
 def _present() -> int:
     if hasattr(os, "sched_getaffinity"):  # Linux
         return len(os.sched_getaffinity(0))

@@ -25,7 +25,6 @@ from pffl.driver import Cost, drive, drive_many
 from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
 from pffl.errors import UsageError
-from pffl.estimate import foretell
 from pffl.evidence.advice import remarks
 from pffl.evidence.choice import told
 from pffl.evidence.evidence import (
@@ -51,7 +50,7 @@ from pffl.evidence.sites import sites_of
 from pffl.fitting import fit
 from pffl.flow import Billed, Clock, Flow, Identified, Planned, stage
 from pffl.methods import method_of
-from pffl.methods.auto import Auto
+from pffl.methods.auto import Auto, check_memory
 from pffl.methods.base import Method
 from pffl.methods.pffl import PFFL
 from pffl.models.base import Model
@@ -64,7 +63,6 @@ from pffl.path import (
     calibration_overlap,
     check_promise,
     fit_path,
-    models_of,
 )
 from pffl.preparation import (
     Options,
@@ -306,11 +304,9 @@ def solving(
             "a loss bound is for classifiers; for numeric targets it follows from "
             "their range: `target_range=LOW,HIGH` of the model"
         )
-    models = 1
     if settings.promise is not None:
         check_promise(setting, constraint, problem)
-        models = models_of(problem, settings.models)
-    foretell(problem, chosen.resolved(problem)[0], models=models)
+    check_memory(problem, chosen.resolved(problem)[0])
     wanted = wanted_of(setting, constraint, chosen, settings)
     flow = fitted(setting, problem, constraint, chosen, settings, wanted, gap_every)
     solution = yield from flow

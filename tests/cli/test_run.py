@@ -205,7 +205,6 @@ def test_interrupted(tmp_path: Path, number: signal.Signals, code: int) -> None:
         text=True,
     )
     assert process.stderr is not None
-    assert "will take about" in process.stderr.readline()  # a million rounds
     assert process.stderr.readline().startswith("round ")
     time.sleep(0.2)
     process.send_signal(number)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -11,8 +11,9 @@ import pffl
 from pffl.engines import Local
 from pffl.errors import UsageError
 from pffl.methods import Auto
-from pffl.methods.auto import QUICK, choose, costs, hessians_fit
-from pffl.problem import Access, Point
+from pffl.methods import auto as module
+from pffl.methods.auto import QUICK, check_memory, choose, costs, hessians_fit
+from pffl.problem import Access, Point, Problem
 from pffl.study.compare import known_methods
 from pffl.testing import check_method
 from tests.driving import iterate
@@ -111,3 +112,34 @@ def test_hessians_are_asked_for_where_every_silos_rows_bear_them(rows, hessians)
         total = np.full((1, counts.shape[1]), 600)
         total[0, :2] = 3 * many // 4
         assert choose(replace(few, silo_counts=total, access=pool))[0] == enough
+
+
+def of_size(problem: Problem, rows: int, parameters: int, cells: int) -> Problem:
+    """A problem that says it is so large."""
+    counts = np.zeros_like(problem.silo_counts)
+    counts[0, 0] = rows
+
+    class Large(Problem):
+        n_parameters = property(lambda self: parameters)  # type: ignore[assignment]
+        n_cells = property(lambda self: cells)  # type: ignore[assignment]
+
+    given = {part.name: getattr(problem, part.name) for part in fields(problem)}
+    return Large(**given | {"silo_counts": counts})
+
+
+def test_memory_that_is_not_there_is_refused(monkeypatch) -> None:
+    """Five times 100 × 2,000² numbers are 16 GB; gradients of as many cells 0.1 GB."""
+    small = make_problem(Local(make_federation(0)), pffl.BoundedGroupLoss(0.6))
+    large = of_size(small, 10_000, 2_000, 100)
+    monkeypatch.setattr(module, "processors", lambda: 1)
+    monkeypatch.setattr(module, "free_memory", lambda: 7e9)
+    text = r"need about \d+ GB of memory, and 7 GB are free: use `method=FirstOrder"
+    with pytest.raises(UsageError, match=text):
+        check_memory(large, pffl.Exact())
+    check_memory(large, pffl.FirstOrder())
+    check_memory(replace(large, access=Access(elsewhere=True)), pffl.Exact())
+    monkeypatch.setattr(module, "free_memory", lambda: 20e9)
+    check_memory(large, pffl.Exact())
+    monkeypatch.setattr(module, "free_memory", lambda: 1e6)
+    with pytest.raises(UsageError, match="free: use fewer inputs or cells"):
+        check_memory(large, pffl.FirstOrder())

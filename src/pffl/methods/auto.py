@@ -22,8 +22,10 @@ from pffl.methods.base import LARGEST, PRICES, Grid, Method, check_parameters
 from pffl.methods.exact import Exact
 from pffl.methods.first_order import FirstOrder
 from pffl.methods.pffl import PFFL
+from pffl.methods.quasi_newton import room
 from pffl.models.linear import LinearModel
 from pffl.problem import Access, Point, Problem
+from pffl.processors import free_memory, processors
 from pffl.questions import Curvature, Question
 from pffl.questions.released import bears, charges_of, told_by
 from pffl.typing import FloatArray
@@ -36,6 +38,7 @@ STEP, SADDLE = 1e-6, 1.5e-7  # of a number in a cell's gradient, Hessian, in a s
 QUICK = 0.2  # seconds that make no difference
 TRIP = 3.0  # of a round over sites, whatever it carries
 SENT = 8e-6  # of a number that a site sends: a megabyte a second
+COPIES = 5  # of all Hessians: a total, three expansions, what is made of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,3 +203,26 @@ def costs(
         exact += TRIP + SENT * (1 + cells) * (hessian + gradient)
         first += TRIP + SENT * (1 + cells) * gradient
     return EXACT_ROUNDS * exact, FIRST_ROUNDS * first
+
+
+def check_memory(problem: Problem, method: Method[Any]) -> None:
+    """Refuse a linear model whose training in process needs twice what is free."""
+    if not isinstance(problem.task.model, LinearModel) or problem.access.elsewhere:
+        return
+    p, z = problem.n_parameters, problem.n_cells
+    rows, atoms = int(problem.silo_counts.sum()), problem.silo_counts.shape[1]
+    entries = rows * (problem.stored or p)
+    exact, first = costs(p, z, entries=entries, elsewhere=False)
+    # What is measured beside other methods is measured by the cheaper one.
+    cheaper = exact < first and p <= LARGEST and not isinstance(method, FirstOrder)
+    kept = float(room(p, z) + COPIES) * (z + 2) * p
+    if isinstance(method, Exact) or cheaper:
+        kept = float(p) * p * (COPIES * (1 + z) + processors() * (1 + atoms))
+    needed, free = 8.0 * (entries + kept), free_memory()
+    if needed > 2.0 * free:
+        instead = "" if isinstance(method, FirstOrder) else "`method=FirstOrder()`, or "
+        raise UsageError(
+            f"{rows:,} training rows, {p:,} parameters and {z:,} cells need about "
+            f"{needed / 1e9:,.2g} GB of memory, and {free / 1e9:,.2g} GB are free: "
+            f"use {instead}fewer inputs or cells"
+        )
