@@ -18,6 +18,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 import pffl
+from pffl import methods
 from pffl.bounds import gap, holdout, logsum, rates, uniform, weighted
 from pffl.bounds.checks import Interval
 from pffl.bounds.infeasible import FAR, NEAR, Support, support
@@ -26,6 +27,7 @@ from pffl.data.silo import as_inputs
 from pffl.engines import Local, Reference
 from pffl.errors import PrivacyBudgetError, UsageError
 from pffl.evidence.evidence import Least, Pair
+from pffl.methods.fcfl import least_norm
 from pffl.models.base import Inputs, Target
 from pffl.models.linear import LinearModel, NumericModel
 from pffl.models.model_file import read_model
@@ -97,6 +99,15 @@ def people_of(federation: Federation, split: str = "train") -> People:
     weight = np.concatenate([one.rows(split).weights for one in federation.silos])
     schema, names = federation.schema, tuple(one.name for one in federation.silos)
     return People(X, y, group, silo, weight, schema.groups, schema.labels, names)
+
+
+def with_groups(federation: Federation, silo: int, group: Any) -> Federation:
+    """Give the training rows of one silo other groups."""
+    silos = list(federation.silos)
+    rows = silos[silo].rows("train")
+    splits = {**silos[silo].splits, "train": Rows.of(rows.X, rows.y, group)}
+    silos[silo] = replace(silos[silo], splits=splits)
+    return replace(federation, silos=tuple(silos))
 
 
 def attributes_of(federation: Federation) -> list[str]:

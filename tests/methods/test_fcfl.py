@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import cvxpy as cp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -30,7 +29,6 @@ from tests.helpers import (
     repartition,
 )
 from tests.methods.biased import Raw, biased, copies, fit, set_up, states, without
-from tests.saddle import Oracle
 
 L2 = 0.02
 
@@ -181,23 +179,6 @@ def test_stage_two_raises_no_loss_and_is_best(seed):
     assert d @ mean >= least @ mean - 1e-7
 
 
-@given(st.integers(0, 100_000))
-def test_least_norm_is_the_quadratic_programs(seed):
-    rng = np.random.default_rng(seed)
-    D = rng.normal(size=(4, 6)) + 0.4
-    c = cp.Variable(4, nonneg=True)
-    cp.Problem(cp.Minimize(cp.sum_squares(D.T @ c)), [cp.sum(c) == 1]).solve(
-        solver=cp.CLARABEL
-    )
-    ours = least_norm(D)
-    assert ours.sum() == pytest.approx(1)
-    assert np.linalg.norm(ours @ D) == pytest.approx(
-        np.linalg.norm(c.value @ D), abs=1e-6
-    )
-    shortest = ours @ D
-    assert (D @ shortest).min() >= shortest @ shortest - 1e-9
-
-
 def test_stage_two_falls_back_to_the_least_norm(monkeypatch):
     import scipy.optimize
 
@@ -234,13 +215,6 @@ def test_a_guarded_step_keeps_gaps_under_their_bound():
     assert down == 2.0
     still = guarded_step(0 * d, at_w, 0.01, loss_bend=0.0, gap_bend=0.5)
     assert still == 2.0
-
-
-def test_a_wide_bound_and_one_silo_leave_the_plain_optimum():
-    federation = copies(biased(5), 1)
-    method = FCFL(gap_bound=10.0, stage_one_rounds=150, stage_two_rounds=50)
-    optimum = Oracle.of(federation, [], [], l2=L2).saddle()[1]
-    np.testing.assert_allclose(fit(federation, method, l2=L2), optimum, atol=0.02)
 
 
 def test_stage_two_raises_no_silos_loss():

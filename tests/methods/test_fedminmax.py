@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -119,28 +118,6 @@ def test_it_is_pffl_without_risk_and_bounds_with_projection_for_softmax():
     np.testing.assert_allclose(
         ours.point.multipliers, theirs.point.multipliers, atol=1e-13
     )
-
-
-@pytest.mark.parametrize("kind", list(MODELS))
-def test_the_fixed_point_is_the_minimax_model(kind):
-    _, oracle, engine, problem = setting(kind, seed=1)
-    run = iterate(engine, problem, FedMinMax(rounds=500, ridge=0.0))
-    worst = oracle.violation(run.point.w).max()
-    exact = iterate(engine, problem, pffl.Exact()).point
-    assert worst <= oracle.violation(exact.w).max() + 1e-6
-    assert worst <= oracle.saddle()[0] + 1e-5  # cvxpy
-
-
-def test_with_a_ridge_the_fixed_point_is_the_regularised_minimax_model():
-    _, oracle, engine, problem = setting(seed=1)
-    w = cp.Variable(4)
-    losses = cp.logistic(cp.multiply(1 - 2 * oracle.y, oracle.X @ w))
-    means = (oracle.cells / oracle.cells.sum(axis=1, keepdims=True)) @ losses
-    cp.Problem(cp.Minimize(cp.max(means) + 0.05 * cp.sum_squares(w))).solve(
-        solver=cp.CLARABEL
-    )
-    run = iterate(engine, problem, FedMinMax(rounds=500, ridge=0.1))
-    np.testing.assert_allclose(run.point.w, w.value, atol=1e-4)
 
 
 def test_the_gap_of_a_minimax_problem_closes_and_other_bounds_play_no_part():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -15,7 +14,6 @@ from pffl.errors import UsageError
 from pffl.methods.local_bgl import LocalBGL, own_cells
 from tests.driving import iterate
 from tests.helpers import (
-    begin,
     from_silos,
     group_masks,
     make_federation,
@@ -135,43 +133,6 @@ def test_every_iterate_is_the_naive_loops(kind, weighting, engine):
     np.testing.assert_allclose(point.multipliers, prices.mean(axis=0), atol=1e-12)
     last = iterate(asker, problem, replace(method, iterate="last")).point
     np.testing.assert_allclose(last.w, ws[-1], atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("budget", "weighting"),
-    [
-        (0.5, "silos"),
-        (5.0, "rows"),
-        pytest.param(0.5, "rows", marks=pytest.mark.slow),
-        pytest.param(5.0, "silos", marks=pytest.mark.slow),
-    ],
-)
-def test_it_reaches_the_saddle_point_of_the_silos_own_bounds(budget, weighting):
-    federation, oracle, engine, problem = setting(
-        weighting=weighting, budget=budget, beta=1.0
-    )
-    cells = local_masks(federation, oracle)
-    w = cp.Variable(4)
-    losses = cp.logistic(cp.multiply(1 - 2 * oracle.y, oracle.X @ w))
-    objective = oracle.risk_weights @ losses + 0.01 * cp.sum_squares(w)
-    silo = federation.pooled("train").silo
-    for k in range(3):
-        excess = [
-            (rows / rows.sum()) @ losses - oracle.bounds[z]
-            for j, z, rows in cells
-            if j == k
-        ]
-        share = oracle.risk_weights[silo == k].sum()
-        objective += budget * share * cp.pos(cp.max(cp.hstack(excess)))
-    best = cp.Problem(cp.Minimize(objective)).solve(solver=cp.CLARABEL)
-    method = LocalBGL(local_steps=1, dual_rounds=120, rounds_per_dual=8)
-    state = begin(engine, problem, method)
-    while (question := method.question(problem, state)) is not None:
-        state = method.step(problem, state, engine.ask(question))
-    w.value = method.finish(problem, state).w
-    assert best - 1e-7 <= objective.value <= best + 1e-2
-    w.value = state.w
-    assert objective.value <= best + 2e-3
 
 
 def test_with_one_silo_and_with_silos_alike_it_is_pffl():
