@@ -9,8 +9,9 @@ returns stay as they are.
 # ruff: noqa: F401 — names are here to be imported by others.
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -27,12 +28,19 @@ from pffl.data.silo import as_inputs
 from pffl.engines import Local, Reference
 from pffl.errors import PrivacyBudgetError, UsageError
 from pffl.evidence.evidence import Least, Pair
+from pffl.evidence.noise import COUNTED, Figures, log_sum_upper
+from pffl.evidence.noise import fieller as noisy_mean_ends
 from pffl.methods.fcfl import least_norm
 from pffl.models.base import Inputs, Target
 from pffl.models.linear import LinearModel, NumericModel
 from pffl.models.model_file import read_model
+from pffl.noisy.plan import BETS as NOISY_BETS
+from pffl.noisy.plan import bets_of as noisy_bets
 from pffl.preparation import Options
-from pffl.privacy import accounting, discrete
+from pffl.privacy import discrete
+from pffl.privacy.accounting import Filter, composed, delta_of, epsilon_of, mu_of
+from pffl.privacy.discrete import Source as NoiseSource
+from pffl.privacy.discrete import discrete_gaussian, secret_source, seeded_source
 from pffl.problem import Expansion, Point, Problem
 from pffl.questions import Curvature, Slopes, Witness
 from tests.driving import iterate, measure, prepare
@@ -108,6 +116,26 @@ def with_groups(federation: Federation, silo: int, group: Any) -> Federation:
     splits = {**silos[silo].splits, "train": Rows.of(rows.X, rows.y, group)}
     silos[silo] = replace(silos[silo], splits=splits)
     return replace(federation, silos=tuple(silos))
+
+
+def with_attribute(
+    federation: Federation,
+    name: str,
+    values: Sequence[str],
+    draw: Callable[[int], np.ndarray],
+) -> Federation:
+    """Give everyone a further attribute; `draw(n)` gives the codes of n rows."""
+    old = federation.schema
+    attributes = (*old.attributes, Attribute(name, tuple(values)))
+    schema = Schema(old.features, attributes, old.labels)
+    silos = []
+    for silo in federation.silos:
+        splits = {
+            split: Rows.of(rows.X, rows.y, len(values) * rows.group + draw(len(rows)))
+            for split, rows in silo.splits.items()
+        }
+        silos.append(replace(silo, splits=splits))
+    return Federation(schema, tuple(silos))
 
 
 def attributes_of(federation: Federation) -> list[str]:
@@ -593,3 +621,20 @@ def solver_rounds(engine: Any, problem: Problem, method: Any) -> Iterator[Solver
             state.unit * state.lower,
             method.gap(state),
         )
+
+
+# ----------------------------------------------------------------------------- noise
+
+
+def draw_discrete(square: int, source: NoiseSource) -> int:
+    """One draw of the discrete Gaussian with σ² = square, on any grid."""
+    return discrete._draw(square, math.isqrt(square) + 1, source)
+
+
+def noisy_upper(
+    logs: np.ndarray, deviations: np.ndarray, bets: np.ndarray, n: float, delta: float
+) -> float:
+    """At most the mean of losses in [0, 1], from log-sums with noise; n is certain."""
+    weights, none = [1 / len(bets)] * len(bets), (0.0, 0.0, 0.0)
+    figures = Figures([], [], [], *none, [], [], bets.tolist(), weights)
+    return log_sum_upper(logs.tolist(), deviations.tolist(), figures, n, delta)

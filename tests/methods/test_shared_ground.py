@@ -7,41 +7,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import pffl
-from pffl.data import Attribute, Federation, Rows, Schema
-from pffl.methods.fairfed import FairFed
-from pffl.methods.fairgrad import FairGrad
-from pffl.methods.fcfl import FCFL
-from pffl.methods.fedfair import FedFair
-from pffl.methods.fedfb import FedFB
 from tests.methods.biased import biased, fit
+from tests.oracles import Federation, methods, pffl, solve, with_attribute
 
 METHODS = {
-    "fedfb": FedFB(rounds=8),
-    "fedfb, eo": FedFB(notion="eo", rounds=8),
-    "fedfair": FedFair(rounds=8, dual_step_size=0.5),
-    "fcfl": FCFL(stage_one_rounds=8, stage_two_rounds=4),
-    "fairfed": FairFed(rounds=4),
-    "fairgrad": FairGrad(rounds=4, dual_step_size=1.0),
+    "fedfb": methods.FedFB(rounds=8),
+    "fedfb, eo": methods.FedFB(notion="eo", rounds=8),
+    "fedfair": methods.FedFair(rounds=8, dual_step_size=0.5),
+    "fcfl": methods.FCFL(stage_one_rounds=8, stage_two_rounds=4),
+    "fairfed": methods.FairFed(rounds=4),
+    "fairgrad": methods.FairGrad(rounds=4, dual_step_size=1.0),
 }
 
 
 def crossed(federation: Federation) -> Federation:
     """Give everyone a second attribute, which says nothing."""
     rng = np.random.default_rng(0)
-    schema = federation.schema
-    other = Attribute("eyes", ("blue", "brown"))
-    both = Schema(schema.features, (*schema.attributes, other), schema.labels)
-    silos = []
-    for silo in federation.silos:
-        splits = {
-            name: Rows.of(
-                rows.X, rows.y, 2 * rows.group + rng.integers(2, size=len(rows))
-            )
-            for name, rows in silo.splits.items()
-        }
-        silos.append(replace(silo, splits=splits))
-    return Federation(both, tuple(silos))
+    eyes = ("blue", "brown")
+    return with_attribute(federation, "eyes", eyes, lambda n: rng.integers(2, size=n))
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -57,7 +40,7 @@ def test_groups_are_cut_by_the_attributes_named(name):
 def test_the_constraint_judges_and_does_not_steer(name):
     federation, method = biased(1), METHODS[name]
     solutions = [
-        pffl.solve(federation, constraint, method=method, seed=0)
+        solve(federation, constraint, method=method, seed=0)
         for constraint in (
             None,
             pffl.BoundedGroupLoss(0.69),

