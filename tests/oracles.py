@@ -42,7 +42,7 @@ from pffl.privacy.accounting import Filter, composed, delta_of, epsilon_of, mu_o
 from pffl.privacy.discrete import Source as NoiseSource
 from pffl.privacy.discrete import discrete_gaussian, secret_source, seeded_source
 from pffl.problem import Expansion, Point, Problem
-from pffl.questions import Curvature, Slopes, Witness
+from pffl.questions import Census, Curvature, Evaluate, Slopes, Train, Witness
 from tests.driving import iterate, measure, prepare
 from tests.driving import least as enclose_least
 
@@ -570,6 +570,91 @@ def measured_at(
     )
 
 
+class Counted(NamedTuple):
+    """What a census tells."""
+
+    counts: np.ndarray  # (silos, groups, labels)
+    sums: np.ndarray  # of each input
+    squares: np.ndarray
+
+
+def ask_census(engine: Any, split: str = "train") -> Counted:
+    """Count the rows of a split."""
+    schema = engine.schema
+    found = engine.ask(Census(schema, split))
+    shape = (-1, len(schema.groups), max(1, len(schema.labels)))
+    counts = found.counts.reshape(shape)
+    return Counted(counts, found.feature_sums, found.feature_squares)
+
+
+class Stepped(NamedTuple):
+    """How local steps moved w, and F and r at w."""
+
+    update: np.ndarray
+    risk: float
+    violation: np.ndarray
+
+
+def ask_steps(
+    engine: Any,
+    problem: Problem,
+    w: Any,
+    lam: Any,
+    sizes: Sequence[float],
+    **more: Any,
+) -> Stepped:
+    """Ask every silo for steps of these sizes on G(·; λ) from w."""
+    weights = problem.cell_weights(lam)
+    steps = np.asarray(sizes, dtype=float)
+    question = Train(problem.task, w, problem.risk_weight, weights, steps, **more)
+    total = engine.ask(question)
+    violation = problem.violation(total.cell_losses)
+    return Stepped(total.update, problem.risk(w, total), violation)
+
+
+class Expanded(NamedTuple):
+    """F and r at w with their derivatives."""
+
+    risk: float
+    violation: np.ndarray
+    risk_gradient: np.ndarray
+    gradients: np.ndarray  # of r, (Z, p)
+    risk_hessian: np.ndarray
+    hessians: np.ndarray
+
+
+def ask_expansion(engine: Any, problem: Problem, w: Any) -> Expanded:
+    """Ask for the second-order expansion at w."""
+    at = problem.expand(w, engine.ask(Curvature(problem.task, w)))
+    first = (at.risk, at.violation, at.risk_gradient, at.jacobian)
+    return Expanded(*first, at.risk_hessian, at.hessians)
+
+
+class Evaluated(NamedTuple):
+    """Sums over the rows of each cell, and of each group and label.
+
+    `count`, `loss`, `bounded` (the loss of the predictor bounded by M), `correct` and
+    `positive`; and of each cell and bet γ, Σ log(1 − γ · bounded loss/M).
+    """
+
+    cells: dict[str, np.ndarray]
+    strata: dict[str, np.ndarray]  # (groups, labels)
+    logs: np.ndarray
+
+
+def ask_evaluation(
+    engine: Any, problem: Problem, w: Any, M: float, bets: np.ndarray
+) -> Evaluated:
+    """Evaluate w on training rows."""
+    total = engine.ask(Evaluate(problem.task, w, "train", M, np.zeros(0), bets))
+    columns = {name: name for name in ("count", "loss", "correct", "positive")}
+    columns["bounded"] = "bounded_loss"
+    shape = (len(engine.schema.groups), -1)
+    cells = {name: total.column(of, of="cells") for name, of in columns.items()}
+    strata = {name: total.column(of).reshape(shape) for name, of in columns.items()}
+    return Evaluated(cells, strata, total.below)
+
+
 class Trained(NamedTuple):
     """Where a method ended."""
 
@@ -582,6 +667,21 @@ def train(engine: Any, problem: Problem, method: Any) -> Trained:
     """Run a method to its end."""
     run = iterate(engine, problem, method)
     return Trained(run.point.w, run.point.multipliers, run.rounds)
+
+
+def trained(
+    federation: Federation,
+    constraint: Any,
+    method: Any,
+    *,
+    l2: float,
+    weighting: str = "silos",
+) -> Trained:
+    """Train a logistic regression by the rounds of one method, and by nothing else."""
+    engine = Local(federation, threads=1)
+    model, options = pffl.LogisticRegression(l2=l2), Options(weighting=weighting)
+    problem, _ = prepare(engine, constraint, model, method, options, 0)
+    return train(engine, problem, method)
 
 
 def gap_of(engine: Any, problem: Problem, w: Any, lam: Any) -> float:

@@ -25,24 +25,6 @@ from tests.oracles import MODELS
 KINDS = list(MODELS)
 
 
-def test_census_counts_rows_and_adds_features():
-    schema = make_schema(attributes=(("sex", ("f", "m")), ("race", ("p", "q"))))
-    federation = make_federation(0, schema=schema, sizes=(40, 1, 9))
-    census = Reference(federation).ask(Census(schema))
-    pooled = federation.pooled("train")
-    np.testing.assert_array_equal(census.rows, [40, 1, 9])
-    for k in range(3):
-        for group in range(4):
-            for label in range(2):
-                here = (pooled.silo == k) & (pooled.group == group)
-                count = int((here & (pooled.y == label)).sum())
-                assert census.counts[k, 2 * group + label] == count
-    np.testing.assert_allclose(census.feature_sums, pooled.X.sum(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(
-        census.feature_squares, (pooled.X**2).sum(axis=0), rtol=1e-12
-    )
-
-
 def counted(silo, schema):
     """Return one silo's census."""
     return Census(schema).answer(View.of(silo, schema, None, "train"))
@@ -75,63 +57,6 @@ def test_census_of_another_schema_is_refused():
     first = counted(a.silos[0], a.schema)
     with pytest.raises(FederationError, match="disagree on the schema"):
         first + counted(b.silos[1], b.schema)
-
-
-@pytest.mark.parametrize("weighting", ["silos", "rows"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_step_descends_g(kind, weighting):
-    _, engine, problem, oracle, w, lam = setting(kind, weighting=weighting, beta=0.7)
-    total = engine.ask(train_question(problem, w, lam, steps=[0.3]))
-    np.testing.assert_allclose(
-        total.update, -0.3 * oracle.gradient(w, lam), rtol=1e-11, atol=1e-12
-    )
-    assert total.share == pytest.approx(1.0)
-    assert problem.risk(w, total) == pytest.approx(oracle.risk(w), rel=1e-12)
-    np.testing.assert_allclose(
-        problem.violation(total.cell_losses), oracle.violation(w), rtol=1e-11
-    )
-
-
-@pytest.mark.parametrize("proximal", [0.0, 0.8])
-@pytest.mark.parametrize("kind", KINDS)
-def test_local_steps_are_gradient_descent_in_each_silo(kind, proximal):
-    federation, engine, problem, oracle, w, lam = setting(kind, beta=0.7)
-    steps = [0.3, 0.2, 0.1]
-    total = engine.ask(train_question(problem, w, lam, steps=steps, proximal=proximal))
-    # G_k = (1/p_k) Σ_{i∈k} c_i ℓ_i + β(μ/2)‖w‖², one silo after the other.
-    silo = federation.pooled("train").silo
-    c = oracle.row_weights(lam)
-    moved = np.zeros_like(w)
-    for k in range(3):
-        v = w.copy()
-        for step in steps:
-            slope = oracle.weighted_gradient(v, np.where(silo == k, 3 * c, 0.0))
-            slope += 0.7 * oracle.l2 * v + proximal * (v - w)
-            v = v - step * slope
-        moved += (v - w) / 3
-    np.testing.assert_allclose(total.update, moved, rtol=1e-10, atol=1e-11)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_curvature_is_the_second_order_expansion(kind):
-    _, engine, problem, oracle, w, lam = setting(kind)
-    at = problem.expand(w, engine.ask(Curvature(problem.task, w)))
-    assert at.risk == pytest.approx(oracle.risk(w), rel=1e-12)
-    np.testing.assert_allclose(at.violation, oracle.violation(w), rtol=1e-11)
-    gradient = problem.risk_weight * at.risk_gradient + lam @ at.jacobian
-    np.testing.assert_allclose(gradient, oracle.gradient(w, lam), atol=1e-11)
-    hessian = problem.risk_weight * at.risk_hessian
-    hessian = hessian + np.tensordot(lam, at.hessians, axes=1)
-    step = 1e-5
-    numeric = [
-        (oracle.gradient(w + step * e, lam) - oracle.gradient(w - step * e, lam))
-        / (2 * step)
-        for e in np.eye(len(w))
-    ]
-    np.testing.assert_allclose(hessian, numeric, rtol=1e-6, atol=1e-6)
-    for z, mask in enumerate(oracle.cells):
-        alone = oracle.weighted_gradient(w, mask / mask.sum())
-        np.testing.assert_allclose(at.jacobian[z], alone, atol=1e-12)
 
 
 def test_curvature_is_for_linear_models():
