@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Tests start Python some hundred times: what it compiled is kept, in containers too.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False  # nor are assertions rewritten at every start
 
 # Machines differ in speed, results must not: no deadlines, and the same examples
 # everywhere. A test that wants fewer or more examples says so itself.
