@@ -9,24 +9,29 @@ returns stay as they are.
 # ruff: noqa: F401 — names are here to be imported by others.
 from __future__ import annotations
 
+import errno
 import math
+import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
 
 import pffl
-from pffl import methods
+from pffl import checkpoint, methods, runs
 from pffl.bounds import gap, holdout, logsum, rates, uniform, weighted
 from pffl.bounds.checks import Interval
 from pffl.bounds.infeasible import FAR, NEAR, Support, support
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
 from pffl.data.silo import as_inputs
 from pffl.engines import Local, Reference
-from pffl.errors import PrivacyBudgetError, UsageError
+from pffl.errors import ArtefactError, PrivacyBudgetError, UsageError
 from pffl.evidence.evidence import Least, Pair
 from pffl.evidence.noise import COUNTED, Figures, log_sum_upper
 from pffl.evidence.noise import fieller as noisy_mean_ends
@@ -738,3 +743,85 @@ def noisy_upper(
     weights, none = [1 / len(bets)] * len(bets), (0.0, 0.0, 0.0)
     figures = Figures([], [], [], *none, [], [], bets.tolist(), weights)
     return log_sum_upper(logs.tolist(), deviations.tolist(), figures, n, delta)
+
+
+# ------------------------------------------------------------------- runs on the disk
+
+#: A run of the command line that takes some seconds; `--out` is left to the caller.
+LONG_RUN = (
+    *("run", "synthetic", "--set", "data.rows=900", "--silos", "3", "--seed", "1"),
+    *("--method", "pffl", "--bound", "0.6", "--no-extras"),
+    *("--batch-size", "20", "--dual-rounds", "60"),
+)
+
+
+def resuming(place: str) -> tuple[str, ...]:
+    """Arguments that go on with a stopped run."""
+    return ("run", "--resume", place, "--no-extras")
+
+
+def start_command(*arguments: object, cwd: Path, **more: Any) -> Popen[str]:
+    """Start the command line in a process of its own."""
+    code = (sys.executable, "-c", "from pffl.cli import main; main()")
+    pipes = {"stdout": PIPE, "stderr": PIPE, "text": True}
+    return Popen([*code, *map(str, arguments)], cwd=cwd, **pipes, **more)
+
+
+def end_command(process: Popen[str]) -> tuple[int, str, str]:
+    """Wait for its end: exit code, output, errors."""
+    out, err = process.communicate(timeout=240)
+    return process.returncode, out, err
+
+
+def has_checkpoint(place: Path) -> bool:
+    """Whether a run has saved something."""
+    return (place / checkpoint.CURRENT).exists()
+
+
+def is_unfinished(place: Path) -> bool:
+    """Whether a run was stopped before its end."""
+    return (place / checkpoint.SPEC).exists()
+
+
+def damage_checkpoint(place: Path, damage: Callable[[bytes], bytes]) -> None:
+    """Change the bytes that were saved last."""
+    path = place / checkpoint.CURRENT
+    path.write_bytes(damage(path.read_bytes()))
+
+
+def finished_run(place: Path) -> dict[str, Any]:
+    """Everything that a run directory says, times left out."""
+    record = runs.load(place, require_verified=True)
+    known = dict(record.result)
+    known.pop("seconds")
+    history = (place / "history.csv").read_text("utf-8").splitlines()
+    column = history[0].split(",").index("seconds")
+    lines = [line.split(",") for line in history]
+    return {
+        "result": known,
+        "history": [line[:column] + line[column + 1 :] for line in lines],
+        "w": record.w.tobytes(),
+        "multipliers": record.multipliers.tobytes(),
+        "files": sorted(p.name for p in place.iterdir() if p.name[0] != "."),
+    }
+
+
+def save_run(solution: Any, place: Path, run_file: str) -> None:
+    """Save a solution where another one may stand."""
+    with runs.lock(place, finished=True) as held:
+        held.save(solution, run_file)
+
+
+def run_is_whole(place: Path) -> bool:
+    """Whether all files of a run directory are those of its manifest."""
+    return bool(runs.load(place).verified)
+
+
+def fill_disk(monkeypatch: Any, when: str) -> None:
+    """Make every write, or every rename, fail as on a full disk."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    target = {"write": "pffl.files.write_through", "rename": "pffl.files.os.replace"}
+    monkeypatch.setattr(target[when], full)

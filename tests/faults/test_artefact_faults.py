@@ -178,23 +178,6 @@ def full_disk(*_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.parametrize("when", ["_write", "os.replace"])
-def test_fault_69_a_full_disk_names_the_path_and_keeps_earlier_results(
-    solution: pffl.Solution, saved: Path, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
-    before = visible(saved)
-    target = "pffl.files.write_through" if when == "_write" else when
-    with runs.lock(saved, finished=True) as held:
-        monkeypatch.setattr(target, full_disk)
-        with pytest.raises(ArtefactError, match=r"No space left") as refused:
-            held.save(solution, "other = true\n")
-        monkeypatch.undo()
-    assert str(saved) in str(refused.value)
-    assert visible(saved) == before
-    assert not list(saved.glob(".*.tmp"))
-    assert runs.load(saved).verified
-
-
 def test_fault_69_a_place_that_cannot_be_written_stops_before_training(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
