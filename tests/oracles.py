@@ -433,8 +433,9 @@ def solve(*args: Any, **kwargs: Any) -> Solved:
 def main(arguments: Sequence[str]) -> None:
     """Run the command line; it ends with SystemExit."""
     from pffl.cli import main
+    from tests.cli.helpers import argv
 
-    main(list(arguments))
+    main(argv(*arguments))
 
 
 def digest(content: bytes) -> str:

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from pffl.runs import load
-from tests.cli.helpers import SMALL, Command, one_line
+from tests.cli.helpers import SMALL, Command, argv, one_line
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, bound in (("met", "0.9"), ("infeasible", "0.2")):
         more = ("--radius", "100", "--out", str(place / name), "-q")
         with pytest.raises(SystemExit):
-            main(["run", *SMALL, "--bound", bound, *more])
+            main(argv("run", *SMALL, "--bound", bound, *more))
     return place
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +11,7 @@ import pytest
 from pffl import progress
 from pffl.cli.counts import MOST_DRAWN, picture
 from pffl.datasets import DATASETS, _acs_files, _fetch
-from tests.cli.helpers import one_line, pffl
+from tests.cli.helpers import one_line, pffl, program
 from tests.datasets.acs_files import archive, persons
 from tests.datasets.test_acs_download import Census, path_of, serve
 
@@ -133,7 +132,7 @@ def test_picture_is_spelt_out_without_unicode(
 ) -> None:
     columns = ("--label", "label", "--group", "group", "--silo", "site")
     run = subprocess.run(
-        [sys.executable, "-m", "pffl", "data", "info", str(people), *columns],
+        program("data", "info", people, *columns),
         capture_output=True,
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
         timeout=60,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pffl.cli import main
-from tests.cli.helpers import Command, one_line
+from tests.cli.helpers import Command, argv, one_line
 from tests.test_monitoring import people
 
 RUN = ("--label", "y", "--group", "sex", "--id", "who", "--seed", "0", "--out", "run")
@@ -25,7 +25,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         wrong = 0.0 if week <= 4 else 0.5
         people(150, week, wrong).to_csv(folder / f"week{week}.csv", index=False)
     with contextlib.chdir(folder), pytest.raises(SystemExit):
-        main(["run", "people.csv", "--bound", "0.55", "--no-extras", "-q", *RUN])
+        main(argv("run", "people.csv", "--bound", "0.55", "--no-extras", "-q", *RUN))
     return folder
 
 

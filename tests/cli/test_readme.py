@@ -10,13 +10,12 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import pffl
+from tests.cli.helpers import pffl, program
 from tests.datasets.compas_file import is_cached
 
 README = Path(__file__).parents[2] / "README.md"
@@ -75,10 +74,9 @@ def test_the_block_shows_an_effect() -> None:
 
 
 def main() -> None:
-    program = [sys.executable, "-c", "from pffl.cli import main; main()"]
     with tempfile.TemporaryDirectory() as place:
         run = subprocess.run(
-            [*program, *command()],
+            program(*command()),
             cwd=place,
             env=os.environ | {"COLUMNS": "80"},
             capture_output=True,

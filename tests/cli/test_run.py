@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import tomllib
 from pathlib import Path
@@ -17,7 +16,7 @@ from pffl import runs
 from pffl.errors import FederationError
 from pffl.files import json_text
 from pffl.text import up
-from tests.cli.helpers import SMALL, one_line, pffl
+from tests.cli.helpers import SMALL, one_line, pffl, program
 
 COLUMNS = ("rows", "before", "after", "bound", "held-out", "promised", "at most")
 TITLES = ("On the training rows", "On held-out rows", "Promised for people not seen")
@@ -196,9 +195,8 @@ def test_the_last_lines_count_questions(capsys: pytest.CaptureFixture[str]) -> N
 )
 def test_interrupted(tmp_path: Path, number: signal.Signals, code: int) -> None:
     endless = ("--method", "pffl", "--dual-rounds", "1000000", "--bound", "0.6")
-    command = [sys.executable, "-c", "from pffl.cli import main; main()", "run"]
     process = subprocess.Popen(
-        [*command, *SMALL, *endless, "--out", "here"],
+        program("run", *SMALL, *endless, "--out", "here"),
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

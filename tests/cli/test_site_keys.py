@@ -12,7 +12,7 @@ import typer
 from pffl.cli import main
 from pffl.site import Agreement, consent
 from pffl.wire.keys import FILE, PUBLIC_FILE, SiteKeys, read_public
-from tests.cli.helpers import SMALL, Command, one_line, pffl
+from tests.cli.helpers import SMALL, Command, argv, one_line, pffl
 
 SITES = ("north", "south", "west")
 
@@ -39,7 +39,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pffl.flower.deploy.bundle", lambda app: None)  # takes long
         with pytest.raises(SystemExit, match="0"):
-            main(run)
+            main(argv(*run))
     return folder
 
 

@@ -8,7 +8,6 @@ import json
 import os
 import pickle
 import subprocess
-import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +24,7 @@ from pffl.errors import ArtefactError, UsageError
 from pffl.files import disarm
 from pffl.parcel import Parcel, pack, unpack
 from pffl.runs import directory
-from tests.cli.helpers import SMALL
+from tests.cli.helpers import SMALL, program
 from tests.cli.helpers import pffl as command
 
 Damage = Callable[[bytes], bytes]
@@ -226,7 +225,7 @@ def test_fault_70_a_second_run_in_one_directory_is_refused(
     with runs.lock(place) as held:
         run = ["run", *SMALL, "--bound", "0.7", "--out", str(place)]
         other = subprocess.run(
-            [sys.executable, "-c", "from pffl.cli import main; main()", *run],
+            program(*run),
             capture_output=True,
             text=True,
             timeout=120,
@@ -338,7 +337,7 @@ def test_fault_77_any_terminal_will_do(
     def call(*more: str) -> subprocess.CompletedProcess[bytes]:
         run = ["run", *SMALL, *groups, "--bound", "0.5", *more]
         return subprocess.run(
-            [sys.executable, "-c", "from pffl.cli import main; main()", *run],
+            program(*run),
             cwd=tmp_path,
             env={**os.environ, **environment},
             capture_output=True,

@@ -20,6 +20,7 @@ if sys.platform != "linux":
     pytest.skip("processes are looked after by /proc", allow_module_level=True)
 
 from pffl.site import Agreement
+from tests.cli.helpers import program
 from tests.flower.processes import (
     MINUTES,
     Net,
@@ -102,7 +103,7 @@ def test_fault_53_the_superlink_is_killed_and_the_run_resumed(net):
 
 def test_ctrl_c_stops_the_run_and_resume_goes_on(net):
     out = net.folder / "out-stopped"
-    command = [sys.executable, "-m", "pffl", "run", str(net.folder / "deployment.toml")]
+    command = program("run", net.folder / "deployment.toml")
     command += ["--app", str(net.app), "--out", str(out), "--no-extras"]
     run = subprocess.Popen(
         command, env=net.environment, stderr=subprocess.PIPE, text=True

@@ -23,6 +23,7 @@ from pffl.flower.address import Address
 from pffl.flower.deploy import deploy
 from pffl.records import read_toml
 from pffl.site import SiteConfig, prepare
+from tests.cli.helpers import program
 
 SWITCHES = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -218,7 +219,7 @@ class Net:
 
     def pffl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the `pffl` command to its end."""
-        return self.call(sys.executable, "-m", "pffl", *arguments)
+        return self.call(*program(*arguments))
 
     def submit(self, app: Path, out: Path, *, resume: bool = False) -> int:
         """Start a run with Flower's own command, and return its id."""

@@ -25,6 +25,7 @@ pytest.importorskip("flwr")
 if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("ip") is None:
     pytest.skip("needs root and `ip netns`", allow_module_level=True)
 
+from tests.cli.helpers import program
 from tests.flower.processes import MINUTES, end_tree, entries, unlimited, wait_for
 from tests.flower.runs import local, run_file
 
@@ -159,7 +160,7 @@ def test_three_sites_on_their_own_hosts_one_of_them_cut_off_and_back(hosts, tmp_
         assert done.returncode == 0, done.stdout + done.stderr
         hosts.start(hosts.add(str(number)), site / "start.sh")
 
-    command = [sys.executable, "-m", "pffl", "run", str(path)]
+    command = program("run", path)
     command += ["--app", str(made.folder / "app"), "--out", str(out), "--no-extras"]
     run = subprocess.Popen(
         ["ip", "netns", "exec", host, *command],

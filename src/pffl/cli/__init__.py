@@ -24,18 +24,16 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         with console.warnings_as_notes():
             app([a for a in arguments if a != "--debug"], prog_name="pffl")
     except PFFLError as error:
-        code = error.exit_code
         console.error("\n".join([str(error), *_where(error)]), trace=debug)
+        raise SystemExit(error.exit_code) from error
     except Exception as error:
-        code = 1
         console.error(
             f"{type(error).__name__}: {error}\nThis is a mistake of pffl, not yours. "
             "Please report it, with the output of the same command and --debug.",
             trace=debug,
         )
-    else:
-        code = 0
-    sys.exit(code)
+        raise SystemExit(1) from error
+    sys.exit(0)
 
 
 def version() -> str:
