@@ -302,9 +302,7 @@ def fedavg(repeats: int, python: str) -> list[Line]:
         data = federation(X, y, np.arange(len(y)) % 2, clients)
         from pffl.engines import Local
 
-        own = pffl.FedAvg(
-            rounds=ROUNDS, local_steps=5, step_size=0.1, schedule="constant"
-        )
+        own = pffl.FedAvg(rounds=ROUNDS, local_steps=5, step_size=0.1)
         problem, ours = ready(Local(data), 1.0, own)
         scaled = problem.task.model.inputs.apply
         each = [

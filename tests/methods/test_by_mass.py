@@ -212,7 +212,6 @@ def test_it_is_the_default_of_networks():
     _, _, _, problem = set_up()
     assert pffl.PFFL().divides(problem), "and of PFFL's, where the step size is ours"
     assert not pffl.PFFL(step_size=0.1).divides(problem)
-    assert not pffl.PFFL(schedule="decay").divides(problem)
     assert not pffl.PFFL(iterate="average").divides(problem), "the paper's"
     assert not LocalBGL().divides(problem)
     assert pffl.FedAvg(by_mass=True).divides(problem)

@@ -101,7 +101,6 @@ def test_one_local_step_is_q_fedsgd():
         {"local_steps": 4, "proximal": 0.3},
         {"batch_size": 7},
         {"step_size": None},
-        {"step_size": None, "schedule": "decay"},
         {"participation": 0.5},
         {"server": "momentum", "server_step_size": 0.3},
         {"server": "yogi", "server_step_size": 0.01},

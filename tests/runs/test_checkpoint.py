@@ -66,7 +66,7 @@ VARIANTS: dict[str, Any] = {
         participation=0.5,
         iterate="best",
     ),
-    "fedavg, adam and decay": pffl.FedAvg(rounds=10, server="adam", schedule="decay"),
+    "fedavg, adam": pffl.FedAvg(rounds=10, server="adam"),
 }
 
 

@@ -205,8 +205,8 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         Shared(
             "iterate",
             str,
-            "Which model to return: average, rising or recent (later rounds count "
-            "more), last or best.",
+            "Which model to return: average, recent (later rounds count more), last "
+            "or best.",
         ),
     ),
     "run": (

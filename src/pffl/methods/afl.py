@@ -44,7 +44,7 @@ class AFL(DescentAscent):
     iterate
         What to return: "average" or "last"; None takes the average for convex models
         (guaranteed) and the last for others.
-    local_steps, step_size, schedule, batch_size, …
+    local_steps, step_size, batch_size, …
         J, η_w and the rest of the local training, see `LocalTraining`.
     """
 

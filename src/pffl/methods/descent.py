@@ -53,10 +53,10 @@ DECAY = 0.99  # β₂ of Adam and Yogi
 FLOOR = 1e-3  # τ of Adam and Yogi
 UNTUNED = 0.1  # η_w where neither the user nor the model's curvature says anything
 
-Iterate = Literal["average", "rising", "recent", "last", "best"]
+Iterate = Literal["average", "recent", "last", "best"]
 Iterates = tuple[Iterate | None, ...]
-#: Round t counts t^power: all alike, as t itself, or hardly any but the last eighth.
-MEANS: dict[str, int] = {"average": 0, "rising": 1, "recent": 7}
+#: Round t counts t^power: all alike, or hardly any but the last eighth.
+MEANS: dict[str, int] = {"average": 0, "recent": 7}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -121,12 +121,6 @@ class Objective:
     smoothness: float | None = None
     loss_power: float = 0.0
 
-    @property
-    def modulus(self) -> float:
-        """How strongly convex it is."""
-        mu = self.task.model.mu
-        return self.risk_weight * mu if self.ridge is None else self.ridge
-
     @classmethod
     def over(
         cls,
@@ -160,8 +154,6 @@ class LocalTraining(Method[S]):
         J.
     step_size
         η_w; None takes 1/L for the current weights, from one `smoothness` round.
-    schedule
-        "constant", or "decay" for η_w = 2/(βμ(γ + t)) with γ = 8L/(βμ).
     batch_size
         Rows per local step; None for all.
     proximal
@@ -185,7 +177,6 @@ class LocalTraining(Method[S]):
 
     local_steps: int = 5
     step_size: float | None = None
-    schedule: Literal["constant", "decay"] = "constant"
     batch_size: int | None = None
     proximal: float = 0.0
     drift_correction: bool = False
@@ -220,7 +211,6 @@ class LocalTraining(Method[S]):
                 f"The 'participation' parameter of {type(self).__name__} must be at "
                 f"most 1. Got {self.participation!r} instead."
             )
-        check_choice(self, "schedule", ("constant", "decay"))
         check_choice(self, "server", ("mean", "momentum", "adam", "yogi"))
         check_choice(self, "iterate", self.iterates)
         check_choice(self, "drift_correction", (False, True))
@@ -274,7 +264,7 @@ class LocalTraining(Method[S]):
         """Ask how much losses curve at most, where η_w needs it."""
         first = self.start(problem)  # which refuses what it cannot train on
         linear = isinstance(problem.task.model, LinearModel)
-        if not linear or (self.step_size is not None and self.schedule == "constant"):
+        if not linear or self.step_size is not None:
             return None
         own = self.own(problem)
         return Smoothness(own.task, first.w, typical(own))
@@ -334,12 +324,8 @@ class LocalTraining(Method[S]):
     def step_sizes(self, objective: Objective, state: S) -> FloatArray:
         """η_w of each of the J local steps of a round, where L is known or not."""
         L = objective.smoothness or state.smoothness
-        if L is None:
-            return np.full(self.local_steps, self.step_size or UNTUNED)
-        if self.schedule == "constant" or objective.modulus == 0:
-            return np.full(self.local_steps, self.step_size or 1.0 / L)
-        t = state.round * self.local_steps + np.arange(self.local_steps)
-        return np.divide(2.0, 8.0 * L + objective.modulus * t)
+        untuned = UNTUNED if L is None else 1.0 / L
+        return np.full(self.local_steps, self.step_size or untuned)
 
     def asked(self, problem: Problem, round: int) -> tuple[int, ...] | None:
         """Indices of the silos asked in a round; None for all."""
@@ -438,7 +424,7 @@ class Descent(LocalTraining[S]):
     ----------
     rounds
         T.
-    local_steps, step_size, schedule, batch_size, …
+    local_steps, step_size, batch_size, …
         J, η_w and the rest, see `LocalTraining`.
     """
 

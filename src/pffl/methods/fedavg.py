@@ -25,7 +25,7 @@ class FedAvg(Descent[State]):
         Number of rounds.
     iterate
         What to return: "last" or "average".
-    local_steps, step_size, schedule, batch_size, proximal, server, …
+    local_steps, step_size, batch_size, proximal, server, …
         See `LocalTraining`: with them this is also FedProx, FedAvgM, FedAdam, FedYogi.
 
     Raises

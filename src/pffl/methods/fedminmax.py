@@ -46,7 +46,7 @@ class FedMinMax(DescentAscent):
         η_μ, and the weight of (ridge/2)‖w‖², see `DescentAscent`.
     iterate
         What to return: "last" or "average" (guaranteed for convex models).
-    local_steps, step_size, schedule, batch_size, …
+    local_steps, step_size, batch_size, …
         J, η_w and the rest of the local training, see `LocalTraining`.
     """
 

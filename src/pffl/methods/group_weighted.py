@@ -45,7 +45,7 @@ class GroupWeighted(Descent[State]):
         What to return: "last" or "average".
     by
         Attributes that cut out the groups: None for all of them crossed.
-    local_steps, step_size, schedule, batch_size, proximal, server, …
+    local_steps, step_size, batch_size, proximal, server, …
         J, η_w and the rest of the local training, see `LocalTraining`.
     """
 

@@ -56,7 +56,7 @@ class LocalBGL(PrimalDual[State]):
     iterate
         What to return: the "average" of all rounds, the "recent" mean or the "last", as
         for `PFFL`; None takes the recent for convex models and the last for others.
-    local_steps, step_size, schedule, batch_size, …
+    local_steps, step_size, batch_size, …
         J, η_w and the rest of the local training, see `LocalTraining`.
     """
 

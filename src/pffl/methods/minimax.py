@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pffl.methods.descent import Descent, Objective, State
+from pffl.methods.descent import Descent, State
 from pffl.methods.step_sizes import answered_step, ascent_regret_step
 from pffl.numerics import project_simplex
 from pffl.problem import Problem
@@ -162,10 +162,6 @@ class DescentAscent(Descent[Weighing]):
             return state
         L = self.steepest(state.curvatures) + self.decay(problem)
         return replace(state, smoothness=L)
-
-    def step_sizes(self, objective: Objective, state: Weighing) -> FloatArray:
-        """η_w; the weights move on, so no schedule counts on the ridge."""
-        return super().step_sizes(replace(objective, ridge=0.0), state)
 
     def step(self, problem: Problem, state: Weighing, total: TrainTotal) -> Weighing:
         """Descend in w, and ascend in λ by the losses at the w that was sent."""

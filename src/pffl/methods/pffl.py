@@ -17,9 +17,8 @@ the same reply, and no extra round is spent on it.
 
 Beyond the paper, each by its own parameter: local steps corrected for drift (line 5),
 averages in which later rounds count more (line 7), an η_θ that follows how r answered
-(line 8), λ by a small QP on gradients per cell (for lines 3 and 8), and an end as soon
-as the gap of (w̄, λ̄), asked for now and then, is small enough. docs/methods.md, 2 has
-the settings that converge fastest.
+(line 8), and an end as soon as the gap of (w̄, λ̄), asked for now and then, is small
+enough. docs/methods.md, 2 has the settings that converge fastest.
 """
 
 from __future__ import annotations
@@ -27,16 +26,14 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
+from typing import Any, ClassVar, Self, TypeVar, get_args
 
 import numpy as np
 
 from pffl.bounds.gap import gap_unit
-from pffl.errors import UsageError
 from pffl.methods import descent
-from pffl.methods.base import PRICES, Bounds, Grid, check_choice
+from pffl.methods.base import PRICES, Bounds, Grid
 from pffl.methods.descent import Iterate, Iterates, LocalTraining, Objective
-from pffl.methods.saddle import maximise_capped
 from pffl.methods.step_sizes import (
     FARTHEST,
     answered_step,
@@ -190,26 +187,6 @@ def mirror_length(lam: FloatArray, v: FloatArray, bound: float) -> float:
     return math.sqrt(max(0.0, float(lam @ v**2) - float(lam @ v) ** 2 / bound))
 
 
-def best_multipliers(
-    problem: Problem, at: Expansion, start: FloatArray, length: float
-) -> FloatArray:
-    """Return argmax λᵀr − (η/2)‖β∇F + Jᵀλ‖² over λ ≥ 0, Σλ ≤ B.
-
-    It is the price at which the linearised bounds are met, or missed by as little as B
-    can buy, once w has moved by −η(β∇F + Jᵀλ). η is the `length` of a dual round: its
-    steps added up. Where a number is none, λ stays at the `start`.
-    """
-    gradient = problem.risk_weight * at.risk_gradient + start @ at.jacobian
-    found = maximise_capped(
-        length * at.jacobian @ at.jacobian.T,
-        at.violation - length * at.jacobian @ gradient,
-        start,
-        problem.multiplier_bound,
-        problem.n_cells,
-    )
-    return start if found is None else found
-
-
 @dataclass(frozen=True, eq=False)
 class Seen:
     """The gap of a pair, from values and gradients at its w alone."""
@@ -255,8 +232,6 @@ class State(Prices):
     best: Point
     best_value: float = np.inf  # smallest βF + B·max(0, max r) seen, at `best`
     look: int  # the round after which the gap is measured next
-    priced: int = -1  # the round after which the QP was last solved
-    solved: FloatArray | None = None  # λ that it found
     seen: Seen  # what was measured after the last round of training
 
 
@@ -268,23 +243,18 @@ class PFFL(PrimalDual[State]):
     ----------
     multiplier_bound, risk_weight, dual_rounds, rounds_per_dual, dual_step_size
         B, β, E, T and η_θ, see `PrimalDual`.
-    dual_update
-        How λ follows w: the paper's "ascent" (lines 3 and 8), or "qp", the best λ for
-        the next T rounds if losses were linear in w (`best_multipliers`). That asks all
-        silos for gradients per cell, a question more before every dual round, and takes
-        no η_θ.
     target_gap
         Gap ν, in parts of β + Σλ and of the losses' unit, at which it counts as
         converged. Linear models end there: the gap is measured now and then, by a
         round of `slopes` of all silos.
     iterate
         What to return: the paper's "average" over all rounds (guaranteed for convex
-        models); a mean in which round t counts t times ("rising") or t⁷ times, so that
-        the last eighth decides ("recent"); the "last"; or the "best" (smallest
-        βF + B·max(0, max r) on training rows). None takes the recent for convex models,
-        whose gap is measured whatever it is; for others the best, or the last where
-        rounds ask some silos only, so that the best would be the luckiest draw.
-    local_steps, step_size, schedule, batch_size, …
+        models); a mean in which round t counts t⁷ times, so that the last eighth
+        decides ("recent"); the "last"; or the "best" (smallest βF + B·max(0, max r) on
+        training rows). None takes the recent for convex models, whose gap is measured
+        whatever it is; for others the best, or the last where rounds ask some silos
+        only, so that the best would be the luckiest draw.
+    local_steps, step_size, batch_size, …
         J, η_w and the rest of the local training, see `LocalTraining`.
 
     Raises
@@ -303,7 +273,6 @@ class PFFL(PrimalDual[State]):
     ('met', 309)
     """
 
-    dual_update: Literal["ascent", "qp"] = "ascent"
     target_gap: float = 1e-2
     iterate: Iterate | None = None
     iterates: ClassVar[Iterates] = (None, *get_args(Iterate))
@@ -318,19 +287,6 @@ class PFFL(PrimalDual[State]):
         """Refuse bad parameters, the target among them."""
         positive = (*kinds.get("positive", ()), "target_gap")
         super().check(**{**kinds, "positive": positive})
-        check_choice(self, "dual_update", ("ascent", "qp"))
-        if self.dual_update == "ascent":
-            return
-        if self.dual_step_size is not None:
-            raise UsageError(
-                "PFFL: with dual_update = 'qp' there is no step of θ: leave out the "
-                "'dual_step_size' parameter"
-            )
-        if self.participation < 1:
-            raise UsageError(
-                "PFFL: dual_update = 'qp' asks all silos for gradients, and "
-                f"'participation' is {self.participation:g}: use 'ascent'"
-            )
 
     def own(self, problem: Problem) -> Problem:
         """Return the problem itself: its smoothness gives η_w."""
@@ -338,11 +294,6 @@ class PFFL(PrimalDual[State]):
 
     def start(self, problem: Problem) -> State:
         """Line 1."""
-        if self.dual_update == "qp" and problem.access.partial:
-            raise UsageError(
-                "PFFL: dual_update = 'qp' needs gradients of all silos, and rounds may "
-                "go on without some (a quorum): use 'ascent'"
-            )
         theta, w = np.zeros(problem.n_cells), problem.task.model.start(problem.seed)
         return State.at_start(
             problem,
@@ -355,9 +306,7 @@ class PFFL(PrimalDual[State]):
         )
 
     def prices(self, problem: Problem, state: State) -> FloatArray:
-        """Line 3: λ; or that of the QP."""
-        if state.solved is not None:
-            return state.solved
+        """Line 3: λ."""
         return capped_softmax(state.theta, problem.multiplier_bound)
 
     def objective(self, problem: Problem, state: State) -> Objective:
@@ -374,12 +323,11 @@ class PFFL(PrimalDual[State]):
 
     @property
     def planned_rounds(self) -> int:
-        """E·T, those that measure the gap, and those that the QP asks."""
+        """E·T, and those that measure the gap."""
         look, looks = self.after(0), 0
         while look < self.last_round:
             look, looks = self.after(look), looks + 1
-        gradients = self.dual_rounds if self.dual_update == "qp" else 0
-        return self.last_round + looks + gradients
+        return self.last_round + looks
 
     def after(self, round: int) -> int:
         """Return the round after which the gap is measured next."""
@@ -392,9 +340,6 @@ class PFFL(PrimalDual[State]):
             return None
         if self.looks(problem, state):
             return Slopes(problem.task, self.finish(problem, state).w)
-        due = state.round % self.rounds_per_dual == 0 and state.round < self.last_round
-        if self.dual_update == "qp" and due and state.priced < state.round:
-            return Slopes(problem.task, state.w)
         return self.training(problem, state)
 
     def looks(self, problem: Problem, state: State) -> bool:
@@ -411,37 +356,19 @@ class PFFL(PrimalDual[State]):
         state: State,
         total: TrainTotal | SlopesTotal | Expansion,
     ) -> State:
-        """Lines 6 to 8, and the best pair so far; or the gap; or λ."""
-        if not isinstance(total, TrainTotal) and self.looks(problem, state):
+        """Lines 6 to 8, and the best pair so far; or the gap."""
+        if not isinstance(total, TrainTotal):
             pair = self.finish(problem, state)
             at = problem.expand(pair.w, total)
             seen = Seen.of(problem, at, pair.multipliers, self.target_gap)
             return replace(state, seen=seen, look=self.after(state.round))
         state = replace(state, seen=Seen.nothing(state.w))
-        if not isinstance(total, TrainTotal):
-            return self.price(problem, state, problem.expand(state.w, total))
         r = self.violation(problem, state, total)
         reached = upper_value(problem.risk(state.w, total), r, problem)
         if reached < state.best_value:
             best = Point(state.w, self.prices(problem, state))
             state = replace(state, best=best, best_value=reached)
         return super().step(problem, state, total)
-
-    def climb(self, problem: Problem, state: State, r: FloatArray) -> State:
-        """Line 8, unless the QP is asked."""
-        if self.dual_update == "qp":
-            return state
-        return super().climb(problem, state, r)
-
-    def price(self, problem: Problem, state: State, at: Expansion) -> State:
-        """Return the state with the best λ for the next dual round."""
-        steps = self.step_sizes(self.objective(problem, state), state)
-        length = self.server_step_size * self.rounds_per_dual * float(steps.sum())
-        if self.divides(problem):
-            length /= self.mass(problem, state)
-        lam = best_multipliers(problem, at, self.prices(problem, state), length)
-        state = replace(state, priced=state.round, solved=lam)
-        return self.smoothed(problem, state)
 
     def gap(self, state: State) -> float:
         """ν, where it has just been measured."""
@@ -486,11 +413,9 @@ class PFFL(PrimalDual[State]):
     def divides(self, problem: Problem) -> bool:
         """Whether silos' steps are divided by their mass; by default where η_w is ours.
 
-        The theorem's decaying steps are steps on G itself; and who asks for the paper's
-        average is given the paper's steps.
+        Who asks for the paper's average is given the paper's steps.
         """
         free = self.by_mass is None and problem.risk_weight > 0
         convex = problem.task.model.convex
-        ours = self.step_size is None and self.schedule == "constant"
-        ours = ours and self.iterate != "average"
+        ours = self.step_size is None and self.iterate != "average"
         return (free and (ours or not convex)) or super().divides(problem)

@@ -45,9 +45,8 @@ class QFFL(FedAvg):
         T.
     iterate
         What to return: "last" or "average".
-    local_steps, step_size, schedule, batch_size, …
-        J, η and the rest of the local training, see `LocalTraining`. With a schedule, η
-        in lines 4 and 5 is the round's first step size.
+    local_steps, step_size, batch_size, …
+        J, η and the rest of the local training, see `LocalTraining`.
     """
 
     q: float = 1.0

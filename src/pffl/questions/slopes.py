@@ -3,8 +3,8 @@
 It grows with p, not with p², and so is asked of models of any width. `directions` add,
 for F and each cell, the Hessian times each direction. With `sharpness` s the silos add,
 per cell, the sum of σ(s·z) over its examples and that sum's gradient: a smooth count of
-positive predictions, which methods on parity gaps descend. Values and gradients are
-asked of any model; products and scores of linear ones only.
+positive predictions, which methods on parity gaps descend. It is asked of linear models
+only.
 """
 
 from __future__ import annotations
@@ -85,8 +85,6 @@ class Slopes(ModelQuestion[SlopesTotal]):
 
     def answer(self, view: View) -> SlopesTotal:
         """Answer for one silo, one cell after the other."""
-        if not (isinstance(self.task.model, LinearModel) or self.beyond_gradients):
-            return self.by_atom(view)
         model = linear(self.task)
         weights = row_weights(self.task, view)
         in_cells = weights[1:]
@@ -112,34 +110,6 @@ class Slopes(ModelQuestion[SlopesTotal]):
             pulled_back(model, view.X, score_slopes, scored).reshape(*columns, -1)
             if self.sharpness
             else np.zeros((*columns, model.n_parameters)),
-        )
-
-    @property
-    def beyond_gradients(self) -> bool:
-        """Whether products or scores are asked for, too."""
-        return self.directions.shape[1] > 0 or self.sharpness > 0
-
-    def by_atom(self, view: View) -> SlopesTotal:
-        """Answer for one silo and any model, by one pass: cells are made of atoms."""
-        model, member = self.task.model, self.task.cells.of_silo(view.index)
-        losses, weights = np.zeros(len(view)), view.weigh(np.ones(len(view)))
-        gradients = np.zeros((member.shape[1], model.n_parameters))
-        for atom in np.unique(view.atom):
-            rows = np.flatnonzero(view.atom == atom)
-            losses[rows], gradients[atom] = model.losses_and_gradient(
-                self.w, view.X[rows], view.y[rows], weights[rows]
-            )
-        share = self.task.shares[view.index] / (view.mass or 1.0)
-        z, p = len(member), model.n_parameters
-        return SlopesTotal(
-            risk(self.task, view, losses),
-            share * gradients.sum(axis=0),
-            member @ view.atom_sums(weights * losses, member.shape[1]),
-            member @ gradients,
-            np.zeros((0, p)),
-            np.zeros((z, 0, p)),
-            np.zeros((z, 0)),
-            np.zeros((z, 0, p)),
         )
 
     def scores(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
