@@ -28,6 +28,7 @@ from pffl import checkpoint, methods, runs
 from pffl.bounds import gap, holdout, logsum, rates, uniform, weighted
 from pffl.bounds.checks import Interval
 from pffl.bounds.infeasible import FAR, NEAR, Support, support
+from pffl.constraints.base import Cells
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
 from pffl.data.silo import as_inputs
 from pffl.engines import Local, Reference
@@ -47,7 +48,18 @@ from pffl.privacy.accounting import Filter, composed, delta_of, epsilon_of, mu_o
 from pffl.privacy.discrete import Source as NoiseSource
 from pffl.privacy.discrete import discrete_gaussian, secret_source, seeded_source
 from pffl.problem import Expansion, Point, Problem
-from pffl.questions import Census, Curvature, Evaluate, Slopes, Train, Witness
+from pffl.questions import (
+    Census,
+    Curvature,
+    Evaluate,
+    Noised,
+    Slopes,
+    Task,
+    Train,
+    View,
+    Witness,
+)
+from pffl.questions.noised import Adding
 from tests.driving import iterate, measure, prepare
 from tests.driving import least as enclose_least
 
@@ -735,6 +747,39 @@ def solver_rounds(engine: Any, problem: Problem, method: Any) -> Iterator[Solver
 def draw_discrete(square: int, source: NoiseSource) -> int:
     """One draw of the discrete Gaussian with σ² = square, on any grid."""
     return discrete._draw(square, math.isqrt(square) + 1, source)
+
+
+def noisy_gradients(
+    X: np.ndarray,
+    stratum: np.ndarray,
+    ws: np.ndarray,
+    noise: float,
+    *,
+    center: float,
+    longest: float,
+) -> np.ndarray:
+    """Release Σ∇ℓ(w) of each of four strata with noise, for each w.
+
+    Logistic losses of one input less `center`, rows of at most `longest`; labels are
+    stratum mod 2. `noise` is in lengths of the longest row; below 0.01 there is
+    nearly none.
+    """
+    schema = Schema(("x",), (Attribute("sex", ("f", "m")),), ("no", "yes"))
+    inputs = Inputs(np.full(1, center), np.ones(1))
+    model = pffl.LogisticRegression(input_bound=longest).bind(schema, inputs)
+    task = Task(model, Cells.none(schema), np.ones(1))
+    labels = (stratum % 2).astype(float)
+    view = View(0, model.inputs.apply(X), labels, stratum)
+    adding = Adding(seeded_source("window", noise))
+    only = np.array([0.0, 0, 0, noise, 0, 0])
+    out = []
+    for w in ws:
+        question = Noised(task, w, only, sets=np.eye(4), adding=adding)
+        total = question.answer(view)
+        if noise > 0.01:
+            total = question.pooled(total, [view])
+        out.append(question.real(total, "gradients"))
+    return np.array(out)
 
 
 def noisy_upper(

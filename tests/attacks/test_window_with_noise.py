@@ -8,19 +8,11 @@ count the people of one value. Without noise that reads every count (docs/attack
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from pffl.constraints.base import Cells
-from pffl.data.schema import Attribute, Schema
-from pffl.models import LogisticRegression
-from pffl.models.base import Inputs
-from pffl.privacy.accounting import mu_of
-from pffl.privacy.discrete import seeded_source
-from pffl.questions import Noised, Task, View
-from pffl.questions.noised import Adding
+from tests.oracles import mu_of, noisy_gradients
 
 AGES = np.arange(18, 97)
 SHARP = 1e4
@@ -36,25 +28,11 @@ def people():
 def read(people, noise: float) -> tuple[np.ndarray, np.ndarray]:
     """Attack; return the counts per age and atom as read, and as they are."""
     age, atom = people
-    schema = Schema(("age",), (Attribute("sex", ("f", "m")),), ("no", "yes"))
-    model = LogisticRegression(input_bound=60.0).bind(
-        schema, Inputs(np.full(1, 57.0), np.ones(1))
-    )
-    task = Task(model, Cells.none(schema), np.ones(1))
-    X = model.inputs.apply(age[:, None])
-    view = View(0, X, (atom % 2).astype(float), atom)
-    adding = Adding(seeded_source("window", noise))
-    steps = []
-    for at in np.append(AGES, 97) - 0.5:
-        w = np.array([SHARP, -SHARP * (at - 57.0)])
-        only = np.array([0.0, 0, 0, noise, 0, 0])
-        question = Noised(task, w, only, sets=np.eye(4), adding=adding)
-        total = question.answer(view)
-        if noise > 0.01:
-            total = replace(question, adding=adding).pooled(total, [view])
-        # Σ(p − y): those above the step, less those with y = 1.
-        steps.append(question.real(total, "gradients")[:, 1])
-    found = -np.diff(np.array(steps), axis=0)
+    ends = np.append(AGES, 97) - 0.5
+    steps = np.array([[SHARP, -SHARP * (at - 57.0)] for at in ends])
+    sums = noisy_gradients(age[:, None], atom, steps, noise, center=57.0, longest=60.0)
+    # Σ(p − y): those above the step, less those with y = 1.
+    found = -np.diff(sums[:, :, 1], axis=0)
     true = np.array(
         [[((age == a) & (atom == k)).sum() for k in range(4)] for a in AGES]
     )
