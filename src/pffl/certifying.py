@@ -182,7 +182,8 @@ def certify(
     """
     if isinstance(solution, Predictor):
         raise UsageError(
-            "a predictor alone has no evidence: pffl.runs.load(DIR) reads all of a run"
+            "[no-evidence] a predictor alone has no evidence: pffl.runs.load(DIR) "
+            "reads all of a run"
         )
     request = Request(
         confidence=confidence,
@@ -203,8 +204,8 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
     evidence = solution.evidence
     if isinstance(evidence.privacy, Noise) and (engine or request.needs_rows):
         raise UsageError(
-            "the run has a privacy budget, and new figures of its rows would be "
-            "outside of it: not available under noise"
+            "[not-under-noise] the run has a privacy budget, and new figures of its "
+            "rows would be outside of it: not available under noise"
         )
     terms = request.terms(evidence.terms)
     prints = None if engine is None else setting_of(engine).data.fingerprint
@@ -214,7 +215,9 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
     if same and not request.needs_rows:
         return replace(evidence, terms=terms)
     if engine is None:
-        raise UsageError("this asks for more than the run measured: give the data, too")
+        raise UsageError(
+            "[needs-data] this asks for more than the run measured: give the data, too"
+        )
     require_schema(engine, evidence.data.schema)
     if terms.counted and (request.splits is not None or not same):
         # What the folder counted was of the run's own rows.
@@ -226,11 +229,15 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
     names = evidence.names
     absent = [s for s in heldout if s not in engine.splits and s != "test"]
     if absent:
-        raise UsageError(f"no split '{absent[0]}': there are {list(engine.splits)}")
+        raise UsageError(
+            f"[unknown-split] no split '{absent[0]}': there are {list(engine.splits)}"
+        )
     if request.cell is not None:
         place = find_cell(request.cell, names)
         if place is None:
-            raise UsageError(f"no cell '{request.cell}': there are {list(names)}")
+            raise UsageError(
+                f"[unknown-cell] no cell '{request.cell}': there are {list(names)}"
+            )
         request = replace(request, cell=names[place])
     here = problem_of(engine, evidence, solution.model)
     point = Point(solution.w, solution.multipliers)
@@ -341,9 +348,9 @@ def require_schema(engine: Engine, known: str) -> None:
     """Refuse rows with other inputs, groups or labels than the model knows."""
     if engine.schema.hash != known:
         raise DataError(
-            "these data have other inputs, groups or labels than the model was "
-            f"trained with (schema {engine.schema.hash[:12]}, not {known[:12]}): it "
-            "says nothing about them"
+            "[other-schema] these data have other inputs, groups or labels than the "
+            f"model was trained with (schema {engine.schema.hash[:12]}, not "
+            f"{known[:12]}): it says nothing about them"
         )
 
 
@@ -356,7 +363,9 @@ def problem_of(engine: Engine, evidence: Evidence, model: Model) -> Problem:
     counts, access = cells.totals(census.weights), setting_of(engine).access
     empty = [cells.names[z] for z in np.flatnonzero(counts == 0)]
     if empty:
-        raise DataError(f"no training rows in any silo for {', '.join(empty)}")
+        raise DataError(
+            f"[empty-cells] no training rows in any silo for {', '.join(empty)}"
+        )
     return Problem(
         task_of(model, cells, census, terms.weighting, access),
         schema,
@@ -385,7 +394,7 @@ def cells_of(evidence: Evidence, schema: Schema, silos: Sequence[str]) -> Cells:
     absent = [silo for silo in confined if silo not in silos]
     if absent:
         raise DataError(
-            "the cells are silos, and these data have other silos: "
+            "[other-silos] the cells are silos, and these data have other silos: "
             f"{list(silos)[:5]}, not {absent[:5]}"
         )
     labels: tuple[str | None, ...] = schema.labels or (None,)

@@ -143,7 +143,9 @@ class Checkpoint:
             self.elapsed = tree["seconds"]
             return tree
         if reasons:
-            raise ArtefactError(f"no checkpoint is left: {'; '.join(reasons)}")
+            raise ArtefactError(
+                f"[no-checkpoint] no checkpoint is left: {'; '.join(reasons)}"
+            )
         return None
 
     def offer(self, make: Callable[[], Tree]) -> None:
@@ -183,8 +185,8 @@ class Checkpoint:
     def _write(self, content: bytes) -> None:
         if len(content) > LARGEST:
             raise ArtefactError(
-                f"'{self._paths[0]}' would have {len(content):,} bytes; at most "
-                f"{LARGEST:,} could be read back: run without a checkpoint"
+                f"[too-large] '{self._paths[0]}' would have {len(content):,} bytes; "
+                f"at most {LARGEST:,} could be read back: run without a checkpoint"
             )
         files.folder(self.directory)
         kept = {CURRENT: PREVIOUS} if self._whole else {}
@@ -205,6 +207,7 @@ class Checkpoint:
                 for key, old, new in found
             )
             raise ArtefactError(
+                "[other-run] "
                 f"'{path}' is of another run:\n{listing}\nRepeat that run exactly, or "
                 "choose another directory"
             )

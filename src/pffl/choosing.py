@@ -68,7 +68,7 @@ def choose_bound(
     federation = engine.federation
     refused = _refused(federation, constraint, model, method)
     if refused or federation is None:
-        raise UsageError(f"bound = 'auto' {refused}: give a number")
+        raise UsageError(f"[auto-refused] bound = 'auto' {refused}: give a number")
     ways = Ways(constraint, model, method, options, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run itself will warn
@@ -174,7 +174,9 @@ class Ways:
             setting, none, self.model, self.method, plain, self.seed
         )
         if (why := unmeasurable(problem)) is not None:
-            raise UsageError(f"bound = 'auto' {why.missing}: give a number")
+            raise UsageError(
+                f"[auto-refused] bound = 'auto' {why.missing}: give a number"
+            )
         cells = self.constraint.cells(setting.schema, setting.silo_names)
         wanted = dict(zip(cells.names, np.isnan(cells.bounds), strict=True))
         return problem, np.array([wanted[name] for name in problem.cells.names])
@@ -204,8 +206,8 @@ def _evaluated(problem: Problem, found: Fitted, split: str) -> Flow[EvaluateTota
     total = yield from ask(Evaluate(problem.task, found.run.point.w, split, cap))
     if not total.share > 0:
         raise UsageError(
-            "bound = 'auto' sets training rows aside, and there are too few: give a "
-            "number"
+            "[auto-too-few] bound = 'auto' sets training rows aside, and there are "
+            "too few: give a number"
         )
     return total
 
@@ -220,8 +222,8 @@ def _worst(
     worst = int(np.argmax(means))
     if not np.isfinite(means[worst]):
         raise UsageError(
-            "bound = 'auto' sets training rows aside, and no cell has any there: give "
-            "a number"
+            "[auto-too-few] bound = 'auto' sets training rows aside, and no cell has "
+            "any there: give a number"
         )
     return float(means[worst]), problem.cells.names[worst]
 
@@ -246,7 +248,7 @@ def _smallest(problem: Problem, chosen: BoolArray) -> Flow[float]:
     """Return a bound a little above the smallest that is possible."""
     found = yield from find_smallest(problem, chosen)
     if isinstance(found, Missing):
-        raise UsageError(f"bound = 'auto': {found.missing}")
+        raise UsageError(f"[auto-refused] bound = 'auto': {found.missing}")
     return found
 
 

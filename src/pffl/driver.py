@@ -419,7 +419,9 @@ def unpack_total(tree: Any) -> Any:
     try:
         return kinds[tree["total"]].from_arrays(tree["arrays"], {})
     except (Malformed, KeyError, TypeError, AttributeError) as error:
-        raise ArtefactError(f"a recorded total cannot be read: {error}") from error
+        raise ArtefactError(
+            f"[bad-checkpoint] a recorded total cannot be read: {error}"
+        ) from error
 
 
 def pack_progress(progress: Progress | Mapping[str, Any] | None) -> Any:

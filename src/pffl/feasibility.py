@@ -232,9 +232,13 @@ def feasible(
     found = {cell: find_cell(cell, names) for cell in cells}
     unknown = [cell for cell, place in found.items() if place is None]
     if unknown:
-        raise UsageError(f"no cell '{unknown[0]}': there are {list(names)}")
+        raise UsageError(
+            f"[unknown-cell] no cell '{unknown[0]}': there are {list(names)}"
+        )
     if (why := unmeasurable(problem)) is not None:
-        raise UsageError(f"the smallest bounds cannot be found: {why.missing}")
+        raise UsageError(
+            f"[no-smallest-bound] the smallest bounds cannot be found: {why.missing}"
+        )
     places, allowed = [z for z in found.values() if z is not None], askable(problem)
     if few := [names[z] for z in places if z not in allowed]:
         raise UsageError(
@@ -275,7 +279,9 @@ def _together(problem: Problem, promised: bool) -> Flow[tuple[Least, Least | Non
 
 def _found(least: Least | Missing) -> Least:
     if isinstance(least, Missing):
-        raise UsageError(f"the smallest bounds cannot be found: {least.missing}")
+        raise UsageError(
+            f"[no-smallest-bound] the smallest bounds cannot be found: {least.missing}"
+        )
     return least
 
 

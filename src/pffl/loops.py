@@ -191,8 +191,8 @@ def taken_apart(batch: Any) -> tuple[Any, Any, Any]:
     elif isinstance(batch, Sequence) and len(batch) == 3:
         return batch[0], batch[1], batch[2]
     raise DataError(
-        "a batch must be (inputs, labels, groups), or a mapping with 'label' and "
-        "'group'; `split=` turns any other into the three"
+        "[bad-batch] a batch must be (inputs, labels, groups), or a mapping with "
+        "'label' and 'group'; `split=` turns any other into the three"
     )
 
 
@@ -209,7 +209,7 @@ def _loaders(
     silos: Mapping[str, Rows | tuple[Rows, Rows]],
 ) -> dict[str, dict[str, Rows]]:
     if not silos:
-        raise UsageError("solve_loaders: there are no silos")
+        raise UsageError("[no-silos] solve_loaders: there are no silos")
     pairs = {
         name: rows if isinstance(rows, tuple) else (rows,)
         for name, rows in silos.items()
@@ -276,7 +276,9 @@ class Loops:
             parts = [self._census(question, k) for k in range(len(self.rows))]
             return add_all(parts)  # type: ignore[return-value]
         if not isinstance(question, Evaluate):
-            raise UsageError(f"loaders do not answer '{question.kind}'")
+            raise UsageError(
+                f"[unknown-question] loaders do not answer '{question.kind}'"
+            )
         self.load(self.module, question.w)
         totals = [self._evaluated(question, k) for k in range(len(self.rows))]
         answer = question.keeping(add_all(totals), totals)
@@ -327,7 +329,10 @@ class Loops:
             limits.append(("label", y.astype(np.int64), len(self.schema.labels)))
         for what, codes, many in limits:
             if len(codes) and not (codes.min() >= 0 and codes.max() < many):
-                raise DataError(f"a {what} has a code that is not from 0 to {many - 1}")
+                raise DataError(
+                    f"[unknown-group] a {what} has a code that is not from 0 to "
+                    f"{many - 1}"
+                )
         return self.schema.atoms(group, y)
 
     def vector(self, module: nn.Module) -> FloatArray:
@@ -365,8 +370,9 @@ class Loops:
         )
         if not np.array_equal(known, np.bincount(atom, minlength=len(known))):
             raise DataError(
-                f"{self.silo_names[index]}: its {split} rows are others than at first: "
-                "a loader must give every row once (no drop_last, no sampler)"
+                f"[changed-rows] {self.silo_names[index]}: its {split} rows are "
+                "others than at first: a loader must give every row once (no "
+                "drop_last, no sampler)"
             )
         view = View(index, np.zeros((len(atom), 0)), y, atom)
         guess = np.concatenate(guesses) if guesses else None

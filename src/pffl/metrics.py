@@ -41,14 +41,14 @@ def attributes_of(
     for name, values in named_columns(sensitive_features).items():
         if values.shape != (rows,):
             raise DataError(
-                f"sensitive_features: '{name}' has the shape {values.shape}, expected "
-                f"one value for each of the {rows:,} rows"
+                f"[wrong-shape] sensitive_features: '{name}' has the shape "
+                f"{values.shape}, expected one value for each of the {rows:,} rows"
             )
         names, found = encode_values(values, f"sensitive_features '{name}'")
         attributes.append(Attribute(name, names))
         codes.append(found)
     if not codes:
-        raise DataError("sensitive_features has no column")
+        raise DataError("[no-groups] sensitive_features has no column")
     return tuple(attributes), np.stack(codes, axis=1)
 
 
@@ -164,8 +164,8 @@ def worst_group_error(
 def _same_rows(true: NDArray[Any], predicted: NDArray[Any]) -> None:
     if true.ndim != 1 or len(predicted) != len(true):
         raise DataError(
-            f"y_true and y_pred have the shapes {true.shape} and {predicted.shape}, "
-            "expected one label and one prediction for each row"
+            f"[wrong-shape] y_true and y_pred have the shapes {true.shape} and "
+            f"{predicted.shape}, expected one label and one prediction for each row"
         )
 
 
@@ -173,7 +173,9 @@ def _squared(y_true: ArrayLike, y_pred: ArrayLike) -> FloatArray:
     true, predicted = np.asarray(y_true, float), np.asarray(y_pred, float)
     _same_rows(true, predicted)
     if predicted.ndim != 1:
-        raise DataError(f"y_pred has the shape {predicted.shape}, expected numbers")
+        raise DataError(
+            f"[wrong-shape] y_pred has the shape {predicted.shape}, expected numbers"
+        )
     return np.square(true - predicted)
 
 
@@ -188,11 +190,15 @@ def log_losses(
     classes = np.unique(true) if labels is None else np.asarray(labels)
     if proba.ndim != 2 or proba.shape[1] != len(classes):
         raise DataError(
-            f"y_pred has the shape {proba.shape} for the {len(classes)} classes "
-            f"{classes.tolist()}: one column per class is needed (`labels` names them)"
+            f"[wrong-shape] y_pred has the shape {proba.shape} for the {len(classes)} "
+            f"classes {classes.tolist()}: one column per class is needed (`labels` "
+            "names them)"
         )
     if not ((proba >= 0) & (proba <= 1)).all():
-        raise DataError("y_pred has values outside [0, 1]: probabilities are needed")
+        raise DataError(
+            "[bad-probabilities] y_pred has values outside [0, 1]: probabilities are "
+            "needed"
+        )
     chosen = proba[np.arange(len(true)), codes_of(true, classes)]
     return -np.log(np.clip(chosen, SMALLEST, 1.0))
 
@@ -205,7 +211,9 @@ def codes_of(values: NDArray[Any], classes: NDArray[Any]) -> IntArray:
     unknown = classes[codes] != values
     if unknown.any():
         found = np.unique(values[unknown])[:5].tolist()
-        raise DataError(f"labels {found} are none of the classes {classes.tolist()}")
+        raise DataError(
+            f"[unknown-label] labels {found} are none of the classes {classes.tolist()}"
+        )
     return np.asarray(codes, dtype=np.int64)
 
 
@@ -220,7 +228,9 @@ def _table(
     group = schema.combine(codes)
     weight = np.ones(len(each)) if sample_weight is None else np.asarray(sample_weight)
     if weight.shape != each.shape or not (weight >= 0).all():
-        raise DataError("sample_weight must have one number ≥ 0 for each row")
+        raise DataError(
+            "[bad-weights] sample_weight must have one number ≥ 0 for each row"
+        )
     many = len(schema.groups)
     rows, total = np.bincount(group, minlength=many), np.bincount(group, weight, many)
     means = np.bincount(group, weight * each, many) / np.where(total > 0, total, np.nan)
@@ -253,7 +263,8 @@ class GroupScorer:
         """Return minus the worst group's loss or error."""
         if sensitive_features is None:
             raise UsageError(
-                f"worst_group_{self.measured}_scorer needs sensitive_features: with "
+                f"[needs-groups] worst_group_{self.measured}_scorer needs "
+                "sensitive_features: with "
                 "sklearn.set_config(enable_metadata_routing=True), GridSearchCV.fit "
                 "and cross_validate(params=…) pass them on"
             )

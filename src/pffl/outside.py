@@ -79,7 +79,9 @@ class Bounding:
             if not isinstance(constraint, Constraint):
                 problems.add(wrong("constraint", owner, "a constraint", constraint))
             elif constraint.open:
-                problems.add("bound = 'auto' needs rows at hand: give a number")
+                problems.add(
+                    "[auto-refused] bound = 'auto' needs rows at hand: give a number"
+                )
             if iterate not in get_args(Kept):
                 one = f"one of {', '.join(get_args(Kept))}"
                 problems.add(wrong("iterate", owner, one, iterate))
@@ -101,9 +103,13 @@ def named(
     attributes = groups if isinstance(groups, Mapping) else {"group": groups}
     with Problems(owner, UsageError) as problems:
         if any(isinstance(values, str) for values in attributes.values()):
-            problems.add("`groups=` are a list of names, or a mapping to such")
+            problems.add(
+                "[wrong-value] `groups=` are a list of names, or a mapping to such"
+            )
         if isinstance(labels, str) or (labels is not None and len(labels) < 2):
-            problems.add("`labels=` are two names or more, or None for a number")
+            problems.add(
+                "[wrong-value] `labels=` are two names or more, or None for a number"
+            )
     listed = [(str(n), [str(v) for v in values]) for n, values in attributes.items()]
     return listed, [] if labels is None else [str(label) for label in labels]
 

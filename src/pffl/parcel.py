@@ -62,7 +62,7 @@ def unpack(
     """Read a parcel, or raise `Malformed` with the reason."""
     metadata, arrays = judge(content, largest=largest, most=most)
     if set(metadata) != {HEADER}:
-        raise Malformed(f"the header's metadata is not '{HEADER}' alone")
+        raise Malformed(f"[bad-frame] the header's metadata is not '{HEADER}' alone")
     return Parcel(_json(metadata[HEADER], "own header"), arrays)
 
 
@@ -72,21 +72,23 @@ def judge(
     """Judge the bytes of a safetensors file; return its metadata and arrays."""
     size = len(content)
     if size > largest:
-        raise Malformed(f"{size:,} bytes, where at most {largest:,} are accepted")
+        raise Malformed(
+            f"[too-large] {size:,} bytes, where at most {largest:,} are accepted"
+        )
     if size < 8:
-        raise Malformed(f"{size} bytes are no parcel")
+        raise Malformed(f"[bad-frame] {size} bytes are no parcel")
     length = int.from_bytes(content[:8], "little")
     if length > min(size - 8, LARGEST_HEADER):
         raise Malformed(
-            f"a header of {length:,} bytes is announced in {size:,} bytes "
+            f"[bad-frame] a header of {length:,} bytes is announced in {size:,} bytes "
             f"(at most {LARGEST_HEADER:,} are accepted)"
         )
     table = _json(content[8 : 8 + length], "header")
     metadata = table.pop("__metadata__", None)
     if not isinstance(metadata, dict):
-        raise Malformed("the header has no metadata")
+        raise Malformed("[bad-frame] the header has no metadata")
     if len(table) > most:
-        raise Malformed(f"{len(table)} arrays, where at most {most} may be")
+        raise Malformed(f"[bad-frame] {len(table)} arrays, where at most {most} may be")
     places = {name: _place(name, entry) for name, entry in table.items()}
     _check_places(places, size - 8 - length)
     return metadata, {
@@ -121,11 +123,13 @@ def _place(name: str, entry: Any) -> _Place:
     except (TypeError, ValueError, KeyError):
         good = False
     if not good:
-        raise Malformed(f"array {_short(name)} is announced as {_short(entry)}")
+        raise Malformed(
+            f"[bad-frame] array {_short(name)} is announced as {_short(entry)}"
+        )
     place = _Place(dtype, tuple(shape), begin, end)
     if place.end - place.begin != place.count * dtype.itemsize:
         raise Malformed(
-            f"array {_short(name)}: shape {list(shape)} does not take "
+            f"[bad-frame] array {_short(name)}: shape {list(shape)} does not take "
             f"{end - begin:,} bytes"
         )
     return place
@@ -139,22 +143,24 @@ def _check_places(places: Mapping[str, _Place], size: int) -> None:
     end = 0
     for place in sorted(places.values(), key=lambda place: (place.begin, place.end)):
         if place.begin != end:
-            raise Malformed("arrays overlap or leave holes")
+            raise Malformed("[bad-frame] arrays overlap or leave holes")
         end = place.end
     if end != size:
-        raise Malformed(f"arrays take {end:,} bytes, and {size:,} are there")
+        raise Malformed(
+            f"[bad-frame] arrays take {end:,} bytes, and {size:,} are there"
+        )
 
 
 def _json(text: object, what: str) -> dict[str, Any]:
     """Parse an object of plain values; no NaN, no infinity."""
     if not isinstance(text, str | bytes):
-        raise Malformed(f"the {what} is not text")
+        raise Malformed(f"[not-text] the {what} is not text")
     try:
         plain = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"the {what} is not JSON: {error}") from error
+        raise Malformed(f"[not-json] the {what} is not JSON: {error}") from error
     if not isinstance(plain, dict):
-        raise Malformed(f"the {what} is not a JSON object")
+        raise Malformed(f"[not-json] the {what} is not a JSON object")
     return plain
 
 

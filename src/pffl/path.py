@@ -116,8 +116,9 @@ def check_promise(
     many = calibration_overlap(setting)
     if setting.data.by_person and many:
         raise DataError(
-            f"{many:,} calibration rows are of people whose other rows are trained on: "
-            "they would show too much, and nothing can be promised by them"
+            f"[people-shared] {many:,} calibration rows are of people whose other "
+            "rows are trained on: they would show too much, and nothing can be "
+            "promised by them"
         )
 
 
@@ -125,14 +126,14 @@ def check_bounded(constraint: Constraint | None, problem: Problem) -> None:
     """Refuse a promise without bounds, or without a bound on every loss."""
     if constraint is None or constraint.minimax or not problem.n_cells:
         raise UsageError(
-            "a promise for people not seen is that they stay within bounds: "
-            "`bound=NUMBER`"
+            "[needs-bound] a promise for people not seen is that they stay within "
+            "bounds: `bound=NUMBER`"
         )
     model = problem.task.model
     if not model.n_classes and model.loss_bound() is None:
         raise UsageError(
-            "a promise for people not seen needs losses that are bounded: "
-            "`target_range=LOW,HIGH`"
+            "[unbounded-loss] a promise for people not seen needs losses that are "
+            "bounded: `target_range=LOW,HIGH`"
         )
 
 
@@ -142,8 +143,8 @@ def calibration_split(splits: Sequence[str]) -> str:
         if split in splits:
             return split
     raise UsageError(
-        "a promise for people not seen needs rows that are not trained on: "
-        "`calibration_fraction=0.2`"
+        "[needs-calibration] a promise for people not seen needs rows that are not "
+        "trained on: `calibration_fraction=0.2`"
     )
 
 

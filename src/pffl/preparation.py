@@ -120,18 +120,21 @@ class Options:
             ):
                 if getattr(self, name) not in allowed:
                     problems.add(
-                        f"The '{name}' parameter must be one of "
-                        f"{', '.join(map(str, allowed))}. "
-                        f"Got {getattr(self, name)!r} instead."
+                        f"[wrong-value] The '{name}' parameter must be one of "
+                        f"{', '.join(map(str, allowed))}. Got {getattr(self, name)!r} "
+                        "instead."
                     )
             many = self.models
             if many is not None and not (type(many) is int and many >= 1):
                 problems.add(
-                    "The 'models' parameter must be a whole number ≥ 1. "
+                    "[wrong-value] The 'models' parameter must be a whole number ≥ 1. "
                     f"Got {many!r} instead."
                 )
             if many is not None and self.promise is None:
-                problems.add("`models=` goes with a promise: `promise='unseen'`")
+                problems.add(
+                    "[options-conflict] `models=` goes with a promise: "
+                    "`promise='unseen'`"
+                )
             above = ("radius", "loss_bound", "weight_bound", "error_at_most")
             for name in (*above, "confidence"):
                 number = getattr(self, name)
@@ -141,8 +144,8 @@ class Options:
                 if not (is_number(number) and 0 < number < top):
                     wanted = "in (0, 1)" if top == 1 else "a finite number > 0"
                     problems.add(
-                        f"The '{name}' parameter must be {wanted}. "
-                        f"Got {number!r} instead."
+                        f"[wrong-value] The '{name}' parameter must be {wanted}. Got "
+                        f"{number!r} instead."
                     )
 
 
@@ -238,12 +241,13 @@ def begin(
     check_pooled(setting, constraint, method, options)
     if options.l2 == "auto":
         raise UsageError(
-            "l2 = 'auto' is for one run over rows that are at hand: give a number"
+            "[auto-refused] l2 = 'auto' is for one run over rows that are at hand: "
+            "give a number"
         )
     if options.error_at_most is not None:
         raise UsageError(
-            "`error_at_most=` says which bound may be chosen: it goes with one run "
-            "that has the bound 'auto'"
+            "[options-conflict] `error_at_most=` says which bound may be chosen: it "
+            "goes with one run that has the bound 'auto'"
         )
     _check_quorum(setting, method)
     schema = setting.schema
@@ -262,7 +266,8 @@ def begin(
     )
     if np.isnan(cells.bounds).any():
         raise UsageError(
-            "bound = 'auto' is for one run over rows that are at hand: give a number"
+            "[auto-refused] bound = 'auto' is for one run over rows that are at hand: "
+            "give a number"
         )
     cells, counts, notes = _covered(cells, census, options, setting.access)
     if cells.unbounded:
@@ -409,13 +414,14 @@ def _check_quorum(setting: Setting, method: Method[Any]) -> None:
             n for n, kind in METHODS.sound().items() if kind.steps_without_some
         )
         raise UsageError(
-            f"{type(method).__name__} needs every silo in every round, and the quorum "
-            f"is smaller: ask for all, or use one of {', '.join(able)}"
+            f"[quorum-refused] {type(method).__name__} needs every silo in every "
+            "round, and the quorum is smaller: ask for all, or use one of "
+            f"{', '.join(able)}"
         )
     if method.participation < 1:
         raise UsageError(
-            "a quorum below all goes with participation=1 only: rounds that ask some "
-            "silos weigh them as if all of those answered"
+            "[quorum-refused] a quorum below all goes with participation=1 only: "
+            "rounds that ask some silos weigh them as if all of those answered"
         )
 
 
@@ -441,27 +447,29 @@ def check_pooled(
             n for n, kind in METHODS.sound().items() if not kind.looks_at_silos
         )
         raise UsageError(
-            f"{type(method).__name__} needs every silo's own losses or counts, {only}: "
-            f"use one of {', '.join(able)}, or no secure sum"
+            f"[not-with-secure-sums] {type(method).__name__} needs every silo's own "
+            f"losses or counts, {only}: use one of {', '.join(able)}, or no secure sum"
         )
     if method.participation < 1:
         raise UsageError(
-            f"participation = {method.participation:g} asks some of the silos in a "
-            "round, and a secure sum is always over all of them: participation=1"
+            f"[not-with-secure-sums] participation = {method.participation:g} asks "
+            "some of the silos in a round, and a secure sum is always over all of "
+            "them: participation=1"
         )
     chosen = "l2" if options.l2 == "auto" else None
     chosen = "bound" if constraint is not None and constraint.open else chosen
     if chosen is not None:
         raise UsageError(
-            f"{chosen} = 'auto' is chosen on rows that are set aside, and sites follow "
-            "one run that is agreed on beforehand: give a number, or use no secure sum"
+            f"[auto-refused] {chosen} = 'auto' is chosen on rows that are set aside, "
+            "and sites follow one run that is agreed on beforehand: give a number, or "
+            "use no secure sum"
         )
     if constraint is None:
         return
     if not constraint.cells(setting.schema, setting.silo_names).everywhere.all():
         raise UsageError(
-            f"bounds for single silos (per-silo) need their own losses, {only}: bound "
-            "groups over all sites, or use no secure sum"
+            "[not-with-secure-sums] bounds for single silos (per-silo) need their own "
+            f"losses, {only}: bound groups over all sites, or use no secure sum"
         )
 
 
@@ -499,13 +507,13 @@ def _covered(
     if options.empty_cells == "refuse":
         few = " (sites leave out small groups)" if access.elsewhere else ""
         raise DataError(
-            f"no training rows in any silo for {listing(empty)}{few}: a promise to "
-            "nobody cannot be kept or broken (`empty_cells='remove'` leaves these "
-            "cells out and says so)"
+            f"[empty-cells] no training rows in any silo for {listing(empty)}{few}: a "
+            "promise to nobody cannot be kept or broken (`empty_cells='remove'` "
+            "leaves these cells out and says so)"
         )
     kept = np.flatnonzero(counts)
     if len(kept) == 0:
-        raise DataError("no cell has training rows")
+        raise DataError("[empty-cells] no cell has training rows")
     note = f"cells without rows, not covered: {listing(empty)}"
     return cells.take(kept), counts[kept], (note,)
 

@@ -129,11 +129,13 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         return tomllib.loads(Path(path).read_text("utf-8"))
     except OSError as error:
-        raise UsageError(f"'{path}' cannot be read: {error.strerror}") from error
+        raise UsageError(
+            f"[cannot-read] '{path}' cannot be read: {error.strerror}"
+        ) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"'{path}' is not UTF-8 text") from error
+        raise UsageError(f"[not-text] '{path}' is not UTF-8 text") from error
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"'{path}' is not TOML: {error}") from error
+        raise UsageError(f"[not-toml] '{path}' is not TOML: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,7 @@ def table(values: object, owner: str, problems: Problems) -> Mapping[str, Any]:
     """Return what must be a table; an empty one, with a note, if it is none."""
     if isinstance(values, Mapping):
         return values
-    problems.add(f"{owner} must be a table. Got {values!r} instead.")
+    problems.add(f"[wrong-value] {owner} must be a table. Got {values!r} instead.")
     return {}
 
 

@@ -86,18 +86,24 @@ class Registry(Mapping[str, type[T]]):
         origin = " and ".join(sorted({_origin(entry) for entry in entries}))
         refused = f"'{name}' of {self._group}, from {origin}, cannot be used:"
         if len({entry.value for entry in entries}) > 1:
-            raise UsageError(f"{refused} several packages have one of that name")
+            raise UsageError(
+                f"[repeated-name] {refused} several packages have one of that name"
+            )
         try:
             kind: Any = entries[0].load()
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
-            raise UsageError(f"{refused} {reason}") from error
+            raise UsageError(f"[cannot-load] {refused} {reason}") from error
         if not (isinstance(kind, type) and issubclass(kind, self._base)):
             what = f"{self._base.__module__}.{self._base.__qualname__}"
-            raise UsageError(f"{refused} it is no class derived from {what}")
+            raise UsageError(
+                f"[wrong-class] {refused} it is no class derived from {what}"
+            )
         called = getattr(kind, "name", None)
         if called != name:
-            raise UsageError(f"{refused} the class calls itself {called!r}")
+            raise UsageError(
+                f"[wrong-class] {refused} the class calls itself {called!r}"
+            )
         return kind
 
 

@@ -173,7 +173,9 @@ def recertify(
     """
     edited = [m for m in record.mismatches if m.startswith((EVIDENCE, MODEL))]
     if edited:
-        raise ArtefactError(f"'{record.directory}' cannot be certified: {edited[0]}")
+        raise ArtefactError(
+            f"[changed-file] '{record.directory}' cannot be certified: {edited[0]}"
+        )
     found = examine(record, engine, request)
     remarks = [f"not verified: {text}." for text in record.mismatches]
     found = replace(found, notes=list(dict.fromkeys([*remarks, *found.notes])))
@@ -196,7 +198,9 @@ def describe(directory: Path, about: About) -> Evidence:
     """
     known = read_manifest(directory).get(EVIDENCE)
     if known != digest(files.read(directory / EVIDENCE)):
-        raise ArtefactError(f"'{directory}': {EVIDENCE} was changed after the run")
+        raise ArtefactError(
+            f"[changed-file] '{directory}': {EVIDENCE} was changed after the run"
+        )
     evidence = read_evidence(directory)
     evidence = replace(evidence, about=evidence.about.with_more(about))
     with lock(directory, finished=True) as place:
@@ -235,7 +239,7 @@ def open_model(
         Of predictions: the column that joins them to rows, and the one to use.
     """
     if not path.exists():
-        raise ArtefactError(f"'{path}' does not exist")
+        raise ArtefactError(f"[file-missing] '{path}' does not exist")
     if path.is_dir() or path.suffix == ".safetensors":
         predictor = read_model(path / MODEL if path.is_dir() else path)
         federation = _rows_for(predictor, source)
@@ -249,8 +253,8 @@ def open_model(
     table = options.pop("path", None)
     if not isinstance(table, str):
         raise UsageError(
-            "predicted probabilities are joined to the rows of a table: give the data "
-            "as a CSV or Parquet file"
+            "[needs-rows] predicted probabilities are joined to the rows of a table: "
+            "give the data as a CSV or Parquet file"
         )
     known = options.get("id")
     joined = id or (known if known in first else None)
@@ -346,9 +350,9 @@ def _ours(path: Path, predictor: Predictor, schema: Schema) -> Audited:
     """Return a model that was saved here; of a run also what it was trained on."""
     directory = path if path.is_dir() else path.parent
     if predictor.schema.features != schema.features:
-        raise DataError("the model and the data have different inputs")
+        raise DataError("[other-inputs] the model and the data have different inputs")
     if predictor.schema.labels != schema.labels:
-        raise DataError("the model and the data have different labels")
+        raise DataError("[other-labels] the model and the data have different labels")
     audited = Audited.of(predictor)
     if not (directory / RESULT).is_file():
         return audited
@@ -407,7 +411,8 @@ def export_rows(
     directory = path if path.is_dir() else path.parent
     if model is None and _kind(directory) == Probabilities.name:
         raise UsageError(
-            "the model is known by its predictions only: --model FILE gives them"
+            "[needs-model] the model is known by its predictions only: --model FILE "
+            "gives them"
         )
     source = of_run(directory, data).data
     audited, federation = open_model(model or directory / MODEL, source, id, column)

@@ -48,7 +48,7 @@ class RunSettings:
             known = (*ENGINES, DEPLOYED)
             if self.engine not in known:
                 hint = suggestion(self.engine, known)
-                problems.add(f"no engine '{self.engine}': {hint}")
+                problems.add(f"[unknown-engine] no engine '{self.engine}': {hint}")
             if self.seed is not None and self.seed < 0:
                 problems.add(wrong("seed", "[run]", "a whole number ≥ 0", self.seed))
 
@@ -101,7 +101,8 @@ class PrivacySettings:
         given = [key for key, value in self._noise().items() if value not in (None, ())]
         if self.epsilon is None and given:
             raise UsageError(
-                f"[privacy] {', '.join(given)} goes with a budget, epsilon = …"
+                f"[needs-epsilon] [privacy] {', '.join(given)} goes with a budget, "
+                "epsilon = …"
             )
         self.terms  # noqa: B018
 
@@ -160,7 +161,8 @@ class Plan:
         chosen, mine = type(default_model(schema)), self.model
         if isinstance(mine, NumericModel) and not issubclass(chosen, NumericModel):
             raise UsageError(
-                f"target_range is for numbers, and '{schema.target}' has classes"
+                f"[wrong-model] target_range is for numbers, and '{schema.target}' "
+                "has classes"
             )
         known = set(parameters(chosen)) & set(parameters(type(mine)))
         return chosen(**{name: getattr(mine, name) for name in known})
@@ -248,7 +250,7 @@ def _read_kind(
     mine = dict(values)
     name = str(mine.pop("kind", default))
     if name not in kinds:
-        problems.add(f"no {section} '{name}': {suggestion(name, kinds)}")
+        problems.add(f"[unknown-name] no {section} '{name}': {suggestion(name, kinds)}")
         return None
     try:
         kind = kinds[name]
@@ -271,7 +273,7 @@ def _read_run(
     for key in values:
         if key not in known:
             hint = suggestion(key, known)
-            problems.add(f"[run] has no parameter '{key}': {hint}")
+            problems.add(f"[unknown-key] [run] has no parameter '{key}': {hint}")
     made = []
     for kind in kinds:
         mine = {key: value for key, value in values.items() if key in parameters(kind)}

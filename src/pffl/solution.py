@@ -189,7 +189,7 @@ class Solution:
         """Risk, error and fairness gaps on the training rows."""
         found = verdict.split_metrics(self.evidence, "train")
         if found is None:
-            raise UsageError("there are no training rows")
+            raise UsageError("[no-training-rows] there are no training rows")
         return found
 
     @cached_property
@@ -356,7 +356,7 @@ class Solution:
             from fairlearn.metrics import MetricFrame
         except ImportError as error:
             raise UsageError(
-                "a MetricFrame needs fairlearn: pip install fairlearn"
+                "[missing-package] a MetricFrame needs fairlearn: pip install fairlearn"
             ) from error
         default = _accuracy if self.schema.labels else _squared_error
         return MetricFrame(

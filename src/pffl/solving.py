@@ -190,7 +190,10 @@ def solve(
     used = default_method(bare) if method is None else method_of(method)
     if privacy is not None:
         if privacy.repeatable and asker.federation is None:
-            raise UsageError("noise_seed: sites elsewhere draw their noise in secret")
+            raise UsageError(
+                "[not-between-machines] noise_seed: sites elsewhere draw their noise "
+                "in secret"
+            )
         flow = with_noise(
             setting,
             constraint,
@@ -301,8 +304,8 @@ def solving(
     more = idle(problem)
     if settings.loss_bound is not None and not problem.task.model.n_classes:
         raise UsageError(
-            "a loss bound is for classifiers; for numeric targets it follows from "
-            "their range: `target_range=LOW,HIGH` of the model"
+            "[wrong-loss-bound] a loss bound is for classifiers; for numeric targets "
+            "it follows from their range: `target_range=LOW,HIGH` of the model"
         )
     if settings.promise is not None:
         check_promise(setting, constraint, problem)
@@ -335,13 +338,16 @@ def parted(
         here = federation.federation
         if here is not None and here.by_person:
             raise UsageError(
-                "under noise rows with ids need the federation itself, not an engine "
-                "over it: of somebody with rows at two sites one must count"
+                "[needs-federation] under noise rows with ids need the federation "
+                "itself, not an engine over it: of somebody with rows at two sites "
+                "one must count"
             )
     if privacy.split != "keyed":
         return federation
     if not isinstance(federation, Federation) or "test" not in federation.splits:
-        raise UsageError("split = 'keyed' needs rows that are at hand, some held out")
+        raise UsageError(
+            "[wrong-split] split = 'keyed' needs rows that are at hand, some held out"
+        )
     key = f"pffl split {seed or 0}".encode()
     silos = keyed_split(federation.silos, key, HELD_OUT, federation.ids)
     return replace(federation, silos=silos)
@@ -363,13 +369,14 @@ def sharing(sites: int, privacy: Privacy, site: str = "") -> Adding:
 
     if sites < FEWEST_SITES:
         raise UsageError(
-            f"a secure sum needs {FEWEST_SITES} sites or more, and there are {sites}"
+            f"[too-few-sites] a secure sum needs {FEWEST_SITES} sites or more, and "
+            f"there are {sites}"
         )
     if not 1 <= privacy.colluding < sites:
         raise UsageError(
-            f"colluding = {privacy.colluding}, and inside a secure sum of {sites} "
-            f"sites it is from 1 to {sites - 1}: every site sees the totals and can "
-            "take its own noise off, and somebody's must be left"
+            f"[wrong-colluding] colluding = {privacy.colluding}, and inside a secure "
+            f"sum of {sites} sites it is from 1 to {sites - 1}: every site sees the "
+            "totals and can take its own noise off, and somebody's must be left"
         )
     return Adding(_source(privacy, site), sites, True, privacy.colluding)
 
@@ -691,8 +698,8 @@ def solve_many(
     settings, asker = options or Options(), open_engine(federation, engine)
     if settings.promise is not None:
         raise UsageError(
-            "a promise for people not seen is for one run: of many models that are "
-            "tried on the same rows none can be promised anything"
+            "[needs-one-run] a promise for people not seen is for one run: of many "
+            "models that are tried on the same rows none can be promised anything"
         )
     setting = setting_of(asker)
     bare = model or default_model(asker.schema)
@@ -730,7 +737,9 @@ def _repriced(
     """Return the first problem with another point's bounds and prices."""
     cells = constraint.cells(setting.schema, setting.silo_names)
     if set(cells.names) != names:
-        raise UsageError("the constraints of a stack must have the same cells")
+        raise UsageError(
+            "[wrong-cells] the constraints of a stack must have the same cells"
+        )
     kept = [cells.names.index(name) for name in first.cells.names]
     return reprice(first, cells.bounds[kept], *prices(constraint, method))
 
@@ -746,11 +755,13 @@ def open_engine(federation: Federation | Engine, engine: str) -> Engine:
         return federation
     if engine == DEPLOYED:
         raise UsageError(
-            "the engine 'flower' reaches rows that are elsewhere: pffl run --engine "
-            "flower, or pffl.flower.server_app"
+            "[wrong-engine] the engine 'flower' reaches rows that are elsewhere: pffl "
+            "run --engine flower, or pffl.flower.server_app"
         )
     if engine not in ENGINES:
-        raise UsageError(f"no engine '{engine}': there are {sorted(ENGINES)}")
+        raise UsageError(
+            f"[unknown-engine] no engine '{engine}': there are {sorted(ENGINES)}"
+        )
     return ENGINES[engine](federation)
 
 
@@ -766,12 +777,14 @@ def open_secured(
     if isinstance(federation, Federation):
         if engine != "local":
             raise UsageError(
-                f"secure sums have sites of their own, and engine '{engine}' has none: "
-                "leave the engine out"
+                "[wrong-engine] secure sums have sites of their own, and engine "
+                f"'{engine}' has none: leave the engine out"
             )
         return secured(federation, model, privacy)
     if not federation.pooled:
-        raise UsageError("the engine given does not add answers under masks")
+        raise UsageError(
+            "[wrong-engine] the engine given does not add answers under masks"
+        )
     return federation
 
 

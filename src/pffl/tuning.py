@@ -57,7 +57,7 @@ def choose_l2(
     elif beta == 0:
         refused = "has nothing to choose: the ridge counts with the risk weight, 0"
     if refused or federation is None or not isinstance(model, LinearModel):
-        raise UsageError(f"l2 = 'auto' {refused}: give a number")
+        raise UsageError(f"[auto-refused] l2 = 'auto' {refused}: give a number")
     apart = set_aside(federation, seed)
     engine, here = Local(apart), replace(setting, splits=apart.splits, partial=False)
     bounded = constraint if price > 0 else None
@@ -117,6 +117,7 @@ def _tried(
     total = yield from ask(Evaluate(problem.task, run.point.w, "validation"))
     if not total.share > 0:
         raise UsageError(
-            "l2 = 'auto' sets training rows aside, and there are too few: give a number"
+            "[auto-too-few] l2 = 'auto' sets training rows aside, and there are too "
+            "few: give a number"
         )
     return run.point, total.risk / total.share

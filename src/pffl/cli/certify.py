@@ -190,7 +190,9 @@ def verify(
         console.show(f"Rows written to {export}")
         return
     if arithmetic and any(options.values()):
-        raise UsageError("--arithmetic opens no data: leave out ROWS and --model")
+        raise UsageError(
+            "[options-conflict] --arithmetic opens no data: leave out ROWS and --model"
+        )
     with TemporaryDirectory() as place:
         checks = recompute(path, None if arithmetic else Path(place), **options)
     wrong = [check for check in checks if not check.agrees]

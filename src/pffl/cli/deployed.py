@@ -33,7 +33,10 @@ def run(
     from pffl.flower.launch import Launch
 
     if resume is not None and out is not None:
-        raise UsageError("--resume goes on in the directory it names: leave out --out")
+        raise UsageError(
+            "[options-conflict] --resume goes on in the directory it names: leave out "
+            "--out"
+        )
     place = (resume or out or _next_free(spec.data.name)).resolve()
     planned = Launch(app.resolve(), superlink, place, resume is not None, extras)
     with interruptible():

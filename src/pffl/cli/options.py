@@ -436,7 +436,7 @@ class Draft:
         from pffl.spec import merge, named, parse_setting
 
         if data is None:
-            raise UsageError("DATA is missing: give it, or --resume DIR")
+            raise UsageError("[missing-data] DATA is missing: give it, or --resume DIR")
         sections, file, base = named(data)
         options: dict[str, Any] = {}
         for keys, value in given.items():
@@ -465,12 +465,13 @@ class Draft:
         others += [] if data is None else [f"DATA {data}"]
         if others or settings:
             raise UsageError(
-                f"--resume goes on with the run of '{place}' as it was: leave out "
-                f"{', '.join([*others, *settings])}"
+                f"[options-conflict] --resume goes on with the run of '{place}' as it "
+                f"was: leave out {', '.join([*others, *settings])}"
             )
         if not (place / STOPPED).is_file():
             raise ArtefactError(
-                f"'{place}' holds no run that was stopped: there is no {STOPPED}"
+                f"[no-stopped-run] '{place}' holds no run that was stopped: there is "
+                f"no {STOPPED}"
             )
         return cls.of(str(place / STOPPED), {})
 
@@ -504,13 +505,13 @@ class Draft:
         spec = self.check()
         if spec.privacy.secure_sum:
             raise UsageError(
-                "secure sums ([privacy] secure_sum) are for 'pffl run' and 'pffl "
-                "deploy': --set privacy.secure_sum=false"
+                "[no-secure-sums] secure sums ([privacy] secure_sum) are for 'pffl "
+                "run' and 'pffl deploy': --set privacy.secure_sum=false"
             )
         if spec.privacy.terms is not None:
             raise UsageError(
-                "a privacy budget ([privacy] epsilon) is for one 'pffl run': each "
-                "further model would have to be paid from it"
+                "[not-under-noise] a privacy budget ([privacy] epsilon) is for one "
+                "'pffl run': each further model would have to be paid from it"
             )
         return build(spec)
 
@@ -546,10 +547,13 @@ def bound(given: Sequence[str]) -> Number | dict[str, Number]:
             except ValueError:
                 hint = " (a point, not a comma)" if "," in number else ""
                 problems.add(
-                    f"must be NUMBER, CELL=NUMBER{hint} or auto. Got {text!r} instead."
+                    f"[wrong-value] must be NUMBER, CELL=NUMBER{hint} or auto. Got "
+                    f"{text!r} instead."
                 )
         if not problems.found and "" in cells and len(given) > 1:
-            problems.add("give one number for all cells, or CELL=NUMBER for each")
+            problems.add(
+                "[bounds-mixed] give one number for all cells, or CELL=NUMBER for each"
+            )
     return cells.get("", cells)
 
 
@@ -568,11 +572,13 @@ def widths(given: Sequence[str]) -> dict[str, int]:
             read = re.fullmatch(r"(?:(\d{1,9})|2(?:\*\*|\^)(\d\d?))", width.strip())
             if read is None or not column.strip():
                 problems.add(
-                    "must be COLUMN=INPUTS, such as notes=65536 or notes=2**16, a "
-                    f"whole number. Got {text!r} instead."
+                    "[wrong-value] must be COLUMN=INPUTS, such as notes=65536 or "
+                    f"notes=2**16, a whole number. Got {text!r} instead."
                 )
             elif column.strip() in found:
-                problems.add(f"column '{column.strip()}' is there twice")
+                problems.add(
+                    f"[repeated-name] column '{column.strip()}' is there twice"
+                )
             else:
                 own, power = read.groups()
                 found[column.strip()] = int(own) if own else 2 ** int(power)

@@ -40,7 +40,9 @@ def plan(
         return
     given, bounded = draft.with_a_bound()
     if not bounded:
-        raise UsageError("a promise is that people stay within bounds: --bound NUMBER")
+        raise UsageError(
+            "[needs-bound] a promise is that people stay within bounds: --bound NUMBER"
+        )
     job = given.build()
     seed = job.source.values.get("seed", 0)
     with counted("fold") as report:
@@ -70,7 +72,7 @@ def _show_releases(draft: Draft, *, json: bool) -> None:
     job = build(spec)
     terms = spec.privacy.terms
     if terms is None:
-        raise UsageError("a plan of releases needs a budget: --epsilon")
+        raise UsageError("[needs-epsilon] a plan of releases needs a budget: --epsilon")
     lines, rows = noise_forecast(
         job.federation,
         job.constraint,

@@ -60,7 +60,7 @@ def reproduce(
     specs = [load(name) for name in (FIGURES if figure == "all" else [figure])]
     wanted = [(spec, _panels(spec, panel, data, figure == "all")) for spec in specs]
     if not any(names for _, names in wanted):
-        raise UsageError("no figure has such a panel")
+        raise UsageError("[unknown-panel] no figure has such a panel")
     folder = out or Path("runs") / "reproduce"
     if jobs > 1:
         given: dict[str, Sequence[object]] = {

@@ -76,7 +76,9 @@ def run(
             _open(directory)
         raise typer.Exit(code)
     if app is not None or superlink is not None:
-        raise UsageError("--app and --superlink are for --engine flower")
+        raise UsageError(
+            "[options-conflict] --app and --superlink are for --engine flower"
+        )
     with interruptible() as signals, _lock(out, resume, spec.data.name) as held:
         job, directory = build(spec), held.directory
         with resumable(directory):
@@ -159,7 +161,10 @@ def _lock(
     from pffl import runs
 
     if resume is not None and out is not None:
-        raise UsageError("--resume goes on in the directory it names: leave out --out")
+        raise UsageError(
+            "[options-conflict] --resume goes on in the directory it names: leave out "
+            "--out"
+        )
     if resume is not None:
         return runs.lock(resume, unfinished=True)
     if out is None:

@@ -69,8 +69,8 @@ def answer(
 
     if not dry_run:
         raise UsageError(
-            "answers are sent by the site's Flower node (start.sh); give --dry-run to "
-            "see what would leave"
+            "[options-conflict] answers are sent by the site's Flower node "
+            "(start.sh); give --dry-run to see what would leave"
         )
     config = SiteConfig.load(path)
     site = Site.configured(config)
@@ -159,8 +159,9 @@ def _first(config: SiteConfig, split: str) -> bytes:
     agreed = config.agreement()
     if "privacy" in agreed.run:
         raise UsageError(
-            "the agreed run releases everything with noise, which is drawn once and "
-            "charged: nothing of it is shown beforehand (pffl site show says what)"
+            "[not-under-noise] the agreed run releases everything with noise, which "
+            "is drawn once and charged: nothing of it is shown beforehand (pffl site "
+            "show says what)"
         )
     schema, step = agreed.schema, 0
     asked: list[Question[Any]] = [Census(schema, split)]

@@ -103,7 +103,10 @@ def agree(
     if warning:
         console.note(warning)
     if warning and before is not None and yes and not other_sites:
-        raise UsageError("--yes does not agree to other sites: add --other-sites")
+        raise UsageError(
+            "[needs-confirmation] --yes does not agree to other sites: add "
+            "--other-sites"
+        )
     if not (yes or _asked()):
         console.show("Nothing was changed.")
         raise typer.Exit(1)
@@ -120,11 +123,16 @@ def _place(path: Path, name: str | None) -> tuple[Path, str, Agreement | None]:
     file = path / FILE if path.suffix != ".toml" else path
     if not file.exists():
         if name is None:
-            raise UsageError(f"'{file}' is not there: give the site's name with --name")
+            raise UsageError(
+                f"[file-missing] '{file}' is not there: give the site's name with "
+                "--name"
+            )
         return path, name, None
     config = SiteConfig.load(file)
     if name not in (None, config.name):
-        raise UsageError(f"--name: '{file}' says that the site is '{config.name}'")
+        raise UsageError(
+            f"[other-site] --name: '{file}' says that the site is '{config.name}'"
+        )
     agreed = config.agreement() if config.federation.exists() else None
     return config.folder, config.name, agreed
 
@@ -170,7 +178,9 @@ def _asked() -> bool:
     from pffl.errors import UsageError
 
     if not sys.stdin.isatty():
-        raise UsageError("nobody is there to be asked: give --yes to agree")
+        raise UsageError(
+            "[needs-confirmation] nobody is there to be asked: give --yes to agree"
+        )
     return typer.confirm(
         "Did you compare the fingerprints with the other sites, and do you agree?"
     )

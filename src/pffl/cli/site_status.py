@@ -127,7 +127,8 @@ def ledger(
     rules = config.rules
     if not rules.epsilon:
         raise UsageError(
-            "the site answers nothing with noise: 'epsilon' of [limits] in site.toml"
+            "[no-privacy-budget] the site answers nothing with noise: 'epsilon' of "
+            "[limits] in site.toml"
         )
     account = Account(config.folder, rules.epsilon, rules.delta)
     if begin is not None:
@@ -167,10 +168,14 @@ def _begin(account: Account, declared: str, *, yes: bool) -> None:
     from pffl.errors import UsageError
 
     if not declared:
-        raise UsageError("--begin needs words: who the people are, and why others")
+        raise UsageError(
+            "[needs-reason] --begin needs words: who the people are, and why others"
+        )
     asked = "Was nobody of this site's people ever in a release with noise?"
     if not yes and not typer.confirm(asked):
-        raise UsageError("no account was begun: what was spent still counts")
+        raise UsageError(
+            "[needs-confirmation] no account was begun: what was spent still counts"
+        )
     with account.turn():
         account.begin(declared)
     console.show(

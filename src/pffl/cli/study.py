@@ -137,7 +137,7 @@ def sweep(
     _tell_sweep(found, front_on)
     console.show(f"Saved in {folder}")
     if found.trained.empty:
-        raise NotMetError("every point failed; see points.jsonl")
+        raise NotMetError("[all-failed] every point failed; see points.jsonl")
 
 
 def _tell_seeds(found: Sequence[SeededSweep], front_on: Any, folder: Path) -> None:
@@ -175,7 +175,9 @@ def _methods(names: Sequence[str]) -> list[Any]:
 
     unknown = [name for name in names if name not in METHODS]
     if unknown:
-        raise UsageError(f"no methods {unknown}: there are {sorted(METHODS)}")
+        raise UsageError(
+            f"[unknown-method] no methods {unknown}: there are {sorted(METHODS)}"
+        )
     return [METHODS[name]() for name in names]
 
 
@@ -262,7 +264,9 @@ def compare(
     # What is wrong is said before data are opened.
     names = known_methods(None if methods is None else listed(methods))
     if measure not in MEASURES:
-        raise UsageError(f"no measure '{measure}': there are {', '.join(MEASURES)}")
+        raise UsageError(
+            f"[unknown-measure] no measure '{measure}': there are {', '.join(MEASURES)}"
+        )
     draws = Draws(draft, listed(vary), validation=tune)
     job, constraint = _bounded(draft)
     folder = out or Path("runs") / f"compare-{job.source.name}"
@@ -307,7 +311,7 @@ def _bounded(draft: Draft) -> tuple[Job[Federation], Constraint]:
         sections = {**draft.sections, "constraint": section}
         constraint = replace(draft, sections=sections).check().constraint
     if constraint is None:
-        raise UsageError("a comparison needs a constraint")
+        raise UsageError("[needs-constraint] a comparison needs a constraint")
     seed = job.seed or 0
     known = settled(constraint, job.federation, job.model, job.options, seed)
     return replace(job, options=known[1]), known[0]

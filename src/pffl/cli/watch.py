@@ -47,9 +47,11 @@ def watch(
     from pffl.runs.overview import Overview, follow
 
     if not directory.is_dir():
-        raise UsageError(f"there is no run in '{directory}' yet")
+        raise UsageError(f"[no-run] there is no run in '{directory}' yet")
     if not (directory / RECORD).exists() and (directory / "result.json").exists():
-        raise UsageError(f"'{directory}' holds a run in process, which has no record")
+        raise UsageError(
+            f"[no-record] '{directory}' holds a run in process, which has no record"
+        )
     entries, overview = follow(directory, whole=True), Overview()
     _catch_up(entries, overview)
     shown = Page(directory) if page else None
@@ -68,7 +70,7 @@ def watch(
         raise typer.Exit(int(overview.ended["code"]))
     if abandoned(directory):
         raise FederationError(
-            "the server of this run is gone without a word; "
+            "[server-gone] the server of this run is gone without a word; "
             f"{how_to_go_on(directory)} --app APP"
         )
 

@@ -119,11 +119,13 @@ class Cells:
             unknown = [name for name, place in places.items() if place is None]
             for name in unknown:
                 hint = suggestion(name, (*self.names, *others))
-                problems.add(f"there is no cell '{name}' to bound: {hint}")
+                problems.add(
+                    f"[unknown-cell] there is no cell '{name}' to bound: {hint}"
+                )
             if not unknown and len(given) < len(bound):
-                problems.add(f"two bounds for one cell: {list(bound)}")
+                problems.add(f"[repeated-bound] two bounds for one cell: {list(bound)}")
             elif not (unknown or given):
-                problems.add("no cell has a bound")
+                problems.add("[needs-bound] no cell has a bound")
         kept = sorted(given)
         left = [name for z, name in enumerate(self.names) if z not in given]
         some = self.take(kept).with_bounds(np.array([given[z] for z in kept]))
@@ -217,7 +219,10 @@ class Both(Constraint):
     def __post_init__(self) -> None:
         for part in (self.first, self.second):
             if part.minimax:
-                raise UsageError(f"{part.name} cannot be joined with other constraints")
+                raise UsageError(
+                    f"[not-joinable] {part.name} cannot be joined with other "
+                    "constraints"
+                )
 
     def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
         """Name the cells of both; equal names get the constraint's name in front."""
@@ -299,8 +304,8 @@ def check_bound(value: object, name: str, owner: str, problems: Problems) -> Non
     good = is_number(value) and float(value) >= 0  # type: ignore[arg-type]
     if not (good or value == AUTO):
         problems.add(
-            f"The '{name}' parameter of {owner} must be a finite number ≥ 0, or "
-            f"'auto'. Got {value!r} instead."
+            f"[wrong-value] The '{name}' parameter of {owner} must be a finite number "
+            f"≥ 0, or 'auto'. Got {value!r} instead."
         )
 
 

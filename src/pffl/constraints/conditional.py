@@ -90,8 +90,8 @@ class ConditionalBoundedGroupLoss(Constraint):
                 unasked = [schema.labels[y] for y in of_label if y not in labels]
                 if unasked:
                     raise UsageError(
-                        f"{owner}: bounds for labels {unasked}, which 'labels' does "
-                        "not ask for"
+                        f"[unknown-label] {owner}: bounds for labels {unasked}, which "
+                        "'labels' does not ask for"
                     )
                 per_label = {
                     cell: of_label[y]
@@ -120,8 +120,8 @@ def label_codes(schema: Schema, labels: Sequence[str | int] | None) -> list[int]
     """Codes of the labels asked for, by name or code."""
     if not schema.labels:
         raise UsageError(
-            "a conditional bound needs classes, and the target is numeric: use "
-            "BoundedGroupLoss"
+            "[numeric-target] a conditional bound needs classes, and the target is "
+            "numeric: use BoundedGroupLoss"
         )
     codes = []
     for label in range(schema.n_labels) if labels is None else labels:
@@ -131,5 +131,7 @@ def label_codes(schema: Schema, labels: Sequence[str | int] | None) -> list[int]
         elif str(label).isdigit() and int(label) < schema.n_labels:
             codes.append(int(label))
         else:
-            raise UsageError(f"no label {label!r}: there are {list(schema.labels)}")
+            raise UsageError(
+                f"[unknown-label] no label {label!r}: there are {list(schema.labels)}"
+            )
     return codes

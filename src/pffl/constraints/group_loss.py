@@ -96,7 +96,9 @@ def one_bound(bound: Bound, upper_bound: float | None, owner: str) -> Bound:
     """Take `bound` or its other name, and check every number of it."""
     with Problems(owner, UsageError) as problems:
         if (bound is None) == (upper_bound is None):
-            problems.add("give `bound=NUMBER` (or 'upper_bound'), and only one")
+            problems.add(
+                "[needs-bound] give `bound=NUMBER` (or 'upper_bound'), and only one"
+            )
         chosen = upper_bound if bound is None else bound
         if isinstance(chosen, Mapping):
             for cell, value in chosen.items():

@@ -50,8 +50,9 @@ def read_alike(
     columns = list(map(str, frame.columns))
     if encoding.label not in columns:
         raise DataError(
-            f"'{name}' has no column '{encoding.label}', the label: without it nobody "
-            "knows where the model is wrong (pffl predict needs none)"
+            f"[missing-column] '{name}' has no column '{encoding.label}', the label: "
+            "without it nobody knows where the model is wrong (pffl predict needs "
+            "none)"
         )
     groups = [attribute.name for attribute in encoding.schema.attributes]
     require(groups, columns, f"'{name}'")

@@ -55,7 +55,7 @@ def as_floats(values: NDArray[Any] | csr_array, what: str) -> Matrix:
     try:
         return as_inputs(values)
     except (TypeError, ValueError) as error:
-        raise DataError(f"{what}: not a number: {error}") from error
+        raise DataError(f"[not-numbers] {what}: not a number: {error}") from error
 
 
 def check_shapes(
@@ -66,9 +66,13 @@ def check_shapes(
     """Refuse arrays whose shapes do not fit each other."""
     with Problems("arrays", DataError) as problems:
         if inputs.ndim != 2:
-            problems.add(f"X must have rows and columns. Got shape {inputs.shape}.")
+            problems.add(
+                f"[wrong-shape] X must have rows and columns. Got shape {inputs.shape}."
+            )
         elif features is not None and len(features) != inputs.shape[1]:
-            problems.add(f"{len(features)} names for {inputs.shape[1]} columns")
+            problems.add(
+                f"[wrong-shape] {len(features)} names for {inputs.shape[1]} columns"
+            )
         problems.extend(
             f"[wrong-shape] '{name}' must be a vector. Got shape {v.shape}."
             for name, v in vectors.items()
@@ -78,4 +82,4 @@ def check_shapes(
         if inputs.ndim:
             lengths["X"] = inputs.shape[0]
         if len(set(lengths.values())) > 1:
-            problems.add(f"lengths differ: {lengths}")
+            problems.add(f"[wrong-length] lengths differ: {lengths}")

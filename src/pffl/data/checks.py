@@ -50,19 +50,23 @@ def check_silos(
     `labels`: whether there must be several, as there are to learn from.
     """
     if not silos:
-        problems.add("no silos")
+        problems.add("[no-silos] no silos")
         return
     repeated = [n for n, c in Counter(silo.name for silo in silos).items() if c > 1]
     if repeated:
-        problems.add(f"repeated silo names: {listing(sorted(repeated))}")
+        problems.add(
+            f"[repeated-name] repeated silo names: {listing(sorted(repeated))}"
+        )
     untrained = [silo.name for silo in silos if "train" not in silo.splits]
     if untrained:
-        problems.add(f"silos without a 'train' split: {listing(untrained)}")
+        problems.add(
+            f"[no-training-rows] silos without a 'train' split: {listing(untrained)}"
+        )
         return
     empty = [silo.name for silo in silos if len(silo.rows("train").counting) == 0]
     if empty:
         problems.add(
-            f"silos without training rows: {listing(empty)} "
+            f"[no-training-rows] silos without training rows: {listing(empty)} "
             "(`drop_empty=True` leaves them out and says so)"
         )
     parts = [
@@ -93,7 +97,7 @@ def _check_labels(schema: Schema, silos: Sequence[Silo], problems: Problems) -> 
         if len(seen) > 1:
             return
     problems.add(
-        f"all training rows have the label '{schema.labels[seen.pop()]}': "
+        f"[one-class] all training rows have the label '{schema.labels[seen.pop()]}': "
         "there is nothing to learn"
     )
 
@@ -101,24 +105,26 @@ def _check_labels(schema: Schema, silos: Sequence[Silo], problems: Problems) -> 
 def _check_shape(schema: Schema, rows: Rows, where: str, problems: Problems) -> bool:
     if rows.X.ndim != 2 or rows.X.shape[1] != schema.n_features:
         problems.add(
-            f"{where}: inputs have shape {rows.X.shape}, expected "
+            f"[wrong-shape] {where}: inputs have shape {rows.X.shape}, expected "
             f"(rows, {schema.n_features})"
         )
         return False
     if not isinstance(rows.X, np.ndarray) and not is_canonical(rows.X):
         problems.add(
-            f"{where}: sparse inputs must be a csr_array of float64, sorted, each "
-            "entry once: use `Rows.of`, which makes them so"
+            f"[wrong-sparse] {where}: sparse inputs must be a csr_array of float64, "
+            "sorted, each entry once: use `Rows.of`, which makes them so"
         )
         return False
     if not rows.X.shape[0] == len(rows.y) == len(rows.group):
         problems.add(
-            f"{where}: {rows.X.shape[0]} inputs, {len(rows.y)} labels, "
+            f"[wrong-length] {where}: {rows.X.shape[0]} inputs, {len(rows.y)} labels, "
             f"{len(rows.group)} groups"
         )
         return False
     if rows.weight is not None and rows.weight.shape != rows.y.shape:
-        problems.add(f"{where}: {len(rows)} rows, weights of {rows.weight.shape}")
+        problems.add(
+            f"[wrong-shape] {where}: {len(rows)} rows, weights of {rows.weight.shape}"
+        )
         return False
     return True
 
@@ -142,13 +148,16 @@ def _check_finite(schema: Schema, rows: Rows, where: str, problems: Problems) ->
         columns = [f"'{schema.features[j]}' (up to {size[j]:.3g})" for j in large]
         if columns:
             problems.add(
-                f"{where}: numbers beyond {LARGEST:g} in {listing(columns)}: their "
-                "squares cannot be added; use another unit, or repair them"
+                f"[too-large-numbers] {where}: numbers beyond {LARGEST:g} in "
+                f"{listing(columns)}: their squares cannot be added; use another "
+                "unit, or repair them"
             )
     else:
         bad = not_finite(rows.X)
         columns = [f"'{schema.features[j]}' ({bad[j]})" for j in np.flatnonzero(bad)]
-        problems.add(f"{where}: missing or infinite values in {', '.join(columns)}")
+        problems.add(
+            f"[not-finite] {where}: missing or infinite values in {', '.join(columns)}"
+        )
 
 
 def _check_all_codes(
@@ -212,8 +221,9 @@ def note_weights(
         if rows.any():
             first = int(np.argmax(rows))
             problems.add(
-                f"{what}: {int(rows.sum()):,} of {len(rows):,} are {kind}, the first "
-                f"({weights[first]:g}) in {place(first)}; a weight is a number ≥ 0"
+                f"[bad-weights] {what}: {int(rows.sum()):,} of {len(rows):,} are "
+                f"{kind}, the first ({weights[first]:g}) in {place(first)}; a weight "
+                "is a number ≥ 0"
             )
 
 
@@ -222,7 +232,8 @@ def check_whole(problems: Problems, *, least: int = 1, **values: float) -> None:
     for name, value in values.items():
         if int(value) != value or value < least:
             problems.add(
-                f"'{name}' must be a whole number ≥ {least}. Got {value} instead."
+                f"[wrong-value] '{name}' must be a whole number ≥ {least}. Got "
+                f"{value} instead."
             )
 
 
@@ -230,7 +241,9 @@ def check_shares(problems: Problems, **values: float) -> None:
     """Note each named option that is not between 0 and 1."""
     for name, value in values.items():
         if not 0 <= value <= 1:
-            problems.add(f"'{name}' must be in [0, 1]. Got {value} instead.")
+            problems.add(
+                f"[wrong-value] '{name}' must be in [0, 1]. Got {value} instead."
+            )
 
 
 def check_choice(
@@ -238,7 +251,9 @@ def check_choice(
 ) -> None:
     """Note an option that is none of the choices."""
     if value not in choices:
-        problems.add(f"'{name}' must be one of {choices}. Got '{value}' instead.")
+        problems.add(
+            f"[wrong-value] '{name}' must be one of {choices}. Got '{value}' instead."
+        )
 
 
 def refuse_or_warn(message: str, *, strict: bool) -> None:

@@ -89,7 +89,7 @@ def read_chunks(
     """
     path = Path(table) if isinstance(table, str | os.PathLike) else None
     if path is not None and not path.is_file():
-        raise DataError(f"'{path}' is not a file")
+        raise DataError(f"[file-missing] '{path}' is not a file")
     if path is not None and is_parquet(path):
         yield from _parquet(path, columns, keep)
     elif path is not None and _is_text(path):
@@ -106,12 +106,16 @@ def require(names: Sequence[str], there: Sequence[str], subject: str) -> None:
     with Problems(subject, DataError) as problems:
         for name, found in close.items():
             if found:
-                problems.add(f"no column '{name}': did you mean '{found[0]}'?")
+                problems.add(
+                    f"[missing-column] no column '{name}': did you mean '{found[0]}'?"
+                )
         unknown = [f"'{name}'" for name, found in close.items() if not found]
         if unknown:
             word = "column" if len(unknown) == 1 else "columns"
             known = listing(there)
-            problems.add(f"no {word} {listing(unknown)}: there are {known}")
+            problems.add(
+                f"[missing-column] no {word} {listing(unknown)}: there are {known}"
+            )
 
 
 def _chosen(
@@ -190,7 +194,7 @@ class _Text:
                 rows += 1
         if not rows:
             what = "no rows after the header" if header else "it is empty"
-            raise DataError(f"'{self.path.name}': {what}")
+            raise DataError(f"[bad-table] '{self.path.name}': {what}")
 
     def _blocks(self) -> Iterator[tuple[bytes, int]]:
         """Yield runs of whole records in UTF-8, and the number of lines before each."""
@@ -198,7 +202,9 @@ class _Text:
             with _unpacked(self.path) as stream:
                 yield from self._cut(stream)
         except DAMAGED as error:
-            raise DataError(f"'{self.path.name}' cannot be read: {error}") from error
+            raise DataError(
+                f"[cannot-read] '{self.path.name}' cannot be read: {error}"
+            ) from error
 
     def _cut(self, stream: IO[bytes]) -> Iterator[tuple[bytes, int]]:
         more, rest, line, plain = _in_utf8(stream), b"", 0, True
@@ -213,8 +219,9 @@ class _Text:
                 cut, new = len(data), b""
             if len(data) - cut > LONGEST:
                 raise DataError(
-                    f"'{self.path.name}', line {line + 1:,}: a record of more than "
-                    f"{LONGEST >> 20} MB (a quote that is never closed?)"
+                    f"[unclosed-quote] '{self.path.name}', line {line + 1:,}: a "
+                    f"record of more than {LONGEST >> 20} MB (a quote that is never "
+                    "closed?)"
                 )
             if cut:
                 yield self._decoded(data[:cut], line, plain), line
@@ -241,15 +248,16 @@ class _Text:
             text = data.decode("cp1252", errors="replace")
             if not plain or "\ufffd" in text:
                 raise DataError(
-                    f"'{self.path.name}', line {place:,}: 0x{data[error.start]:02x} is "
-                    "not UTF-8 text; save the file as UTF-8"
+                    f"[not-text] '{self.path.name}', line {place:,}: "
+                    f"0x{data[error.start]:02x} is not UTF-8 text; save the file as "
+                    "UTF-8"
                 ) from error
             data = text.encode()
         if b"\0" in data:
             place = line + 1 + data.count(b"\n", 0, data.find(b"\0"))
             raise DataError(
-                f"'{self.path.name}', line {place:,}: a zero byte: this is not a text "
-                "table"
+                f"[not-text] '{self.path.name}', line {place:,}: a zero byte: this is "
+                "not a text table"
             )
         return data
 
@@ -268,7 +276,9 @@ class _Text:
                 return
         except csv.Error as error:
             problem = f"{error} (a quote that is never closed?)"
-        raise DataError(f"'{self.path.name}', line {line + begin + 1:,}: {problem}")
+        raise DataError(
+            f"[bad-record] '{self.path.name}', line {line + begin + 1:,}: {problem}"
+        )
 
     def _read(
         self, data: bytes, delimiter: str, header: Sequence[str], line: int

@@ -34,7 +34,10 @@ def as_column(values: object) -> NDArray[np.generic]:
     array(['a', nan], dtype=object)
     """
     if is_sparse(values):
-        raise DataError("a column is a vector, not a sparse matrix: .toarray().ravel()")
+        raise DataError(
+            "[wrong-sparse] a column is a vector, not a sparse matrix: "
+            ".toarray().ravel()"
+        )
     column = np.asarray(values)
     if column.dtype.kind in "US" and not hasattr(values, "dtype"):
         return np.asarray(values, dtype=object)
@@ -64,12 +67,14 @@ def encode_values(
 ) -> tuple[tuple[str, ...], IntArray]:
     """Names and codes of the distinct values, in order; missing ones are refused."""
     if values.ndim != 1:
-        raise DataError(f"{what}: expected one column, got shape {values.shape}")
+        raise DataError(
+            f"[wrong-shape] {what}: expected one column, got shape {values.shape}"
+        )
     missing = _missing(values)
     if missing.any():
         raise DataError(
-            f"{what}: {int(missing.sum())} missing values (first at row "
-            f"{int(np.flatnonzero(missing)[0])}); give them a value of their own "
+            f"[missing-values] {what}: {int(missing.sum())} missing values (first at "
+            f"row {int(np.flatnonzero(missing)[0])}); give them a value of their own "
             "(for instance 'missing') to keep these rows, or remove the rows yourself"
         )
     distinct, codes = _distinct(plain_values(values))

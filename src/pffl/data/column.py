@@ -85,17 +85,23 @@ class Column(Record):
 
     def __post_init__(self) -> None:
         if (self.kind == "date") != bool(self.parts):
-            raise DataError(f"column '{self.name}': dates, and they alone, have parts")
+            raise DataError(
+                f"[bad-column] column '{self.name}': dates, and they alone, have parts"
+            )
         if "age" in self.parts:
             read_day(self.origin or "")
         if self.other and OTHER not in self.values:
-            raise DataError(f"column '{self.name}': '{OTHER}' is not one of its values")
+            raise DataError(
+                f"[bad-column] column '{self.name}': '{OTHER}' is not one of its values"
+            )
         if self.kind != "text" and self.hash is None:
             return  # a matrix may have a million columns
         with Problems("column", DataError) as problems:
             check_widths(problems, {self.name: self.hash} if self.hash else {})
             if (self.kind == "text") != (self.hash is not None):
-                problems.add(f"'{self.name}': texts, and they alone, are hashed")
+                problems.add(
+                    f"[bad-column] '{self.name}': texts, and they alone, are hashed"
+                )
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Column:
@@ -163,7 +169,7 @@ class Column(Record):
         if self.kind == "category":
             absent = int(series.isna().sum())
             if absent and MISSING not in self.values:
-                problems.add(f"{what}: {absent:,} {NONE_BEFORE}")
+                problems.add(f"[missing-values] {what}: {absent:,} {NONE_BEFORE}")
                 series = series.dropna()
             if self.other:
                 stand = Stand(self.values.index(OTHER), OTHER)
@@ -183,7 +189,9 @@ class Column(Record):
                 Numbers(missing.astype(float)),
             ]
         if missing.any():
-            problems.add(f"{what}: {int(missing.sum()):,} {NONE_BEFORE}")
+            problems.add(
+                f"[missing-values] {what}: {int(missing.sum()):,} {NONE_BEFORE}"
+            )
         return blocks
 
     def _numbers(
@@ -193,11 +201,13 @@ class Column(Record):
         what = f"column '{self.name}'"
         numbers = numbers_of(series, self.decimal)
         if numbers is None:
-            problems.add(f"{what}: {listing(_no_numbers(series, self.decimal))}")
+            problems.add(
+                f"[not-numbers] {what}: {listing(_no_numbers(series, self.decimal))}"
+            )
             return [], np.zeros(len(series), dtype=bool)
         infinite = int(np.isinf(numbers).sum())
         if infinite:
-            problems.add(f"{what}: {infinite} infinite values")
+            problems.add(f"[not-finite] {what}: {infinite} infinite values")
         return [Numbers(numbers)], np.isnan(numbers)
 
     def _days(
@@ -210,7 +220,9 @@ class Column(Record):
             found = series[strange].value_counts()
             shown = listing(f"'{value}' ({count})" for value, count in found.items())
             order = ORDERS[self.order or "ymd"]
-            problems.add(f"column '{self.name}': {shown}: not a date, written {order}")
+            problems.add(
+                f"[bad-date] column '{self.name}': {shown}: not a date, written {order}"
+            )
         blocks: list[Block] = []
         for part, piece in zip(self.parts, self.pieces, strict=True):
             numbers = part_of(days, part, self.origin)
@@ -254,7 +266,7 @@ def match_names(
     """
     absent = int(series.isna().sum())
     if absent and MISSING not in names:
-        problems.add(f"{what}: {absent:,} missing values")
+        problems.add(f"[missing-values] {what}: {absent:,} missing values")
         series = series.dropna()
     seen, codes = category_codes(series)
     place = {name: code for code, name in enumerate(names)}
@@ -268,7 +280,9 @@ def match_names(
     elif unseen:
         known = listing(f"'{name}'" for name in names)
         new = listing(f"'{name}' ({count})" for name, count in unseen.items())
-        problems.add(f"{what}: unseen values {new}; known are {known}{advice}")
+        problems.add(
+            f"[unknown-category] {what}: unseen values {new}; known are {known}{advice}"
+        )
     elsewhere = -1 if stand is None else stand.code
     found = [place.get(name, elsewhere) for name in seen]
     return np.array(found, dtype=np.int64)[codes]

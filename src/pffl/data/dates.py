@@ -60,9 +60,9 @@ def order_of(values: Collection[object], known: Order | None = None) -> Order | 
         return None
     if known not in ("dmy", "mdy"):
         raise DataError(
-            f"'{start}' does not say whether the day or the month comes first: say "
-            "`date_order='dmy'` (day first) or `date_order='mdy'` (month first), or "
-            "write it as year-month-day"
+            f"[bad-date] '{start}' does not say whether the day or the month comes "
+            "first: say `date_order='dmy'` (day first) or `date_order='mdy'` (month "
+            "first), or write it as year-month-day"
         )
     return None if np.isnat(parse(texts, known)).any() else known
 
@@ -148,4 +148,4 @@ def read_day(text: str) -> str:
     try:
         return date.fromisoformat(text).isoformat()
     except (TypeError, ValueError) as error:
-        raise DataError(f"'{text}' is not a day as 2021-04-03") from error
+        raise DataError(f"[bad-date] '{text}' is not a day as 2021-04-03") from error

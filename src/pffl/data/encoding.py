@@ -110,7 +110,9 @@ class TableEncoding:
         )
         weight, sparse = plain.get("weight"), plain.get("sparse")
         if sparse not in (None, True, False):
-            raise DataError(f"'sparse' must be true or false, got {sparse!r}")
+            raise DataError(
+                f"[bad-encoding] 'sparse' must be true or false, got {sparse!r}"
+            )
         named = None if weight is None else read_name(weight)
         return replace(encoding, weight=named, sparse=sparse)
 
@@ -249,13 +251,13 @@ class TableEncoding:
         series, what = frame[self.label], f"label '{self.label}'"
         absent = int(series.isna().sum())
         if absent:
-            problems.add(f"{what}: {absent} missing values")
+            problems.add(f"[missing-values] {what}: {absent} missing values")
         if self.schema.labels:
             codes = match_names(series.dropna(), self.schema.labels, what, problems)
             return codes.astype(np.float64)
         numbers = as_numbers(series)
         if numbers is None:
-            problems.add(f"{what}: not all values are numbers")
+            problems.add(f"[not-numbers] {what}: not all values are numbers")
             return np.empty(0)
         return numbers
 
@@ -263,19 +265,21 @@ class TableEncoding:
 def _read_choice(value: object, kind: Any) -> Any:
     """Take one of a few words from a file."""
     if value not in get_args(kind):
-        raise DataError(f"expected one of {get_args(kind)}, got {value!r}")
+        raise DataError(
+            f"[bad-encoding] expected one of {get_args(kind)}, got {value!r}"
+        )
     return value
 
 
 def read_name(value: object) -> str:
     """Take a name from a file."""
     if not isinstance(value, str) or not value:
-        raise DataError(f"expected a name, got {value!r}")
+        raise DataError(f"[bad-encoding] expected a name, got {value!r}")
     return value
 
 
 def read_names(values: object) -> tuple[str, ...]:
     """Take a list of names from a file."""
     if not isinstance(values, list):
-        raise DataError(f"expected a list of names, got {values!r}")
+        raise DataError(f"[bad-encoding] expected a list of names, got {values!r}")
     return tuple(read_name(value) for value in values)

@@ -468,7 +468,9 @@ class Federation:
         All rows of a person stay together. See `pffl.Promise`.
         """
         if CALIBRATION in self.splits:
-            raise UsageError("there are calibration rows already")
+            raise UsageError(
+                "[repeated-calibration] there are calibration rows already"
+            )
         parts = [silo.rows("train") for silo in self.silos]
         codes = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         whole, people = Rows.joined(parts), None
@@ -575,7 +577,9 @@ class Federation:
             write(place, stream.getvalue())
             return
         if not isinstance(X, np.ndarray):
-            raise DataError(f"'{place}': sparse inputs are exported to an npz file")
+            raise DataError(
+                f"[wrong-format] '{place}': sparse inputs are exported to an npz file"
+            )
         wide = X.astype(np.float64) if X.dtype == np.float32 else X
         inputs = pd.DataFrame(wide, columns=list(self.schema.features))
         table = pd.concat([pd.DataFrame(columns), inputs], axis=1)

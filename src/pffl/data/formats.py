@@ -76,16 +76,20 @@ def read(data: bytes, name: str) -> tuple[pd.DataFrame, list[str]] | None:
         return None
     form = FORMS.get(kind)
     if form is None:
-        raise DataError(f"'{name}' is {kind}, not a table: {_advice(kind)}")
+        raise DataError(
+            f"[not-a-table] '{name}' is {kind}, not a table: {_advice(kind)}"
+        )
     try:
         return form.read(data)
     except ImportError as error:
         raise DataError(
-            f"'{name}' is {kind}: to read it, pip install {form.package}; or save the "
-            "table as CSV in the program that made it"
+            f"[missing-package] '{name}' is {kind}: to read it, pip install "
+            f"{form.package}; or save the table as CSV in the program that made it"
         ) from error
     except (*BROKEN, zipfile.BadZipFile) as error:
-        raise DataError(f"'{name}' is {kind} that cannot be read: {error}") from error
+        raise DataError(
+            f"[cannot-read] '{name}' is {kind} that cannot be read: {error}"
+        ) from error
 
 
 def _advice(kind: str) -> str:

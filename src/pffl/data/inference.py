@@ -154,7 +154,8 @@ class Inference:
             first, told = self.place(int(missing.argmax())), self.remedies
             self.remedies = ""  # said once, however many columns need it
             self.problems.add(
-                f"column '{name}': {absent} missing values (first: {first}){told}"
+                f"[missing-values] column '{name}': {absent} missing values (first: "
+                f"{first}){told}"
             )
         if absent == len(missing):
             self.notes.append(f"column '{name}' left out: it has no values")
@@ -214,7 +215,7 @@ class Inference:
         if infinite.any():
             first = self.place(int(infinite.argmax()))
             self.problems.add(
-                f"column '{name}': {int(infinite.sum())} infinite values "
+                f"[not-finite] column '{name}': {int(infinite.sum())} infinite values "
                 f"(first: {first})"
             )
 
@@ -234,7 +235,7 @@ class Inference:
             order = dates.order_of(found.values, self.options.date_order)
         except DataError as error:
             if self.options.dates:
-                self.problems.add(f"column '{name}': {error}")
+                self.problems.add(f"[bad-date] column '{name}': {error}")
             else:
                 self.warnings.append(
                     f"column '{name}' holds dates and was left out; to use it: {error}"
@@ -274,8 +275,8 @@ class Inference:
         if _mostly(found, _is_signed):
             shown = next(filter(_is_signed, found.values))
             self.problems.add(
-                f"column '{name}': numbers with a sign, such as '{shown}': write the "
-                "numbers alone, or name it in `categorical=`"
+                f"[signed-numbers] column '{name}': numbers with a sign, such as "
+                f"'{shown}': write the numbers alone, or name it in `categorical=`"
             )
             return
         strange = _not_numbers(found)
@@ -285,8 +286,8 @@ class Inference:
         if strange:
             shown = listing(self.shown(found, code) for code in strange)
             self.problems.add(
-                f"column '{name}': {what} mixed with {shown}: repair it, or name it in "
-                "`categorical=`"
+                f"[mixed-types] column '{name}': {what} mixed with {shown}: repair "
+                "it, or name it in `categorical=`"
             )
         elif found.is_identifier and (use := _as_words(found, name)) is not None:
             self.warnings.append(
@@ -319,8 +320,8 @@ class Inference:
             values = (*(v for v in kept if v != OTHER), OTHER)
         if len(values) > MAX_CATEGORIES:
             self.problems.add(
-                f"column '{name}': {len(values):,} categories, at most "
-                f"{MAX_CATEGORIES:,}: {self._remedy(found, name, counts)}"
+                f"[too-many-categories] column '{name}': {len(values):,} categories, "
+                f"at most {MAX_CATEGORIES:,}: {self._remedy(found, name, counts)}"
             )
             return
         if len(values) > MANY_CATEGORIES:
@@ -415,8 +416,8 @@ def _marks_mixed(found: Distinct, name: str, problems: Problems) -> bool:
     if len(examples) < 2:
         return False
     problems.add(
-        f"column '{name}': decimal points and decimal commas, such as "
-        f"'{examples['.']}' and '{examples[',']}': write them in one way"
+        f"[mixed-decimals] column '{name}': decimal points and decimal commas, such "
+        f"as '{examples['.']}' and '{examples[',']}': write them in one way"
     )
     return True
 

@@ -19,7 +19,7 @@ def join_sites(tables: Mapping[str, Table]) -> tuple[pd.DataFrame, list[str]]:
     import pandas as pd
 
     if not tables:
-        raise DataError("no silos")
+        raise DataError("[no-silos] no silos")
     frames: dict[str, pd.DataFrame] = {}
     notes: list[str] = []
     with Problems("silos", DataError) as problems:
@@ -27,7 +27,7 @@ def join_sites(tables: Mapping[str, Table]) -> tuple[pd.DataFrame, list[str]]:
             try:
                 frames[str(name)], more = read_table(table)
             except DataError as error:
-                problems.add(f"silo '{name}': {error}")
+                problems.add(f"[silo-refused] silo '{name}': {error}")
             else:
                 notes.extend(f"silo '{name}': {note}" for note in more)
     _compare_columns(frames)
@@ -54,7 +54,7 @@ def _compare_columns(frames: Mapping[str, pd.DataFrame]) -> None:
             if not len(frames[name]):
                 lines.append("no rows")
             if lines:
-                problems.add(f"'{name}': {'; '.join(lines)}")
+                problems.add(f"[silos-differ] '{name}': {'; '.join(lines)}")
 
 
 def _kinds(frame: pd.DataFrame) -> dict[str, str]:

@@ -49,5 +49,7 @@ def typed(names: Sequence[str], kind: LabelType) -> NDArray[Any]:
         if kind == "boolean":
             return np.array([BOOLEANS[name] for name in names])
     except (ValueError, KeyError, OverflowError) as error:
-        raise DataError(f"labels {list(names)[:5]} are not of type '{kind}'") from error
+        raise DataError(
+            f"[wrong-labels] labels {list(names)[:5]} are not of type '{kind}'"
+        ) from error
     return np.array(names, dtype=np.str_)

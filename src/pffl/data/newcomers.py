@@ -63,8 +63,9 @@ class Newcomers:
         shares = np.zeros(1) if known is None else known[start : start + len(values)]
         if not shares.any():
             raise DataError(
-                f"column '{column}': the model's inputs were not scaled, so nobody "
-                "knows its most frequent value: `unseen='ignore'` takes none"
+                f"[unscaled-inputs] column '{column}': the model's inputs were not "
+                "scaled, so nobody knows its most frequent value: `unseen='ignore'` "
+                "takes none"
             )
         code = int(shares.argmax())
         return Stand(code, values[code])

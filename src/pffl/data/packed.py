@@ -47,9 +47,9 @@ def unpacked(data: bytes, name: str) -> tuple[bytes, list[str]]:
                 with opened(io.BytesIO(data)) as stream:
                     content = _read(stream, limit, name)
             except DAMAGED as error:
-                raise DataError(f"'{name}' is a damaged {packer} file: {error}") from (
-                    error
-                )
+                raise DataError(
+                    f"[damaged-file] '{name}' is a damaged {packer} file: {error}"
+                ) from (error)
             return content, [f"unpacked with {packer}"]
     if data.startswith(ZIP):
         return _unzipped(data, limit, name)
@@ -67,13 +67,15 @@ def _unzipped(data: bytes, limit: int, name: str) -> tuple[bytes, list[str]]:
             files = [m for m in members if not m.endswith("/") and "__MACOSX" not in m]
             if len(files) != 1:
                 raise DataError(
-                    f"'{name}' is a ZIP archive of {len(files)} files: unpack the one "
-                    "that is meant"
+                    f"[several-files] '{name}' is a ZIP archive of {len(files)} "
+                    "files: unpack the one that is meant"
                 )
             with archive.open(files[0]) as stream:
                 return _read(stream, limit, name), [f"'{files[0]}', unpacked with ZIP"]
     except DAMAGED as error:
-        raise DataError(f"'{name}' is a damaged ZIP archive: {error}") from error
+        raise DataError(
+            f"[damaged-file] '{name}' is a damaged ZIP archive: {error}"
+        ) from error
 
 
 def check_size(archive: zipfile.ZipFile, limit: int, name: str) -> None:

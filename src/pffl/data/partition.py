@@ -128,7 +128,7 @@ def _check(rows: int, silos: int) -> None:
     if isinstance(silos, bool) or int(silos) != silos or silos < 1:
         raise UsageError(f"'silos' must be a whole number ≥ 1. Got {silos} instead.")
     if rows == 0:
-        raise DataError("there are no rows to share out over silos")
+        raise DataError("[no-rows] there are no rows to share out over silos")
 
 
 Plan: TypeAlias = list[tuple[str, dict[str, IntArray]]]
@@ -267,10 +267,14 @@ def check_fractions(fractions: Mapping[str, float]) -> None:
         for name, value in fractions.items():
             if not 0 <= value < 1:
                 problems.add(
-                    f"'{name}_fraction' must be in [0, 1). Got {value} instead."
+                    f"[wrong-value] '{name}_fraction' must be in [0, 1). Got {value} "
+                    "instead."
                 )
         if sum(fractions.values()) >= 1:
-            problems.add(f"{' and '.join(fractions)} leave nothing to train on")
+            problems.add(
+                f"[no-training-rows] {' and '.join(fractions)} leave nothing to train "
+                "on"
+            )
 
 
 def keyed_split(
@@ -306,7 +310,7 @@ def at_one_site(silos: Sequence[Silo]) -> tuple[Silo, ...]:
         splits = {}
         for name, rows in silo.splits.items():
             if rows.person is None:
-                raise UsageError("whom rows are about is not known")
+                raise UsageError("[needs-ids] whom rows are about is not known")
             mine = [home.setdefault(who, k) == k for who in rows.person.tolist()]
             splits[name] = rows if all(mine) else rows.take(np.flatnonzero(mine))
         out.append(replace(silo, splits=splits))
@@ -327,7 +331,7 @@ def keyed_draws(
     out = []
     for rows in parts:
         if rows.person is not None and ids is None:
-            raise UsageError("a keyed hash of people needs their ids")
+            raise UsageError("[needs-ids] a keyed hash of people needs their ids")
         X = rows.X if isinstance(rows.X, np.ndarray) else rows.X.toarray()
         X = np.ascontiguousarray(X, np.float64)
         drawn = np.empty(len(rows))

@@ -53,7 +53,7 @@ def read_table(
         return named_columns(table)
     path = Path(table)
     if not path.is_file():
-        raise DataError(f"'{path}' is not a file")
+        raise DataError(f"[file-missing] '{path}' is not a file")
     if not is_parquet(path):
         data, notes = unpacked(path.read_bytes(), path.name)
         found = formats.read(data, path.name)
@@ -67,7 +67,9 @@ def read_table(
     try:
         frame = pd.read_parquet(path, engine="pyarrow")
     except (OSError, ValueError) as error:
-        raise DataError(f"'{path.name}' cannot be read: {error}") from error
+        raise DataError(
+            f"[cannot-read] '{path.name}' cannot be read: {error}"
+        ) from error
     return named_columns(frame)
 
 
@@ -81,7 +83,9 @@ def open_parquet(path: Path) -> Any:
     try:
         return parquet.ParquetFile(path)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise DataError(f"'{path.name}' is not a Parquet file: {error}") from error
+        raise DataError(
+            f"[cannot-read] '{path.name}' is not a Parquet file: {error}"
+        ) from error
 
 
 def place_of(table: pd.DataFrame | str | os.PathLike[str], row: int) -> str:
@@ -137,7 +141,8 @@ def named_columns(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
                 notes.append(f"column '{name}' is repeated with the same values")
             else:
                 problems.add(
-                    f"column '{name}' occurs twice with different values: rename one"
+                    f"[repeated-column] column '{name}' occurs twice with different "
+                    "values: rename one"
                 )
     chosen = frame.iloc[:, kept]
     chosen = chosen.set_axis([names[place] for place in kept], axis=1)
@@ -306,22 +311,25 @@ def decode(data: bytes, name: str) -> tuple[str, str, list[str]]:
     except UnicodeDecodeError as error:
         where = _place(data, error.start)
         if encoding == "utf-16":
-            raise DataError(f"'{name}', {where}: not UTF-16") from error
+            raise DataError(f"[not-text] '{name}', {where}: not UTF-16") from error
         found = f"{where} is 0x{data[error.start]:02x}, not UTF-8"
         encoding = "cp1252"
         try:
             text = data.decode(encoding)
         except UnicodeDecodeError as second:
             raise DataError(
-                f"'{name}', {_place(data, second.start)}: 0x{data[second.start]:02x} "
-                "is neither UTF-8 nor Latin-1 text; save the file as UTF-8"
+                f"[not-text] '{name}', {_place(data, second.start)}: "
+                f"0x{data[second.start]:02x} is neither UTF-8 nor Latin-1 text; save "
+                "the file as UTF-8"
             ) from second
         notes.append(f"{found}: read as Latin-1 (Windows-1252)")
     if "\0" in text:
         where = _place(data, data.find(b"\0"))
-        raise DataError(f"'{name}', {where}: a zero byte: this is not a text table")
+        raise DataError(
+            f"[not-text] '{name}', {where}: a zero byte: this is not a text table"
+        )
     if not text.strip():
-        raise DataError(f"'{name}' is empty")
+        raise DataError(f"[empty-file] '{name}' is empty")
     return text, encoding, notes
 
 
@@ -377,11 +385,11 @@ def check_records(text: str, delimiter: str, encoding: str, name: str) -> list[s
         for line, problem in bad[:SHOWN]:
             before = "".join(islice(io.StringIO(text, newline=""), line))
             byte = len(before.encode(encoding)) + 1
-            problems.add(f"line {line + 1}, byte {byte}: {problem}")
+            problems.add(f"[bad-record] line {line + 1}, byte {byte}: {problem}")
         if len(bad) > SHOWN:
-            problems.add(f"and {len(bad) - SHOWN} more such lines")
+            problems.add(f"[bad-record] and {len(bad) - SHOWN} more such lines")
         if not count and not bad:
-            problems.add("no rows after the header")
+            problems.add("[no-rows] no rows after the header")
     return header
 
 

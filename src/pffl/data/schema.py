@@ -80,9 +80,9 @@ class Schema:
             ):
                 twice = repeated(names)
                 if twice:
-                    problems.add(f"{what}: repeated names {twice}")
+                    problems.add(f"[repeated-name] {what}: repeated names {twice}")
             if not self.attributes:
-                problems.add("no protected attribute is declared")
+                problems.add("[needs-group] no protected attribute is declared")
             problems.extend(
                 f"[no-values] attribute '{a.name}' has no values"
                 for a in self.attributes
@@ -154,7 +154,9 @@ class Schema:
         """Code of the named attribute's value in each of `groups`."""
         names = [a.name for a in self.attributes]
         if name not in names:
-            raise DataError(f"no protected attribute '{name}': there are {names}")
+            raise DataError(
+                f"[unknown-group] no protected attribute '{name}': there are {names}"
+            )
         sizes = tuple(len(a.values) for a in self.attributes)
         codes = np.unravel_index(np.arange(len(self.groups)), sizes)
         return codes[names.index(name)].astype(np.int64)

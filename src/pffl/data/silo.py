@@ -128,8 +128,8 @@ class Silo:
         """Rows of one split."""
         if split not in self.splits:
             raise UsageError(
-                f"silo '{self.name}' has no split '{split}': there are "
-                f"{sorted(self.splits)}"
+                f"[unknown-split] silo '{self.name}' has no split '{split}': there "
+                f"are {sorted(self.splits)}"
             )
         return self.splits[split]
 

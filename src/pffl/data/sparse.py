@@ -31,7 +31,9 @@ def as_csr(X: Any) -> csr_array:
     from scipy.sparse import csr_array
 
     if X.dtype.kind not in "biuf":
-        raise DataError(f"sparse inputs must be real numbers, not of type {X.dtype}")
+        raise DataError(
+            f"[not-numbers] sparse inputs must be real numbers, not of type {X.dtype}"
+        )
     rows = csr_array(X, dtype=np.float64)
     if not (rows.has_canonical_format and rows.data.all()):
         rows = rows.copy()

@@ -99,7 +99,7 @@ class ColumnOptions:
         check_choice(problems, "missing_group", self.missing_group, kept)
         check_choice(problems, "unseen", self.unseen, get_args(Unseen))
         if not self.group:
-            problems.add("name at least one protected column: `group=`")
+            problems.add("[needs-group] name at least one protected column: `group=`")
         if self.date_origin is not None:
             with noted(problems):
                 read_day(self.date_origin)
@@ -124,7 +124,10 @@ class ColumnOptions:
                 if name in names
             )
             if self.features is not None and name not in self.features:
-                problems.add(f"column '{name}' cannot be hashed: not in `features=`")
+                problems.add(
+                    f"[wrong-column] column '{name}' cannot be hashed: not in "
+                    "`features=`"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,13 +146,17 @@ class TableOptions(ColumnOptions):
         super()._check(problems)
         check_choice(problems, "partition", self.partition, get_args(Partition))
         if self.silo is not None and self.silos is not None:
-            problems.add("give the silo column (`silo=`) or a number (`silos=`)")
+            problems.add(
+                "[needs-silos] give the silo column (`silo=`) or a number (`silos=`)"
+            )
         if self.partition != "equal" and not (self.silo or self.silos):
-            problems.add("a partition needs a number of silos: `silos=`")
+            problems.add("[needs-silos] a partition needs a number of silos: `silos=`")
         if self.partition == "quantile_bands" and self.by is None:
-            problems.add("quantile bands need a column: `by=`")
+            problems.add("[needs-column] quantile bands need a column: `by=`")
         if self.silo in self.hash:
-            problems.add(f"column '{self.silo}' cannot be hashed: it is the silo")
+            problems.add(
+                f"[wrong-column] column '{self.silo}' cannot be hashed: it is the silo"
+            )
 
     @property
     def mentioned(self) -> tuple[str, ...]:
@@ -180,7 +187,7 @@ def encode_table(
             here = partial(place_of, table)
             weights_of(frame[options.weight], problems, here)
         if not inputs.columns:
-            problems.add("no column is left as an input")
+            problems.add("[no-inputs] no column is left as an input")
     _warn_protected(frame, inputs.columns, options)
     if labels:
         inputs.warnings += oddities.of_labels(frame[options.label], labels)
@@ -225,18 +232,24 @@ def _check_names(frame: pd.DataFrame, options: TableOptions) -> None:
                     if close
                     else f"there are {listing(map(repr, columns))}"
                 )
-                problems.add(f"no column '{name}': {hint}")
+                problems.add(f"[missing-column] no column '{name}': {hint}")
         if not len(frame):
-            problems.add("no rows")
+            problems.add("[no-rows] no rows")
         if options.label in options.group:
-            problems.add(f"'{options.label}' cannot be label and protected attribute")
+            problems.add(
+                f"[wrong-column] '{options.label}' cannot be label and protected "
+                "attribute"
+            )
         if options.id in (options.label, *options.group):
-            problems.add(f"'{options.id}' cannot be the id and label or group as well")
+            problems.add(
+                f"[wrong-column] '{options.id}' cannot be the id and label or group "
+                "as well"
+            )
         taken = (options.label, *options.group, options.id, options.silo)
         if options.weight is not None and options.weight in taken:
             problems.add(
-                f"'{options.weight}' cannot be the weight and label, group, silo or "
-                "id as well"
+                f"[wrong-column] '{options.weight}' cannot be the weight and label, "
+                "group, silo or id as well"
             )
 
 
@@ -252,7 +265,9 @@ def _inputs(frame: pd.DataFrame, options: TableOptions) -> list[str]:
 def _check_missing(series: pd.Series, what: str, problems: Problems) -> None:
     absent = int(series.isna().sum())
     if absent:
-        problems.add(f"{what} '{series.name}': {absent} missing values")
+        problems.add(
+            f"[missing-values] {what} '{series.name}': {absent} missing values"
+        )
 
 
 def _labels(
@@ -267,13 +282,15 @@ def _labels(
             found = Distinct(series)
             wrong = listing(inputs.shown(found, code) for code in found.odd[:FEW])
             more = f" and {len(found.odd) - FEW} more" if len(found.odd) > FEW else ""
-            problems.add(f"{where}: not all values are numbers: {wrong}{more}")
+            problems.add(
+                f"[not-numbers] {where}: not all values are numbers: {wrong}{more}"
+            )
         return ()
     seen, codes = category_codes(series.dropna())
     if len(seen) > MAX_CLASSES:
         problems.add(
-            f"{where}: {len(seen)} different values, at most {MAX_CLASSES} classes; "
-            "for a numeric target say `classification=False`"
+            f"[too-many-classes] {where}: {len(seen)} different values, at most "
+            f"{MAX_CLASSES} classes; for a numeric target say `classification=False`"
         )
         return ()
     names = seen
@@ -286,11 +303,16 @@ def _labels(
             if name not in names
         )
     if len(seen) < 2:
-        problems.add(f"{where}: one value only ({listing(seen)}): nothing to learn")
+        problems.add(
+            f"[one-class] {where}: one value only ({listing(seen)}): nothing to learn"
+        )
     if options.positive is not None:
         chosen = str(options.positive)
         if chosen not in names or len(names) != 2:
-            problems.add(f"{where}: `positive='{chosen}'` is not one of two: {names}")
+            problems.add(
+                f"[unknown-label] {where}: `positive='{chosen}'` is not one of two: "
+                f"{names}"
+            )
         else:
             names = (*(name for name in names if name != chosen), chosen)
     return names
@@ -303,15 +325,21 @@ def _attribute(
     absent = int(series.isna().sum())
     if absent and options.missing_group == "refuse":
         problems.add(
-            f"{where}: {absent} missing values; `missing_group='{MISSING}'` makes them "
-            "a group of their own"
+            f"[missing-values] {where}: {absent} missing values; "
+            f"`missing_group='{MISSING}'` makes them a group of their own"
         )
     known = series.dropna() if options.missing_group == "refuse" else series
     values, _ = category_codes(known)
     if series.dtype.kind in "iuf" and len(values) > MAX_NUMERIC_GROUPS:
-        problems.add(f"{where}: {len(values)} different numbers: cut it into bands")
+        problems.add(
+            f"[too-many-groups] {where}: {len(values)} different numbers: cut it into "
+            "bands"
+        )
     elif series.dtype.kind not in "iuf" and Distinct(series).is_identifier:
-        problems.add(f"{where}: {len(values)} values in {len(series)} rows, like an id")
+        problems.add(
+            f"[looks-like-id] {where}: {len(values)} values in {len(series)} rows, "
+            "like an id"
+        )
     return Attribute(str(series.name), values)
 
 
@@ -326,7 +354,10 @@ def silos_of(
     silos = 1 if options.silos is None else options.silos
     by = frame[options.by or options.label]
     if options.partition != "equal" and by.isna().any():
-        problems.add(f"column '{by.name}' of the cut: {int(by.isna().sum())} missing")
+        problems.add(
+            f"[missing-values] column '{by.name}' of the cut: {int(by.isna().sum())} "
+            "missing"
+        )
     elif options.partition == "dirichlet":
         return partition.dirichlet(by.to_numpy(), options.alpha, silos, options.seed)
     elif options.partition == "quantile_bands":
@@ -355,8 +386,9 @@ def _check_label_sets(
     if all(len(found) <= 2 for found in sets.values()):
         shown = [f"'{silo_names[k]}' {found}" for k, found in sets.items()]
         problems.add(
-            f"label '{options.label}' is coded differently in the silos: "
-            f"{listing(shown)}; declare `labels=` if these are {len(names)} classes"
+            f"[silos-differ] label '{options.label}' is coded differently in the "
+            f"silos: {listing(shown)}; declare `labels=` if these are {len(names)} "
+            "classes"
         )
 
 

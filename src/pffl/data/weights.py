@@ -31,12 +31,15 @@ def weights_of(
     if numbers is None:
         counts = series.value_counts()
         odd = [f"'{v}' ({n})" for v, n in counts.items() if as_number(v) is None]
-        problems.add(f"{what}: no numbers: {listing(odd)}; a weight is a number ≥ 0")
+        problems.add(
+            f"[not-numbers] {what}: no numbers: {listing(odd)}; a weight is a number "
+            "≥ 0"
+        )
         return np.ones(len(series))
     if absent:
         problems.add(
-            f"{what}: {absent:,} missing values; a row that is not to count has weight "
-            "0"
+            f"[missing-values] {what}: {absent:,} missing values; a row that is not "
+            "to count has weight 0"
         )
     note_weights(np.where(series.isna(), 0.0, numbers), what, problems, place)
     _note_none(numbers, what, problems)
@@ -48,7 +51,7 @@ def as_weights(values: NDArray[np.generic], problems: Problems) -> FloatArray:
     try:
         numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        problems.add(f"sample_weight: not a number: {error}")
+        problems.add(f"[not-numbers] sample_weight: not a number: {error}")
         return np.ones(len(values))
     note_weights(numbers, "sample_weight", problems)
     _note_none(numbers, "sample_weight", problems)
@@ -58,7 +61,9 @@ def as_weights(values: NDArray[np.generic], problems: Problems) -> FloatArray:
 def _note_none(weights: FloatArray, what: str, problems: Problems) -> None:
     """Note weights that are all 0."""
     if len(weights) and not weights.any():
-        problems.add(f"{what}: every weight is zero, so that no row counts")
+        problems.add(
+            f"[bad-weights] {what}: every weight is zero, so that no row counts"
+        )
 
 
 def described(weight: FloatArray) -> str:

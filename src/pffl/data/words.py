@@ -82,6 +82,6 @@ def check_widths(problems: Problems, widths: Mapping[str, int]) -> None:
         whole = isinstance(width, int) and not isinstance(width, bool)
         if not whole or not 2 <= width <= WIDEST:
             problems.add(
-                f"'hash' of column '{column}' must be a whole number from 2 to "
-                f"{WIDEST:,} (2**24). Got {width!r} instead."
+                f"[wrong-value] 'hash' of column '{column}' must be a whole number "
+                f"from 2 to {WIDEST:,} (2**24). Got {width!r} instead."
             )

@@ -103,7 +103,10 @@ class PersonFile:
             either = (column, others.get(column, column))
             there = [name for name in either if name in names]
             if there and names.count(there[0]) > 1:
-                raise DataError(f"{self}: column '{there[0]}' occurs more than once")
+                raise DataError(
+                    f"[repeated-column] {self}: column '{there[0]}' occurs more than "
+                    "once"
+                )
             if there:
                 found[column] = there[0]
         return found
@@ -124,8 +127,8 @@ class PersonFile:
                 bad = np.flatnonzero(numbers.isna() & values.notna())
                 if len(bad):
                     raise DataError(
-                        f"{self}, {where} {first + int(bad[0])}, column '{column}': "
-                        f"'{values.iloc[bad[0]]}' is not a number"
+                        f"[not-numbers] {self}, {where} {first + int(bad[0])}, column "
+                        f"'{column}': '{values.iloc[bad[0]]}' is not a number"
                     )
                 chunk[column] = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
             if found.get("RELP") == RENAMED["RELP"]:
@@ -145,7 +148,9 @@ class PersonFile:
                 yield {i: batch.column(i).to_pandas() for i in wanted}, "row", rows + 1
                 rows += len(batch)
         except (pyarrow.ArrowException, OSError) as error:
-            raise DataError(f"'{self.path.name}' cannot be read: {error}") from error
+            raise DataError(
+                f"[cannot-read] '{self.path.name}' cannot be read: {error}"
+            ) from error
 
     def _blocks(self, places: Mapping[str, int]) -> Iterator[Part]:
         import pandas as pd
@@ -160,7 +165,7 @@ class PersonFile:
                     if uneven is not None:
                         later, place, found = uneven
                         raise DataError(
-                            f"{self}, line {line + later + 1}, byte "
+                            f"[bad-record] {self}, line {line + later + 1}, byte "
                             f"{byte + place + 1}: {found} fields, expected {fields} "
                             "(a file that was cut off, or is not this table)"
                         )
@@ -177,12 +182,12 @@ class PersonFile:
                             encoding_errors="replace",
                         )
                     except pd.errors.ParserError as error:
-                        raise DataError(f"{self}: {error}") from error
+                        raise DataError(f"[cannot-read] {self}: {error}") from error
                     yield frame, "line", line + 1
                     rows += len(frame)
                 line, byte = line + block.count(b"\n"), byte + len(block)
         if rows == 0:
-            raise DataError(f"{self}: no rows after the header")
+            raise DataError(f"[no-rows] {self}: no rows after the header")
 
     @contextmanager
     def _text(self) -> Iterator[tuple[IO[bytes], list[str], str, int]]:
@@ -197,17 +202,18 @@ class PersonFile:
                 first = stream.readline(LONGEST_HEADER)
                 if b"\0" in first:
                     raise DataError(
-                        f"{self}, line 1: a zero byte: save the file as UTF-8 text"
+                        f"[not-text] {self}, line 1: a zero byte: save the file as "
+                        "UTF-8 text"
                     )
                 if not first.strip():
-                    raise DataError(f"{self} is empty")
+                    raise DataError(f"[empty-file] {self} is empty")
                 text = first.decode("utf-8-sig", errors="replace")
                 delimiter = find_delimiter(text)
                 fields = text.split(delimiter)
                 columns = [field.strip().strip('"').upper() for field in fields]
                 yield stream, columns, delimiter, len(first)
         except OSError as error:
-            raise DataError(f"{self} cannot be read: {error}") from error
+            raise DataError(f"[cannot-read] {self} cannot be read: {error}") from error
 
 
 def relp(relshipp: FloatArray) -> FloatArray:
@@ -243,23 +249,28 @@ def check_request(
 ) -> tuple[str, ...] | None:
     """States in the order of their FIPS codes; what does not exist is noted."""
     if isinstance(year, bool) or int(year) != year or year < FIRST_YEAR:
-        problems.add(f"'year' must be {FIRST_YEAR} or later. Got {year} instead.")
+        problems.add(
+            f"[wrong-value] 'year' must be {FIRST_YEAR} or later. Got {year} instead."
+        )
     elif year == NOT_PUBLISHED:
         problems.add(
-            f"the Census published no standard 1-year file for {NOT_PUBLISHED}"
+            "[not-published] the Census published no standard 1-year file for "
+            f"{NOT_PUBLISHED}"
         )
     if states is None:
         return None
     if isinstance(states, str):
-        problems.add(f"'states' must be a list, such as ['{states}']")
+        problems.add(f"[wrong-value] 'states' must be a list, such as ['{states}']")
     named = [str(state).upper() for state in states]
     unknown = [f"'{state}'" for state in named if state not in FIPS]
     if unknown:
-        problems.add(f"'states' are two letters; unknown: {listing(unknown)}")
+        problems.add(
+            f"[unknown-state] 'states' are two letters; unknown: {listing(unknown)}"
+        )
     if len(set(named)) < len(named):
-        problems.add(f"'states' names a state twice: {named}")
+        problems.add(f"[repeated-name] 'states' names a state twice: {named}")
     if not named:
-        problems.add("'states' is empty")
+        problems.add("[needs-states] 'states' is empty")
     return tuple(s for s in FIPS if s in named)
 
 
@@ -289,7 +300,7 @@ def fetch_states(
                 f"'{f.path.name}'" for f in files if f is file or not f.path.is_file()
             ]
             raise DataError(
-                f"{file} could not be downloaded from {url}: "
+                f"[download-failed] {file} could not be downloaded from {url}: "
                 f"{'; then: '.join(error.reasons)}\n"
                 f"To go on without a connection, put {listing(absent)} of {year} into "
                 f"'{folder}' (no hash is published), or name a folder that has them "
@@ -305,7 +316,9 @@ def check_rows(file: PersonFile, rows: int) -> None:
     if known is None:
         _fetch.record(file.path, {"rows": rows})
     elif known != rows:
-        raise DataError(f"{file}: {rows} persons, but {known} were recorded")
+        raise DataError(
+            f"[wrong-count] {file}: {rows} persons, but {known} were recorded"
+        )
 
 
 def find_files(
@@ -315,7 +328,7 @@ def find_files(
     if source.is_dir():
         return _in_folder(source, year, states)
     if not source.is_file():
-        raise DataError(f"'{source}' is neither a file nor a folder")
+        raise DataError(f"[file-missing] '{source}' is neither a file nor a folder")
     if source.suffix.lower() == ".zip":
         return _in_archive(source)
     named = _persons(source.name)
@@ -347,13 +360,15 @@ def _in_archive(path: Path) -> list[PersonFile]:
         with zipfile.ZipFile(path) as archive:
             members = archive.namelist()
     except (*DAMAGED, OSError) as error:
-        raise DataError(f"archive '{path.name}' is damaged: {error}") from error
+        raise DataError(
+            f"[damaged-file] archive '{path.name}' is damaged: {error}"
+        ) from error
     named = [(member, _persons(member)) for member in sorted(members)]
     files = [PersonFile(path, member, n[0] or None) for member, n in named if n]
     if not files:
         raise DataError(
-            f"archive '{path.name}' holds no file of persons such as 'psam_p06.csv': "
-            f"there are {listing(members)}"
+            f"[missing-member] archive '{path.name}' holds no file of persons such as "
+            f"'psam_p06.csv': there are {listing(members)}"
         )
     return files
 

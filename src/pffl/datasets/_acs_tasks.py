@@ -323,8 +323,11 @@ def check_task(task: str, filter: str, problems: Problems) -> None:
     names = list(dict.fromkeys(name for name, _ in TASKS))
     filters = [which for name, which in TASKS if name == task]
     if not filters:
-        problems.add(f"'task' must be one of {names}. Got '{task}' instead.")
+        problems.add(
+            f"[wrong-value] 'task' must be one of {names}. Got '{task}' instead."
+        )
     elif filter not in filters:
         problems.add(
-            f"'filter' must be one of {filters} for '{task}'. Got '{filter}' instead."
+            f"[wrong-value] 'filter' must be one of {filters} for '{task}'. Got "
+            f"'{filter}' instead."
         )

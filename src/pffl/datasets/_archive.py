@@ -58,7 +58,9 @@ def open_member(
             with opened.open(info) as stream:
                 yield stream
     except DAMAGED as error:
-        raise DataError(f"archive '{archive.name}' is damaged: {error}") from error
+        raise DataError(
+            f"[damaged-file] archive '{archive.name}' is damaged: {error}"
+        ) from error
 
 
 def check_sound(archive: Path, name: str, member: str) -> str | None:
@@ -81,10 +83,14 @@ def check_archive(
         check_entries(entries, MAX_MEMBERS, problems)
         wanted = [info for info in entries if info.filename == member]
         if len(wanted) != 1:
-            problems.add(f"{len(wanted)} members are called '{member}', expected one")
+            problems.add(
+                f"[wrong-members] {len(wanted)} members are called '{member}', "
+                "expected one"
+            )
         elif wanted[0].file_size > max_bytes:
             problems.add(
-                f"'{member}' has {wanted[0].file_size} bytes, limit {max_bytes}"
+                f"[too-large] '{member}' has {wanted[0].file_size} bytes, limit "
+                f"{max_bytes}"
             )
     return wanted[0]
 
@@ -94,7 +100,9 @@ def check_entries(
 ) -> None:
     """Note every suspicious entry of an archive, or that there are too many."""
     if len(entries) > most:
-        problems.add(f"{len(entries)} members, at most {most} are allowed")
+        problems.add(
+            f"[too-many-members] {len(entries)} members, at most {most} are allowed"
+        )
     else:
         problems.extend(filter(None, map(_suspicion, entries)))
 

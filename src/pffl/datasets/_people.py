@@ -25,7 +25,10 @@ def protected_names(
     """Names of the protected attributes; what is wrong with them is noted."""
     names = (group,) if isinstance(group, str) else tuple(group)
     if not names or len(set(names)) < len(names):
-        problems.add(f"group: name each protected attribute once. Got {names} instead.")
+        problems.add(
+            f"[repeated-name] group: name each protected attribute once. Got {names} "
+            "instead."
+        )
     allowed = ", ".join(f"'{name}'" for name in known)
     problems.extend(
         f"[unknown-group] group: '{name}' is not one of {allowed}"
@@ -50,8 +53,8 @@ def read_records(
             fields = len(line) if fields is None else fields
             if len(line) != fields:
                 raise DataError(
-                    f"'{path}', line {lines.line_num}: {len(line)} fields, "
-                    f"expected {fields}"
+                    f"[bad-record] '{path}', line {lines.line_num}: {len(line)} "
+                    f"fields, expected {fields}"
                 )
             yield line
 

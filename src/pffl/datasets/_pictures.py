@@ -71,7 +71,9 @@ class Store:
         try:
             opened = zipfile.ZipFile(path)
         except (*DAMAGED, OSError) as error:
-            raise DataError(f"archive '{path.name}' is damaged: {error}") from error
+            raise DataError(
+                f"[damaged-file] archive '{path.name}' is damaged: {error}"
+            ) from error
         entries = opened.infolist()
         with Problems(f"archive '{path.name}'", DataError) as problems:
             check_entries(entries, MOST_MEMBERS, problems)
@@ -82,7 +84,9 @@ class Store:
             ]
             members = {info.filename.rpartition("/")[2]: info for info in pictures}
             if len(members) < len(pictures):
-                problems.add("pictures of the same name in several folders")
+                problems.add(
+                    "[repeated-name] pictures of the same name in several folders"
+                )
 
         def read(name: str) -> bytes:
             _check_size(members[name].file_size)
@@ -122,7 +126,9 @@ def decoded(
             _decode_all(opening(), names, size, target, workers, progress)
             known = _cached(target, shape)
     if known is None:
-        raise DataError(f"CelebA: '{target}' changed while it was written")
+        raise DataError(
+            f"[changed-file] CelebA: '{target}' changed while it was written"
+        )
     return known
 
 
@@ -151,8 +157,9 @@ def _decode_all(
     missing = [name for name in names if name not in store.names]
     if missing:
         raise DataError(
-            f"CelebA: {len(missing)} pictures are missing: {listing(missing)} "
-            "(`pictures='present'` draws people from those that are there)"
+            f"[missing-pictures] CelebA: {len(missing)} pictures are missing: "
+            f"{listing(missing)} (`pictures='present'` draws people from those that "
+            "are there)"
         )
     arriving = target.with_suffix(".arriving.npy")
     array = np.lib.format.open_memmap(
@@ -178,7 +185,7 @@ def _decode_all(
                     progress("pictures", done, len(names))
         if damaged:
             raise DataError(
-                f"CelebA: {len(damaged)} pictures cannot be read: "
+                f"[damaged-pictures] CelebA: {len(damaged)} pictures cannot be read: "
                 f"{listing(sorted(damaged))}"
             )
         array.flush()

@@ -262,8 +262,9 @@ class _Persons:
                 if counts:
                     values = [f"{v:g} ({n})" for v, n in counts.most_common()]
                     problems.add(
-                        f"column '{name}' has values that the data dictionary does "
-                        f"not have (missing counts as 0): {listing(values)}"
+                        f"[unknown-category] column '{name}' has values that the data "
+                        "dictionary does not have (missing counts as 0): "
+                        f"{listing(values)}"
                     )
 
     def _pack(self, key: str, entry: Input, chunk: Columns, kept: BoolArray) -> None:
@@ -293,7 +294,10 @@ class _Persons:
             expected = (
                 f"of {file.state} ({FIPS[file.state]})" if file.state else "known"
             )
-            raise DataError(f"{file}: states that are not {expected}: {listing(wrong)}")
+            raise DataError(
+                f"[other-states] {file}: states that are not {expected}: "
+                f"{listing(wrong)}"
+            )
         for code, count in zip(codes, counts, strict=True):
             self.read[str(known[code])] += int(count)
         return chunk["ST"].astype(np.uint8)
@@ -343,8 +347,8 @@ def _read(
     for file, found in zip(files, columns, strict=True):
         if "ST" not in found and file.state is None and len(states or ()) != 1:
             raise DataError(
-                f"{file} does not say which state its rows are from: name it, for "
-                "instance states=['NY']"
+                f"[needs-states] {file} does not say which state its rows are from: "
+                "name it, for instance states=['NY']"
             )
         only = None if "ST" in found else file.state or (states or ("",))[0]
         for chunk in file.chunks(found):
@@ -367,13 +371,18 @@ def _columns(
     needed = [label, *named] if file.extract else wanted
     absent = [f"'{column}'" for column in needed if column not in found]
     if absent:
-        raise DataError(f"{file} is not such a table: no columns {', '.join(absent)}")
+        raise DataError(
+            f"[missing-column] {file} is not such a table: no columns "
+            f"{', '.join(absent)}"
+        )
     if file.extract or year < RENAMED_FILES:
         return found
     # From then on files of all years are called alike, but numbers hold the year.
     number = dict(zip(*file.head(), strict=False)).get("SERIALNO", "")
     if len(number) == 13 and number[:4].isdigit() and int(number[:4]) != year:
-        raise DataError(f"{file} holds persons of {number[:4]}, expected {year}")
+        raise DataError(
+            f"[other-year] {file} holds persons of {number[:4]}, expected {year}"
+        )
     return found
 
 
@@ -413,7 +422,7 @@ def _notes(
 ) -> tuple[str, ...]:
     """Count what was read, compare with what is known, and say what was done."""
     if not len(persons):
-        raise DataError("no person of these files passes the filter")
+        raise DataError("[no-rows] no person of these files passes the filter")
     read = sum(persons.read.values())
     words = ", ".join(task.conditions) or "everyone"
     notes = [f"{read:,} persons read, {len(persons):,} kept ({words})"]
@@ -444,7 +453,9 @@ def _counted(
         if fifty != known:
             found.append(f"fifty states {year}: {fifty:,} persons, published {known:,}")
     if downloaded and found:
-        raise DataError(f"not the files that the Census published: {listing(found)}")
+        raise DataError(
+            f"[wrong-count] not the files that the Census published: {listing(found)}"
+        )
     if downloaded:
         for file in files:
             check_rows(file, persons.read[str(file.state)])

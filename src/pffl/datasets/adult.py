@@ -126,7 +126,9 @@ def adult(
         attributes = _people.protected_names(group, ("sex", "race"), problems)
         hashes = [file.sha256 for file in FILES] if sha256 is None else sha256
         if isinstance(hashes, str) or len(hashes) != len(FILES):
-            problems.add(f"'sha256' must be {len(FILES)} hashes, one for each file")
+            problems.add(
+                f"[wrong-value] 'sha256' must be {len(FILES)} hashes, one for each file"
+            )
     paths = [
         fetch(
             replace(file, sha256=own),
@@ -215,17 +217,24 @@ def _read_both(
     sizes = [len(table["age"]) for table in tables]
     for path, found, expected in zip(paths, sizes, ROWS, strict=True):
         if official and found != expected:
-            raise DataError(f"'{path.name}': {found} rows, expected {expected}")
+            raise DataError(
+                f"[wrong-count] '{path.name}': {found} rows, expected {expected}"
+            )
     joined = {name: np.concatenate([t[name] for t in tables]) for name in COLUMNS}
     with Problems("Adult", DataError) as problems:
         for name in NUMBERS:
             if not np.char.isdigit(joined[name]).all():
-                problems.add(f"column '{name}' is not all whole numbers")
+                problems.add(f"[not-numbers] column '{name}' is not all whole numbers")
         odd = sorted(set(joined["income"].tolist()) - set(LABELS))
         if odd:
-            problems.add(f"column 'income' has values {odd[:5]}, expected {LABELS}")
+            problems.add(
+                f"[unknown-label] column 'income' has values {odd[:5]}, expected "
+                f"{LABELS}"
+            )
         for name in ("sex", "race"):
             unknown = int(np.isin(joined[name], ("", "?")).sum())
             if unknown:
-                problems.add(f"column '{name}': {unknown} missing values")
+                problems.add(
+                    f"[missing-values] column '{name}': {unknown} missing values"
+                )
     return joined, np.repeat([True, False], sizes)

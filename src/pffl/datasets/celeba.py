@@ -120,7 +120,9 @@ def celeba(
         check_choice(problems, "edition", edition, ("official", "any"))
         check_choice(problems, "pictures", pictures, ("all", "present"))
         if label == group:
-            problems.add(f"label and group must differ. Both are '{label}'.")
+            problems.add(
+                f"[wrong-column] label and group must differ. Both are '{label}'."
+            )
     folder, attributes, identities, archive = _files(source, edition)
     names, person, flags = _read_lists(attributes, identities, (label, group))
 
@@ -184,14 +186,14 @@ def _choose(
     if not len(kept):
         most = int(counts.max(initial=0))
         raise DataError(
-            f"CelebA: {enough}: of the {int(held.sum()):,} at hand nobody has more "
-            f"than {most:,} (`least_images=` asks for fewer)"
+            f"[too-few-people] CelebA: {enough}: of the {int(held.sum()):,} at hand "
+            f"nobody has more than {most:,} (`least_images=` asks for fewer)"
         )
     if clients is not None and (len(kept) >= clients or not part):
         if len(kept) < clients:
             raise DataError(
-                f"CelebA: {enough}, clients={clients:,} were asked for (`clients=None` "
-                "takes all of them)"
+                f"[too-few-people] CelebA: {enough}, clients={clients:,} were asked "
+                "for (`clients=None` takes all of them)"
             )
         kept = np.random.default_rng(seed).choice(kept, clients, replace=False)
     return np.flatnonzero(held & np.isin(person, kept))
@@ -212,17 +214,21 @@ def _files(
     tables = {name: place(table) for name, table in TABLES.items()}
     with Problems("CelebA", DataError) as problems:
         if not folder.is_dir():
-            problems.add(f"'{folder}' is not a folder. {HOW}")
+            problems.add(f"[file-missing] '{folder}' is not a folder. {HOW}")
         for name, table in tables.items():
             if folder.is_dir() and found[name] is None and table is not None:
                 found[name] = table
                 if edition == "official":
                     problems.add(
-                        f"'{table}' is a mirror's, for which there is no hash to check "
-                        f"(`edition='any'` reads it); the official list is {name}"
+                        f"[no-hash] '{table}' is a mirror's, for which there is no "
+                        "hash to check (`edition='any'` reads it); the official list "
+                        f"is {name}"
                     )
             elif folder.is_dir() and found[name] is None:
-                problems.add(f"'{folder}' has no {name}, nor {TABLES[name]}. {HOW}")
+                problems.add(
+                    f"[file-missing] '{folder}' has no {name}, nor {TABLES[name]}. "
+                    f"{HOW}"
+                )
             elif edition == "official" and (path := found[name]) is not None:
                 check_hash(path, name, problems)
     attributes, identities = found[ATTRIBUTES], found[IDENTITIES]
@@ -243,7 +249,8 @@ def _open_store(source: Path, archive: Path | None, *, official: bool) -> Store:
         if folder.is_dir() and next(folder.glob("*.jpg"), None) is not None:
             return Store.folder(folder)
     raise DataError(
-        f"'{source}' holds neither img_align_celeba.zip nor pictures (*.jpg)"
+        f"[file-missing] '{source}' holds neither img_align_celeba.zip nor pictures "
+        "(*.jpg)"
     )
 
 
@@ -268,9 +275,9 @@ def check_hash(path: Path, name: str, problems: Problems) -> None:
     found = md5(path)
     if found != MD5[name]:
         problems.add(
-            f"'{path}' has MD5 {found} ({path.stat().st_size:,} bytes), the official "
-            f"file has {MD5[name]}: it is damaged or another edition (`edition='any'` "
-            "reads it all the same)"
+            f"[wrong-hash] '{path}' has MD5 {found} ({path.stat().st_size:,} bytes), "
+            f"the official file has {MD5[name]}: it is damaged or another edition "
+            "(`edition='any'` reads it all the same)"
         )
 
 
@@ -290,7 +297,10 @@ def _read_lists(
                 ("attributes", people.keys() - looks.keys()),
             ):
                 if alone:
-                    problems.add(f"pictures without {what}: {listing(sorted(alone))}")
+                    problems.add(
+                        f"[lists-differ] pictures without {what}: "
+                        f"{listing(sorted(alone))}"
+                    )
     names = sorted(looks)
     person = np.array([people[name] for name in names], dtype=np.int64)
     return names, person, np.array([looks[name] for name in names], dtype=bool)
@@ -320,13 +330,14 @@ def _read_attributes(
     if table:
         lines = [str(len(lines) - 1), *lines]  # it announces no number of pictures
     if len(lines) < 3 or not lines[0].strip().isdigit():
-        problems.add(f"'{path}' is not CelebA's list of attributes")
+        problems.add(f"[wrong-list] '{path}' is not CelebA's list of attributes")
         return {}
     known = lines[1].split(",")[1:] if table else lines[1].split()
     absent = [name for name in wanted if name not in known]
     if absent:
         problems.add(
-            f"no attribute {', '.join(map(repr, absent))}: there are {', '.join(known)}"
+            f"[unknown-attribute] no attribute {', '.join(map(repr, absent))}: there "
+            f"are {', '.join(known)}"
         )
         return {}
     places = [known.index(name) for name in wanted]
@@ -340,8 +351,8 @@ def _read_attributes(
     looks = _read_list(path, lines[2:], 2 if table else 3, look, problems)
     if len(problems.found) == before and len(looks) != int(lines[0]):
         problems.add(
-            f"'{path}' announces {int(lines[0]):,} pictures and lists {len(looks):,}: "
-            "it is cut off"
+            f"[cut-off] '{path}' announces {int(lines[0]):,} pictures and lists "
+            f"{len(looks):,}: it is cut off"
         )
     return looks
 
@@ -369,12 +380,12 @@ def _read_list(
         twice = twice or name in found
         found[name] = value
     if wrong:
-        problems.add(f"'{path}': lines {listing(wrong)} cannot be read")
+        problems.add(f"[bad-record] '{path}': lines {listing(wrong)} cannot be read")
     bad = [name for name in found if name != Path(name).name or "\\" in name]
     if bad:
-        problems.add(f"'{path}': not names of pictures: {listing(bad)}")
+        problems.add(f"[bad-record] '{path}': not names of pictures: {listing(bad)}")
     if twice:
-        problems.add(f"'{path}' lists a picture twice")
+        problems.add(f"[repeated-name] '{path}' lists a picture twice")
     return found
 
 
@@ -382,5 +393,7 @@ def _lines(path: Path) -> list[str]:
     try:
         text = path.read_text("ascii")
     except UnicodeDecodeError as error:
-        raise DataError(f"'{path}': byte {error.start} is not text") from error
+        raise DataError(
+            f"[not-text] '{path}': byte {error.start} is not text"
+        ) from error
     return text.splitlines()

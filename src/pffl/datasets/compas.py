@@ -159,7 +159,9 @@ def read(path: str | os.PathLike[str]) -> _people.Text:
     header, *lines = [*_people.read_records(path)] or [[]]
     absent = [column for column in COLUMNS if column not in header]
     if absent:
-        raise DataError(f"'{path}' is not the COMPAS table: no columns {absent}")
+        raise DataError(
+            f"[missing-column] '{path}' is not the COMPAS table: no columns {absent}"
+        )
     places = [header.index(column) for column in COLUMNS]
     kept = [[line[place] for place in places] for line in lines]
     return _people.as_text(kept, COLUMNS)
@@ -232,4 +234,6 @@ def _fedfb(table: _people.Text) -> Federation:
 
 def _check_count(found: int, expected: int, *, official: bool) -> None:
     if official and found != expected:
-        raise DataError(f"COMPAS: {found} rows after the filter, expected {expected}")
+        raise DataError(
+            f"[wrong-count] COMPAS: {found} rows after the filter, expected {expected}"
+        )

@@ -103,18 +103,26 @@ def synthetic(
         check_whole(problems, rows=rows, silos=silos, features=features)
         if sizes.shape != (total,) or not (np.isfinite(sizes) & (sizes > 0)).all():
             problems.add(
-                f"'group_sizes' must be {total} positive numbers, one per group"
+                f"[wrong-value] 'group_sizes' must be {total} positive numbers, one "
+                "per group"
             )
         if hardness.shape != (total,) or not ((hardness >= 0) & (hardness <= 1)).all():
-            problems.add(f"'group_hardness' must be {total} numbers in [0, 1]")
+            problems.add(
+                f"[wrong-value] 'group_hardness' must be {total} numbers in [0, 1]"
+            )
         check_shares(problems, group_conflict=group_conflict, label_noise=label_noise)
         if not (np.isfinite(heterogeneity) and heterogeneity >= 0):
-            problems.add(f"'heterogeneity' must be ≥ 0. Got {heterogeneity} instead.")
+            problems.add(
+                f"[wrong-value] 'heterogeneity' must be ≥ 0. Got {heterogeneity} "
+                "instead."
+            )
         check_choice(problems, "task", task, ("classification", "regression"))
         if classes < 2:
-            problems.add(f"'classes' must be at least 2. Got {classes} instead.")
+            problems.add(
+                f"[wrong-value] 'classes' must be at least 2. Got {classes} instead."
+            )
         if rows < silos:
-            problems.add(f"{rows} rows are too few for {silos} silos")
+            problems.add(f"[too-few-rows] {rows} rows are too few for {silos} silos")
     generator = np.random.default_rng(seed)
     outputs = classes if task == "classification" else 0
     world = World(

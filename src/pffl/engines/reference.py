@@ -24,7 +24,7 @@ def naming(silo: str, question: Question[Any]) -> Iterator[None]:
         raise
     except Exception as error:
         raise FederationError(
-            f"silo '{silo}' failed to answer {question.kind}: {error}"
+            f"[silo-failed] silo '{silo}' failed to answer {question.kind}: {error}"
         ) from error
 
 

@@ -111,8 +111,8 @@ class Fair(BaseEstimator):
             )
         if self.multiplier_bound is not None or self.risk_weight != 1.0:
             raise UsageError(
-                "multiplier_bound and risk_weight are for the default method: give "
-                f"them to {type(self.method).__name__} itself"
+                "[options-conflict] multiplier_bound and risk_weight are for the "
+                f"default method: give them to {type(self.method).__name__} itself"
             )
         return method_of(self.method)
 
@@ -144,7 +144,8 @@ class Fair(BaseEstimator):
         if status in ("infeasible", "not_met", "within_slack") or (unfinished and over):
             if self.infeasible == "raise":
                 raise NotMetError(
-                    f"{told} (`infeasible='warn'` or 'nearest' keeps the nearest model)"
+                    f"[not-met] {told} (`infeasible='warn'` or 'nearest' keeps the "
+                    "nearest model)"
                 )
             if self.infeasible == "warn":
                 warnings.warn(told, stacklevel=4)
@@ -243,8 +244,8 @@ class Fair(BaseEstimator):
         schema, trained = self.solution_.schema, self.solution_.data
         if trained.weighted and sample_weight is None:
             raise UsageError(
-                "sample_weight is needed: the model was trained with weights (ones, "
-                "where rows count alike)"
+                "[needs-weights] sample_weight is needed: the model was trained with "
+                "weights (ones, where rows count alike)"
             )
         if schema.labels:
             target = codes_of(target, self.classes_)
@@ -312,7 +313,9 @@ def constraint_of(estimator: Fair) -> Constraint | None:
     name = type(estimator).__name__
     if isinstance(kind, Constraint):
         if bound is not None:
-            raise UsageError(f"{name}: give bounds in 'constraint' or in 'bound'")
+            raise UsageError(
+                f"[bounds-mixed] {name}: give bounds in 'constraint' or in 'bound'"
+            )
         return kind
     kinds = [one for one in CONSTRAINTS if one != MinMax.name]  # bound="smallest" is it
     if kind not in kinds:

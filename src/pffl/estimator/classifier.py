@@ -158,7 +158,7 @@ class FairClassifier(ClassifierMixin, Fair):
         self.classes_ = np.unique(y if given is None else y[given > 0])
         if len(self.classes_) < 2:
             raise DataError(
-                "two classes are needed, and all rows are of one class: "
+                "[one-class] two classes are needed, and all rows are of one class: "
                 f"{self.classes_.tolist()[0]!r}"
             )
         self._trained(

@@ -68,8 +68,9 @@ def feasible_bound(
     given = asked.get_params(deep=False)
     if any(isinstance(given.get(key), Constraint) for key in ("bound", "constraint")):
         raise UsageError(
-            "feasible_bound takes a constraint by its name, such as 'bgl': for others "
-            "there is pffl.feasible(Federation.from_arrays(…), constraint)"
+            "[wrong-constraint] feasible_bound takes a constraint by its name, such "
+            "as 'bgl': for others there is pffl.feasible(Federation.from_arrays(…), "
+            "constraint)"
         )
     classifies = isinstance(asked, FairClassifier)
     own = clone(asked)

@@ -58,8 +58,8 @@ def weights(sample_weight: object, rows: int) -> FloatArray | None:
     values = as_column(sample_weight)
     if values.shape != (rows,):
         raise DataError(
-            f"sample_weight has the shape {values.shape}, expected one number for each "
-            f"of the {rows:,} rows"
+            f"[wrong-shape] sample_weight has the shape {values.shape}, expected one "
+            f"number for each of the {rows:,} rows"
         )
     with Problems("rows", DataError) as problems:
         found = as_weights(values, problems)
@@ -70,15 +70,15 @@ def known_groups(schema: Schema, sensitive_features: object, rows: int) -> IntAr
     """Return the group of each row; refuse values that were not trained on."""
     if sensitive_features is None and schema.groups != EVERYONE.names:
         raise UsageError(
-            "sensitive_features are needed: the model was trained with the groups of "
-            f"{', '.join(a.name for a in schema.attributes)}"
+            "[needs-groups] sensitive_features are needed: the model was trained with "
+            f"the groups of {', '.join(a.name for a in schema.attributes)}"
         )
     attributes, codes = attributes_of(sensitive_features, rows)
     if [a.name for a in attributes] != [a.name for a in schema.attributes]:
         known = [a.name for a in schema.attributes]
         raise DataError(
-            f"sensitive_features has the columns {[a.name for a in attributes]}, the "
-            f"model was trained with {known}"
+            "[other-groups] sensitive_features has the columns "
+            f"{[a.name for a in attributes]}, the model was trained with {known}"
         )
     columns = []
     with Problems("sensitive_features", DataError) as problems:
@@ -89,8 +89,8 @@ def known_groups(schema: Schema, sensitive_features: object, rows: int) -> IntAr
             new = [value for value in own.values if value not in place]
             if new:
                 problems.add(
-                    f"'{own.name}' has the values {new[:5]}, which no training row "
-                    f"had: {_listed(known_as)}"
+                    f"[unknown-group] '{own.name}' has the values {new[:5]}, which no "
+                    f"training row had: {_listed(known_as)}"
                 )
             table = np.array([place.get(value, 0) for value in own.values])
             columns.append(table[column])
@@ -111,8 +111,9 @@ def held_out(schema: Schema, rows: Rows, silos: object, shown: Problem) -> Feder
         names, codes = encode_values(as_column(silos), "silos")
     if confined and names != shown.silo_names:
         raise DataError(
-            f"the bounds are of silos: rows of {list(shown.silo_names)[:5]} are "
-            f"needed, got {list(names)[:5]} (`silos=`)"
+            "[other-silos] the bounds are of silos: rows of "
+            f"{list(shown.silo_names)[:5]} are needed, got {list(names)[:5]} "
+            "(`silos=`)"
         )
     counted = rows.weights > 0
     parts = [

@@ -124,7 +124,9 @@ class Statement(Record):
         try:
             json.dumps(self.figures)
         except (TypeError, RecursionError) as error:
-            raise UsageError(f"figures that cannot be written: {error}") from error
+            raise UsageError(
+                f"[not-json] figures that cannot be written: {error}"
+            ) from error
         put(self, "holds", None if self.holds is None else bool(self.holds))
         if self.value is not None:
             put(self, "value", float(self.value))
@@ -176,7 +178,9 @@ def _row(row: Mapping[str, Json]) -> dict[str, Json]:
     """Make one cell's figures plain; a number that was lost cannot hold."""
     out = plain(dict(row))
     if not isinstance(out, dict) or "cell" not in out:
-        raise UsageError(f"a row of 'per_cell' needs the key 'cell'. Got {row!r}")
+        raise UsageError(
+            f"[missing-key] a row of 'per_cell' needs the key 'cell'. Got {row!r}"
+        )
     lost = any(out[key] is None and row[key] is not None for key in out)
     return {**out, "holds": None} if lost and out.get("holds") else out
 
@@ -252,7 +256,9 @@ class Certificate(Record):
         if kind is not None and not self.holds(kind):
             found = self.of_kind(kind)
             reason = found[0].text if found else "there is no such statement"
-            raise NotMetError(f"'{kind}' is required and not shown: {reason}")
+            raise NotMetError(
+                f"[not-shown] '{kind}' is required and not shown: {reason}"
+            )
 
     def as_dict(self) -> dict[str, Json]:
         """Plain form, for JSON, with the version of the format."""
@@ -274,17 +280,18 @@ class Certificate(Record):
         seen = (known.pop("format", None), known.pop("version", None))
         if seen != (FORMAT, VERSION):
             raise ArtefactError(
-                f"certificate: format and version {seen} cannot be read; this pffl "
-                f"reads {(FORMAT, VERSION)}"
+                f"[other-format] certificate: format and version {seen} cannot be "
+                f"read; this pffl reads {(FORMAT, VERSION)}"
             )
         try:
             built = read(cls, known, source="certificate")
         except (UsageError, OverflowError) as error:
-            raise ArtefactError(f"certificate: {error}") from error
+            raise ArtefactError(f"[bad-certificate] certificate: {error}") from error
         if built.as_dict() != plain(dict(data)):
             raise ArtefactError(
-                "certificate: contradicts itself (a failed assumption or a non-finite "
-                "number beside a claim), or has parts that are unknown"
+                "[bad-certificate] certificate: contradicts itself (a failed "
+                "assumption or a non-finite number beside a claim), or has parts that "
+                "are unknown"
             )
         return built
 

@@ -965,8 +965,8 @@ class Evidence(Record):
         seen = (known.pop("format", None), known.pop("version", None))
         if seen != (FORMAT, VERSION):
             raise ArtefactError(
-                f"evidence: format and version {seen} cannot be read; this pffl reads "
-                f"{(FORMAT, VERSION)}"
+                f"[other-format] evidence: format and version {seen} cannot be read; "
+                f"this pffl reads {(FORMAT, VERSION)}"
             )
         evidence = read(cls, known, source="evidence")
         evidence._check_lengths()
@@ -1002,8 +1002,8 @@ class Evidence(Record):
                 good = good and len(least.multipliers) == len(least.offsets) == cells
         if not good:
             raise ArtefactError(
-                "evidence: what was measured does not fit together: cells, multipliers "
-                "and sums differ in number"
+                "[bad-evidence] evidence: what was measured does not fit together: "
+                "cells, multipliers and sums differ in number"
             )
 
 

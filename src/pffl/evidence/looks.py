@@ -176,8 +176,8 @@ class Looks:
                 others += len({o.settings for o in seen} - {now.settings})
         if (planned or others) and e.terms.fresh_split:
             raise UsageError(
-                "these held-out rows were looked at before, by what the folder "
-                "counts: 'fresh_split' is for rows that nobody has looked at"
+                "[rows-reused] these held-out rows were looked at before, by what the "
+                "folder counts: 'fresh_split' is for rows that nobody has looked at"
             )
         terms = replace(e.terms, candidates=candidates, others=others)
         e = replace(e, terms=replace(terms, counted=terms.counted or planned))

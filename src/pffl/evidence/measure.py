@@ -147,7 +147,9 @@ def measure(
         flow = heldout_sample(shown, w, wanted, None, rows)
         held = yield from stage("heldout", flow)
         if isinstance(held, Missing):
-            raise DataError(f"a model is audited by its rows: {held.missing}")
+            raise DataError(
+                f"[no-test-rows] a model is audited by its rows: {held.missing}"
+            )
         none = Proofs(UNTRAINED, UNTRAINED, UNTRAINED)
         return Measured(held, held, UNTRAINED, none)
     parts: tuple[Flow[Any], ...] = (

@@ -480,9 +480,13 @@ def held(path: Path) -> Iterator[Monitor | None]:
     """
     beside = json_of(path)
     if beside == path:
-        raise UsageError(f"'{path}': a state has lines of JSON; call it FILE.jsonl")
+        raise UsageError(
+            f"[wrong-file-name] '{path}': a state has lines of JSON; call it FILE.jsonl"
+        )
     if beside.exists() and FORMAT.encode() not in files.read(beside)[:80]:
-        raise ArtefactError(f"'{beside}' is there already and not ours: choose another")
+        raise ArtefactError(
+            f"[file-exists] '{beside}' is there already and not ours: choose another"
+        )
     files.folder(path.parent)
     with files.lock(path.with_name(f".{path.name}.lock")):
         found = None
@@ -500,7 +504,7 @@ def read(path: Path) -> Monitor:
     """Read the file of a monitor; every line is checked."""
     found, _ = _read(path)
     if found is None:
-        raise ArtefactError(f"'{path}' holds no batch of a monitor")
+        raise ArtefactError(f"[no-batches] '{path}' holds no batch of a monitor")
     return found
 
 
@@ -513,7 +517,7 @@ def _read(path: Path) -> tuple[Monitor | None, int]:
         if lines:
             _settings(path, lines[0])
         elif not content.startswith(BEGINNING[: len(content)]):
-            raise ArtefactError(f"'{path}' is no state of a monitor")
+            raise ArtefactError(f"[bad-state] '{path}' is no state of a monitor")
         return None, 0
     first = _settings(path, lines[0])
     monitor = Monitor.begin(first)
@@ -538,8 +542,8 @@ def _settings(path: Path, text: bytes) -> Settings:
     found = (plain.pop("format", None), plain.pop("version", None))
     if found != (FORMAT, VERSION):
         raise ArtefactError(
-            f"'{path}' is no state of a monitor: its format and version are {found}, "
-            f"not {(FORMAT, VERSION)}"
+            f"[other-format] '{path}' is no state of a monitor: its format and "
+            f"version are {found}, not {(FORMAT, VERSION)}"
         )
     return records.read(Settings, plain, source=f"'{path}', line 1")
 
@@ -553,7 +557,7 @@ def _checked(
     digest = plain.pop("digest", None)
     if plain.get("before") != before or digest != _sealed(plain, before)["digest"]:
         if number == 1 and plain.get("format") != FORMAT:
-            raise ArtefactError(f"'{path}' is no state of a monitor")
+            raise ArtefactError(f"[bad-state] '{path}' is no state of a monitor")
         raise _edited(path, number)
     del plain["before"]
     return plain, str(digest)
@@ -561,9 +565,9 @@ def _checked(
 
 def _edited(path: Path, number: int) -> ArtefactError:
     return ArtefactError(
-        f"'{path}', line {number}: it was changed after it was written, or a line "
-        "before it was; begin a new monitor (--state FILE), or take a copy that is as "
-        "it was"
+        f"[changed-file] '{path}', line {number}: it was changed after it was "
+        "written, or a line before it was; begin a new monitor (--state FILE), or "
+        "take a copy that is as it was"
     )
 
 

@@ -62,8 +62,8 @@ def at_hand(
     """
     if people.y is None or people.sensitive_features is None:
         raise UsageError(
-            "a model is audited on a federation, or on rows: give X (its inputs), y "
-            "and sensitive_features"
+            "[needs-rows] a model is audited on a federation, or on rows: give X (its "
+            "inputs), y and sensitive_features"
         )
     if callable(getattr(model, "predict_proba", None)):
         classes = getattr(model, "classes_", None)
@@ -72,15 +72,17 @@ def at_hand(
         return _regressor(model, people)
     if people.X is not None:
         raise UsageError(
-            f"{type(model).__name__} has neither predict_proba nor predict; "
-            "probabilities themselves are given without X"
+            f"[no-predictions] {type(model).__name__} has neither predict_proba nor "
+            "predict; probabilities themselves are given without X"
         )
     return _classifier(model, people, None)
 
 
 def _inputs(people: People) -> object:
     if people.X is None:
-        raise UsageError("an estimator is audited on its inputs: give X, too")
+        raise UsageError(
+            "[needs-rows] an estimator is audited on its inputs: give X, too"
+        )
     return people.X
 
 
@@ -90,15 +92,18 @@ def _classifier(
     values = np.asarray(given, dtype=np.float64)
     labels, codes = encode_values(as_column(people.y), "label")
     if values.ndim not in (1, 2) or len(values) != len(codes):
-        raise DataError(f"{values.shape} probabilities for {len(codes):,} rows of y")
+        raise DataError(
+            f"[wrong-shape] {values.shape} probabilities for {len(codes):,} rows of y"
+        )
     values = values.reshape(len(values), -1)
     notes: tuple[str, ...] = ()
     if classes is not None:
         names, order = encode_values(as_column(classes), "classes_")
         if names != labels:
             raise DataError(
-                f"the model has the classes {list(names)}, y has {list(labels)}: leave "
-                "out rows of other classes, or audit rows that have them all"
+                f"[other-labels] the model has the classes {list(names)}, y has "
+                f"{list(labels)}: leave out rows of other classes, or audit rows that "
+                "have them all"
             )
         values = values[:, np.argsort(order)]
     elif values.shape[1] == 1 and len(labels) == 2:
@@ -110,7 +115,8 @@ def _classifier(
         values = values[:, 1:]
     if values.shape[1] != (1 if len(labels) == 2 else len(labels)):
         raise DataError(
-            f"{values.shape[1]} columns of probabilities for {len(labels)} classes"
+            f"[wrong-shape] {values.shape[1]} columns of probabilities for "
+            f"{len(labels)} classes"
         )
     inputs = [INPUT] if len(labels) == 2 else [f"{INPUT}: {n}" for n in labels]
     checked(values, inputs)
@@ -125,8 +131,8 @@ def _regressor(
 ) -> tuple[Model, FloatArray, tuple[str, ...], Federation]:
     if as_column(people.y).dtype.kind not in "iuf":
         raise DataError(
-            f"{type(model).__name__} has no predict_proba, and y has classes: a loss "
-            "needs probabilities"
+            f"[no-predictions] {type(model).__name__} has no predict_proba, and y has "
+            "classes: a loss needs probabilities"
         )
     values = np.asarray(model.predict(_inputs(people)), dtype=np.float64)
     names = list(ONE_NUMBER.features)

@@ -286,10 +286,12 @@ def _bound(audited: Any, schema: Schema) -> Audited:
         case Predictor() if audited.schema.features == schema.features:
             return Audited.of(audited)
         case Predictor():
-            raise DataError("the model and the data have different inputs")
+            raise DataError(
+                "[other-inputs] the model and the data have different inputs"
+            )
     raise UsageError(
-        f"a {type(audited).__name__} has inputs of its own: audit it on rows, "
-        "pffl.audit(model, X=X, y=y, sensitive_features=A)"
+        f"[needs-rows] a {type(audited).__name__} has inputs of its own: audit it on "
+        "rows, pffl.audit(model, X=X, y=y, sensitive_features=A)"
     )
 
 
@@ -301,7 +303,9 @@ def _splits(
     if asked is not None:
         absent = [split for split in asked if split not in there]
         if absent:
-            raise UsageError(f"no split '{absent[0]}': there are {list(there)}")
+            raise UsageError(
+                f"[unknown-split] no split '{absent[0]}': there are {list(there)}"
+            )
         return asked
     own = here is not None and here.fingerprint == trained_on
     held = tuple(split for split in there if split != "train")

@@ -66,8 +66,9 @@ class Coefficients:
         if unknown:
             there = ", ".join(schema.features[:20])
             raise DataError(
-                f"the model has inputs that the data have not: {', '.join(unknown)}; "
-                f"there are {there}{', …' if schema.n_features > 20 else ''}"
+                "[other-inputs] the model has inputs that the data have not: "
+                f"{', '.join(unknown)}; there are "
+                f"{there}{', …' if schema.n_features > 20 else ''}"
             )
         notes = []
         unused = [name for name in schema.features if name not in self.features]
@@ -93,13 +94,15 @@ class Coefficients:
         wanted = 1 if len(labels) <= 2 else len(labels)
         if outputs != wanted:
             raise DataError(
-                f"the model has {outputs} outputs; '{schema.target}' needs {wanted}"
+                f"[wrong-shape] the model has {outputs} outputs; '{schema.target}' "
+                f"needs {wanted}"
             )
         if classes is None or not labels:
             return self.coef, self.intercept
         if sorted(classes) != sorted(labels):
             raise DataError(
-                f"the model has the classes {list(classes)}, the data {list(labels)}"
+                f"[other-labels] the model has the classes {list(classes)}, the data "
+                f"{list(labels)}"
             )
         if len(labels) == 2:
             sign = 1.0 if classes[1] == labels[1] else -1.0
@@ -120,7 +123,7 @@ def read_coefficients(path: str | os.PathLike[str]) -> Coefficients:
     try:
         size = place.stat().st_size
         if size > LARGEST:
-            raise ArtefactError(f"'{place}' is too large for coefficients")
+            raise ArtefactError(f"[too-large] '{place}' is too large for coefficients")
         if place.suffix == ".npz":
             found = _npz(place)
         elif place.suffix == ".json":
@@ -130,9 +133,13 @@ def read_coefficients(path: str | os.PathLike[str]) -> Coefficients:
     except (OSError, ValueError, RecursionError, zipfile.BadZipFile) as error:
         if isinstance(error, DataError):
             raise
-        raise ArtefactError(f"'{place}' has no coefficients: {error}") from error
+        raise ArtefactError(
+            f"[not-coefficients] '{place}' has no coefficients: {error}"
+        ) from error
     if not isinstance(found, Mapping):
-        raise ArtefactError(f"'{place}' has no coefficients: it is not a mapping")
+        raise ArtefactError(
+            f"[not-coefficients] '{place}' has no coefficients: it is not a mapping"
+        )
     return parse(found, str(place))
 
 
@@ -142,20 +149,25 @@ def parse(found: Mapping[str, Any], source: str) -> Coefficients:
     with Problems(f"'{source}'", ArtefactError) as problems:
         for key in ("features", "coef"):
             if given.get(key) is None:
-                problems.add(f"no '{key}'")
+                problems.add(f"[missing-key] no '{key}'")
         if len(problems.found) == 2:
-            problems.add("of a model that is not linear, audit its probabilities (CSV)")
+            problems.add(
+                "[not-linear] of a model that is not linear, audit its probabilities "
+                "(CSV)"
+            )
         unknown = [key for key in given if key not in KEYS]
         if unknown:
-            problems.add(f"unknown {unknown}; known are {list(KEYS)}")
+            problems.add(f"[unknown-key] unknown {unknown}; known are {list(KEYS)}")
     names = tuple(str(name) for name in np.atleast_1d(given["features"]).tolist())
     d = len(names)
     with Problems(f"'{source}'", ArtefactError) as problems:
         coef = np.atleast_2d(_numbers(given, "coef", problems))
         if coef.shape[-1] != d or coef.ndim != 2:
-            problems.add(f"'coef' has the shape {coef.shape} for {d} features")
+            problems.add(
+                f"[wrong-shape] 'coef' has the shape {coef.shape} for {d} features"
+            )
         if len(set(names)) != d:
-            problems.add("a feature is named twice")
+            problems.add("[repeated-name] a feature is named twice")
         intercept = np.atleast_1d(_numbers(given, "intercept", problems, 0.0))
         if intercept.shape == (1,):
             intercept = np.repeat(intercept, len(coef))
@@ -167,9 +179,11 @@ def parse(found: Mapping[str, Any], source: str) -> Coefficients:
             ("scale", scale, (d,)),
         ):
             if array.shape != shape:
-                problems.add(f"'{key}' has the shape {array.shape}, not {shape}")
+                problems.add(
+                    f"[wrong-shape] '{key}' has the shape {array.shape}, not {shape}"
+                )
         if (scale <= 0).any():
-            problems.add("a 'scale' is not positive")
+            problems.add("[bad-scale] a 'scale' is not positive")
     return Coefficients(names, coef, intercept, _classes(given), mean, scale)
 
 
@@ -185,10 +199,10 @@ def _numbers(
     try:
         array = np.asarray(default if value is None else value, dtype=np.float64)
     except (TypeError, ValueError):
-        problems.add(f"'{key}' is not made of numbers")
+        problems.add(f"[not-numbers] '{key}' is not made of numbers")
         return np.zeros(0)
     if not np.isfinite(array).all():
-        problems.add(f"'{key}' holds numbers that are not finite")
+        problems.add(f"[not-finite] '{key}' holds numbers that are not finite")
     return array
 
 
@@ -204,7 +218,7 @@ def _classes(given: Mapping[str, Any]) -> tuple[str, ...] | None:
 def _npz(path: Path) -> dict[str, Any]:
     with zipfile.ZipFile(path) as archive:
         if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
-            raise ArtefactError(f"'{path}' is too large for coefficients")
+            raise ArtefactError(f"[too-large] '{path}' is too large for coefficients")
     with np.load(path, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
 

@@ -51,7 +51,9 @@ def with_probabilities(
     frame, _ = read_table(table)
     labels = Federation.from_table(frame, **options).schema.labels
     if not labels:
-        raise DataError("probabilities need classes, and the label is a number")
+        raise DataError(
+            "[numeric-target] probabilities need classes, and the label is a number"
+        )
     predicted, _ = read_table(predictions)
     predicted = _in_order(frame, predicted, id, column)
     known = set(frame.columns) - {COLUMN, *OTHER_NAMES, column}
@@ -90,24 +92,30 @@ def _in_order(
     if id is None:
         if len(predicted) != len(frame):
             raise DataError(
-                f"{len(predicted):,} predictions for {len(frame):,} rows: give one per "
-                "row in the same order, or name the column that joins them (--id)"
+                f"[wrong-length] {len(predicted):,} predictions for {len(frame):,} "
+                "rows: give one per row in the same order, or name the column that "
+                "joins them (--id)"
             )
         _refuse_other_order(frame, predicted, column)
         return predicted
     with Problems("predictions", DataError) as problems:
         for what, table in (("data", frame), ("predictions", predicted)):
             if id not in table.columns:
-                problems.add(f"the {what} have no column '{id}'")
+                problems.add(f"[missing-column] the {what} have no column '{id}'")
             elif what == "predictions" and table[id].duplicated().any():
                 twice = int(table[id].duplicated().sum())
-                problems.add(f"'{id}' is not unique in the predictions: {twice} repeat")
+                problems.add(
+                    f"[repeated-id] '{id}' is not unique in the predictions: {twice} "
+                    "repeat"
+                )
     by_id = predicted.set_index(predicted[id].astype(str))
     wanted = frame[id].astype(str)
     absent = wanted[~wanted.isin(by_id.index)]
     if len(absent):
         some = ", ".join(absent.head(3))
-        raise DataError(f"no prediction for {len(absent):,} rows: {some}, …")
+        raise DataError(
+            f"[missing-predictions] no prediction for {len(absent):,} rows: {some}, …"
+        )
     return by_id.loc[list(wanted)].reset_index(drop=True)
 
 
@@ -121,8 +129,9 @@ def _refuse_other_order(
         differ = int((frame[name].astype(str) != predicted[name].astype(str)).sum())
         if differ:
             raise DataError(
-                f"column '{name}' of the predictions differs from that of the data in "
-                f"{differ:,} rows: the order is another one (--id {name} joins by it)"
+                f"[other-order] column '{name}' of the predictions differs from that "
+                f"of the data in {differ:,} rows: the order is another one (--id "
+                f"{name} joins by it)"
             )
 
 
@@ -133,7 +142,9 @@ def _columns(
     there = [str(name) for name in names]
     if column is not None:
         if column not in there:
-            raise DataError(f"the predictions have no column '{column}': {there}")
+            raise DataError(
+                f"[missing-column] the predictions have no column '{column}': {there}"
+            )
         return [column]
     for before in ("", f"{PROBABILITY}_"):  # the second: as `pffl predict` does
         named = [f"{before}{label}" for label in labels]
@@ -147,7 +158,9 @@ def _columns(
     need = f"one column per class: {list(labels)}"
     if len(labels) == 2:
         need = f"a column '{COLUMN}' (or name it: --probability), or {need}"
-    raise DataError(f"the predictions have the columns {there}; needed: {need}")
+    raise DataError(
+        f"[missing-column] the predictions have the columns {there}; needed: {need}"
+    )
 
 
 def _probabilities(predicted: pd.DataFrame, names: Sequence[str]) -> FloatArray:
@@ -171,8 +184,14 @@ def checked(values: FloatArray, names: Sequence[str]) -> None:
             good = (values[:, j] >= 0) & (values[:, j] <= 1)
             if not good.all():
                 bad = int((~good).sum())
-                problems.add(f"column '{name}': {bad:,} values are not in [0, 1]")
+                problems.add(
+                    f"[bad-probabilities] column '{name}': {bad:,} values are not in "
+                    "[0, 1]"
+                )
         if len(names) > 1 and not problems.found:
             off = int((np.abs(values.sum(axis=1) - 1.0) > 1e-3).sum())
             if off:
-                problems.add(f"{off:,} rows whose probabilities do not add up to 1")
+                problems.add(
+                    f"[bad-probabilities] {off:,} rows whose probabilities do not add "
+                    "up to 1"
+                )

@@ -55,6 +55,6 @@ def method_of(given: object) -> Method[Any]:
     if isinstance(given, str) and given in METHODS:
         return METHODS[given]()
     raise UsageError(
-        f"no method {given!r}: give one, such as pffl.FirstOrder(), or a name of "
-        f"{', '.join(METHODS)}"
+        f"[unknown-method] no method {given!r}: give one, such as pffl.FirstOrder(), "
+        f"or a name of {', '.join(METHODS)}"
     )

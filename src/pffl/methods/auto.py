@@ -99,8 +99,9 @@ class Auto(Method[Any]):
             return kind(**given, warm_start=self.warm_start), why
         if self.max_rounds is not None:
             raise UsageError(
-                "'auto' takes PFFL for models that are not linear, which has "
-                "dual_rounds and rounds_per_dual and no max_rounds: ask for PFFL"
+                "[wrong-parameter] 'auto' takes PFFL for models that are not linear, "
+                "which has dual_rounds and rounds_per_dual and no max_rounds: ask for "
+                "PFFL"
             )
         return PFFL(**given), "the model is not linear"
 
@@ -222,7 +223,7 @@ def check_memory(problem: Problem, method: Method[Any]) -> None:
     if needed > 2.0 * free:
         instead = "" if isinstance(method, FirstOrder) else "`method=FirstOrder()`, or "
         raise UsageError(
-            f"{rows:,} training rows, {p:,} parameters and {z:,} cells need about "
-            f"{needed / 1e9:,.2g} GB of memory, and {free / 1e9:,.2g} GB are free: "
-            f"use {instead}fewer inputs or cells"
+            f"[too-little-memory] {rows:,} training rows, {p:,} parameters and {z:,} "
+            f"cells need about {needed / 1e9:,.2g} GB of memory, and "
+            f"{free / 1e9:,.2g} GB are free: use {instead}fewer inputs or cells"
         )

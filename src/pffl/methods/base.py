@@ -210,8 +210,8 @@ def check_parameters(
                 wanted = "a finite number ≥ 0"
             if not good:
                 problems.add(
-                    f"The '{parameter}' parameter of {name} must be {wanted}. "
-                    f"Got {value!r} instead."
+                    f"[wrong-value] The '{parameter}' parameter of {name} must be "
+                    f"{wanted}. Got {value!r} instead."
                 )
 
 
@@ -223,11 +223,14 @@ def check_hessians(owner: object, problem: Problem, instead: str) -> None:
     p = problem.n_parameters
     if not problem.access.hessians:
         name = type(owner).__name__
-        raise UsageError(f"{name} asks for Hessians, and silos show none: {instead}")
+        raise UsageError(
+            f"[no-hessians] {name} asks for Hessians, and silos show none: {instead}"
+        )
     if p > LARGEST:
         raise UsageError(
-            f"{type(owner).__name__} would ask for Hessians of {p} × {p} numbers per "
-            f"cell, and {LARGEST:,} parameters are the most: {instead}"
+            f"[too-many-parameters] {type(owner).__name__} would ask for Hessians of "
+            f"{p} × {p} numbers per cell, and {LARGEST:,} parameters are the most: "
+            f"{instead}"
         )
 
 
@@ -235,8 +238,8 @@ def check_two_classes(owner: object, schema: Schema) -> None:
     """Refuse data for which "predicted positive" has no meaning."""
     if len(schema.labels) != 2:
         raise UsageError(
-            f"{type(owner).__name__} compares rates of positive predictions and needs "
-            f"two classes; '{schema.target}' has "
+            f"[needs-two-classes] {type(owner).__name__} compares rates of positive "
+            f"predictions and needs two classes; '{schema.target}' has "
             f"{len(schema.labels) or 'numeric values'}"
         )
 

@@ -218,8 +218,9 @@ class LocalTraining(Method[S]):
         for parameter in ("drift_correction", "by_mass"):
             if getattr(self, parameter) and self.weighs_updates:
                 raise UsageError(
-                    f"{type(self).__name__} moves the weights of silos, for which the "
-                    f"'{parameter}' parameter has no meaning: leave it out"
+                    f"[wrong-parameter] {type(self).__name__} moves the weights of "
+                    f"silos, for which the '{parameter}' parameter has no meaning: "
+                    "leave it out"
                 )
 
     @property
@@ -289,8 +290,9 @@ class LocalTraining(Method[S]):
         divides = self.divides(problem)
         if divides and self.drift_correction and not objective.risk_weight > 0:
             raise UsageError(
-                f"{type(self).__name__}: an objective without a risk (β = 0) is either "
-                "corrected for drift or stepped by mass: leave out 'by_mass'"
+                f"[parameters-conflict] {type(self).__name__}: an objective without a "
+                "risk (β = 0) is either corrected for drift or stepped by mass: leave "
+                "out 'by_mass'"
             )
         none = (np.zeros(0),) * 3
         anchor, anchor_weights, anchor_gradient = state.anchor or none

@@ -97,7 +97,9 @@ class FairFed(MeasuredDescent[State]):
         check_two_classes(self, problem.schema)
         counts = self.counts(problem)
         if (self.among(counts).sum(axis=0) > 0).sum() < 2:
-            raise DataError("FairFed compares groups, and fewer than two have rows")
+            raise DataError(
+                "[too-few-groups] FairFed compares groups, and fewer than two have rows"
+            )
         omega = counts.sum(axis=(1, 2)) / counts.sum()
         return State.at_start(problem, silo_weights=omega)
 

@@ -102,7 +102,10 @@ class FairGrad(MeasuredDescent[State]):
             check_two_classes(self, problem.schema)
         counts = self.counts(problem)
         if (counts.sum(axis=0) > 0).sum() < 2:
-            raise DataError("FairGrad compares groups, and fewer than two have rows")
+            raise DataError(
+                "[too-few-groups] FairGrad compares groups, and fewer than two have "
+                "rows"
+            )
         zero = np.zeros(len(constants(self.notion, counts)[0]))
         return State.at_start(problem, up=zero, lo=zero)
 

@@ -162,7 +162,9 @@ class FCFL(Method[State]):
         """Line 1."""
         check_two_classes(self, problem.schema)
         if not ((self.among(self.counts(problem)) > 0).sum(axis=1) > 1).any():
-            raise DataError("FCFL compares groups, and no silo has rows of two")
+            raise DataError(
+                "[too-few-groups] FCFL compares groups, and no silo has rows of two"
+            )
         w, L = problem.task.model.start(problem.seed), None
         if constants is not None:
             plain = replace(problem, risk_weight=1.0)

@@ -89,8 +89,8 @@ class FedFair(Descent[Multipliers]):
         gaps = self.gaps(problem)
         if not gaps.any():
             raise DataError(
-                "FedFair compares two groups with the same label in the same silo, and "
-                "no silo has such a pair"
+                "[too-few-groups] FedFair compares two groups with the same label in "
+                "the same silo, and no silo has such a pair"
             )
         start = np.full(len(gaps), START)
         return Multipliers.at_start(problem, multipliers_a=start, multipliers_b=start)

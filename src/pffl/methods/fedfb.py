@@ -105,7 +105,9 @@ class FedFB(Descent[Weights]):
         check_two_classes(self, problem.schema)
         m = problem.count(self.cells(problem)).reshape(2, -1)  # m_{y,z}
         if m.shape[1] < 2:
-            raise DataError("FedFB compares groups, and fewer than two have rows")
+            raise DataError(
+                "[too-few-groups] FedFB compares groups, and fewer than two have rows"
+            )
         start = np.tile(m.sum(axis=0), (2, 1)) if self.notion == "dp" else m
         return Weights.at_start(problem, weights=start / m.sum())
 

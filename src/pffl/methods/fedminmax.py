@@ -61,7 +61,9 @@ class FedMinMax(DescentAscent):
     def start(self, problem: Problem) -> Weighing:
         """Line 1."""
         if problem.n_cells == 0:
-            raise UsageError("FedMinMax needs groups to weigh: give a constraint")
+            raise UsageError(
+                "[needs-constraint] FedMinMax needs groups to weigh: give a constraint"
+            )
         return self.weighing(problem, problem.counts / problem.counts.sum())  # ρ
 
     def steepest(self, curvatures: FloatArray) -> float:

@@ -72,7 +72,8 @@ class GroupWeighted(Descent[State]):
         """Line 1."""
         if len(self.cells(problem)) < 2:
             raise UsageError(
-                "GroupWeighted weighs groups, and fewer than two have rows"
+                "[too-few-groups] GroupWeighted weighs groups, and fewer than two "
+                "have rows"
             )
         return State.at_start(problem)
 

@@ -114,14 +114,19 @@ def mlp(
     with Problems("mlp", UsageError) as problems:
         _check_sizes(problems, inputs=inputs, outputs=outputs)
         if isinstance(hidden, str) or not isinstance(hidden, Sequence):
-            problems.add(f"'hidden' must be a list of widths. Got {hidden!r} instead.")
+            problems.add(
+                f"[wrong-value] 'hidden' must be a list of widths. Got {hidden!r} "
+                "instead."
+            )
         elif len(hidden) > DEEPEST:
-            problems.add(f"'hidden' must have at most {DEEPEST} widths")
+            problems.add(f"[wrong-value] 'hidden' must have at most {DEEPEST} widths")
         else:
             for width in hidden:
                 _check_sizes(problems, hidden=width)
         if not isinstance(batch_norm, bool):
-            problems.add(f"'batch_norm' must be true or false. Got {batch_norm!r}.")
+            problems.add(
+                f"[wrong-value] 'batch_norm' must be true or false. Got {batch_norm!r}."
+            )
     return Perceptron(inputs, tuple(hidden), outputs, batch_norm)
 
 
@@ -166,24 +171,29 @@ def build(
     name = values.pop("name", None)
     if name == OWN:
         raise UsageError(
-            f"the network is a module of your own, of the class {values.get('class')}: "
-            "read it in Python and pass that module, as read_model(path, module=…) or "
-            "runs.load(directory, module=…)"
+            "[own-module] the network is a module of your own, of the class "
+            f"{values.get('class')}: read it in Python and pass that module, as "
+            "read_model(path, module=…) or runs.load(directory, module=…)"
         )
     if not isinstance(name, str) or name not in ARCHITECTURES:
-        raise UsageError(f"no architecture {name!r}: there are {sorted(ARCHITECTURES)}")
+        raise UsageError(
+            f"[unknown-architecture] no architecture {name!r}: there are "
+            f"{sorted(ARCHITECTURES)}"
+        )
     try:
         if parameters is not None:
             with torch.device("meta"):  # shapes only
                 found = size_of(ARCHITECTURES[name](**values))
             if found != parameters:
                 raise UsageError(
-                    f"architecture '{name}' with {values} has {found:,} parameters, "
-                    f"not {parameters:,}"
+                    f"[wrong-architecture] architecture '{name}' with {values} has "
+                    f"{found:,} parameters, not {parameters:,}"
                 )
         module = ARCHITECTURES[name](**values)
     except TypeError as error:
-        raise UsageError(f"architecture '{name}': {error}") from error
+        raise UsageError(
+            f"[wrong-architecture] architecture '{name}': {error}"
+        ) from error
     return module.double() if dtype == "float64" else module
 
 
@@ -204,4 +214,7 @@ def _check_sizes(problems: Problems, **sizes: object) -> None:
     for name, value in sizes.items():
         whole = isinstance(value, int) and not isinstance(value, bool)
         if not whole or not 1 <= value <= LARGEST:  # type: ignore[operator]
-            problems.add(f"'{name}' must be a whole number ≥ 1. Got {value!r} instead.")
+            problems.add(
+                f"[wrong-value] '{name}' must be a whole number ≥ 1. Got {value!r} "
+                "instead."
+            )

@@ -107,7 +107,9 @@ class Inputs:
             return dense(X)
         if not isinstance(X, np.ndarray):
             if math.isfinite(self.longest):
-                raise UsageError("inputs with a bound on their length must be dense")
+                raise UsageError(
+                    "[needs-dense] inputs with a bound on their length must be dense"
+                )
             return ScaledRows.of(X, self.mean, self.scale)
         centred = np.subtract(X, self.mean, out=out, dtype=np.float64)
         centred /= self.scale
@@ -304,7 +306,9 @@ class Model(ABC):
 
     def scores(self, w: FloatArray, X: Design) -> FloatArray:
         """Return what classes and probabilities follow from, one score per output."""
-        raise UsageError(f"{type(self).__name__} has no scores: use predict_proba")
+        raise UsageError(
+            f"[no-scores] {type(self).__name__} has no scores: use predict_proba"
+        )
 
     @abstractmethod
     def classes(self, w: FloatArray, X: Design) -> FloatArray | None:
@@ -337,7 +341,9 @@ class Model(ABC):
         if not self.n_classes * np.exp(-asked) < 1.0:
             least = f"above log {self.n_classes} = {np.log(self.n_classes):.4g}"
             why = "no predictor of so many classes has smaller losses for everybody"
-            raise UsageError(f"a loss bound must be {least}; got {asked:g}: {why}")
+            raise UsageError(
+                f"[wrong-loss-bound] a loss bound must be {least}; got {asked:g}: {why}"
+            )
         return float(asked)
 
     def bounded(self, losses: FloatArray, bound: float) -> FloatArray:
@@ -367,7 +373,9 @@ class Model(ABC):
 
     def predict_proba(self, w: FloatArray, X: Design) -> FloatArray:
         """Return class probabilities, shape (n, classes)."""
-        raise UsageError(f"{type(self).__name__} predicts numbers: use predict")
+        raise UsageError(
+            f"[predicts-numbers] {type(self).__name__} predicts numbers: use predict"
+        )
 
     def residual_losses(self, residual: FloatArray) -> FloatArray:
         """Return the loss of predictions that are so far off (for a numeric target)."""
@@ -375,7 +383,7 @@ class Model(ABC):
 
     def predict_values(self, w: FloatArray, X: Design) -> FloatArray:
         """Return predicted numbers (for a numeric target)."""
-        raise UsageError(f"{type(self).__name__} predicts classes")
+        raise UsageError(f"[predicts-classes] {type(self).__name__} predicts classes")
 
     @abstractmethod
     def describe(self) -> Mapping[str, object]:

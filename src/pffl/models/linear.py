@@ -304,8 +304,8 @@ class LogisticRegression(LinearModel):
         """Demand two classes."""
         if len(schema.labels) != 2:
             raise DataError(
-                f"LogisticRegression needs two classes; '{schema.target}' has "
-                f"{len(schema.labels) or 'numeric values'}: use "
+                "[wrong-model] LogisticRegression needs two classes; "
+                f"'{schema.target}' has {len(schema.labels) or 'numeric values'}: use "
                 f"`model={'SoftmaxRegression' if schema.labels else 'LeastSquares'}()`"
             )
         return 1
@@ -407,8 +407,8 @@ class SoftmaxRegression(LinearModel):
         """Demand at least two classes."""
         if len(schema.labels) < 2:
             raise DataError(
-                f"SoftmaxRegression needs classes; '{schema.target}' is numeric: "
-                "use `model=LeastSquares()`"
+                f"[wrong-model] SoftmaxRegression needs classes; '{schema.target}' is "
+                "numeric: use `model=LeastSquares()`"
             )
         return len(schema.labels)
 
@@ -508,8 +508,8 @@ class NumericModel(LinearModel):
         """Demand a numeric target."""
         if schema.labels:
             raise DataError(
-                f"{type(self).__name__} needs a numeric target; '{schema.target}' has "
-                "classes"
+                f"[wrong-model] {type(self).__name__} needs a numeric target; "
+                f"'{schema.target}' has classes"
             )
         return 1
 
@@ -532,7 +532,10 @@ class NumericModel(LinearModel):
             return self.score_losses(z, y)
         low, high = self.target_range
         if ((y < low) | (y > high)).any():
-            raise DataError(f"targets outside the declared range, {low:g} to {high:g}")
+            raise DataError(
+                f"[outside-range] targets outside the declared range, {low:g} to "
+                f"{high:g}"
+            )
         values = self.target.mean + self.target.scale * z
         return np.minimum(self.residual_losses(values.clip(low, high) - y), bound)
 
@@ -712,7 +715,9 @@ def rebuild(described: object, parameters: int, *, module: object = None) -> Mod
     """
     values = dict(described) if isinstance(described, Mapping) else {}
     names, kind = set(values), values.pop("kind", None)
-    unknown = UsageError(f"no model of this version is described by {described!r}")
+    unknown = UsageError(
+        f"[unknown-model] no model of this version is described by {described!r}"
+    )
     for name in (PLAIN.keys() | OPTIONAL) & names:
         number = is_number(values[name])
         if not (isinstance(values[name], bool) if PLAIN.get(name) is bool else number):
@@ -733,5 +738,7 @@ def rebuild(described: object, parameters: int, *, module: object = None) -> Mod
         raise unknown
     model: Model = replace(bare, **values)  # type: ignore[type-var]
     if kind == "network" and model.describe() != described:
-        raise UsageError(f"the module given is not what is described: {described!r}")
+        raise UsageError(
+            f"[other-module] the module given is not what is described: {described!r}"
+        )
     return model

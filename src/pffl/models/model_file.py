@@ -93,7 +93,9 @@ def read_model(path: str | os.PathLike[str], *, module: object = None) -> Predic
         header, arrays = _opened(content)
         return _assemble(header, arrays, module)
     except PFFLError as error:
-        raise ArtefactError(f"'{place}' cannot be read as a model: {error}") from error
+        raise ArtefactError(
+            f"[bad-model-file] '{place}' cannot be read as a model: {error}"
+        ) from error
 
 
 def _opened(content: bytes) -> tuple[_Header, dict[str, FloatArray]]:
@@ -105,17 +107,25 @@ def _opened(content: bytes) -> tuple[_Header, dict[str, FloatArray]]:
         plain = _from_first_version(metadata)
     found = plain.get("format"), plain.get("version")
     if found not in [(FORMAT, version) for version in READABLE]:
-        raise Malformed(f"format and version are {found}, not {(FORMAT, VERSION)}")
+        raise Malformed(
+            f"[other-format] format and version are {found}, not {(FORMAT, VERSION)}"
+        )
     names = ARRAYS if plain["version"] < VERSION else (*ARRAYS, BOUNDS)
     if set(arrays) != set(names):
-        raise Malformed(f"it holds {sorted(arrays)}, not {sorted(names)}")
+        raise Malformed(
+            f"[wrong-arrays] it holds {sorted(arrays)}, not {sorted(names)}"
+        )
     for name, array in arrays.items():
         if array.ndim != 1 or array.dtype != np.float64:
-            raise Malformed(f"'{name}' is not a vector of 64-bit numbers")
+            raise Malformed(
+                f"[wrong-arrays] '{name}' is not a vector of 64-bit numbers"
+            )
         good = array > -np.inf if name == BOUNDS else np.isfinite(array)
         if not good.all():
             bad = int((~good).sum())
-            raise Malformed(f"'{name}' holds {bad} numbers that are not finite")
+            raise Malformed(
+                f"[not-finite] '{name}' holds {bad} numbers that are not finite"
+            )
     return read(_Header, plain, source="header", error=Malformed), arrays
 
 
@@ -128,7 +138,9 @@ def _from_first_version(metadata: Mapping[str, Any]) -> dict[str, Any]:
         if (metadata["format"], metadata["version"]) != (FORMAT, "1"):
             return dict(metadata)
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise Malformed(f"its metadata are not those of a model: {error}") from error
+        raise Malformed(
+            f"[bad-metadata] its metadata are not those of a model: {error}"
+        ) from error
     schema = {**plain["schema"], "attributes": groups}
     return {**plain, "schema": schema, "format": FORMAT, "version": READABLE[0]}
 
@@ -155,9 +167,13 @@ def _assemble(
     lengths = dict(zip(ARRAYS, expected, strict=True)) | {BOUNDS: len(cells)}
     for name, array in arrays.items():
         if len(array) != lengths[name]:
-            raise Malformed(f"'{name}' has {len(array)} numbers, not {lengths[name]}")
+            raise Malformed(
+                f"[wrong-arrays] '{name}' has {len(array)} numbers, not {lengths[name]}"
+            )
     if (scale <= 0).any() or target.scale <= 0 or (multipliers < 0).any():
-        raise Malformed("a scale is not positive, or a multiplier is negative")
+        raise Malformed(
+            "[bad-metadata] a scale is not positive, or a multiplier is negative"
+        )
     return Predictor(
         _preparation(header),
         model,
@@ -178,7 +194,11 @@ def _preparation(header: _Header) -> TableEncoding:
         encoding = TableEncoding.from_dict(header.preparation or {})
         typed(encoding.schema.labels, encoding.label_type)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Malformed(f"its preparation cannot be read: {error!r}") from error
+        raise Malformed(
+            f"[bad-preparation] its preparation cannot be read: {error!r}"
+        ) from error
     if encoding.schema != header.schema:
-        raise Malformed("its preparation leads to other names than the model has")
+        raise Malformed(
+            "[bad-preparation] its preparation leads to other names than the model has"
+        )
     return encoding

@@ -75,7 +75,8 @@ class Loss:
         if not fits or (self.labels == "two classes" and found != 2):
             advice = "cross_entropy" if found > 2 else "binary" if found else "squared"
             raise DataError(
-                f"the loss '{self.name}' needs {self.labels}; '{schema.target}' has "
+                f"[wrong-model] the loss '{self.name}' needs {self.labels}; "
+                f"'{schema.target}' has "
                 f"{f'{found} classes' if found else 'numeric values'}: use '{advice}'"
             )
         return found if self.per_class else 1
@@ -85,8 +86,9 @@ class Loss:
         fits = [(rows, outputs)] if self.per_class else [(rows, 1), (rows,)]
         if shape not in fits:
             raise UsageError(
-                f"Network: for {rows} rows the module returns outputs of shape "
-                f"{shape}; the loss '{self.name}' needs {' or '.join(map(str, fits))}"
+                f"[wrong-shape] Network: for {rows} rows the module returns outputs "
+                f"of shape {shape}; the loss '{self.name}' needs "
+                f"{' or '.join(map(str, fits))}"
             )
 
     def scores(self, outputs: Tensor) -> Tensor:
@@ -103,7 +105,8 @@ class Loss:
         """Return class probabilities, shape (n, classes)."""
         if self.numeric:
             raise UsageError(
-                f"a network with the loss '{self.name}' predicts numbers: use predict"
+                f"[predicts-numbers] a network with the loss '{self.name}' predicts "
+                "numbers: use predict"
             )
         if self.per_class:
             return torch.softmax(z, dim=1)
@@ -498,9 +501,11 @@ def check_parameters(network: Network, problems: Problems) -> None:
     if not isinstance(network.module, nn.Module):
         odd.append(("module", "a torch.nn.Module"))
     elif not any(p.requires_grad for p in network.module.parameters()):
-        problems.add("the module has no parameters to train")
+        problems.add("[no-parameters] the module has no parameters to train")
     elif len(kinds := floating_types(network.module)) > 1:
-        problems.add(f"the module mixes {' and '.join(kinds)}: give it one type")
+        problems.add(
+            f"[mixed-types] the module mixes {' and '.join(kinds)}: give it one type"
+        )
     for name, allowed in CHOICES.items():
         if getattr(network, name) not in allowed:
             odd.append((name, f"one of {', '.join(allowed)}"))
@@ -518,7 +523,9 @@ def check_parameters(network: Network, problems: Problems) -> None:
         torch.empty(0, device=network.device)
     except (RuntimeError, AssertionError, TypeError) as reason:
         line = (str(reason).splitlines() or ["unknown"])[0]
-        problems.add(f"The device {network.device!r} cannot be used: {line}")
+        problems.add(
+            f"[no-device] The device {network.device!r} cannot be used: {line}"
+        )
 
 
 def floating_types(module: nn.Module) -> list[str]:
@@ -535,8 +542,8 @@ def check_takes(module: nn.Module, rows: Tensor) -> tuple[int, ...]:
     except (RuntimeError, ValueError, TypeError, IndexError) as reason:
         line = (str(reason).splitlines() or ["unknown"])[0]
         raise UsageError(
-            f"Network: the module does not take rows of {rows.shape[1]} features: "
-            f"{line}"
+            f"[wrong-shape] Network: the module does not take rows of {rows.shape[1]} "
+            f"features: {line}"
         ) from reason
 
 

@@ -151,7 +151,9 @@ class Predictor:
             As for `predict`.
         """
         if not self.schema.labels:
-            raise UsageError(f"'{self.schema.target}' is a number: use predict")
+            raise UsageError(
+                f"[predicts-numbers] '{self.schema.target}' is a number: use predict"
+            )
         return self._over(table, unseen, self._scores)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -202,8 +204,8 @@ class Predictor:
         """Refuse to export a model that would no longer shorten its inputs."""
         if np.isfinite(self.inputs.longest):
             raise UsageError(
-                f"this model shortens its inputs (it was trained with noise), which an "
-                f"export to {what} would not do: use pffl predict"
+                "[not-exportable] this model shortens its inputs (it was trained with "
+                f"noise), which an export to {what} would not do: use pffl predict"
             )
 
     def coefficients(self) -> pd.DataFrame:
@@ -295,17 +297,17 @@ class Predictor:
             inputs = as_inputs(given)
         except (TypeError, ValueError) as error:
             raise DataError(
-                f"{error}: an array is taken as the {expected} encoded inputs; a table "
-                "as it comes is a DataFrame, or a file"
+                f"[wrong-input] {error}: an array is taken as the {expected} encoded "
+                "inputs; a table as it comes is a DataFrame, or a file"
             ) from None
         if inputs.ndim != 2 or inputs.shape[1] != expected:
             raise DataError(
-                f"inputs have shape {inputs.shape}, expected (rows, {expected}): "
-                f"{few(self.schema.features)}"
+                f"[wrong-shape] inputs have shape {inputs.shape}, expected (rows, "
+                f"{expected}): {few(self.schema.features)}"
             )
         bad = rows_not_finite(inputs)
         if bad:
-            raise DataError(f"{bad} rows have missing or infinite inputs")
+            raise DataError(f"[not-finite] {bad} rows have missing or infinite inputs")
         return inputs
 
 
@@ -313,7 +315,9 @@ def _written(path: str | os.PathLike[str], content: bytes) -> Path:
     """Write a new file; one that is there stays."""
     place = Path(path)
     if place.exists():
-        raise ArtefactError(f"'{place}' is there already: choose another name")
+        raise ArtefactError(
+            f"[file-exists] '{place}' is there already: choose another name"
+        )
     files.write(place, content)
     return place
 

@@ -51,7 +51,9 @@ class Probabilities(Model):
         self, w: FloatArray, X: Design, y: FloatArray, weights: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Refuse: there is nothing to train."""
-        raise UsageError("a model known by its probabilities cannot be trained")
+        raise UsageError(
+            "[not-trainable] a model known by its probabilities cannot be trained"
+        )
 
     def classes(self, w: FloatArray, X: Design) -> FloatArray | None:
         """Return the class with the largest probability."""
@@ -77,7 +79,9 @@ class Probabilities(Model):
 
     def predict_values(self, w: FloatArray, X: Design) -> FloatArray:
         """Refuse: probabilities are not numbers of a target."""
-        raise UsageError("a model known by its probabilities predicts classes")
+        raise UsageError(
+            "[predicts-classes] a model known by its probabilities predicts classes"
+        )
 
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""

@@ -117,8 +117,9 @@ class CelebARecipe(Recipe):
         size = math.isqrt(schema.n_features // COLOURS)
         if size * size * COLOURS != schema.n_features:
             raise UsageError(
-                "celeba_cnn takes rows of size × size × 3 colours; these data have "
-                f"{schema.n_features} inputs, which are no such picture: use mlp"
+                "[wrong-shape] celeba_cnn takes rows of size × size × 3 colours; "
+                f"these data have {schema.n_features} inputs, which are no such "
+                "picture: use mlp"
             )
         return {"size": size, "classes": outputs, "width": self.width}
 
@@ -140,8 +141,9 @@ def section_of(model: Model) -> Mapping[str, object]:
     kind = RECIPES.get(architecture["name"])
     if kind is None:
         raise UsageError(
-            f"a run file cannot name the module '{architecture.get('class')}' of a "
-            f"network: there are {', '.join(RECIPES)}"
+            "[own-module] a run file cannot name the module "
+            f"'{architecture.get('class')}' of a network: there are "
+            f"{', '.join(RECIPES)}"
         )
     known = {**described, **architecture}
     names = [field.name for field in fields(kind) if field.name in known]

@@ -44,7 +44,9 @@ class Reported(Model):
         """Return the model of some arrays; refuse what are no numbers."""
         odd = [name for name, a in arrays.items() if a.dtype.kind not in KINDS]
         if odd:
-            raise UsageError(f"arrays that do not hold numbers: {', '.join(odd)}")
+            raise UsageError(
+                f"[not-numbers] arrays that do not hold numbers: {', '.join(odd)}"
+            )
         named = arrays.items()
         return cls(tuple((n, a.dtype.str, a.shape) for n, a in named), loss)
 
@@ -62,7 +64,10 @@ class Reported(Model):
         except (KeyError, TypeError, ValueError):
             good = False
         if not good or dict(found.describe()) != dict(described):
-            raise UsageError(f"no model of this version is described by {described!r}")
+            raise UsageError(
+                "[unknown-model] no model of this version is described by "
+                f"{described!r}"
+            )
         return found
 
     @property
@@ -134,4 +139,4 @@ class Reported(Model):
 
 
 def _refuse(what: str) -> NoReturn:
-    raise UsageError(f"the model of an app of your own {what}")
+    raise UsageError(f"[own-module] the model of an app of your own {what}")

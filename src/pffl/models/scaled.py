@@ -163,7 +163,8 @@ def dense(X: Design | csr_array) -> FloatArray:
     if isinstance(X, np.ndarray):
         return X
     raise DataError(
-        "sparse inputs are for linear models; any other needs them dense: X.toarray()"
+        "[needs-dense] sparse inputs are for linear models; any other needs them "
+        "dense: X.toarray()"
     )
 
 

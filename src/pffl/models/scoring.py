@@ -54,14 +54,19 @@ def score_file(
     own = [PREDICTION, *(f"{PROBABILITY}_{name}" for name in predictor.schema.labels)]
     taken = [name for name in keep if name in own or keep.count(name) > 1]
     if taken:
-        raise UsageError(f"column '{taken[0]}' cannot be kept: it is one of the scores")
+        raise UsageError(
+            f"[repeated-column] column '{taken[0]}' cannot be kept: it is one of the "
+            "scores"
+        )
     scoring = _Scoring(predictor, rows, tuple(keep), unseen)
     if not isinstance(out, str | os.PathLike):
         scoring.as_csv(out)
         return scoring.done()
     path = Path(out)
     if path.exists():
-        raise ArtefactError(f"'{path}' is there already: choose another name")
+        raise ArtefactError(
+            f"[file-exists] '{path}' is there already: choose another name"
+        )
     is_parquet = path.suffix.lower() in PARQUET
     files.write(path, scoring.as_parquet if is_parquet else scoring.as_csv)
     return scoring.done()

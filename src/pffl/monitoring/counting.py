@@ -148,7 +148,9 @@ def monitor(
         opened = table.open(deployed.predictor)
         given, mark, notes = opened, table.mark, list(opened.notes)
     elif any(one is not None for one in (silo, id, weight, unseen)):
-        raise UsageError("'silo', 'id', 'weight' and 'unseen' are for tables")
+        raise UsageError(
+            "[options-conflict] 'silo', 'id', 'weight' and 'unseen' are for tables"
+        )
     engine = open_engine(given, "local")
     wish = Wish(bound, constraint, confidence, weight_bound)
     counted = Counting(deployed, engine, wish, splits, name or engine.name, mark, notes)
@@ -273,14 +275,16 @@ class Counting:
         own, given = self.deployed.predictor.schema, self.engine.schema
         if own.hash != given.hash:
             raise DataError(
-                "these rows have other inputs, groups or labels than the model was "
-                "trained with: a table is read as its own was, pffl.monitor(model, "
-                "table)"
+                "[other-schema] these rows have other inputs, groups or labels than "
+                "the model was trained with: a table is read as its own was, "
+                "pffl.monitor(model, table)"
             )
         absent = [s for s in self._splits if s not in self.engine.splits]
         if absent:
             there = list(self.engine.splits)
-            raise UsageError(f"no split '{absent[0]}': there are {there}")
+            raise UsageError(
+                f"[unknown-split] no split '{absent[0]}': there are {there}"
+            )
         here, data = self.engine.federation, self.deployed.predictor.fingerprint
         if here is not None and here.fingerprint == data and "train" in self._splits:
             raise DataError(TRAINED)
@@ -304,9 +308,9 @@ class Counting:
         like = monitor.begins_like(batch.head)
         if like is not None:
             raise DataError(
-                f"'{self.name}' begins with the same rows as batch {like.number} "
-                f"('{like.batch.name}'): give only rows that are new, as none may be "
-                "counted twice"
+                f"[repeated-rows] '{self.name}' begins with the same rows as batch "
+                f"{like.number} ('{like.batch.name}'): give only rows that are new, "
+                "as none may be counted twice"
             )
 
     def _asking(self, settings: Settings) -> Flow[Batch]:
@@ -317,7 +321,9 @@ class Counting:
         if s_max is None and any((one.counts != one.weights).any() for one in counted):
             raise DataError(WEIGHTED)
         if pooled and any(cell.silo is not None for cell in settings.cells):
-            raise UsageError("under secure sums no cell of a single silo is watched")
+            raise UsageError(
+                "[no-single-silo] under secure sums no cell of a single silo is watched"
+            )
         cells = cells_of(settings.cells, schema, self.engine.silo_names)
         predictor, access = self.deployed.predictor, Access(pooled=pooled)
         weighs: dict[str, Any] = {}
@@ -368,9 +374,9 @@ def _sums(
     if over.any():
         z = int(over.argmax())
         raise DataError(
-            f"{over[z]:,.0f} rows of '{settings.names[z]}' weigh more than "
-            f"{settings.weight_bound:g}, and the monitor stands on that none does: "
-            "begin another one with a larger `weight_bound=NUMBER`"
+            f"[bad-weights] {over[z]:,.0f} rows of '{settings.names[z]}' weigh more "
+            f"than {settings.weight_bound:g}, and the monitor stands on that none "
+            "does: begin another one with a larger `weight_bound=NUMBER`"
         )
     loss = tx * settings.loss_bound * settings.weight_bound
     above = np.sum([total.diluted[:, :, 0] for total in totals], axis=0)

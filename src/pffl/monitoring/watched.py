@@ -66,8 +66,8 @@ class Deployed:
             case str() | os.PathLike():
                 return cls._read(Path(model))
         raise UsageError(
-            f"a {type(model).__name__} cannot be monitored: give a solution, an audit, "
-            "a predictor, or the path of one"
+            f"[not-a-model] a {type(model).__name__} cannot be monitored: give a "
+            "solution, an audit, a predictor, or the path of one"
         )
 
     @classmethod
@@ -92,8 +92,9 @@ class Deployed:
         M = self.predictor.model.loss_bound(self.predictor.loss_bound)
         if M is None:
             raise UsageError(
-                "the losses of this model have no bound, so that no number of rows "
-                "tells of their mean: train with `target_range=LOW,HIGH`"
+                "[unbounded-loss] the losses of this model have no bound, so that no "
+                "number of rows tells of their mean: train with "
+                "`target_range=LOW,HIGH`"
             )
         return M
 
@@ -127,8 +128,8 @@ class Deployed:
                 return watched_of(found.with_bounds(bounds[order]), schema, ())
         if names:
             raise UsageError(
-                f"who belongs to the cells {list(names)[:3]} is not known from the "
-                "model's file alone: give its run directory"
+                f"[unknown-cells] who belongs to the cells {list(names)[:3]} is not "
+                "known from the model's file alone: give its run directory"
             )
         groups = BoundedGroupLoss(1.0).cells(schema, ())
         unknown = groups.with_bounds(np.full(len(groups), np.nan))
@@ -175,8 +176,8 @@ def cells_of(watched: Sequence[Watched], schema: Schema, silos: Sequence[str]) -
     there = [cell.silo is None or cell.silo in silos for cell in watched]
     if not any(there):
         raise DataError(
-            f"the cells are silos, and these rows are of others: {list(silos)[:5]}, "
-            f"not {[cell.silo for cell in watched][:5]}"
+            "[other-silos] the cells are silos, and these rows are of others: "
+            f"{list(silos)[:5]}, not {[cell.silo for cell in watched][:5]}"
         )
     atoms = _atoms(schema)
     return Cells(
@@ -245,10 +246,14 @@ class Wish:
 
     def __post_init__(self) -> None:
         if self.bound is not None and self.constraint is not None:
-            raise UsageError("give a constraint, which has its bounds, or a bound")
+            raise UsageError(
+                "[bounds-mixed] give a constraint, which has its bounds, or a bound"
+            )
         numbers = self.bound.values() if isinstance(self.bound, Mapping) else ()
         if AUTO in (self.bound, *numbers):
-            raise UsageError("a bound to be watched is a number, and not 'auto'")
+            raise UsageError(
+                "[needs-bound] a bound to be watched is a number, and not 'auto'"
+            )
         if self.confidence is not None:
             alarm.threshold(1, self.confidence)
         if self.weight_bound is not None:
@@ -267,8 +272,8 @@ class Wish:
             return None
         if wanted.minimax or wanted.open:
             raise UsageError(
-                f"{wanted.name} has no bound that could be crossed: give one with "
-                "bounds that are numbers"
+                f"[needs-bound] {wanted.name} has no bound that could be crossed: "
+                "give one with bounds that are numbers"
             )
         return watched_of(wanted.cells(schema, silos), schema, silos)
 
@@ -279,8 +284,8 @@ class Wish:
         cells = [cell for cell in asked if np.isfinite(cell.bound)]
         if not cells:
             raise UsageError(
-                "the model has no bound that could be crossed: `bound=NUMBER` says "
-                "which mean loss of a cell is too much"
+                "[needs-bound] the model has no bound that could be crossed: "
+                "`bound=NUMBER` says which mean loss of a cell is too much"
             )
         moments, s_max = {}, self._heaviest(deployed)
         if e is not None:  # what is known of the same people
@@ -310,8 +315,8 @@ class Wish:
         known = None if e is None else e.terms.weight_bound
         if known is None:
             raise UsageError(
-                "the model was trained with weights, and it is not known what no "
-                "weight is above: `weight_bound=NUMBER`"
+                "[needs-weight-bound] the model was trained with weights, and it is "
+                "not known what no weight is above: `weight_bound=NUMBER`"
             )
         return known
 
@@ -322,26 +327,26 @@ class Wish:
         same = settings.model == deployed.fingerprint
         if not same or settings.schema != deployed.predictor.schema.hash:
             raise ArtefactError(
-                "the state is that of another model (fingerprint "
-                f"{settings.model[:12]}, not {deployed.fingerprint[:12]}): a new model "
-                "begins a new one (--state FILE)"
+                "[other-model] the state is that of another model (fingerprint "
+                f"{settings.model[:12]}, not {deployed.fingerprint[:12]}): a new "
+                "model begins a new one (--state FILE)"
             )
         if self.confidence not in (None, settings.confidence):
             raise UsageError(
-                f"a confidence of {self.confidence:g}, and the monitor began with "
-                f"{settings.confidence:g}, which stays: leave it out, or begin another "
-                "state"
+                f"[options-changed] a confidence of {self.confidence:g}, and the "
+                f"monitor began with {settings.confidence:g}, which stays: leave it "
+                "out, or begin another state"
             )
         if self.weight_bound not in (None, settings.weight_bound):
             first = settings.weight_bound
             raise UsageError(
-                f"a weight bound of {self.weight_bound:g}, and the monitor began with "
-                f"{'none' if first is None else f'{first:g}'}, which stays: leave it "
-                "out, or begin another state"
+                f"[options-changed] a weight bound of {self.weight_bound:g}, and the "
+                f"monitor began with {'none' if first is None else f'{first:g}'}, "
+                "which stays: leave it out, or begin another state"
             )
         if self.cells(deployed, silos) not in (None, settings.cells):
             began = ", ".join(f"{c.cell} {c.bound:g}" for c in settings.cells)
             raise UsageError(
-                f"other bounds than the monitor began with, which stay ({began}): "
-                "leave them out, or begin another state"
+                "[options-changed] other bounds than the monitor began with, which "
+                f"stay ({began}): leave them out, or begin another state"
             )

@@ -236,9 +236,9 @@ def name_of(method: Method[object] | str, parameters: int) -> str:
         return "exact" if parameters <= WIDE else "first-order"
     if name not in PARTS:
         raise UsageError(
-            f"the method '{name}' is not available under noise: there are "
-            f"{', '.join(sorted(PARTS))} (what one person changes in its messages has "
-            "no bound, or takes too many of them)"
+            f"[not-under-noise] the method '{name}' is not available under noise: "
+            f"there are {', '.join(sorted(PARTS))} (what one person changes in its "
+            "messages has no bound, or takes too many of them)"
         )
     if not isinstance(method, str):
         _refuse_unbounded(method)
@@ -253,16 +253,19 @@ def _refuse_unbounded(method: Method[object]) -> None:
             and method.local_steps != type(method)().local_steps
         ):
             raise UsageError(
-                "not available under noise: several local steps (what one person "
-                "changes in such an update has no bound): local_steps=1"
+                "[not-under-noise] not available under noise: several local steps "
+                "(what one person changes in such an update has no bound): "
+                "local_steps=1"
             )
         if method.batch_size is not None:
             raise UsageError(
-                "not available under noise: batches (linear models are trained on all "
-                "rows): batch_size=None"
+                "[not-under-noise] not available under noise: batches (linear models "
+                "are trained on all rows): batch_size=None"
             )
     elif not isinstance(method, Exact | FirstOrder):
-        raise UsageError(f"the method '{method.name}' is not available under noise")
+        raise UsageError(
+            f"[not-under-noise] the method '{method.name}' is not available under noise"
+        )
 
 
 def ranges_of(
@@ -278,8 +281,8 @@ def ranges_of(
     for column in encoding.columns:
         if column.kind in ("text", "date"):
             raise UsageError(
-                f"not available under noise: '{column.name}' is a {column.kind}; leave "
-                "it out, or make numbers and categories of it"
+                f"[not-under-noise] not available under noise: '{column.name}' is a "
+                f"{column.kind}; leave it out, or make numbers and categories of it"
             )
         for name in column.features:
             if not _coded(column, name):
@@ -293,16 +296,17 @@ def ranges_of(
     strange = sorted(set(privacy.ranges) - used)
     if strange:
         raise UsageError(
-            f"ranges for {', '.join(map(repr, strange))}, which are no numeric inputs"
+            f"[unknown-column] ranges for {', '.join(map(repr, strange))}, which are "
+            "no numeric inputs"
         )
     if unknown:
         shown = ", ".join(f"'{name}'" for name in unknown[:8])
         more = f" and {len(unknown) - 8} more" * (len(unknown) > 8)
         raise UsageError(
-            f"under noise every numeric input needs a range that is known beforehand "
-            f"(looking it up in the rows would tell of them): {shown}{more}; such as "
-            f"--range '{unknown[0]}=0,100', or range = ['{unknown[0]}=0,100', …] under "
-            "[privacy]"
+            "[needs-ranges] under noise every numeric input needs a range that is "
+            "known beforehand (looking it up in the rows would tell of them): "
+            f"{shown}{more}; such as --range '{unknown[0]}=0,100', or range = "
+            f"['{unknown[0]}=0,100', …] under [privacy]"
         )
     return low, high, columns
 

@@ -75,8 +75,8 @@ def planned(
     )
     if plan.method == "exact" and outputs > 2:
         raise UsageError(
-            f"the method 'exact' is {NOT_AVAILABLE} for more than two classes: use "
-            "first-order"
+            f"[not-under-noise] the method 'exact' is {NOT_AVAILABLE} for more than "
+            "two classes: use first-order"
         )
     clipped: Model = replace(bare, input_bound=privacy.clip)  # type: ignore[type-var]
     return plan, clipped
@@ -88,8 +88,8 @@ def _refuse(
     """Refuse, by name, all that cannot be done soundly with noise."""
     if model.framework == "torch":
         raise UsageError(
-            "networks cannot be trained with a privacy budget here: use opacus inside "
-            "your own Flower app"
+            "[not-under-noise] networks cannot be trained with a privacy budget here: "
+            "use opacus inside your own Flower app"
         )
     found = []
     if not isinstance(model, LogisticRegression | SoftmaxRegression):
@@ -117,7 +117,7 @@ def _refuse(
     if setting.data.weighted:
         found.append("sample weights")
     if found:
-        raise UsageError(f"{NOT_AVAILABLE}: {'; '.join(found)}")
+        raise UsageError(f"[not-under-noise] {NOT_AVAILABLE}: {'; '.join(found)}")
 
 
 def run(
@@ -290,9 +290,9 @@ def _refuse_small(cells: Cells, counts: FloatArray, noise: float) -> None:
     if len(small):
         names = listing([cells.names[z] for z in small])
         raise DataError(
-            f"too few people for this ε: {names} (a released count below "
-            f"{least[small].max():.0f}, {FEW:g} times its noise): a larger ε, or "
-            "larger groups"
+            f"[too-few-people] too few people for this ε: {names} (a released count "
+            f"below {least[small].max():.0f}, {FEW:g} times its noise): a larger ε, "
+            "or larger groups"
         )
 
 

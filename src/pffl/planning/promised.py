@@ -448,13 +448,15 @@ def plan(
     here = federation if isinstance(federation, Federation) else federation.federation
     if here is None:
         raise UsageError(
-            "a plan trains on some of the training rows and looks at others, and they "
-            "are elsewhere: each site can plan with its own"
+            "[needs-rows] a plan trains on some of the training rows and looks at "
+            "others, and they are elsewhere: each site can plan with its own"
         )
     settings = replace(options or Options(), confidence=confidence)
     settings = replace(settings, promise=None, models=None)
     if settings.l2 is not None or (constraint is not None and constraint.open):
-        raise UsageError("a plan is for bounds and an l2 that are numbers, not 'auto'")
+        raise UsageError(
+            "[auto-refused] a plan is for bounds and an l2 that are numbers, not 'auto'"
+        )
     bare = model or default_model(here.schema)
     used = default_method(bare) if method is None else method_of(method)
     rows = here

@@ -162,9 +162,9 @@ class Trial:
         empty = [cells.names[z] for z in np.flatnonzero(whole == 0).tolist()]
         if empty and self.options.empty_cells == "refuse":
             raise DataError(
-                f"no training rows in any silo for {listing(empty)}: a promise to "
-                "nobody cannot be kept or broken (`empty_cells='remove'` leaves these "
-                "cells out)"
+                f"[empty-cells] no training rows in any silo for {listing(empty)}: a "
+                "promise to nobody cannot be kept or broken (`empty_cells='remove'` "
+                "leaves these cells out)"
             )
         known = dict(zip(problem.cells.names, problem.cells.bounds, strict=True))
         names = tuple(cells.names[z] for z in there.tolist())

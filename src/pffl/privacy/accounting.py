@@ -98,7 +98,8 @@ class Filter:
         after = self.spent + float(nonnegative("mu", mu)) ** 2
         if after > self.budget**2 * (1 + SLACK):
             raise PrivacyBudgetError(
-                f"the next release (μ = {mu:.4g}) would exceed the privacy budget: "
-                f"μ = {math.sqrt(self.spent):.4g} of {self.budget:.4g} is spent"
+                f"[budget-exceeded] the next release (μ = {mu:.4g}) would exceed the "
+                f"privacy budget: μ = {math.sqrt(self.spent):.4g} of "
+                f"{self.budget:.4g} is spent"
             )
         self.spent = after

@@ -51,8 +51,8 @@ def discrete_gaussian(square: int, size: int, source: Source) -> IntArray:
     """Return independent draws with σ² = `square`, in units of the grid."""
     if not LEAST**2 <= square <= MOST**2:
         raise UsageError(
-            f"noise of σ = {math.sqrt(max(square, 0)):.3g} units of the grid: from "
-            f"{LEAST:,} to 2^56 it is exact and fits"
+            f"[wrong-noise] noise of σ = {math.sqrt(max(square, 0)):.3g} units of the "
+            f"grid: from {LEAST:,} to 2^56 it is exact and fits"
         )
     scale = math.isqrt(square) + 1
     found = [_draw(square, scale, source) for _ in range(size)]

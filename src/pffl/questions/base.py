@@ -92,9 +92,9 @@ class Pool:
             return mass / self.mass
         if mass * self.silos * UNEVEN < self.mass:
             raise Refused(
-                f"each of this silo's rows would weigh more than {UNEVEN:,.0f} times "
-                "as much as the mean row: weight silos by their rows (weighting = "
-                "'rows')"
+                "[uneven-silo] each of this silo's rows would weigh more than "
+                f"{UNEVEN:,.0f} times as much as the mean row: weight silos by their "
+                "rows (weighting = 'rows')"
             )
         return 1 / self.silos
 
@@ -577,9 +577,9 @@ def read_question(
     build = own_model or rebuild
     question, index = Question.kinds[kind].read(left, left_arrays, schema, build)
     if left:
-        raise Malformed(f"unknown fields {sorted(left)[:5]}")
+        raise Malformed(f"[unknown-key] unknown fields {sorted(left)[:5]}")
     if left_arrays:
-        raise Malformed(f"unknown arrays {sorted(left_arrays)}")
+        raise Malformed(f"[unknown-key] unknown arrays {sorted(left_arrays)}")
     task = question.task
     if task is not None and (task.pool is None) != (place is None):
         raise Malformed("a question to a pool of silos, or one that should be")

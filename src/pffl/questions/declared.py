@@ -119,7 +119,8 @@ class AnswerField:
         if self.agreed:
             if one != other:
                 raise FederationError(
-                    f"silos disagree on the {self.agreed}: {one[:12]} and {other[:12]}"
+                    f"[silos-differ] silos disagree on the {self.agreed}: {one[:12]} "
+                    f"and {other[:12]}"
                 )
             return one
         return np.concatenate([one, other]) if self.per_silo else one + other
@@ -254,7 +255,9 @@ class Total:
         values = _read(sent, arrays, lengths)
         for name in sent:
             if not np.isfinite(arrays[name]).all():
-                raise Malformed(f"'{name}' has numbers that are not finite")
+                raise Malformed(
+                    f"[not-finite] '{name}' has numbers that are not finite"
+                )
             if (of := cls.declared[name]).symmetric:
                 values[name] = _unfolded(values[name], dims[str(of.axes[-1])])
         known = {name: envelope[name] for name in cls.declared if name in envelope}
@@ -296,7 +299,9 @@ class Total:
         for name, of in self.declared.items():
             value = 0.0 if of.agreed else getattr(self, name)
             if not np.all(np.abs(np.asarray(value, np.float64)) <= HUGE):
-                raise Refused("a number that is not finite, or larger than any sum")
+                raise Refused(
+                    "[not-finite] a number that is not finite, or larger than any sum"
+                )
 
     def check_ranges(
         self,
@@ -366,7 +371,7 @@ class RequestField:
     def take(self, name: str, left: dict[str, Any], default: Any) -> Any:
         """Take a plain value out of a header."""
         if name not in left:
-            raise Malformed(f"'{name}' is missing")
+            raise Malformed(f"[missing-key] '{name}' is missing")
         value = left.pop(name)
         if value is None and self.optional:
             return default
@@ -381,7 +386,7 @@ class RequestField:
         if found is None or found.dtype != np.float64:
             raise Malformed(f"'{name}' is missing or not of 64-bit numbers")
         if not np.isfinite(found).all():
-            raise Malformed(f"'{name}' has numbers that are not finite")
+            raise Malformed(f"[not-finite] '{name}' has numbers that are not finite")
         shape = tuple(dims.get(a) for a in self.axes or ())
         if self.optional and found.shape[-1:] == (0,):
             shape = (*shape[:-1], 0)
@@ -465,13 +470,13 @@ def _check_row(
     """Demand n·low ≤ values ≤ n·high, up to rounding."""
     low, high = row.range(scales)
     if row.whole and not (values == np.round(values)).all():
-        raise Refused(f"{row.called} that is not whole")
+        raise Refused(f"[implausible-count] {row.called} that is not whole")
     largest = max(abs(end) for end in (1.0, low, high) if math.isfinite(end))
     slack = 0.0 if row.whole else ROUNDING * largest
     under = math.isfinite(low) and (values < n * (low - slack)).any()
     over = math.isfinite(high) and (values > n * (high + slack)).any()
     if under or over:
-        raise Refused(f"{row.called} outside what is possible")
+        raise Refused(f"[implausible-sum] {row.called} outside what is possible")
 
 
 def _read(

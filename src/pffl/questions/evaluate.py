@@ -143,14 +143,20 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
             if getattr(self, name).size == 0:
                 object.__setattr__(self, name, np.zeros((len(self.task.cells), 0)))
         if np.isfinite(M) and model.loss_bound(M) != M:
-            raise UsageError("the loss bound is not that of the model's targets")
+            raise UsageError(
+                "[wrong-loss-bound] the loss bound is not that of the model's targets"
+            )
         for trial in self.trials.tolist():
             if model.loss_bound(trial) != trial:
-                raise UsageError("loss bounds are tried for classifiers only")
+                raise UsageError(
+                    "[wrong-loss-bound] loss bounds are tried for classifiers only"
+                )
         if not ((self.bets > 0) & (self.bets <= LARGEST)).all():
-            raise UsageError(f"a bet must be above 0, and at most {LARGEST:g}")
+            raise UsageError(
+                f"[wrong-bets] a bet must be above 0, and at most {LARGEST:g}"
+            )
         if self.bets.size and not np.isfinite(M):
-            raise UsageError("bets need a loss bound")
+            raise UsageError("[wrong-bets] bets need a loss bound")
         self._check_levels()
 
     def _check_levels(self) -> None:
@@ -158,11 +164,17 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         levels, s_max = self.levels, self.weight_bound
         good = (levels >= 0) & (levels <= self.loss_bound)
         if not good.all() or (np.diff(levels) < 0).any():
-            raise UsageError("levels must be from 0 to the loss bound, in order")
+            raise UsageError(
+                "[wrong-levels] levels must be from 0 to the loss bound, in order"
+            )
         if self.weighs and not (s_max > 0 and np.isfinite(self.loss_bound)):
-            raise UsageError("weights need a bound above 0, and losses one")
+            raise UsageError(
+                "[wrong-levels] weights need a bound above 0, and losses one"
+            )
         if bool(levels.size) != (self.weighs and bool(self.bets.size)):
-            raise UsageError("levels go with bets and a bound on weights")
+            raise UsageError(
+                "[wrong-levels] levels go with bets and a bound on weights"
+            )
 
     @property
     def weighs(self) -> bool:

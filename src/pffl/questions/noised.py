@@ -150,7 +150,7 @@ class Releasing(Generic[T]):
     def pooled(self, total: T, views: Sequence[View]) -> T:
         """Add all sites' noise at once, where rows are in one process."""
         if self.adding is None or self.adding.source is None:
-            raise UsageError("a release with noise, and nobody adds any")
+            raise UsageError("[no-noise] a release with noise, and nobody adds any")
         return self.noised(total, self.adding.source, factor=self.adding.total)
 
     def real(self, total: T, name: str) -> FloatArray:
@@ -165,7 +165,9 @@ class Releasing(Generic[T]):
     def _check_noise(self) -> None:
         known = len(self.noise) == len(self.fields)
         if not known or not ((self.noise == 0) | (self.noise >= 2.0**-8)).all():
-            raise Malformed("noise must be 0, or at least 1/256 of what a person adds")
+            raise Malformed(
+                "[wrong-noise] noise must be 0, or at least 1/256 of what a person adds"
+            )
         if not self.noise.any():
             raise Malformed("nothing is asked for")
 
@@ -209,9 +211,11 @@ class Tally(Releasing[TallyTotal], RowsQuestion[TallyTotal]):
     def __post_init__(self) -> None:
         n = self.schema.n_features
         if not (len(self.low) == len(self.high) == n and (self.low < self.high).all()):
-            raise Malformed("a range for each input is needed, the lower end first")
+            raise Malformed(
+                "[needs-ranges] a range for each input is needed, the lower end first"
+            )
         if not 0 < self.longest <= 2.0**16:
-            raise Malformed("a length to shorten rows to is needed")
+            raise Malformed("[needs-clip] a length to shorten rows to is needed")
         self._check_noise()
 
     @property
@@ -321,23 +325,30 @@ class Noised(Releasing[NoisedTotal], ModelQuestion[NoisedTotal]):
         self._check_noise()
         if not model.n_classes or not isinstance(model, LinearModel):
             raise UsageError(
-                "not available under noise: models other than logistic and softmax "
-                "regression"
+                "[not-under-noise] not available under noise: models other than "
+                "logistic and softmax regression"
             )
         if model.input_bound is None:
-            raise UsageError("not available under noise: inputs without a clip")
+            raise UsageError(
+                "[not-under-noise] not available under noise: inputs without a clip"
+            )
         if model.loss_bound(self.loss_bound) is None:
-            raise UsageError("not available under noise: losses without a bound")
+            raise UsageError(
+                "[not-under-noise] not available under noise: losses without a bound"
+            )
         if "curvatures" in self.asked_for:
             if model.n_outputs > 1:
                 raise UsageError(
-                    "not available under noise: curvature of several outputs"
+                    "[not-under-noise] not available under noise: curvature of "
+                    "several outputs"
                 )
             if not np.isin(sets, (0.0, 1.0)).all():
                 raise Malformed("curvature is of whole atoms")
         good = ((self.bets > 0) & (self.bets <= 0.99)).all()
         if not good or ("logs" in self.asked_for) != bool(self.bets.size):
-            raise Malformed("bets are from 0 to 0.99, and go with log-sums")
+            raise Malformed(
+                "[wrong-bets] bets are from 0 to 0.99, and go with log-sums"
+            )
 
     @property
     def dims(self) -> Dims:
@@ -357,7 +368,9 @@ class Noised(Releasing[NoisedTotal], ModelQuestion[NoisedTotal]):
         """‖(x, 1)‖ at most, before rounding."""
         model = linear(self.task)
         if model.input_bound is None:
-            raise UsageError("not available under noise: inputs without a clip")
+            raise UsageError(
+                "[not-under-noise] not available under noise: inputs without a clip"
+            )
         return model.input_bound
 
     @property
@@ -515,7 +528,7 @@ def once(view: View) -> View:
     What others' rows are changes nothing about it.
     """
     if view.weight is not None:
-        raise UsageError("not available under noise: sample weights")
+        raise UsageError("[not-under-noise] not available under noise: sample weights")
     if view.person is None:
         return view
     first = np.sort(np.unique(view.person, return_index=True)[1])
@@ -539,7 +552,9 @@ def _up(values: FloatArray) -> IntArray:
 def exact(products: FloatArray) -> IntArray:
     """Return sums of products of whole numbers, which are exact below 2^53."""
     if np.abs(products).max(initial=0.0) >= 2.0**53:
-        raise UsageError("sums too large for the grid: a smaller clip is needed")
+        raise UsageError(
+            "[too-large-numbers] sums too large for the grid: a smaller clip is needed"
+        )
     return products.astype(np.int64)
 
 

@@ -117,7 +117,9 @@ class Slopes(ModelQuestion[SlopesTotal]):
         if not self.sharpness:
             return np.zeros(len(z)), np.zeros_like(z)
         if z.ndim > 1:
-            raise UsageError("smooth scores need a model with one score per example")
+            raise UsageError(
+                "[no-scores] smooth scores need a model with one score per example"
+            )
         smooth = sigmoid(self.sharpness * z)
         return smooth, self.sharpness * smooth * (1 - smooth)
 
@@ -205,7 +207,8 @@ def linear(task: Task) -> LinearModel:
     """Return the task's model, which must be a linear one."""
     if not isinstance(task.model, LinearModel):
         raise UsageError(
-            f"{type(task.model).__name__} is not linear, and has no gradients per cell "
-            "to ask for: use the method PFFL, which trains any model"
+            f"[not-linear] {type(task.model).__name__} is not linear, and has no "
+            "gradients per cell to ask for: use the method PFFL, which trains any "
+            "model"
         )
     return task.model

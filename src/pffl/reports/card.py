@@ -109,7 +109,7 @@ def card(
         try:
             Path(out).write_text(text, encoding="utf-8")
         except OSError as error:
-            raise ArtefactError(f"{out}: {error.strerror}") from error
+            raise ArtefactError(f"[cannot-write] {out}: {error.strerror}") from error
     return text
 
 

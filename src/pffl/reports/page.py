@@ -215,7 +215,7 @@ def report(
         try:
             Path(out).write_text(page, encoding="utf-8")
         except OSError as error:
-            raise ArtefactError(f"{out}: {error.strerror}") from error
+            raise ArtefactError(f"[cannot-write] {out}: {error.strerror}") from error
     return page
 
 
@@ -314,8 +314,8 @@ def _read(place: Path, found: Contents) -> None:
         read_evidence(place)  # says what to do
     elif not watched.is_file():
         raise ArtefactError(
-            f"{place}: neither a run, nor an audit, a sweep, a comparison, a monitor "
-            "or a figure that was run again"
+            f"[unknown-folder] {place}: neither a run, nor an audit, a sweep, a "
+            "comparison, a monitor or a figure that was run again"
         )
 
 

@@ -210,8 +210,8 @@ def lock(
         held.enter_context(files.lock(place / LOCK))
     except files.Locked as error:
         raise ArtefactError(
-            f"'{place}' is in use by another run ({_owner(place)}): wait for it, or "
-            "choose another directory"
+            f"[lock-held] '{place}' is in use by another run ({_owner(place)}): wait "
+            "for it, or choose another directory"
         ) from error
     try:
         with held:
@@ -271,7 +271,7 @@ def _refuse_foreign(place: Path, unfinished: bool, finished: bool) -> None:
     names = {n for n in names if not (n.startswith(".") and n.endswith(".tmp"))}
     if names & STOPPED and not unfinished:
         raise ArtefactError(
-            f"'{place}' holds a run that was stopped: go on with it "
+            f"[stopped-run] '{place}' holds a run that was stopped: go on with it "
             f"(pffl run --resume '{place}'), or choose another directory"
         )
     stopped = bool(names & STOPPED)
@@ -279,15 +279,15 @@ def _refuse_foreign(place: Path, unfinished: bool, finished: bool) -> None:
     if names and MANIFEST not in names:
         shown = ", ".join(sorted(names)[:3])
         raise ArtefactError(
-            f"'{place}' is not empty and not a run directory (it holds {shown}): "
-            "choose another one"
+            f"[file-exists] '{place}' is not empty and not a run directory (it holds "
+            f"{shown}): choose another one"
         )
     if names:
         read_manifest(place)
     if names and not (stopped or finished):
         raise UsageError(
-            f"'{place}' holds a finished run, which is kept: choose another directory, "
-            f"such as '{next_free(place)}'"
+            f"[finished-run] '{place}' holds a finished run, which is kept: choose "
+            f"another directory, such as '{next_free(place)}'"
         )
 
 
@@ -350,18 +350,22 @@ def read_manifest(directory: Path) -> dict[str, str]:
     """Return file → SHA-256, or say that this is no run directory."""
     path = directory / MANIFEST
     if not path.is_file():
-        raise ArtefactError(f"'{directory}' is not a run directory: no {MANIFEST}")
+        raise ArtefactError(
+            f"[no-run] '{directory}' is not a run directory: no {MANIFEST}"
+        )
     source = f"'{path}' is not a manifest of pffl"
     found = records.read(_Manifest, files.read(path), source=source)
     if found.format != FORMAT or found.version not in READABLE:
         raise ArtefactError(
-            f"'{path}' is of format {found.format!r}, version {found.version!r}; this "
-            f"is {FORMAT!r}, version {VERSION}"
+            f"[other-format] '{path}' is of format {found.format!r}, version "
+            f"{found.version!r}; this is {FORMAT!r}, version {VERSION}"
         )
     names = found.files
     foreign = [name for name in names if Path(name).name != name or name in ("", "..")]
     if foreign:
-        raise ArtefactError(f"'{path}' names files outside its directory: {foreign}")
+        raise ArtefactError(
+            f"[outside-directory] '{path}' names files outside its directory: {foreign}"
+        )
     return names
 
 
@@ -433,7 +437,8 @@ class RunRecord:
         """Return self, or raise if a file was changed after the run."""
         if self.mismatches:
             raise ArtefactError(
-                f"'{self.directory}' is not verified: {'; '.join(self.mismatches)}"
+                f"[changed-file] '{self.directory}' is not verified: "
+                f"{'; '.join(self.mismatches)}"
             )
         return self
 
@@ -446,8 +451,8 @@ def read_evidence(directory: Path) -> Evidence:
     path = directory / EVIDENCE
     if not path.is_file() and (directory / RESULT).is_file():
         raise ArtefactError(
-            f"'{directory}' holds no {EVIDENCE}; a run that is repeated writes one: "
-            f"pffl run '{directory}' --out NEW"
+            f"[file-missing] '{directory}' holds no {EVIDENCE}; a run that is "
+            f"repeated writes one: pffl run '{directory}' --out NEW"
         )
     plain = records.read(dict[str, Any], files.read(path), source=f"'{path}'")
     return Evidence.from_dict(plain)
@@ -475,7 +480,9 @@ def load(
     hashes = read_manifest(place)
     absent = [name for name in (RESULT, MODEL) if not (place / name).is_file()]
     if absent:
-        raise ArtefactError(f"'{place}' is incomplete: no {', '.join(absent)}")
+        raise ArtefactError(
+            f"[file-missing] '{place}' is incomplete: no {', '.join(absent)}"
+        )
     result = _result(place / RESULT)
     expected = {RESULT, MODEL, SPEC, *hashes}
     if result.get("method") is not None:  # an audit has no history
@@ -505,8 +512,10 @@ def _result(path: Path) -> dict[str, Any]:
     source = f"'{path}' is not a result of pffl"
     result = records.read(dict[str, Any], files.read(path), source=source)
     if "status" not in result:
-        raise ArtefactError(f"{source}: it has no status")
+        raise ArtefactError(f"[bad-result] {source}: it has no status")
     found = (result.get("format", RESULT_FORMAT), result.get("version", 1))
     if found[0] != RESULT_FORMAT or found[1] not in READABLE:
-        raise ArtefactError(f"{source}: its format and version are {found}")
+        raise ArtefactError(
+            f"[other-format] {source}: its format and version are {found}"
+        )
     return result

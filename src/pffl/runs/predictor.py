@@ -48,15 +48,17 @@ def load(path: str | os.PathLike[str], *, module: object = None) -> Predictor:
     """
     place = Path(path)
     if not place.exists():
-        raise ArtefactError(f"'{place}' does not exist")
+        raise ArtefactError(f"[file-missing] '{place}' does not exist")
     if not place.is_dir():
         return read_model(place, module=module)
     hashes, file = read_manifest(place), place / MODEL
     if not file.is_file():
-        raise ArtefactError(f"'{place}' holds no {MODEL}: a run that ended writes one")
+        raise ArtefactError(
+            f"[file-missing] '{place}' holds no {MODEL}: a run that ended writes one"
+        )
     if files.digest(files.read(file)) != hashes.get(MODEL):
         raise ArtefactError(
-            f"'{file}' was changed after the run, whose certificate speaks of another "
-            "model: name the file itself to use it"
+            f"[changed-file] '{file}' was changed after the run, whose certificate "
+            "speaks of another model: name the file itself to use it"
         )
     return read_model(file, module=module)

@@ -67,7 +67,7 @@ def named(data: str) -> tuple[dict[str, Any], str | None, Path]:
     if data in DATASETS or not (path.exists() or path.suffix or os.sep in data):
         return {"data": {"name": data}}, None, Path()
     if not path.is_file():
-        raise DataError(f"'{data}' is not a file")
+        raise DataError(f"[file-missing] '{data}' is not a file")
     return {"data": {"path": data}}, None, Path()
 
 
@@ -87,8 +87,8 @@ def other_data(section: object, data: str) -> dict[str, Any]:
     if file is None and "path" in given:
         if "path" not in first:
             raise UsageError(
-                "the run was on a data set, so a table says too little: give a run "
-                "file (.toml) whose [data] names its columns"
+                "[needs-run-file] the run was on a data set, so a table says too "
+                "little: give a run file (.toml) whose [data] names its columns"
             )
         return {**first, "path": str(Path(data).resolve())}
     if given == {"name": first.get("name")}:
@@ -133,7 +133,9 @@ def _at_hand(
     name = values.get("name")
     if path is None and name is None:
         there = ", ".join(DATASETS)
-        problems.add(f"[data] needs a name (of {there}) or the path of a table")
+        problems.add(
+            f"[missing-data] [data] needs a name (of {there}) or the path of a table"
+        )
         return None
     if path is not None and not _is_path(path):
         wanted = "text, or a table (text each)"
@@ -144,7 +146,9 @@ def _at_hand(
     values.pop("name")
     if name not in DATASETS:
         hint = suggestion(str(name), DATASETS)
-        problems.add(f"no data set '{name}': {hint} (for a file, give its path)")
+        problems.add(
+            f"[unknown-data] no data set '{name}': {hint} (for a file, give its path)"
+        )
         return None
     load = DATASETS[str(name)][0]
     section = check(values, load, str(name), problems)
@@ -166,7 +170,10 @@ def _elsewhere(
     given = values["federation"]
     others = sorted(set(values) - {"federation"})
     if others:
-        problems.add(f"[data] has a federation file, so nothing else: not {others}")
+        problems.add(
+            "[options-conflict] [data] has a federation file, so nothing else: not "
+            f"{others}"
+        )
     if not isinstance(given, str) or not given:
         problems.add(wrong("federation", "[data]", "text", given))
         return None
@@ -174,7 +181,8 @@ def _elsewhere(
 
     def opened(progress: object = None) -> Federation:
         raise UsageError(
-            f"the rows of '{path}' stay with the sites: deploy the run (pffl deploy)"
+            f"[rows-elsewhere] the rows of '{path}' stay with the sites: deploy the "
+            "run (pffl deploy)"
         )
 
     def agreement() -> Agreement:
@@ -198,7 +206,7 @@ def _tables(
     section = check(values, keywords, "[data]", problems)
     absent = [f"`{key}=`" for key in required(keywords) if key not in values]
     if absent:
-        problems.add(f"a table needs {' and '.join(absent)}")
+        problems.add(f"[missing-key] a table needs {' and '.join(absent)}")
     elif section.complete and one:
         # What does not go together is refused before a table is read.
         construct(TableOptions, section.values, problems)

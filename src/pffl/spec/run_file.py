@@ -184,7 +184,7 @@ def of_run(directory: str | os.PathLike[str], data: str | None = None) -> RunSpe
     if data is not None:
         sections["data"] = other_data(sections.get("data"), data)
     elif not sections:
-        raise UsageError(f"'{path}' is missing: say where the data are")
+        raise UsageError(f"[file-missing] '{path}' is missing: say where the data are")
     return parse(sections, source=str(path), base=Path(directory))
 
 
@@ -205,7 +205,10 @@ def parse(
     problems = Problems(source, UsageError)
     for name in sections:
         if name not in SECTIONS:
-            problems.add(f"there is no section [{name}]: {suggestion(name, SECTIONS)}")
+            problems.add(
+                f"[unknown-key] there is no section [{name}]: "
+                f"{suggestion(name, SECTIONS)}"
+            )
     tables = {n: table(sections.get(n, {}), f"[{n}]", problems) for n in TABLES}
     data = read_data(_numeric_target(tables), base, problems)
     plan = read_plan({**tables, "constraint": sections.get("constraint")}, problems)
@@ -215,7 +218,7 @@ def parse(
     about = _read_about(tables["about"], problems)
     problems.raise_if_any()
     if not (data and plan and policy and about):
-        raise UsageError(f"{source}: incomplete")
+        raise UsageError(f"[missing-section] {source}: incomplete")
     if policy.weight_bound is None:  # what is assumed of rows is asked of sites
         policy = replace(policy, weight_bound=plan.options.weight_bound)
     return RunSpec(**vars(plan), data=data, policy=policy, about=about)
@@ -254,9 +257,11 @@ def dumps(sections: Mapping[str, object]) -> str:
         text = tomli_w.dumps(_without_none(sections))
         text.encode()
     except TypeError as error:
-        raise UsageError(f"a run file cannot hold this: {error}") from error
+        raise UsageError(f"[not-toml] a run file cannot hold this: {error}") from error
     except UnicodeEncodeError as error:
-        raise UsageError("a run file cannot hold half of a surrogate pair") from error
+        raise UsageError(
+            "[not-toml] a run file cannot hold half of a surrogate pair"
+        ) from error
     return text
 
 
@@ -280,7 +285,8 @@ def parse_setting(setting: str) -> dict[str, object]:
     key, sign, value = setting.partition("=")
     if not sign or not key.strip():
         raise UsageError(
-            f"a setting must look like section.key=value. Got {setting!r} instead."
+            "[wrong-setting] a setting must look like section.key=value. Got "
+            f"{setting!r} instead."
         )
     quoted = dumps({"it": value.strip()}).partition(" = ")[2]
     for text in (value.strip(), quoted):
@@ -291,7 +297,9 @@ def parse_setting(setting: str) -> dict[str, object]:
         # A line break inside the value would smuggle in further keys.
         if "\n" not in setting:
             return parsed
-    raise UsageError(f"'{key.strip()}' is not a key such as section.key: {setting!r}")
+    raise UsageError(
+        f"[wrong-setting] '{key.strip()}' is not a key such as section.key: {setting!r}"
+    )
 
 
 def merge(
@@ -304,7 +312,8 @@ def merge(
         several = isinstance(under, list) and any(isinstance(t, Mapping) for t in under)
         if isinstance(value, Mapping) and several:
             raise UsageError(
-                f"there are several [[{key}]]: say in the file which one is meant"
+                f"[wrong-setting] there are several [[{key}]]: say in the file which "
+                "one is meant"
             )
         both = isinstance(under, Mapping) and isinstance(value, Mapping)
         merged[key] = merge(under, value) if both else value  # type: ignore[arg-type]

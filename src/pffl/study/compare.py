@@ -125,7 +125,9 @@ def compare(
     """
     names, folder = known_methods(methods), None if out is None else Path(out)
     if measure not in MEASURES:
-        raise UsageError(f"no measure '{measure}': there are {', '.join(MEASURES)}")
+        raise UsageError(
+            f"[unknown-measure] no measure '{measure}': there are {', '.join(MEASURES)}"
+        )
     load = data if callable(data) else lambda seed: data
     first = load(0 if seeds is None or isinstance(seeds, int) else seeds[0])
     if seeds is None:
@@ -160,7 +162,9 @@ def compare(
     study.audit()
     rows = study.rows
     if all(row.reason for row in rows):
-        raise NotMetError(f"every trial failed; the first: {rows[0].reason}")
+        raise NotMetError(
+            f"[all-failed] every trial failed; the first: {rows[0].reason}"
+        )
     found = Comparison(study)
     if folder is not None:
         found.save(folder)
@@ -225,7 +229,9 @@ def known_methods(names: Sequence[str] | None) -> list[str]:
     """
     unknown = [name for name in names or () if name not in METHODS]
     if unknown:
-        raise UsageError(f"no methods {unknown}: there are {sorted(METHODS)}")
+        raise UsageError(
+            f"[unknown-method] no methods {unknown}: there are {sorted(METHODS)}"
+        )
     every = [name for name in METHODS if name != Auto.name]
     return every if names is None else list(names)
 

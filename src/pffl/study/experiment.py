@@ -66,7 +66,9 @@ class Seeds:
         known = ("silos", "split", "training")
         unknown = sorted(set(vary) - set(known))
         if unknown:
-            raise UsageError(f"no draws {unknown}: there are {', '.join(known)}")
+            raise UsageError(
+                f"[unknown-draws] no draws {unknown}: there are {', '.join(known)}"
+            )
         return cls(*(number if not vary or name in vary else 0 for name in known))
 
 
@@ -92,13 +94,13 @@ def check_plans(plans: Plans, reasons: Mapping[str, str]) -> None:
     if fewer:
         told = ", ".join(f"'{arm}' {n}" for arm, n in fewer.items())
         raise UsageError(
-            f"unequal trials: {told}, and others {most}: give each arm as many points, "
-            "or say why not (`fewer`)"
+            f"[unequal-trials] unequal trials: {told}, and others {most}: give each "
+            "arm as many points, or say why not (`fewer`)"
         )
     if 1 < most < LEAST_POINTS and not all(reasons.get(arm) for arm in plans):
         raise UsageError(
-            f"{most} trials are no search: give each arm at least {LEAST_POINTS}, or "
-            "one, for its defaults"
+            f"[unequal-trials] {most} trials are no search: give each arm at least "
+            f"{LEAST_POINTS}, or one, for its defaults"
         )
 
 
@@ -503,7 +505,9 @@ class Study:
                     - ({_point(row)} if row is not None else set())
                 ]
         if problems:
-            raise ArtefactError("not a fair study:\n  " + "\n  ".join(problems))
+            raise ArtefactError(
+                "[unfair-study] not a fair study:\n  " + "\n  ".join(problems)
+            )
 
     @property
     def terms(self) -> list[str]:

@@ -107,10 +107,14 @@ def records(folder: Path) -> list[dict[str, Any]]:
         try:
             record = json.loads(files.read(path))
         except ValueError as error:
-            raise ArtefactError(f"'{path}' is no record of a panel: {error}") from error
+            raise ArtefactError(
+                f"[bad-record-file] '{path}' is no record of a panel: {error}"
+            ) from error
         if isinstance(record, dict) and record.get("format") == FORMAT:
             if record.get("version") != VERSION:
-                raise ArtefactError(f"'{path}' is of another version: run it again")
+                raise ArtefactError(
+                    f"[other-format] '{path}' is of another version: run it again"
+                )
             check(record)
             out.append(record)
     return out
@@ -146,7 +150,9 @@ def check(record: Mapping[str, Any]) -> None:
             )
     if problems:
         listed = "\n  ".join(problems)
-        raise ArtefactError(f"panel '{record['name']}' is not fair:\n  {listed}")
+        raise ArtefactError(
+            f"[unfair-study] panel '{record['name']}' is not fair:\n  {listed}"
+        )
 
 
 # Other allowances

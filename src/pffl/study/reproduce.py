@@ -202,14 +202,18 @@ class Figure(Record):
         ]
         if not found:
             there = ", ".join(panel.name for panel in self.panels)
-            raise UsageError(f"'{self.name}' has no such panel: there are {there}")
+            raise UsageError(
+                f"[unknown-panel] '{self.name}' has no such panel: there are {there}"
+            )
         return found
 
 
 def load(figure: str, path: Path | None = None) -> Figure:
     """Read the spec of a figure, the shipped one unless a file is given."""
     if figure not in FIGURES and path is None:
-        raise UsageError(f"no figure '{figure}': there are {', '.join(FIGURES)}")
+        raise UsageError(
+            f"[unknown-figure] no figure '{figure}': there are {', '.join(FIGURES)}"
+        )
     return parse(figure, read_toml(path or spec_path(figure)))
 
 
@@ -225,7 +229,7 @@ def spec_path(figure: str) -> Path:
         return packaged
     source = Path(__file__).parents[3] / "reproduction" / figure / "spec.toml"
     if not source.is_file():
-        raise ArtefactError(f"the spec of '{figure}' was not shipped")
+        raise ArtefactError(f"[file-missing] the spec of '{figure}' was not shipped")
     return source
 
 
@@ -254,7 +258,7 @@ def run_figure(
     wanted = [p for p in figure.panels if panels is None or p.name in panels]
     for panel in wanted:
         if any(curve.optimum for curve in panel.curves) and Footing.optima is None:
-            raise UsageError(f"panel '{panel.name}': {NO_OPTIMA}")
+            raise UsageError(f"[no-optima] panel '{panel.name}': {NO_OPTIMA}")
     journal = Journal(None if out is None else Path(out) / "rows.jsonl")
     results = []
     for panel in wanted:
@@ -309,7 +313,9 @@ def build_model(section: Mapping[str, Any] | None, federation: Federation) -> Mo
     kind = values.pop("kind", None)
     if kind not in RECIPES:
         there = ", ".join(RECIPES)
-        raise UsageError(f"no model '{kind}': a panel's model is one of {there}")
+        raise UsageError(
+            f"[unknown-model] no model '{kind}': a panel's model is one of {there}"
+        )
     return RECIPES[kind](**values).build(federation.schema)
 
 

@@ -105,7 +105,9 @@ def quiet(what: str, done: int, total: int) -> None:
 def notion_of(name: str) -> Callable[[float], Constraint]:
     """Return what makes a constraint of a bound."""
     if name not in NOTIONS:
-        raise UsageError(f"no notion '{name}': there are {sorted(NOTIONS)}")
+        raise UsageError(
+            f"[unknown-name] no notion '{name}': there are {sorted(NOTIONS)}"
+        )
     return NOTIONS[name]
 
 
@@ -141,8 +143,8 @@ def paper_grid(data: str, notions: Sequence[str] | None = None) -> list[GridPoin
     known = re.split(r"\W", data.lower(), maxsplit=1)[0]
     if known not in PAPER_BOUNDS:
         raise UsageError(
-            f"the paper has no grid for '{data}': it has {sorted(PAPER_BOUNDS)}; give "
-            "--bounds and --multiplier-bounds"
+            f"[no-paper-grid] the paper has no grid for '{data}': it has "
+            f"{sorted(PAPER_BOUNDS)}; give --bounds and --multiplier-bounds"
         )
     bounds = PAPER_BOUNDS[known]
     return [
@@ -207,7 +209,10 @@ def smallest_bound(
     bare = problem.with_bounds(np.zeros(problem.n_cells))
     found = drive(engine, find_smallest(bare, np.ones(problem.n_cells, dtype=bool)))
     if isinstance(found, Missing):
-        raise UsageError(f"the smallest possible bound {found.missing}: give a bound")
+        raise UsageError(
+            f"[no-smallest-bound] the smallest possible bound {found.missing}: give a "
+            "bound"
+        )
     return float(up(found, digits=5))
 
 
@@ -242,7 +247,9 @@ def make_grid(
     if kind == "full":
         return full_grid(notions, bounds, multiplier_bounds)
     if kind != "random":
-        raise UsageError(f"no grid '{kind}': there are {list(get_args(Grid))}")
+        raise UsageError(
+            f"[unknown-name] no grid '{kind}': there are {list(get_args(Grid))}"
+        )
     return random_grid(notions, bounds, multiplier_bounds, number=number, seed=seed)
 
 
@@ -582,7 +589,8 @@ class Sweep:
         """
         if (error_at_most is None) == (worst_loss_at_most is None):
             raise UsageError(
-                "give 'error_at_most' or 'worst_loss_at_most', one of them"
+                "[options-conflict] give 'error_at_most' or 'worst_loss_at_most', one "
+                "of them"
             )
         table, split = self._points(notion), self._choice(chosen_on)
         limited, wanted = f"{split}_error", f"{split}_worst_cell_loss"
@@ -592,7 +600,7 @@ class Sweep:
         inside = table[table[limited] <= limit]
         if inside.empty:
             raise DataError(
-                f"no point has {limited} ≤ {limit}: the smallest is "
+                f"[no-such-point] no point has {limited} ≤ {limit}: the smallest is "
                 f"{table[limited].min():.4f}"
             )
         return inside.iloc[int(inside[wanted].to_numpy(dtype=float).argmin())]
@@ -639,10 +647,14 @@ class Sweep:
         table = self.trained
         notions = sorted(table["notion"].unique())
         if notion is None and len(notions) > 1:
-            raise UsageError(f"the cells of notions differ: choose one of {notions}")
+            raise UsageError(
+                f"[wrong-cells] the cells of notions differ: choose one of {notions}"
+            )
         table = table if notion is None else table[table["notion"] == notion]
         if table.empty:
-            raise DataError("the sweep has no trained points of this kind")
+            raise DataError(
+                "[no-such-point] the sweep has no trained points of this kind"
+            )
         return table
 
     def _choice(self, chosen_on: str | None) -> str:
@@ -650,7 +662,9 @@ class Sweep:
         if chosen_on is None:
             return splits[0]
         if chosen_on not in splits:
-            raise UsageError(f"no split '{chosen_on}': there are {splits}")
+            raise UsageError(
+                f"[unknown-split] no split '{chosen_on}': there are {splits}"
+            )
         return chosen_on
 
     def _has(self, split: str) -> bool:
@@ -659,5 +673,7 @@ class Sweep:
 
 def _axis(name: str) -> str:
     if name not in AXES:
-        raise UsageError(f"no measure '{name}': there are {sorted(AXES)}")
+        raise UsageError(
+            f"[unknown-measure] no measure '{name}': there are {sorted(AXES)}"
+        )
     return AXES[name]

@@ -388,7 +388,9 @@ class Footing:
         if (cells.silo != EVERY_SILO).all() and cells.membership.all():
             return dict(row.sums["silos"])  # each silo a cell
         if (cells.silo != EVERY_SILO).any():
-            raise UsageError("a study counts groups and silos, not groups in silos")
+            raise UsageError(
+                "[wrong-cells] a study counts groups and silos, not groups in silos"
+            )
         atoms = row.sums["atoms"]
         return {"names": list(cells.names)} | {
             name: (cells.membership @ np.array(atoms[name], dtype=float)).tolist()

@@ -124,7 +124,7 @@ def network_of(question: Train | Evaluate) -> Network:
     """Return the task's model, which must be a network."""
     model = question.task.model
     if not isinstance(model, Network):
-        raise UsageError(f"{type(model).__name__} is not a network")
+        raise UsageError(f"[not-a-network] {type(model).__name__} is not a network")
     return model
 
 

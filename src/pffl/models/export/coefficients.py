@@ -65,9 +65,9 @@ class RawForm:
         model = predictor.model
         if not isinstance(model, LinearModel):
             raise UsageError(
-                f"{purpose} needs a linear model, and this is a network: load "
-                "`predictor.model.state_dict(predictor.w)` into its torch module and "
-                "use torch.onnx.export; scaling and loss bound stay with pffl"
+                f"[not-linear] {purpose} needs a linear model, and this is a network: "
+                "load `predictor.model.state_dict(predictor.w)` into its torch module "
+                "and use torch.onnx.export; scaling and loss bound stay with pffl"
             )
         target, inputs = model.target, model.inputs
         table = predictor.w.reshape(model.n_outputs, model.n_columns)

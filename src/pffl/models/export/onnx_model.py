@@ -81,8 +81,8 @@ def _refuse_texts(form: RawForm) -> None:
     texts = [f"'{column.name}'" for column in form.columns if column.kind == "text"]
     if texts:
         raise UsageError(
-            f"column {', '.join(texts)}: the words of a text are hashed, which ONNX "
-            "cannot do; `to_sklearn()` exports the model whole"
+            f"[hashed-column] column {', '.join(texts)}: the words of a text are "
+            "hashed, which ONNX cannot do; `to_sklearn()` exports the model whole"
         )
 
 

@@ -304,7 +304,9 @@ def read_numbers(table: Any, decimals: Mapping[str, Decimal | None]) -> FloatArr
     for j, (name, decimal) in enumerate(decimals.items()):
         numbers = numbers_of(table[name], decimal)
         if numbers is None:
-            raise DataError(f"column '{name}': not all values are numbers")
+            raise DataError(
+                f"[not-numbers] column '{name}': not all values are numbers"
+            )
         out[:, j] = numbers
     return out
 
@@ -327,7 +329,9 @@ def read_names(
     for j, name in enumerate(frame.columns):
         absent = int(frame[name].isna().sum())
         if absent and MISSING not in known[name]:
-            raise DataError(f"column '{name}': {absent} missing values")
+            raise DataError(
+                f"[missing-values] column '{name}': {absent} missing values"
+            )
         found, codes = category_codes(frame[name])
         if name in instead:
             fitting = set(known[name])
