@@ -35,6 +35,7 @@ from tests.oracles import (
     without_bounds,
 )
 from tests.oracles import smallest_common_bound as find
+from tests.raising import raises
 
 SEEDS = st.integers(0, 2**32 - 1)
 KINDS: dict[str, tuple[LinearModel, int]] = {
@@ -275,5 +276,5 @@ def test_intervals() -> None:
     ],
 )
 def test_refusals(value, residual, sizes, multipliers) -> None:
-    with pytest.raises(UsageError, match="must be"):
+    with raises(UsageError, "wrong-value"):
         support(value, residual, sizes, multipliers=multipliers, bounds=[0.5])

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.oracles import UsageError, holdout, logsum, weighted
+from tests.raising import raises
 
 M, DELTA = 3.0, 0.05
 
@@ -308,9 +309,9 @@ def test_nobody_no_weight_and_wrong_arguments() -> None:
     # Weights of 0 leave u = z: nothing is said.
     none = sums_of(np.zeros((1, 30)), np.zeros((1, 30)), bets.gammas[0], levels[0])
     assert weighted.upper(bets, levels, none, counts=[30], **args) == M
-    with pytest.raises(UsageError, match="sums of log"):
+    with raises(UsageError, "wrong-value", "log"):
         weighted.upper(bets, levels, zeros + 1, counts=[5], **args)
-    with pytest.raises(UsageError, match="one per cell, bet and level"):
+    with raises(UsageError, "wrong-value", "level"):
         weighted.upper(bets, levels, zeros[..., 1:], counts=[5], **args)
-    with pytest.raises(UsageError, match="from 0 to the loss bound"):
+    with raises(UsageError, "wrong-value", "loss bound"):
         weighted.upper(bets, levels[:, ::-1], zeros, counts=[5], **args)

@@ -31,6 +31,7 @@ from tests.oracles import (
     save_run,
     start_command,
 )
+from tests.raising import raises
 
 FEDERATION = pffl.datasets.synthetic(300, silos=3, seed=0)
 METHOD = pffl.PFFL(dual_rounds=4, rounds_per_dual=3, step_size=0.5, dual_step_size=1.0)
@@ -136,7 +137,7 @@ def test_a_full_disk_stops_the_run_and_keeps_what_there_was(
     before = content(stopped)
     engine = Stopping(Local(FEDERATION), at=-1)
     fill_disk(monkeypatch, when)
-    with pytest.raises(ArtefactError, match=os.strerror(28)) as refused:
+    with raises(ArtefactError, "cannot-write", os.strerror(28)) as refused:
         run(engine, stopped)
     monkeypatch.undo()
     assert refused.value.exit_code == 6
@@ -154,7 +155,7 @@ def test_a_full_disk_keeps_the_run_that_was_saved_before(
     save_run(whole, place, "")
     before = content(place)
     fill_disk(monkeypatch, when)
-    with pytest.raises(ArtefactError, match=os.strerror(28)) as refused:
+    with raises(ArtefactError, "cannot-write", os.strerror(28)) as refused:
         save_run(whole, place, "other = true\n")
     monkeypatch.undo()
     assert str(place) in str(refused.value)
