@@ -7,19 +7,24 @@ import json
 import numpy as np
 import pytest
 
+from pffl import BoundedGroupLoss, FedAvg, runs, solve
+from pffl.datasets import DATASETS, Dataset
+from reproduction.faces import faces
 from tests.cli.helpers import one_line, pffl
-
-torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")
-
-from pffl import BoundedGroupLoss, FedAvg, Network, runs, solve  # noqa: E402
-from pffl.datasets import DATASETS, Dataset  # noqa: E402
-from reproduction.faces import faces  # noqa: E402
-from tests.helpers import make_federation  # noqa: E402
-from tests.models.networks import Own  # noqa: E402
+from tests.helpers import make_federation
 
 FACES = ("faces", "--set", "data.clients=8", "--set", "data.size=12", "--seed", "1")
 SHORT = ("--dual-rounds", "2", "--rounds-per-dual", "2", "--step-size", "0.05")
 FILES = ("certificate.json", "report.html", "model.safetensors", "spec.toml")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imports():
+    """Heavy imports, when the first test runs; collecting needs none of them."""
+    global Network, Own
+    pytest.importorskip("torch", reason="networks need the extra 'torch'")
+    from pffl import Network
+    from tests.models.networks import Own
 
 
 @pytest.fixture(autouse=True)

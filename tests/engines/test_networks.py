@@ -8,17 +8,11 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")
-
-from torch import nn  # noqa: E402
-
-import pffl  # noqa: E402
-from pffl.engines import Local, Reference  # noqa: E402
-from pffl.engines.local import networks  # noqa: E402
-from pffl.errors import FederationError  # noqa: E402
-from pffl.models.network import Network  # noqa: E402
-from pffl.questions import Census, Curvature, Evaluate  # noqa: E402
-from tests.helpers import (  # noqa: E402
+import pffl
+from pffl.engines import Local, Reference
+from pffl.errors import FederationError
+from pffl.questions import Census, Curvature, Evaluate
+from tests.helpers import (
     assert_same_total,
     draw_multipliers,
     evaluate_question,
@@ -26,7 +20,6 @@ from tests.helpers import (  # noqa: E402
     make_problem,
     train_question,
 )
-from tests.models.networks import MODULES, Own  # noqa: E402
 
 FEDERATIONS = {
     "three silos": lambda: make_federation(0),
@@ -36,6 +29,16 @@ FEDERATIONS = {
     "single rows": lambda: make_federation(4, sizes=(1,) * 12, test=1),
 }
 
+KINDS = (
+    "dense",
+    "batch norm",
+    "own",
+    "dropout",
+    "hidden dropout",
+    "choosing",
+    "convolution",
+    "recurrent",
+)
 TRAINING = {
     "one step": {"steps": [0.1]},
     "three steps": {"steps": [0.1, 0.05, 0.02]},
@@ -45,6 +48,20 @@ TRAINING = {
     "some silos": {"steps": [0.1] * 2, "silos": (0, 2)},
     "by mass": {"steps": [0.1, 0.05], "by_mass": True},
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imports():
+    """Heavy imports, when the first test runs; collecting needs none of them."""
+    global torch, networks, Network, Failing, MODULES, Own
+    pytest.importorskip("torch", reason="networks need the extra 'torch'")
+    import torch
+
+    from pffl.engines.local import networks
+    from pffl.models.network import Network
+    from tests.models.networks import MODULES, Failing, Own
+
+    assert tuple(MODULES) == KINDS
 
 
 def both(federation, module, **options):
@@ -69,7 +86,7 @@ def torch_threads(count):
     torch.set_num_threads(1)
 
 
-@pytest.mark.parametrize("kind", MODULES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", FEDERATIONS)
 def test_train_and_evaluate(shape, kind):
     federation = FEDERATIONS[shape]()
@@ -198,19 +215,6 @@ def test_evaluation_pools_the_silos_into_full_batches():
         (k, i) for batch in batches for k, r in batch for i in range(r.start, r.stop)
     ]
     assert rows == [(k, i) for k, n in enumerate([3, 0, 5, 1, 4]) for i in range(n)]
-
-
-class Failing(nn.Module):
-    """A convolution that fails on batches of seven rows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = MODULES["convolution"]()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.training and len(x) == 7:
-            raise ArithmeticError("seven")
-        return self.body(x)
 
 
 def test_fault_40_a_silo_that_fails_is_named():

@@ -100,6 +100,19 @@ class Last(nn.Module):
         return self.layer(x.transpose(0, 1))[0][-1]
 
 
+class Failing(nn.Module):
+    """A convolution that fails on batches of seven rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = MODULES["convolution"]()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training and len(x) == 7:
+            raise ArithmeticError("seven")
+        return self.body(x)
+
+
 LABELS = {"cross_entropy": 3, "binary": 2, "squared": 0, "huber": 0}
 
 

@@ -10,21 +10,29 @@ import pytest
 from scipy.optimize import approx_fprime
 from scipy.special import expit, log_softmax
 
-torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")
+import pffl
+from pffl.data.encoding import TableEncoding
+from pffl.errors import DataError, UsageError
+from pffl.models import Inputs
+from pffl.models.base import Step
+from pffl.models.predictor import Predictor
+from tests.helpers import make_schema
 
-from torch import nn  # noqa: E402
-
-import pffl  # noqa: E402
-from pffl.data.encoding import TableEncoding  # noqa: E402
-from pffl.errors import DataError, UsageError  # noqa: E402
-from pffl.models import Inputs, celeba_cnn, mlp  # noqa: E402
-from pffl.models.base import Step  # noqa: E402
-from pffl.models.network import Network  # noqa: E402
-from pffl.models.predictor import Predictor  # noqa: E402
-from tests.helpers import make_schema  # noqa: E402
-from tests.models.networks import LABELS, MODULES, Own, network  # noqa: E402
-
+LABELS = {"cross_entropy": 3, "binary": 2, "squared": 0, "huber": 0}
 LOSSES = list(LABELS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imports():
+    """Heavy imports, when the first test runs; collecting needs none of them."""
+    global torch, nn, celeba_cnn, mlp, Network, MODULES, Own, network
+    pytest.importorskip("torch", reason="networks need the extra 'torch'")
+    import torch
+    from torch import nn
+
+    from pffl.models import celeba_cnn, mlp
+    from pffl.models.network import Network
+    from tests.models.networks import MODULES, Own, network
 
 
 def draw(loss, seed=0, n=23, features=3):

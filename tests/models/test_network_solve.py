@@ -5,24 +5,30 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")
-
-from torch import nn  # noqa: E402
-
-import pffl  # noqa: E402
-from pffl.engines import Local  # noqa: E402
-from pffl.errors import ArtefactError, UsageError  # noqa: E402
-from pffl.methods import METHODS  # noqa: E402
-from pffl.models import mlp  # noqa: E402
-from pffl.models.model_file import read_model, write_model  # noqa: E402
-from pffl.models.network import Network  # noqa: E402
-from pffl.questions import Evaluate, Slopes  # noqa: E402
-from pffl.solving import default_method  # noqa: E402
-from tests.driving import iterate  # noqa: E402
-from tests.helpers import make_federation, make_problem  # noqa: E402
-from tests.models.networks import Own  # noqa: E402
+import pffl
+from pffl.engines import Local
+from pffl.errors import ArtefactError, UsageError
+from pffl.methods import METHODS
+from pffl.models.model_file import read_model, write_model
+from pffl.questions import Evaluate, Slopes
+from pffl.solving import default_method
+from tests.driving import iterate
+from tests.helpers import make_federation, make_problem
 
 FEW = {"dual_rounds": 4, "rounds_per_dual": 5, "local_steps": 2, "step_size": 0.1}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imports():
+    """Heavy imports, when the first test runs; collecting needs none of them."""
+    global torch, nn, mlp, Network, Own
+    pytest.importorskip("torch", reason="networks need the extra 'torch'")
+    import torch
+    from torch import nn
+
+    from pffl.models import mlp
+    from pffl.models.network import Network
+    from tests.models.networks import Own
 
 
 def zeros(features, outputs=1):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+import pffl
 from pffl.errors import Problems, UsageError
 from pffl.models.recipes import RECIPES, CelebARecipe, section_of
 from pffl.sections import read_method, read_model
 from tests.helpers import make_schema
 
-torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")
 
-import pffl  # noqa: E402
-from pffl.models import mlp  # noqa: E402
-from tests.models.networks import Own  # noqa: E402
+@pytest.fixture(scope="module", autouse=True)
+def _imports():
+    """Heavy imports, when the first test runs; collecting needs none of them."""
+    global mlp, Own
+    pytest.importorskip("torch", reason="networks need the extra 'torch'")
+    from pffl.models import mlp
+    from tests.models.networks import Own
 
 
 def read(table):

@@ -14,11 +14,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")
-
-import pffl  # noqa: E402
-from pffl.models import celeba_cnn  # noqa: E402
-from reproduction.faces import faces  # noqa: E402
+import pffl
+from reproduction.faces import faces
 
 SIZE, WIDTH, ROUNDS, SEEDS = 20, 16, 40, (0, 1, 2)
 LOCAL = {
@@ -34,8 +31,9 @@ LOCAL = {
 
 def train(look, seed, bound, method):
     """Return women's and men's test loss, and the test error."""
+    pytest.importorskip("torch", reason="networks need the extra 'torch'")
     data = faces(472, size=SIZE, look=look, test_fraction=0.3, seed=seed)
-    model = pffl.Network(celeba_cnn(SIZE, width=WIDTH))
+    model = pffl.Network(pffl.models.celeba_cnn(SIZE, width=WIDTH))
     constraint = pffl.BoundedGroupLoss(bound)
     run = pffl.solve(data, constraint, model=model, method=method, seed=seed)
     women, men = (row.test_loss for row in run.cell_results)
