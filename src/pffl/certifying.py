@@ -30,7 +30,7 @@ from pffl.evidence.evidence import (
     known,
 )
 from pffl.evidence.looks import Looks
-from pffl.evidence.measure import Wanted, measure, plan_constants, reported
+from pffl.evidence.measure import Wanted, measure
 from pffl.evidence.noise import Noise
 from pffl.evidence.verdict import certificate as certificate_of
 from pffl.models.base import Model
@@ -88,7 +88,7 @@ class Request:
     @property
     def needs_rows(self) -> bool:
         """Whether it takes more than the sums that evidence holds."""
-        more = (self.splits, self.cell, self.feature_bound, self.target_gap)
+        more = (self.splits, self.cell, self.feature_bound)
         return any(part is not None for part in (*more, self.weight_bound))
 
 
@@ -154,7 +154,7 @@ def certify(
         A bound on the length of everyone's scaled inputs (with the constant 1), for
         the statement from the training rows alone.
     target_gap
-        A duality gap to judge by, and to plan rounds for.
+        A duality gap to judge by.
     weight_bound
         What no row's weight is above, seen or unseen, where rows have weights.
     cell
@@ -276,11 +276,6 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
     if request.cell is not None and not evidence.promise:
         nothing = Lowest(request.cell, 0.0, None, [], [], [], 0.0, 0.0, 0.0, [])
         proofs = replace(proofs, lowest=[nothing])
-    if terms.target_gap is not None:
-        X = longest if terms.feature_bound is None else terms.feature_bound
-        steps = _local_steps(evidence)
-        plan = plan_constants(reported(here), evidence.model, X, steps)
-        proofs = replace(proofs, plan=plan)
     found = evidence_of(
         data,
         here,
@@ -319,12 +314,6 @@ def chosen_among(evidence: Evidence, data: Data, splits: Sequence[str]) -> int:
     if then is None or None in now:  # rows out of reach: known by their name
         same = path.split in splits
     return len(path.candidates) if same else 1
-
-
-def _local_steps(evidence: Evidence) -> int:
-    run = evidence.training
-    steps = 1 if isinstance(run, Missing) else run.method.get("local_steps")
-    return steps if isinstance(steps, int) and steps >= 1 else 1
 
 
 def overlap_of(

@@ -81,7 +81,7 @@ def test_cell_gap_and_inputs(command: Command, met: Path) -> None:
     plain = command("certify", met, *options, "--json").json
     kinds = [s["kind"] for s in plain["statements"] if s["available"]]
     assert kinds.count("attainable") == 2
-    assert {"uniform", "plan"} <= set(kinds)
+    assert "uniform" in kinds
     assert command("verify", met / "certificate.json").code == 0
     bad = command("certify", met, "--cell", "Z")
     assert (bad.code, "no cell 'Z'" in bad.err) == (2, True)

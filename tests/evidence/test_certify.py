@@ -457,7 +457,7 @@ def test_fault_32_convex_only_statements_are_refused_for_other_models(
         rows, pffl.BoundedGroupLoss(0.6), model=Bent(), method=method, seed=0
     )
     certificate = pffl.certify(solution, rows, target_gap=1e-3, feature_bound=12.0)
-    for kind in ("gap", "attainable", "plan"):
+    for kind in ("gap", "attainable"):
         assert "needs convexity" in certificate.of_kind(kind)[0].text
     assert not certificate.of_kind("uniform")[0].available
     assert not certificate.of_kind("infeasible")
@@ -501,15 +501,6 @@ def test_losses_that_are_square_only_near_zero(tmp_path: Path) -> None:
     certificate = pffl.certify(solution, rows, cell="m")
     assert certificate.of_kind("gap")[0].available
     assert not_verified(solution, rows, tmp_path, cell="m") == []
-
-
-def test_plan_is_enough_by_the_corrected_theorem() -> None:
-    plan = certified("exact").of_kind("plan")[0]
-    inputs: Any = plan.figures
-    assert inputs["dual_term"] + inputs["primal_term"] <= 1e-3
-    rounds = inputs["dual_rounds"] * inputs["rounds_per_dual"]
-    assert plan.value == pytest.approx(rounds)
-    assert not certified("minmax").of_kind("plan")[0].available
 
 
 def test_nothing_to_keep_without_bounds() -> None:

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pffl.bounds import logsum
-from pffl.bounds.plan import InnerProblem, plan
 from pffl.bounds.rates import spread
 from pffl.errors import UsageError
 from pffl.evidence import training, unseen
@@ -26,7 +25,6 @@ from pffl.evidence.evidence import (
     Missing,
     Model,
     Pair,
-    Plan,
     Proofs,
     Sample,
     Terms,
@@ -224,19 +222,6 @@ def test_infeasible_and_attainable() -> None:
     assert "whatever that of 'male'" in training.lowest(smallest, nobody).text
     lost = replace(nobody, impossible=False)
     assert "all but 'male'" in training.lowest(smallest, lost).text
-
-
-def test_plan() -> None:
-    constants = Plan(3.0, 2.0, 4.0, 0.1, 2.0, 3.0, 0.5, 1.0, 1)
-    inner = InnerProblem(4.0, 0.1, 2.0, 3.0, heterogeneity=0.5)
-    steps = plan(0.6, inner, cells=2, multiplier_bound=10.0, violation_bound=1.0)
-    e = evidence(proofs__plan=constants, terms__target_gap=0.5)  # × (β + Σλ)
-    assert f"{steps.rounds:,} rounds" in training.planned(e).text
-    assert not training.planned(
-        replace(e, model=replace(e.model, convex=False))
-    ).available
-    none = evidence(terms__target_gap=0.5)
-    assert training.planned(none).text == "not available: no target was given"
 
 
 def test_holdout() -> None:

@@ -73,7 +73,7 @@ def certify(
         typer.Option(help="Cell whose smallest possible bound is wanted.", metavar="C"),
     ] = None,
     target_gap: Annotated[
-        float | None, typer.Option(help="Duality gap to judge by and to plan for.")
+        float | None, typer.Option(help="Duality gap to judge by.")
     ] = None,
     feature_bound: Annotated[
         float | None,
@@ -99,9 +99,9 @@ def certify(
     """Say what holds for a model: on its rows, for unseen people, at best.
 
     Writes certificate.json into the run directory, from what the run measured; only
-    --cell, --target-gap, --feature-bound, --weight-bound, --split and --data open the
-    data again. With --require, ends with exit code 4 unless the bounds hold on the
-    training rows (empirical) or for unseen people (holdout).
+    --cell, --feature-bound, --weight-bound, --split and --data open the data again.
+    With --require, ends with exit code 4 unless the bounds hold on the training rows
+    (empirical) or for unseen people (holdout).
 
     Example: pffl certify runs/compas-001 --require holdout
     """

@@ -51,7 +51,6 @@ TITLES = {
     "eo_gap": "Unseen people: equal opportunity",
     "equalised_odds": "Unseen people: equalised odds",
     "uniform": "Unseen people, from the training rows alone",
-    "plan": "Rounds to plan for",
 }
 _ABSENT = "not available: "
 

@@ -507,21 +507,6 @@ def stretched(one: Least | Lowest, longest: float) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Plan(Record):
-    """Constants of a plan of rounds: worst cases over all λ and all models."""
-
-    longest_input: float
-    heaviest: float
-    smoothness: float
-    modulus: float
-    gradient_bound: float
-    distance: float
-    heterogeneity: float
-    violation_bound: float
-    local_steps: int
-
-
-@dataclass(frozen=True)
 class Proofs(Record):
     """What was proved of the training rows.
 
@@ -537,8 +522,6 @@ class Proofs(Record):
         Of single cells, where asked for.
     reach
         How low the loss of single cells can go, whatever the others', where asked for.
-    plan
-        Constants of a plan, where a target was given.
     """
 
     gap: Pair | Missing
@@ -546,7 +529,6 @@ class Proofs(Record):
     excess: Least | Missing
     lowest: list[Lowest] = field(default_factory=list)
     reach: list[Lowest] = field(default_factory=list)
-    plan: Plan | Missing = Missing("no target was given")
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ import numpy as np
 
 from pffl.bounds import weighted
 from pffl.bounds.logsum import Bets, plan_bets
-from pffl.bounds.plan import local_smoothness
-from pffl.bounds.uniform import loss_bound_linear, softmax_loss_bound
 from pffl.constraints.group_loss import BoundedGroupLoss
 from pffl.errors import DataError
 from pffl.evidence import proofs
@@ -27,7 +25,6 @@ from pffl.evidence.evidence import (
     Missing,
     Model,
     Pair,
-    Plan,
     Proofs,
     Sample,
 )
@@ -52,7 +49,6 @@ UNTRAINED = Missing("nothing is known of how the model was trained")
 LARGEST = float(np.finfo(np.float64).max)
 T = TypeVar("T")
 COUNTS = ("count", "correct", "positive")  # but where rows have weights
-CLASSIFIERS = {"logistic": (0.25, 1.0), "softmax": (0.5, float(np.sqrt(2.0)))}
 
 
 @dataclass(frozen=True)
@@ -450,64 +446,3 @@ def model_facts(problem: Problem, w: FloatArray) -> Model:
         described,
         model.fingerprint(w),
     )
-
-
-def plan_constants(
-    problem: Problem, model: Model, longest_input: float | None, local_steps: int
-) -> Plan | Missing:
-    """Return the constants of a plan: how many rounds Algorithm 1 needs at most.
-
-    They are worst cases over all multipliers with Σλ ≤ B and all models of the ball:
-
-        L  =  β(l + μ) + B·l·h          l = X²/4 (logistic), X²/2 (softmax)
-        𝒢  =  (β + B·h)·s·X + βμR       s = 1, √2: the steepest slope of a loss
-        Γ  ≤  (β + B)·log C             what w = 0 pays
-        ρ  =  the largest loss on the ball, or the largest bound
-
-    with X the length of the longest input and h the largest weight m_kz/(m_z p_k) of a
-    cell in a silo's own objective.
-    """
-    if not model.convex:
-        return proofs.unmeasurable(problem) or Missing("needs convexity")
-    if model.kind not in CLASSIFIERS:
-        return Missing("needs a logistic or softmax regression")
-    if problem.modulus <= 0 or problem.multiplier_bound <= 0:
-        return Missing(
-            "needs a ridge term, a risk weight and a multiplier bound above 0"
-        )
-    if longest_input is None:
-        return Missing("needs a bound on the length of the inputs (feature_bound)")
-    X, (curve, slope) = longest_input, CLASSIFIERS[model.kind]
-    R, B, beta = problem.radius, problem.multiplier_bound, problem.risk_weight
-    parts = silo_parts(problem)
-    heaviest = float((parts / problem.task.shares[:, None]).max())
-    smoothness = local_smoothness(
-        curve * X * X,
-        parts,
-        problem.task.shares,
-        risk_weight=beta,
-        l2=problem.mu,
-        multiplier_bound=B,
-    )
-    classes = max(2, model.outputs)
-    several = model.kind == "softmax"
-    worst = softmax_loss_bound(R, X, classes) if several else loss_bound_linear(R, X)
-    return Plan(
-        X,
-        heaviest,
-        smoothness,
-        problem.modulus,
-        (beta + B * heaviest) * slope * X + problem.modulus * R,
-        2.0 * R,
-        (beta + B) * float(np.log(classes)),
-        max(worst, float(problem.cells.bounds.max(initial=0.0))),
-        local_steps,
-    )
-
-
-def silo_parts(problem: Problem) -> FloatArray:
-    """Return m_kz/m_z: each silo's part of each cell, shape (K, Z)."""
-    cells, weights = problem.cells, problem.silo_weights
-    parts = weights @ cells.membership.T.astype(np.float64)
-    own = np.arange(len(weights))[:, None] == cells.silo
-    return np.where(cells.everywhere | own, parts, 0.0) / problem.counts

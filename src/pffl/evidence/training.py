@@ -11,7 +11,6 @@ from pffl.bounds.checks import Interval, Numbers, finite, nonnegative, refuse, w
 from pffl.bounds.empirical import slack as slack_of
 from pffl.bounds.gap import gap_unit
 from pffl.bounds.infeasible import FAR
-from pffl.bounds.plan import InnerProblem, plan
 from pffl.evidence.certificate import Assumption, Statement
 from pffl.evidence.evidence import Evidence, Least, Lowest, Missing, Sample, known
 from pffl.evidence.vector import numbers_of
@@ -450,51 +449,5 @@ def _enclosed(
             "upper": ends.upper,
             "cell": cell,
             "reach": reach,
-        },
-    )
-
-
-def planned(e: Evidence) -> Statement:
-    """State how many rounds are enough for a target gap, before any is run."""
-    constants, target = e.proofs.plan, target_of(e)
-    if isinstance(constants, Missing) or target is None:
-        reason = constants.missing if isinstance(constants, Missing) else "no target"
-        flat = () if e.model.convex else (convexity(e),)
-        return Statement.not_available("plan", reason, flat)
-    inner = InnerProblem(
-        smoothness=constants.smoothness,
-        modulus=constants.modulus,
-        gradient_bound=constants.gradient_bound,
-        distance=constants.distance,
-        heterogeneity=constants.heterogeneity,
-    )
-    found = plan(
-        target,
-        inner,
-        cells=len(e.cells),
-        multiplier_bound=e.terms.multiplier_bound,
-        violation_bound=constants.violation_bound,
-        local_steps=constants.local_steps,
-    )
-    text = (
-        f"{found.rounds:,} rounds ({found.dual_rounds:,} updates of the multipliers, "
-        f"each after {found.rounds_per_dual:,} rounds of {found.local_steps:,} local "
-        f"steps) are enough for a gap of {words(target)}. Far fewer may do; the gap "
-        "reached is measured."
-    )
-    grounds = tuple(Assumption(text, "assumed") for text in found.assumptions)
-    return Statement(
-        "plan",
-        text,
-        value=float(found.rounds),
-        assumptions=(convexity(e), *grounds),
-        figures={
-            "target_gap": target,
-            "dual_rounds": found.dual_rounds,
-            "rounds_per_dual": found.rounds_per_dual,
-            "local_steps": found.local_steps,
-            "dual_step_size": found.dual_step_size,
-            "dual_term": found.dual_term,
-            "primal_term": found.primal_term,
         },
     )

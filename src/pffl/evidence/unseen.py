@@ -31,7 +31,7 @@ from pffl.evidence.evidence import (
     known,
 )
 from pffl.evidence.noise import Noise
-from pffl.evidence.training import CellLosses, losses, planned
+from pffl.evidence.training import CellLosses, losses
 from pffl.text import down, up, words
 from pffl.typing import FloatArray
 
@@ -64,7 +64,7 @@ METRICS: dict[str, tuple[Callable[..., rates.Spread], str]] = {
 
 
 def statements(e: Evidence) -> list[Statement]:
-    """Return what is stated of unseen people beside losses, and the plan of rounds."""
+    """Return what is stated of unseen people beside losses."""
     out = []
     if e.labels:
         out.append(holdout_error(e))
@@ -72,8 +72,6 @@ def statements(e: Evidence) -> list[Statement]:
         out += [metric(kind, e) for kind in METRICS]
     if e.trained:
         out.append(uniform(e))
-        if e.terms.target_gap is not None:
-            out.append(planned(e))
     return out
 
 

@@ -1318,37 +1318,6 @@ def check_proofs(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
                 over = float(np.delete(rows.means(w) - zeta, z).max(initial=-1.0))
                 yield Check(f"{name}: other bounds", "kept", over, over <= CLOSE)
             yield from ends(name, one, off, float(rows.means(w)[z]))
-    if plan := known(p["plan"]):
-        yield from compare("plan", plan, constants(e, rows))
-
-
-def constants(e: Json, rows: Rows) -> Json:
-    """Return the worst cases that a plan of rounds stands on."""
-    t, several = e["terms"], e["model"]["kind"] == "softmax"
-    beta, B, R = t["risk_weight"], t["multiplier_bound"], t["radius"]
-    X = t["feature_bound"] or e["data"]["longest_input"]
-    mu, classes = e["model"]["l2"], max(2, e["model"]["outputs"])
-    curve, slope = (X * X / 2, math.sqrt(2)) if several else (X * X / 4, 1.0)
-    part = [
-        (rows.cells & (rows.silo == s))
-        @ rows.weight
-        / rows.in_risk[rows.silo == s].sum()
-        for s in dict.fromkeys(rows.silo.tolist())
-    ]
-    heaviest = float((np.array(part) / rows.counts).max())
-    margin = R * X * (math.sqrt(2) if several else 1.0) + math.log(classes - 1)
-    top = max(c["bound"] for c in e["cells"])
-    return {
-        "longest_input": X,
-        "heaviest": heaviest,
-        "smoothness": beta * (curve + mu) + B * curve * heaviest,
-        "modulus": beta * mu,
-        "gradient_bound": (beta + B * heaviest) * slope * X + beta * mu * R,
-        "distance": 2 * R,
-        "heterogeneity": (beta + B) * math.log(classes),
-        "violation_bound": max(float(np.logaddexp(0, margin)), top),
-        "local_steps": e["proofs"]["plan"]["local_steps"],
-    }
 
 
 def number(value: Any) -> float:
@@ -1623,8 +1592,6 @@ class Told:
             out |= {kind: self.metric(kind) for kind in AMONG}
         if self.trained:
             out["uniform"] = self.uniform()
-            if self.terms["target_gap"] is not None:
-                out["plan"] = self.plan()
         return out
 
     def measured(self) -> tuple[Any, ...]:
@@ -2110,35 +2077,6 @@ class Told:
         table = self.losses(self.e["seen"], "loss", upper, M, **more)
         figures |= {"radius": self.R}
         return max(excess), holds, figures, table, shown, grounds
-
-    def plan(self) -> Any:
-        """How many rounds are enough for a target gap."""
-        c, target = self.proofs["plan"], self.target or 0.0
-        if missing(c):
-            return c["missing"]
-        B, rho, J = (
-            self.terms["multiplier_bound"],
-            c["violation_bound"],
-            c["local_steps"],
-        )
-        L, m, log = c["smoothness"], c["modulus"], math.log(len(self.names) + 1.0)
-        E = max(1, math.ceil((2 * B * rho / (target / 2)) ** 2 * log))
-        eta, delay = math.sqrt(log / E) / rho, max(8 * L / m, float(J))
-        drift = 6 * L * c["heterogeneity"] + 8 * (J - 1) ** 2 * c["gradient_bound"] ** 2
-        top = L / m * (2 * drift / m + 0.5 * m * delay * c["distance"] ** 2)
-        T = max(1, math.ceil((top / (target / 2) - delay + 1) / J))
-        figures = {"target_gap": target, "dual_rounds": E, "rounds_per_dual": T}
-        figures |= {"local_steps": J, "dual_step_size": eta}
-        figures |= {"dual_term": B * log / (eta * E) + eta * rho**2 * B}
-        figures |= {"primal_term": top / (delay + T * J - 1.0)}
-        shown = [f"{E * T:,}", f"{E:,}", f"{T:,}", f"{J:,}", near(target)]
-        grounds = [
-            ["checked"],
-            *[["assumed"]] * 3,
-            ["assumed", "2"],
-            *[["assumed"]] * 2,
-        ]
-        return float(E * T), None, figures, None, shown, grounds
 
     def notes(self) -> list[str]:
         """What the notes of a certificate show, but for those that evidence holds."""
