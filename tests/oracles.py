@@ -25,7 +25,7 @@ from scipy.sparse import issparse
 
 import pffl
 from pffl import checkpoint, methods, runs
-from pffl.bounds import gap, holdout, logsum, rates, uniform, weighted
+from pffl.bounds import gap, holdout, logsum, rates, weighted
 from pffl.bounds.checks import Interval
 from pffl.bounds.infeasible import FAR, NEAR, Support, support
 from pffl.constraints.base import Cells
@@ -60,6 +60,7 @@ from pffl.questions import (
     Witness,
 )
 from pffl.questions.noised import Adding
+from tests.bounds import uniform
 from tests.driving import iterate, measure, prepare
 from tests.driving import least as enclose_least
 

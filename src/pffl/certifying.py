@@ -34,15 +34,11 @@ from pffl.evidence.measure import Wanted, measure
 from pffl.evidence.noise import Noise
 from pffl.evidence.verdict import certificate as certificate_of
 from pffl.models.base import Model
-from pffl.models.linear import LinearModel
 from pffl.models.predictor import Predictor
-from pffl.models.scaled import row_squares
 from pffl.preparation import count, deviations, sizes_of, stored_of, task_of
 from pffl.problem import Point, Problem
 from pffl.solving import evidence_of, open_engine, setting_of
 from pffl.typing import FloatArray
-
-BLOCK = 1 << 16  # rows scaled at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +47,7 @@ class Request:
 
     Attributes
     ----------
-    confidence, candidates, fresh_split, feature_bound, target_gap, weight_bound
+    confidence, candidates, fresh_split, target_gap, weight_bound
         As in `evidence.Terms`.
     splits
         The splits whose rows stand for unseen people; their sums are added.
@@ -63,7 +59,6 @@ class Request:
     candidates: int | None = None
     fresh_split: bool | None = None
     splits: tuple[str, ...] | None = None
-    feature_bound: float | None = None
     target_gap: float | None = None
     weight_bound: float | None = None
     cell: str | None = None
@@ -73,14 +68,14 @@ class Request:
             probability("confidence", self.confidence)
         if self.candidates is not None:
             whole("candidates", self.candidates, least=1)
-        for name in ("feature_bound", "target_gap", "weight_bound"):
+        for name in ("target_gap", "weight_bound"):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
 
     def terms(self, terms: Terms) -> Terms:
         """Return the terms with what was asked for."""
-        names = ("confidence", "candidates", "fresh_split", "feature_bound")
-        asked = {name: getattr(self, name) for name in (*names, "target_gap")}
+        names = ("confidence", "candidates", "fresh_split", "target_gap")
+        asked = {name: getattr(self, name) for name in names}
         if self.weight_bound is not None:
             asked |= {"weight_bound": self.weight_bound, "weighed": "declared"}
         return replace(terms, **{k: v for k, v in asked.items() if v is not None})
@@ -88,8 +83,8 @@ class Request:
     @property
     def needs_rows(self) -> bool:
         """Whether it takes more than the sums that evidence holds."""
-        more = (self.splits, self.cell, self.feature_bound)
-        return any(part is not None for part in (*more, self.weight_bound))
+        more = (self.splits, self.cell, self.weight_bound)
+        return any(part is not None for part in more)
 
 
 class Certifiable(Protocol):
@@ -124,7 +119,6 @@ def certify(
     candidates: int | None = None,
     fresh_split: bool | None = None,
     split: str | None = None,
-    feature_bound: float | None = None,
     target_gap: float | None = None,
     weight_bound: float | None = None,
     cell: str | None = None,
@@ -150,9 +144,6 @@ def certify(
         fresh one. What the folder of a run directory counts need not be said.
     split
         The rows that stand for unseen people.
-    feature_bound
-        A bound on the length of everyone's scaled inputs (with the constant 1), for
-        the statement from the training rows alone.
     target_gap
         A duality gap to judge by.
     weight_bound
@@ -190,7 +181,6 @@ def certify(
         candidates=candidates,
         fresh_split=fresh_split,
         splits=None if split is None else (split,),
-        feature_bound=feature_bound,
         target_gap=target_gap,
         weight_bound=weight_bound,
         cell=cell,
@@ -261,11 +251,9 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
         )
     measured = drive(engine, measure(here, point, wanted))
     recorded = evidence.data.trained_on
-    longest = longest_input(engine.federation, here)
     data = replace(
         setting.data,
         trained_on=recorded,
-        longest_input=longest,
         overlap=overlap_of(engine.federation, heldout, recorded),
     )
     proofs = measured.proofs
@@ -399,21 +387,3 @@ def cells_of(evidence: Evidence, schema: Schema, silos: Sequence[str]) -> Cells:
             ]
         ),
     )
-
-
-def longest_input(federation: Federation | None, problem: Problem) -> float | None:
-    """Return the largest length of a training row as the model sees it.
-
-    None where the rows are out of reach.
-    """
-    if federation is None:
-        return None
-    model = problem.task.model
-    longest = 0.0
-    for silo in federation.silos:
-        X = silo.rows("train").X
-        for start in range(0, X.shape[0], BLOCK):
-            rows = model.inputs.apply(X[start : start + BLOCK])
-            longest = max(longest, float(row_squares(rows).max()))
-    intercept = isinstance(model, LinearModel) and model.intercept
-    return float(np.sqrt(longest + intercept))

@@ -49,9 +49,9 @@ class Options:
     empty_cells
         "refuse" cells without rows, or "remove" them and say so.
     radius
-        R of a declared norm ball ‖w‖ ≤ R, for statements about all of its models, and
-        for the solver where there is no ridge. None: the solver starts with one from
-        the data, which grows where models come near it.
+        R of a declared norm ball ‖w‖ ≤ R, for the solver where there is no ridge.
+        None: the solver starts with one from the data, which grows where models come
+        near it.
     loss_bound
         M: a classifier's probabilities are kept so far from 0 that no loss is above M.
         None: the smallest of a few at which that costs nothing on training rows.

@@ -10,7 +10,6 @@ from scipy.optimize import brentq
 from scipy.stats import binom
 
 from pffl.bounds import holdout as h
-from pffl.bounds import uniform as lb
 from pffl.errors import UsageError
 
 
@@ -86,29 +85,6 @@ def test_union_bound() -> None:
     assert h.split_delta(0.05, 5, 2) == pytest.approx(0.005)
 
 
-def test_loss_bounds_hold_on_the_ball() -> None:
-    rng = np.random.default_rng(0)
-    R, X = 2.0, 1.5
-    w = rng.normal(size=(500, 4))
-    w *= R / np.linalg.norm(w, axis=1, keepdims=True)
-    x = rng.normal(size=(500, 4))
-    x *= X / np.linalg.norm(x, axis=1, keepdims=True)
-    z = w @ x.T
-    M = lb.loss_bound_linear(R, X)
-    assert np.logaddexp(0, np.abs(z)).max() <= M
-    assert pytest.approx(np.log(1 + np.exp(3.0))) == M
-    assert np.isfinite(lb.loss_bound_linear(1e3, 1e3))
-    W = rng.normal(size=(300, 3, 4))
-    W *= R / np.linalg.norm(W, axis=(1, 2), keepdims=True)
-    scores = np.einsum("mcp,np->mnc", W, x)
-    losses = np.log(np.exp(scores).sum(axis=2)) - scores.min(axis=2)
-    assert losses.max() <= lb.softmax_loss_bound(R, X, 3)
-
-
-def test_softmax_with_two_classes_is_never_below_logistic() -> None:
-    assert lb.softmax_loss_bound(1.0, 2.0, 2) >= lb.loss_bound_linear(1.0, 2.0)
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -120,8 +96,6 @@ def test_softmax_with_two_classes_is_never_below_logistic() -> None:
         lambda: h.chernoff_upper(3, 1.0, 1.0, 0.0),
         lambda: h.chernoff_upper(3, 1.0, 1.0, 1.0),
         lambda: h.split_delta(0.05, 0),
-        lambda: lb.loss_bound_linear(-1.0, 1.0),
-        lambda: lb.softmax_loss_bound(1.0, 1.0, 1),
     ],
 )
 def test_refusals(call) -> None:

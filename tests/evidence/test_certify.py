@@ -77,7 +77,6 @@ def certified(case: str) -> Certificate:
         federation(CASES[case][2]),
         cell=cell,
         target_gap=1e-3,
-        feature_bound=12.0,
     )
 
 
@@ -94,7 +93,7 @@ def test_certificate_survives_json(case: str) -> None:
 def test_every_number_is_found_again(case: str, tmp_path: Path) -> None:
     rows, solution = federation(CASES[case][2]), solved(case)
     cell = solution.cell_results[0].cell if solution.evidence.promise else None
-    asked = {"cell": cell, "target_gap": 1e-3, "feature_bound": 12.0}
+    asked = {"cell": cell, "target_gap": 1e-3}
     assert not_verified(solution, rows, tmp_path, **asked) == []
 
 
@@ -229,11 +228,10 @@ def test_smallest_common_bound_is_the_minimax_value() -> None:
 def test_risk_of_being_wrong_is_shared_out_completely() -> None:
     for case in CASES:
         e = solved(case).evidence
-        e = replace(e, terms=replace(e.terms, feature_bound=12.0))
         parts = unseen.shares(e)
         assert sum(parts.values()) == pytest.approx(0.05)
         stated = {s.kind for s in certified(case).statements if s.available}
-        joint = {"holdout", "holdout_error", "dp_gap", "eo_gap", "uniform"}
+        joint = {"holdout", "holdout_error", "dp_gap", "eo_gap"}
         assert stated & joint <= set(parts)
 
 
@@ -456,14 +454,13 @@ def test_fault_32_convex_only_statements_are_refused_for_other_models(
     solution = pffl.solve(
         rows, pffl.BoundedGroupLoss(0.6), model=Bent(), method=method, seed=0
     )
-    certificate = pffl.certify(solution, rows, target_gap=1e-3, feature_bound=12.0)
+    certificate = pffl.certify(solution, rows, target_gap=1e-3)
     for kind in ("gap", "attainable"):
         assert "needs convexity" in certificate.of_kind(kind)[0].text
-    assert not certificate.of_kind("uniform")[0].available
     assert not certificate.of_kind("infeasible")
     for kind in ("empirical", "holdout", "holdout_error", "dp_gap"):
         assert certificate.of_kind(kind)[0].available
-    assert not_verified(solution, rows, tmp_path, feature_bound=12.0) == []
+    assert not_verified(solution, rows, tmp_path) == []
 
 
 def test_too_many_parameters_for_hessians(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -477,20 +474,6 @@ def test_too_many_parameters_for_hessians(monkeypatch: pytest.MonkeyPatch) -> No
         assert one.value == pytest.approx(same.value, rel=0.02)
     assert certificate.of_kind("empirical")[0].available
     assert certificate.of_kind("holdout")[0].available
-
-
-def test_uniform_needs_a_declared_and_true_bound_on_the_inputs() -> None:
-    solution, rows = solved("exact"), federation()
-    missing = pffl.certify(solution, rows).of_kind("uniform")[0]
-    small = pffl.certify(solution, rows, feature_bound=0.5).of_kind("uniform")[0]
-    good = certified("exact").of_kind("uniform")[0]
-    assert "feature_bound" in missing.text
-    assert "needs a true bound on the inputs" in small.text
-    assert good.available
-    assert good.per_cell is not None
-    for row in good.per_cell:
-        assert row["as printed, not valid"] < row["upper"]
-        assert row["loss"] <= row["upper"]
 
 
 def test_losses_that_are_square_only_near_zero(tmp_path: Path) -> None:

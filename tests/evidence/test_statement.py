@@ -33,7 +33,7 @@ def statement(**changes: object) -> Statement:
 
 def certificate(**changes: object) -> Certificate:
     parts: dict[str, object] = {
-        "statements": (statement(), Statement.not_available("uniform", "no ball")),
+        "statements": (statement(), Statement.not_available("holdout", "no rows")),
         "verdict": "met",
         "sentence": "Every bound is met.",
         "confidence": 0.95,
@@ -192,7 +192,7 @@ def test_plain_words() -> None:
     text = str(certificate())
     assert text.startswith("Certificate: met\nEvery bound is met.")
     assert "[holds] gap" in text
-    assert "[not available] uniform" in text
+    assert "[not available] holdout" in text
     assert "not available: no ball" in text
     assert "checked: The loss is convex." in text
     assert "95 %" in text
@@ -220,7 +220,7 @@ def test_hostile_names_do_nothing() -> None:
 def test_what_is_required() -> None:
     out = certificate()
     assert out.holds("gap")
-    assert not out.holds("uniform")
+    assert not out.holds("holdout")
     assert not out.holds("absent")
     assert not certificate(statements=(statement(), statement(holds=None))).holds("gap")
     assert [s.kind for s in out.of_kind("gap")] == ["gap"]

@@ -154,7 +154,7 @@ def _more(directory: Any, case: str) -> None:
     """A second certificate, of which more was asked."""
     solution, engine = solved(case), open_engine(rows_of(case), "local")
     cell = solution.evidence.names[0] if solution.evidence.promise else None
-    request = Request(feature_bound=9.0, target_gap=1e-2, cell=cell, candidates=3)
+    request = Request(target_gap=1e-2, cell=cell, candidates=3)
     directory.certify(examine(solution, engine, request), "more")
 
 

@@ -18,7 +18,7 @@ from pffl.foreign import Audited, audit
 from tests.verifying import not_verified
 
 #: What cannot be said of weighted rows.
-SILENT = ("holdout_error", "dp_gap", "eo_gap", "equalised_odds", "uniform")
+SILENT = ("holdout_error", "dp_gap", "eo_gap", "equalised_odds")
 
 
 def federation(
@@ -102,18 +102,11 @@ def test_only_losses_are_bounded_and_all_of_the_risk_is_theirs(run) -> None:
     for kind in SILENT:
         one = said(e, kind)
         assert not one.available
-        if kind != "uniform":
-            assert one.reason == "needs rows that count alike, and these have weights"
+        assert one.reason == "needs rows that count alike, and these have weights"
     assert unseen.worst_lower(e) is None
     for group in rates(e):
         assert group.error.lower is group.error.upper is None
         assert group.error.value is not None
-
-
-def test_uniform_convergence_says_nothing_of_weights(run) -> None:
-    terms = replace(run.evidence.terms, feature_bound=6.0)
-    e = replace(run.evidence, terms=terms)
-    assert said(e, "uniform").reason.startswith("needs rows that count alike")
 
 
 def test_verify_agrees_and_notices(rows, run, tmp_path: Path) -> None:

@@ -350,27 +350,9 @@ def test_an_empty_held_out_cell_is_shown() -> None:
     assert out.holds is False
 
 
-def test_errors_uniform_metrics() -> None:
+def test_errors() -> None:
     held = sample((0.5, 0.5), counts=(10, 0), wrong=(1, 0))
     assert "'male'" in unseen.holdout_error(evidence(heldout=held)).text
-    small = replace(
-        evidence(terms__feature_bound=0.1, terms__radius=1.0),
-        seen=sample((0.61, 0.5), counts=(10**6, 3)),
-    )
-    out = unseen.uniform(small)
-    assert "vacuous in 1 of 2" in out.text
-    assert out.per_cell is not None
-    assert out.per_cell[0]["as printed, not valid"] > out.per_cell[0]["loss"]
-    for bad in (
-        replace(small, model=replace(small.model, linear=False)),
-        replace(small, model=replace(small.model, length=2.0)),
-        replace(small, model=replace(small.model, kind="least-squares")),
-        replace(small, terms=replace(small.terms, feature_bound=None)),
-        replace(small, data=replace(small.data, longest_input=0.2)),
-        replace(small, seen=sample((0.61, 0.5), counts=(10, 0))),
-    ):
-        assert not unseen.uniform(bad).available
-        assert unseen.uniform(bad).text.startswith("not available: needs ")
 
 
 @pytest.mark.parametrize("kind", unseen.METRICS)

@@ -75,10 +75,6 @@ def certify(
     target_gap: Annotated[
         float | None, typer.Option(help="Duality gap to judge by.")
     ] = None,
-    feature_bound: Annotated[
-        float | None,
-        typer.Option(help="Bound on the length of everyone's scaled inputs."),
-    ] = None,
     weight_bound: Annotated[
         float | None,
         typer.Option(help="What no row's weight is above, where rows have weights."),
@@ -99,7 +95,7 @@ def certify(
     """Say what holds for a model: on its rows, for unseen people, at best.
 
     Writes certificate.json into the run directory, from what the run measured; only
-    --cell, --feature-bound, --weight-bound, --split and --data open the data again.
+    --cell, --weight-bound, --split and --data open the data again.
     With --require, ends with exit code 4 unless the bounds hold on the training rows
     (empirical) or for unseen people (holdout).
 
@@ -120,7 +116,6 @@ def certify(
         candidates=candidates,
         fresh_split=fresh_split,
         splits=None if split is None else (split,),
-        feature_bound=feature_bound,
         target_gap=target_gap,
         weight_bound=weight_bound,
         cell=cell,

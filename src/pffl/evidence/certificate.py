@@ -36,7 +36,6 @@ Status: TypeAlias = Literal[
 UNDECIDED = "not decided at this ε"
 FORMAT = "pffl.certificate"
 VERSION = 2
-UNSEEN = ("holdout", "uniform")
 TITLES = {
     "measured": "Measured",
     "privacy": "Privacy",
@@ -50,7 +49,6 @@ TITLES = {
     "dp_gap": "Unseen people: demographic parity",
     "eo_gap": "Unseen people: equal opportunity",
     "equalised_odds": "Unseen people: equalised odds",
-    "uniform": "Unseen people, from the training rows alone",
 }
 _ABSENT = "not available: "
 
@@ -320,7 +318,7 @@ def mark(statement: Statement) -> str:
         return "not available"
     if statement.kind == "infeasible":
         return "proved"
-    if statement.holds is False and statement.kind in UNSEEN:
+    if statement.holds is False and statement.kind == "holdout":
         return "not shown"  # a bound on a bound: it may hold all the same
     return {None: "known", True: "holds", False: "does not hold"}[statement.holds]
 

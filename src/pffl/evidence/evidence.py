@@ -284,8 +284,6 @@ class Data(Record):
     several
         Whether an id says that some people have several rows: those are no independent
         draws.
-    longest_input
-        Length of the longest training row as the model sees it, where rows are at hand.
     weighted, weights
         Whether held-out rows do not count alike, where rows are at hand; then the
         smallest and largest weight of a training row.
@@ -303,7 +301,6 @@ class Data(Record):
     by_person: bool = False
     several: bool = False
     splits: dict[str, str] = field(default_factory=dict)
-    longest_input: float | None = None
     weighted: bool | None = None
     weights: list[float] | None = None
     notes: list[str] = field(default_factory=list)
@@ -346,8 +343,6 @@ class Terms(Record):
     weight_bound, weighed
         s_max: no weight is above it, where rows have weights; declared, or taken from
         the training rows.
-    feature_bound
-        Bound on the length of everyone's scaled inputs, the constant 1 included.
     target_gap
         The duality gap that a converged run is under, relative to (β + Σλ)·unit; None
         for methods that do not aim at the saddle point.
@@ -368,7 +363,6 @@ class Terms(Record):
     loss_bound: float | None
     confidence: float
     clipping: Literal["declared", "chosen"] | None = None
-    feature_bound: float | None = None
     target_gap: float | None = None
     candidates: int = 1
     fresh_split: bool = False

@@ -115,8 +115,7 @@ def settings(e: Evidence) -> str:
 def _certificate(e: Evidence) -> str:
     """Return a hash of what the statements on unseen people depend on."""
     t = e.terms
-    paid: list[object] = [t.confidence, t.candidates, t.fresh_split]
-    paid += [t.feature_bound, t.loss_bound]
+    paid: list[object] = [t.confidence, t.candidates, t.fresh_split, t.loss_bound]
     paid += [] if t.weight_bound is None else [t.weight_bound]
     paid += ["audit"] if isinstance(e.training, Missing) else []  # its bets are blind
     cells = [(c.cell, c.bound, c.silo, c.of) for c in e.cells]

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from pffl.bounds import logsum, rates, weighted
-from pffl.bounds import uniform as uniform_bounds
 from pffl.bounds.holdout import chernoff_upper, split_delta
 from pffl.evidence.certificate import Assumption, State, Statement
 from pffl.evidence.evidence import (
@@ -37,10 +36,6 @@ from pffl.typing import FloatArray
 
 SAMPLING = Assumption(
     "The held-out rows are drawn like the unseen people, independently of each other.",
-    "assumed",
-)
-TRAINING_SAMPLE = Assumption(
-    "The training rows are drawn like the unseen people, independently of each other.",
     "assumed",
 )
 
@@ -70,8 +65,6 @@ def statements(e: Evidence) -> list[Statement]:
         out.append(holdout_error(e))
     if len(e.labels) == 2:
         out += [metric(kind, e) for kind in METRICS]
-    if e.trained:
-        out.append(uniform(e))
     return out
 
 
@@ -103,8 +96,8 @@ def later_part(e: Evidence) -> int:
 def shares(e: Evidence) -> dict[str, float]:
     """Return the part of δ that each kind of joint statement may spend.
 
-    A union over the candidates comes on top, but for the uniform statement: that holds
-    for all models at once. Of weighted rows nothing is said but losses.
+    A union over the candidates comes on top. Of weighted rows nothing is said but
+    losses.
     """
     delta = 1.0 - e.terms.confidence
     others = []
@@ -112,8 +105,6 @@ def shares(e: Evidence) -> dict[str, float]:
         others.append("holdout_error")
     if len(e.labels) == 2 and not e.heldout_weighted:
         others += METRICS
-    if e.terms.feature_bound is not None and e.trained and not e.weighted:
-        others.append("uniform")
     out = {"holdout": delta / 2 if others else delta}
     return out | {kind: delta / (2 * len(others)) for kind in others}
 
@@ -367,7 +358,6 @@ def holdout(e: Evidence) -> Statement:
         f"With confidence {percent(e)}, each cell by itself, the {counted}mean loss "
         f"of unseen people{kept} is at most the figure in the table{mixture(e)}"
     )
-    extra: dict[str, FloatArray] = {"joint": together}
     excess = found - cells.bounds
     if e.promise:
         text += f". By these figures {_standing(e, cells, found, M)}"
@@ -385,7 +375,7 @@ def holdout(e: Evidence) -> Statement:
         holds=holds,
         assumptions=reasons,
         figures=figures | {"delta": split_delta(1.0 - e.terms.confidence, 1, parts(e))},
-        per_cell=_loss_rows(e, cells, found, M, extra),
+        per_cell=_loss_rows(e, cells, found, M, together),
     )
 
 
@@ -517,7 +507,7 @@ def _loss_rows(
     cells: CellLosses,
     bounds: FloatArray,
     loss_bound: float,
-    extra: dict[str, FloatArray],
+    together: FloatArray,
 ) -> tuple[dict[str, Any], ...]:
     """One row per cell; without a promise there is no bound to compare with."""
     rows = []
@@ -527,7 +517,7 @@ def _loss_rows(
             "rows": int(cells.counts[z]),
             "loss": float(cells.means[z]) if cells.counts[z] else None,
             "upper": float(bounds[z]),
-            **{key: float(values[z]) for key, values in extra.items()},
+            "joint": float(together[z]),
             "vacuous": bool(bounds[z] >= loss_bound),
         }
         if e.promise:
@@ -642,106 +632,3 @@ def metric(kind: str, e: Evidence) -> Statement:
             "undefined": missing,
         },
     )
-
-
-# From the training rows alone
-
-
-def ball_loss(e: Evidence) -> float | None:
-    """Return the largest loss of any model of the ball; None where there is none."""
-    X, R = e.terms.feature_bound, e.terms.radius
-    if X is None:
-        return None
-    if e.model.kind == "logistic":
-        return uniform_bounds.loss_bound_linear(R, X)
-    if e.model.kind == "softmax":
-        return uniform_bounds.softmax_loss_bound(R, X, e.model.outputs)
-    return None
-
-
-def uniform(e: Evidence) -> Statement:
-    """State what the training rows alone say, for every linear model of the ball."""
-    reason = None
-    M, X, R = ball_loss(e), e.terms.feature_bound, e.terms.radius
-    if not (e.model.linear and e.terms.fixed_ball):
-        reason = "needs a linear model inside a declared norm ball (radius)"
-    elif X is None:
-        reason = (
-            "needs a declared bound on the length of everyone's scaled inputs "
-            "(feature_bound)"
-        )
-    elif M is None:
-        reason = "needs a declared bound on the target"
-    cells = losses(e, e.seen, "loss")  # it speaks of every model's own loss
-    if reason is None and cells.empty:
-        reason = "needs rows in every cell"
-    if reason is None and e.weighted:
-        reason = WEIGHTED
-    if reason is not None or M is None or X is None:
-        return Statement.not_available("uniform", reason or "")
-    bounds, printed = _uniform_bounds(e, cells, M, X)
-    vacuous = int((bounds >= M).sum())
-    text = (
-        f"From the training rows alone, with confidence {percent(e)}, the mean loss "
-        "of unseen people is at most the figure in the table, whichever model of "
-        f"length at most {words(R)} was picked. The figure is vacuous in {vacuous} of "
-        f"{len(cells.names)} cells."
-    )
-    excess = bounds - cells.bounds
-    return Statement(
-        "uniform",
-        text,
-        value=float(excess.max()),
-        holds=bool((excess <= 0).all()) if e.promise else None,
-        assumptions=(TRAINING_SAMPLE, _in_ball(e), _known_loss(M), _short_inputs(e)),
-        figures={"confidence": e.terms.confidence, "loss_bound": M, "radius": R},
-        per_cell=_loss_rows(
-            e, cells, bounds, M, {"as printed, not valid": cells.means + printed}
-        ),
-    )
-
-
-def _uniform_bounds(
-    e: Evidence, cells: CellLosses, M: float, X: float
-) -> tuple[FloatArray, FloatArray]:
-    """Bound the loss for every model of the ball at once; also the paper's term."""
-    several = e.model.kind == "softmax"
-    delta = shares(e)["uniform"]
-    factor = uniform_bounds.contraction(
-        float(np.sqrt(2.0)) if several else 1.0, e.model.outputs
-    )
-    deviation = uniform_bounds.deviation(
-        cells.counts,
-        radius=e.terms.radius,
-        feature_bound=X,
-        loss_bound=M,
-        delta=delta,
-        factor=factor,
-    )
-    printed = uniform_bounds.printed_term(
-        cells.counts, M, silos=e.data.silos, cells=len(e.cells), delta=delta
-    )
-    return uniform_bounds.upper_bounds(cells.means, deviation, M), printed
-
-
-def _known_loss(loss_bound: float) -> Assumption:
-    text = f"No person's loss can be above {words(loss_bound)}, seen or unseen."
-    return Assumption(text, "assumed")
-
-
-def _in_ball(e: Evidence) -> Assumption:
-    if e.model.linear and e.model.length <= e.terms.radius:
-        text = "The model is linear and lies in a norm ball declared before the data."
-        return Assumption(text, "checked")
-    return Assumption("needs a linear model inside a declared norm ball", "failed")
-
-
-def _short_inputs(e: Evidence) -> Assumption:
-    """Say that nobody's inputs are longer than was declared."""
-    bound, longest = e.terms.feature_bound or 0.0, e.data.longest_input
-    if longest is not None and longest > bound:
-        reason = f"needs a true bound on the inputs: {up(longest)} was seen"
-        return Assumption(reason, "failed")
-    seen = "" if longest is None else f" (in the training rows at most {up(longest)})"
-    text = f"Nobody's scaled inputs are longer than {bound:g}{seen}."
-    return Assumption(text, "assumed")

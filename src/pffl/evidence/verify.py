@@ -621,11 +621,6 @@ class Scaled:
         found = A @ self.X - total * self.shift
         return np.hstack([found, total]) if self.one else found
 
-    def squares(self) -> Any:
-        """Return Σ_j x_ij² of each row."""
-        own = self.X.power(2).sum(axis=1) - 2 * (self.X @ self.shift)
-        return own + self.shift @ self.shift + self.one
-
 
 def mean_by(who: Any, values: Any) -> Any:
     """Return the mean of each person's values."""
@@ -925,11 +920,6 @@ def check_rows(e: Json, model: Model, table: Table) -> Iterator[Check]:
     if held and data["overlap"] is not None:
         many = table.overlap(held["splits"], e["groups"])
         yield from compare("held-out rows that were trained on", data["overlap"], many)
-    if data["longest_input"] is not None:
-        X = rows["train"].X
-        squares = X.squares() if isinstance(X, Scaled) else (X**2).sum(axis=1)
-        longest = float(np.sqrt(squares.max()))
-        yield from compare("longest input", data["longest_input"], longest)
     card = data["card"] or {"silos": [], "groups": [], "rows": [], "floor": 1}
     for silo, stated in zip(card["silos"], card["rows"], strict=True):
         mine = (table.split == "train") & ((table.silo == silo) | (silo[:4] == "all "))
@@ -1360,10 +1350,7 @@ class Told:
         self.apart = self.separate()
         self.usable = None if self.apart == ["failed"] else self.held
         self.M, self.R = self.terms["loss_bound"], self.terms["radius"]
-        samples = [e["seen"], *([self.held] if self.held else [])]
-        unlike = [s["atoms"]["weight"] != s["atoms"]["count"] for s in samples]
         self.weighted = is_weighted(e)
-        self.unlike = self.weighted or any(unlike)
         self.percent = f"{100 * self.terms['confidence']:.6g}"
         self.delta = 1.0 - self.terms["confidence"]
         self.compared = 1 if self.terms["fresh_split"] else self.terms["candidates"]
@@ -1393,9 +1380,7 @@ class Told:
         self.equal = len(set(self.bounds)) == 1
         others = ["holdout_error"] * bool(e["labels"])
         others += list(AMONG) * (len(e["labels"]) == 2)
-        limited = self.terms["feature_bound"] is not None and self.trained
         others = [] if self.weighted else others
-        others += ["uniform"] * (limited and not self.unlike)
         self.shares = dict.fromkeys(others, self.delta / (2 * max(1, len(others))))
         self.shares["holdout"] = self.delta / 2 if others else self.delta
         self.upper = self.loss_bounds(self.delta)
@@ -1590,8 +1575,6 @@ class Told:
             out["holdout_error"] = self.holdout_error()
         if len(e["labels"]) == 2:
             out |= {kind: self.metric(kind) for kind in AMONG}
-        if self.trained:
-            out["uniform"] = self.uniform()
         return out
 
     def measured(self) -> tuple[Any, ...]:
@@ -1901,7 +1884,7 @@ class Told:
             shown = [self.percent, self.names[z], up(value)]
         figures = {"confidence": self.terms["confidence"], "loss_bound": M}
         figures |= {"cost": self.cost(), "delta": self.delta / self.parts}
-        table = self.losses(self.usable, "bounded_loss", found, M, joint=joint)
+        table = self.losses(self.usable, found, M, joint)
         grounds = [*self.grounds(), *self.bounded_loss(M), *self.heaviest()]
         return value, holds, figures, table, shown, grounds
 
@@ -1981,19 +1964,14 @@ class Told:
         return [f"{idle}", f"{len(self.names)}", near(M), up(self.cost())]
 
     def losses(
-        self,
-        sample: Any,
-        column: str,
-        upper: list[float],
-        M: float,
-        **more: list[float],
+        self, sample: Any, upper: list[float], M: float, joint: list[float]
     ) -> list[Json]:
         """Return the table of a statement on losses."""
         columns = {
             "rows": sample["cells"]["count"],
-            "loss": means_of(sample, column),
+            "loss": means_of(sample),
             "upper": upper,
-            **{key.replace("_", " "): values for key, values in more.items()},
+            "joint": joint,
             "vacuous": [u >= M for u in upper],
         }
         if self.promise:
@@ -2036,47 +2014,6 @@ class Told:
         shown += gone if value is None else [near(value)]
         figures |= {"undefined": gone}
         return value, None, figures, None, shown, self.grounds()
-
-    def uniform(self) -> Any:
-        """What the training rows alone say, for every model of the ball."""
-        X, m, Z = self.terms["feature_bound"], self.e["model"], len(self.names)
-        longest = self.e["data"]["longest_input"]
-        kinds = ("logistic", "softmax")
-        if X is None or m["kind"] not in kinds or not self.full or self.unlike:
-            return "needs "
-        loose = m["length"] > self.R or not self.terms["fixed_ball"]
-        if loose or (longest is not None and longest > X):
-            return "needs "
-        reach, M, factor = self.R * X, float(np.logaddexp(0.0, self.R * X)), 1.0
-        if m["kind"] == "softmax":
-            others = math.log(m["outputs"] - 1.0)
-            M = float(np.logaddexp(0.0, others + math.sqrt(2) * reach))
-            factor = 2 * math.sqrt(m["outputs"])
-        term, n = (
-            math.log(2 * Z / self.shares["uniform"]),
-            self.e["seen"]["cells"]["count"],
-        )
-        root = [math.sqrt(term / (2 * a)) for a in n]
-        wide = [
-            2 * factor * reach / math.sqrt(a) + M * b
-            for a, b in zip(n, root, strict=True)
-        ]
-        own = means_of(self.e["seen"], "loss")
-        upper = [min(a + b, M) for a, b in zip(own, wide, strict=True)]
-        old = M * math.sqrt(0.5 * self.e["data"]["silos"] * term)
-        printed = [a + old / b for a, b in zip(own, n, strict=True)]
-        excess = [u - b for u, b in zip(upper, self.bounds, strict=True)]
-        holds = max(excess) <= 0 if self.promise else None
-        more = {"as_printed,_not_valid": printed}
-        figures = {"confidence": self.terms["confidence"], "loss_bound": M}
-        vacuous = sum(u >= M for u in upper)
-        shown = [self.percent, near(self.R), f"{vacuous}", f"{Z}"]
-        seen = [] if longest is None else [up(longest)]
-        grounds = [["assumed"], ["checked"], ["assumed", near(M)]]
-        grounds += [["assumed", f"{X:g}", *seen]]
-        table = self.losses(self.e["seen"], "loss", upper, M, **more)
-        figures |= {"radius": self.R}
-        return max(excess), holds, figures, table, shown, grounds
 
     def notes(self) -> list[str]:
         """What the notes of a certificate show, but for those that evidence holds."""
@@ -2803,7 +2740,7 @@ def check_looks(e: Json, path: Path) -> Iterator[Check]:
             counts = [int(n) for n in sample["atoms"]["count"]]
             parts = [hashed("rows", e["data"]["schema"], [*sample["splits"], counts])]
         rows += parts
-    names = ("confidence", "candidates", "fresh_split", "feature_bound", "loss_bound")
+    names = ("confidence", "candidates", "fresh_split", "loss_bound")
     cells = [[c[key] for key in ("cell", "bound", "silo", "of")] for c in e["cells"]]
     paid = [terms[name] for name in names]
     paid += [] if terms.get("weight_bound") is None else [terms["weight_bound"]]
