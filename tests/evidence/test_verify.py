@@ -299,7 +299,7 @@ def test_no_number_of_a_further_certificate_can_be_changed_unnoticed(
     paths = [path for path in numbers(plain) if path[0] in parts]
     rows = place.parent / "met.npz" if name.startswith("evidence") else None
     assert unnoticed(place, name, tmp_path / "copy", paths[part], rows=rows) == []
-    assert len(paths) > 60
+    assert len(paths) > (60 if name.startswith("evidence") else 45)
 
 
 @pytest.mark.parametrize(
