@@ -44,6 +44,11 @@ CLASSES = {
 }  # fmt: skip
 COUNTRIES = {"United-States": (0.90, 0.0), "Mexico": (0.06, -0.6), "?": (0.04, 0.1)}
 
+WARDS = {
+    "heart": (0.40, 0.2), "bone": (0.34, -0.2), "skin": (0.20, 0.0),
+    "eye": (0.02, 0.0), "none": (0.04, 0.3),
+}  # fmt: skip
+
 
 class Dice:
     """Uniform numbers, and what can be made of them."""
@@ -219,7 +224,8 @@ def patients(people: int = 1500, seed: int = 5) -> pd.DataFrame:
 def visits(people: int = 700, seed: int = 9, *, wrong: float = 0.0) -> pd.DataFrame:
     """One to four rows of each person, who has one group and one clinic.
 
-    A share of `wrong` of the labels of one group are the other way round.
+    Some have no ward and some no count of tests; one ward is rare. A share of `wrong`
+    of the labels of one group are the other way round.
     """
     dice = Dice(seed, people)
     rows = 1 + np.floor(4 * dice.uniform()).astype(int)
@@ -228,6 +234,9 @@ def visits(people: int = 700, seed: int = 9, *, wrong: float = 0.0) -> pd.DataFr
     each = Dice(seed + 1, len(who))
     dose, delay = own[who] + 0.5 * each.normal(), each.normal()
     score = 0.9 * dose - 0.5 * delay - 0.7 * group[who] + 0.6 * each.normal()
+    ward, effect = each.choice(WARDS)
+    tests = np.where(each.flag(0.08), np.nan, each.count(2.0))
+    score += effect + 0.1 * np.nan_to_num(tests)
     came = each.flag(1 / (1 + np.exp(-1.5 * score)))
     came = came ^ (group[who] & each.flag(wrong))
     return pd.DataFrame(
@@ -235,6 +244,8 @@ def visits(people: int = 700, seed: int = 9, *, wrong: float = 0.0) -> pd.DataFr
             "who": [f"p{seed}-{person:04d}" for person in who],
             "dose": dose,
             "delay": delay,
+            "ward": pd.Series(ward).where(ward != "none", None),
+            "tests": tests,
             "sex": np.where(group[who], "f", "m"),
             "clinic": np.array(["east", "west", "mid"])[who % 3],
             "came": np.where(came, "yes", "no"),
