@@ -26,7 +26,9 @@ def plain(value: Any) -> Any:
             return plain(value.tolist())
         case list() | tuple():
             return [plain(one) for one in value]
-        case None | bool() | str() | int():
+        case str():
+            return str(value)
+        case None | bool() | int():
             return value
         case np.bool_():
             return bool(value)
