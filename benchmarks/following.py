@@ -36,7 +36,7 @@ from tests.site.noisy import sites_behind
 from tests.site.secure import Server, agree, sites_of
 
 KERNELS = ("", "Haswell", "Sandybridge", "Nehalem")
-OPEN = Rules(floor=1, questions=10_000, radius=1e9, release=float("inf"))
+OPEN = Rules(floor=1, questions=10_000, radius=1e9)
 TOLERANCES = (0.0, *(10.0**-k for k in range(15, 0, -1)))
 
 

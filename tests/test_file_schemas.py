@@ -169,8 +169,7 @@ def site_file() -> dict[str, Any]:
             "additionalProperties": {"type": "string"},
         },
     }
-    for name in ("radius", "release"):  # TOML has inf, JSON has not
-        sections["limits"]["properties"][name].pop("type", None)
+    sections["limits"]["properties"]["radius"].pop("type", None)  # TOML has inf
     head = {"$schema": DRAFT, "title": "pffl site file", "type": "object"}
     rest = {"required": ["site"], "additionalProperties": False}
     return {**head, "properties": sections, **rest}

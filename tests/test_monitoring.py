@@ -75,7 +75,7 @@ def test_batches_of_a_federation_come_to_the_formula() -> None:
 
 
 def sites(federation: Federation) -> dict[str, Any]:
-    rules = Rules(floor=1, release=math.inf, radius=1e6)
+    rules = Rules(floor=1, radius=1e6)
     return {
         f"node {silo.index}": Site(silo, federation.schema, rules).answer
         for silo in federation.silos

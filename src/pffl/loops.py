@@ -241,7 +241,6 @@ class Loops:
     notes: tuple[str, ...] = ()
     partial: bool = False
     pooled: int = 0
-    release: float = float("inf")
     _counts: dict[tuple[int, str], IntArray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -24,7 +24,6 @@ from pffl.numerics import is_number
 from pffl.problem import Access, Problem
 from pffl.questions import Census, CensusTotal, Moments, MomentsTotal, Pool, Task
 from pffl.questions.plausible import lengths
-from pffl.questions.released import RELEASE
 from pffl.text import up
 from pffl.typing import FloatArray
 
@@ -207,7 +206,7 @@ class Setting:
             False,
             Data(name, sites, encoding.schema.hash, None),
             encoding,
-            Access(elsewhere=True, pooled=sites, release=RELEASE),
+            Access(elsewhere=True, pooled=sites),
         )
 
 

@@ -8,7 +8,6 @@ with s_i = 1 where rows have no weights.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -114,21 +113,12 @@ class Access:
         Whether a round of training may do without some silos, as nothing else may.
     pooled
         How many sites answer as one, under secure sums; 0 where silos are told apart.
-    release
-        Numbers that each silo lets out about its rows, per row and input, over all
-        runs; infinite where nobody counts them.
     """
 
     elsewhere: bool = False
     hessians: bool = True
     partial: bool = False
     pooled: int = 0
-    release: float = math.inf
-
-    @property
-    def counted(self) -> bool:
-        """Whether what is asked for should be little."""
-        return math.isfinite(self.release)
 
 
 @dataclass(frozen=True, eq=False)

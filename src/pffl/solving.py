@@ -576,7 +576,7 @@ def wanted_of(
         reach=options.reach,
         excess=not minimax,
         lockstep=not setting.partial,
-        near=setting.data.fingerprint is not None or setting.access.counted,
+        near=setting.data.fingerprint is not None,
     )
 
 
@@ -819,7 +819,7 @@ def setting_of(engine: Engine) -> Setting:
         engine.partial,
         data,
         engine.encoding,
-        Access(elsewhere=here is None, partial=engine.partial, release=engine.release),
+        Access(elsewhere=here is None, partial=engine.partial),
         None if apart is None else apart.repeated(CALIBRATION),
     )
 

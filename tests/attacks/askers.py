@@ -1,21 +1,27 @@
 """Whom an attacker asks: a site as version 0.1.0 had it, and a site as it is.
 
 An asker takes a question and returns its total, or None if it was refused. Every attack
-is run against `Former` first: an attack that reads nothing there proves nothing.
+is run against `Former` first: an attack that reads nothing there proves nothing. `Real`
+is a site without noise, which holds limits and floor; `Private` one with a budget.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from pffl.data import Rows, Schema, Silo
-from pffl.questions import ModelQuestion, Question, View
-from pffl.site import Site
+from pffl.privacy.accounting import mu_of
+from pffl.questions import ModelQuestion, Noised, Question, View
+from pffl.questions.noised import unfolded
+from pffl.site import Rules, Site
 from pffl.wire import read_answer, read_total
 from tests.helpers import make_schema
 from tests.site.sites import message
@@ -91,9 +97,66 @@ class Real:
         return read_total(answer.bodies[0], question, 0, self.site.schema.hash)[0]
 
 
+EPSILON = 8.0  # a large one: what attacks do not read here they read nowhere below
+
+
+class Private:
+    """A real site with a budget, asked for sums with noise in the place of exact ones.
+
+    Parameters
+    ----------
+    folder
+        Where the site keeps its account.
+    silo, schema
+        The rows.
+    asked
+        How many questions the attacker means to ask: they share the budget.
+    run
+        Name of the run.
+    """
+
+    def __init__(
+        self, folder: Path, silo: Silo, schema: Schema, asked: int, run: str = "run"
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.site = Site(silo, schema, Rules(epsilon=EPSILON), folder)
+        self.ask = Real(self.site, run)
+        self.noise = math.sqrt(3 * asked + 1e-6) / mu_of(EPSILON, Rules().delta)
+
+    def __call__(self, question: Question[Any]) -> Any:
+        """Return what is released of the cells: losses, gradients and curvatures."""
+        task: Any = question.task
+        assert isinstance(question, ModelQuestion)
+        model = replace(task.model, input_bound=float(np.sqrt(task.model.n_parameters)))
+        task = replace(task, model=model)
+        noise = self.noise * np.array([0.0, 1, 0, 1, 1, 0])
+        sets = task.cells.membership.astype(float)
+        noised = Noised(task, question.w, noise, sets, loss_bound=3.0)
+        total = self.ask(noised)
+        assert total is not None, self.ask.refusals  # it is the noise that stops it
+        losses, gradients, curvatures = (
+            noised.real(total, name) for name in ("losses", "gradients", "curvatures")
+        )
+        hessians = unfolded(curvatures, model.n_parameters)
+        n = len(self.site.silo.rows("train"))
+        return SimpleNamespace(
+            cell_losses=losses,
+            cell_gradients=gradients,
+            cell_hessians=hessians,
+            risk=losses.sum() / n,
+            risk_gradient=gradients.sum(axis=0) / n,
+            risk_hessian=hessians.sum(axis=0) / n,
+        )
+
+
 def tell(attack: str, before: object, now: object) -> None:
     """Print what an attack recovered: from version 0.1.0, and now (pytest -s)."""
     print(LINE.format(attack, before, now))
+
+
+def modes(plain: object, private: object) -> str:
+    """Say what is read without noise, which promises nothing, and with a budget."""
+    return f"{plain} without noise; {private} with ε = {EPSILON:g}"
 
 
 def people(

@@ -1,4 +1,9 @@
-"""A server that chooses w reads nobody: windows on an input, hyperplanes in a tail."""
+"""A server that chooses w: windows on an input, hyperplanes in a tail.
+
+Where it reads a site's own sums, without noise, the norm ball and the check of means
+and scales stop the sharpest windows, and not all of them. What holds is noise with a
+budget (test_window_with_noise.py).
+"""
 
 from __future__ import annotations
 
@@ -62,6 +67,9 @@ def test_window_on_an_age(moved: Moved | None, request: pytest.FixtureRequest) -
         f"{right} of {small} small counts, {before} of {alone} people who are alone",
         f"{best} counts (by chance {chance(truth)}), {records} people: {refusals[0]}",
     )
+    if moved is None:  # a window of the ball's own width is sharp enough for years
+        assert (best, records) == (small, alone)
+        return
     assert records == 0
     assert best <= chance(truth)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ from pffl.wire import (
 from tests.helpers import make_federation, make_problem
 
 VERSION = version("pffl")
-QUICK = Policy(seconds=5.0, join_seconds=5.0, release=math.inf)
+QUICK = Policy(seconds=5.0, join_seconds=5.0)
 
 
 @dataclass
@@ -206,7 +205,7 @@ def slow(site, seconds):
 def deployed() -> dict[str, Any]:
     """A run of PFFL over three sites with rules, before its first round."""
     federation = make_federation(0, sizes=(60, 80, 50))
-    rules = Rules(floor=1, questions=10**6, release=math.inf)
+    rules = Rules(floor=1, questions=10**6)
     sites = {
         silo.name: Site(silo, federation.schema, rules).answer
         for silo in federation.silos

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import warnings
 from dataclasses import replace
 from itertools import pairwise
@@ -109,9 +108,7 @@ def test_a_network_ends_where_it_ends_locally():
 def test_a_guarded_site_withholds_small_cells_and_passes_the_gate():
     federation = biased(0)
     sites = {
-        silo.name: Site(
-            silo, federation.schema, Rules(floor=14, release=math.inf)
-        ).answer
+        silo.name: Site(silo, federation.schema, Rules(floor=14)).answer
         for silo in federation.silos
     }
     engine = remote(federation, sites)
@@ -130,7 +127,7 @@ def test_what_is_withheld_is_said_of_every_split():
     federation = biased(0)
     found = {}
     for floor in (0, 14):
-        rules = Rules(floor=floor, release=math.inf)
+        rules = Rules(floor=floor)
         sites = {
             silo.name: Site(silo, federation.schema, rules).answer
             for silo in federation.silos

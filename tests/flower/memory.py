@@ -6,7 +6,6 @@ Messages are written to bytes and read again on both ways, as over a network.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from pffl.data import Federation
 from pffl.flower import client_app
 from pffl.site import Rules, Site
 
-EASY = Rules(floor=0, questions=10_000, layouts=100, batches=True, release=math.inf)
+EASY = Rules(floor=0, questions=10_000, layouts=100, batches=True)
 
 
 class MemoryGrid(Grid):

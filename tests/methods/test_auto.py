@@ -12,7 +12,7 @@ from pffl.engines import Local
 from pffl.errors import UsageError
 from pffl.methods import Auto
 from pffl.methods import auto as module
-from pffl.methods.auto import QUICK, check_memory, choose, costs, hessians_fit
+from pffl.methods.auto import QUICK, check_memory, costs, hessians_fit
 from pffl.problem import Access, Point, Problem
 from pffl.study.compare import known_methods
 from pffl.testing import check_method
@@ -91,27 +91,6 @@ def test_a_method_may_be_given_by_its_name() -> None:
     np.testing.assert_array_equal(named.w, given.w)
     with pytest.raises(pffl.errors.UsageError, match=r"no method 'newton'.*exact"):
         pffl.solve(federation, bound, method="newton", seed=0)
-
-
-@pytest.mark.parametrize(("rows", "hessians"), [(59, False), (61, True)])
-def test_hessians_are_asked_for_where_every_silos_rows_bear_them(rows, hessians):
-    """Nine of 10 + 4 + 1 numbers a group, of 3 inputs: 180 rows at a quarter."""
-    federation = make_federation(0, sizes=(400, 400))
-    problem = make_problem(Local(federation), pffl.BoundedGroupLoss(0.7))
-    counts = np.full_like(problem.silo_counts, 200)
-    counts[1, :2] = 3 * rows // 2, 3 * rows - 3 * rows // 2  # of one group
-    few = replace(
-        problem, silo_counts=counts, access=Access(elsewhere=True, release=0.25)
-    )
-    assert choose(few)[0] == hessians
-    assert hessians or "too few rows of a cell" in choose(few)[1]
-    assert choose(replace(few, access=Access(elsewhere=True)))[0]
-    # Of three sites whose answers are added, one knows a third of the rows.
-    pool = Access(elsewhere=True, release=0.25, pooled=3)
-    for many, enough in ((178, False), (184, True)):
-        total = np.full((1, counts.shape[1]), 600)
-        total[0, :2] = 3 * many // 4
-        assert choose(replace(few, silo_counts=total, access=pool))[0] == enough
 
 
 def of_size(problem: Problem, rows: int, parameters: int, cells: int) -> Problem:

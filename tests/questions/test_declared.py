@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import field, replace
 from typing import ClassVar
 
@@ -108,7 +107,7 @@ def test_a_question_of_ones_own_is_asked_by_every_engine(federation, question):
     assert total.own.shape == (3, 4)
     equal(total, Local(federation).ask(question))
     equal(total, remote(federation).ask(question))
-    open_to_all = Rules(floor=1, release=math.inf)
+    open_to_all = Rules(floor=1)
     sites = {
         silo.name: Site(silo, federation.schema, open_to_all).answer
         for silo in federation.silos
@@ -158,9 +157,7 @@ def test_false_answers_to_a_question_of_ones_own_are_refused(
 def test_small_cells_are_withheld_of_any_question(federation, question):
     silo, schema = federation.silos[1], federation.schema
     counts = Site(silo, schema, Rules(floor=1)).counts("train")
-    site = Site(
-        silo, schema, Rules(floor=int(np.sort(counts)[0]) + 1, release=math.inf)
-    )
+    site = Site(silo, schema, Rules(floor=int(np.sort(counts)[0]) + 1))
     hidden = site.hidden("train")
     assert hidden.any()
     assert not hidden.all()

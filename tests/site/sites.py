@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from importlib.metadata import version
 from pathlib import Path
@@ -29,7 +28,7 @@ from pffl.wire import (
 from tests.driving import prepare
 from tests.helpers import make_federation, make_rows, make_schema
 
-OPEN = Rules(floor=1, questions=10_000, batches=True, radius=100.0, release=math.inf)
+OPEN = Rules(floor=1, questions=10_000, batches=True, radius=100.0)
 
 
 def make_silo(

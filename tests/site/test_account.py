@@ -330,7 +330,7 @@ def test_rows_cut_at_random_are_refused_under_noise(tmp_path):
     (folder / "site.toml").write_text(BUDGET)
     site = Site.open(folder)
     with pytest.raises(Refused, match="cut at random"):
-        site.releases.open(fresh=site.ledger.fresh, remember=True)
+        site.releases.open(fresh=site.fresh, remember=True)
     # There are rows already, and maybe answers: only a declaration begins an account.
     with pytest.raises(ArtefactError, match="gone, or was never begun"):
         prepare(SiteConfig.load(folder))

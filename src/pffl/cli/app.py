@@ -23,7 +23,7 @@ from pffl.cli import (
     run,
     site,
     site_keys,
-    site_release,
+    site_show,
     site_status,
     study,
     watch,
@@ -58,8 +58,7 @@ site.app.command()(site_status.log)
 site.app.command()(site_status.ledger)
 site.app.command()(site_status.pause)
 site.app.command()(site_status.resume)
-site.app.command()(site_release.show)
-site.app.command()(site_release.approve)
+site.app.command()(site_show.show)
 site.app.command()(site_keys.key)
 site.app.command()(site_keys.agree)
 app.add_typer(site.app, name="site")

@@ -41,8 +41,6 @@ def status(path: File, json: JSON = False) -> None:
     else:
         rows = ", ".join(f"{split} {n:,}" for split, n in found.rows.items())
         console.show(f"{found.paused or 'ready to answer'}; rows: {rows}")
-        numbers = ", ".join(f"{split} {n:,}" for split, n in found.released.items())
-        console.show(f"numbers that left about them, over all runs: {numbers}")
     if found.last is None:
         console.show("nothing was asked yet")
         return

@@ -45,10 +45,6 @@ class Engine(Protocol):
         """How many sites answer as one silo, under secure sums; 0 if none do."""
 
     @property
-    def release(self) -> float:
-        """Numbers that each silo lets out, per row and input; see `problem.Access`."""
-
-    @property
     def schema(self) -> Schema:
         """What the silos agree on."""
 

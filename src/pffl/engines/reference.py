@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -34,7 +33,6 @@ class Reference:
     notes: tuple[str, ...] = ()
     partial = False  # every round of training needs all silos
     pooled = 0  # silos are told apart
-    release = math.inf  # nobody counts
 
     def __init__(self, federation: Federation) -> None:
         self.federation, self.name = federation, federation.name

@@ -182,13 +182,14 @@ def solver(
     """Return what solves H v = target, H = Σ λ_z ∇²r_z at a w; it may be singular.
 
     Each product with a Hessian that is not known takes one of `products`; what is found
-    when there are no more of them is the best so far. Where numbers are counted, one
-    Hessian is less than all these products.
+    when there are no more of them is the best so far. Where every question is a
+    message, one Hessian is less than all these products.
     """
     if here.hessians.size:
         inverse = _inverse(problem, multipliers, here)
         return lambda target: given(inverse @ target)
-    few = problem.access.counted and problem.access.hessians
+    access = problem.access
+    few = (access.elsewhere or access.pooled > 0) and access.hessians
     if few and problem.n_parameters <= LARGEST:
         return _once(problem, multipliers, here)
     return lambda target: _conjugate(problem, multipliers, here.w, target, products)

@@ -86,7 +86,6 @@ class Reports:
     federation: Federation | None = None
     partial = False
     pooled = 0
-    release = float("inf")
 
     def __init__(
         self,

@@ -15,8 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import numpy as np
-
 from pffl.errors import UsageError
 from pffl.methods.base import LARGEST, PRICES, Grid, Method, check_parameters
 from pffl.methods.exact import Exact
@@ -26,12 +24,10 @@ from pffl.methods.quasi_newton import room
 from pffl.models.linear import LinearModel
 from pffl.problem import Access, Point, Problem
 from pffl.processors import free_memory, processors
-from pffl.questions import Curvature, Question
-from pffl.questions.released import bears, charges_of, told_by
+from pffl.questions import Question
 from pffl.typing import FloatArray
 
 EXACT_ROUNDS, FIRST_ROUNDS = 5, 30  # as a rule, on data of people
-EXACT_ASKED = 9  # Hessians that it asks for, with its proofs
 PASS = 2e-9  # seconds of an entry of the inputs, in a pass for gradients
 GRAM = 1e-10  # of a product of two entries of a row, in a pass for Hessians
 STEP, SADDLE = 1e-6, 1.5e-7  # of a number in a cell's gradient, Hessian, in a step
@@ -138,29 +134,7 @@ def choose(problem: Problem) -> tuple[bool, str]:
     """Return whether Hessians are to be asked for of a linear model, and why."""
     p, rows = problem.n_parameters, int(problem.silo_counts.sum())
     entries = rows * (problem.stored or p)
-    found = hessians_fit(p, problem.n_cells, entries=entries, access=problem.access)
-    if found[0] and problem.access.counted and not _bears(problem):
-        return False, (
-            "some silo has too few rows of a cell for Hessians: more numbers would "
-            "leave about them than its rows bear"
-        )
-    return found
-
-
-def _bears(problem: Problem) -> bool:
-    """Whether every silo's rows bear what `Exact` asks for, with its proofs.
-
-    Of a pool, whether those of all sites but one do: each knows its own.
-    """
-    counts, sites = problem.silo_counts.astype(np.float64), problem.access.pooled
-    counts = np.floor(counts * (1 - 1 / sites)) if sites else counts
-    fewest = np.where(counts > 0, counts, np.inf).min(axis=0)
-    shown = np.isfinite(fewest)
-    inputs = problem.stored or problem.schema.n_features
-    room = problem.access.release * inputs * np.where(shown, fewest, 0.0)
-    question = Curvature(problem.task, np.zeros(problem.n_parameters))
-    told = charges_of(told_by(question, shown))
-    return bears({atoms: EXACT_ASKED * many for atoms, many in told.items()}, room)
+    return hessians_fit(p, problem.n_cells, entries=entries, access=problem.access)
 
 
 def hessians_fit(

@@ -210,7 +210,7 @@ def _directions(problem: Problem, asked: int) -> FloatArray:
     """
     p, parts = problem.n_parameters, _parts(problem)
     access = problem.access
-    if asked < SLOW or parts > PARTS or access.counted or not access.hessians:
+    if asked < SLOW or parts > PARTS or not access.hessians:
         return np.zeros((p, 0))
     return np.eye(p)[:, (asked - SLOW) % parts :: parts]
 

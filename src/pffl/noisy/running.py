@@ -133,11 +133,7 @@ def run(
     split: str = "",
 ) -> Flow[NoisyRun]:
     """Ask every release of the plan, and put together what came back."""
-    one = replace(
-        setting,
-        silo_names=(f"all {len(setting.silo_names)} silos",),
-        access=replace(setting.access, release=math.inf),
-    )
+    one = replace(setting, silo_names=(f"all {len(setting.silo_names)} silos",))
     tally = _tally(setting, plan, adding)
     by_rows = replace(options, weighting="rows")
     counts: list[float] = []

@@ -25,9 +25,9 @@ from pffl.questions.declared import (
 from pffl.questions.plausible import require, within
 from pffl.typing import FloatArray, IntArray
 
-COUNT = Row(0.0, 1.0, whole=True, called="a count", inputs=False)
+COUNT = Row(0.0, 1.0, whole=True, called="a count")
 STORED = Row(0.0, whole=True, called="a number of inputs")
-WEIGHT = Row(0.0, 1.0, weighted=True, called="a weight", inputs=False)
+WEIGHT = Row(0.0, 1.0, weighted=True, called="a weight")
 APART = 1 << 13  # more than there are sites under masks
 
 

@@ -41,8 +41,6 @@ class Row:
         Whether it is that times the row's weight s_i.
     called
         What a refusal calls the sum.
-    inputs
-        Whether it depends on the row's inputs, and so tells of them.
     """
 
     low: Bound = -UNBOUNDED
@@ -50,7 +48,6 @@ class Row:
     whole: bool = False
     weighted: bool = False
     called: str = "a number"
-    inputs: bool = True
 
     def range(self, scales: Mapping[str, float]) -> tuple[float, float]:
         """Return `low` and `high` as numbers."""
@@ -60,7 +57,7 @@ class Row:
 
 
 ANYTHING = Row()
-NOTHING = Row(0.0, 0.0, inputs=False)  # agreed on before: no row changes it
+NOTHING = Row(0.0, 0.0)  # agreed on before: no row changes it
 
 
 @dataclass(frozen=True)
@@ -82,8 +79,6 @@ class AnswerField:
         compared or put in order, never added, and not sent by a site.
     agreed
         What is agreed on, for a text.
-    implied
-        Whether it is computed from other fields, and tells nothing beside them.
     norm, unit
         Of a field that is released with noise: the length of what one row adds to it,
         as a number or the name of one, and the grid 2^−unit that it is written on.
@@ -95,7 +90,6 @@ class AnswerField:
     symmetric: bool = False
     envelope: bool = False
     agreed: str = ""
-    implied: bool = False
     norm: Bound | None = None
     unit: int = 0
 
@@ -143,7 +137,6 @@ def array(
     row: Row | Sequence[Row] = ANYTHING,
     per_silo: bool = False,
     symmetric: bool = False,
-    implied: bool = False,
     norm: Bound | None = None,
     unit: int = 0,
 ) -> Any:
@@ -157,7 +150,6 @@ def array(
             rows,
             per_silo=per_silo,
             symmetric=symmetric,
-            implied=implied,
             norm=norm,
             unit=unit,
         )

@@ -90,7 +90,7 @@ class EvaluateTotal(Total):
     """
 
     atoms: FloatArray = array("atoms", len(COLUMNS), row=tuple(ROWS.values()))
-    cells: FloatArray = array("z", len(COLUMNS), row=tuple(ROWS.values()), implied=True)
+    cells: FloatArray = array("z", len(COLUMNS), row=tuple(ROWS.values()))
     risk: float = number(LOSS)
     bounded_risk: float = number(replace(BOUNDED, weighted=False))
     share: float = number(NOTHING)

@@ -16,7 +16,7 @@ from pffl.questions.base import RowsQuestion, View
 from pffl.questions.declared import Row, Total, array, text, whole
 from pffl.typing import BoolArray, IntArray
 
-SILO = Row(0.0, whole=True, called="a number of silos", inputs=False)
+SILO = Row(0.0, whole=True, called="a number of silos")
 FEWEST = 3  # silos that must have enough rows of an atom: two know each other's sums
 
 

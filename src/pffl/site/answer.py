@@ -10,17 +10,15 @@ The guard (`site.guard`) says which questions are answered.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pffl import files
 from pffl.data.schema import Schema, counted_alike, withheld
 from pffl.data.silo import Silo
 from pffl.errors import (
@@ -47,12 +45,12 @@ from pffl.site import consent, store
 from pffl.site.account import Account
 from pffl.site.agreement import Agreement
 from pffl.site.config import Rules, SiteConfig
+from pffl.site.guard import FILE as GUARD
 from pffl.site.guard import Ball, Guard, check_batches, check_model, model_of
 from pffl.site.log import Entry, Log
 from pffl.site.masking import FOLDER as RUNS
 from pffl.site.masking import Member, Standing, marks_of
 from pffl.site.pause import paused
-from pffl.site.release import GUARD, Bearing, Ledger
 from pffl.site.releases import Releases
 from pffl.typing import BoolArray, IntArray
 from pffl.wire import (
@@ -115,7 +113,6 @@ class Site:
         self.schema = schema
         self.rules = rules
         self.guard = Guard(rules, None if state is None else state / GUARD)
-        self.ledger = Ledger(rules.release, silo, schema, state)
         self.own_model = own_model
         self._log = None if state is None else Log(state)
         self._keys = keys
@@ -202,10 +199,11 @@ class Site:
         """Count the rows of each atom of a split that is not withheld."""
         return np.where(self.hidden(split), 0, self.counts(split))
 
-    def approve(self, *, other_columns: bool = False) -> None:
-        """Answer about the rows as they are from now on; see `Ledger.approve`."""
-        with self.guard.turn(remember=True):
-            self.ledger.approve(self.rules.floor, other_columns=other_columns)
+    @property
+    def fresh(self) -> bool:
+        """Whether nothing was ever answered about these rows."""
+        prepared = isinstance(self.silo.splits, store.Stored)
+        return not (prepared or self.guard.runs())
 
     def _answer(self, request: Request, *, remember: bool) -> bytes:
         self._shake_hands(request)
@@ -223,7 +221,8 @@ class Site:
         for question in asked:
             self._check_floor(question)
             self._check(question, int(self.shown(question.split).sum()))
-        self._admit(request, asked, self._own_rows, remember=remember)
+        with self.guard.turn(remember=remember):
+            self.guard.admit(request, asked, remember=remember)
         views: dict[tuple[str, str], View] = {}
         bodies = [self._body(question, index, views) for question, index in posed]
         return self._write(request, tuple(bodies))
@@ -233,45 +232,14 @@ class Site:
     ) -> bytes:
         """Answer with noise.
 
-        Neither floor nor counting of numbers applies: noise bounds what leaves.
+        No floor applies: noise bounds what leaves.
         """
         self.releases.check(asked)
-        self.releases.open(fresh=self.ledger.fresh, remember=remember)
+        self.releases.open(fresh=self.fresh, remember=remember)
         with self.guard.turn(remember=remember):
             self.guard.admit(request, asked, remember=remember)
         bodies = self.releases.apart(request, asked, remember=remember)
         return self._write(request, tuple(bodies))
-
-    def _admit(
-        self,
-        request: Request,
-        asked: Sequence[Question[Any]],
-        bearing: Callable[[str], Bearing],
-        *,
-        remember: bool,
-    ) -> None:
-        """Count the questions of a message, and what their answers let out.
-
-        A sum over other sites, or the site's own answer, is another one.
-        """
-        who = (
-            "" if self._member is None else files.key_of(*self._member.agreement.sites)
-        )
-        digests = [files.digest(who, bodies_digest((body,))) for body in request.bodies]
-        with self.guard.turn(remember=remember):
-            charge = self.ledger.charge(list(zip(asked, digests, strict=True)), bearing)
-            if remember and self.ledger.fresh:
-                self.ledger.begin()
-            self.guard.admit(request, asked, remember=remember)
-            if remember:
-                self.ledger.keep(request, charge)
-
-    def _own_rows(self, split: str) -> Bearing:
-        return Bearing.own(self.shown(split))
-
-    def _others(self, standing: Standing, split: str) -> Bearing:
-        total, own = standing.counts.get(split), self.counts(split)
-        return Bearing.others(total, own, self._hidden(split, standing))
 
     def _read(
         self, body: Parcel, place: Place | None = None
@@ -345,13 +313,11 @@ class Site:
             self._check_all(asked, standing)
         if remember and not standing.step:
             member.save(request.run, standing)  # before the guard knows of the run
+        with self.guard.turn(remember=remember):
+            self.guard.admit(request, asked, remember=remember)
         if self.adding is not None:
-            with self.guard.turn(remember=remember):
-                self.guard.admit(request, asked, remember=remember)
             totals = self.releases.shared(asked, self.adding)
         else:
-            others = partial(self._others, standing)
-            self._admit(request, asked, others, remember=remember)
             totals = self._totals(asked, member.index, standing)
         standing = member.mask(standing, request, masks.encode_all(asked, totals))
         if remember:
@@ -384,7 +350,7 @@ class Site:
     def _check_budget(self, asked: Sequence[Question[Any]]) -> None:
         """Refuse what has no budget, or is no release."""
         self.releases.check(asked)
-        self.releases.open(fresh=self.ledger.fresh, remember=True)
+        self.releases.open(fresh=self.fresh, remember=True)
 
     def _enter(self, member: Member, standing: Standing, run: str) -> None:
         """Charge the releases of the step that was answered last, if they are not."""

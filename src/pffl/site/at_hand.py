@@ -37,7 +37,6 @@ OPEN = Rules(
     radius=math.inf,
     batches=True,
     layouts=ALL,
-    release=math.inf,
     largest_message=LARGEST,
 )
 

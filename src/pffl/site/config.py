@@ -12,7 +12,6 @@ from typing import Any
 from pffl.data.partition import CALIBRATION, check_fractions
 from pffl.errors import Problems, UsageError, wrong
 from pffl.numerics import is_number
-from pffl.questions.released import RELEASE
 from pffl.records import check, construct, read_toml, suggestion, table
 from pffl.site import agreement
 from pffl.site.agreement import Agreement
@@ -20,12 +19,11 @@ from pffl.site.agreement import Agreement
 FILE = "site.toml"
 PARTS = (
     "radius",
-    "release",
     "epsilon",
     "delta",
     "replay_tolerance",
 )  # limits that need not be whole
-ENDLESS = ("radius", "release")  # and those that there need not be
+ENDLESS = ("radius",)  # and those that there need not be
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +48,6 @@ class Rules:
         and a cell may have one row in a batch: its gradient is that row.
     layouts
         Ways to cut the rows into cells that a run may use.
-    release
-        Numbers that may leave about any set of rows, over their life and all runs, per
-        row and input of it. At 1 there are as many as unknowns, and whoever has them
-        can compute the rows; at a quarter no attack that was tried found any.
     epsilon, delta
         What all releases with noise about the site's people may come to, over all runs:
         (ε, δ). 0: the site answers nothing with noise.
@@ -74,7 +68,6 @@ class Rules:
     radius: float = 15.0
     batches: bool = False
     layouts: int = 4
-    release: float = RELEASE
     epsilon: float = 0.0
     delta: float = 1e-6
     largest_message: int = 64 << 20

@@ -30,6 +30,7 @@ from pffl.site.config import Rules
 from pffl.typing import FloatArray
 from pffl.wire import Request
 
+FILE = "guard.json"
 FARTHEST = 10.0  # a mean from the site's own, in spreads of either
 STEEPEST = 1000.0  # own spread of a column, in units of the server's scale
 CAPS = 8  # bounds on losses that a run may use; each is a point of their curve

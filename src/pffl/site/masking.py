@@ -33,10 +33,10 @@ from pffl.checkpoint import (
 )
 from pffl.errors import Malformed, Refused, UsageError
 from pffl.parcel import Parcel
-from pffl.questions import CensusTotal, Presence, PresenceTotal, Question, Total
+from pffl.questions import Presence, PresenceTotal, Question, Total
 from pffl.questions.noised import Releasing
 from pffl.site.agreement import Agreement
-from pffl.typing import BoolArray, IntArray
+from pffl.typing import BoolArray
 from pffl.wire import Answer, Request, masks, read_answer, read_masked, signed_content
 from pffl.wire.envelope import bodies_digest, first_transcript, next_transcript
 from pffl.wire.keys import SiteKeys
@@ -62,9 +62,8 @@ class Standing:
         Digest of its questions, and the questions as they came.
     masked
         What the site answered.
-    hidden, counts
-        Which atoms nobody is told of, by split, and how many rows the others have at
-        all sites together.
+    hidden
+        Which atoms nobody is told of, by split.
     replay
         Where the site's own replay of the run stands, if it follows it.
     """
@@ -75,7 +74,6 @@ class Standing:
     bodies: tuple[Parcel, ...] = ()
     masked: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
     hidden: Mapping[str, BoolArray] = field(default_factory=dict)
-    counts: Mapping[str, IntArray] = field(default_factory=dict)
     replay: Tree = None
 
     def tree(self) -> Tree:
@@ -221,15 +219,12 @@ class Member:
         asked = [read(body) for body in standing.bodies]
         flats = self._relayed(standing, request)
         totals = masks.decode_all(asked, masks.add(flats), len(flats))
-        hidden, counts = dict(standing.hidden), dict(standing.counts)
+        hidden = dict(standing.hidden)
         for question, total in zip(asked, totals, strict=True):
             if isinstance(total, PresenceTotal):
                 hidden[question.split] = total.hidden(self.agreement.floor)
-            elif isinstance(total, CensusTotal):
-                counts[question.split] = total.counts[0]
         transcript = next_transcript(standing.transcript, standing.asked, flats)
-        found = replace(standing, transcript=transcript, hidden=hidden, counts=counts)
-        return found, totals
+        return replace(standing, transcript=transcript, hidden=hidden), totals
 
     def admit(
         self, standing: Standing, question: Question[Any], *, noise: bool = False

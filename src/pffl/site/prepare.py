@@ -21,9 +21,8 @@ from pffl.site.account import Account
 from pffl.site.agreement import Agreement
 from pffl.site.answer import Site
 from pffl.site.config import SiteConfig
+from pffl.site.guard import FILE as GUARD
 from pffl.site.log import FILE as ANSWERS
-from pffl.site.release import FILE as LEDGER
-from pffl.site.release import GUARD, Ledger
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -54,16 +53,9 @@ class Summary:
 
 def prepare(config: SiteConfig) -> Summary:
     """Read, check, split and store the rows; or check those stored already."""
-    agreed, path = config.agreement(), config.folder / LEDGER
-    notes: list[str] = []
+    agreed, notes = config.agreement(), list[str]()
     before = (config.prepared / store.MANIFEST, config.folder / GUARD)
-    if any(one.exists() for one in before) and not path.exists():
-        raise ArtefactError(
-            f"'{path}', the account of what left this site, is gone: put it back from "
-            "a copy. Only if nothing was ever answered about these rows, remove "
-            f"'{before[0]}' and '{before[1]}', and prepare again"
-        )
-    key = _key(config, fresh=not any(one.exists() for one in (*before, path)))
+    key = _key(config, fresh=not any(one.exists() for one in before))
     if config.table is not None:
         frame, notes = read_table(config.table)
         splits = _split(frame, config, agreed, key)
@@ -73,8 +65,6 @@ def prepare(config: SiteConfig) -> Summary:
         store.write(config.prepared, silo, agreed.schema.hash, apart=apart)
     schema = agreed.schema
     silo = store.read(config.prepared, name=config.name, schema_hash=schema.hash)
-    ledger = Ledger(config.rules.release, silo, schema, config.folder)
-    notes += _accounted(ledger)
     site = Site(silo, schema, config.rules)
     if config.rules.epsilon:  # all is told with noise, and nothing is withheld
         return _summary(site, tuple(notes), noise=True)
@@ -109,20 +99,6 @@ def _pooled(summary: Summary, floor: int) -> Summary:
     )
     notes = summary.notes if floor < 2 else (*summary.notes, note)
     return replace(summary, hidden=none, notes=notes)
-
-
-def _accounted(ledger: Ledger) -> list[str]:
-    """Begin the account of rows that are new; say if others must be approved."""
-    if ledger.path is None or not ledger.path.exists():
-        ledger.begin()
-    elif not ledger.approved:
-        if ledger.read().spent:
-            return [
-                "the rows have changed since they were last answered about: nothing "
-                "is answered until an administrator approves them (pffl site approve)"
-            ]
-        ledger.approve(0)  # nothing left that could be told from them
-    return []
 
 
 def _summary(site: Site, notes: tuple[str, ...], *, noise: bool = False) -> Summary:

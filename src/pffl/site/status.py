@@ -54,8 +54,8 @@ class Status:
         The pause, if it is paused.
     trouble
         Why it could not answer; empty if it could.
-    rows, released
-        Prepared rows of each split, and the numbers that ever left about them.
+    rows
+        Prepared rows of each split.
     runs
         The runs of its log, oldest first.
     last
@@ -68,7 +68,6 @@ class Status:
     paused: Pause | None
     trouble: str
     rows: dict[str, int]
-    released: dict[str, int]
     runs: tuple[RunStatus, ...]
     last: Entry | None
 
@@ -76,12 +75,10 @@ class Status:
     def of(cls, config: SiteConfig) -> Status:
         """Look at a site's folder; nothing there is changed."""
         agreed, entries = config.agreement(), Log(config.folder).read()
-        trouble, rows, released = "", {}, {}
+        trouble, rows = "", {}
         try:
             site = Site.configured(config)
             rows = {split: len(site.silo.rows(split)) for split in site.silo.splits}
-            spent = site.ledger.account().spent
-            released = {split: sum(spent.get(split, {}).values()) for split in rows}
         except PFFLError as error:
             trouble = str(error)
         return cls(
@@ -91,7 +88,6 @@ class Status:
             paused(config.folder),
             trouble,
             rows,
-            released,
             by_run(entries),
             entries[-1] if entries else None,
         )

@@ -18,7 +18,6 @@ from pffl.numerics import is_number
 from pffl.parcel import LARGEST
 from pffl.questions import Census, CensusTotal, ModelQuestion, Moments, Question
 from pffl.questions.plausible import Ceilings, Known
-from pffl.questions.released import RELEASE
 from pffl.typing import FloatArray
 
 
@@ -51,9 +50,6 @@ class Policy:
     weight_bound
         What no row weighs more than, where the sites' rows have weights. None: all
         rows count alike, and a site whose rows do not is refused.
-    release
-        What sites let out in plain runs, as their own `release` says: Hessians are
-        asked for where their rows bear them.
     """
 
     quorum: int | float | None = None
@@ -66,7 +62,6 @@ class Policy:
     largest_message: int = LARGEST
     largest_rows: int = 10**9
     weight_bound: float | None = None
-    release: float = RELEASE
 
     def __post_init__(self) -> None:
         with Problems("policy", UsageError) as problems:
@@ -81,8 +76,6 @@ class Policy:
                 least = 0 if name in ("retries", "patience") else 1
                 if type(value) is not int or value < least:
                     problems.add(_wrong(name, f"a whole number ≥ {least}", value))
-            if not (self.release == math.inf or is_number(self.release)):
-                problems.add(_wrong("release", "a number", self.release))
             if not _is_quorum(self.quorum):
                 wanted = "a whole number ≥ 1 or a fraction in (0, 1]"
                 problems.add(_wrong("quorum", wanted, self.quorum))

@@ -134,11 +134,6 @@ class Remote:
         return self.policy.needed(len(self._members)) < len(self._members)
 
     @property
-    def release(self) -> float:
-        """Numbers that each silo lets out, as far as its server knows."""
-        return self.policy.release
-
-    @property
     def notes(self) -> tuple[str, ...]:
         """What to know of the sites, for the result: who leaves out whom (fault 23)."""
         notes = []
