@@ -8,7 +8,9 @@ from __future__ import annotations
 import numpy as np
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAdam, FedProx
 
+from pffl.flower import BoundedGroupLossMixin
 from pffl.flower.weights import GroupSums, group_weights
 from tests.flower.memory import MemoryGrid, travelled
 
@@ -122,3 +124,27 @@ def first(classes=2):
     outputs = 1 if classes == 0 else classes
     arrays = ArrayRecord([np.zeros((outputs, 4), np.float32)])
     return ArrayRecord({"w": next(iter(arrays.values()))})
+
+
+class Noisy(AppGrid):
+    """Training that ends somewhere near, each time elsewhere."""
+
+    def __init__(self, app, size):
+        super().__init__(app)
+        self.draw, self.size = np.random.default_rng(0), size
+
+    def deliver(self, message):
+        reply = super().deliver(message)
+        if message.metadata.message_type == "train":
+            w = reply.content["arrays"]["w"].numpy()
+            w = w + self.size * self.draw.normal(size=w.shape).astype(np.float32)
+            reply.content["arrays"]["w"] = type(reply.content["arrays"]["w"])(w)
+        return reply
+
+
+class FairFedProx(BoundedGroupLossMixin, FedProx):
+    pass
+
+
+class FairFedAdam(BoundedGroupLossMixin, FedAdam):
+    pass

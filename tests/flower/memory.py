@@ -113,3 +113,31 @@ def grid_of(
         state.mkdir(parents=True, exist_ok=True)
         nodes[int(node)] = (app, {"silo": silo.name, "state": str(state)})
     return grid(nodes)
+
+
+class Late(MemoryGrid):
+    """Replies are there at the third look."""
+
+    looks = 0
+
+    def pull_messages(self, message_ids):
+        self.looks += 1
+        return super().pull_messages(message_ids) if self.looks > 2 else []
+
+    def send_and_receive(self, messages, *, timeout=None):
+        raise AssertionError("Flower's own waits three seconds")
+
+
+class Killed(BaseException):
+    """What a test uses in place of SIGKILL: nothing catches it."""
+
+
+class Dying(MemoryGrid):
+    """A grid whose server dies when the n-th message after the census is sent."""
+
+    count = 0
+
+    def deliver(self, message):
+        if len(self.kinds) - self.kinds.count("query.census") == self.count:
+            raise Killed
+        return super().deliver(message)

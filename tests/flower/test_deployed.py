@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +24,8 @@ from pffl.questions import Census
 from pffl.site import Agreement
 from pffl.spec import load
 
-pytest.importorskip("flwr")
-if sys.platform != "linux":
-    pytest.skip("processes are looked after by /proc", allow_module_level=True)
+if sys.platform != "linux" or find_spec("flwr") is None:
+    pytest.skip("needs Flower, and /proc", allow_module_level=True)
 
 from tests.flower.processes import Net, descendants, entries, running, wait_for
 from tests.flower.runs import BGL, CBGL, EXACT, PFFL, local, run_file

@@ -14,16 +14,8 @@ from pffl.errors import FederationError
 from pffl.questions import Curvature, Evaluate
 from pffl.site import Rules
 from pffl.wire import Policy
-from tests.helpers import make_federation, make_problem, train_question
-
-pytest.importorskip("flwr")
-
-from flwr.app import ConfigRecord, Context, Message, RecordDict
-
-from pffl.flower import GridTransport, client_app
 from tests.engines.sites import counted
-from tests.flower.apps import AppGrid, client
-from tests.flower.memory import EASY, MemoryGrid, grid_of
+from tests.helpers import make_federation, make_problem, train_question
 
 CONSTRAINTS = {
     "bgl": pffl.BoundedGroupLoss(0.62),
@@ -34,6 +26,19 @@ METHODS = {
     "pffl": pffl.PFFL(dual_rounds=4, rounds_per_dual=3),
 }
 QUICK = Policy(seconds=2.0, join_seconds=2.0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imports():
+    """Heavy imports, when the first test runs; collecting needs none of them."""
+    global ConfigRecord, Context, Message, RecordDict, GridTransport, client_app
+    global AppGrid, client, EASY, Late, MemoryGrid, grid_of
+    pytest.importorskip("flwr")
+    from flwr.app import ConfigRecord, Context, Message, RecordDict
+
+    from pffl.flower import GridTransport, client_app
+    from tests.flower.apps import AppGrid, client
+    from tests.flower.memory import EASY, Late, MemoryGrid, grid_of
 
 
 def drawn(silos):
@@ -185,17 +190,18 @@ def test_a_message_that_flower_does_not_take_is_an_error_at_once(tmp_path):
     "content",
     [
         {},
-        {"other": ConfigRecord({"parcel": b"x"})},
-        {"pffl": ConfigRecord({"parcel": "text"})},
-        {"pffl": ConfigRecord({"parcel": b"x", "more": 1})},
-        {"pffl": ConfigRecord({"parcel": b"x"}), "more": ConfigRecord()},
+        {"other": {"parcel": b"x"}},
+        {"pffl": {"parcel": "text"}},
+        {"pffl": {"parcel": b"x", "more": 1}},
+        {"pffl": {"parcel": b"x"}, "more": {}},
     ],
 )
 def test_other_content_is_no_message_of_ours(tmp_path, content):
     federation = drawn(1)
     grid = grid_of(federation, tmp_path)
     (node,) = grid.nodes
-    message = Message(RecordDict(content), node, "query.census")
+    records = {name: ConfigRecord(values) for name, values in content.items()}
+    message = Message(RecordDict(records), node, "query.census")
     grid.push_messages([message])
     reply = grid.replies.popitem()[1]
     assert b"pffl refusal" in reply.content["pffl"]["parcel"]
@@ -293,19 +299,6 @@ def test_fault_54_a_node_that_comes_back_is_the_same_site(tmp_path, absent):
     there = pffl.solve(remote(grid, federation), CONSTRAINTS["bgl"], seed=0)
     assert 20_000 in grid.nodes
     np.testing.assert_allclose(there.w, here.w, rtol=0, atol=1e-12)
-
-
-class Late(MemoryGrid):
-    """Replies are there at the third look."""
-
-    looks = 0
-
-    def pull_messages(self, message_ids):
-        self.looks += 1
-        return super().pull_messages(message_ids) if self.looks > 2 else []
-
-    def send_and_receive(self, messages, *, timeout=None):
-        raise AssertionError("Flower's own waits three seconds")
 
 
 def test_a_prompt_grid_looks_again_and_ends_in_time(monkeypatch) -> None:

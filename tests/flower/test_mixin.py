@@ -12,35 +12,47 @@ import pytest
 import pffl
 from pffl import runs
 from pffl.constraints.base import Cells
+from pffl.engines import Local
 from pffl.errors import DataError, FederationError, UsageError
 from pffl.evidence.verify import verify
 from pffl.methods.ascent import Ascent, example_weights
-from tests.driving import prepare
-from tests.helpers import make_federation
-
-pytest.importorskip("flwr")
-
-from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
-from flwr.serverapp.strategy import (
-    DifferentialPrivacyClientSideAdaptiveClipping,
-    DifferentialPrivacyClientSideFixedClipping,
-    DifferentialPrivacyServerSideAdaptiveClipping,
-    DifferentialPrivacyServerSideFixedClipping,
-    FedAdam,
-    FedAvg,
-    FedProx,
-)
-
-from pffl.engines import Local
-from pffl.flower import BoundedGroupLossMixin, FairFedAvg
-from pffl.flower.weights import KEY, GroupSums, Order, group_weights, total_of
 from pffl.models.reported import Reported
 from pffl.outside import bounded
 from pffl.preparation import Options
 from pffl.questions import Evaluate
-from tests.flower.apps import GROUPS, LABELS, AppGrid, client, first, losses_of, people
+from tests.driving import prepare
+from tests.helpers import make_federation
+
+GROUPS, LABELS = ["a", "b"], ["no", "yes"]  # of tests.flower.apps
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imports():
+    """Heavy imports, when the first test runs; collecting needs none of them."""
+    global ConfigRecord, Message, RecordDict, ClientApp, mods, strategies, FedAvg
+    global BoundedGroupLossMixin, FairFedAvg, KEY, GroupSums, Order, group_weights
+    global total_of, apps, AppGrid, FairFedAdam, Noisy, client, first, losses_of, people
+    pytest.importorskip("flwr")
+    import flwr.clientapp.mod as mods
+    import flwr.serverapp.strategy as strategies
+    from flwr.app import ConfigRecord, Message, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp.strategy import FedAvg
+
+    from pffl.flower import BoundedGroupLossMixin, FairFedAvg
+    from pffl.flower.weights import KEY, GroupSums, Order, group_weights, total_of
+    from tests.flower import apps
+    from tests.flower.apps import (
+        AppGrid,
+        FairFedAdam,
+        Noisy,
+        client,
+        first,
+        losses_of,
+        people,
+    )
+
+    assert (apps.GROUPS, apps.LABELS) == (GROUPS, LABELS)
 
 
 @pytest.fixture(autouse=True)
@@ -50,14 +62,6 @@ def _quiet():
     logger.setLevel(logging.CRITICAL)
     yield
     logger.setLevel(before)
-
-
-class FairFedProx(BoundedGroupLossMixin, FedProx):
-    pass
-
-
-class FairFedAdam(BoundedGroupLossMixin, FedAdam):
-    pass
 
 
 BOUND = 0.66
@@ -113,25 +117,25 @@ def test_the_unchanged_app_leaves_a_group_behind_and_the_mixin_does_not(tmp_path
 @pytest.mark.parametrize(
     ("kind", "given"),
     [
-        (FairFedProx, {"proximal_mu": 0.1}),
-        (FairFedAdam, {"eta": 0.1, "beta_1": 0.0, "tau": 0.01}),
+        ("FairFedProx", {"proximal_mu": 0.1}),
+        ("FairFedAdam", {"eta": 0.1, "beta_1": 0.0, "tau": 0.01}),
     ],
 )
 def test_over_other_strategies_their_own_settings_pass(kind, given):
-    grid = AppGrid(client())
+    kind, grid = getattr(apps, kind), AppGrid(client())
     solution, _ = run(kind(pffl.BoundedGroupLoss(BOUND), **KNOWN, **given), grid)
     assert solution.status == "met"
     assert solution.method["strategy"] == kind.__mro__[2].__name__
     sent = grid.configs[-1]
     assert (sent["mine"], sent["rate"]) == ("kept", 1.0)
-    assert ("proximal-mu" in sent) == (kind is FairFedProx)
+    assert ("proximal-mu" in sent) == (kind is apps.FairFedProx)
 
 
 PRIVATE = {
-    DifferentialPrivacyServerSideFixedClipping: None,
-    DifferentialPrivacyServerSideAdaptiveClipping: None,
-    DifferentialPrivacyClientSideFixedClipping: fixedclipping_mod,
-    DifferentialPrivacyClientSideAdaptiveClipping: adaptiveclipping_mod,
+    "DifferentialPrivacyServerSideFixedClipping": None,
+    "DifferentialPrivacyServerSideAdaptiveClipping": None,
+    "DifferentialPrivacyClientSideFixedClipping": "fixedclipping_mod",
+    "DifferentialPrivacyClientSideAdaptiveClipping": "adaptiveclipping_mod",
 }
 
 
@@ -145,8 +149,8 @@ def with_mod(inner, mod, *, everywhere=False):
 
 @pytest.mark.parametrize("wrapper", PRIVATE)
 def test_over_differential_privacy_the_certificate_says_what_it_covers(wrapper):
-    mod = PRIVATE[wrapper]
-    app = client() if mod is None else with_mod(client(), mod)
+    mod, wrapper = PRIVATE[wrapper], getattr(strategies, wrapper)
+    app = client() if mod is None else with_mod(client(), getattr(mods, mod))
     noise = {"noise_multiplier": 1e-3, "num_sampled_clients": 3}
     size = "clipping_norm" if "Fixed" in wrapper.__name__ else "initial_clipping_norm"
     kind = type("FairPrivate", (BoundedGroupLossMixin, wrapper), {})
@@ -168,7 +172,7 @@ def test_over_differential_privacy_the_certificate_says_what_it_covers(wrapper):
 
 def test_clipping_of_a_whole_app_is_named_as_what_fails():
     """Flower's mod refuses evaluations: it belongs to training."""
-    app = with_mod(client(), fixedclipping_mod, everywhere=True)
+    app = with_mod(client(), mods.fixedclipping_mod, everywhere=True)
     with pytest.raises(FederationError, match="3 of 3 nodes"):
         run(FairFedAvg(pffl.BoundedGroupLoss(BOUND), **KNOWN), AppGrid(app))
 
@@ -189,7 +193,8 @@ def test_over_fedadam_as_it_comes_the_run_settles_or_says_that_it_did_not():
 
 def test_a_mixin_inside_a_wrapper_is_refused():
     inner = FairFedAvg(pffl.BoundedGroupLoss(BOUND), **KNOWN)
-    outer = DifferentialPrivacyServerSideFixedClipping(inner, 0.1, 1.0, 3)
+    kind = strategies.DifferentialPrivacyServerSideFixedClipping
+    outer = kind(inner, 0.1, 1.0, 3)
     with pytest.raises(UsageError, match="before the outermost class"):
         outer.start(AppGrid(client()), first(), 2, 60, ConfigRecord({"rate": 1.0}))
 
@@ -208,22 +213,6 @@ def test_a_step_that_is_far_too_long_never_ends_as_success(tmp_path):
         assert solution.exit_code == 4
         assert "smaller dual_step_size" in solution.message
         assert all(check.agrees for check in verify(out))
-
-
-class Noisy(AppGrid):
-    """Training that ends somewhere near, each time elsewhere."""
-
-    def __init__(self, app, size):
-        super().__init__(app)
-        self.draw, self.size = np.random.default_rng(0), size
-
-    def deliver(self, message):
-        reply = super().deliver(message)
-        if message.metadata.message_type == "train":
-            w = reply.content["arrays"]["w"].numpy()
-            w = w + self.size * self.draw.normal(size=w.shape).astype(np.float32)
-            reply.content["arrays"]["w"] = type(reply.content["arrays"]["w"])(w)
-        return reply
 
 
 def test_noise_of_the_training_is_said_and_is_no_step_that_is_too_long(tmp_path):

@@ -13,14 +13,19 @@ import pytest
 
 from pffl.errors import UsageError
 
-pytest.importorskip("flwr")
 if sys.platform != "linux":
     pytest.skip("a node forks", allow_module_level=True)
 
-from pffl.flower import forks, node
-from pffl.flower.pauses import known
-
 ARGUMENTS = ["--superlink=127.0.0.1:1", "--port=9094"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imports():
+    """Heavy imports, when the first test runs; collecting needs none of them."""
+    global forks, node, known
+    pytest.importorskip("flwr")
+    from pffl.flower import forks, node
+    from pffl.flower.pauses import known
 
 
 @pytest.fixture

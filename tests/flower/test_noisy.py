@@ -14,6 +14,9 @@ from pffl.datasets.compas import RANGES
 from pffl.engines.remote import InMemory
 from pffl.errors import PrivacyBudgetError, UsageError
 from pffl.evidence.verify import verify
+from pffl.flower.address import Address
+from pffl.flower.deploy import deploy
+from pffl.flower.launch import Launch
 from pffl.privacy.accounting import composed, epsilon_of
 from pffl.records import read_toml
 from pffl.runs.directory import SPEC
@@ -21,16 +24,17 @@ from pffl.site import Agreement, Site, SiteConfig, prepare
 from pffl.site.account import Account, Line
 from tests.cli.helpers import one_line
 from tests.cli.helpers import pffl as pffl_command
-
-pytest.importorskip("flwr")
-
-from pffl.flower.address import Address
-from pffl.flower.deploy import deploy
-from pffl.flower.launch import Launch
-from pffl.flower.server import run
 from tests.flower.noisy import budget_of, noisy_run_file
 from tests.flower.runs import run_file
 from tests.site.noisy import entered
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imports():
+    """Heavy imports, when the first test runs; collecting needs none of them."""
+    global run
+    pytest.importorskip("flwr")
+    from pffl.flower.server import run
 
 
 def deployed(

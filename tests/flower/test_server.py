@@ -10,15 +10,8 @@ import pytest
 import pffl
 from pffl import runs, spec
 from pffl.errors import ArtefactError, FederationError, UsageError
-from tests.helpers import make_federation
-
-pytest.importorskip("flwr")
-
-from flwr.app import Context, RecordDict
-
-from pffl.flower import GridTransport, server, server_app
 from pffl.site import Agreement
-from tests.flower.memory import MemoryGrid, grid_of
+from tests.helpers import make_federation
 from tests.site.secure import agree
 
 RUN_FILE = """
@@ -46,19 +39,16 @@ EXACT = 'kind = "exact"'
 PFFL = 'kind = "pffl"\ndual_rounds = 3\nrounds_per_dual = 2'
 
 
-class Killed(BaseException):
-    """What a test uses in place of SIGKILL: nothing catches it."""
+@pytest.fixture(scope="module", autouse=True)
+def _imports():
+    """Heavy imports, when the first test runs; collecting needs none of them."""
+    global Context, RecordDict, GridTransport, server, server_app
+    global Dying, Killed, MemoryGrid, grid_of
+    pytest.importorskip("flwr")
+    from flwr.app import Context, RecordDict
 
-
-class Dying(MemoryGrid):
-    """A grid whose server dies when the n-th message after the census is sent."""
-
-    count = 0
-
-    def deliver(self, message):
-        if len(self.kinds) - self.kinds.count("query.census") == self.count:
-            raise Killed
-        return super().deliver(message)
+    from pffl.flower import GridTransport, server, server_app
+    from tests.flower.memory import Dying, Killed, MemoryGrid, grid_of
 
 
 @pytest.fixture

@@ -10,11 +10,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("flwr")
-
-from pffl.flower import pauses
-from pffl.flower.superlink import HomeOnly
-
 HERE, ELSEWHERE = "10.77.0.1", "10.77.0.2"
 COMMANDS = (
     "/v1/control/register-node",
@@ -23,6 +18,15 @@ COMMANDS = (
     "/docs",
     "/v1/fleet",
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imports():
+    """Heavy imports, when the first test runs; collecting needs none of them."""
+    global pauses, HomeOnly
+    pytest.importorskip("flwr")
+    from pffl.flower import pauses
+    from pffl.flower.superlink import HomeOnly
 
 
 def asked(path: str, client: Any, headers: Any = (), kind: str = "http") -> int | str:

@@ -7,17 +7,23 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("flwr")
-
-from flwr.app import Error, Message
-from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.supercore.task_identity import TaskIdentity
-
-from pffl.flower.message import unwrap, wrap
-from pffl.flower.transport import GridTransport
-from pffl.flower.whole import ASKED, KNOWN, WHOLE, WholeGrid, answer_whole, carry
-
 OURS, FLOWERS = 5, 7  # node ids
+ASKED, KNOWN, WHOLE = "whole?", "whole!", "whole"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imports():
+    """Heavy imports, when the first test runs; collecting needs none of them."""
+    global Error, Message, message_from_proto, message_to_proto, TaskIdentity
+    global unwrap, wrap, GridTransport, WholeGrid, answer_whole, carry
+    pytest.importorskip("flwr")
+    from flwr.app import Error, Message
+    from flwr.common.serde import message_from_proto, message_to_proto
+    from flwr.supercore.task_identity import TaskIdentity
+
+    from pffl.flower.message import unwrap, wrap
+    from pffl.flower.transport import GridTransport
+    from pffl.flower.whole import WholeGrid, answer_whole, carry
 
 
 class Link:
