@@ -48,7 +48,7 @@ from pffl.privacy import discrete
 from pffl.privacy.accounting import Filter, composed, delta_of, epsilon_of, mu_of
 from pffl.privacy.discrete import Source as NoiseSource
 from pffl.privacy.discrete import discrete_gaussian, secret_source, seeded_source
-from pffl.problem import Expansion, Point, Problem
+from pffl.problem import Point, Problem
 from pffl.questions import (
     Census,
     Curvature,
