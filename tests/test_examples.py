@@ -14,6 +14,7 @@ import pytest
 
 import pffl
 from pffl.testing import check_constraint, check_method, check_optimum
+from tests.raising import raises
 from tests.saddle import Oracle
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -121,7 +122,7 @@ def test_the_constraint_of_the_example_bounds_labels():
     )
     least = oracle.least(solution.multipliers)
     assert oracle.upper(solution.w) == pytest.approx(least, abs=1e-6)
-    with pytest.raises(pffl.PFFLError, match="no cell 'class 2'"):
+    with raises(pffl.PFFLError, "unknown-cell", "class 2"):
         example.BoundedLabelLoss({"class 2": 0.5}).cells(federation.schema, ())
 
 

@@ -14,6 +14,7 @@ from pffl.errors import UsageError
 from pffl.evidence.evidence import Least
 from tests.helpers import make_schema
 from tests.interrupting import Stopping
+from tests.raising import raises
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ def test_it_prints_and_shows_itself_in_a_notebook(people) -> None:
 
 
 def test_an_unknown_cell_is_refused(people) -> None:
-    with pytest.raises(UsageError, match="no cell 'Z'"):
+    with raises(UsageError, "unknown-cell", "Z"):
         pffl.feasible(people, cells=["Z"])
 
 

@@ -28,6 +28,7 @@ from tests.cli.helpers import SMALL, one_line
 from tests.cli.helpers import pffl as command
 from tests.helpers import make_federation
 from tests.interrupting import Stopping, assert_same_bits
+from tests.raising import raises
 
 BOTH = pffl.ConditionalBoundedGroupLoss
 QUICK = Options(baseline=False, least=False)
@@ -362,7 +363,7 @@ def test_calibration_rows_are_training_rows_set_apart_with_their_people():
     assert sum(map(len, who)) == len(who[0] | who[1] | who[2])
     for old, new in zip(federation.silos, apart.silos, strict=True):
         assert_same_bits(old.rows("test"), new.rows("test"))
-    with pytest.raises(UsageError, match="already"):
+    with raises(UsageError, "repeated-calibration"):
         apart.with_calibration(0.3)
 
 
@@ -406,23 +407,23 @@ def test_a_confidence_that_is_none(confidence):
 
 def test_what_cannot_be_promised_is_refused():
     federation = unlike(rows=200)
-    with pytest.raises(UsageError, match="within bounds"):
+    with raises(UsageError, "needs-bound"):
         pffl.solve(federation, None, promise=pffl.Promise())
-    with pytest.raises(UsageError, match="within bounds"):
+    with raises(UsageError, "needs-bound"):
         pffl.solve(federation, pffl.MinMax(), promise=pffl.Promise())
     bare = unlike(rows=200, test_fraction=0.0)
-    with pytest.raises(UsageError, match="not trained on"):
+    with raises(UsageError, "needs-calibration"):
         promised(bare, 0.7)
     numbers = make_federation(0, labels=0)
-    with pytest.raises(UsageError, match="target_range"):
+    with raises(UsageError, "unbounded-loss"):
         pffl.solve(numbers, pffl.BoundedGroupLoss(5.0), promise=pffl.Promise())
-    with pytest.raises(UsageError, match="one run"):
+    with raises(UsageError, "needs-one-run"):
         pffl.solve_many(
             federation,
             [(pffl.BoundedGroupLoss(0.7), pffl.Exact())],
             options=Options(promise="unseen"),
         )
-    with pytest.raises(UsageError, match="promise"):
+    with raises(UsageError, "options-conflict"):
         Options(models=3)
 
 
@@ -434,7 +435,7 @@ def test_calibration_rows_of_people_in_training_are_refused():
         for split, rows in silo.splits.items():
             splits[split] = replace(rows, person=np.arange(len(rows)))
         silos.append(replace(silo, splits=splits))
-    with pytest.raises(DataError, match="whose other rows are trained on"):
+    with raises(DataError, "people-shared"):
         promised(replace(federation, silos=tuple(silos)), 0.7)
 
 

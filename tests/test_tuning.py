@@ -20,6 +20,7 @@ from pffl.tuning import GRID, set_aside
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 from tests.helpers import make_federation
+from tests.raising import raises
 
 AUTO = pffl.Options(l2="auto", baseline=False, least=False)
 BOUND = pffl.BoundedGroupLoss(0.9)
@@ -134,13 +135,13 @@ def test_other_methods_get_the_same_ridge(method: object) -> None:
 
 def test_where_there_is_nothing_to_choose_it_says_so() -> None:
     federation = make_federation(0)
-    with pytest.raises(UsageError, match="risk weight"):
+    with raises(UsageError, "auto-refused"):
         pffl.solve(federation, pffl.MinMax(), options=AUTO, seed=0)
-    with pytest.raises(UsageError, match="give a number"):
+    with raises(UsageError, "auto-refused"):
         pffl.solve_many(federation, [(BOUND, pffl.Exact())], options=AUTO)
     spec = parse({"data": {"name": "synthetic"}, "model": {"l2": "auto"}})
     address = Address.parse("server.test:9092")
-    with pytest.raises(UsageError, match="at the sites: give a number"):
+    with raises(UsageError, "auto-refused"):
         deploy(spec, {}, "nowhere", address=address)
     with pytest.raises(UsageError, match="must be one of auto"):
         pffl.Options(l2=0.1)  # type: ignore[arg-type]
@@ -152,7 +153,7 @@ def test_in_a_run_file_it_is_the_models() -> None:
     assert spec.options.l2 == "auto"
     again = parse({**data, "model": {"l2": 0.1}})
     assert (again.options.l2, again.model.l2) == (None, 0.1)
-    with pytest.raises(UsageError, match="l2"):
+    with raises(UsageError, "wrong-value"):
         parse({**data, "model": {"l2": "automatic"}})
 
 

@@ -34,6 +34,7 @@ from pffl.study.sweep import heldout_measures
 from tests.driving import iterate
 from tests.engines.sites import remote
 from tests.helpers import make_problem, train_question
+from tests.raising import raises
 
 MODELS = {
     "logistic": (LogisticRegression(l2=1e-3), "two", 0.42),
@@ -215,33 +216,33 @@ def test_what_weights_make_of_the_rows_is_noted():
 def test_a_cell_that_weighs_nothing_is_empty():
     rows = arrays()
     rows["s"] = np.where(rows["a"] == 2, 0.0, 1.0)
-    with pytest.raises(DataError, match="no training rows in any silo for a = 2"):
+    with raises(DataError, "empty-cells", "2"):
         solve(federation(rows, rows["s"]), BoundedGroupLoss(0.6, by="a"))
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "figures"),
     [
-        (-1.0, "1 of 160 are below 0, the first \\(-1\\) in row 4"),
-        (np.nan, "1 of 160 are not finite, the first \\(nan\\) in row 4"),
-        (np.inf, "1 of 160 are not finite, the first \\(inf\\) in row 4"),
-        (1e80, "beyond 1e\\+75"),
+        (-1.0, ("1 of 160", "(-1)", "row 4")),
+        (np.nan, ("1 of 160", "(nan)", "row 4")),
+        (np.inf, ("1 of 160", "(inf)", "row 4")),
+        (1e80, ("1e+75",)),
     ],
 )
-def test_wrong_weights_are_refused(wrong, said):
+def test_wrong_weights_are_refused(wrong, figures):
     rows = arrays()
     rows["s"][3] = wrong
-    with pytest.raises(DataError, match=f"sample_weight: .*{said}"):
+    with raises(DataError, "bad-weights", *figures):
         federation(rows, rows["s"])
 
 
 def test_weights_that_are_no_weights_are_refused():
     rows = arrays()
-    with pytest.raises(DataError, match="every weight is zero"):
+    with raises(DataError, "bad-weights"):
         federation(rows, 0 * rows["s"])
-    with pytest.raises(DataError, match="sample_weight: not a number"):
+    with raises(DataError, "not-numbers"):
         federation(rows, np.array(["heavy"] * len(rows["y"])))
-    with pytest.raises(DataError, match="lengths differ"):
+    with raises(DataError, "wrong-length"):
         federation(rows, rows["s"][1:])
 
 
@@ -395,9 +396,7 @@ def test_a_tables_weights_are_no_input_and_stay_with_it(tmp_path):
     data.export(tmp_path / "rows.csv")
     assert (tmp_path / "rows.csv").read_text().startswith("split,silo,group,label,w")
     for taken in ("hired", "sex"):
-        with pytest.raises(
-            DataError, match=f"'{taken}' cannot be the weight and label"
-        ):
+        with raises(DataError, "wrong-column", taken):
             Federation.from_table(path, label="hired", group="sex", weight=taken)
     silos = {"north": path, "south": path}
     both = Federation.from_silos(silos, label="hired", group="sex", weight="w")

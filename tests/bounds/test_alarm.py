@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pffl.bounds import alarm
 from pffl.bounds.logsum import BETS, Bets
 from pffl.errors import UsageError
+from tests.raising import raises
 
 M = 3.0
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
@@ -141,7 +142,7 @@ def test_sums_of_no_losses_are_refused() -> None:
     with pytest.raises(UsageError, match="whole number"):
         alarm.gains(bets, np.zeros((1, BETS)), [-1], [0.6], M)
     for confidence in (0.0, 1.0, 1.5, math.nan):
-        with pytest.raises(UsageError, match="strictly between 0 and 1"):
+        with raises(UsageError, "wrong-value", "0", "1"):
             alarm.threshold(2, confidence)
     with pytest.raises(UsageError, match="cells"):
         alarm.threshold(0, 0.95)

@@ -6,6 +6,7 @@ import pytest
 
 from pffl.cli.options import Draft, bound
 from pffl.errors import DataError, UsageError
+from tests.raising import raises
 
 
 @pytest.mark.parametrize(
@@ -72,12 +73,12 @@ def test_a_run_directory_stands_for_its_run_file(file: Path) -> None:
 def test_one_option_cannot_change_several_constraints(tmp_path: Path) -> None:
     path = tmp_path / "two.toml"
     path.write_text("[[constraint]]\nbound = 0.6\n[[constraint]]\nbound = 0.7\n")
-    with pytest.raises(UsageError, match="several"):
+    with raises(UsageError, "wrong-setting"):
         Draft.of(str(path), {("constraint.bound",): ["0.5"]})
     other = Draft.of(str(path), {("constraint.kind",): "minmax"})
     assert other.sections["constraint"] == {"kind": "minmax"}
 
 
 def test_absent_file() -> None:
-    with pytest.raises(DataError, match="not a file"):
+    with raises(DataError, "file-missing"):
         Draft.of("absent.csv", {})

@@ -9,6 +9,7 @@ import pffl
 from pffl.data.schema import Attribute, Schema, named
 from pffl.errors import UsageError
 from tests.helpers import make_schema
+from tests.raising import raises
 
 SCHEMA = make_schema()
 CONSTRAINTS = [
@@ -27,9 +28,9 @@ def test_upper_bound_is_another_name_for_bound(constraint):
 
 @pytest.mark.parametrize("constraint", CONSTRAINTS)
 def test_exactly_one_of_the_two_names_is_given(constraint):
-    with pytest.raises(UsageError, match="only one"):
+    with raises(UsageError, "needs-bound"):
         constraint()
-    with pytest.raises(UsageError, match="only one"):
+    with raises(UsageError, "needs-bound"):
         constraint(0.4, upper_bound=0.5)
 
 
@@ -53,20 +54,20 @@ def test_all_bad_bounds_are_listed_at_once():
 
 def test_unknown_cells_are_listed_at_once():
     constraint = pffl.BoundedGroupLoss({"f": 0.5, "x": 0.5, "y": 0.5})
-    with pytest.raises(UsageError, match=r"2 problems[^$]*'x' to bound[^$]*'y' to"):
+    with raises(UsageError, "unknown-cell", "2", "x", "y"):
         constraint.cells(SCHEMA, ("a",))
 
 
 def test_a_wrong_name_is_told_what_may_be_meant():
-    with pytest.raises(UsageError, match=r"did you mean 'a1'\?"):
+    with raises(UsageError, "unknown-cell", "a1"):
         pffl.PerSilo({"a11": 0.5}).cells(SCHEMA, ("a1", "b"))
-    with pytest.raises(UsageError, match="there are f, m"):
+    with raises(UsageError, "unknown-cell"):
         pffl.BoundedGroupLoss({"women": 0.5}).cells(SCHEMA, ("a",))
     label = SCHEMA.label_names[1]
-    with pytest.raises(UsageError, match=f"did you mean '{label}'"):
+    with raises(UsageError, "unknown-cell", label):
         pffl.ConditionalBoundedGroupLoss({f"{label}x": 0.5}).cells(SCHEMA, ("a",))
     many = tuple(f"site {n}" for n in range(5000))
-    with pytest.raises(UsageError, match=r"and 4,970 more$"):
+    with raises(UsageError, "unknown-cell", "4,970"):
         pffl.PerSilo({"?": 0.5}).cells(SCHEMA, many)
 
 
@@ -82,7 +83,7 @@ def test_what_has_no_bound_is_no_cell():
         SCHEMA, ("a", "b")
     )
     assert (both.names, both.unbounded) == (("m", "b"), ("f", "a"))
-    with pytest.raises(UsageError, match="no cell has a bound"):
+    with raises(UsageError, "needs-bound"):
         pffl.BoundedGroupLoss({}).cells(SCHEMA, ("a",))
 
 
@@ -125,7 +126,7 @@ def test_crossed_and_labelled_cells_are_found_by_their_values():
         {"approve = 1": 0.4}, labels=("approve=1",), by="sex"
     )
     assert labels.cells(CODED, ()).names == ("f, approve = 1", "m, approve = 1")
-    with pytest.raises(UsageError, match="two bounds for one cell"):
+    with raises(UsageError, "repeated-bound"):
         pffl.BoundedGroupLoss({"1": 0.4, "nonwhite=1": 0.3}, by="nonwhite").cells(
             CODED, ()
         )
@@ -163,7 +164,7 @@ def test_a_bound_for_a_label_that_is_not_asked_for_is_refused():
     constraint = pffl.ConditionalBoundedGroupLoss(
         {"class 0": 0.3, "class 1": 0.4}, labels=("class 1",)
     )
-    with pytest.raises(UsageError, match="class 0"):
+    with raises(UsageError, "unknown-label", "0"):
         constraint.cells(SCHEMA, ("a",))
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pffl.data import partition
 from pffl.data.partition import split_index
 from pffl.errors import DataError, UsageError
+from tests.raising import raises
 
 columns = st.lists(st.integers(0, 5), min_size=1, max_size=60)
 
@@ -99,9 +100,9 @@ def test_alpha_is_checked(alpha):
 
 
 def test_nothing_to_share_out_and_missing_values_are_refused():
-    with pytest.raises(DataError, match="no rows"):
+    with raises(DataError, "no-rows"):
         partition.equal(0, 2)
-    with pytest.raises(DataError, match="1 missing"):
+    with raises(DataError, "missing-values", "1"):
         partition.quantile_bands([1.0, np.nan], 2)
 
 

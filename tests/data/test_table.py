@@ -10,6 +10,7 @@ import pytest
 from pffl.data import DataWarning, Federation, TableEncoding, inference
 from pffl.errors import DataError, UsageError
 from tests.data.tables import people
+from tests.raising import raises
 
 
 def build(frame=None, **changes):
@@ -67,22 +68,22 @@ def test_several_protected_columns_stay_out_of_the_inputs():
 def test_positive_label_can_be_chosen():
     federation = build(positive="no")
     assert federation.schema.labels == ("yes", "no")
-    with pytest.raises(DataError, match="positive='maybe'` is not one of two"):
+    with raises(DataError, "unknown-label", "maybe"):
         build(positive="maybe")
 
 
 def test_declared_labels():
     assert build(labels=["yes", "no"]).schema.labels == ("yes", "no")
-    with pytest.raises(DataError, match=r"value 'no' \(\d+\) is not declared"):
+    with raises(DataError, "unknown-label", "no"):
         build(labels=["yes", "perhaps"])
 
 
 def test_numeric_target():
     federation = build(label="income", classification=False, drop=["hired"])
     assert federation.schema.labels == ()
-    with pytest.raises(DataError, match="classification=False"):
+    with raises(DataError, "too-many-classes"):
         build(label="income")
-    with pytest.raises(DataError, match=r"not all values are numbers: '\w+' \(\d+, "):
+    with raises(DataError, "not-numbers"):
         build(label="job", classification=False)
 
 
@@ -116,12 +117,12 @@ def test_options_are_checked_together():
     with pytest.raises(UsageError) as caught:
         build(silos=3, missing="guess", partition="round", group=[])
     assert "4 problems" in str(caught.value)
-    with pytest.raises(UsageError, match="need a column: `by=`"):
+    with raises(UsageError, "needs-column", "by="):
         build(silo=None, silos=3, partition="quantile_bands")
-    with pytest.raises(UsageError, match="needs a number of silos: `silos=`"):
+    with raises(UsageError, "needs-silos", "silos="):
         build(silo=None, partition="dirichlet")
     for column in ("hired", "sex"):
-        with pytest.raises(DataError, match=f"'{column}' cannot be the id"):
+        with raises(DataError, "wrong-column", column):
             build(id=column)
 
 
@@ -135,7 +136,7 @@ def test_unknown_columns_get_a_suggestion():
 
 
 def test_label_cannot_be_protected():
-    with pytest.raises(DataError, match="cannot be label and protected"):
+    with raises(DataError, "wrong-column"):
         build(group="hired")
 
 
@@ -190,17 +191,17 @@ def test_flags_dates_and_empty_columns():
 def test_too_many_categories_and_no_inputs_left(monkeypatch):
     frame = people(4_000).assign(code=lambda d: "c" + (d.index % 1500).astype(str))
     monkeypatch.setattr(inference, "MAX_CATEGORIES", 1_000)
-    with pytest.raises(DataError, match="'code': 1,500 categories, at most 1,000"):
+    with raises(DataError, "too-many-categories", "code", "1,500", "1,000"):
         build(frame)
-    with pytest.raises(DataError, match="no column is left"):
+    with raises(DataError, "no-inputs"):
         build(features=[])
 
 
 def test_protected_columns_that_are_no_groups():
-    with pytest.raises(DataError, match="cut it into bands"):
+    with raises(DataError, "too-many-groups"):
         build(people(400), group="income")
     frame = people().assign(who=[f"p{i}" for i in range(120)])
-    with pytest.raises(DataError, match="like an id"):
+    with raises(DataError, "looks-like-id"):
         build(frame, group="who")
 
 
@@ -209,7 +210,7 @@ def test_a_column_that_repeats_the_protected_one():
     with pytest.warns(DataWarning, match="'gender' gives away the protected") as seen:
         build(frame)
     assert len(seen) == 1
-    with pytest.raises(DataError, match=r"'gender' \(says the same as 'sex'\)"):
+    with raises(DataError, "protected-input", "gender", "sex"):
         build(frame, strict=True)
 
 
@@ -256,7 +257,7 @@ def test_what_was_decided_is_kept_as_plain_data():
     assert again == encoding
     np.testing.assert_array_equal(again.rows(frame).X, encoding.rows(frame).X)
     plain["columns"][0]["kind"] = "date"
-    with pytest.raises(DataError, match="not a column"):
+    with raises(DataError, "bad-column"):
         TableEncoding.from_dict(plain)
 
 
@@ -286,7 +287,7 @@ def test_new_rows_with_flaws_are_refused_in_one_message():
     assert "column 'age': 'old' (1) is not a number" in message
     assert "protected attribute 'sex': 1 missing values" in message
     assert "label 'hired': unseen values 'perhaps' (1)" in message
-    with pytest.raises(DataError, match="no columns 'age', 'hired'"):
+    with raises(DataError, "missing-column", "age", "hired"):
         federation.encoding.rows(people().drop(columns=["age", "hired"]))
 
 
@@ -323,7 +324,7 @@ def test_unreadable_sites_are_all_named(tmp_path):
         )
     assert "silo 'a'" in str(caught.value)
     assert "silo 'b'" in str(caught.value)
-    with pytest.raises(DataError, match="no silos"):
+    with raises(DataError, "no-silos"):
         Federation.from_silos({}, label="hired", group="sex")
 
 
@@ -400,7 +401,7 @@ def test_decimal_points_and_commas_are_not_mixed(share):
     frame = people()
     first = int(len(frame) * share)
     prices = [f"{i + 1000},50" if i < first else f"{i + 1000}.25" for i in range(120)]
-    with pytest.raises(DataError, match=rf"such as '10{first}\.25' and '1000,50'"):
+    with raises(DataError, "mixed-decimals", first):
         build(frame.assign(price=prices))
 
 
@@ -419,11 +420,11 @@ def test_a_bad_cell_is_named_with_its_line(tmp_path):
     frame.loc[119, "income"] = "12x"
     text = frame.to_csv(index=False)
     (tmp_path / "people.csv").write_text(text)
-    with pytest.raises(DataError, match=r"numbers mixed with '12x' \(1, line 121\)"):
+    with raises(DataError, "mixed-types", "12x", "1", "121"):
         build(tmp_path / "people.csv")
     text = text.replace("clerk", '"a\nclerk"').replace("age,", "\nage,", 1)
     (tmp_path / "people.csv").write_text(text)
     line = next(k for k, t in enumerate(text.split("\n"), start=1) if "12x" in t)
     assert line > 122
-    with pytest.raises(DataError, match=rf"'12x' \(1, line {line}\)"):
+    with raises(DataError, "mixed-types", line):
         build(tmp_path / "people.csv")

@@ -10,6 +10,7 @@ from pffl.datasets import acs
 from pffl.errors import DataError
 from tests.datasets.acs_files import archive, header, member_name, persons, text
 from tests.datasets.archives import zip_file, zip_with_link
+from tests.raising import raises
 
 PEOPLE = persons("WY", 60)
 NAME = member_name(2018, "WY")
@@ -39,10 +40,10 @@ def test_a_line_cut_off_is_refused_with_line_and_byte(tmp_path):
     lines = DATA.splitlines(keepends=True)
     start = sum(map(len, lines[:20]))
     cut = DATA[: start + 30]
-    with pytest.raises(DataError, match=rf"line 21, byte {start + 1}: \d+ fields"):
+    with raises(DataError, "bad-record", start + 1):
         load(plain(tmp_path, cut))
     joined = b"".join([*lines[:20], lines[20][:40], b"\n", *lines[21:]])
-    with pytest.raises(DataError, match=rf"line 21, byte {start + 1}: "):
+    with raises(DataError, "bad-record", start + 1):
         load(plain(tmp_path, joined))
 
 
@@ -57,9 +58,9 @@ def test_lines_are_counted_whatever_the_buffer(tmp_path, monkeypatch, size):
     lines = DATA.splitlines(keepends=True)
     start = sum(map(len, lines[:9]))
     longer = b"".join([*lines[:9], b"1,", *lines[9:]])
-    with pytest.raises(DataError, match=rf"line 10, byte {start + 1}: "):
+    with raises(DataError, "bad-record", start + 1):
         load(plain(tmp_path, longer))
-    with pytest.raises(DataError, match=r"line 62, byte \d+: 1 fields"):
+    with raises(DataError, "bad-record", "62", "1"):
         load(plain(tmp_path, DATA + b"12"))
 
 
@@ -67,42 +68,42 @@ def test_other_columns_are_refused_all_at_once(tmp_path):
     names = header(2018)
     other = DATA.replace(b"SCHL", b"EDUC", 1).replace(b",MAR,", b",MARITAL,", 1)
     assert {"SCHL", "MAR"} <= set(names)
-    with pytest.raises(DataError, match="no columns 'SCHL', 'MAR'"):
+    with raises(DataError, "missing-column", "SCHL", "MAR"):
         load(plain(tmp_path, other))
 
 
 def test_a_column_that_occurs_twice_is_refused(tmp_path):
-    with pytest.raises(DataError, match="'SEX' occurs more than once"):
+    with raises(DataError, "repeated-column", "SEX"):
         load(plain(tmp_path, DATA.replace(b",SSP,", b",SEX,", 1)))
 
 
 def test_text_in_a_number_is_named_with_its_line(tmp_path):
-    with pytest.raises(DataError, match="line 9, column 'SCHL': 'BA' is not a number"):
+    with raises(DataError, "not-numbers", "9", "SCHL", "BA"):
         load(plain(tmp_path, changed("SCHL", "BA", line=9)))
 
 
 def test_codes_outside_the_dictionary_are_listed_with_counts(tmp_path):
     plain(tmp_path, changed("SCHL", "77", line=5))
-    with pytest.raises(DataError, match=r"'SCHL' has values .*: 77 \(1\)"):
+    with raises(DataError, "unknown-category", "SCHL", "77", "1"):
         load(tmp_path)
     plain(tmp_path, changed("RAC1P", "", line=5))
-    with pytest.raises(DataError, match=r"'RAC1P' has values .* as 0\): 0 \(1\)"):
+    with raises(DataError, "unknown-category", "RAC1P", "0", "1"):
         load(tmp_path)
     plain(tmp_path, changed("AGEP", "-5"))
-    with pytest.raises(DataError, match=r"'AGEP' has values .*: -5 \(1\)"):
+    with raises(DataError, "unknown-category", "AGEP", "5", "1"):
         load(tmp_path)
     plain(tmp_path, changed("MAR", "1.5"))
-    with pytest.raises(DataError, match=r"'MAR' has values .*: 1\.5 \(1\)"):
+    with raises(DataError, "unknown-category", "MAR", "1.5", "1"):
         load(tmp_path)
 
 
 def test_a_file_of_another_state_or_year_is_refused(tmp_path):
     data = text(2018, "AL", persons("AL", 5))
-    with pytest.raises(DataError, match=r"states that are not of WY \(56\): 1"):
+    with raises(DataError, "other-states", "56", "1"):
         load(plain(tmp_path, data))
-    with pytest.raises(DataError, match="holds persons of 2018, expected 2017"):
+    with raises(DataError, "other-year", "2018", "2017"):
         load(plain(tmp_path, DATA), year=2017)
-    with pytest.raises(DataError, match="not known: 3"):
+    with raises(DataError, "other-states", "3"):
         load(plain(tmp_path / "us", changed("ST", "3"), "psam_pusa.csv"))
 
 
@@ -130,17 +131,17 @@ def test_text_in_other_encodings_elsewhere_does_no_harm(tmp_path):
 @pytest.mark.parametrize("name", ["../evil.csv", "/etc/evil", "C:\\evil"])
 def test_archives_that_lead_outside_are_refused(tmp_path, name):
     zip_file(tmp_path / "csv_pwy.zip", {NAME: DATA, name: b"x"})
-    with pytest.raises(DataError, match=r"leaves the folder|absolute path"):
+    with raises(DataError, "unsafe-path"):
         load(tmp_path)
 
 
 def test_archives_with_links_and_bombs_are_refused(tmp_path):
     zip_with_link(tmp_path / "csv_pwy.zip", NAME, "/etc/passwd")
-    with pytest.raises(DataError, match="symbolic link"):
+    with raises(DataError, "unsafe-path"):
         load(tmp_path)
     bomb = DATA + b"0," * (20 << 20)
     zip_file(tmp_path / "csv_pwy.zip", {NAME: bomb})
-    with pytest.raises(DataError, match="grows from"):
+    with raises(DataError, "too-large"):
         load(tmp_path)
 
 
@@ -148,7 +149,7 @@ def test_archives_cut_off_or_changed_are_refused(tmp_path):
     path = archive(tmp_path, 2018, "WY", PEOPLE)
     whole = path.read_bytes()
     path.write_bytes(whole[:-100])
-    with pytest.raises(DataError, match="damaged"):
+    with raises(DataError, "damaged-file"):
         load(tmp_path)
     path.write_bytes(whole)
     with zipfile.ZipFile(path) as opened:
@@ -156,18 +157,18 @@ def test_archives_cut_off_or_changed_are_refused(tmp_path):
     flipped = bytearray(whole)
     flipped[start + 2000] ^= 0xFF
     path.write_bytes(bytes(flipped))
-    with pytest.raises(DataError, match=r"damaged|fields"):
+    with raises(DataError, "damaged-file"):
         load(tmp_path)
 
 
 def test_archives_without_persons(tmp_path):
     zip_file(tmp_path / "csv_pwy.zip", {"readme.txt": b"x"})
-    with pytest.raises(DataError, match=f"0 members are called '{NAME}'"):
+    with raises(DataError, "wrong-members", NAME):
         load(tmp_path)
-    with pytest.raises(DataError, match="no file of persons"):
+    with raises(DataError, "missing-member"):
         load(tmp_path / "csv_pwy.zip")
     (tmp_path / "torn.zip").write_bytes(b"PK")
-    with pytest.raises(DataError, match="damaged"):
+    with raises(DataError, "damaged-file"):
         load(tmp_path / "torn.zip")
 
 
@@ -181,9 +182,9 @@ def test_missing_states_are_listed_all_at_once(tmp_path):
     message = r"2018 for AL \('csv_pal.zip' or 'psam_p01.csv'\), NY "
     with pytest.raises(DataError, match=message):
         load(tmp_path, states=["NY", "WY", "AL"])
-    with pytest.raises(DataError, match="no file of persons of 2014"):
+    with raises(DataError, "file-missing", "2014"):
         load(tmp_path, year=2014)
-    with pytest.raises(DataError, match="neither a file nor a folder"):
+    with raises(DataError, "file-missing"):
         load(tmp_path / "none")
 
 
@@ -192,18 +193,18 @@ def test_parquet_files_that_are_none(tmp_path):
     pytest.importorskip("pyarrow")
     path = tmp_path / "a.parquet"
     path.write_bytes(b"PAR1")
-    with pytest.raises(DataError, match="is not a Parquet file"):
+    with raises(DataError, "cannot-read"):
         load(path)
     frame = pandas.DataFrame(
         {"ST": [1, 1], "AGEP": ["old", "young"], "RAC1P": [1, 2], "ESR1": [0, 1]}
     )
     frame.to_parquet(path)
-    with pytest.raises(DataError, match="row 1, column 'AGEP': 'old' is not a number"):
+    with raises(DataError, "not-numbers", "1", "AGEP", "old"):
         load(path)
 
 
 def test_nobody_passes_the_filter(tmp_path):
     children = [{**p, "AGEP": "05"} for p in PEOPLE]
     archive(tmp_path, 2018, "WY", children)
-    with pytest.raises(DataError, match="no person of these files passes the filter"):
+    with raises(DataError, "no-rows"):
         load(tmp_path, filter="filtered")

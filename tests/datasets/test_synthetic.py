@@ -8,6 +8,7 @@ import pytest
 from pffl.data import Federation
 from pffl.datasets import DATASETS, synthetic
 from pffl.errors import UsageError
+from tests.raising import raises
 
 
 def group_rates(federation):
@@ -136,9 +137,9 @@ def test_all_wrong_arguments_are_named_together():
             classes=1,
         )
     assert "10 problems" in str(caught.value)
-    with pytest.raises(UsageError, match="too few for 3 silos"):
+    with raises(UsageError, "too-few-rows", "3"):
         synthetic(2, silos=3)
-    with pytest.raises(UsageError, match="'groups' must be at least 1"):
+    with raises(UsageError, "wrong-value", "groups", "1"):
         synthetic(10, groups=0)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -29,6 +28,7 @@ from tests.helpers import (
     witness_question,
 )
 from tests.oracles import MODELS
+from tests.raising import raises
 
 BY_ATOM = pffl.BoundedGroupLoss(0.5)
 
@@ -170,12 +170,12 @@ def test_prepared_rows_stay_sparse(tmp_path):
         assert found.shape == given.shape
     np.save(tmp_path / "train.X_indices.npy", np.full(9, 99, np.int32))
     again = store.read(tmp_path, name=silo.name, schema_hash=sparse.schema.hash)
-    with pytest.raises(pffl.errors.ArtefactError, match="has changed"):
+    with raises(pffl.errors.ArtefactError, "changed-file"):
         again.rows("train")
 
 
 def test_models_that_scale_their_own_batches_refuse_sparse_rows():
     _, sparse = make_pair(5)
     inputs = replace(Inputs.identity(6), deferred=True)  # as a network has them
-    with pytest.raises(pffl.errors.DataError, match=r"sparse inputs are for linear"):
+    with raises(pffl.errors.DataError, "needs-dense"):
         inputs.apply(sparse.silos[0].rows("train").X)

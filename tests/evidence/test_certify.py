@@ -30,6 +30,7 @@ from tests.helpers import (
     make_federation,
     make_problem,
 )
+from tests.raising import raises
 from tests.saddle import Oracle
 from tests.verifying import not_verified
 
@@ -369,9 +370,9 @@ def test_fault_33_needs_a_loss_bound_and_a_confidence() -> None:
             pffl.certify(solved("exact"), federation(), confidence=bad)
     with pytest.raises(UsageError, match="candidates"):
         pffl.certify(solved("exact"), federation(), candidates=0)
-    with pytest.raises(UsageError, match="no cell 'x'"):
+    with raises(UsageError, "unknown-cell", "x"):
         pffl.certify(solved("exact"), federation(), cell="x")
-    with pytest.raises(UsageError, match="no split 'future'"):
+    with raises(UsageError, "unknown-split", "future"):
         pffl.certify(solved("exact"), federation(), split="future")
 
 
@@ -384,9 +385,9 @@ def test_fault_73_other_data_are_labelled(tmp_path: Path) -> None:
     assert "other data" in certificate.notes[0]
     assert "other data" in certificate.of_kind("measured")[0].text
     assert not_verified(solved("exact"), other, tmp_path) == []
-    with pytest.raises(DataError, match="other silos"):
+    with raises(DataError, "other-silos"):
         pffl.certify(solved("per silo"), other)
-    with pytest.raises(DataError, match="says nothing about them"):
+    with raises(DataError, "other-schema"):
         pffl.certify(solved("exact"), federation(3))
 
 

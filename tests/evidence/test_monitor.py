@@ -16,6 +16,7 @@ from pffl.evidence import monitor as states
 from pffl.evidence.monitor import Batch, Monitor, Settings, Watched, held, read
 from pffl.files import Locked
 from tests.bounds.test_alarm import plain_values
+from tests.raising import raises
 
 M, BOUND = 3.0, 0.6
 
@@ -230,23 +231,23 @@ def test_files_that_are_not_ours_stay(tmp_path: Path) -> None:
         assert path.read_bytes() == content
     (tmp_path / "result.json").write_text("{}")
     with (
-        pytest.raises(ArtefactError, match=r"result\.json"),
+        raises(ArtefactError, "file-exists"),
         held(tmp_path / "result.jsonl"),
     ):
         pass
-    with pytest.raises(UsageError, match="jsonl"), held(tmp_path / "state.json"):
+    with raises(UsageError, "wrong-file-name"), held(tmp_path / "state.json"):
         pass
     (tmp_path / "empty.jsonl").touch()
-    with pytest.raises(ArtefactError, match="no batch"):
+    with raises(ArtefactError, "no-batches"):
         read(tmp_path / "empty.jsonl")
-    with pytest.raises(ArtefactError, match="cannot be read"):
+    with raises(ArtefactError, "cannot-read"):
         read(tmp_path / "nowhere.jsonl")
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "state.jsonl"
     filled(path, 1)
-    with held(path), pytest.raises(Locked, match="held by another process"), held(path):
+    with held(path), raises(Locked, "lock-held"), held(path):
         pass
     with held(path) as found:
         assert found is not None

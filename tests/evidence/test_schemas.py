@@ -22,6 +22,7 @@ from pffl.evidence.verdict import Result
 from pffl.files import plain
 from pffl.solution import Solution
 from tests.helpers import make_federation
+from tests.raising import raises
 
 KINDS: dict[str, tuple[type[Any], str, int]] = {
     "evidence": (Evidence, evidence.FORMAT, evidence.VERSION),
@@ -154,7 +155,7 @@ def test_evidence_is_read_back_and_read_strictly(solved: list[Solution]) -> None
             Evidence.from_dict({**written, **change})
     for name in ("seen", "terms"):
         less = {key: part for key, part in written.items() if key != name}
-        with pytest.raises(ArtefactError, match=f"'{name}' is missing"):
+        with raises(ArtefactError, "missing-key", name):
             Evidence.from_dict(less)
 
 

@@ -18,6 +18,7 @@ from pffl.study.compare import known_methods
 from pffl.testing import check_method
 from tests.driving import iterate
 from tests.helpers import make_federation, make_problem
+from tests.raising import raises
 from tests.test_solve import Squashed
 
 BOUND = pffl.BoundedGroupLoss(0.62)
@@ -61,7 +62,7 @@ def test_other_models_get_algorithm_1() -> None:
     assert found == pffl.PFFL(multiplier_bound=3.0)
     assert why == "the model is not linear"
     assert Auto().resolved(problem)[0] == pffl.PFFL()
-    with pytest.raises(UsageError, match="no max_rounds: ask for PFFL"):
+    with raises(UsageError, "wrong-parameter"):
         Auto(max_rounds=3).resolved(problem)
 
 
@@ -89,7 +90,7 @@ def test_a_method_may_be_given_by_its_name() -> None:
     named = pffl.solve(federation, bound, method="first-order", seed=0)
     given = pffl.solve(federation, bound, method=pffl.FirstOrder(), seed=0)
     np.testing.assert_array_equal(named.w, given.w)
-    with pytest.raises(pffl.errors.UsageError, match=r"no method 'newton'.*exact"):
+    with raises(pffl.errors.UsageError, "unknown-method", "newton"):
         pffl.solve(federation, bound, method="newton", seed=0)
 
 

@@ -29,6 +29,7 @@ from tests.helpers import (
     train_question,
 )
 from tests.oracles import MODELS
+from tests.raising import raises
 from tests.saddle import Oracle
 
 BOUNDS = {"f": 0.4, "m": 0.45}
@@ -250,7 +251,7 @@ def test_what_has_no_meaning_is_refused():
         FedFair(by_mass="yes")
     _, _, engine, problem = set_up()
     both = FedMinMax(by_mass=True, drift_correction=True)
-    with pytest.raises(UsageError, match="leave out 'by_mass'"):
+    with raises(UsageError, "parameters-conflict", "by_mass"):
         iterate(engine, problem, both)
     w, none = np.zeros(4), np.zeros(2)
     anchor = {"anchor": w, "anchor_weights": none, "anchor_gradient": w}

@@ -12,6 +12,7 @@ from pffl.methods.fairgrad import NOTIONS, FairGrad, constants
 from tests.driving import iterate
 from tests.helpers import make_federation, make_problem, make_schema, repartition
 from tests.methods.biased import Raw, biased, copies, fit, set_up, states, without
+from tests.raising import raises
 
 L2 = 0.02
 
@@ -198,16 +199,16 @@ def test_many_classes():
     for notion in ("accuracy", "eo", "eodds"):
         *_, last = states(asker, problem, FairGrad(notion=notion, rounds=5))
         assert np.isfinite(last.w).all()
-    with pytest.raises(UsageError, match="two classes"):
+    with raises(UsageError, "needs-two-classes"):
         FairGrad(notion="dp").init(problem)
 
 
 def test_what_it_cannot_do_is_refused():
     with pytest.raises(UsageError, match="one of accuracy, dp, eo, eodds"):
         FairGrad(notion="fair")
-    with pytest.raises(UsageError, match="'gap_bound'"):
+    with raises(UsageError, "wrong-value", "gap_bound"):
         FairGrad(gap_bound=-0.1)
     alone = make_schema(attributes=(("sex", ("f",)),))
     problem = make_problem(Local(make_federation(schema=alone)), None)
-    with pytest.raises(DataError, match="fewer than two"):
+    with raises(DataError, "too-few-groups"):
         FairGrad().init(problem)

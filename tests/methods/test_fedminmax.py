@@ -19,6 +19,7 @@ from tests.helpers import (
     make_problem,
 )
 from tests.oracles import MODELS
+from tests.raising import raises
 from tests.saddle import Oracle
 
 
@@ -160,7 +161,7 @@ def test_a_group_that_nobody_reports_keeps_its_standing():
 
 def test_it_refuses_to_run_without_groups_and_with_bad_parameters():
     engine = Local(make_federation(5), threads=1)
-    with pytest.raises(UsageError, match="constraint"):
+    with raises(UsageError, "needs-constraint"):
         FedMinMax().init(make_problem(engine, None))
     with pytest.raises(UsageError) as caught:
         FedMinMax(rounds=0, ridge=-1.0, dual_step_size=0.0)

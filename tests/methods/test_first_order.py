@@ -15,6 +15,7 @@ from pffl.problem import Access, Point
 from tests.driving import iterate, measure
 from tests.helpers import make_federation, make_problem
 from tests.methods.test_exact import outlying, states
+from tests.raising import raises
 
 
 def pairs(rng, hessians, m, q):
@@ -192,7 +193,7 @@ def test_a_start_of_another_problem_is_refused():
     engine = Local(make_federation(1))
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.6))
     wrong = Point(np.zeros(2), np.zeros(problem.n_cells))
-    with pytest.raises(pffl.PFFLError, match="'warm_start' parameter of FirstOrder"):
+    with raises(pffl.PFFLError, "wrong-value", "warm_start"):
         pffl.FirstOrder(warm_start=wrong).init(problem)
 
 

@@ -21,6 +21,7 @@ from tests.helpers import (
     make_problem,
 )
 from tests.oracles import MODELS
+from tests.raising import raises
 from tests.saddle import Oracle
 
 
@@ -156,7 +157,7 @@ def test_it_refuses_one_group_and_bad_parameters():
         alone = Rows.of(rows.X, rows.y, np.zeros(len(rows), dtype=int))
         silos.append(replace(silo, splits={**silo.splits, "train": alone}))
     engine = Reference(from_silos(federation, silos))
-    with pytest.raises(UsageError, match="fewer than two"):
+    with raises(UsageError, "too-few-groups"):
         GroupWeighted().init(make_problem(engine, None))
     with pytest.raises(UsageError, match="iterate"):
         GroupWeighted(iterate="best")

@@ -21,6 +21,7 @@ from tests.helpers import (
     setting,
 )
 from tests.oracles import MODELS
+from tests.raising import raises
 from tests.saddle import Oracle
 
 BOUNDS = {"f": 0.55, "m": 0.6}
@@ -227,7 +228,7 @@ def test_all_bad_parameters_are_listed_at_once():
 )
 def test_unknown_choices_are_refused(bad):
     (name,) = bad
-    with pytest.raises(UsageError, match=f"'{name}' parameter of PFFL"):
+    with raises(UsageError, "wrong-value", name):
         pffl.PFFL(**bad)
 
 

@@ -14,6 +14,7 @@ from pffl.methods.reductions import Reductions
 from pffl.preparation import prices
 from tests.driving import iterate, measure
 from tests.helpers import make_federation, make_problem
+from tests.raising import raises
 
 AIMING = {"exact", "first-order", "pffl", "reductions"}
 
@@ -85,5 +86,5 @@ def test_an_open_price_starts_at_ten_and_a_constraint_sets_its_own():
 @pytest.mark.parametrize("method", [pffl.Exact, pffl.PFFL, Reductions])
 @pytest.mark.parametrize("target", [0.0, -1.0, np.inf, np.nan])
 def test_a_target_is_a_number_above_nothing(method, target):
-    with pytest.raises(UsageError, match="target_gap"):
+    with raises(UsageError, "wrong-value", "target_gap"):
         method(target_gap=target)

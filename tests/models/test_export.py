@@ -27,6 +27,7 @@ from pffl.errors import DataError, MissingExtraError
 from pffl.evidence import verify
 from pffl.models import Inputs, Target
 from pffl.models.predictor import Predictor
+from tests.raising import raises
 
 COUNT = 300
 LOSS_BOUND = 3.0
@@ -307,7 +308,7 @@ def test_the_same_predictor_gives_the_same_bytes(tmp_path):
     again = predictor_of(table(adult), pffl.LogisticRegression()).to_onnx()
     assert place.read_bytes() == again.SerializeToString(deterministic=True)
     assert onnx.load(place) == model
-    with pytest.raises(pffl.PFFLError, match="is there already"):
+    with raises(pffl.PFFLError, "file-exists"):
         predictor.to_onnx(place)
 
 
@@ -492,5 +493,5 @@ def test_the_extra_is_named(monkeypatch):
         monkeypatch.delitem(sys.modules, f"pffl.models.export.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "onnx", None)
     predictor = predictor_of(table(adult), pffl.LogisticRegression())
-    with pytest.raises(MissingExtraError, match=r"pip install 'pffl\[onnx\]'"):
+    with raises(MissingExtraError, "missing-extra", "pffl[onnx]"):
         predictor.to_onnx()

@@ -13,6 +13,7 @@ from pffl.data import Rows, Silo
 from pffl.errors import DataError, UsageError
 from pffl.models import LINEAR_MODELS, Inputs
 from tests.helpers import from_silos, group_masks, make_federation, make_schema
+from tests.raising import raises
 
 DELTAS = [0.1, 1.0, 10.0]
 
@@ -222,13 +223,13 @@ def test_the_engine_and_pffl_know_it():
 
 def test_bad_parameters_labels_and_uses_are_refused():
     for delta in (0.0, -1.0, float("nan"), float("inf"), "wide"):
-        with pytest.raises(UsageError, match="'delta' parameter of HuberRegression"):
+        with raises(UsageError, "wrong-value", "delta"):
             pffl.HuberRegression(delta=delta)
-    with pytest.raises(UsageError, match="'l2' parameter of HuberRegression"):
+    with raises(UsageError, "wrong-value", "l2"):
         pffl.HuberRegression(l2=-1.0)
-    with pytest.raises(DataError, match="numeric target"):
+    with raises(DataError, "wrong-model"):
         pffl.HuberRegression().bind(make_schema(labels=2), Inputs.identity(3))
-    with pytest.raises(UsageError, match="predicts numbers"):
+    with raises(UsageError, "predicts-numbers"):
         bound().predict_proba(np.zeros(4), np.zeros((1, 3)))
     assert bound().classes(np.zeros(4), np.zeros((1, 3))) is None
 

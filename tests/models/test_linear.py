@@ -14,6 +14,7 @@ from tests.helpers import (
     make_schema,
 )
 from tests.oracles import MODELS
+from tests.raising import raises
 
 KINDS = list(MODELS)
 
@@ -172,7 +173,7 @@ def test_numbers_have_no_probabilities_and_no_classes():
     assert model.classes(w, X) is None
     expected = X @ w[:3] + w[3]
     np.testing.assert_allclose(model.predict_values(w, X), expected, rtol=1e-13)
-    with pytest.raises(UsageError, match="predicts numbers"):
+    with raises(UsageError, "predicts-numbers"):
         model.predict_proba(w, X)
 
 
@@ -217,7 +218,7 @@ def test_labels_that_a_model_cannot_have_are_refused(kind, labels, advice):
 
 @pytest.mark.parametrize("l2", [-1.0, float("nan"), float("inf")])
 def test_bad_ridge_is_refused(l2):
-    with pytest.raises(UsageError, match="'l2' parameter of LogisticRegression"):
+    with raises(UsageError, "wrong-value", "l2"):
         pffl.LogisticRegression(l2=l2)
 
 

@@ -17,6 +17,7 @@ from pffl.models import Inputs
 from pffl.models.base import Step
 from pffl.models.predictor import Predictor
 from tests.helpers import make_schema
+from tests.raising import raises
 
 LABELS = {"cross_entropy": 3, "binary": 2, "squared": 0, "huber": 0}
 LOSSES = list(LABELS)
@@ -134,7 +135,7 @@ def test_probabilities_and_classes():
         np.testing.assert_allclose(found, expected, atol=1e-12)
         np.testing.assert_array_equal(model.classes(w, X), found.argmax(axis=1))
     model = network("squared")
-    with pytest.raises(UsageError, match="predicts numbers"):
+    with raises(UsageError, "predicts-numbers"):
         model.predict_proba(model.start(0), np.zeros((2, 3)))
     # A refusal in the middle of a pass leaves torch able to train.
     step = plain_step(w=model.start(0))
@@ -350,7 +351,7 @@ def test_dropout_is_drawn_from_the_key_of_the_step(kind):
 
 
 def test_bad_parameters_are_listed_at_once():
-    with pytest.raises(UsageError, match="8 problems") as caught:
+    with raises(UsageError, "wrong-value", "8") as caught:
         Network(
             "cnn",
             loss="hinge",
@@ -363,10 +364,10 @@ def test_bad_parameters_are_listed_at_once():
         )
     assert "The 'loss' parameter of Network must be one of" in str(caught.value)
     frozen = nn.Linear(2, 2).requires_grad_(False)
-    with pytest.raises(UsageError, match="no parameters to train"):
+    with raises(UsageError, "no-parameters"):
         Network(frozen)
     mixed = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double())
-    with pytest.raises(UsageError, match=r"mixes torch\.float32 and torch\.float64"):
+    with raises(UsageError, "mixed-types"):
         Network(mixed)
 
 
@@ -382,7 +383,7 @@ def test_bad_parameters_are_listed_at_once():
 )
 def test_labels_that_a_loss_cannot_have_are_refused(loss, labels, advice):
     model = Network(mlp(3, (), 1), loss)
-    with pytest.raises(DataError, match=f"the loss '{loss}' needs .*use {advice}"):
+    with raises(DataError, "wrong-model", loss, advice):
         model.bind(make_schema(labels=labels), Inputs.identity(3))
 
 
@@ -390,9 +391,9 @@ def test_shapes_that_do_not_fit_are_refused():
     schema = make_schema(labels=3)
     for outputs, loss, labels in ((2, "cross_entropy", 3), (2, "binary", 2)):
         model = Network(mlp(3, (), outputs), loss)
-        with pytest.raises(UsageError, match=r"outputs of shape \(2, 2\)"):
+        with raises(UsageError, "wrong-shape", "2"):
             model.bind(make_schema(labels=labels), Inputs.identity(3))
-    with pytest.raises(UsageError, match="does not take rows of 3 features"):
+    with raises(UsageError, "wrong-shape", "3"):
         Network(mlp(4, (), 3)).bind(schema, Inputs.identity(3))
     flat = nn.Sequential(nn.Linear(3, 1), nn.Flatten(0))
     Network(flat, "binary").bind(make_schema(), Inputs.identity(3))
@@ -470,20 +471,20 @@ def test_descriptions_of_anything_else_are_refused():
         with pytest.raises(UsageError):
             pffl.models.rebuild({**good, **changes}, parameters=size)
     for junk in (None, [], "network", {"kind": ["network"]}, {}):
-        with pytest.raises(UsageError, match="no model of this version"):
+        with raises(UsageError, "unknown-model"):
             pffl.models.rebuild(junk, parameters=size)
-    with pytest.raises(UsageError, match=f"has {size} parameters, not {size + 1}"):
+    with raises(UsageError, "wrong-architecture", size, size + 1):
         pffl.models.rebuild(good, parameters=size + 1)
     own = Network(Own()).describe()["architecture"]
     assert own == {"name": "own module", "class": "Own"}
 
 
 def test_bad_architectures_are_refused():
-    with pytest.raises(UsageError, match="3 problems"):
+    with raises(UsageError, "wrong-value", "3"):
         mlp(0, (3, -1), True)
-    with pytest.raises(UsageError, match="'size' must be a whole number"):
+    with raises(UsageError, "wrong-value", "size"):
         celeba_cnn(8.5)
-    with pytest.raises(UsageError, match="'batch_norm'"):
+    with raises(UsageError, "wrong-value", "batch_norm"):
         mlp(3, batch_norm="yes")
 
 
@@ -512,5 +513,5 @@ def test_a_network_is_not_exported_but_says_what_to_do():
     model = Network(nn.Linear(2, 2)).bind(schema, Inputs.identity(2))
     predictor = Predictor(TableEncoding.of_numbers(schema), model, model.start(0))
     for export in (predictor.to_sklearn, predictor.to_onnx, predictor.coefficients):
-        with pytest.raises(UsageError, match=r"needs a linear model.*torch\.onnx"):
+        with raises(UsageError, "not-linear"):
             export()

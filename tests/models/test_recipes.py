@@ -9,6 +9,7 @@ from pffl.errors import Problems, UsageError
 from pffl.models.recipes import RECIPES, CelebARecipe, section_of
 from pffl.sections import read_method, read_model
 from tests.helpers import make_schema
+from tests.raising import raises
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,7 +55,7 @@ def test_pictures_have_their_size_or_are_none():
     model = recipe.build(make_schema(features=16 * 16 * 3))
     assert model.describe()["architecture"]["size"] == 16
     assert model.describe()["dtype"] == "float64"
-    with pytest.raises(UsageError, match="767 inputs, which are no such picture"):
+    with raises(UsageError, "wrong-shape", "767"):
         recipe.build(make_schema(features=16 * 16 * 3 - 1))
 
 
@@ -68,7 +69,7 @@ def test_a_file_written_from_a_model_asks_for_it_again(kind):
 
 
 def test_a_module_of_ones_own_has_no_name_in_a_file():
-    with pytest.raises(UsageError, match="cannot name the module 'Own'"):
+    with raises(UsageError, "own-module", "Own"):
         section_of(pffl.Network(Own()))
     assert section_of(pffl.Network(mlp(3, (4,), 2)))["kind"] == "mlp"
     linear = pffl.LogisticRegression()

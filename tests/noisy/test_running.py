@@ -21,6 +21,7 @@ from pffl.privacy import Privacy
 from pffl.privacy.accounting import composed, epsilon_of
 from pffl.solving import noise_forecast
 from tests.helpers import make_federation
+from tests.raising import raises
 
 
 def federation(rows: int = 1500, silos: int = 4, seed: int = 0):
@@ -157,7 +158,7 @@ def test_without_a_secure_sum_each_site_adds_all_of_it(data):
     assert many["shared"] == pytest.approx([math.sqrt(4 / 3)] * len(many["shared"]))
     assert apart.evidence.privacy.mu == shared.evidence.privacy.mu
     assert any("each of 4 sites adds all" in note for note in apart.notes)
-    with pytest.raises(UsageError, match="needs 3 sites or more, and there are 2"):
+    with raises(UsageError, "too-few-sites", "3", "2"):
         noise_forecast(
             federation(silos=2),
             None,
@@ -168,7 +169,7 @@ def test_without_a_secure_sum_each_site_adds_all_of_it(data):
             secure_sum=True,
         )
     for colluding in (0, 4):
-        with pytest.raises(UsageError, match="somebody's must be left"):
+        with raises(UsageError, "wrong-colluding"):
             pffl.solve(
                 data,
                 None,
@@ -200,13 +201,13 @@ def test_refused_by_name(data):
     refused("several local steps", method=pffl.PFFL(local_steps=7))
     refused("batches", method=pffl.FedAvg(batch_size=10))
     for bad in ({"epsilon": 0.0}, {"epsilon": 1.0, "delta": 1.5}, {"epsilon": -1}):
-        with pytest.raises(UsageError, match="Privacy must be"):
+        with raises(UsageError, "wrong-value", "Privacy"):
             Privacy(**bad)
 
 
 def test_too_few_people_are_refused_by_released_counts():
     small = federation(rows=30)
-    with pytest.raises(DataError, match="too few people for this ε"):
+    with raises(DataError, "too-few-people"):
         solve(small, epsilon=0.1)
 
 

@@ -19,6 +19,7 @@ from pffl.models.base import Inputs
 from pffl.privacy.discrete import seeded_source
 from pffl.questions import Noised, Tally, Task, View
 from pffl.questions.noised import CURVED, UNIT, Adding, unfolded
+from tests.raising import raises
 
 FEATURES = 3
 WILD = st.one_of(
@@ -207,24 +208,24 @@ def test_refusals():
     task = task_of(4.0)
     view = view_of(task, np.zeros((2, 3)), [0, 1])
     question = noised(task, np.zeros(4), np.eye(4))
-    with pytest.raises(UsageError, match="nobody adds any"):
+    with raises(UsageError, "no-noise"):
         question.pooled(question.answer(view), [view])
-    with pytest.raises(UsageError, match="sample weights"):
+    with raises(UsageError, "not-under-noise"):
         question.answer(replace(view, weight=np.ones(2)))
-    with pytest.raises(Malformed, match="from 0 to 1"):
+    with raises(Malformed, "bad-message", "0", "1"):
         noised(task, np.zeros(4), 2 * np.eye(4))
-    with pytest.raises(Malformed, match="noise"):
+    with raises(Malformed, "wrong-noise"):
         replace(question, noise=np.full(6, 1e-9))
     with pytest.raises(Malformed, match="nothing"):
         replace(question, noise=np.zeros(6), bets=np.zeros(0))
     free = replace(task.model, input_bound=None)
-    with pytest.raises(UsageError, match="without a clip"):
+    with raises(UsageError, "not-under-noise"):
         noised(replace(task, model=free), np.zeros(4), np.eye(4))
     numeric = LeastSquares(input_bound=2.0)
     schema = schema_of(0)
     bound = numeric.bind(schema, Inputs.identity(FEATURES))
     other = Task(bound, Cells.none(schema), np.ones(1))
-    with pytest.raises(UsageError, match="not available under noise"):
+    with raises(UsageError, "not-under-noise"):
         noised(other, np.zeros(4), np.eye(2))
 
 

@@ -15,6 +15,7 @@ from pffl.evidence.measure import sample
 from pffl.questions import Evaluate
 from pffl.questions.stakes import STAKES, check_log_sums, check_stakes
 from tests.helpers import assert_same_total, from_silos, make_federation, make_problem
+from tests.raising import raises
 
 M, S_MAX = 1.5, 5.0
 
@@ -124,11 +125,11 @@ def test_true_sums_are_plausible_and_others_are_refused(people) -> None:
         for factor in (10.0, -0.3):
             odd = total.stakes.copy()
             odd[0, column] = factor * odd[0, column] + (column < 2) * 100
-            with pytest.raises(Refused, match=r"a number of people|a sum of weights"):
+            with raises(Refused, "implausible-answer"):
                 check_stakes(odd, **known)
     for factor in (0.5, 1.5):
         odd = factor * total.diluted
-        with pytest.raises(Refused, match="a log-sum"):
+        with raises(Refused, "implausible-answer"):
             check_log_sums(odd, total.stakes, question.bets, levels)
 
 

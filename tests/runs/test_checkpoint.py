@@ -39,6 +39,7 @@ from pffl.typing import BoolArray, FloatArray, IntArray
 from tests.helpers import make_federation, make_problem
 from tests.interrupting import Stopping, assert_same_bits, assert_same_outcome
 from tests.methods.biased import biased
+from tests.raising import raises
 
 FEDERATION = biased(0)
 DATA = Data("data", 2, "schema", None)
@@ -405,7 +406,7 @@ def test_totals_come_back_by_their_class() -> None:
     assert_same_bits(decode(tree, None, known=(Point,), finite=False), point)
     with pytest.raises(Unreadable, match="not finite"):
         decode(tree, None, known=(Point,))
-    with pytest.raises(Unreadable, match="state is not Leaf"):
+    with raises(Unreadable, "bad-checkpoint", "Leaf"):
         decode(tree, None, known=(Leaf,), finite=False)
 
 
@@ -453,6 +454,6 @@ def test_a_checkpoint_that_could_not_be_read_back_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pffl.checkpoint.LARGEST", 100)
-    with pytest.raises(ArtefactError, match="run without a checkpoint"):
+    with raises(ArtefactError, "too-large"):
         Checkpoint(tmp_path).offer(lambda: {"rounds": 1, "seconds": 0.0})
     assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 import pffl
 from pffl import runs
@@ -24,6 +23,7 @@ from pffl.running import run as run_in
 from pffl.spec import Job, parse
 from pffl.study.compare import compare
 from pffl.study.sweep import GridPoint, sweep
+from tests.raising import raises
 
 DATA = {"name": "synthetic", "rows": 400, "silos": 3, "seed": 1}
 
@@ -107,7 +107,7 @@ def test_fault_84_a_sweep_is_paid_by_the_run_that_was_chosen(tmp_path: Path) -> 
         expected = unseen.upper(replace(alone, terms=terms))
         np.testing.assert_allclose(unseen.upper(e), expected, rtol=1e-9)
         assert all(check.agrees for check in pffl.verify(place))
-        with pytest.raises(UsageError, match="looked at before"):
+        with raises(UsageError, "rows-reused"):
             recertify(runs.load(place), Request(fresh_split=True))
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from pffl.errors import UsageError
 from pffl.study import shares
 from pffl.study.reproduce import parse, run_figure
+from tests.raising import raises
 from tests.study.test_reproduce import TINY, open_data
 
 
@@ -48,7 +47,7 @@ def test_a_process_that_fails_is_told_of_and_what_is_there_stays(tmp_path):
     figure = parse("tiny", TINY)
     run_figure(figure, open_data, out=tmp_path)
     before = (tmp_path / "rows.jsonl").read_bytes()
-    with pytest.raises(UsageError, match="one of 2 processes ended with 2"):
+    with raises(UsageError, "wrong-value", "2"):
         shares.train(["reproduce", "figure-9"], 2, tmp_path)
     assert (tmp_path / "rows.jsonl").read_bytes() == before
     assert not list(tmp_path.glob("share-*"))

@@ -124,13 +124,13 @@ def deploy(
     """
     if spec.options.l2 is not None:
         raise UsageError(
-            "l2 = 'auto' sets training rows aside, and they will be at the sites: give "
-            "a number"
+            "[auto-refused] l2 = 'auto' sets training rows aside, and they will be at "
+            "the sites: give a number"
         )
     if spec.constraint is not None and spec.constraint.open:
         raise UsageError(
-            "bound = 'auto' sets training rows aside, and they will be at the sites: "
-            "give a number"
+            "[auto-refused] bound = 'auto' sets training rows aside, and they will be "
+            "at the sites: give a number"
         )
     sections = _seeded(spec, sections)
     agreed, opened = _agreement(spec, sites, rows=trial_data, progress=progress)
@@ -220,13 +220,13 @@ def _secured(spec: RunSpec, agreed: Agreement) -> bool:
         return False
     if many < FEWEST:
         raise UsageError(
-            f"[privacy] secure_sum = true: a secure sum is of {FEWEST} sites or more, "
-            f"and there are {many}"
+            "[too-few-sites] [privacy] secure_sum = true: a secure sum is of "
+            f"{FEWEST} sites or more, and there are {many}"
         )
     if spec.policy.quorum is not None:
         raise UsageError(
-            "[policy] quorum: a secure sum is over all sites, in every round; leave it "
-            "out"
+            "[secure-sum-quorum] [policy] quorum: a secure sum is over all sites, in "
+            "every round; leave it out"
         )
     setting = Setting.pooled(agreed.name, agreed.encoding, agreed.splits, many)
     otherwise = "or '[privacy] secure_sum = false': the server reads each site's sums"
@@ -235,12 +235,13 @@ def _secured(spec: RunSpec, agreed: Agreement) -> bool:
         if spec.privacy.terms is not None:
             sharing(many, spec.privacy.terms)
     except UsageError as error:
-        raise UsageError(f"{error}; {otherwise}") from error
+        raise UsageError(f"[missing-key] {error}; {otherwise}") from error
     if not agreed.keys:
         raise UsageError(
-            f"{many} sites: their answers are added under masks, and for that every "
-            "site makes a key: 'pffl site key' there, and --keys FOLDER with what it "
-            f"writes here (for a trial, --trial-certificates); {otherwise}"
+            f"[missing-key] {many} sites: their answers are added under masks, and "
+            "for that every site makes a key: 'pffl site key' there, and --keys "
+            "FOLDER with what it writes here (for a trial, --trial-certificates); "
+            f"{otherwise}"
         )
     return True
 
@@ -264,17 +265,20 @@ def _agreement(
     """Return what the sites agree on, and the data if they were opened for it."""
     if spec.data.agreement is not None:
         if rows:
-            raise UsageError("--trial-data: [data] names a federation, and no rows")
+            raise UsageError(
+                "[no-rows] --trial-data: [data] names a federation, and no rows"
+            )
         agreed = spec.data.agreement()
         if sites is not None and tuple(sites) != agreed.sites:
             raise UsageError(
-                f"--sites: the federation file names {', '.join(agreed.sites)}"
+                "[other-sites] --sites: the federation file names "
+                f"{', '.join(agreed.sites)}"
             )
         return agreed, None
     federation = spec.data.open(progress=progress)
     if sites is not None and len(sites) != len(federation):
         raise UsageError(
-            f"--sites: {len(sites)} names for {len(federation)} silos "
+            f"[other-sites] --sites: {len(sites)} names for {len(federation)} silos "
             f"({', '.join(federation.silo_names[:5])} …)"
         )
     return Agreement.of(federation, sites), federation
@@ -479,8 +483,9 @@ def _decoded(rows: Rows, encoding: TableEncoding) -> pd.DataFrame:
     for column in encoding.columns:
         if column.kind == "text":
             raise UsageError(
-                f"column '{column.name}' is hashed, and its texts cannot be made from "
-                "counts of words: a trial needs a federation without it"
+                f"[hashed-column] column '{column.name}' is hashed, and its texts "
+                "cannot be made from counts of words: a trial needs a federation "
+                "without it"
             )
         values = X[:, start : start + column.width]
         start += column.width
@@ -511,7 +516,9 @@ def site_names(text: str) -> tuple[str, ...]:
     """Names of sites, with commas between them."""
     names = tuple(name.strip() for name in text.split(","))
     if not all(names) or len(set(names)) < len(names):
-        raise UsageError(f"--sites: a name is empty or there twice: {text!r}")
+        raise UsageError(
+            f"[repeated-name] --sites: a name is empty or there twice: {text!r}"
+        )
     return names
 
 

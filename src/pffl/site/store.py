@@ -120,13 +120,16 @@ class Stored(Mapping[str, Rows]):
         path = self.folder / f"{split}.{name}.npy"
         if files.digest_file(path) != expected:
             raise ArtefactError(
-                f"'{path}' has changed since it was prepared: run pffl site prepare"
+                f"[changed-file] '{path}' has changed since it was prepared: run pffl "
+                "site prepare"
             )
         try:
             small = path.stat().st_size < SMALL
             return np.load(path, None if small else "r", allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise ArtefactError(f"'{path}' cannot be read: {error}") from error
+            raise ArtefactError(
+                f"[cannot-read] '{path}' cannot be read: {error}"
+            ) from error
 
 
 def digest(silo: Silo) -> str:
@@ -150,14 +153,18 @@ def read(folder: Path, *, name: str, schema_hash: str) -> Silo:
     """Open prepared rows; refuse those of another site or schema."""
     path = folder / MANIFEST
     if not path.exists():
-        raise ArtefactError(f"'{folder}' holds no prepared rows: run pffl site prepare")
+        raise ArtefactError(
+            f"[no-prepared-rows] '{folder}' holds no prepared rows: run pffl site "
+            "prepare"
+        )
     known = records.read(_Prepared, files.read(path), source=f"'{path}' cannot be read")
     found = (known.format, known.version, known.site, known.schema_hash)
     splits = known.splits
     expected = (FORMAT, VERSION, name, schema_hash)
     if found != expected or not set(splits) <= set(SPLITS) or "train" not in splits:
         raise ArtefactError(
-            f"'{path}' is of {found}, and expected is {expected}: run pffl site prepare"
+            f"[other-schema] '{path}' is of {found}, and expected is {expected}: run "
+            "pffl site prepare"
         )
     return Silo(name, 0, Stored(folder, splits, apart=known.apart))
 
@@ -178,4 +185,6 @@ def _check(rows: Rows, count: int, folder: Path) -> None:
         and rows.weights.shape == (count,)
     )
     if not good:
-        raise ArtefactError(f"'{folder}': the arrays do not fit each other")
+        raise ArtefactError(
+            f"[wrong-length] '{folder}': the arrays do not fit each other"
+        )
