@@ -856,7 +856,7 @@ def noisy_upper(
     logs: np.ndarray, deviations: np.ndarray, bets: np.ndarray, n: float, delta: float
 ) -> float:
     """At most the mean of losses in [0, 1], from log-sums with noise; n is certain."""
-    weights, none = [1 / len(bets)] * len(bets), (0.0, 0.0, 0.0)
+    weights, none = [1 / len(bets)] * len(bets), (0.0, 0.0)
     figures = Figures([], [], [], *none, [], [], bets.tolist(), weights)
     return log_sum_upper(logs.tolist(), deviations.tolist(), figures, n, delta)
 

@@ -106,7 +106,7 @@ def test_measures_are_those_of_a_run():
     ((one,),) = list(at.rows([trial], "test"))
     found = measures(one)
     # The run's predictor is bounded, a trial's is not: rates are the same.
-    for name in ("error", "dp_gap", "eo_gap", "equalized_odds_gap", "fedfb_dp"):
+    for name in ("error", "dp_gap", "eo_gap", "equalized_odds_gap"):
         assert found[name] == pytest.approx(solution.test.as_dict()[name], abs=1e-3)
     assert found["worst_cell_loss"] == pytest.approx(found["worst_group_loss"])
 

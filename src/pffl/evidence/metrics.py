@@ -72,9 +72,6 @@ class Metrics(Record):
         Equal opportunity: the same among y = 1.
     equalized_odds_gap
         The larger of the differences among y = 1 and among y = 0.
-    fedfb_dp, fedfb_eo
-        FedFB's deviations, max_a |Pr[ŷ = 1 | a] − Pr[ŷ = 1]| and the same among y = 1.
-        Always smaller than the gaps: never mix the two in one column.
     """
 
     rows: int
@@ -85,8 +82,6 @@ class Metrics(Record):
     dp_gap: float | None
     eo_gap: float | None
     equalized_odds_gap: float | None
-    fedfb_dp: float | None
-    fedfb_eo: float | None
 
     def as_dict(self) -> dict[str, float | None]:
         """Plain form."""
@@ -118,8 +113,6 @@ def metrics(
         spread(group_rates(total, schema)) if binary else None,
         spread(among[1]) if binary else None,
         largest(spread(among[0]), spread(among[1])) if binary else None,
-        deviation(total, schema) if binary else None,
-        deviation(total, schema, label=1) if binary else None,
     )
 
 
@@ -213,21 +206,6 @@ def _rate(events: float, weight: float, people: float, delta: float | None) -> R
     low = clopper_pearson_lower(events, people, delta=delta)
     high = clopper_pearson_upper(events, people, delta=delta)
     return Rate(int(people), value, float(low), float(high))
-
-
-def deviation(total: Sums, schema: Named, *, label: int | None = None) -> float | None:
-    """FedFB's measure: largest |rate of a group − rate of all|, also among one label.
-
-    Reference: Zeng et al. 2021, as their code computes it.
-    """
-    by_label = (len(schema.groups), -1)
-    chosen = slice(None) if label is None else [label]
-    weight = total.column("weight").reshape(by_label)[:, chosen].sum()
-    if weight == 0:
-        return None
-    positive = total.column("positive").reshape(by_label)[:, chosen].sum()
-    rates = group_rates(total, schema, label=label)
-    return float(np.nanmax(np.abs(rates - positive / weight)))
 
 
 def mean_losses(total: Sums, judged: str = "bounded_loss") -> FloatArray:

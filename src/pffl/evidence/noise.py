@@ -81,8 +81,8 @@ class Figures(Record):
     ----------
     counts, losses, correct
         People, sums of their bounded losses, and of correct predictions.
-    count_deviation, loss_deviation, correct_deviation
-        Of the noise in each of these numbers.
+    count_deviation, loss_deviation
+        Of the noise in each of the first two.
     logs, log_deviation
         Σ log(1 − γx) per cell and bet, and of each the deviation of its noise; none of
         training rows.
@@ -95,7 +95,6 @@ class Figures(Record):
     correct: list[float]
     count_deviation: float
     loss_deviation: float
-    correct_deviation: float
     logs: list[list[float]] = field(default_factory=list)
     log_deviation: list[list[float]] = field(default_factory=list)
     bets: list[float] = field(default_factory=list)

@@ -2220,11 +2220,6 @@ class Told:
             found = rates("positive", labels)
             return max(found) - min(found) if len(found) > 1 else None
 
-        def deviation(labels: Any) -> float | None:
-            k, n = (atoms[c][:, labels].sum() for c in ("positive", "weight"))
-            found = (abs(one - float(k / n)) for one in rates("positive", labels))
-            return max(found) if n else None
-
         gaps = [gap(y) if binary else None for y in ([0, 1], [0], [1])]
         odds = [one for one in gaps[1:] if one is not None]
         cells = (
@@ -2241,8 +2236,6 @@ class Told:
             "dp_gap": gaps[0],
             "eo_gap": gaps[2],
             "equalized_odds_gap": max(odds) if len(odds) == 2 else None,
-            "fedfb_dp": deviation([0, 1]) if binary else None,
-            "fedfb_eo": deviation([1]) if binary else None,
         }
 
 
@@ -2971,12 +2964,12 @@ def check_account(e: Json) -> Iterator[Check]:
         yield Check(f"{what}, what a person adds", one["sensitivity"], least, good)
     by_name = {(one["name"], one["split"]): one["deviation"] for one in n["releases"]}
     for part, split, names in (
-        ("seen", "train", ("counts", "final losses", "final errors")),
-        ("heldout", "test", ("counts", "losses", "errors")),
+        ("seen", "train", ("counts", "final losses")),
+        ("heldout", "test", ("counts", "losses")),
     ):
         if n[part] is None:
             continue
-        keys = ("count_deviation", "loss_deviation", "correct_deviation")
+        keys = ("count_deviation", "loss_deviation")
         for key, name in zip(keys, names, strict=True):
             yield from compare(f"{part}, {key}", n[part][key], by_name[name, split])
     if n["heldout"] is not None:

@@ -316,7 +316,6 @@ def _seen(
         question.real(total, "correct").tolist(),
         tally.deviation("counts", adding),
         question.deviation("losses", adding),
-        question.deviation("correct", adding),
     )
 
 
@@ -345,7 +344,6 @@ def _heldout(
         by_atom.real(first, "correct").tolist(),
         by_atom.deviation("counts", adding),
         by_atom.deviation("losses", adding),
-        by_atom.deviation("correct", adding),
         logs.tolist(),
         off.tolist(),
         by_block.bets.tolist(),

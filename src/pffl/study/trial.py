@@ -57,7 +57,6 @@ MEASURES = (
     "dp_gap",
     "eo_gap",
     "equalized_odds_gap",
-    "fedfb_dp",
     "worst_silo_loss",
 )
 COSTS = ("rounds", "passes", "bytes", "seconds")
