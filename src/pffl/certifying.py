@@ -47,7 +47,7 @@ class Request:
 
     Attributes
     ----------
-    confidence, candidates, fresh_split, target_gap, weight_bound
+    confidence, candidates, target_gap, weight_bound
         As in `evidence.Terms`.
     splits
         The splits whose rows stand for unseen people; their sums are added.
@@ -57,7 +57,6 @@ class Request:
 
     confidence: float | None = None
     candidates: int | None = None
-    fresh_split: bool | None = None
     splits: tuple[str, ...] | None = None
     target_gap: float | None = None
     weight_bound: float | None = None
@@ -74,7 +73,7 @@ class Request:
 
     def terms(self, terms: Terms) -> Terms:
         """Return the terms with what was asked for."""
-        names = ("confidence", "candidates", "fresh_split", "target_gap")
+        names = ("confidence", "candidates", "target_gap")
         asked = {name: getattr(self, name) for name in names}
         if self.weight_bound is not None:
             asked |= {"weight_bound": self.weight_bound, "weighed": "declared"}
@@ -117,7 +116,6 @@ def certify(
     *,
     confidence: float | None = None,
     candidates: int | None = None,
-    fresh_split: bool | None = None,
     split: str | None = None,
     target_gap: float | None = None,
     weight_bound: float | None = None,
@@ -138,10 +136,10 @@ def certify(
         labelled "other data".
     confidence
         1 − δ of the statements on unseen people. Default: as the run declared.
-    candidates, fresh_split
+    candidates
         How many models were compared on the held-out rows before this one was chosen,
-        all fixed before the first look: δ is shared among them, unless the split is a
-        fresh one. What the folder of a run directory counts need not be said.
+        all fixed before the first look: δ is shared among them. What the folder of a
+        run directory counts need not be said.
     split
         The rows that stand for unseen people.
     target_gap
@@ -179,7 +177,6 @@ def certify(
     request = Request(
         confidence=confidence,
         candidates=candidates,
-        fresh_split=fresh_split,
         splits=None if split is None else (split,),
         target_gap=target_gap,
         weight_bound=weight_bound,
@@ -285,7 +282,7 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
     many = chosen_among(evidence, setting.data, heldout)
     if many == 1:
         return found
-    terms = replace(terms, candidates=terms.compared * many, fresh_split=False)
+    terms = replace(terms, candidates=terms.candidates * many)
     return replace(found, terms=terms)
 
 

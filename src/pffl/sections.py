@@ -70,9 +70,9 @@ class PrivacySettings:
         With noise: length to which scaled inputs are shortened, and the largest loss.
     range
         With noise: what each numeric input is between, as NAME=LOW,HIGH.
-    rounds, colluding, heldout_epsilon
+    rounds, colluding
         With noise: rounds of the method; sites of a secure sum whose noise is not
-        counted on; ε of the held-out rows.
+        counted on.
     noise_seed
         With noise: repeats it, for experiments; nothing is private then.
     split
@@ -92,7 +92,6 @@ class PrivacySettings:
     range: tuple[str, ...] = ()
     rounds: int | None = None
     colluding: int | None = None
-    heldout_epsilon: float | None = None
     noise_seed: int | None = None
     split: Literal["given", "keyed"] | None = None
     scaling: Literal["sums", "ranges"] | None = None

@@ -146,15 +146,15 @@ def later(e: Evidence, **terms: Any) -> Evidence:
     return replace(e, terms=replace(e.terms, **terms))
 
 
-def test_a_fresh_split_is_not_fresh_where_its_rows_chose_the_model() -> None:
+def test_models_that_the_rows_chose_among_multiply_the_candidates() -> None:
     e = shown().evidence
     sure = later(e, confidence=0.999999, candidates=3)
-    fresh = later(e, confidence=0.999999, candidates=3, fresh_split=True)
+    one = later(e, confidence=0.999999, candidates=1)
     many = len(path_of(shown()).candidates)
     path = path_of(shown())
-    parts = [unseen.parts(promise.on_calibration(one, path)) for one in (sure, fresh)]
+    parts = [unseen.parts(promise.on_calibration(e, path)) for e in (sure, one)]
     assert parts == [3 * many, many]
-    assert promise.delta(sure) == pytest.approx(promise.delta(fresh) / 3)
+    assert promise.delta(sure) == pytest.approx(promise.delta(one) / 3)
 
 
 def test_what_the_path_does_not_show_is_not_said_to_hold_by_other_figures() -> None:
@@ -205,7 +205,7 @@ def test_rows_that_chose_a_model_are_no_fresh_rows_for_another_certificate() -> 
         "calibration": 3,
         "test": 1,
     }
-    fresh = Request(splits=("calibration",), fresh_split=True)
+    fresh = Request(splits=("calibration",), candidates=1)
     assert unseen.parts(examine(found, Local(federation), fresh)) == 3
     bounds = pffl.BoundedGroupLoss(0.8)
     audits = [

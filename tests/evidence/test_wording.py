@@ -324,7 +324,6 @@ def test_fault_80_a_bound_that_is_not_below_m_is_called_trivial() -> None:
         ({}, "assumed", "fixed before"),
         ({"candidates": 5}, "assumed", "each has 1/5 of the risk"),
         ({"candidates": 5, "counted": True}, "checked", "one of 5 models"),
-        ({"candidates": 5, "fresh_split": True}, "assumed", "fixed before"),
         ({"others": 3}, "could not be checked", "of 3 others"),
     ],
 )

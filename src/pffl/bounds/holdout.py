@@ -36,7 +36,7 @@ def split_delta(delta: float, cells: int = 1, candidates: int = 1) -> float:
     """Return ``δ/(cells · candidates)``: the union bound.
 
     If the model was picked among s candidates by looking at the same held-out rows,
-    each candidate gets 1/s of δ. A fresh split needs no such division.
+    each candidate gets 1/s of δ. Rows that nobody looked at need no such division.
     """
     parts = whole("cells", cells, least=1) * whole("candidates", candidates, least=1)
     return probability("delta", delta) / float(parts)

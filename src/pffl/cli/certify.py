@@ -45,10 +45,6 @@ Candidates = Annotated[
         min=1, help="How many models were compared on the held-out rows before."
     ),
 ]
-Fresh = Annotated[
-    bool | None,
-    typer.Option("--fresh-split", help="The held-out rows were not looked at before."),
-]
 Id = Annotated[
     str | None,
     typer.Option(
@@ -84,7 +80,6 @@ def certify(
         typer.Option(help="The rows that stand for unseen people. Default: test."),
     ] = None,
     candidates: Candidates = None,
-    fresh_split: Fresh = None,
     data: Annotated[
         str | None, typer.Option(help="Other data: a file, a data set or a run file.")
     ] = None,
@@ -114,7 +109,6 @@ def certify(
     request = Request(
         confidence=confidence,
         candidates=candidates,
-        fresh_split=fresh_split,
         splits=None if split is None else (split,),
         target_gap=target_gap,
         weight_bound=weight_bound,
@@ -224,7 +218,6 @@ def audit(
     ] = None,
     require: Require = None,
     candidates: Candidates = None,
-    fresh_split: Fresh = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -279,7 +272,6 @@ def audit(
             splits=tuple(split) if split else None,
             options=spec.options,
             candidates=candidates or 1,
-            fresh_split=bool(fresh_split),
         )
         save_audit(found, spec, held)
     certificate = found.certificate

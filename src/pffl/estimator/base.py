@@ -202,7 +202,6 @@ class Fair(BaseEstimator):
         sample_weight: object = None,
         confidence: float | None = None,
         candidates: int = 1,
-        fresh_split: bool = False,
         weight_bound: float | None = None,
     ) -> Certificate:
         """Say what holds for the model: on the training rows, and for unseen people.
@@ -215,7 +214,7 @@ class Fair(BaseEstimator):
             As for `fit`.
         confidence
             1 − δ of the statements on unseen people. Default: the estimator's.
-        candidates, fresh_split
+        candidates
             As for `pffl.certify`. Certificates on the same rows are counted, in
             ``looks_``.
         weight_bound
@@ -224,9 +223,7 @@ class Fair(BaseEstimator):
         """
         rows = self._rows(X, y, sensitive_features, sample_weight)
         evidence = self._measured(rows, silos, confidence, weight_bound)
-        terms = replace(
-            evidence.terms, candidates=candidates, fresh_split=fresh_split, later=0
-        )
+        terms = replace(evidence.terms, candidates=candidates, later=0)
         known = Looks(own=tuple(Look(**one) for one in self.looks_))
         found = known.counted(replace(evidence, terms=terms))
         looks = known.own if (added := known.added(found)) is None else added

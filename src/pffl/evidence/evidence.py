@@ -348,9 +348,9 @@ class Terms(Record):
         for methods that do not aim at the saddle point.
     confidence
         1 − δ of a statement on unseen people.
-    candidates, fresh_split, counted
+    candidates, counted
         How many models were compared on the held-out rows, all fixed before the first
-        look; whether nobody has looked at these rows; whether the folder counted.
+        look, and share δ; whether the folder counted.
     later, others
         This is the `later`-th certificate on the same rows after the first; and how
         many models with other settings the folder knows to be measured on them.
@@ -365,18 +365,12 @@ class Terms(Record):
     clipping: Literal["declared", "chosen"] | None = None
     target_gap: float | None = None
     candidates: int = 1
-    fresh_split: bool = False
     counted: bool = False
     later: int = 0
     others: int = 0
     fixed_ball: bool = True
     weight_bound: float | None = None
     weighed: Literal["declared", "training rows"] | None = None
-
-    @property
-    def compared(self) -> int:
-        """Models that share δ, as far as was declared or counted."""
-        return 1 if self.fresh_split else self.candidates
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pffl import files
-from pffl.errors import PFFLError, UsageError
+from pffl.errors import PFFLError
 from pffl.evidence.evidence import Evidence, Missing, ModelPath, Sample, Training
 from pffl.evidence.noise import Noise
 from pffl.records import Record, read
@@ -115,7 +115,7 @@ def settings(e: Evidence) -> str:
 def _certificate(e: Evidence) -> str:
     """Return a hash of what the statements on unseen people depend on."""
     t = e.terms
-    paid: list[object] = [t.confidence, t.candidates, t.fresh_split, t.loss_bound]
+    paid: list[object] = [t.confidence, t.candidates, t.loss_bound]
     paid += [] if t.weight_bound is None else [t.weight_bound]
     paid += ["audit"] if isinstance(e.training, Missing) else []  # its bets are blind
     cells = [(c.cell, c.bound, c.silo, c.of) for c in e.cells]
@@ -173,11 +173,6 @@ class Looks:
                 candidates, planned = max(candidates, _fixed(first, now)), True
             else:
                 others += len({o.settings for o in seen} - {now.settings})
-        if (planned or others) and e.terms.fresh_split:
-            raise UsageError(
-                "[rows-reused] these held-out rows were looked at before, by what the "
-                "folder counts: 'fresh_split' is for rows that nobody has looked at"
-            )
         terms = replace(e.terms, candidates=candidates, others=others)
         e = replace(e, terms=replace(terms, counted=terms.counted or planned))
         return e, look(e) or now

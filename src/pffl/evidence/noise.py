@@ -572,7 +572,7 @@ def parts(e: Evidence) -> int:
 
     1/(l(l + 1)) is of the l-th later certificate on the same rows: see `looks`.
     """
-    return e.terms.compared * max(1, e.terms.later * (e.terms.later + 1))
+    return e.terms.candidates * max(1, e.terms.later * (e.terms.later + 1))
 
 
 def _looked(e: Evidence) -> list[Assumption]:

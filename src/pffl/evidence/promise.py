@@ -54,7 +54,7 @@ def on_calibration(e: Evidence, path: ModelPath) -> Evidence:
     """
     terms, many = e.terms, len(path.candidates)
     if path.chosen > 0:
-        terms = replace(terms, candidates=terms.compared * many, fresh_split=False)
+        terms = replace(terms, candidates=terms.candidates * many)
     return replace(
         e,
         terms=terms,
@@ -66,7 +66,7 @@ def on_calibration(e: Evidence, path: ModelPath) -> Evidence:
 
 def delta(e: Evidence) -> float:
     """Return the risk with which each model of the path is tested."""
-    parts = e.terms.compared * unseen.later_part(e)
+    parts = e.terms.candidates * unseen.later_part(e)
     return split_delta(1.0 - e.terms.confidence, 1, parts)
 
 
@@ -315,7 +315,7 @@ def _how(e: Evidence, path: ModelPath) -> str:
 
 def _grounds(e: Evidence, view: Evidence, path: ModelPath) -> tuple[Assumption, ...]:
     """Say what the promise stands on."""
-    many, paths = len(path.candidates), e.terms.compared
+    many, paths = len(path.candidates), e.terms.candidates
     fixed = Assumption(
         "All models, their order and their bets were fixed before a calibration row "
         "was looked at."

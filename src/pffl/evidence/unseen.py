@@ -76,7 +76,7 @@ def candidates(e: Evidence) -> int:
 
     Among them those of a path that was tested on these rows.
     """
-    many = e.terms.compared
+    many = e.terms.candidates
     path, held = known(e.path), known(e.heldout)
     if path is not None and held is not None and path.split in held.splits:
         many *= len(path.candidates)

@@ -1353,7 +1353,7 @@ class Told:
         self.weighted = is_weighted(e)
         self.percent = f"{100 * self.terms['confidence']:.6g}"
         self.delta = 1.0 - self.terms["confidence"]
-        self.compared = 1 if self.terms["fresh_split"] else self.terms["candidates"]
+        self.compared = self.terms["candidates"]
         self.many, later = self.compared, self.terms["later"]
         if self.path and self.held and self.path["split"] in self.held["splits"]:
             self.many *= len(self.path["candidates"])  # these rows chose among them
@@ -1756,7 +1756,7 @@ class Told:
             return None, 0, risk
         terms, many = dict(self.terms), len(path["candidates"])
         if path["chosen"] > 0:
-            terms |= {"candidates": self.compared * many, "fresh_split": False}
+            terms["candidates"] = self.compared * many
         own = path["candidates"][path["chosen"]]["calibration"]
         data = {**self.e["data"], "overlap": path["overlap"]}
         e = {**self.e, "terms": terms, "data": data, "heldout": own}
@@ -2617,7 +2617,7 @@ def outcomes(e: Json) -> dict[str, tuple[float, float, str, str]]:
         return out
     risk = 1 - e["terms"]["confidence"]
     later, many = e["terms"]["later"], e["terms"]["candidates"]
-    risk /= max(1, later * (later + 1)) * (1 if e["terms"]["fresh_split"] else many)
+    risk /= max(1, later * (later + 1)) * many
     kept = shown_up_to(risks_of(e, path), risk)
     for place, one in enumerate(path["candidates"]):
         atoms, means = one["training"]["atoms"], means_of(one["training"])
@@ -2733,7 +2733,7 @@ def check_looks(e: Json, path: Path) -> Iterator[Check]:
             counts = [int(n) for n in sample["atoms"]["count"]]
             parts = [hashed("rows", e["data"]["schema"], [*sample["splits"], counts])]
         rows += parts
-    names = ("confidence", "candidates", "fresh_split", "loss_bound")
+    names = ("confidence", "candidates", "loss_bound")
     cells = [[c[key] for key in ("cell", "bound", "silo", "of")] for c in e["cells"]]
     paid = [terms[name] for name in names]
     paid += [] if terms.get("weight_bound") is None else [terms["weight_bound"]]
@@ -2901,7 +2901,7 @@ class Noisy:
         held, terms = self.n["heldout"], self.e["terms"]
         if held is None:
             return None
-        later, many = terms["later"], 1 if terms["fresh_split"] else terms["candidates"]
+        later, many = terms["later"], terms["candidates"]
         delta = (1 - self.confidence) / (many * max(1, later * (later + 1)))
         z = math.sqrt(2) * float(erfcinv(2 * 0.1 * delta))
         off = z * held["count_deviation"] * np.sqrt(self.member.sum(axis=1))

@@ -143,7 +143,6 @@ def audit(
     splits: tuple[str, ...] | None = None,
     options: Options | None = None,
     candidates: int = 1,
-    fresh_split: bool = False,
 ) -> Audit:
     """Certify a model that was not trained here: nothing is trained.
 
@@ -168,7 +167,7 @@ def audit(
         trained on, those that were held out.
     options
         Loss bound, confidence, and what to do with empty cells.
-    candidates, fresh_split
+    candidates
         As for `certify`.
 
     Returns
@@ -231,8 +230,8 @@ def audit(
     point = Point(audited.w, np.zeros(problem.n_cells))
     measured = drive(engine, measure(problem, point, wanted, trained=False))
     if (many := audited.chosen_among(setting.data, chosen)) > 1:
-        candidates, fresh_split = (1 if fresh_split else candidates) * many, False
-    request = Request(candidates=candidates, fresh_split=fresh_split)
+        candidates *= many
+    request = Request(candidates=candidates)
     own = audited.trained_on
     evidence = evidence_of(
         replace(

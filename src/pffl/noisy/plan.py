@@ -161,8 +161,8 @@ class Plan:
             )
         if any(one.split != "train" for one in self.releases):
             out.append(
-                f"  held-out rows are other people, with ε = {terms.heldout:g} of "
-                f"their own (μ = {terms.heldout_mu:.4g})"
+                f"  held-out rows are other people, with ε = {terms.epsilon:g} of "
+                f"their own (μ = {terms.mu:.4g})"
             )
         return out
 
@@ -191,7 +191,7 @@ def plan_of(
     often = dict.fromkeys(("gradients", "losses"), rounds)
     releases = _releases(parts, "train", privacy.mu, norms, often)
     if heldout:
-        releases += _releases(HELDOUT, "test", privacy.heldout_mu, norms)
+        releases += _releases(HELDOUT, "test", privacy.mu, norms)
     return Plan(
         privacy, name, rounds, tuple(releases), low, high, longest, uniform_of(encoding)
     )

@@ -431,7 +431,7 @@ def _noise(
         terms.epsilon,
         terms.delta,
         spent,
-        None if held is None else terms.heldout,
+        None if held is None else terms.epsilon,
         other,
         terms.clip,
         terms.loss_bound,

@@ -46,8 +46,6 @@ class Privacy:
     noise_seed
         Repeats the noise, for experiments: whoever knows it can take the noise off, so
         that nothing is private. None: drawn from the operating system.
-    heldout_epsilon
-        ε of the held-out rows, who are other people; None: as `epsilon`.
     split
         "given" keeps the parts of the rows as they are; "keyed" cuts training and
         held-out rows anew, each person by a keyed hash of their id, or of their own
@@ -84,7 +82,6 @@ class Privacy:
     rounds: int | None = None
     colluding: int = 1
     noise_seed: int | None = None
-    heldout_epsilon: float | None = None
     split: Literal["given", "keyed"] = "given"
     scaling: Literal["sums", "ranges"] = "sums"
 
@@ -95,11 +92,8 @@ class Privacy:
                 ("delta", 0.0, 1.0),
                 ("clip", 1.0, LONGEST),
                 ("loss_bound", math.log(2), 100.0),
-                ("heldout_epsilon", 0.0, 100.0),
             ):
                 value = getattr(self, name)
-                if value is None and name == "heldout_epsilon":
-                    continue
                 if not (is_number(value) and low < value < high):
                     text = f"a number between {low:.4g} and {high:.4g}"
                     problems.add(wrong(name, "Privacy", text, value))
@@ -130,17 +124,6 @@ class Privacy:
     def mu(self) -> float:
         """μ of everything about a training row, that (ε, δ) allows."""
         return mu_of(self.epsilon, self.delta)
-
-    @property
-    def heldout(self) -> float:
-        """ε of the held-out rows."""
-        own = self.heldout_epsilon
-        return self.epsilon if own is None else own
-
-    @property
-    def heldout_mu(self) -> float:
-        """μ of everything about a held-out row."""
-        return mu_of(self.heldout, self.delta)
 
     @property
     def repeatable(self) -> bool:
