@@ -12,11 +12,17 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from pffl.constraints.base import Cells
-from pffl.data.schema import Schema
-from pffl.models import Inputs
-from pffl.questions import Census, Curvature, Slopes, Task, Train
 from tests.attacks.askers import Ask
+from tests.attacks.product import (
+    Cells,
+    Census,
+    Curvature,
+    Inputs,
+    Schema,
+    Slopes,
+    Task,
+    Train,
+)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from pffl.questions import Curvature, Slopes, Task
 from tests.attacks.askers import Ask
+from tests.attacks.product import Curvature, Slopes, Task
 
 STARTS, STEPS, SOLVED = 3, 300, 1e-20
 

@@ -12,11 +12,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import pffl
-from pffl.constraints.base import Cells
-from pffl.data import Federation, Rows, Silo
-from pffl.questions import Slopes
-from pffl.site import Agreement, Rules, Site
 from tests.attacks.askers import RADIUS, Ask, Former, Real, found, people, reason, tell
 from tests.attacks.chosen import (
     FAR,
@@ -26,6 +21,17 @@ from tests.attacks.chosen import (
     stepped,
     tail,
     window,
+)
+from tests.attacks.product import (
+    Agreement,
+    Cells,
+    Federation,
+    Rows,
+    Rules,
+    Silo,
+    Site,
+    Slopes,
+    pffl,
 )
 from tests.helpers import make_schema
 from tests.site.sites import problem_of
