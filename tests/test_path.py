@@ -401,7 +401,7 @@ def test_under_secure_sums_the_same_path_is_walked():
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, 1.5, -0.1, float("nan")])
 def test_a_confidence_that_is_none(confidence):
-    with pytest.raises(UsageError, match="confidence"):
+    with raises(UsageError, "wrong-value", "confidence"):
         pffl.Promise(confidence=confidence)
 
 

@@ -334,7 +334,7 @@ def test_what_is_refused():
     with raises(UsageError, "auto-refused", "auto"):
         forecast(made, "auto")
     for confidence in (0.0, 1.0, 1.5):
-        with pytest.raises(UsageError, match="confidence"):
+        with raises(UsageError, "wrong-value", "confidence"):
             forecast(made, 0.7, confidence=confidence)
     with raises(UsageError, "needs-rows"):
         forecast(remote(make_federation(0)), 0.7)

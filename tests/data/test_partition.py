@@ -89,13 +89,13 @@ def test_by_column_names_the_values():
 
 @pytest.mark.parametrize("silos", [0, -1, 1.5, True])
 def test_number_of_silos_is_checked(silos):
-    with pytest.raises(UsageError, match="silos"):
+    with raises(UsageError, "wrong-value", "silos"):
         partition.equal(10, silos)
 
 
 @pytest.mark.parametrize("alpha", [0, -1, float("nan"), float("inf")])
 def test_alpha_is_checked(alpha):
-    with pytest.raises(UsageError, match="alpha"):
+    with raises(UsageError, "wrong-value", "alpha"):
         partition.dirichlet([0, 1], alpha, 2)
 
 

@@ -414,7 +414,7 @@ def test_a_part_that_has_nobody_says_what_to_ask_for(drawn, load):
         (folder / "img_align_celeba" / name).unlink()
     with raises(DataError, "too-few-people", "1", "least_images="):
         load(folder, pictures="present")
-    with pytest.raises(UsageError, match="pictures"):
+    with raises(UsageError, "wrong-value", "pictures"):
         load(folder, pictures="some")
 
 

@@ -143,7 +143,7 @@ def test_group_is_checked(group):
 
 
 def test_preparation_is_checked():
-    with pytest.raises(UsageError, match="preparation"):
+    with raises(UsageError, "wrong-value", "preparation"):
         compas(preparation="mine")
 
 

@@ -19,6 +19,7 @@ from tests.helpers import (
 )
 from tests.methods.test_fedminmax import nearest_on_simplex
 from tests.oracles import MODELS
+from tests.raising import raises
 from tests.saddle import Oracle
 
 
@@ -147,7 +148,7 @@ def test_bad_parameters_are_refused():
     with pytest.raises(UsageError) as caught:
         AFL(rounds=0, dual_step_size=-1.0)
     assert "2 problems" in str(caught.value)
-    with pytest.raises(UsageError, match="iterate"):
+    with raises(UsageError, "wrong-value", "iterate"):
         AFL(iterate="best")
 
 

@@ -19,6 +19,7 @@ from pffl.methods.local_bgl import LocalBGL
 from pffl.methods.qffl import QFFL
 from tests.driving import iterate
 from tests.helpers import make_federation, make_problem
+from tests.raising import raises
 
 
 def run(federation, method, *, engine=Local, weighting="silos"):
@@ -131,9 +132,9 @@ def test_every_method_has_the_slot(kind):
     for a, b in combinations(models, 2):
         assert np.isfinite(a).all()
         assert np.abs(a - b).max() > 1e-6
-    with pytest.raises(UsageError, match="server"):
+    with raises(UsageError, "wrong-value", "server"):
         kind(server="sgd")
-    with pytest.raises(UsageError, match="participation"):
+    with raises(UsageError, "wrong-value", "participation"):
         kind(participation=1.5)
 
 

@@ -159,5 +159,5 @@ def test_it_refuses_one_group_and_bad_parameters():
     engine = Reference(from_silos(federation, silos))
     with raises(UsageError, "too-few-groups"):
         GroupWeighted().init(make_problem(engine, None))
-    with pytest.raises(UsageError, match="iterate"):
+    with raises(UsageError, "wrong-value", "iterate"):
         GroupWeighted(iterate="best")

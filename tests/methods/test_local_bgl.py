@@ -20,6 +20,7 @@ from tests.helpers import (
     make_problem,
 )
 from tests.oracles import MODELS
+from tests.raising import raises
 from tests.saddle import Oracle
 
 BOUNDS = {"f": 0.55, "m": 0.6}
@@ -235,5 +236,5 @@ def test_bad_parameters_are_refused():
     with pytest.raises(UsageError) as caught:
         LocalBGL(multiplier_bound=0.0, dual_rounds=0)
     assert "2 problems" in str(caught.value)
-    with pytest.raises(UsageError, match="iterate"):
+    with raises(UsageError, "wrong-value", "iterate"):
         LocalBGL(iterate="best")

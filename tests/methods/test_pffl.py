@@ -233,7 +233,7 @@ def test_unknown_choices_are_refused(bad):
 
 
 def test_an_unknown_iterate_is_refused():
-    with pytest.raises(UsageError, match="iterate"):
+    with raises(UsageError, "wrong-value", "iterate"):
         pffl.PFFL(iterate="mean")
 
 

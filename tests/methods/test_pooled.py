@@ -17,6 +17,7 @@ from tests.helpers import (
     repartition,
 )
 from tests.oracles import MODELS
+from tests.raising import raises
 from tests.saddle import Oracle
 
 
@@ -96,5 +97,5 @@ def test_newton_takes_back_steps_that_leave_the_numbers():
 
 
 def test_bad_parameters_are_refused():
-    with pytest.raises(UsageError, match="tolerance"):
+    with raises(UsageError, "wrong-value", "tolerance"):
         Pooled(tolerance=0.0)

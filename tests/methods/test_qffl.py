@@ -20,6 +20,7 @@ from tests.helpers import (
 )
 from tests.methods.test_afl import silo_masks
 from tests.oracles import MODELS
+from tests.raising import raises
 from tests.saddle import Oracle
 
 
@@ -162,5 +163,5 @@ def test_bad_parameters_are_refused():
     with pytest.raises(UsageError) as caught:
         QFFL(q=-1.0, rounds=0)
     assert "2 problems" in str(caught.value)
-    with pytest.raises(UsageError, match="iterate"):
+    with raises(UsageError, "wrong-value", "iterate"):
         QFFL(iterate="best")

@@ -83,5 +83,5 @@ def test_everything_wrong_is_listed_at_once():
     assert "'hidden' parameter of mlp must be made of whole numbers ≥ 1" in text
     assert "'l2' parameter of mlp" in text
     assert "celeba_cnn has one" in text or "no parameter 'width'" in text
-    with pytest.raises(UsageError, match="width"):
+    with raises(UsageError, "wrong-value", "width"):
         CelebARecipe(width=0)

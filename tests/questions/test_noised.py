@@ -216,7 +216,7 @@ def test_refusals():
         noised(task, np.zeros(4), 2 * np.eye(4))
     with raises(Malformed, "wrong-noise"):
         replace(question, noise=np.full(6, 1e-9))
-    with pytest.raises(Malformed, match="nothing"):
+    with raises(Malformed, "bad-message", "nothing"):
         replace(question, noise=np.zeros(6), bets=np.zeros(0))
     free = replace(task.model, input_bound=None)
     with raises(UsageError, "not-under-noise"):
