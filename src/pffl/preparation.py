@@ -253,8 +253,11 @@ def begin(
     counted = yield from stage("census", counting or count(schema))
     census, sums = counted.census, (counted.feature_sums, counted.feature_squares)
     mass = float(census.weight.sum())
-    inputs = Inputs.from_sums(mass, *sums, counted.centre[1:], schema.texts)
-    bound = (model or default_model(schema)).bind(schema, inputs)
+    bare = model or default_model(schema)
+    inputs = Inputs.from_sums(
+        mass, *sums, counted.centre[1:], schema.texts, centred=bare.centred
+    )
+    bound = bare.bind(schema, inputs)
     if not schema.labels:
         bound = bound.with_target(target_of(counted, bound))
     bound.loss_bound(options.loss_bound)  # refused before training (fault 80)

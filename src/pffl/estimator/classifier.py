@@ -42,7 +42,7 @@ class FairClassifier(ClassifierMixin, Fair):
     l2
         μ of the ridge term (μ/2)‖w‖² on standardised inputs, or "auto".
     fit_intercept
-        Whether there is a constant.
+        Whether there is a constant. Without one, inputs are scaled but not centred.
     method
         Default: the one that fits, see `Auto`.
     multiplier_bound, risk_weight

@@ -2781,6 +2781,9 @@ def check_model(e: Json, model: Model) -> Iterator[Check]:
         "unit": model.unit(),
     }
     yield from compare("model", {key: e["model"][key] for key in found}, found)
+    if model.described.get("intercept") is False:
+        good = not (model.mean.any() or model.target[0])
+        yield Check("score of x = 0, without an intercept", 0, "another", good)
     if path := known(e.get("path")):
         own = np.array(path["candidates"][path["chosen"]]["model"])
         good = bool(np.array_equal(own, model.w))

@@ -56,29 +56,31 @@ class Inputs:
         squares: FloatArray,
         centre: FloatArray | float = 0.0,
         texts: Sequence[slice] = (),
+        *,
+        centred: bool = True,
     ) -> Inputs:
         """Standardise by the mean and standard deviation over all silos' rows.
 
-        The sums are those of x − centre, over rows that weigh `mass` together. A
-        constant column gets scale 1 and becomes 0. The cut is relative to the column's
-        size, because Σx²/n − mean² cancels there.
+        Where the inputs are not to be centred, they are divided by their root mean
+        squares instead. The sums are those of x − centre, over rows that weigh `mass`
+        together. A centred constant column gets scale 1 and becomes 0. The cut is
+        relative to the column's size, because Σx²/n − mean² cancels there.
 
-        The inputs of a text share a scale, the root of the sum of their variances: all
+        The inputs of a text share a scale, the root of the sum of their squares: all
         of it varies as much as one number. By its own deviation a rare word would
         weigh as much as a frequent one, and rows would be learnt by heart.
         """
         mean = sums / mass
         second = squares / mass
         variance = np.maximum(second - mean**2, 0.0)
-        constant = variance <= CONSTANT * np.maximum(second, 1e-300)
-        scale = np.where(constant, 1.0, np.sqrt(variance))
+        variance[variance <= CONSTANT * np.maximum(second, 1e-300)] = 0.0
+        mean = centre + mean
+        size = variance if centred else variance + mean**2
+        scale = np.sqrt(size)
         for text in texts:
-            scale[text] = np.sqrt(variance[text][~constant[text]].sum()) or 1.0
-        return cls(centre + mean, scale)
-
-    def about_zero(self) -> Inputs:
-        """Return the scaling by root mean squares, without a shift."""
-        return Inputs(np.zeros_like(self.mean), np.hypot(self.mean, self.scale))
+            scale[text] = np.sqrt(size[text][size[text] > 0].sum())
+        scale[scale == 0] = 1.0
+        return cls(mean if centred else np.zeros_like(mean), scale)
 
     def same(self, other: Inputs) -> bool:
         """Whether another scaling does the same: each run makes its own."""
@@ -249,6 +251,11 @@ class Model(ABC):
     def unit(self) -> float:
         """What losses are measured in: that of a prediction one scale off."""
         return float(self.residual_losses(np.asarray(self.target.scale)))
+
+    @property
+    def centred(self) -> bool:
+        """Whether means are taken off the inputs: not without an intercept."""
+        return True
 
     @property
     def robust(self) -> bool:

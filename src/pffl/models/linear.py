@@ -41,10 +41,10 @@ class LinearModel(Model):
     l2
         μ of the ridge term (μ/2)‖w‖².
     intercept
-        Whether there is a b.
+        Whether there is a b. Without it, x = 0 has score 0: inputs are not centred.
     standardize
-        Whether features are scaled to mean 0 and variance 1 over all silos. If not, and
-        l2 = 0, they are only divided by their root mean squares.
+        Whether features are scaled to mean 0 and variance 1 over all silos; without an
+        intercept, or if not and l2 = 0, they are divided by their root mean squares.
     input_bound
         Scaled inputs are shortened to ‖(x, 1)‖ ≤ input_bound, where there is one, the 1
         of the intercept included: also those that the shipped predictor is given.
@@ -118,14 +118,18 @@ class LinearModel(Model):
 
     def bind(self, schema: Schema, inputs: Inputs) -> Self:
         """Return this model for these data; refuse labels that it cannot model."""
-        if not self.standardize:
+        if not self.standardize and self.l2 > 0:
             # Without a ridge the unit of an input changes no model, and all arithmetic.
-            raw = Inputs.identity(schema.n_features)
-            inputs = raw if self.l2 > 0 else inputs.about_zero()
+            inputs = Inputs.identity(schema.n_features)
         if self.input_bound is not None:
             longest = math.sqrt(self.input_bound**2 - self.intercept)
             inputs = replace(inputs, longest=longest)
         return replace(self, inputs=inputs, n_outputs=self.check_labels(schema))
+
+    @property
+    def centred(self) -> bool:
+        """Whether means are taken off the inputs: not without an intercept."""
+        return self.standardize and self.intercept
 
     @property
     def n_columns(self) -> int:
@@ -277,7 +281,7 @@ class LogisticRegression(LinearModel):
     l2
         μ of the ridge term (μ/2)‖w‖², on standardised inputs.
     intercept
-        Whether there is a constant.
+        Whether there is a constant. Without one, inputs are scaled but not centred.
     standardize
         Whether inputs are scaled to mean 0 and variance 1 over all silos.
     input_bound
@@ -381,7 +385,7 @@ class SoftmaxRegression(LinearModel):
     l2
         μ of the ridge term (μ/2)‖w‖², on standardised inputs.
     intercept
-        Whether there is a constant.
+        Whether there is a constant. Without one, inputs are scaled but not centred.
     standardize
         Whether inputs are scaled to mean 0 and variance 1 over all silos.
     input_bound
@@ -558,7 +562,7 @@ class LeastSquares(NumericModel):
     l2
         μ of the ridge term (μ/2)‖w‖², on standardised inputs.
     intercept
-        Whether there is a constant.
+        Whether there is a constant. Without one, inputs are scaled but not centred.
     standardize
         Whether inputs are scaled to mean 0 and variance 1 over all silos.
     input_bound
