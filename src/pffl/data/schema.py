@@ -132,18 +132,6 @@ class Schema:
         name = self.groups[group]
         return f"{name}, {self.label_names[label]}" if self.labels else name
 
-    def set_name(self, atoms: Sequence[int]) -> str:
-        """Return what to call a set of atoms: its groups, where it is made of these."""
-        if len(atoms) == self.n_atoms:
-            return "everybody"
-        groups = sorted({atom // self.n_labels for atom in atoms})
-        if len(groups) * self.n_labels == len(atoms):
-            names = [self.groups[group] for group in groups]
-        else:
-            names = [self.atom_name(atom) for atom in atoms]
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        return "; ".join(names[:3]) + more
-
     def combine(self, codes: IntArray) -> IntArray:
         """Turn one code per attribute, shape (n, attributes), into group codes."""
         sizes = tuple(len(a.values) for a in self.attributes)
