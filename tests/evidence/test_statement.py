@@ -194,7 +194,7 @@ def test_plain_words() -> None:
     assert text.startswith("Certificate: met\nEvery bound is met.")
     assert "[holds] gap" in text
     assert "[not available] holdout" in text
-    assert "not available: no ball" in text
+    assert "not available: no rows" in text
     assert "checked: The loss is convex." in text
     assert "95 %" in text
     assert "data: ab12" in text
