@@ -7,12 +7,14 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 DIGITS = 13
 TOLERANCE = 1e-9
+NO_OTHERS: Mapping[str, float] = MappingProxyType({})
 HERE = Path(__file__).parent
 WIDE = 88
 
@@ -69,14 +71,21 @@ def read(name: str, *, real: bool = False) -> Any:
 
 
 def differences(
-    stored: Any, found: Any, tolerance: float = TOLERANCE, key: str = ""
+    stored: Any,
+    found: Any,
+    tolerances: Mapping[str, float] = NO_OTHERS,
+    *,
+    tolerance: float = TOLERANCE,
+    key: str = "",
 ) -> Iterator[str]:
     """Name each key where the two differ, with the stored and the found value.
 
     Words and whole numbers agree exactly; others up to `tolerance` of their scale,
-    which is the largest number of their list, and at least 1. A stored interval
-    ({"from": …, "to": …}) holds the number that was found.
+    which is the largest number of their list, and at least 1; `tolerances` has other
+    ones by key. A stored interval ({"from": …, "to": …}) holds the number found.
     """
+    tolerance = tolerances.get(key, tolerance)
+    more: Any = {"tolerances": tolerances, "tolerance": tolerance}
     if isinstance(stored, Mapping) and set(stored) == {"from", "to"}:
         good = _number(found) and stored["from"] <= found <= stored["to"]
         if not good:
@@ -90,7 +99,7 @@ def differences(
             elif name not in stored:
                 yield f"{inner}: stored nothing, found {_short(found[name])}"
             else:
-                yield from differences(stored[name], found[name], tolerance, inner)
+                yield from differences(stored[name], found[name], **more, key=inner)
     elif isinstance(stored, list) and isinstance(found, list):
         if len(stored) != len(found):
             yield f"{key}: stored {len(stored)} entries, found {len(found)}"
@@ -101,7 +110,7 @@ def differences(
             if _number(pair[0]) and _number(pair[1]):
                 yield from _compared(*pair, tolerance * scale, inner)
             else:
-                yield from differences(*pair, tolerance, inner)
+                yield from differences(*pair, **more, key=inner)
     elif _number(stored) and _number(found):
         yield from _compared(stored, found, tolerance * _scale([stored]), key)
     elif type(stored) is not type(found) or stored != found:

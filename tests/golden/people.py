@@ -146,6 +146,8 @@ def adult_files(people: int = 9600, seed: int = 11) -> tuple[bytes, bytes]:
     score += 0.00025 * gain + 0.0004 * loss + 0.3 * ~female + 0.4 * dice.normal()
     rich = dice.flag(1.0 / (1.0 + np.exp(-score)))
     spouse = np.where(female, "Wife", "Husband")
+    alone = np.where(dice.flag(0.3), "Divorced", "Never-married")
+    child = np.where(dice.flag(0.3), "Own-child", "Not-in-family")
     race, _ = dice.choice(
         {"White": (0.85, 0.0), "Black": (0.10, 0.0), "Other": (0.05, 0.0)}
     )
@@ -154,8 +156,8 @@ def adult_files(people: int = 9600, seed: int = 11) -> tuple[bytes, bytes]:
         **{name: values for name, (values, _) in parts.items()},
         "fnlwgt": 10_000 + np.floor(400_000 * dice.uniform()).astype(int),
         "education-num": np.repeat(9, people),
-        "marital-status": np.where(married, "Married-civ-spouse", "Never-married"),
-        "relationship": np.where(married, spouse, "Not-in-family"),
+        "marital-status": np.where(married, "Married-civ-spouse", alone),
+        "relationship": np.where(married, spouse, child),
         "race": race,
         "sex": np.where(female, "Female", "Male"),
         "capital-gain": np.minimum(gain, 99_999),

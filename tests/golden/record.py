@@ -40,7 +40,7 @@ def _figures(golden: runs.Golden, name: str, *, real: bool, dry: bool) -> None:
     found = golden.figures(name)
     path = place(name, real=real)
     old: Any = read(name, real=real) if path.is_file() else {}
-    lines = list(differences(old, found, runs.TOLERANCES.get(name, 1e-9)))
+    lines = list(differences(old, found, runs.TOLERANCES.get(name, {})))
     print(f"{name}: {len(lines)} differences")
     for line in lines:
         print(f"  {line}")

@@ -363,7 +363,7 @@ def bound_auto(data: Data) -> Figures:
 
 def minmax(data: Data) -> Figures:
     """The worse off of the sexes as well off as possible."""
-    return told(pffl.solve(data.adult, pffl.MinMax(), seed=0))
+    return told(pffl.solve(data.compas, pffl.MinMax(), seed=0))
 
 
 def per_silo(data: Data) -> Figures:
@@ -677,8 +677,11 @@ RUNS: dict[str, Callable[..., Figures]] = {
 }
 #: Those on COMPAS and Adult, which are also stored for the real files.
 REAL = [name for name in RUNS if name[:2] <= "08"]
-#: By how much a number may be off, in parts of its scale; others: 1e-9.
-TOLERANCES = {"13-network": 1e-5}
+#: By how much numbers may be off, in parts of their scale; by run and key. Else 1e-9.
+TOLERANCES = {
+    "10-softmax-weighted": {"promised": 1e-6},  # margins count in standard errors
+    "13-network": {"": 1e-5},
+}
 #: Texts that are stored of run 3.
 TEXTS = ("terminal.txt", "page.txt", "card.md")
 #: Where figures carry noise: they are compared with an interval.

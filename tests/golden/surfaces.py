@@ -13,6 +13,7 @@ NORMAL = (
     (r"\b\d{4}-\d{2}-\d{2}\b", "DATE"),
     (r"\b(python|pffl|numpy|scipy|daqp|torch) \d+(\.\w+)+", r"\1 VERSION"),
     (r" *-?\b\d+(\.\d+)?e-(09|[1-9]\d)\b", " TINY"),
+    (r"\b\d+(\.\d+)?e\+\d+\b", "HUGE"),
     (r"\b\d[\d,.]* s\b", "SECONDS s"),
     (r"all [\d,]+ numbers", "all NUMBER numbers"),
     (r"source = \S+", "source = PATH"),

@@ -18,9 +18,9 @@ from tests.golden.runs import Golden
 
 def check(name: str, golden: Golden) -> None:
     real = golden.data.real
-    stored, tolerance = compare.read(name, real=real), runs.TOLERANCES.get(name)
-    found = golden.figures(name)
-    lines = list(compare.differences(stored, found, tolerance or compare.TOLERANCE))
+    stored, found = compare.read(name, real=real), golden.figures(name)
+    tolerances = runs.TOLERANCES.get(name, {})
+    lines = list(compare.differences(stored, found, tolerances))
     assert not lines, "\n".join([f"{name}: {len(lines)} differ", *lines])
 
 
@@ -87,6 +87,14 @@ STORED = {"a": {"b": 1.0, "c": [1000.0, 0.5], "n": 3, "word": "met", "no": None}
 def test_differences_are_named(changed: dict[str, Any], told: list[str]) -> None:
     found = {"a": {**STORED["a"], **changed}}
     assert list(compare.differences(STORED, found)) == told
+
+
+def test_a_key_may_have_a_tolerance_of_its_own() -> None:
+    stored, found = {"a": {"b": 1.0}, "c": 1.0}, {"a": {"b": 1.001}, "c": 1.001}
+    assert [*compare.differences(stored, found, {"a": 0.01})] == [
+        "c: stored 1.0, found 1.001"
+    ]
+    assert not [*compare.differences(stored, found, {"": 0.01})]
 
 
 def test_a_stored_interval_holds_a_number() -> None:
